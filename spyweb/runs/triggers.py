@@ -86,7 +86,7 @@ class Triggers:
 
     def link(self) -> None:
         """Watch what the live jobs ask for; to be called when specs have changed."""
-        self._events.watch(watches_of(job.spec for job in self._live), all_known=not self._live.unloadable)
+        self._events.watch(watches_of(job.spec for job in self._live))
         self._has_linked = True
         self._woken.set()
 

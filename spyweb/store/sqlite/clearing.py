@@ -18,8 +18,8 @@ from spyweb.store.model.entries import Origin
 from spyweb.store.patterns import Pattern
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext
 from spyweb.store.sqlite.entries import WriteEffects, find_row, record_effects
+from spyweb.store.sqlite.events import Notices, Subscription, Subscriptions, jobs_by_kind
 from spyweb.store.sqlite.scanning import KeyRange, select
-from spyweb.store.sqlite.subscriptions import Notices, Subscription, Subscriptions, jobs_by_kind
 
 SLICE = 200  # rows looked at, or deleted, in one op
 SLICE_S = 0.01  # seconds; the row that reaches it is the last of its slice

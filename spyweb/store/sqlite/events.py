@@ -1,15 +1,19 @@
-"""Store the outbox of changes: an event for each change that jobs watch, and a row of `wanted` for each such job.
+"""Tell of changes of entries those who want to hear of them; a write asks, which costs nothing if there are none.
 
-Both are written in the transaction of the change.  The claim of a run puts its id into the job's row; the row is
-deleted with the end of the run, unless another attempt has taken its place there, and the event with its last row.
+Jobs watch: for each change an event is stored, and a row of `wanted` for each such job, in the transaction of the
+change.  The claim of a run puts its id into the job's row; the row is deleted with the end of the run, unless another
+attempt has taken its place there, and the event with its last row.
+
+Subscribers listen: they are told from memory, after the commit, and nothing is written for it.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
+from typing import Any, NamedTuple
 
 from spyweb.errors import StoreError
 from spyweb.model import ChangeKind, JobId, RunId, Value
@@ -17,53 +21,94 @@ from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell, Column
 from spyweb.store.model.entries import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
 from spyweb.store.model.runs import End
+from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
-from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row
-from spyweb.store.sqlite.subscriptions import Notices, Subscribers, Subscriptions
+from spyweb.store.sqlite.changes import ChangeNote, EntryContext
 
-NO_RUN = RunId(0)  # stands for the run that a change might have started; no run has this id
-
-ADD_EVENT = """
-    INSERT INTO event (
-        namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value, at_ms, job, run, depth
-    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+COLUMNS = """
+    namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value, at_ms, job, run, depth
 """
-ADD_WANTED = "INSERT OR IGNORE INTO wanted (event, job) VALUES (?, ?)"
+ADD_EVENT = f"INSERT INTO event ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ADD_WANTED = "INSERT INTO wanted (event, job) VALUES (?, ?)"
 WANTED = """
     SELECT wanted.job, event.id, namespace, key, kind, at_ms, event.job, event.run, depth
     FROM wanted INDEXED BY wanted_waiting CROSS JOIN event ON event.id = wanted.event
-    WHERE wanted.run IS NULL AND wanted.job > '' AND (wanted.job, wanted.event) > (?, ?)
+    WHERE wanted.run IS NULL AND (wanted.job, wanted.event) > (?, ?)
     ORDER BY wanted.job, wanted.event LIMIT ?
 """
-FIND = """
-    SELECT id, namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value,
-        at_ms, job, run, depth
-    FROM event WHERE id = ?
-"""
+FIND = f"SELECT id, {COLUMNS} FROM event WHERE id = ?"
 CLAIM = "UPDATE wanted SET run = ?3 WHERE event = ?1 AND job = ?2"
-JOB_OF_RUN = "SELECT job FROM run WHERE id = ?"
-# While it is unknown which other jobs want the event, the row says that this job has had it.
-CLEAR = """
-    DELETE FROM wanted WHERE event = ?1 AND job = ?2 AND run = ?3
-        AND NOT EXISTS (SELECT 1 FROM wanted WHERE event = ?1 AND job = '')
-"""
+DROP = "DELETE FROM wanted WHERE event = ? AND job = ?"
+CLEAR = "DELETE FROM wanted WHERE event = ? AND run = ?"
 DELETE_UNWANTED = "DELETE FROM event WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM wanted WHERE event = ?1)"
 
-OF_NOBODY_KNOWN = """
-    SELECT event.id, namespace, key, kind FROM wanted INDEXED BY wanted_waiting JOIN event ON event.id = wanted.event
-    WHERE wanted.run IS NULL AND wanted.job = ''
-"""
-FORGET_HANDLED = """
-    DELETE FROM wanted WHERE event = ? AND (job = '' OR (
-        run IS NOT NULL AND NOT EXISTS (SELECT 1 FROM run WHERE run.id = wanted.run AND run.state <> 'ended')
-    ))
-"""
+JobsByKind = Mapping[ChangeKind, Set[JobId]]  # a kind that is not in it is watched by nobody
 
-WantedRow = tuple[str, int, str, bytes, str, int, str | None, int | None, int]
-EventRow = tuple[
-    int, str, bytes, str, int | None, str | None, Column, int | None, str | None, Column,
-    int, str | None, int | None, int,
-]  # fmt: skip
+
+class Subscription(NamedTuple):
+    pattern: Pattern
+    kinds: frozenset[ChangeKind]
+    job: JobId | None
+
+
+class Subscriptions:
+    """Watches, found by namespace.  It never changes once made, so any thread may use it."""
+
+    def __init__(self, watches: Sequence[Watch] = ()) -> None:
+        self._exact: dict[str, list[Subscription]] = {}
+        self._prefixes: dict[str, list[Subscription]] = {}
+        for watch in watches:
+            group = self._prefixes if watch.is_prefix else self._exact
+            subscription = Subscription(compile_pattern(watch.key), watch.kinds, watch.job)
+            group.setdefault(watch.namespace, []).append(subscription)
+        self.is_empty = not watches
+
+    def of_namespace(self, namespace: str) -> list[Subscription]:
+        if self.is_empty:
+            return []
+        found = list(self._exact.get(namespace, ()))
+        for prefix, subscriptions in self._prefixes.items():
+            if namespace.startswith(prefix):
+                found += subscriptions
+        return found
+
+    def of_key(self, namespace: str, key: bytes) -> JobsByKind:
+        return jobs_by_kind(self.of_namespace(namespace), key)
+
+
+def jobs_by_kind(subscriptions: Sequence[Subscription], key: bytes) -> JobsByKind:
+    """Return the kinds of change that this key is watched for, each with the jobs that watch."""
+    found: dict[ChangeKind, set[JobId]] = {}
+    for subscription in subscriptions:
+        if subscription.pattern.matches(key):
+            for kind in subscription.kinds:
+                jobs = found.setdefault(kind, set())
+                if subscription.job is not None:
+                    jobs.add(subscription.job)
+    return found
+
+
+class Notices:
+    """The changes of one op that subscribers will be told of, gathered on the store's thread."""
+
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
+        self.events: list[ChangeEvent] = []
+
+    def begin(self) -> None:
+        """Forget the changes of an earlier try of the op, which was rolled back."""
+        self.events.clear()
+
+    def note(self, context: EntryContext, notes: Sequence[ChangeNote], origin: Origin) -> None:
+        kinds = self._subscriptions.of_key(context.namespace, context.key)
+        rows = [row_of(context, note, origin) for note in notes if note.kind in kinds]
+        self.events += [read_event(context.codec, (0, *row)) for row in rows]  # not stored, so without an id
+
+
+class Subscriber(NamedTuple):
+    watch: Watch
+    subscriptions: Subscriptions  # to that one
+    listen: Callable[[ChangeEvent], None]
 
 
 class Events:
@@ -78,33 +123,22 @@ class Events:
         self._writer = writer
         self._codec = codec
         self._callbacks: list[Callable[[], None]] = []
-        self._all_known = False
-        self._has_unaddressed = True  # there may be events from before migration 0006
         self.subscriptions = Subscriptions()  # of jobs
-        self.subscribers = Subscribers()
+        self._subscribers: dict[object, Subscriber] = {}
+        self._followed = Subscriptions()  # of all subscribers together
 
-    def watch(self, watches: Sequence[Watch], *, all_known: bool = True) -> None:
-        """Keep these changes for their jobs and no others, from the writes that are requested after this on.
-
-        `all_known`: there is no job whose watches are missing because its file can't be loaded.
-        """
+    def watch(self, watches: Sequence[Watch]) -> None:
+        """Keep these changes for their jobs and no others, from the writes that are requested after this on."""
         self.subscriptions = Subscriptions(watches)
-        self._all_known = all_known
 
     @property
     def is_quiet(self) -> bool:
         """Return whether nobody watches or follows anything."""
-        return self.subscriptions.is_empty and self.subscribers.is_empty
+        return self.subscriptions.is_empty and self._followed.is_empty
 
     def wanted(self, limit: int, *, after: Position = BEFORE_ALL) -> Future[list[WantedChange]]:
         """Return changes that no run has been claimed for, sorted by job, those of each job oldest first."""
-        if self._has_unaddressed:
-            return self._writer.submit(OpKind.SEVERAL, self._address_and_find, limit, after)
         return self._writer.submit(OpKind.READ, find_wanted, limit, after)
-
-    def _address_and_find(self, connection: sqlite3.Connection, limit: int, after: Position) -> list[WantedChange]:
-        self._has_unaddressed = address_events(connection, self.subscriptions, all_known=self._all_known)
-        return find_wanted(connection, limit, after)
 
     def find(self, event: int) -> Future[ChangeEvent | None]:
         """Return an event that a job still needs."""
@@ -119,7 +153,23 @@ class Events:
 
         Nothing is stored for it: these events have no id, and begin with the writes that are requested after this.
         """
-        return self.subscribers.add(watch, listen)
+        mark = object()
+        self._subscribers[mark] = Subscriber(watch, Subscriptions([watch]), listen)
+        self._gather_followed()
+
+        def leave() -> None:
+            self._subscribers.pop(mark, None)
+            self._gather_followed()
+
+        return leave
+
+    def _gather_followed(self) -> None:
+        self._followed = Subscriptions([subscriber.watch for subscriber in self._subscribers.values()])
+
+    def notices(self, namespace: str | None = None) -> Notices | None:
+        """Begin the notices of an op on this namespace (None: on any); None when nobody listens."""
+        is_followed = self._subscribers if namespace is None else self._followed.of_namespace(namespace)
+        return Notices(self._followed) if is_followed else None
 
     def after(self, *, is_kept: bool, notices: Notices | None) -> Callable[[], None] | None:
         """Return the callback for the loop once a write is committed."""
@@ -128,7 +178,10 @@ class Events:
         return partial(self._tell_all, is_kept, notices)
 
     def _tell_all(self, is_kept: bool, notices: Notices) -> None:
-        self.subscribers.tell(notices)
+        for event in notices.events:
+            for subscriber in list(self._subscribers.values()):
+                if event.kind in subscriber.subscriptions.of_key(event.namespace, event.key):
+                    subscriber.listen(event)
         if is_kept:
             self._tell()
 
@@ -144,15 +197,14 @@ def keep_event(
     connection: sqlite3.Connection, context: EntryContext, note: ChangeNote, origin: Origin, jobs: Iterable[JobId]
 ) -> None:
     """Write the event of a change for these jobs."""
-    old, new = side_of(note.old), side_of(note.new)
-    who = (origin.job, origin.run, origin.depth)
-    row = (context.namespace, context.key, note.kind.value, *old, *new, context.now_ms, *who)
-    event = connection.execute(ADD_EVENT, row).lastrowid
+    event = connection.execute(ADD_EVENT, row_of(context, note, origin)).lastrowid
     connection.executemany(ADD_WANTED, [(event, job) for job in jobs])
 
 
-def side_of(row: Row | None) -> tuple[object, ...]:
-    return (row.version, row.type, row.column) if row else (None, None, None)
+def row_of(context: EntryContext, note: ChangeNote, origin: Origin) -> tuple[object, ...]:
+    sides = [(row.version, row.type, row.column) if row else (None, None, None) for row in (note.old, note.new)]
+    who = (origin.job, origin.run, origin.depth)
+    return (context.namespace, context.key, note.kind.value, *sides[0], *sides[1], context.now_ms, *who)
 
 
 def claim_event(connection: sqlite3.Connection, event: int, job: JobId, run: RunId) -> None:
@@ -162,41 +214,31 @@ def claim_event(connection: sqlite3.Connection, event: int, job: JobId, run: Run
 
 def drop_event(connection: sqlite3.Connection, event: int, job: JobId) -> None:
     """Note that no run of the job is started for this change."""
-    claim_event(connection, event, job, NO_RUN)
-    clear_event(connection, event, job, NO_RUN)
+    connection.execute(DROP, (event, job))
+    connection.execute(DELETE_UNWANTED, (event,))
 
 
 def clear_after_run(connection: sqlite3.Connection, end: End) -> None:
     """Note the end of a run that a change may have started."""
-    if end.event is None:
-        return
-    found = connection.execute(JOB_OF_RUN, (end.run,)).fetchone()
-    if found:
-        clear_event(connection, end.event, JobId(found[0]), end.run)
-
-
-def clear_event(connection: sqlite3.Connection, event: int, job: JobId, run: RunId) -> None:
-    connection.execute(CLEAR, (event, job, run))
-    connection.execute(DELETE_UNWANTED, (event,))
-
-
-def address_events(connection: sqlite3.Connection, subscriptions: Subscriptions, *, all_known: bool) -> bool:
-    """Assign events that an earlier spyweb left unassigned to the jobs that watch such changes now.
-
-    As long as not all jobs are known, the jobs that have had an event are noted.  Return False when there is no event.
-    """
-    unaddressed = connection.execute(OF_NOBODY_KNOWN).fetchall()
-    for event, namespace, key, kind in unaddressed:
-        jobs = subscriptions.of_key(namespace, key).get(ChangeKind(kind), ())
-        connection.executemany(ADD_WANTED, [(event, job) for job in jobs])
-        if all_known:
-            connection.execute(FORGET_HANDLED, (event,))
-            connection.execute(DELETE_UNWANTED, (event,))
-    return bool(unaddressed)
+    if end.event is not None:
+        connection.execute(CLEAR, (end.event, end.run))
+        connection.execute(DELETE_UNWANTED, (end.event,))
 
 
 def find_wanted(connection: sqlite3.Connection, limit: int, after: Position) -> list[WantedChange]:
-    return [read_wanted(row) for row in connection.execute(WANTED, (*after, max(limit, 0)))]
+    rows = connection.execute(WANTED, (*after, max(limit, 0)))
+    return [
+        WantedChange(
+            job=job,
+            event=event,
+            namespace=namespace,
+            key=key,
+            kind=ChangeKind(kind),
+            at_ms=at_ms,
+            origin=Origin(job=by, run=run, depth=depth),
+        )
+        for job, event, namespace, key, kind, at_ms, by, run, depth in rows
+    ]
 
 
 def find_event(connection: sqlite3.Connection, codec: Codec, event: int) -> ChangeEvent | None:
@@ -204,47 +246,25 @@ def find_event(connection: sqlite3.Connection, codec: Codec, event: int) -> Chan
     return read_event(codec, row) if row else None
 
 
-def read_wanted(row: WantedRow) -> WantedChange:
-    wanted_by, event, namespace, key, kind, at_ms, job, run, depth = row
-    return WantedChange(
-        job=JobId(wanted_by),
-        event=event,
-        namespace=namespace,
-        key=key,
-        kind=ChangeKind(kind),
-        at_ms=at_ms,
-        origin=read_origin(job, run, depth),
-    )
-
-
-def read_event(codec: Codec, row: EventRow) -> ChangeEvent:
-    (
-        number, namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value,
-        at_ms, job, run, depth,
-    ) = row  # fmt: skip
+def read_event(codec: Codec, row: Sequence[Any]) -> ChangeEvent:
+    number, namespace, key, kind, *sides, at_ms, job, run, depth = row
+    old, new = sides[:3], sides[3:]
     return ChangeEvent(
         id=number,
         namespace=namespace,
         key=key,
         kind=ChangeKind(kind),
-        old=read_side(codec, namespace, key, (old_version, old_type, old_value)),
-        new=read_side(codec, namespace, key, (new_version, new_type, new_value)),
-        version=new_version or old_version or 0,
+        old=read_side(codec, namespace, key, *old),
+        new=read_side(codec, namespace, key, *new),
+        version=new[0] or old[0] or 0,
         at_ms=at_ms,
-        origin=read_origin(job, run, depth),
+        origin=Origin(job=job, run=run, depth=depth),
     )
 
 
-def read_origin(job: str | None, run: int | None, depth: int) -> Origin:
-    return Origin(job=None if job is None else JobId(job), run=None if run is None else RunId(run), depth=depth)
-
-
-def read_side(codec: Codec, namespace: str, key: bytes, side: tuple[int | None, str | None, Column]) -> Value:
+def read_side(codec: Codec, namespace: str, key: bytes, version: int | None, kind: str, column: Column) -> Value:
     """Return the value, or None if it can't be read: a damaged value must not keep a run from starting."""
-    version, kind, column = side
-    if version is None or kind is None:
-        return None
     try:
-        return codec.read(Place(namespace, key, version), Cell(kind, column))
+        return None if version is None else codec.read(Place(namespace, key, version), Cell(kind, column))
     except StoreError:
         return None

@@ -174,7 +174,7 @@ class Values:
 
     def _clear_from(self, namespace: str, pattern: Pattern, origin: Origin, least: bytes) -> Future[Cleared]:
         watches, rule = self._events.subscriptions.of_namespace(namespace), self._history.get(namespace)
-        notices = self._events.subscribers.notices(namespace)
+        notices = self._events.notices(namespace)
         clock = self._clock
         wanted = Clearing(self._codec, namespace, pattern, least, clock, clock.now_ms(), watches, rule, origin, notices)
         after = self._events.after(is_kept=bool(watches), notices=notices)
@@ -199,7 +199,7 @@ class Values:
         await self._forget()
         deleted, is_all = 0, False
         while not is_all:
-            notices = self._events.subscribers.all_notices()
+            notices = self._events.notices()
             arguments = (self._codec, self._events.subscriptions, notices, self._clock)
             after = self._events.after(is_kept=True, notices=notices)
             swept = await writer.submit(OpKind.SEVERAL, delete_expired, *arguments, after=after)
@@ -271,7 +271,7 @@ class Values:
         if not self._history and self._events.is_quiet:
             return NO_EFFECTS
         wanted, rule = self._events.subscriptions.of_key(namespace, key), self._history.get(namespace)
-        notices = self._events.subscribers.notices(namespace)
+        notices = self._events.notices(namespace)
         return WriteEffects(wanted, rule, origin, notices) if wanted or rule or notices else NO_EFFECTS
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 
 import pytest
@@ -27,9 +25,8 @@ from spyweb.store.model.entries import (
 )
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row
-from spyweb.store.sqlite.migrate import load_migrations, migrate
+from spyweb.store.sqlite.events import Notices, Subscriptions
 from spyweb.store.sqlite.store import Store
-from spyweb.store.sqlite.subscriptions import Notices, Subscriptions
 from tests.fakes.changes import NEWS, PRICES, kept, make_end, make_run, waiting
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KINDS, LOGGED, RULES, adding, dropping, opened, put, putting, until_told
@@ -415,99 +412,6 @@ async def test_a_restart_finds_the_event_of_a_run_that_is_open(tmp_path: Path) -
                 assert found is not None
                 assert found.new == {b"\xff": [1]}
                 assert await left(watched) == []
-
-
-# Events from before there was a row for each job that wants one
-
-OLD_EVENTS = """
-    INSERT INTO event (id, namespace, key, kind, new_version, new_type, new_value, at_ms, depth, delivered)
-    VALUES (?, 'scope:orders', ?, 'created', 1, 'i', ?, 5, 0, ?)
-"""
-OLD_RUNS = "INSERT INTO run (id, job, state, attempt, \"trigger\") VALUES (?, ?, ?, 1, '{}')"
-OLD_STARTED = "INSERT INTO started (event, job, run) VALUES (?, ?, ?)"
-PASSED = 0  # in the place of a run
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """As an earlier spyweb left it: event 1 is with runs alone, of the others each has been given to some jobs."""
-    path = tmp_path / "spyweb.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        migrate(database, path, load_migrations()[:5], 0)
-        database.executemany(OLD_EVENTS, [(event, b"%d" % event, event, event == 1) for event in range(1, 6)])
-        runs = [(1, PRICES, "running"), (2, NEWS, "ended"), (3, PRICES, "ended"), (4, PRICES, "waiting")]
-        database.executemany(OLD_RUNS, runs)
-        started = [(1, PRICES, 1), (1, NEWS, 2), (2, PRICES, 3), (3, PRICES, 4), (5, PRICES, PASSED)]
-        database.executemany(OLD_STARTED, started)
-    return path
-
-
-def opened_old(path: Path) -> AbstractAsyncContextManager[Store]:
-    return opened("sqlite", path, FakeClock())
-
-
-def count_rows(path: Path) -> list[int]:
-    with closing(sqlite3.connect(path)) as database:
-        return [database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("event", "wanted")]
-
-
-async def handle_all(watched: Store) -> list[tuple[str, int, object]]:
-    """Claim a run for each change that waits, and let it end; gives the new values."""
-    handled: list[tuple[str, int, object]] = []
-    for job, event in await left(watched):
-        (run,) = await start(watched, JobId(job), event=event)
-        found = await watched.events.find(event)
-        assert found
-        handled.append((job, event, found.new))
-        await watched.runs.record(Change(end=[structs.replace(make_end(run), event=event)]))
-    return handled
-
-
-async def end_old_runs(watched: Store) -> None:
-    for run, event in ((RunId(1), 1), (RunId(4), 3)):
-        await watched.runs.record(Change(end=[structs.replace(make_end(run), event=event)]))
-
-
-async def test_after_an_upgrade_each_job_gets_what_it_has_not_had(old: Path) -> None:
-    async with opened_old(old) as watched:
-        watched.events.watch(WATCHES, all_known=True)
-        assert (await watched.events.find(1)) is not None
-        assert [(run.id, run.state) for run in await watched.runs.open()] == [(1, "running"), (4, "waiting")]
-
-        handled = await handle_all(watched)
-        assert handled == [*((NEWS, event, event) for event in (2, 3, 4, 5)), (PRICES, 4, 4)]
-        await end_old_runs(watched)
-        assert await left(watched) == []
-    assert count_rows(old) == [0, 0]
-
-
-async def test_after_an_upgrade_what_a_job_wants_whose_file_is_broken_waits_and_the_other_gets_it_once(
-    old: Path,
-) -> None:
-    for life in (1, 2):
-        async with opened_old(old) as watched:
-            watched.events.watch([watch for watch in WATCHES if watch.job == PRICES], all_known=False)
-            assert await handle_all(watched) == ([(PRICES, 4, 4)] if life == 1 else [])
-            await end_old_runs(watched)
-    async with opened_old(old) as watched:
-        watched.events.watch(WATCHES, all_known=True)
-        assert await handle_all(watched) == [(NEWS, event, event) for event in (2, 3, 4, 5)]
-    assert count_rows(old) == [0, 0]
-
-
-async def test_after_an_upgrade_what_nobody_asks_for_any_more_is_gone(old: Path) -> None:
-    async with opened_old(old) as watched:
-        watched.events.watch([], all_known=True)
-        assert await left(watched) == []
-        assert [await watched.events.find(event) is not None for event in range(1, 6)] == [
-            True,
-            False,
-            True,
-            False,
-            False,
-        ]
-        await end_old_runs(watched)
-    assert count_rows(old) == [0, 0]
 
 
 def told(heard: list[ChangeEvent]) -> list[str]:

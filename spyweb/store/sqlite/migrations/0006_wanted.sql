@@ -1,19 +1,18 @@
 -- Which jobs want a change: a row for each job that watched, written with the event.  The event goes with the last one.
 CREATE TABLE wanted (
     event INTEGER NOT NULL,
-    job   TEXT NOT NULL,             -- '': not known, see below
+    job   TEXT NOT NULL,
     run   INTEGER,                   -- the latest that was claimed for it; NULL: none yet; 0: none will be
     PRIMARY KEY (event, job)
 ) WITHOUT ROWID;
 CREATE INDEX wanted_waiting ON wanted (job, event) WHERE run IS NULL;
 
--- Earlier it was not written down who watched: the jobs that ask for a change which is still to be handed out are found
--- once their files are loaded (store/sqlite/events.py).  Those that have had it have a row, though their run has ended.
+-- Earlier it was not written down who watched: what was still to be handed out starts nothing.  What a run that has not
+-- ended was started by stays for it.
 INSERT INTO wanted (event, job, run)
     SELECT started.event, started.job, started.run
-    FROM started JOIN event ON event.id = started.event LEFT JOIN run ON run.id = started.run
-    WHERE NOT event.delivered OR run.state <> 'ended';
-INSERT INTO wanted (event, job) SELECT id, '' FROM event WHERE NOT delivered;
+    FROM started JOIN event ON event.id = started.event JOIN run ON run.id = started.run
+    WHERE run.state <> 'ended';
 DELETE FROM event WHERE NOT EXISTS (SELECT 1 FROM wanted WHERE wanted.event = event.id);
 DROP TABLE started;
 DROP INDEX event_pending;
