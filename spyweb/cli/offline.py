@@ -21,7 +21,7 @@ from spyweb.settings import Settings
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.watches import history_rules, watches_of
 from spyweb.store.access import no_access
-from spyweb.store.crypto.keys import find_key
+from spyweb.store.encryption import find_key
 from spyweb.store.lock import hold_lock
 from spyweb.store.marker import Marker
 from spyweb.store.model.access import AuditLine
@@ -298,11 +298,9 @@ class OfflineProject:
 
 async def _set_paused(spec: JobSpec, clock: Clock, store: Store, *, paused: bool) -> None:
     """Pause or resume a job on record: the next daemon goes on from there, and records what was due as paused."""
-    from spyweb.store.cursors import write_cursors  # structlog takes long to import: only a change pays
-
     known: dict[JobId, Cursor | None] = {spec.id: (await store.runs.cursors()).get(spec.id)}
-    await write_cursors(
-        store.runs, lambda: _paused(spec, known[spec.id], clock.now_ms(), paused=paused), known.__setitem__
+    await store.runs.write_cursors(
+        lambda: _paused(spec, known[spec.id], clock.now_ms(), paused=paused), known.__setitem__
     )
 
 

@@ -37,7 +37,7 @@ from spyweb.settings.sections import FILE, HeartbeatSettings
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.server_file import read_all
 from spyweb.specs.tree import EMPTY, read_source
-from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
+from spyweb.store.interchange.foreign import DATA_FILE, describe_data_file
 from spyweb.testing.suites import FILE as TESTS
 
 HOMES = (Path("/home"), Path("/root"), Path("/run/user"))

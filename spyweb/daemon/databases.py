@@ -13,7 +13,7 @@ from spyweb.clock import Clock
 from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.settings import Settings
 from spyweb.settings.sections import USER_DB
-from spyweb.store.crypto.keys import find_key
+from spyweb.store.encryption import find_key
 from spyweb.store.marker import Marker
 from spyweb.store.sqlite.damage import copy_log_aside, move_aside, refuse_missing, size_of
 from spyweb.store.sqlite.store import Store, open_any, refuse_unsound

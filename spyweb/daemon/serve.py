@@ -31,7 +31,7 @@ from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.watch import Watcher
 from spyweb.service.readiness import STOPPING
 from spyweb.settings import LogLevel, Settings, load_settings
-from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
+from spyweb.store.interchange.foreign import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
 from spyweb.views.jobs import JobView
 from spyweb.web.serve import serve_socket

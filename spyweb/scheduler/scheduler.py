@@ -4,7 +4,7 @@ A timer for each job wakes the scheduler; what is due then is computed from the 
 so a late, early or doubled wake-up, a restart or a clock that jumps can neither lose a due time nor run it twice.  The
 cursor moves in the commit that claims the run.
 
-Nothing is written over a cursor that somebody else has moved: see store/cursors.py.
+Nothing is written over a cursor that somebody else has moved: see `Runs.write_cursors`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from spyweb.runs.runner import Claims, Runner, RunRequest
 from spyweb.scheduler.timers import Timers
 from spyweb.schedules.cursor import Activation, activate, deactivated, skipped_of, waits_for_the_past
 from spyweb.schedules.due import SPREAD_MS, DueDecision, decide_due, jittered, next_due, schedule_text
-from spyweb.store.cursors import found_by, write_cursors
 from spyweb.store.model.runs import Change, SkippedRange
 from spyweb.store.sqlite.runs import Runs
 
@@ -171,7 +170,7 @@ class Scheduler:
             log.warning(
                 "a due time had been claimed already: the schedule goes on from where it is on record", job=job.id
             )
-            _go_by(job, found_by(moved))
+            _go_by(job, moved.found if isinstance(moved.found, Cursor) else None)
         self.watch(job)
 
     def _restore(self, due: DueRuns, error: BaseException) -> None:
@@ -263,7 +262,7 @@ class Scheduler:
         def decide() -> Change:
             return Change(expects=known, cursors=[deactivated(cursor, now_ms) for cursor in known.values() if cursor])
 
-        return list((await write_cursors(self._runs, decide, known.__setitem__)).cursors)
+        return list((await self._runs.write_cursors(decide, known.__setitem__)).cursors)
 
     async def pause(self, job: LiveJob, why: str = "") -> None:
         """Stop a job's schedule until it is resumed; one that is paused already keeps why.
@@ -310,7 +309,7 @@ class Scheduler:
             )
 
         by_id = {job.id: job for job in jobs}
-        written = await write_cursors(self._runs, change, lambda job, found: _go_by(by_id[job], found))
+        written = await self._runs.write_cursors(change, lambda job, found: _go_by(by_id[job], found))
         self._runner.counters.passed_over(written.skipped)
         for job, cursor in zip(jobs, written.cursors, strict=True):
             job.reached_ms = _reached_ms(job, _known(job) or cursor, cursor)

@@ -16,7 +16,7 @@ from spyweb.clock import Clock
 from spyweb.limits import AUDIT_PENDING
 from spyweb.logs.refusals import tell_refusal
 from spyweb.store.model.access import AuditLine, NewAuditLine
-from spyweb.store.sqlite.audit import AuditTrail
+from spyweb.store.sqlite.keys import AuditTrail
 
 log = structlog.get_logger()
 

@@ -14,7 +14,7 @@ from functools import cache, partial
 from typing import TypeVar, TypeVarTuple, cast
 
 from spyweb.clock import Clock
-from spyweb.store.crypto.sealing import PLAIN
+from spyweb.store.encryption import PLAIN
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules
 from spyweb.store.sqlite.batch import BatchQueue, Op, OpKind, commit
 from spyweb.store.sqlite.connection import Connection

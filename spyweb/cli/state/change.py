@@ -157,7 +157,7 @@ def rekey(
 
     Values, past versions and events: all of them, or none.  Only while no daemon runs.
     """
-    from spyweb.store.crypto.keys import find_key  # where a daemon runs, no command needs the store
+    from spyweb.store.encryption import find_key  # where a daemon runs, no command needs the store
     from spyweb.store.lock import hold_lock
     from spyweb.store.sqlite.store import rotate_key
 

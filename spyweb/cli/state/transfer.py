@@ -23,8 +23,7 @@ from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId, Monitor
 from spyweb.monitor.stages.keep import hash_of
 from spyweb.settings.sections import USER_DB
-from spyweb.store.interchange.foreign import read_sloth
-from spyweb.store.interchange.foreign_spyweb import OldProject, OldRecord, copy_tables, read_spyweb
+from spyweb.store.interchange.foreign import OldProject, OldRecord, copy_tables, read_sloth, read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line
 from spyweb.store.model.entries import PortableEntry, agent_namespace
 from spyweb.store.model.records import NewRecord

@@ -1,24 +1,32 @@
-"""Read the databases of other programs, and turn what sloth-runner kept in SQLite into entries.
+"""Read the databases of other programs: what sloth-runner, and what SpyWeb kept in SQLite.
 
 The files are only read.  Their layouts are told apart by their tables and columns, not by a version.  A row that can't
 be read raises Refused with its key: what is imported is everything or nothing.
+
+SpyWeb's layout: `lua_user (key, value)`, `records (job_id, rev_ts, json)`, `seen (hash)`, and the tables that scripts
+have made.  The hashes in `seen` are computed in another way than here, so the seen items are taken from the records:
+SpyWeb keeps one of each item.
 """
 
 from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from spyweb.errors import Refused
-from spyweb.model import Value
+from spyweb.files import open_regular
+from spyweb.model import JobId, Value
+from spyweb.store.access import make_private
 from spyweb.store.interchange.value_json import decode_json, number_of
-from spyweb.store.model.entries import Entry, PortableEntry
+from spyweb.store.model.entries import GLOBAL, Entry, PortableEntry, job_namespace
+from spyweb.store.sqlite.records import LATEST_NS
 
 SLOTH_TABLES = ("state_data", "state")  # of the documented module and of the later one; of both, the later wins
 MOMENTS = ("expires_at", "created_at", "updated_at")
@@ -179,3 +187,201 @@ def moment_of(text: bytes | None) -> int | None:
 
 def shown(text: bytes) -> str:
     return repr(text.decode("utf-8", "replace")[:40])
+
+
+# -- SpyWeb
+
+
+DATA_FILE = "data"  # its name in a project, unless SpyWeb was told another
+KEYS, RECORDS, SEEN = "lua_user", "records", "seen"
+SQLITE_MAGIC, REDB_MAGIC = b"SQLite format 3\0", b"redb\x1a\n\xa9\r\n"
+RECORD_KEYS = frozenset({"timestamp", "hash", "match_key", "page_url", "job_id", "date_time", "fields"})  # of the JSON
+BUSY_MS = 5_000
+TABLES = """
+    SELECT name, sql FROM sqlite_master
+    WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND sql NOT LIKE 'CREATE VIRTUAL%'
+    ORDER BY rowid
+"""
+INDEXES = "SELECT sql FROM old.sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL"
+EXISTS = "SELECT 1 FROM main.sqlite_master WHERE name = ?"
+
+
+class OldRecord(Struct, frozen=True, kw_only=True):
+    """An item that SpyWeb found."""
+
+    fields: Mapping[str, str]
+    matches: Sequence[str]
+    url: str
+    found_ns: int
+
+
+class OldProject(Struct, frozen=True, kw_only=True):
+    """Everything in the database of a SpyWeb project that can be imported."""
+
+    items: Sequence[PortableEntry]
+    records: Mapping[JobId, Sequence[OldRecord]]  # oldest first
+    unreadable: int  # records that are not a JSON object with a time
+    tables: Sequence[str]  # the scripts' own
+
+
+def read_spyweb(path: Path, now_ms: int) -> OldProject:
+    """Read a project: `<job id>:<key>` is a key of that job, a bare one belongs to all.
+
+    Raises Refused if it is not SpyWeb's database.
+    """
+    with opened(path) as connection:
+        if not {"key", "value"} <= columns_of(connection, KEYS):
+            raise Refused(f"{path}: has no table {KEYS}, so it is not SpyWeb's SQLite database")
+        items = [spyweb_entry(row, now_ms) for row in rows_of(connection, KEYS, ("key", "value"))]
+        records, unreadable = read_records(connection)
+        tables = [name for name, _ in tables_of(connection)]
+    return OldProject(items=live_of(items, now_ms).items, records=records, unreadable=unreadable, tables=tables)
+
+
+def spyweb_entry(row: Row, now_ms: int) -> PortableEntry:
+    whole_key, value = row["key"] or b"", row["value"] or b""
+    job, colon, key = whole_key.partition(b":")
+    is_of_job = bool(colon) and is_job_id(job)
+    return PortableEntry(
+        namespace=job_namespace(JobId(job.decode())) if is_of_job else GLOBAL,
+        key=key if is_of_job else whole_key,
+        entry=Entry(value=value, version=1, created_ms=now_ms, updated_ms=now_ms),
+    )
+
+
+def is_job_id(text: bytes) -> bool:
+    """Return whether SpyWeb would make such an id: lower-case letters and digits, with `_` for all else."""
+    try:
+        name = text.decode()
+    except UnicodeDecodeError:
+        return False
+    return bool(name) and name == name.lower() and name.replace("_", "").isalnum()
+
+
+def read_records(connection: sqlite3.Connection) -> tuple[dict[JobId, list[OldRecord]], int]:
+    """Return the records of each job, oldest first, and how many could not be read."""
+    found: dict[JobId, list[OldRecord]] = {}
+    unreadable = 0
+    if not {"job_id", "rev_ts", "json"} <= columns_of(connection, RECORDS):
+        return found, unreadable
+    for job, number, text in connection.execute(f"SELECT job_id, rev_ts, json FROM {RECORDS}"):
+        record = read_record(number, text)
+        if record is None or not isinstance(job, bytes):
+            unreadable += 1
+        else:
+            found.setdefault(JobId(job.decode("utf-8", "replace")), []).append(record)
+    for records in found.values():
+        records.sort(key=lambda record: record.found_ns)
+    return found, unreadable
+
+
+def read_record(number: object, text: object) -> OldRecord | None:
+    """Read a record, whose fields are an object of their own or stand among the others; None if it can't be read."""
+    try:
+        plain = msgspec.json.decode(text, type=dict[str, object]) if isinstance(text, bytes) else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    found_ns = time_of_record(plain.get("timestamp"), number)
+    inner = plain.get("fields")
+    fields = inner if isinstance(inner, dict) else {key: plain[key] for key in plain if key not in RECORD_KEYS}
+    if found_ns is None or not fields:
+        return None
+    matches, url = plain.get("match_key"), plain.get("page_url")
+    return OldRecord(
+        fields={str(name): text_of(value) for name, value in fields.items()},
+        matches=[text_of(word) for word in matches] if isinstance(matches, list) else [],
+        url=url if isinstance(url, str) else "",
+        found_ns=found_ns,
+    )
+
+
+def time_of_record(timestamp: object, number: object) -> int | None:
+    """Return a moment in nanoseconds since 1970, which is stored as such or counted back from the largest number."""
+    for moment in (timestamp, number):
+        if isinstance(moment, int) and 0 < moment < LATEST_NS:
+            return min(moment, LATEST_NS - moment)  # until the year 2116 the smaller one is the moment
+    return None
+
+
+def text_of(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def tables_of(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Return the scripts' own tables, each with the statement that creates it."""
+    named = [(name.decode(), sql.decode()) for name, sql in connection.execute(TABLES)]
+    return [(name, sql) for name, sql in named if name not in (KEYS, RECORDS, SEEN)]
+
+
+def copy_tables(path: Path, user_db: Path) -> tuple[list[str], list[str]]:
+    """Copy the scripts' own tables, with their indexes, into the scripts' own database here: all or none.
+
+    Return the names of those that were copied, and of those that already exist and were left alone.
+    """
+    with opened(path) as connection:
+        tables = tables_of(connection)
+    if not tables:
+        return [], []
+    make_private(user_db.parent)
+    try:
+        with closing(sqlite3.connect(user_db, isolation_level=None, timeout=BUSY_MS / 1000)) as target:
+            target.execute("PRAGMA journal_mode = WAL")
+            target.execute("ATTACH ? AS old", (f"{path.absolute().as_uri()}?mode=ro",))
+            return copy_each(target, tables)
+    except sqlite3.Error as error:
+        raise Refused(f"{path}: its tables can't be copied into {user_db.name}, and none was: {error}") from error
+
+
+def copy_each(target: sqlite3.Connection, tables: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    copied, kept = [], []
+    target.execute("BEGIN IMMEDIATE")
+    try:
+        for name, sql in tables:
+            if target.execute(EXISTS, (name,)).fetchone():
+                kept.append(name)
+                continue
+            target.execute(sql)
+            columns = ", ".join(quoted(column) for column in stored_columns(target, name))
+            target.execute(f"INSERT INTO main.{quoted(name)} ({columns}) SELECT {columns} FROM old.{quoted(name)}")
+            for (index,) in target.execute(INDEXES, (name,)).fetchall():
+                target.execute(index)
+            copied.append(name)
+        target.execute("COMMIT")
+    except BaseException:
+        if target.in_transaction:
+            target.execute("ROLLBACK")
+        raise
+    return copied, kept
+
+
+def stored_columns(connection: sqlite3.Connection, table: str) -> Iterator[str]:
+    """Yield the columns that are not generated."""
+    for _, name, *_, hidden in connection.execute(f"PRAGMA main.table_xinfo({quoted(table)})"):
+        if not hidden:
+            yield name
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def describe_data_file(path: Path) -> str:
+    """Return what to do with the file `data` of a former SpyWeb project; empty if the file is not SpyWeb's."""
+    try:
+        with open_regular(path) as file:
+            head = file.read(len(SQLITE_MAGIC))
+    except OSError:
+        return ""
+    if head == SQLITE_MAGIC:
+        with suppress(Refused), opened(path) as connection:
+            if columns_of(connection, KEYS):
+                return (
+                    "SpyWeb's database, which is not used here: "
+                    f"`spyweb state import --from spyweb {path.name}` brings what it holds"
+                )
+    if head.startswith(REDB_MAGIC):
+        return (
+            "SpyWeb's database of its default build, which only SpyWeb can read: "
+            "docs/how-to/move-from-spyweb.md says how to bring its keys"
+        )
+    return ""

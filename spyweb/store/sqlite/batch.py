@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from asyncio import Future
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -21,11 +22,10 @@ import structlog
 from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
 from spyweb.histogram import SIZES, Histogram
-from spyweb.store.marker import LastCommit
-from spyweb.store.sqlite.committer import Committer, find_last_commit
+from spyweb.store.marker import LastCommit, Stamp
 from spyweb.store.sqlite.connection import Connection
+from spyweb.store.sqlite.damage import FileIdentity, find_last_commit
 from spyweb.store.sqlite.failures import FAULTS, translate
-from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.pending_writes import PendingWrites
 
 T = TypeVar("T")
@@ -34,6 +34,8 @@ Ts = TypeVarTuple("Ts")
 # A batch holds the connection for a moment for each op, and as many commits when it must be run again.
 BATCH_LIMIT = 512
 MOST_UNAWAITED, UNAWAITED_S = 64, 0.05  # ops that wait for another one to be committed with, and for how long
+COUNT = "REPLACE INTO last_commit VALUES (1, ?, ?)"
+RECENT = 8  # commits: one that takes long may have waited for something else than the disk
 STEPS_OF_PROGRESS = 1_000_000  # of SQLite's machine, between two signs of life: below 0.1 s
 
 
@@ -50,6 +52,38 @@ class Op(NamedTuple):
     future: Future[Any]
     subject: Hashable  # what it writes to, where somebody may ask
     after: Callable[[], None] | None = None  # called on the loop once it is committed, wanted or not
+
+
+class Committer:
+    """Commits transactions that have changed something.
+
+    Each has a number, which is stored in the same transaction, and noted beside the database before its ops are
+    answered.  A database with a smaller number than that has lost acknowledged commits.
+    """
+
+    def __init__(self, clock: Clock, last: LastCommit, note: Callable[[LastCommit], None] | None = None) -> None:
+        self._clock = clock
+        self._number = last.number
+        self._note = note
+        self._recent: deque[float] = deque(maxlen=RECENT)  # seconds
+        self.file: Stamp | None = last.file  # of the database, before the transaction
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        """Commit, on the connection's thread."""
+        last = LastCommit(self._number + 1, self._clock.now_ms(), self.file)
+        connection.execute(COUNT, (last.number, last.at_ms))
+        began = self._clock.monotonic()
+        connection.execute("COMMIT")
+        self._recent.append(self._clock.monotonic() - began)
+        self._number = last.number
+        if self._note:
+            self._note(last)
+
+    @property
+    def usual_s(self) -> float:
+        """Return the seconds that even the fastest of the latest commits took; 0 before there are enough."""
+        recent = list(self._recent)
+        return min(recent) if len(recent) == RECENT else 0.0
 
 
 Results = list[object]  # an op's result, or the Exception that it failed with

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from spyweb.model import ChangeKind
-from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell, Column
+from spyweb.store.encryption import Codec, Place
 from spyweb.store.model.entries import Blind, Drop, Entry, Keep, Leave, Put, Replacement, Transform
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import structlog
 
 from spyweb.errors import StoreError
-from spyweb.store.sqlite.file_identity import FileIdentity, LogIndex
+from spyweb.store.sqlite.damage import FileIdentity, LogIndex
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from spyweb.clock import Clock
 from spyweb.model import ChangeKind, HistoryRule
-from spyweb.store.crypto.sealing import Codec
+from spyweb.store.encryption import Codec
 from spyweb.store.model.entries import Origin
 from spyweb.store.patterns import Pattern
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from spyweb.errors import StoreError
 from spyweb.model import ChangeKind, JobId, RunId, Value
-from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell, Column
+from spyweb.store.encryption import Codec, Place
 from spyweb.store.model.entries import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
 from spyweb.store.model.runs import End
 from spyweb.store.patterns import Pattern, compile_pattern

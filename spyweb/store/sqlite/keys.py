@@ -1,4 +1,4 @@
-"""Store keys and the sessions of browsers in SQLite."""
+"""Store keys, the sessions of browsers and the audit trail in SQLite."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
-from spyweb.store.model.access import AccessKey, BrowserSession, KeyId, NewKey
+from spyweb.store.model.access import AccessKey, AuditLine, BrowserSession, KeyId, NewAuditLine, NewKey
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import StorePart, columns_of, on_writer, read_as
 
@@ -32,6 +33,9 @@ END_SESSION = "DELETE FROM browser_session WHERE hash = ?"
 MAKE_LINK_KEY = "INSERT OR IGNORE INTO link_key (id, key) VALUES (1, ?)"
 LINK_KEY = "SELECT key FROM link_key"
 LINK_KEY_BYTES = 32
+
+ADD_LINE = f"INSERT INTO audit ({columns_of(NewAuditLine)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+LIST_LINES = f"SELECT {columns_of(AuditLine)} FROM audit WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2"
 
 
 class AccessKeys(StorePart):
@@ -88,3 +92,19 @@ class AccessKeys(StorePart):
 def read_key(row: Sequence[Any]) -> AccessKey:
     scopes, jobs = msgspec.json.decode(row[SCOPES]), msgspec.json.decode(row[JOBS])
     return read_as(AccessKey, row, scopes=scopes, jobs=jobs)
+
+
+class AuditTrail(StorePart):
+    """A trigger of its table deletes what is too old.
+
+    Lists on the writer's connection, so that a line is there as soon as it was added.
+    """
+
+    @on_writer(OpKind.WRITE)
+    def add(self, connection: sqlite3.Connection, line: NewAuditLine) -> None:
+        connection.execute(ADD_LINE, astuple(line))
+
+    @on_writer(OpKind.READ)
+    def list(self, connection: sqlite3.Connection, *, limit: int, before: int | None = None) -> list[AuditLine]:
+        """Return lines, newest first, older than the one with this id."""
+        return [read_as(AuditLine, row) for row in connection.execute(LIST_LINES, (before, limit))]

@@ -10,6 +10,7 @@ from sys import intern
 from typing import Any
 
 import msgspec
+import structlog
 
 from spyweb.clock import Clock
 from spyweb.errors import CursorMoved
@@ -141,6 +142,8 @@ CLEAR_REQUESTS = """
     WHERE id IN (SELECT id FROM request ORDER BY id LIMIT 2) AND (at_ms < ?1 OR id <= ?2 - ?3)
 """
 
+log = structlog.get_logger()
+
 encode_trigger = msgspec.json.Encoder().encode
 decode_trigger = msgspec.json.Decoder(Trigger).decode
 
@@ -164,7 +167,7 @@ class Runs(StorePart):
         """Commit a change; return the id of each of `change.new`, None if (job, due_ms, attempt) is on record already.
 
         Refused with CursorMoved when a cursor is not as `expects` says: the caller decides again, from the one that is
-        on record (store/cursors.py).  Applied in this order: end, begin, skipped, new, cursors, dropped.  A run ends
+        on record (`write_cursors`).  Applied in this order: end, begin, skipped, new, cursors, dropped.  A run ends
         once: a later end is ignored, and a run that follows it (`follows`) is not recorded, its id being None.  The
         locks of a run that ends are released.  A change event is deleted once each job that wanted it has dropped it,
         or has no open run for it.
@@ -182,6 +185,28 @@ class Runs(StorePart):
         if self._listeners:
             recorded.add_done_callback(partial(tell, self._listeners, change))
         return recorded
+
+    async def write_cursors(
+        self, decide: Callable[[], Change], go_by: Callable[[JobId, Cursor | None], None]
+    ) -> Change:
+        """Record the change that `decide` returns, and return that change.
+
+        If a cursor is not as it expects, `go_by` gets the one that is on record, and `decide` is called again: however
+        often, since each refusal means that another process has made progress.
+        """
+        while True:
+            change = decide()
+            if not change.cursors:
+                return change
+            try:
+                await self.record(change)
+            except CursorMoved as moved:
+                log.warning(
+                    "a schedule was changed elsewhere: it is decided again from what is on record", job=moved.job
+                )
+                go_by(JobId(moved.job), moved.found if isinstance(moved.found, Cursor) else None)
+            else:
+                return change
 
     def on_recorded(self, listen: Recorded) -> Callable[[], None]:
         """Have this called on the loop with each change after its commit; return the function that ends it."""

@@ -17,7 +17,7 @@ import msgspec
 
 from spyweb.errors import TooLarge
 from spyweb.model import MIB
-from spyweb.store.crypto.sealing import Codec
+from spyweb.store.encryption import Codec
 from spyweb.store.model.entries import Alive, Entry, Order, PortableEntry, ValueStats
 from spyweb.store.patterns import Pattern, next_prefix
 from spyweb.store.sqlite.changes import EntryContext, Row, entry_of, is_live

@@ -21,21 +21,29 @@ from spyweb.errors import StoreError
 from spyweb.histogram import Histogram
 from spyweb.model import Durability
 from spyweb.store.access import explain
-from spyweb.store.crypto.sealing import PLAIN, Codec, codec_for
+from spyweb.store.encryption import PLAIN, Codec, codec_for
 from spyweb.store.lock import hold_database
 from spyweb.store.marker import Marker
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
-from spyweb.store.sqlite.audit import AuditTrail
 from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, OpKind
 from spyweb.store.sqlite.checkpoints import Checkpoints
 from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.connections import Connections, do_nothing, write_and_undo
-from spyweb.store.sqlite.damage import check, check_schema, files_of, find_loss, refuse_missing, size_of, was_killed
+from spyweb.store.sqlite.damage import (
+    FileIdentity,
+    LogIndex,
+    check,
+    check_schema,
+    files_of,
+    find_loss,
+    refuse_missing,
+    size_of,
+    was_killed,
+)
 from spyweb.store.sqlite.events import Events
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate_opening
-from spyweb.store.sqlite.file_identity import FileIdentity, LogIndex
 from spyweb.store.sqlite.incidents import Incidents
-from spyweb.store.sqlite.keys import AccessKeys
+from spyweb.store.sqlite.keys import AccessKeys, AuditTrail
 from spyweb.store.sqlite.locks import Locks
 from spyweb.store.sqlite.migrate import create, load_migrations, migrate, refuse_newer, refuse_older
 from spyweb.store.sqlite.notices import ScriptNotices

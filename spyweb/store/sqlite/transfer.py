@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from spyweb.errors import StoreError
-from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell
+from spyweb.store.encryption import Codec, Place
 from spyweb.store.model.entries import HistoryRules, Loaded, PortableEntry
 from spyweb.store.sqlite.changes import EntryContext, Row, is_live
 from spyweb.store.sqlite.entries import archive, find_last_version, find_row, put_row

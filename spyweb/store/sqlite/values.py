@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 
 from spyweb.clock import Clock
 from spyweb.model import Value
-from spyweb.store.crypto.sealing import Codec
+from spyweb.store.encryption import Codec
 from spyweb.store.model.entries import (
     NOBODY,
     Drop,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spyweb.errors import StoreError
-from spyweb.store.crypto.sealing import PLAIN, Codec, Place
 from spyweb.store.encoding import Cell
+from spyweb.store.encryption import PLAIN, Codec, Place
 
 KNOWN_PLACE, KNOWN_VALUE = Place("", b"", 0), b"spyweb"
 PAGE_ROWS = 1000

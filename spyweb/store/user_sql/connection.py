@@ -3,6 +3,11 @@
 Connections are used only in the process for the job's SQL (process.py).  A statement never waits for a lock: it answers
 that it would have to.  It ends when its time is up or its run is gone, and returns no more rows than the job's VM has
 memory for.
+
+Between the daemon and that process go frames over one socket: a 4-byte little-endian length and a msgpack array.  The
+daemon sends a SqlSetup, then one SqlRequest at a time, and each is answered by one Answered.  The end of that socket
+asks for an orderly end.  Over another socket goes the number of a request that is to be interrupted, 4 bytes; its end
+asks for an end at once.
 """
 
 from __future__ import annotations
@@ -14,16 +19,17 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import msgspec
 from msgspec import Struct, structs
 
 from spyweb import limits
+from spyweb.confined.frames import framed
 from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import MIB, Durability, JobId
 from spyweb.store.access import make_private
 from spyweb.store.sqlite.damage import refuse_missing
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, IN_USE, primary_code
-from spyweb.store.user_sql.guard import Guard, spells_a_secret
-from spyweb.store.user_sql.views import Engine, make_views
+from spyweb.store.user_sql.views import Engine, Guard, make_views, spells_a_secret
 
 Cell = bytes | int | float | None
 Row = dict[str, Cell]
@@ -257,3 +263,35 @@ def restrict(connection: sqlite3.Connection) -> None:
     for limit, value in LIMITS.items():
         connection.setlimit(limit, value)
     connection.execute("PRAGMA busy_timeout = 0")  # the daemon's event loop waits, and tries again
+
+
+MOST_BYTES = (1 << 32) - 1  # of a frame
+
+
+class SqlSetup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Open the connection of this job."""
+
+    job: JobId
+    opening: Opening
+
+
+class SqlRequest(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Execute one statement, or without one roll back a transaction that was left open."""
+
+    number: int
+    now_ms: int  # as the daemon's clock shows it
+    statement: Statement | None
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=str)  # of the paths
+setup_decoder = msgspec.msgpack.Decoder(SqlSetup, dec_hook=lambda kind, text: kind(text))
+request_decoder = msgspec.msgpack.Decoder(SqlRequest)
+decode_answer = msgspec.msgpack.Decoder(Answered).decode
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    """Return the message with its length in front.  Raises ValueError when it is too large."""
+    body = _encoder.encode(message)
+    if len(body) > MOST_BYTES:
+        raise ValueError(f"a frame of {len(body)} bytes")
+    return framed(body)

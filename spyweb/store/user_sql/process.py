@@ -28,10 +28,17 @@ from spyweb.errors import NoAccess, SpywebError
 from spyweb.model import MIB, JobId
 from spyweb.store.access import explain
 from spyweb.store.sqlite.failures import translate
-from spyweb.store.user_sql.connection import Answered, Opening, Statement, UserConnection
-from spyweb.store.user_sql.guard import Guard
-from spyweb.store.user_sql.views import FUNCTIONS
-from spyweb.store.user_sql.wire import SqlRequest, frame, request_decoder, setup_decoder
+from spyweb.store.user_sql.connection import (
+    Answered,
+    Opening,
+    SqlRequest,
+    Statement,
+    UserConnection,
+    frame,
+    request_decoder,
+    setup_decoder,
+)
+from spyweb.store.user_sql.views import FUNCTIONS, Guard
 
 HEAP_LIMIT = 128 * MIB  # of SQLite in one process: a statement that would need more ends with an error
 BEHIND, LOWEST = 5, 19  # levels of niceness: behind the daemon, and the lowest there is

@@ -12,7 +12,7 @@ from spyweb.clock import Clock, Handle
 from spyweb.errors import StoreError
 from spyweb.model import JobId, Owner
 from spyweb.store.access import explain
-from spyweb.store.sqlite.file_identity import FileIdentity
+from spyweb.store.sqlite.damage import FileIdentity
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
 from spyweb.store.user_sql.spawner import SqlProcess, SqlSpawner
 

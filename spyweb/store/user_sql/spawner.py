@@ -17,8 +17,7 @@ from spyweb.confined.child import ChildProcess, ForkServer
 from spyweb.confined.frames import HEADER
 from spyweb.errors import StoreError
 from spyweb.model import JobId
-from spyweb.store.user_sql.connection import Answered, Opening, Statement
-from spyweb.store.user_sql.wire import SqlRequest, SqlSetup, decode_answer, frame
+from spyweb.store.user_sql.connection import Answered, Opening, SqlRequest, SqlSetup, Statement, decode_answer, frame
 
 # glibc gives the memory of a large statement back to the system once that has ended.
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "1048576", "MALLOC_MMAP_THRESHOLD_": "1048576"}

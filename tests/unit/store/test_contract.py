@@ -13,7 +13,6 @@ from spyweb.errors import CursorMoved, StoreClosed, StoreError
 from spyweb.limits import IDEMPOTENCY_KEYS
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, Trigger, TriggerType
 from spyweb.settings.units import DAY_MS, HOUR_MS
-from spyweb.store.cursors import write_cursors
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.model.runs import Begin, Change, End, NewRun, RequestKey
 from spyweb.store.sqlite import runs
@@ -584,7 +583,7 @@ async def test_what_is_written_is_decided_by_what_is_on_record(store: Store) -> 
         decided.append([cursor.due_ms for cursor in cursors])
         return Change(expects=known, cursors=cursors)
 
-    written = await write_cursors(store.runs, decide, known.__setitem__)
+    written = await store.runs.write_cursors(decide, known.__setitem__)
 
     assert decided == [[1000, 0], [5000, 0], [5000, 1000]]
     assert written.cursors == [structs.replace(cursor, paused=True) for cursor in stored]
@@ -597,15 +596,15 @@ async def test_a_cursor_that_is_on_record_no_more_is_told_as_none(store: Store) 
     def decide() -> Change:
         return Change(expects=known, cursors=[known[PRICES] or make_cursor(due_ms=7000)])
 
-    await write_cursors(store.runs, decide, known.__setitem__)
+    await store.runs.write_cursors(decide, known.__setitem__)
     assert await store.runs.cursors() == {PRICES: make_cursor(due_ms=7000)}
 
 
 async def test_any_other_refusal_is_for_whoever_asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store.runs, "record", refuse)
     with pytest.raises(StoreError, match="full"):
-        await write_cursors(
-            store.runs, lambda: Change(cursors=[make_cursor()]), dict[JobId, Cursor | None]().__setitem__
+        await store.runs.write_cursors(
+            lambda: Change(cursors=[make_cursor()]), dict[JobId, Cursor | None]().__setitem__
         )
 
 
@@ -613,4 +612,4 @@ async def test_where_no_cursor_is_to_be_written_the_store_is_not_asked(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store.runs, "record", refuse)
-    assert await write_cursors(store.runs, Change, dict[JobId, Cursor | None]().__setitem__) == Change()
+    assert await store.runs.write_cursors(Change, dict[JobId, Cursor | None]().__setitem__) == Change()

@@ -11,7 +11,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from spyweb.model import NULL, WRITTEN, ChangeKind, JobId, RunId, RunState, Value
-from spyweb.store.crypto.sealing import PLAIN
+from spyweb.store.encryption import PLAIN
 from spyweb.store.model.entries import (
     GLOBAL,
     SCOPES,

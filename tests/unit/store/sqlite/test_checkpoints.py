@@ -16,7 +16,7 @@ import pytest
 
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.checkpoints import BATCHES, PAGES, ROWS, Checkpoints
-from spyweb.store.sqlite.file_identity import FileIdentity
+from spyweb.store.sqlite.damage import FileIdentity
 from spyweb.store.sqlite.store import connect_to, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.tables import make_table, numbers, put

@@ -6,17 +6,18 @@ import asyncio
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from spyweb.errors import StoreCorrupt, StoreIncomplete
+from spyweb.errors import StoreCorrupt, StoreError, StoreIncomplete, StoreMoved
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite import damage
-from spyweb.store.sqlite.damage import move_aside, was_killed
-from spyweb.store.sqlite.store import open_store
+from spyweb.store.sqlite.damage import FileIdentity, LogIndex, index_of, move_aside, wal_of, was_killed
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 
 ENTRIES = 2000
@@ -71,20 +72,25 @@ async def test_a_damaged_file_is_refused_when_it_is_opened(
 
 
 @pytest.fixture
-async def killed(tmp_path: Path) -> Path:
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data" / "spyweb.db"
+    path.parent.mkdir()
+    return path
+
+
+@pytest.fixture
+async def killed(tmp_path: Path, data: Path) -> Path:
     """The files that a daemon leaves behind that was killed: three writes are in the log alone."""
     files = tmp_path / "running" / "spyweb.db"
     files.parent.mkdir()
-    path = tmp_path / "data" / "spyweb.db"
-    path.parent.mkdir()
     await (await open_store(files, clock=FakeClock())).close()
     store = await open_store(files, clock=FakeClock())
     for key in (b"a", b"b", b"c"):
         await store.values.set(GLOBAL, key, b"1")
     for suffix in ("", "-wal"):
-        shutil.copy2(f"{files}{suffix}", f"{path}{suffix}")
+        shutil.copy2(f"{files}{suffix}", f"{data}{suffix}")
     await store.close()
-    return path
+    return data
 
 
 def remove(path: Path) -> None:
@@ -209,3 +215,108 @@ async def test_a_database_moved_aside_can_still_be_read_and_makes_room(path: Pat
     copy = sqlite3.connect(aside)
     assert copy.execute("SELECT count(*) FROM entry").fetchone() == (ENTRIES,)
     copy.close()
+
+
+@pytest.fixture
+async def store(data: Path) -> AsyncIterator[Store]:
+    store = await open_store(data, clock=FakeClock())
+    await store.values.set(GLOBAL, b"k", b"before")
+    yield store
+    await store.close()
+
+
+def remove_the_log(path: Path) -> None:
+    wal_of(path).unlink()
+
+
+def remove_the_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def put_another_in_its_place(path: Path) -> None:
+    other = path.with_name("backup.db")
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    os.replace(other, path)
+
+
+@pytest.mark.parametrize("take_away", [remove, remove_the_log, remove_the_folder, put_another_in_its_place])
+async def test_what_would_be_lost_is_refused_and_the_trouble_told(
+    store: Store, data: Path, take_away: Callable[[Path], None]
+) -> None:
+    assert store.stats().failed == ""
+    take_away(data)
+    with pytest.raises(StoreMoved, match="was removed or replaced while it is open"):
+        await store.values.set(GLOBAL, b"k", b"after")
+    assert str(data) in store.stats().failed
+
+
+@pytest.mark.parametrize("left", [0, 0.5])
+async def test_a_log_that_was_cut_off_is_not_written_on_behind_the_gap(store: Store, data: Path, left: float) -> None:
+    size = wal_of(data).stat().st_size
+    os.truncate(wal_of(data), int(left * size))
+    with pytest.raises(StoreCorrupt, match="db-wal was cut off while it was open"):
+        await store.values.set(GLOBAL, b"k", b"after")
+    assert wal_of(data).stat().st_size == int(left * size)
+    assert "damaged" in store.stats().failed
+
+
+async def test_a_log_that_another_program_begins_anew_is_not_cut_off(store: Store, data: Path) -> None:
+    with closing(sqlite3.connect(data)) as other:
+        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    assert wal_of(data).stat().st_size == 0
+    await store.values.set(GLOBAL, b"k", b"after")
+    assert await store.values.get(GLOBAL, b"k") == b"after"
+
+
+async def test_a_folder_that_is_put_back_is_written_to_again(store: Store, data: Path, tmp_path: Path) -> None:
+    data.parent.rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="removed or replaced"):
+        await store.values.set(GLOBAL, b"k", b"meanwhile")
+    (tmp_path / "elsewhere").rename(data.parent)
+    assert store.stats().failed == ""
+    await store.values.set(GLOBAL, b"k", b"after")
+    assert await store.values.get(GLOBAL, b"k") == b"after"
+
+
+async def test_a_folder_that_cannot_be_looked_into_says_nothing(
+    store: Store, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = FileIdentity(data)
+
+    def refuse(_: object) -> os.stat_result:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert files.trouble() is None
+
+
+@pytest.fixture
+def logged(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE t (a)")
+        yield path
+
+
+def test_the_pages_of_the_log_and_its_least_size_are_told(logged: Path) -> None:
+    with closing(LogIndex(logged)) as index:
+        assert index.pages() > 0
+        assert index.least_size() == wal_of(logged).stat().st_size
+
+
+def test_after_the_log_has_begun_anew_it_may_have_any_size(logged: Path) -> None:
+    with closing(LogIndex(logged)) as index, closing(sqlite3.connect(logged)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert index.pages() == index.least_size() == 0
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 10])
+def test_where_nothing_is_noted_nothing_is_told(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "b.db"
+    if content is not None:
+        index_of(path).write_bytes(content)
+    with closing(LogIndex(path)) as index:
+        assert (index.pages(), index.least_size()) == (0, 0)
+    index.close()

@@ -9,7 +9,7 @@ import pytest
 
 from spyweb.errors import TooLarge
 from spyweb.model import MIB, HistoryRule
-from spyweb.store.crypto.sealing import PLAIN
+from spyweb.store.encryption import PLAIN
 from spyweb.store.model.entries import Entry, Order, PortableEntry, Put, Replacement
 from spyweb.store.sqlite import scanning
 from spyweb.store.sqlite.changes import EntryContext

@@ -11,7 +11,7 @@ import pytest
 
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.model import Value
-from spyweb.store.crypto.sealing import PLAIN
+from spyweb.store.encryption import PLAIN
 from spyweb.store.model.entries import (
     KEEP,
     Addition,

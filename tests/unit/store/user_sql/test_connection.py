@@ -8,7 +8,7 @@ import pytest
 
 from spyweb.model import Durability, JobId
 from spyweb.store.user_sql.connection import LONGEST_S, Opening, UserConnection
-from spyweb.store.user_sql.guard import Guard
+from spyweb.store.user_sql.views import Guard
 from tests.fakes.sql import statement
 
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"

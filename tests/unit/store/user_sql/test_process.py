@@ -25,9 +25,9 @@ from spyweb.model import MIB, JobId
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql import process as user_process
+from spyweb.store.user_sql.connection import decode_answer
 from spyweb.store.user_sql.process import BEHIND, ENDED_FIRST, HEAP_LIMIT, LOWEST, RunningStatement
 from spyweb.store.user_sql.user_db import SqlUser, UserDatabase
-from spyweb.store.user_sql.wire import decode_answer
 from tests.fakes.ops import make_sql
 from tests.fakes.repository import ROOT
 from tests.fakes.sql import Asker, statement
