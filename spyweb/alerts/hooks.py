@@ -19,7 +19,7 @@ from spyweb.lua.session import Code
 from spyweb.model import Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner, RunRequest
-from spyweb.specs.linting.lua_text import words_of
+from spyweb.specs.linting.lua_file import words_of
 from spyweb.store.model.incidents import Incident, ScriptTold
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.incidents import Incidents

@@ -8,7 +8,7 @@ import structlog
 
 from spyweb.errors import STORE_REFUSED, Refused
 from spyweb.incidents.truth import JOB, Paused, first_sign
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.model import JobId, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import RunRequest

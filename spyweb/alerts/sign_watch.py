@@ -21,7 +21,7 @@ from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
 from spyweb.incidents.truth import DAEMON, JOB, LATE, SILENT, Sign, SignGone, SignSeen
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.model import JobId, Pings
 from spyweb.runs.live import LiveJobs
 from spyweb.store.model.incidents import SubjectChange

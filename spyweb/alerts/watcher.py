@@ -38,13 +38,13 @@ from spyweb.incidents.truth import (
     signs_ended_by,
     signs_seen_in,
 )
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.model import Failure, JobId, Outcome, Run, RunId
 from spyweb.runs.followups import tries
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import is_finding
-from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.settings.alerts import AlertSettings
+from spyweb.specs.maintenance import MaintenanceCalendar
 from spyweb.store.model.incidents import AlertChannelNow, SubjectChange, SubjectEvent, SubjectNow
 from spyweb.store.model.runs import End
 from spyweb.store.sqlite.incidents import Incidents

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.scheduler.timers import Timers
 from spyweb.stalls import Work, work_for
 from spyweb.views.health import ChoreHealth

@@ -15,7 +15,7 @@ from msgspec import Struct, to_builtins
 
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.model import JobId, Outcome, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import is_drifting

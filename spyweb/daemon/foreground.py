@@ -16,7 +16,7 @@ from spyweb.clock import Clock, RealClock
 from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
 from spyweb.errors import STORE_REFUSED, ConfigError, Refused
 from spyweb.model import Ending, JobId, Run, TaskBegun, TaskRow
-from spyweb.permissions.audit import Audit
+from spyweb.permissions.policy import Audit
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
 from spyweb.settings import Settings, load_settings

@@ -23,7 +23,7 @@ from spyweb.daemon.world import engine_info, open_world
 from spyweb.extraction.extractor import Extractor, open_extractor
 from spyweb.limits import LOG_COPY
 from spyweb.logs.job import JobLogs
-from spyweb.logs.render import shorten
+from spyweb.logs.output import shorten
 from spyweb.logs.secrets import secrets_in
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, JobSpec, Run, RunId, TaskBegun, TaskRow

@@ -25,8 +25,7 @@ from spyweb.daemon.chores import Listeners, list_chores, status_line
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.startup import catch_signals
 from spyweb.errors import Problem, Refused
-from spyweb.logs.output import set_up
-from spyweb.logs.render import printable
+from spyweb.logs.output import printable, set_up
 from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.watch import Watcher
 from spyweb.service.readiness import STOPPING

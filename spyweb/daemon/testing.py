@@ -10,7 +10,7 @@ import asyncio
 import os
 import shutil
 from asyncio import Lock, TaskGroup
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from msgspec import Struct, structs
 
 from spyweb.alerts.channels import OpenChannels
-from spyweb.clock import Clock, RealClock
+from spyweb.clock import Clock, Handle, RealClock
 from spyweb.daemon.world import engine_info, open_commands
 from spyweb.endpoints.endpoints import Endpoints, ServerVersion
 from spyweb.errors import Refused
@@ -47,12 +47,61 @@ from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.spawner import SqlSpawner
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.store.user_sql.views import Engine
-from spyweb.testing.clock import VirtualClock
 from spyweb.testing.results import LOADING, CaseResult, Report
 from spyweb.testing.run import Progress, SuiteEnvironment, SuiteRunner
 from spyweb.testing.suites import Suite, find_suites
 from spyweb.views.jobs import JobView, find_job, unknown_job, view_job
 from spyweb.views.records import RecordView, view_record
+
+
+class VirtualTimer(Struct, eq=False):
+    due: float  # monotonic seconds
+    callback: Callable[[], object]
+    handle: Handle | None = None
+    is_over: bool = False
+
+    def cancel(self) -> None:
+        self.is_over = True
+        if self.handle:
+            self.handle.cancel()
+
+    def fire(self) -> None:
+        if not self.is_over:
+            self.cancel()
+            self.callback()
+
+
+class VirtualClock:
+    """Runs ahead of another clock by all that has been slept; timers that are passed on the way fire."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead_s = 0.0
+        self._timers: list[VirtualTimer] = []
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + int(self._ahead_s * 1000)
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic() + self._ahead_s
+
+    async def sleep(self, seconds: float) -> None:
+        self._ahead_s += max(0.0, seconds)
+        for timer in self._passed():
+            timer.fire()
+        await self._clock.sleep(0)
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Handle:
+        timer = VirtualTimer(self.monotonic() + seconds, callback)
+        timer.handle = self._clock.call_later(seconds, timer.fire)
+        self._timers = [each for each in self._timers if not each.is_over]
+        self._timers.append(timer)
+        return timer
+
+    def _passed(self) -> list[VirtualTimer]:
+        due = (timer for timer in self._timers if not timer.is_over and timer.due <= self.monotonic())
+        return sorted(due, key=lambda timer: timer.due)
+
 
 DURABILITY = Durability.NORMAL  # of databases that are not to outlive their test
 LOOPBACK = "127.0.0.1"

@@ -21,7 +21,7 @@ from spyweb.permissions.policy import KEYS, Policy, item_of
 from spyweb.settings import Settings, examine_settings
 from spyweb.specs.discover import scan
 from spyweb.specs.linting.linter import read_module
-from spyweb.specs.linting.lua_text import words_of
+from spyweb.specs.linting.lua_file import words_of
 from spyweb.specs.server_file import FOLDER, find_server
 from spyweb.store.model.entries import GLOBAL, scope_namespace
 

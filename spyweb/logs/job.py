@@ -13,8 +13,11 @@ If a folder can't be written to, its lines are lost, one warning is logged, and 
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 from asyncio import Event, Future, TaskGroup
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,10 +28,58 @@ from msgspec import Struct, field
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess
-from spyweb.files import Forbidden
-from spyweb.logs.files import append
-from spyweb.logs.reading import last_lines
-from spyweb.logs.render import stamp
+from spyweb.files import APPEND, MODE, Forbidden, open_folder, resolve, write_whole
+from spyweb.logs.output import stamp
+from spyweb.logs.reading import KEPT, last_lines
+
+MAX_BYTES = 10 * (1 << 20)  # of one file
+
+
+def append(root: Path, folder: str, name: str, data: bytes) -> None:
+    """Append the data to root/folder/name, making a missing folder.
+
+    Raises Forbidden for a folder that leads out of the root, and OSError, and then adds nothing.
+    """
+    place = open_folder(resolve(root, folder), make=0o777)
+    try:
+        file = _open_file(place, name)
+        try:
+            if _is_full(file, len(data)):
+                os.close(file)
+                file = -1
+                _rotate(place, name)
+                file = _open_file(place, name)
+            write_whole(file, data)
+        finally:
+            if file >= 0:
+                os.close(file)
+    finally:
+        os.close(place)
+
+
+def _open_file(folder: int, name: str) -> int:
+    descriptor = os.open(name, APPEND, MODE, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise PermissionError(f"{name} is not a file")
+    return descriptor
+
+
+def _is_full(file: int, more: int) -> bool:
+    size = os.fstat(file).st_size
+    return size > 0 and size + more > MAX_BYTES
+
+
+def _rotate(folder: int, name: str) -> None:
+    for number in range(KEPT, 1, -1):
+        _rename(folder, f"{name}.{number - 1}", f"{name}.{number}")
+    _rename(folder, name, f"{name}.1")
+
+
+def _rename(folder: int, old: str, new: str) -> None:
+    with suppress(FileNotFoundError):
+        os.rename(old, new, src_dir_fd=folder, dst_dir_fd=folder)
+
 
 NAME = "hooks.log"
 FLUSH_DELAY_S = 0.2  # lets lines share a write: opening a file takes far longer than adding a line

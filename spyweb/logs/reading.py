@@ -18,9 +18,9 @@ from msgspec import Struct
 from spyweb.clock import Clock
 from spyweb.errors import NoAccess
 from spyweb.files import open_regular
-from spyweb.logs.files import KEPT
-from spyweb.logs.render import stamp
+from spyweb.logs.output import stamp
 
+KEPT = 5  # older files: NAME.1 is the newest of them
 NOTHING = (FileNotFoundError, NotADirectoryError)
 BLOCK = 65_536  # bytes read at a time, from the end
 LARGEST = 1 << 24  # bytes read in all: more than a log has before it is rotated

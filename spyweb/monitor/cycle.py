@@ -14,10 +14,10 @@ import structlog
 from spyweb.files import Forbidden
 from spyweb.monitor.context import CycleContext, CycleFailed, Skipped
 from spyweb.monitor.expectations import expects
+from spyweb.monitor.extract import choose, extract, rework, sift
+from spyweb.monitor.fetch import fetch, inspect, prepare
 from spyweb.monitor.items import Item
-from spyweb.monitor.stages.extract import choose, extract, rework, sift
-from spyweb.monitor.stages.fetch import fetch, inspect, prepare
-from spyweb.monitor.stages.keep import UnannouncedRecords, announce, keep
+from spyweb.monitor.keep import UnannouncedRecords, announce, keep
 from spyweb.ops.files.names import FilePlace, reason_of
 from spyweb.tracing.span import part
 

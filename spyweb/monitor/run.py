@@ -26,13 +26,20 @@ from spyweb.lua.pool import Pool
 from spyweb.lua.session import Procedure, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId
-from spyweb.monitor.context import CycleContext, CycleFailed, CycleServices, MonitorVersion, Telemetry
+from spyweb.monitor.context import (
+    CycleContext,
+    CycleFailed,
+    CycleServices,
+    HookChannel,
+    MonitorVersion,
+    SharedVm,
+    Telemetry,
+)
 from spyweb.monitor.cycle import preview, result_of, run_cycle, save_files
 from spyweb.monitor.exchange import ProxyRotation
 from spyweb.monitor.expectations import judge, judge_preview, streak_before
-from spyweb.monitor.hooks import HookChannel, SharedVm
 from spyweb.monitor.items import reader_of
-from spyweb.monitor.stages.keep import UnannouncedRecords
+from spyweb.monitor.keep import UnannouncedRecords
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import BUG

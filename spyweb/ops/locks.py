@@ -15,7 +15,7 @@ from functools import partial
 from msgspec import Struct
 
 from spyweb.clock import Clock, Handle
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.lua.session import Lineage
 from spyweb.model import BranchId, RunId
 from spyweb.store.model.entries import Held

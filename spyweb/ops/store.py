@@ -16,7 +16,7 @@ import structlog
 
 from spyweb.errors import OpError, StoreError
 from spyweb.limits import KEY, too_large
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.lua.session import NOTHING, Results, StoreAnswer
 from spyweb.model import OnStoreError, Value
 from spyweb.ops.arguments import KeptText, Text, Whole

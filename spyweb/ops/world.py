@@ -25,8 +25,7 @@ from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.request import Http
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
-from spyweb.permissions.audit import Audit
-from spyweb.permissions.policy import ANYTHING, Policy, Refusal
+from spyweb.permissions.policy import ANYTHING, Audit, Policy, Refusal
 from spyweb.programs.runner import CommandRunner
 from spyweb.settings import StateSettings
 from spyweb.stalls import StallRecorder

@@ -19,9 +19,9 @@ from spyweb.model import JobId, JobSpec, PingAddresses
 from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.request import Http, parse_url
 from spyweb.outbox.send import DeliveryFailure, hide_address, post
-from spyweb.runs.ping_messages import START, SUCCESS, PingFacts, decode_ping
+from spyweb.runs.records import START, SUCCESS, PingFacts, decode_ping
 from spyweb.settings.addresses import expand
-from spyweb.specs.hook import OF_JOB
+from spyweb.specs.parse import OF_JOB
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
 
 LONGEST_LOG = 10_000  # bytes: its end

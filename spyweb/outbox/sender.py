@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import STORE_REFUSED
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.model import JobId, Retry
 from spyweb.outbox.send import DeliveryFailure, Send, place_of
 from spyweb.runs.followups import retry_delay_ms

@@ -26,10 +26,10 @@ from spyweb.reload.settings_file import SettingsFile
 from spyweb.runs.live import JobChange, JobListener, LiveJob, LiveJobs, code_of
 from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
-from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.settings import Settings
 from spyweb.specs.discover import JobFile, Scan, scan
 from spyweb.specs.linting.linter import Linter
+from spyweb.specs.maintenance import MaintenanceCalendar
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from spyweb.model import Backoff, Ending, Failure, JobSpec, Outcome, Retry, Run, RunId, RunState, Trigger, TriggerType
 from spyweb.runs.live import LiveJob
-from spyweb.runs.records import first_of, payload_of, skip_of
+from spyweb.runs.records import first_of, is_finding, payload_of, skip_of
 from spyweb.store.model.runs import Change, NewRun, SkippedRange
 
 # In a trigger: what came with it, for all attempts.
@@ -52,6 +52,23 @@ def follow_up(spec: JobSpec, run: Run, ending: Ending, now_ms: int, random: Call
         return resume(run)
     delay_ms = retry_delay_ms(spec.retry, run.trigger.cut_short + 1, random)
     return resume(run, now_ms + delay_ms)
+
+
+def after_loss(
+    spec: JobSpec | None, run: Run, ending: Ending, now_ms: int, random: Callable[[], float], *, may_be_back: bool
+) -> NewRun | None:
+    """Return the run that follows one that an earlier daemon did not end.
+
+    Without a spec its job is not known; `may_be_back` where its file may be one that can't be loaded now.
+    """
+    if is_finding(run) or (spec is not None and not spec.enabled):
+        return None
+    if spec is None:
+        again = resume(run) if is_resumable(run) else begin_again(run)
+        return again if may_be_back else None
+    if run.trigger.is_owed and (run.trigger.incident or not spec.resume):
+        return begin_again(run)
+    return resume(run) if spec.resume else next_attempt(run, ending, spec.retry, now_ms, random)
 
 
 def resume(run: Run, start_after_ms: int | None = None) -> NewRun:

@@ -8,7 +8,6 @@ whatever `overlap` says; while one of them waits to be tried again, those of lat
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -43,13 +42,6 @@ def admit(overlap: Overlap, *, busy: bool, waiting: int, made_up_for: int = 0) -
     return Admission.SKIP
 
 
-class DelayedRun(NamedTuple):
-    """A retry whose delay has not passed yet."""
-
-    run: Run
-    timer: Handle
-
-
 class RunQueue:
     """Admits, counts and starts the runs of one job."""
 
@@ -58,7 +50,7 @@ class RunQueue:
     def __init__(self) -> None:
         self.in_flight: dict[RunId, Run] = {}
         self.waiting: list[Run] = []  # for their turn; a deque takes more memory, and most jobs are idle
-        self.delayed: dict[RunId, DelayedRun] = {}
+        self.delayed: dict[RunId, tuple[Run, Handle]] = {}  # retries whose delay has not passed yet, and their timers
         self._claimed_to_start = 0  # on their way to the store
         self._claimed_to_wait = 0  # likewise; without those that changes start
         self._serves_change = False  # a run that a change has started is about to start, or runs
@@ -79,7 +71,7 @@ class RunQueue:
 
     @property
     def _delayed_runs(self) -> list[Run]:
-        return [delayed.run for delayed in self.delayed.values()]
+        return [run for run, _ in self.delayed.values()]
 
     def open_runs(self) -> list[Run]:
         """Return the runs on record that have not ended."""
@@ -197,20 +189,20 @@ class RunQueue:
 
     def give_up(self, run_id: RunId) -> Run | None:
         """Give up one run that waits, and return it."""
-        delayed = self.delayed.pop(run_id, None)
-        if delayed is not None:
-            delayed.timer.cancel()
-            return delayed.run
-        run = next((waiting for waiting in self.waiting if waiting.id == run_id), None)
-        if run is not None:
-            self.waiting.remove(run)
-        return run
+        if run_id in self.delayed:
+            run, timer = self.delayed.pop(run_id)
+            timer.cancel()
+            return run
+        found = next((waiting for waiting in self.waiting if waiting.id == run_id), None)
+        if found is not None:
+            self.waiting.remove(found)
+        return found
 
     def clear(self) -> list[Run]:
         """Give up every run that has not started, and return them."""
         dropped = [*self._delayed_runs, *self.waiting]
-        for delayed in self.delayed.values():
-            delayed.timer.cancel()
+        for _, timer in self.delayed.values():
+            timer.cancel()
         self.delayed.clear()
         self.waiting.clear()
         return dropped

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.cooperative import set_done, within
 from spyweb.errors import STORE_REFUSED, PoolError, Refused, StoreCorrupt, StoreMoved
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.lua.endings import failed, never_begun
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Procedure, Request
@@ -39,24 +39,16 @@ from spyweb.model import (
     TriggerType,
 )
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.permissions.audit import Audit
+from spyweb.permissions.policy import Audit
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.end_batcher import EndBatcher
-from spyweb.runs.followups import (
-    begin_again,
-    follow_up,
-    is_resumable,
-    may_retry,
-    next_attempt,
-    resume,
-    what_follows,
-)
+from spyweb.runs.followups import after_loss, follow_up, may_retry, what_follows
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.ping_messages import end_ping, start_ping
 from spyweb.runs.records import (
     DRY_RUN_NOTE,
     ctx_of,
     end_of,
+    end_ping,
     ended_run,
     ending_of,
     event_to_lua,
@@ -64,10 +56,11 @@ from spyweb.runs.records import (
     payload_of,
     run_of,
     skip_of,
+    start_ping,
     unbegun,
     values_of,
 )
-from spyweb.runs.run_queue import Admission, DelayedRun
+from spyweb.runs.run_queue import Admission
 from spyweb.schedules.due import jittered
 from spyweb.stalls import StallRecorder, Work, work_for
 from spyweb.store.interchange.value_json import decode_json
@@ -548,7 +541,7 @@ class Runner:
         delay_ms = min(delay_ms, job.spec.retry.max_delay_ms)  # more: the clock was set back while nothing ran
         if delay_ms > 0:
             timer = self.clock.call_later(delay_ms / 1000, partial(self._ready, job, run))
-            job.queue.delayed[run.id] = DelayedRun(run, timer)
+            job.queue.delayed[run.id] = (run, timer)
             if self.live.listener:
                 self.live.listener.run_waits(run)
         else:
@@ -659,17 +652,9 @@ class Runner:
         """Return what follows a run that an earlier daemon did not end: the run itself again, or jobs `after` it."""
         if run.trigger.stands_alone:
             return NOTHING
-        now_ms = self.clock.now_ms()
-        if is_finding(run) or (job is not None and not job.spec.enabled):
-            again = None
-        elif job is None:
-            again = (resume(run) if is_resumable(run) else begin_again(run)) if self.live.unloadable else None
-        elif run.trigger.is_owed and (run.trigger.incident or not job.spec.resume):
-            again = begin_again(run)
-        elif job.spec.resume:
-            again = resume(run)
-        else:
-            again = next_attempt(run, ending, job.spec.retry, now_ms, self.random)
+        now_ms, spec = self.clock.now_ms(), job.spec if job else None
+        may_be_back = bool(self.live.unloadable)
+        again = after_loss(spec, run, ending, now_ms, self.random, may_be_back=may_be_back)
         return Change(new=[again]) if again else what_follows(run, ending, self.live.after(run.job), now_ms)
 
     def forget(self, job: LiveJob) -> None:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import CursorMoved, Refused
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.model import Cursor, JobId, Outcome, Trigger, TriggerType
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.runs.runner import Claims, Runner, RunRequest

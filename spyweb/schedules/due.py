@@ -16,8 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.model import At, Cron, Every, JobId, JobSpec, MisfirePolicy, Never, Pings, Schedule, Start
-from spyweb.schedules.cron import LAST_DAY, cron_after, cron_count, cron_until, parse_cron
-from spyweb.schedules.zone import DAY_MS
+from spyweb.schedules.cron import DAY_MS, LAST_DAY, cron_after, cron_count, cron_until, parse_cron
 from spyweb.settings.values import is_timezone
 
 SPREAD_MS = 10_000  # over which the first runs of many new jobs are spread, at most

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED, Refused
 from spyweb.limits import ACCESS_KEYS, KEY_JOBS, PATTERN, SESSIONS, SESSIONS_OF_KEY
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.service.tokens import PREFIX, find_handle, hash_secret, is_same, make_cookie, make_token
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.store.model.access import AccessKey, BrowserSession, KeyId, NewKey, Scope

@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 
 from spyweb.clock import Clock
 from spyweb.limits import AUDIT_PENDING
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.store.model.access import AuditLine, NewAuditLine
 from spyweb.store.sqlite.keys import AuditTrail
 

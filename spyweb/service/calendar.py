@@ -10,9 +10,9 @@ from spyweb.clock import Clock
 from spyweb.cooperative import run_in_slices
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.runs.live import LiveJobs
-from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.service.past_runs import PastRunsService
 from spyweb.settings.units import DAY_MS
+from spyweb.specs.maintenance import MaintenanceCalendar
 from spyweb.store.model.runs import RunFilter
 from spyweb.views.calendar import DayAhead, Gap, GapPage, day_ahead, view_gap
 from spyweb.views.maintenance import MaintenanceView, view_maintenance

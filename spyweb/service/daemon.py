@@ -21,7 +21,7 @@ from spyweb.model import MIB, Ending, JobId, JobSpec, Run, RunId, TaskBegun, Tas
 from spyweb.monitor.expectations import is_short
 from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.outbox.sender import OutboxSender
-from spyweb.permissions.audit import Audit
+from spyweb.permissions.policy import Audit
 from spyweb.reload.swap import Reloader
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import is_drifting

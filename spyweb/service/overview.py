@@ -17,7 +17,7 @@ from typing import NamedTuple
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
-from spyweb.logs.refusals import tell_refusal
+from spyweb.logs.output import tell_refusal
 from spyweb.model import JobId, Outcome, RunId
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.store.model.runs import Change, FailingSeries, RunStrip, StripWish

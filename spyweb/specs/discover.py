@@ -18,7 +18,6 @@ from spyweb.errors import Problem
 from spyweb.incidents.truth import JOB
 from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
-from spyweb.schedules.maintenance import MaintenanceRule
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.nearest import Names
@@ -36,7 +35,7 @@ from spyweb.specs.linting.linter import (
     doubts_of_server,
     read_module,
 )
-from spyweb.specs.maintenance import doubts_of_maintenance, take_maintenance
+from spyweb.specs.maintenance import MaintenanceRule, doubts_of_maintenance, take_maintenance
 from spyweb.specs.parse import (
     ALERTS,
     DEPENDS_ON,

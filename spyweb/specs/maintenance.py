@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from heapq import merge
+from itertools import takewhile
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from spyweb.errors import Problem
 from spyweb.model import JobId
-from spyweb.schedules.maintenance import LONGEST_MS, MaintenanceRule, Once, Recurring, is_endless
+from spyweb.schedules.cron import cron_after, cron_until
 from spyweb.settings.nearest import Names
 from spyweb.settings.reading import Reading, SettingsSource, nearest
 from spyweb.settings.shapes import NOT_BLANK, Schema, list_of, shaped
@@ -18,6 +21,139 @@ from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration, line, one_line, texts, timezone
 from spyweb.specs.parse import epoch_ms, job_id, read_cron, read_moment
+
+MOST_JOINED = 1_000  # windows that follow one another without a gap, before they are taken for one without end
+LONGEST_MS = 100 * DAY_MS  # of such windows together
+
+
+class Once(NamedTuple):
+    start_ms: int
+    end_ms: int
+
+
+class Recurring(NamedTuple):
+    cron: str
+    timezone: str
+    duration_ms: int  # elapsed time, whatever the clock on the wall does
+
+
+class MaintenanceRule(NamedTuple):
+    window: Once | Recurring
+    jobs: tuple[str, ...] = ()  # ids or patterns; empty: all, and spyweb itself
+    text: str = ""
+
+    def covers(self, job: str | None) -> bool:
+        """Tell whether it is about a job; None stands for spyweb itself and its alert channels."""
+        return not self.jobs or (job is not None and any(fnmatchcase(job, pattern) for pattern in self.jobs))
+
+
+class PlannedWindow(NamedTuple):
+    """A window of a rule; windows of one rule that overlap, or follow at once, are one."""
+
+    start_ms: int
+    end_ms: int
+    rule: int  # its place among the rules
+
+
+class MaintenanceCalendar:
+    """The rules, with those that hold now remembered until another one begins or ends."""
+
+    def __init__(self, rules: Sequence[MaintenanceRule] = ()) -> None:
+        self.rules = tuple(rules)
+        self._from_ms = self._before_ms = 0  # the moments between which `_active` is true
+        self._active: list[MaintenanceRule] = []
+        self._ends: dict[tuple[int, ...], int | None] = {}  # by the places of the rules that cover a job
+
+    def until(self, job: str | None, now_ms: int) -> int | None:
+        """Return when the maintenance ends in which a job is now; None where it is in none.
+
+        Windows that overlap, or follow at once, are one.
+        """
+        if not self.rules:
+            return None
+        if not self._from_ms <= now_ms < self._before_ms:
+            self._look(now_ms)
+        if not any(rule.covers(job) for rule in self._active):
+            return None
+        covering = tuple(place for place, rule in enumerate(self.rules) if rule.covers(job))
+        if covering not in self._ends:
+            self._ends[covering] = _end_of_all([self.rules[place].window for place in covering], now_ms)
+        return self._ends[covering]
+
+    def _look(self, now_ms: int) -> None:
+        spans = [(rule, _span_at(rule.window, now_ms)) for rule in self.rules]
+        self._active = [rule for rule, span in spans if span]
+        changes = [span.end_ms if span else next_start(rule.window, now_ms) for rule, span in spans]
+        self._ends.clear()
+        self._from_ms = now_ms
+        self._before_ms = min((each for each in changes if each is not None), default=now_ms + DAY_MS)
+
+
+def is_endless(window: Recurring) -> bool:
+    """Tell whether one window begins before another ends, and so on for longer than anybody means."""
+    start_ms = cron_after(window.cron, "UTC", 0)
+    end_ms = None if start_ms is None else _end_of_all([window._replace(timezone="UTC")], start_ms, MOST_JOINED)
+    if start_ms is None or end_ms is None:
+        return False
+    return end_ms - start_ms > LONGEST_MS or bool(_span_at(window._replace(timezone="UTC"), end_ms))
+
+
+def planned_windows(rules: Sequence[MaintenanceRule], from_ms: int, until_ms: int) -> Iterator[PlannedWindow]:
+    """Yield the windows that are not over at one moment and begin before another, the earliest first."""
+    each = (_windows(rule.window, number, from_ms) for number, rule in enumerate(rules))
+    yield from merge(*(takewhile(lambda window: window.start_ms < until_ms, windows) for windows in each))
+
+
+def next_start(window: Once | Recurring, moment_ms: int) -> int | None:
+    """Return when a window begins after this moment."""
+    if isinstance(window, Once):
+        return window.start_ms if moment_ms < window.start_ms else None
+    return cron_after(window.cron, window.timezone, moment_ms)
+
+
+def _windows(window: Once | Recurring, number: int, from_ms: int) -> Iterator[PlannedWindow]:
+    span = _span_at(window, from_ms)
+    start_ms = _first_start(window, span.start_ms) if span else next_start(window, from_ms)
+    while start_ms is not None:
+        end_ms = _end_of_all([window], max(start_ms, from_ms))
+        if end_ms is None:  # no window is shorter than a moment
+            return
+        yield PlannedWindow(start_ms, end_ms, number)
+        start_ms = next_start(window, end_ms)
+
+
+def _first_start(window: Once | Recurring, start_ms: int) -> int:
+    """Return when the windows began of which one, that began at `start_ms`, is the last."""
+    for _ in range(MOST_JOINED):
+        before = _span_at(window, start_ms - 1)
+        if before is None:
+            break
+        start_ms = before.start_ms
+    return start_ms
+
+
+def _end_of_all(windows: Sequence[Once | Recurring], now_ms: int, most: int = MOST_JOINED) -> int | None:
+    end_ms: int | None = None
+    for _ in range(most):
+        moment_ms = now_ms if end_ms is None else end_ms
+        ends = [span.end_ms for window in windows if (span := _span_at(window, moment_ms))]
+        if not ends:
+            break
+        end_ms = max(ends)
+    return end_ms
+
+
+def _span_at(window: Once | Recurring, moment_ms: int) -> Once | None:
+    """Return the window that this moment is in."""
+    if isinstance(window, Once):
+        span = window
+    else:
+        start_ms = cron_until(window.cron, window.timezone, moment_ms)
+        if start_ms is None:
+            return None
+        span = Once(start_ms, start_ms + window.duration_ms)
+    return span if span.start_ms <= moment_ms < span.end_ms else None
+
 
 MOST_RULES = 100
 LONGEST_WINDOW_MS = 7 * DAY_MS

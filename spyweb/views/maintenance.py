@@ -9,7 +9,7 @@ from itertools import islice
 from msgspec import Struct
 
 from spyweb.cooperative import Steps
-from spyweb.schedules.maintenance import MaintenanceRule, Recurring, planned_windows
+from spyweb.specs.maintenance import MaintenanceRule, Recurring, planned_windows
 
 MOST_WINDOWS = 200
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from spyweb.lua import wire
 from spyweb.lua.endings import show_value
 from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId, TaskBegun, TaskRow
-from spyweb.permissions.audit import Audit
+from spyweb.permissions.policy import Audit
 from spyweb.words import counted
 
 

@@ -25,7 +25,7 @@ from yarl import URL
 from spyweb.clock import RealClock
 from spyweb.errors import FetchError, SpywebError
 from spyweb.extraction.extractor import open_extractor
-from spyweb.logs.render import printable
+from spyweb.logs.output import printable
 from spyweb.model import Durability
 from spyweb.ops import catalog
 from spyweb.ops.arguments import parse_number

@@ -42,7 +42,6 @@ from spyweb.outbox.sender import MessageCounts, OutboxSender
 from spyweb.reload.swap import Reloader
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
-from spyweb.schedules.maintenance import MaintenanceCalendar, MaintenanceRule, Once, Recurring
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.calendar import USUAL_DAYS, CalendarService, MaySee, anything
@@ -65,6 +64,7 @@ from spyweb.settings import Settings, StateSettings
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.load import load_settings
 from spyweb.settings.units import DAY_MS
+from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once, Recurring
 from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
 from spyweb.store.model.runs import RunFilter, RunPage

@@ -17,7 +17,7 @@ from aiohttp import web
 from spyweb.clock import RealClock
 from spyweb.daemon.runtime import JobRuntime, open_runtime
 from spyweb.model import Ending, JobId, Run
-from spyweb.permissions.audit import Audit
+from spyweb.permissions.policy import Audit
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand

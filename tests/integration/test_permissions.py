@@ -22,9 +22,8 @@ from spyweb.model import Ending, Failure, JobId, Outcome
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.client import HttpClient, open_client
 from spyweb.ops.network.resolver import Address, ask_system
-from spyweb.permissions.audit import Audit
 from spyweb.permissions.hosts import read_net
-from spyweb.permissions.policy import Grants, Policy, policy_of
+from spyweb.permissions.policy import Audit, Grants, Policy, policy_of
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
 from spyweb.settings import HttpSettings, examine_settings, load_settings

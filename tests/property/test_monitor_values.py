@@ -25,7 +25,7 @@ from spyweb.monitor.exchange import (
     result_to_lua,
 )
 from spyweb.monitor.items import Item, ItemReader, Keywords, items_to_lua, sequence
-from spyweb.monitor.stages.keep import default_payload
+from spyweb.monitor.keep import default_payload
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.network.request import FetchRequest, fetch_of
 from spyweb.settings import HttpSettings

@@ -81,8 +81,8 @@ class DaemonLives:
         for task in list(t.harness.tasks._tasks):  # nothing of what it still does is recorded
             task.cancel()
         for job in t.harness.live:
-            for delay in job.queue.delayed.values():
-                delay.timer.cancel()
+            for _, timer in job.queue.delayed.values():
+                timer.cancel()
         await self.clock.turn()
 
 

@@ -21,7 +21,7 @@ from spyweb.cli.state.options import Agent, StateOutput, StatePlace, Yes, agree,
 from spyweb.cli.state.remote import State, find_state
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId, Monitor
-from spyweb.monitor.stages.keep import hash_of
+from spyweb.monitor.keep import hash_of
 from spyweb.settings.sections import USER_DB
 from spyweb.store.interchange.foreign import OldProject, OldRecord, copy_tables, read_sloth, read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line

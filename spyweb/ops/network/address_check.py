@@ -17,9 +17,8 @@ from yarl import URL
 from spyweb.errors import FetchError, NotPermitted
 from spyweb.model import JobId
 from spyweb.ops.network.own_sockets import OwnSockets
-from spyweb.permissions.audit import Audit
 from spyweb.permissions.hosts import read_host
-from spyweb.permissions.policy import ANYTHING, Policy, Refusal
+from spyweb.permissions.policy import ANYTHING, Audit, Policy, Refusal
 
 SOCKS_PORT = 1080
 NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*")

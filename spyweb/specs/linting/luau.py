@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import replace
 
 from spyweb.errors import Problem
-from spyweb.specs.linting.lua_text import QUOTES, TEXT, words_of
+from spyweb.specs.linting.lua_file import QUOTES, TEXT, words_of
 
 _FAR = 200  # words before the line; a list of parameters is shorter
 _LONG_LINE = 2000  # words; what follows is not looked at

@@ -42,8 +42,8 @@ from spyweb.model import (
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import RunRequest, by_hand
-from spyweb.schedules.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
+from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.store.model.incidents import SubjectChange, SubjectEvent
 from spyweb.store.model.runs import End
 from tests.fakes.harness import Harness, harness, make_job

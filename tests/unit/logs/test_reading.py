@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.errors import NoAccess
+from spyweb.logs.output import stamp
 from spyweb.logs.reading import BLOCK, INTERVAL, LogRange, LogTail, follow, last_lines, lines_between
-from spyweb.logs.render import stamp
 from tests.fakes.clock import FakeClock
 
 

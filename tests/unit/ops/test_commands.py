@@ -14,8 +14,7 @@ from spyweb.errors import CommandError, OpError
 from spyweb.model import MIB
 from spyweb.ops import catalog, commands
 from spyweb.ops.world import Call
-from spyweb.permissions.audit import Audit
-from spyweb.permissions.policy import ANYTHING, ExecRule, Grants, Policy
+from spyweb.permissions.policy import ANYTHING, Audit, ExecRule, Grants, Policy
 from tests.fakes.commands import RESULT, FakeCommands
 from tests.fakes.ops import ask, make_call, make_world, table
 

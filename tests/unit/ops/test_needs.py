@@ -15,9 +15,8 @@ from spyweb.ops import catalog
 from spyweb.ops.needs import OpEffect
 from spyweb.ops.op import CATALOGUE, Operation, op
 from spyweb.ops.world import Call
-from spyweb.permissions.audit import Audit
 from spyweb.permissions.hosts import read_net
-from spyweb.permissions.policy import KEYS, FilesRule, Grants, Policy, policy_of, read_state
+from spyweb.permissions.policy import KEYS, Audit, FilesRule, Grants, Policy, policy_of, read_state
 from tests.fakes.commands import FakeCommands
 from tests.fakes.ops import FakeHttp, ask, make_call, make_world, table
 

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from spyweb.errors import FetchError
-from spyweb.logs.render import stamp
+from spyweb.logs.output import stamp
 from spyweb.model import JobId, JobSpec, PingAddresses, RunId
 from spyweb.outbox.pings import LONGEST_LOG, PingSender
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import Grants, policy_of
-from spyweb.runs.ping_messages import PingFacts
+from spyweb.runs.records import PingFacts
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.harness import make_spec

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from spyweb.model import JobId, Overlap, Run, RunId, RunState, Trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import run_of
-from spyweb.runs.run_queue import CAUSED_LIMIT, QUEUE_LIMIT, Admission, DelayedRun, admit
+from spyweb.runs.run_queue import CAUSED_LIMIT, QUEUE_LIMIT, Admission, admit
 from spyweb.store.model.runs import NewRun
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import make_job
@@ -31,7 +31,7 @@ def waiting(*runs: Run, overlap: Overlap = Overlap.SKIP) -> LiveJob:
 
 
 def delay(job: LiveJob, run: Run) -> None:
-    job.queue.delayed[run.id] = DelayedRun(run, FakeClock().call_later(1, lambda: None))
+    job.queue.delayed[run.id] = (run, FakeClock().call_later(1, lambda: None))
 
 
 def all_taken(job: LiveJob) -> list[int]:
@@ -207,7 +207,7 @@ def test_an_end_waits_until_its_beginning_was_tried_again() -> None:
     again = replace(again, attempt=2, trigger=replace(again.trigger, type="retry", of=RunId(7)))
     delay(job, again)
     assert job.queue.start_next(job.spec, 1_000) is None
-    job.queue.line_up(job.queue.delayed.pop(again.id).run)
+    job.queue.line_up(job.queue.delayed.pop(again.id)[0])
     assert all_taken(job) == [9, 8]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import Every, JobId, Never, Outcome
-from spyweb.schedules.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.settings.units import DAY_MS
+from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.store.model.runs import Change
 from tests.fakes.changes import make_skipped
 from tests.fakes.harness import make_job

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.errors import Refused
-from spyweb.logs.render import stamp
+from spyweb.logs.output import stamp
 from spyweb.model import After, JobId, Never, Outcome, Overlap, Retry, Run, RunId, RunMark, TriggerType
 from spyweb.service import past_runs
 from spyweb.service.past_runs import NS_IN_MS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from spyweb.cooperative import run_at_once
-from spyweb.schedules.maintenance import MaintenanceRule, Once, Recurring
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
+from spyweb.specs.maintenance import MaintenanceRule, Once, Recurring
 from spyweb.views.maintenance import MOST_WINDOWS, MaintenanceView, view_maintenance
 
 NOW_MS = 1_795_417_200_000  # Monday, 23 November 2026, 07:00 UTC

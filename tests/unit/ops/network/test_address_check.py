@@ -10,9 +10,8 @@ from yarl import URL
 from spyweb.errors import NotPermitted
 from spyweb.ops.network.address_check import AddressCheck, NetGate, is_public
 from spyweb.ops.network.own_sockets import OwnSockets
-from spyweb.permissions.audit import Audit
 from spyweb.permissions.hosts import read_net
-from spyweb.permissions.policy import Grants, policy_of
+from spyweb.permissions.policy import Audit, Grants, policy_of
 from tests.fakes.ops import PRICES
 
 

@@ -1,13 +1,32 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from spyweb.errors import Problem
 from spyweb.ops.sources import Sources
 from spyweb.specs.block import Block, read_block
-from spyweb.specs.linting.linter import Linter, doubts_of_hooks, doubts_of_script, doubts_of_server, read_module
+from spyweb.specs.linting.linter import (
+    FEW,
+    Linter,
+    doubts_of_hooks,
+    doubts_of_script,
+    doubts_of_server,
+    find_absent_modules,
+    find_idle,
+    find_own_call,
+    find_task_faults,
+    find_undefined,
+    read_module,
+)
+from spyweb.specs.linting.lua_file import LuaFile
+from spyweb.specs.linting.names import ABSENT, SERVER, TASK_METHODS
+from tests.fakes.repository import ROOT, read
 
 NOWHERE = Path("/nowhere")
 
@@ -161,3 +180,377 @@ def test_a_deferred_look_keeps_nobody_waiting() -> None:
     assert [str(each) for each in linter.finish()["a.lua"]] == ["a.lua:1: nobody defines tdy"]
     assert [str(each) for each in look(b"tdy()")] == ["a.lua:1: nobody defines tdy"]
     assert linter.finish() == {}
+
+
+def reason_of(name: str) -> str:
+    return f"sloth-runner's {name} is not part of this version: {ABSENT[name]}"
+
+
+def required(source: str, **modules: bytes) -> list[str]:
+    found = find_absent_modules(LuaFile(source.encode()), read=lambda name: modules.get(name.decode()))
+    return [f"{line}: {reason}" for line, reason in found]
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("local goroutine = require('goroutine')\ngoroutine.spawn(f)", ["1: goroutine"]),
+        ('-- require("pkg")\n\nlocal git = require "git" local d = require(\'docker\')', ["3: git", "3: docker"]),
+        ("[[\n]] require('pkg')\nrequire('pkg')", ["2: pkg"]),
+        ("log('require(\"pkg\")') -- require('git')", []),
+        ("pcall(require, 'docker') require('lib.docker') x.require('docker') require(docker)", []),
+        ("require('exec') require('log') require('nothing')", []),
+    ],
+)
+def test_a_module_of_sloth_runner_that_is_required_is_told(source: str, names: list[str]) -> None:
+    assert required(source) == [f"{line}: {reason_of(name)}" for line, name in (each.split(": ") for each in names)]
+
+
+def test_a_file_of_the_project_may_have_such_a_name() -> None:
+    assert required("require('docker') require('git')", docker=b"return {}") == [f"1: {reason_of('git')}"]
+
+
+def told(source: str | bytes, *others: str, known: frozenset[bytes] = frozenset(), **modules: str) -> list[str]:
+    text = source if isinstance(source, bytes) else source.encode()
+    found = find_undefined(
+        LuaFile(text),
+        [LuaFile(other.encode()) for other in others],
+        read=lambda name: modules[name.decode()].encode() if name.decode() in modules else None,
+        known=known,
+    )
+    return [f"{line}: {reason}" for line, reason in found]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("local r = htp_get('x')", ['1: nobody defines htp_get; did you mean "http_get"?']),
+        ("-- a\n\nlogg('x')\nlogg('y')", ['3: nobody defines logg; did you mean "log"?']),
+        ("return price_of(1)", ["1: nobody defines price_of"]),
+        ("f = io.open('x')", ["1: scripts have no io: fs_read, fs_append and fs_overwrite are for files"]),
+        ("os.execute('ls')", ["1: scripts have no os.execute: use exec.run"]),
+        ("x = os.getenv('A')", ['1: scripts have no os.getenv: env_get("NAME") reads the variable SPYWEB_NAME']),
+        ("x = string.splt('a')", ['1: nobody defines string.splt; did you mean "string.split"?']),
+        ("x = 'a' .. naem .. [[b]]", ["1: nobody defines naem"]),
+        ("if stat.get('x') then end", ['1: nobody defines stat; did you mean "state"?']),
+        ("function jobb:run() end", ["1: nobody defines jobb"]),
+        (
+            "for docker in pairs({}) do log(docker) end\ndocker.run('x')",
+            [f"2: nobody defines docker; {reason_of('docker')}"],
+        ),
+        ("local function on(event) log(event) end\nevent.on()", [f"2: nobody defines event; {reason_of('event')}"]),
+        ("t = { f = function(tme) return { tme } end } log(tme)", ["1: nobody defines tme"]),
+        ("for secrets in secrets.all() do log(secrets) end", [f"1: nobody defines secrets; {reason_of('secrets')}"]),
+        ("x = [[\n\n]] y()", ["3: nobody defines y"]),
+        ("--[[ y() ]] z()\n", ["1: nobody defines z"]),
+        (
+            "\ngoroutine.spawn(f) f = 1",
+            [
+                "2: nobody defines goroutine; sloth-runner's goroutine is not part of this version: "
+                "use parallel(f, g) or parallel_map(list, f, limit)"
+            ],
+        ),
+        ("sloth.log('x')", ["1: nobody defines sloth; sloth-runner's sloth is not part of this version"]),
+        (
+            "event.dispatch('x') import 'y'",
+            [f"1: nobody defines {name}; {reason_of(name)}" for name in ("event", "import")],
+        ),
+        ("log.success('x')", ["1: scripts have no log.success: log.info"]),
+        ('cdp.open("x")', ["1: cdp.open is not part of this version"]),
+        ("log(1)\ncdp 'ls'\ncdp('ls')", ["2: cdp is not part of this version"]),
+        ("return cdp:read()", ["1: cdp.read is not part of this version"]),
+        (
+            "pcall(htp_get, url_of())",
+            ['1: nobody defines htp_get; did you mean "http_get"?', "1: nobody defines url_of"],
+        ),
+    ],
+)
+def test_a_name_that_nobody_defines_is_told_with_its_line(source: str, expected: list[str]) -> None:
+    assert told(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "local x <const>, y = 1, 2 log(x + y)",
+        "for i, v in ipairs({}) do log(i, v) end for n = 1, 2 do log(n) end",
+        "function f(a, b, ...) return a(b, ...) end f()",
+        "local function g() return g end g()",
+        "local t = function(x) return x end t(1)",
+        "count = (count or 0) + 1",
+        "a, b = 1, 2 log(a, b)",
+        "t = {} t.x = a b, t.y = 1, 2 log(b) a = 1",
+        "if plugin then plugin.start() end",
+        "if not plugin then return end plugin()",
+        "local p = plugin or {} plugin()",
+        "if type(plugin) == 'function' then plugin() end",
+        "if plugin ~= nil then plugin() end",
+        "goto done ::done::",
+        "t = { naem = 1 } log(t.naem, t:naem(), t . naem)",
+        "task('a')\n  :command()\n  :build()",
+        "log('htp_get') log[[htp_get]] -- htp_get()",
+        "function string.trim(s) return s end log(string.trim(' '))",
+        "math.half = function(x) return x / 2 end math.half(1)",
+        "local os = require('shim') os.execute()",
+        "if os.execute then os.execute() end",
+        "_G.plugin = 1 plugin()",
+        "_G['plug' .. 'in'] = 1 plugin()",
+        "setmetatable(_G, {}) plugin()",
+        "load('plugin = 1')() plugin()",
+        "for _, name in ipairs(names or {}) do require(name) end plugin()",
+        "pcall(require, 'plugin') plugin()",
+        "function t:m() return self.x end local t = {}",
+        "local t = {} function t:m() return self end",
+        "while f(function() for i = 1, 2 do log(i) end end) do log('x') end f = 1",
+        "x = 0x1F + 1e5 + 3.e2",
+        "return _VERSION, _ENV.x",
+        "if docker then docker.ps() end local who = user or 'anon' print(who, user)",
+        "service = { start = print } service.start() function import(x) end import(1)",
+        "local function on(event) return event.name end for _, user in ipairs({}) do print(user.name, on) end",
+        "Values = Values print(Values.a)",
+        "local task = {} task.go() function cdp(x) end cdp('ls') task:cdp('ls')",
+        "for _, cdp in ipairs(cdp or {}) do cdp.close() end",
+    ],
+)
+def test_whatever_may_define_a_name_or_asks_for_it_keeps_it_from_being_told(source: str) -> None:
+    assert told(source) == []
+
+
+def test_names_come_from_the_files_of_the_same_vm_and_from_modules_of_modules() -> None:
+    assert (
+        told(
+            "helper() shared_one() deep_one()",
+            "function helper() end require 'lib'",
+            lib="require('deep') shared_one = 1",
+            deep="function deep_one() end",
+        )
+        == []
+    )
+    assert told("require('lib') misspelt()", lib="function other() end") == ["1: nobody defines misspelt"]
+    assert told("require('lib') unknown()", lib="setmetatable(_G, {})") == []
+    assert told("require('absent') unknown()") == ["1: nobody defines unknown"]
+
+
+def test_modules_are_read_only_where_a_name_is_open() -> None:
+    def refuse(name: bytes) -> bytes:
+        raise AssertionError(name)
+
+    assert find_undefined(LuaFile(b"require('lib') log('x')"), read=refuse) == []
+
+
+def test_a_server_has_its_tables_of_handlers() -> None:
+    source = "function get:users() end public.post.x = 1"
+    assert told(source, known=SERVER) == []
+    assert told("function gett:users() end", known=SERVER) == ['1: nobody defines gett; did you mean "get"?']
+
+
+def test_no_more_than_a_few_are_told() -> None:
+    assert len(told("\n".join(f"f{n}()" for n in range(500)))) == FEW
+
+
+def scripts() -> Mapping[str, bytes]:
+    """The samples, and the Lua of the template and of the pages that is whole."""
+    files = [*ROOT.glob("jobs/**/*.lua"), *ROOT.glob("spyweb/cli/template/*.lua")]
+    return {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in files if path.name != "tests.lua"}
+
+
+@pytest.mark.parametrize("path", scripts())
+def test_the_samples_use_no_name_that_nobody_defines(path: str) -> None:
+    assert told(scripts()[path]) == []
+
+
+WORDS = [
+    "cdp",
+    "task(",
+    '"a"',
+    "):depends_on",
+    "function run() end",
+    "run(",
+    "if a then",
+    "end",
+    "{}",
+    "for",
+    "local",
+    "[[",
+]
+
+
+@given(
+    st.binary()
+    | st.text(alphabet="af=.:,()[]{}\"'\\-\n <>~").map(str.encode)
+    | st.lists(st.sampled_from([*WORDS, " ", "\n", ".", "=", ","])).map("".join).map(str.encode)
+)
+@example(b"function run() end run(" * 3 + b"[[" * 50_000)
+@example(b"run( run( '" * 20_000)
+def test_any_text_is_looked_at(source: bytes) -> None:
+    told(source)
+    find_own_call(LuaFile(source))
+    find_idle(LuaFile(source))
+    list(find_task_faults(LuaFile(source)))
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("function run(ctx)\nend\nrun({})\n", 3),
+        ("function run(ctx)\nend\nreturn run(...)", 3),
+        ("run = function() end\nrun()", 2),
+        ("function run()\n if x then for i=1,2 do f() end elseif y then g() end\nend\n\nrun()", 5),
+        ("function run() repeat x() until y end\nprint(run())", 2),
+        ("function run() end run{}", 1),
+        ("function run() end run 'x'", 1),
+        ("function run() end\nlocal s = [[ end ]]\nrun()", 3),
+    ],
+)
+def test_a_file_that_defines_and_calls_run_is_found_with_the_line(source: str, line: int) -> None:
+    assert find_own_call(LuaFile(source.encode())) == line
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "function run() end",
+        "run()",
+        "function run() run() end",
+        "local function run() end\nrun()",
+        "function run() end\nother.run()",
+        "function run() end\nother:run()",
+        "function run() end\n-- run()",
+        "function run() end\n--[[ run() ]]",
+        "function run() end\nprint('run()')",
+        "function run() end\nlocal s = [==[\nrun()\n]==]",
+        "function run() end\nlocal function g() run() end",
+        "function run() end\nrunner()",
+        "function run() end\npcall(run)",
+        "function M.run() end\nrun()",
+    ],
+)
+def test_anything_else_gives_no_warning(source: str) -> None:
+    assert find_own_call(LuaFile(source.encode())) is None
+
+
+NOTHING = "a run of this file does nothing: it only defines"
+
+
+def told_idle(source: str) -> str | None:
+    line, reason = find_idle(LuaFile(source.encode()))
+    return f"{line}: {reason}" if line else None
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("function main()\n  log('x')\nend", f"1: {NOTHING} main; spyweb calls the global function run(ctx)"),
+        ("\nlocal ModernDSLs = { a = { run = function() log(1) end } }", f"2: {NOTHING} ModernDSLs; spyweb calls the"),
+        ("a, b, c, d = {}, {}, {}, {} e = {}", f"1: {NOTHING} d, e;"),
+        ("a = {} b = {} c = {} d = {}", f"1: {NOTHING} a, b, c, …; spyweb calls"),
+        (
+            "\nreturn { name = 'x', execute = function(this) end }",
+            "2: a run of this file does nothing: it returns a table",
+        ),
+        (
+            "local M = {}\nreturn {\n  go = function() return { 1 } end,\n};\n",
+            "2: a run of this file does nothing: it r",
+        ),
+        (
+            "local log = require('log')\nlocal M = {}\nfunction M.execute() log.info('x') end\nreturn M",
+            "4: a run of this",
+        ),
+        ("local function run() log('x') end", f"1: {NOTHING} run; spyweb calls the global function run, and this one"),
+        ("local t = {} t.x = function() f() end", f"1: {NOTHING} t;"),
+        ("if true then x = {} end", f"1: {NOTHING} x;"),
+    ],
+)
+def test_a_file_that_only_defines_things_is_told(source: str, expected: str) -> None:
+    assert (told_idle(source) or "").startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "-- only a comment",
+        "x = 1",
+        "visits = (visits or 0) + 1",
+        "function run() end",
+        "run = function() end",
+        "function on_state() end",
+        "function on_success() end x = {}",
+        "local function f() end f()",
+        "return {}",
+        "return { at = os.time() }",
+        "function f() end\nreturn false",
+        "task('a'):command(print)\nreturn { f = function() end }",
+        "function run() end\nreturn { f = function() end }",
+        "if x then\nreturn { f = function() end }\nend\nlog('y')",
+        "log'x' t = {}",
+        "log{} t = {}",
+        "log[[x]] t = {}",
+        "(function() end)()",
+        "for i = 1, 3 do log(i) end t = {}",
+        "repeat t = {} until done()",
+        "t = setmetatable({}, {})",
+        "t = {} t:start()",
+        "t = { start() }",
+        "_G.run = function() end",
+        "local run function run() end run()",
+    ],
+)
+def test_a_file_that_does_something_is_not(source: str) -> None:
+    assert told_idle(source) is None
+
+
+def told_of_tasks(source: str) -> list[str]:
+    return [f"{line}: {reason}" for line, reason in find_task_faults(LuaFile(source.encode()))]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('task("a")\n  :comand(f):build()', ['2: a task has no method comand; did you mean "command"?']),
+        ('local t = task("a")\nt:depend_on("b")', ['2: a task has no method depend_on; did you mean "depends_on"?']),
+        (
+            'local a = task("a"):depends_on("b"):build()\ntask("b"):depends_on({ "c" })\ntask("c"):depends_on(a)',
+            ["1: these tasks depend on each other: a -> b -> c -> a"],
+        ),
+        (
+            'ModernDSLs = { g = { tasks = {\n{ name = "a", depends_on = { "b" } }, b = { depends_on = "a" } } } }',
+            ["2: these tasks depend on each other: a -> b -> a"],
+        ),
+        (
+            'task{ name = "a", depends_on = "b" }\ntask "b" :depends_on "a" :timout("1s")',
+            [
+                '2: a task has no method timout; did you mean "timeout"?',
+                "1: these tasks depend on each other: a -> b -> a",
+            ],
+        ),
+        ('task("a"):depends_on("a")', ["1: these tasks depend on each other: a -> a"]),
+    ],
+)
+def test_a_fault_is_told_with_its_line(source: str, expected: list[str]) -> None:
+    assert told_of_tasks(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'task("a"):command(function(this) this:comand() end):depends_on("b"):build() task("b")',
+        'local a = task("a"):build() task("b"):depends_on(a):build() task("c"):depends_on({ a, "b" })',
+        'my.task("a"):comand()',
+        'task("a"):notify()',
+        'local name, depends_on = "a", "a" name = "a" depends_on = "a"',
+        'for i = 1, 3 do task{ name = "a" .. i, depends_on = "a" .. i } end',
+        'task("a" .. i):depends_on("a" .. j) task("b"):depends_on({ "b" .. j })',
+        'task("a"):depends_on("nobody")',
+    ],
+)
+def test_what_may_be_meant_so_is_not(source: str) -> None:
+    assert told_of_tasks(source) == []
+
+
+def test_the_methods_are_those_that_tasks_have() -> None:
+    source = read("spyweb/lua/worker/library/tasks.lua")
+    keys = source.partition("local task_keys = {")[2].partition("local task_methods")[0]
+    assert {*re.findall(r"(?:^|[,{])\s*([a-z_]+) = ", keys, re.MULTILINE), "build"} - {"definition"} == {
+        name.decode() for name in TASK_METHODS
+    }

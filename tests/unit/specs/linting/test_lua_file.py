@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.specs.linting.lua_file import LuaFile
+from spyweb.specs.linting.lua_file import TEXT, LuaFile, line_at, words_of
 
 
 def used(source: str) -> str:
@@ -48,3 +48,29 @@ def test_modules_are_required_by_a_text_or_nobody_knows_which() -> None:
 )
 def test_any_text_is_read(source: str) -> None:
     LuaFile(source.encode())
+
+
+def words(source: str) -> list[bytes]:
+    return [word for word, _ in words_of(source.encode())]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a.b == 1", [b"a", b".", b"b", b"==", b"1"]),
+        ('f \'x y\' [[ long ]] "q\\""', [b"f", b"'x y'", TEXT, rb'"q\""']),
+        ("a -- b\nc --[==[ d ]] ]==] e", [b"a", b"c", b"e"]),
+        ("a [[ never closed", [b"a"]),
+    ],
+)
+def test_words_and_signs_are_told_apart_from_strings_and_comments(source: str, expected: list[bytes]) -> None:
+    assert words(source) == expected
+
+
+def test_each_word_comes_with_its_offset_and_so_with_its_line() -> None:
+    source = b"a\n\nb"
+    assert [(word, line_at(source, offset)) for word, offset in words_of(source)] == [(b"a", 1), (b"b", 3)]
+
+
+def test_a_quote_that_nobody_closes_ends_with_its_line() -> None:
+    assert words("a 'b c\nd") == [b"a", b"'b c", b"d"]

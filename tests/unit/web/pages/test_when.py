@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from spyweb.dashboard.when import ROWS
-from spyweb.schedules.maintenance import MaintenanceRule, Once
+from spyweb.specs.maintenance import MaintenanceRule, Once
 from spyweb.web.pages.when import GAPS
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
 from tests.fakes.dashboard import (

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.testing.clock import VirtualClock
+from spyweb.daemon.testing import VirtualClock
 from tests.fakes.clock import FakeClock
 
 
