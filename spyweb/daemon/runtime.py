@@ -30,7 +30,7 @@ from spyweb.model import JobId, JobSpec, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.ops.network.address_check import OwnSockets
 from spyweb.ops.world import Call, World
 from spyweb.outbox.pings import PingSender
 from spyweb.outbox.send import MessageTransport

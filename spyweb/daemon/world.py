@@ -26,14 +26,14 @@ from spyweb.ops import catalog
 from spyweb.ops.files.artifacts import FOLDER, Artifacts
 from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
+from spyweb.ops.network.address_check import OwnSockets
 from spyweb.ops.network.client import open_client
-from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import World
 from spyweb.programs.cgroup import find_delegated, make_groups
 from spyweb.programs.runner import CommandLimits, CommandRunner
-from spyweb.programs.scratch import remove_left
+from spyweb.programs.sweep import remove_left
 from spyweb.settings import ExecSettings, Settings, TelemetrySettings
 from spyweb.settings.sections import FILE, SECRETS
 from spyweb.store.sqlite.store import Store

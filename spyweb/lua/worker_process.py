@@ -26,8 +26,7 @@ from spyweb.lua import wire
 from spyweb.lua.channel import RunChannel
 from spyweb.lua.connection import FlushQueue, WorkerConnection
 from spyweb.lua.session import Code, EngineInfo, PendingRun, WorkerInfo
-from spyweb.lua.slots import Slots
-from spyweb.lua.spawner import Child, Exit, Spawner
+from spyweb.lua.spawner import Child, Exit, Slots, Spawner
 from spyweb.lua.wire import (
     BranchBegan,
     BranchEnded,

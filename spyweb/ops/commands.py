@@ -22,8 +22,7 @@ from spyweb.ops.needs import EXEC, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.resources import LONGEST_TARGET, Expected, Kept, record
 from spyweb.ops.world import Call
-from spyweb.programs.lookup import SHELL, Program, base_environment, find_program
-from spyweb.programs.runner import CommandResult
+from spyweb.programs.runner import SHELL, CommandResult, Program, base_environment, find_program
 from spyweb.programs.running import Command
 from spyweb.programs.wire import shown
 from spyweb.settings.units import parse_duration

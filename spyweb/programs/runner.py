@@ -1,17 +1,21 @@
-"""Run commands: some at once, the others in line, each within its time; and leave nothing of them behind."""
+"""Find the program of a command, and run commands: some at once, the others in line, each within its time.
+
+Nothing of them is left behind.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import stat
 import tempfile
 from asyncio import CancelledError, Semaphore
 from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import structlog
 from msgspec import Struct
@@ -22,13 +26,23 @@ from spyweb.confined.child import ChildOutput, ChildProcess, ForkServer
 from spyweb.cooperative import within
 from spyweb.errors import CommandError
 from spyweb.limits import too_large
-from spyweb.programs.output import LineCredit
-from spyweb.programs.running import Command, RunningCommand
+from spyweb.programs.running import Command, LineCredit, RunningCommand
 from spyweb.programs.sweep import children_of, is_stopped, kill_left
-from spyweb.programs.wire import LARGEST, CommandEnded, CommandRefused, StartCommand, frame
+from spyweb.programs.wire import (
+    LARGEST,
+    CommandEnded,
+    CommandRefused,
+    FileVersion,
+    StartCommand,
+    frame,
+    shown,
+    version_of,
+)
 
 log = structlog.get_logger()
 
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SHELL = b"/bin/sh"
 SHELL_SIGNAL = 128  # the exit code of a command that a signal has ended, as shells count it: 128 and the signal
 SHARE = 8  # the part of all descriptors that commands may have: one of so many ...
 DESCRIPTORS_EACH = 5  # ... of each its leash, twice while it is told what to do, and its three streams
@@ -60,10 +74,10 @@ class CommandResult(Struct, frozen=True, kw_only=True):
 
 
 def start_forking(clock: Clock) -> ChildProcess:
-    """Start the process that forks nannies (process.py).  Raises OSError."""
+    """Start the process that forks nannies (nanny.py).  Raises OSError."""
     folder = tempfile.gettempdir()
     output = ChildOutput("the process that starts commands", clock)
-    return ChildProcess("spyweb.programs.process", folder, libraries=("msgspec",), output=output)
+    return ChildProcess("spyweb.programs.nanny", folder, libraries=("msgspec",), output=output)
 
 
 class CommandRunner:
@@ -236,3 +250,42 @@ class CommandRunner:
             for running in list(self._running):
                 running.abandon()
             self._spawner.close()
+
+
+def base_environment() -> dict[bytes, bytes]:
+    """Return the environment of every command; nothing of the daemon's own is in it."""
+    return {b"PATH": PATH.encode(), b"HOME": os.fsencode(os.path.expanduser("~")), b"LANG": b"C.UTF-8"}
+
+
+class Program(NamedTuple):
+    """A program, and which file that is."""
+
+    path: bytes  # absolute
+    version: FileVersion
+
+
+def find_program(name: bytes, workdir: bytes) -> Program:
+    """Find a program.
+
+    A name without a slash is looked for on PATH, another is relative to `workdir`.  Waits for the disk.  Raises
+    CommandError.
+    """
+    if not name:
+        raise CommandError("the name of the program is empty")
+    if b"/" in name:
+        path = os.path.normpath(os.path.join(workdir, name))
+        places = [path.replace(b"//", b"/", 1)]  # POSIX lets two slashes at the beginning stand
+    else:
+        places = [os.path.join(folder, name) for folder in PATH.encode().split(b":")]
+    refused = ""
+    for path in places:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                refused = refused or f"{shown(path)}: {error.strerror}"
+            continue
+        if stat.S_ISREG(status.st_mode) and os.access(path, os.X_OK):
+            return Program(path, version_of(status))
+        refused = refused or f"{shown(path)}: not permitted to execute it"
+    raise CommandError(refused or f"{shown(name)}: not found")

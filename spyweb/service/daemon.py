@@ -19,7 +19,7 @@ from spyweb.cooperative import Steps, run_at_once, run_in_slices
 from spyweb.errors import Problem, Refused
 from spyweb.model import MIB, Ending, JobId, JobSpec, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.expectations import is_short
-from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.ops.network.address_check import OwnSockets
 from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.policy import Audit
 from spyweb.reload.swap import Reloader

@@ -23,7 +23,7 @@ from spyweb.clock import RealClock
 from spyweb.errors import Refused
 from spyweb.limits import ADDRESS_PATH, PARAMETERS, too_large
 from spyweb.model import MIB
-from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.ops.network.address_check import OwnSockets
 from spyweb.service.daemon import DaemonService
 from spyweb.web.address import claim_socket, find_socket, release_socket
 from spyweb.web.answer import CODES, error_of, json_answer

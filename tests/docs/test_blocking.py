@@ -22,7 +22,6 @@ ELSEWHERE = {
     "spyweb/confined/sandbox.py": "runs in those processes",
     "spyweb/confined/frames.py": "those processes wait by it",
     "spyweb/programs/nanny.py": "a nanny is a process of its own",
-    "spyweb/programs/process.py": "so is what forks it",
     "spyweb/programs/sweep.py": "runs in those processes",
     "spyweb/programs/cgroup.py": "runs in those processes, or before the daemon serves",
     "spyweb/store/": "the writer and the readers are threads",

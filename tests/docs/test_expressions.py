@@ -35,7 +35,7 @@ HARMLESS = {
 PUT_TOGETHER = {
     "alerts.sender.redaction": "parts of an address, escaped, in a process of its own",
     "extraction.worker.document": "anything: it runs in a process that is killed when it takes too long",
-    "ops.files.rotation": "the name of a file, escaped",
+    "ops.files.files": "the name of a file, escaped",
     "store.patterns": "limits.PATTERN, and each part is searched for once",
 }
 

@@ -26,7 +26,7 @@ BOUNDS = {
     ("spyweb/lua/worker/zygote.py", "_fork"): "shared workers: the setting `workers`; those of single jobs: a third of "
     "the descriptors, four starting at once (lua/supervisor.py)",
     ("spyweb/programs/runner.py", "start_forking"): "one",
-    ("spyweb/programs/process.py", "_fork"): "a nanny for each command, `[exec] at_once` or an eighth of the "
+    ("spyweb/programs/nanny.py", "_fork"): "a nanny for each command, `[exec] at_once` or an eighth of the "
     "descriptors (programs/runner.py)",
     ("spyweb/programs/nanny.py", "_start"): "one for each nanny; what it starts itself: `[exec] processes`",
     ("spyweb/store/user_sql/spawner.py", "__init__"): "one",

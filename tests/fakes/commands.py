@@ -14,8 +14,7 @@ from pathlib import Path
 
 from spyweb.clock import RealClock
 from spyweb.errors import CommandError
-from spyweb.programs.lookup import SHELL, base_environment, find_program
-from spyweb.programs.runner import CommandLimits, CommandResult, CommandRunner
+from spyweb.programs.runner import SHELL, CommandLimits, CommandResult, CommandRunner, base_environment, find_program
 from spyweb.programs.running import Command
 from spyweb.programs.wire import FileVersion
 

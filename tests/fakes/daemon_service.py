@@ -35,7 +35,7 @@ from spyweb.model import (
     Trigger,
     TriggerType,
 )
-from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.ops.network.address_check import OwnSockets
 from spyweb.ops.world import Metrics
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import MessageCounts, OutboxSender

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spyweb.alerts.ack_links import AckLinks
 from spyweb.model import Ending, JobId, RunId
-from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.ops.network.address_check import OwnSockets
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand

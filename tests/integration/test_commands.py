@@ -16,9 +16,8 @@ import pytest
 from spyweb.clock import RealClock
 from spyweb.errors import CommandError
 from spyweb.programs import running
-from spyweb.programs.lookup import find_program
-from spyweb.programs.output import BURST_S, LINES_PER_S
-from spyweb.programs.runner import CommandLimits, CommandResult, CommandRunner
+from spyweb.programs.runner import CommandLimits, CommandResult, CommandRunner, find_program
+from spyweb.programs.running import BURST_S, LINES_PER_S
 from spyweb.programs.sweep import children_of, descendants_of
 from tests.fakes.commands import Stubborn, command, shell
 from tests.fakes.repository import ROOT

@@ -15,21 +15,30 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 from collections import deque
 
 sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # msgspec does without
 
 # ruff: noqa: E402 - after the line above
+from spyweb.confined import sandbox
 from spyweb.confined.frames import FrameReader
-from spyweb.confined.parent import die_with_parent, leave_signals_to_parent
+from spyweb.confined.parent import die_with_parent, leave_signals_to_parent, stand_behind_parent
 from spyweb.lua import wire
+from spyweb.lua.worker import priority
+from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.failure import die
-from spyweb.lua.worker.main import work
+from spyweb.lua.worker.link import Receiver, Sender
+from spyweb.lua.worker.message_handler import MessageHandler
+from spyweb.lua.worker.runs import Registry
+from spyweb.lua.worker.threads import Threads, ThreadSlots
 from spyweb.lua.worker.vm import Bytecode, compile_lua_files
 
 _DESCRIPTORS = 3  # that come with a ForkWorker: main socket, bulk socket, slots
 _MOST_AT_ONCE = 64 * _DESCRIPTORS
+_SWITCH = 0.0005  # seconds that a thread back from Lua waits for one that is in Python; the default is too long for us
+_GARBAGE = 50_000  # objects between two garbage collections: there are few cycles here
 
 
 class Zygote:
@@ -114,6 +123,37 @@ class Zygote:
 
     def _send(self, message: wire.FromZygote) -> None:
         self._control.sendall(wire.frame([message]))
+
+
+def work(small: int, bulk: int, slots: int, bytecode: Bytecode) -> None:
+    """Live as a worker, which never returns: give up rights, report that, and work until the daemon is gone.
+
+    The descriptors are both sockets and the shared memory.  A message becomes a step of a VM in four places: `Threads`
+    reads it, `MessageHandler` finds or makes the run and claims its VM, `Executor` steps it, `Sender` sends the result.
+    """
+    sys.setswitchinterval(_SWITCH)
+    gc.set_threshold(_GARBAGE)
+    _empty_environment()
+    shared = ThreadSlots(slots)
+    os.close(slots)
+    small_socket, bulk_socket = socket.socket(fileno=small), socket.socket(fileno=bulk)
+    sender = Sender(small_socket, bulk_socket)
+    place = stand_behind_parent(priority.BEHIND)
+    priority.let_others_ask()
+    rights = [place, *sandbox.give_up_rights()]
+    sender.post(wire.WorkerReady(rights))
+    registry = Registry()
+    console = Console(sender)
+    handler = MessageHandler(registry, sender, console, bytecode)
+    Threads(registry, handler, console, sender, shared).run(Receiver(small_socket), Receiver(bulk_socket))
+    threading.Event().wait()  # other threads go on
+
+
+def _empty_environment() -> None:
+    """Empty the environment but for TZ: without it local time would be UTC as soon as no file can be read."""
+    for name in list(os.environ):
+        if name != "TZ":
+            del os.environ[name]
 
 
 def main() -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from asyncio import Semaphore
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -38,13 +40,16 @@ from spyweb.files import (
 from spyweb.logs.job import NAME as LOG_NAME
 from spyweb.model import MIB
 from spyweb.ops.files.names import FilePlace
-from spyweb.ops.files.rotation import is_full, rotate
 from spyweb.permissions.policy import SHARED
 
 PIECE = MIB  # bytes read at once
 LARGEST_TEXT = 10 * MIB  # bytes of a file whose lines are looked at or changed, or of a template
 LARGEST = 1 << 30  # bytes of a file: a thread is busy with it
 FILE_MODE, FOLDER_MODE = 0o644, 0o755  # of what `file.*` makes, unless something else is asked for
+MAX_BYTES = 10 * MIB  # of a file that is appended to; a full one gives way ...
+KEPT = 5  # ... and so many older ones are kept
+STAMP = "[0-9]{8}-[0-9]{6}"
+FIRST = ("", 0)  # sorts before any other
 LOCKS = 64  # two files may share one
 AT_ONCE = 3  # works of `file.*` in threads, of all jobs: large files must not keep every thread from the other ops
 
@@ -390,3 +395,45 @@ def _with_mode(opened: int, wanted: int | None, checksum: str | None, *, check: 
         os.fchmod(opened, wanted)
     verb = "would be" if check else "is"
     return FileOutcome(True, f"its mode {verb} {wanted:04o} instead of {mode:04o}", checksum)
+
+
+# A file that is full gives way: `data.csv` is renamed `data.20260514-143005.csv`, stamped in UTC, or -143005-2.csv
+
+
+def is_full(size: int, more: int) -> bool:
+    """Return whether this many more bytes are too many for a file of this size; an empty file takes anything."""
+    return size > 0 and size + more > MAX_BYTES
+
+
+def rotate(folder: int, name: str, now_ms: int) -> None:
+    """Rename the file, and delete the oldest of those renamed before.  No other thread may use this file meanwhile."""
+    names = os.listdir(folder)
+    aside = name_aside(names, name, now_ms)
+    with suppress(FileNotFoundError):
+        os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    for old in kept_aside([*names, aside], name)[:-KEPT]:
+        with suppress(FileNotFoundError):
+            os.unlink(old, dir_fd=folder)
+
+
+def name_aside(names: list[str], name: str, now_ms: int) -> str:
+    """Return the new name of a full file, which sorts after those of the others, whatever the clock says."""
+    stem, _, kind = name.rpartition(".")
+    stamp, number = f"{datetime.fromtimestamp(now_ms // 1000, UTC):%Y%m%d-%H%M%S}", 1
+    last = max((place_in_line(found, name) or FIRST for found in names), default=FIRST)
+    if last >= (stamp, number):
+        stamp, number = last[0], last[1] + 1
+    return f"{stem}.{stamp}.{kind}" if number == 1 else f"{stem}.{stamp}-{number}.{kind}"
+
+
+def kept_aside(names: list[str], name: str) -> list[str]:
+    """Return the names of the older files of this name, oldest first."""
+    places = {found: place for found in names if (place := place_in_line(found, name))}
+    return sorted(places, key=places.__getitem__)
+
+
+def place_in_line(found: str, name: str) -> tuple[str, int] | None:
+    """Return the stamp and number in a file's name if it is an older file of this name."""
+    stem, _, kind = name.rpartition(".")
+    match = re.fullmatch(rf"{re.escape(stem)}\.({STAMP})(?:-([0-9]{{1,9}}))?\.{re.escape(kind)}", found)
+    return (match[1], int(match[2] or 1)) if match else None

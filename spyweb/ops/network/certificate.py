@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from spyweb.errors import FetchError
 from spyweb.limits import HANDSHAKE
-from spyweb.ops.network.address_check import AddressCheck, NetGate, is_literal
-from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.ops.network.address_check import AddressCheck, NetGate, OwnSockets, is_literal
 from spyweb.ops.network.resolver import Resolver
 
 MOST_HANDSHAKES = 2  # at once, since others need threads too

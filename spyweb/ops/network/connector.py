@@ -12,27 +12,75 @@ import os
 import re
 import socket
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import AddrInfoType, Connection
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.streams import StreamReader
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from spyweb import descriptors
 from spyweb.errors import FetchError
-from spyweb.limits import FRAMING, HEADER_BLOCK, INTERIM_ANSWERS, too_many_chunks
-from spyweb.ops.network.address_check import UNDER_WAY
-from spyweb.ops.network.answer import in_one_line
+from spyweb.limits import FRAMING, HEADER_BLOCK, INTERIM_ANSWERS, LOCATION, too_large, too_many_chunks
+from spyweb.ops.network.address_check import SOCKS_PORT, UNDER_WAY, AddressCheck, is_literal
+from spyweb.ops.network.request import NO_URL, as_written, check_authority, read_url
+from spyweb.ops.network.resolver import Resolver
 
 END_OF_HEAD = re.compile(rb"\n\r?\n")
 SWITCHING = 101  # the only response 1xx that is not an interim one
 SLICE = 16_384  # bytes of a body that are parsed before its chunks are counted
 
+REFUSED = "no-url:"  # a scheme that aiohttp does not follow, without parsing the rest
+
+_NO_UTF8 = re.compile("[\udc80-\udcff]")  # what aiohttp makes of such bytes
+
 Dial = Callable[[str, int], Awaitable[socket.socket]]  # to a host and a port.  Raises FetchError
+
+
+def in_one_line(message: str) -> str:
+    """Return the first line of one of aiohttp's messages; the others show bytes of the response."""
+    return (message or "bad response").splitlines()[0].rstrip(":")
+
+
+class HttpResponse(aiohttp.ClientResponse):
+    """A response whose Location aiohttp does not drop for bytes that are not UTF-8, nor change the escapes of."""
+
+    @cached_property  # aiohttp reads them often
+    def headers(self) -> CIMultiDictProxy[str]:  # aiohttp follows the Location in it
+        headers = super().headers
+        location = headers.get("Location") or headers.get("URI")
+        return with_location(headers, led_to(self.url, location)) if location else headers
+
+
+def with_location(headers: CIMultiDictProxy[str], location: str) -> CIMultiDictProxy[str]:
+    changed = CIMultiDict(headers)
+    changed["Location"] = location
+    return CIMultiDictProxy(changed)
+
+
+def led_to(base: URL, location: str) -> str:
+    """Return the address that a redirect leads to, as browsers do: non-UTF-8 is escaped, the query stays as it is."""
+    size = len(location.encode("utf-8", "surrogateescape"))
+    if size > LOCATION:
+        return REFUSED + too_large("a Location", size, LOCATION)
+    text = _NO_UTF8.sub(lambda found: f"%{ord(found[0]) & 0xFF:02X}", location)
+    try:
+        check_authority(text)
+    except ValueError as error:
+        return REFUSED + str(error)
+    try:
+        target = read_url(text)
+        if target.scheme and not target.raw_host:
+            return text
+        return str(as_written(base.join(target), text))
+    except NO_URL:
+        return REFUSED + text
 
 
 def open_socket(info: AddrInfoType) -> socket.socket:
@@ -188,3 +236,72 @@ class Incoming(ResponseHandler):
 def _chunks_unread(body: StreamReader | None) -> int:
     """Count the chunks that have come and have not been read."""
     return len(getattr(body, "_http_chunk_splits", None) or ())
+
+
+# Proxies for which names are looked up here, and those that look them up themselves
+
+BY_ADDRESS, BY_NAME = ("socks4", "socks5"), ("socks4a", "socks5h")
+
+
+class Untouched(AbstractResolver):
+    """Leaves names as they are: the proxy looks them up."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [ResolveResult(hostname=host, host=host, port=port, family=family, proto=0, flags=0)]
+
+    async def close(self) -> None: ...
+
+
+def open_connector(proxy: URL, resolver: Resolver, check: AddressCheck) -> Connector:
+    """Make a connector whose connections go through one proxy."""
+    return Connector(
+        dial=SocksProxy(proxy, resolver, check).connect,
+        resolver=resolver if proxy.scheme in BY_ADDRESS else Untouched(),
+        family=socket.AF_INET if proxy.scheme == "socks4" else socket.AF_UNSPEC,  # it supports no other
+        use_dns_cache=False,
+        force_close=True,
+    )
+
+
+class SocksProxy:
+    """A SOCKS proxy.  Its failures are FetchErrors of the kind `proxy`."""
+
+    def __init__(self, proxy: URL, resolver: Resolver, check: AddressCheck) -> None:
+        self._proxy = proxy
+        self._names = resolver
+        self._check = check
+
+    async def connect(self, host: str, port: int) -> socket.socket:
+        """Return a socket that is connected to the host.  Raises FetchError."""
+        from python_socks import ProxyError, ProxyType
+        from python_socks.async_.asyncio import Proxy
+
+        if self._proxy.scheme in BY_ADDRESS:
+            self._check.check_behind_proxy(host, port, [host])
+        proxy = Proxy(
+            ProxyType.SOCKS4 if self._proxy.scheme.startswith("socks4") else ProxyType.SOCKS5,
+            await self._address(),
+            self._proxy.port or SOCKS_PORT,
+            username=self._proxy.user,
+            password=self._proxy.password or "",
+            rdns=self._proxy.scheme in BY_NAME,
+        )
+        try:
+            return await proxy.connect(host, port)
+        except (ProxyError, OSError, ValueError, AssertionError) as error:
+            raise FetchError("proxy", f"the proxy could not connect to {host}:{port}: {error}") from error
+
+    async def _address(self) -> str:
+        """Return the address of the proxy itself.  Raises FetchError."""
+        host = self._proxy.raw_host or ""
+        try:
+            found = [host] if is_literal(host) else [each["host"] for each in await self._names.resolve(host)]
+        except OSError as error:
+            raise FetchError("proxy", f"could not resolve {host}: {error}") from error
+        try:
+            self._check.check(found[0], self._proxy.port or SOCKS_PORT)
+        except OSError as error:
+            raise FetchError("proxy", f"could not connect to the proxy {host}: {error}") from error
+        return found[0]

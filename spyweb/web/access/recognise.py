@@ -13,7 +13,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from spyweb.limits import KEY_TEXT
-from spyweb.ops.network.own_sockets import OwnSockets, Peer
+from spyweb.ops.network.address_check import OwnSockets, Peer
 from spyweb.service.access import OWNER_PASS, AccessService, Pass
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, session_cookie
 from spyweb.web.access.hosts import comes_from_elsewhere, is_known, is_proxied, names_loopback

@@ -13,7 +13,7 @@ from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import wire, worker_process
 from spyweb.lua.pool import PATIENCE, Quarantine, open_pool, raise_compile_error
 from spyweb.lua.session import Code, EngineInfo, VariableRule
-from spyweb.lua.slots import Slots
+from spyweb.lua.spawner import Slots
 from spyweb.lua.supervisor import DESCRIPTORS_EACH, SHARE, STARTING
 from spyweb.lua.wire import Ended, Form, InitWorker, Why
 from spyweb.model import MIB, Failure, Isolation, JobId, Outcome, RunId

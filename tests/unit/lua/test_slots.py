@@ -7,7 +7,7 @@ import os
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.slots import Slots
+from spyweb.lua.spawner import Slots
 
 
 def test_the_runs_being_stepped_are_read_from_the_shared_memory() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import CommandError
-from spyweb.programs.lookup import PATH, base_environment, find_program
+from spyweb.programs.runner import PATH, base_environment, find_program
 
 
 def program(path: Path, mode: int = 0o755) -> bytes:

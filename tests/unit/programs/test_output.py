@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.limits import LOG_BYTES_PER_S
-from spyweb.programs.output import BURST_S, LINES_PER_S, LONGEST_LINE, LineCredit, OutputCollector
+from spyweb.programs.running import BURST_S, LINES_PER_S, LONGEST_LINE, LineCredit, OutputCollector
 from tests.fakes.clock import FakeClock
 
 BURST = int(LINES_PER_S * BURST_S)

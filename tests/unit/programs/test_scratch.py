@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.programs.scratch import NEW_MS, make_folder, remove_folder, remove_left
+from spyweb.programs.sweep import NEW_MS, make_folder, remove_folder, remove_left
 
 NOW_MS = 1_800_000_000_000
 

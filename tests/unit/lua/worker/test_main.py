@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a memory withou
 
 PROGRAM = """
 import sys
-from spyweb.lua.worker.main import work
+from spyweb.lua.worker.zygote import work
 from spyweb.lua.worker.vm import compile_lua_files
 
 work(*map(int, sys.argv[1:]), compile_lua_files())
@@ -29,7 +29,7 @@ work(*map(int, sys.argv[1:]), compile_lua_files())
 # The same, but in place of its threads stands what prints the environment.
 SHOWS_ENVIRONMENT = """
 import os
-from spyweb.lua.worker import main
+from spyweb.lua.worker import zygote
 
 class Threads:
     def __init__(self, registry, handler, console, sender, shared):
@@ -39,7 +39,7 @@ class Threads:
         self._sender.flush()
         os._exit(0)
 
-main.Threads = Threads
+zygote.Threads = Threads
 """ + PROGRAM  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.files import Forbidden
-from spyweb.ops.files import rotation
+from spyweb.ops.files import files as files_module
 from spyweb.ops.files.files import FileOutcome, Files
 from spyweb.ops.files.names import FilePlace
 from tests.fakes.clock import FakeClock
@@ -317,7 +317,7 @@ def test_nothing_larger_than_the_limit_is_read(files: Files, place: Place, file:
 
 
 def test_a_full_file_gives_way(files: Files, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotation, "MAX_BYTES", 10)
+    monkeypatch.setattr(files_module, "MAX_BYTES", 10)
     for number in range(8):
         files.append(place("data.csv"), f"line {number}\n".encode())
     names = sorted(path.name for path in (tmp_path / "jobs/x").iterdir())
@@ -328,8 +328,8 @@ def test_a_full_file_gives_way(files: Files, place: Place, tmp_path: Path, monke
 def test_lines_of_many_threads_do_not_mix_and_none_is_lost(
     files: Files, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rotation, "MAX_BYTES", 40_000)
-    monkeypatch.setattr(rotation, "KEPT", 100)
+    monkeypatch.setattr(files_module, "MAX_BYTES", 40_000)
+    monkeypatch.setattr(files_module, "KEPT", 100)
     lines = [f"{number:03d} ".encode() * 500 + b"\n" for number in range(60)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda line: files.append(place("data.csv"), line), lines))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.ops.files.rotation import KEPT, MAX_BYTES, is_full, kept_aside, name_aside, rotate
+from spyweb.ops.files.files import KEPT, MAX_BYTES, is_full, kept_aside, name_aside, rotate
 
 AT_MS = 1_778_769_005_999  # 2026-05-14T14:30:05.999Z
 

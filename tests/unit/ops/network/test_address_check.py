@@ -8,8 +8,7 @@ import pytest
 from yarl import URL
 
 from spyweb.errors import NotPermitted
-from spyweb.ops.network.address_check import AddressCheck, NetGate, is_public
-from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.ops.network.address_check import AddressCheck, NetGate, OwnSockets, is_public
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import Audit, Grants, policy_of
 from tests.fakes.ops import PRICES

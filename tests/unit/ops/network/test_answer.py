@@ -4,7 +4,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from spyweb.ops.network.answer import led_to, with_location
+from spyweb.ops.network.connector import led_to, with_location
 
 
 @pytest.mark.parametrize(

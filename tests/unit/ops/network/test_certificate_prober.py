@@ -11,8 +11,8 @@ from typing import NoReturn
 import pytest
 
 from spyweb.errors import FetchError
+from spyweb.ops.network.address_check import OwnSockets
 from spyweb.ops.network.certificate import Prober
-from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.network.resolver import Address, Lookup, Resolver
 from tests.fakes.clock import FakeClock
 

@@ -9,8 +9,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from spyweb.errors import FetchError
-from spyweb.ops.network.answer import REFUSED
-from spyweb.ops.network.failures import failure_of, translated
+from spyweb.ops.network.client import failure_of, translated
+from spyweb.ops.network.connector import REFUSED
 from spyweb.ops.network.request import Fetch
 
 PLAIN = Fetch(url=URL("http://me:secret@example.com/"), timeout_s=30, largest=1)

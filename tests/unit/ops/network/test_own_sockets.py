@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.ops.network.address_check import OwnSockets
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.typedefs import Handler
 
-from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.ops.network.address_check import OwnSockets
 from spyweb.service.access import Pass
 from spyweb.store.model.access import Scope
 from spyweb.web.access.cookies import HOSTS, PORT
