@@ -25,6 +25,7 @@ from benchmarks.place import folder
 from benchmarks.processes import command_line, family, pss_bytes
 from benchmarks.servers import started
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
+from spyweb.cli.alerts import ask_channel
 from spyweb.cli.client import find_daemon
 from spyweb.clock import RealClock
 from spyweb.incidents.policy import AlertPolicy
@@ -309,7 +310,7 @@ def helper(*, waits: bool) -> tuple[float, float]:
         with running(root) as daemon:
             client = find_daemon(root / "data")
             assert client
-            client.try_channel("phone")
+            ask_channel(client, "phone")
             taken = sum(pss_bytes(pid) for pid in helpers(daemon)) / MB
             return taken, wait_until_gone(daemon) if waits else 0
 

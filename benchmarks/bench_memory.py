@@ -16,6 +16,7 @@ from benchmarks.place import folder
 from benchmarks.processes import family, pss_bytes, rss_bytes
 from benchmarks.table import Row, read_effort, show
 from spyweb.cli.client import find_daemon
+from spyweb.cli.jobs import start_run
 from spyweb.model import JobId
 
 KB, MB = 1 << 10, 1 << 20
@@ -81,7 +82,7 @@ def run_each(root: Path, names: list[str]) -> None:
     if client is None:
         raise RuntimeError("the daemon does not answer")
     for name in names:
-        client.trigger(JobId(name))
+        start_run(client, JobId(name))
     while any(view.id in names and not view.last for view in client.jobs()):
         time.sleep(0.1)
 

@@ -19,6 +19,7 @@ from benchmarks.place import folder
 from benchmarks.servers import started
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
 from spyweb.cli.client import find_daemon
+from spyweb.cli.runs import newest_runs
 
 INIT = 'function get:hello() return "hello" end\n'
 PATH = "/api/v/hello"
@@ -58,7 +59,7 @@ def lateness(root: Path, seconds: float) -> float:
     """Return the p99 of the last so many seconds, in milliseconds from the due time to the recorded start of a run."""
     daemon = find_daemon(root / "data")
     assert daemon
-    runs = daemon.runs(None, limit=1000, before=None)
+    runs = newest_runs(daemon, None, limit=1000)
     since_ms = time.time() * 1e3 - seconds * 1e3
     late = [run.started_ms - run.due_ms for run in runs if run.started_ms and run.due_ms and run.due_ms > since_ms]
     return percentile(late, 0.99)

@@ -8,14 +8,16 @@ from typing import Annotated, NamedTuple
 import typer
 
 from spyweb.cli import output
+from spyweb.cli.alerts import incidents
 from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format, rounded
-from spyweb.cli.project import Backend, Project, find_in
+from spyweb.cli.project import Backend, Project
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
 from spyweb.views.incidents import IncidentView
+from spyweb.views.jobs import find_job, no_such_job
 
 SPAN = duration(MINUTE_MS, 365 * DAY_MS)
 CELLS = 42  # of a bar: four hours each, of a week
@@ -83,23 +85,21 @@ def history(
         output.note(f"the newest {count}: -n shows more")
 
 
-def _find(source: Backend, job: str | None, span: HistorySpan, count: int) -> list[IncidentView]:
+def _find(source: Backend, name: str | None, span: HistorySpan, count: int) -> list[IncidentView]:
     """Return what was open within the span; also of a job that is gone, whose incidents are kept."""
-    if job is None:
-        return source.incidents(is_open=None, limit=count, since_ms=span.start_ms)
-    try:
-        return source.incidents(is_open=None, limit=count, job=find_in(source.jobs(), job), since_ms=span.start_ms)
-    except Refused:
-        found = source.incidents(is_open=None, limit=count, job=JobId(job), since_ms=span.start_ms)
-        if not found:
-            raise
-        return found
+    jobs = source.jobs() if name else []
+    known = find_job(jobs, name) if name else None
+    job = known or (JobId(name) if name else None)
+    found = incidents(source, is_open=None, limit=count, job=job, since_ms=span.start_ms)
+    if name and not known and not found:
+        raise Refused(no_such_job(jobs, name))
+    return found
 
 
-def draw(incidents: Iterable[IncidentView], span: HistorySpan) -> list[SubjectBar]:
+def draw(found: Iterable[IncidentView], span: HistorySpan) -> list[SubjectBar]:
     """Return a bar for each subject, that which was wrong for longest first."""
     spans: dict[str, list[HistorySpan]] = {}
-    for each in incidents:
+    for each in found:
         end_ms = span.end_ms if each.closed_ms is None else min(each.closed_ms, span.end_ms)
         spans.setdefault(each.job_id or each.subject, []).append(HistorySpan(max(each.since_ms, span.start_ms), end_ms))
     bars = [

@@ -5,19 +5,28 @@ from __future__ import annotations
 import getpass
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
+import msgspec
 import typer
 
 from spyweb.cli import output
+from spyweb.cli.client import DaemonClient, of_job, with_query
 from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, find_in
+from spyweb.cli.project import Backend, Project, find_in
+from spyweb.clock import RealClock
 from spyweb.errors import ExitCode, Refused
+from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
 from spyweb.views.channels import ChannelTried, ChannelView
-from spyweb.views.incidents import IncidentChannel, IncidentView
+from spyweb.views.incidents import IncidentAcked, IncidentChannel, IncidentView, JobSilenced
+
+if TYPE_CHECKING:
+    from spyweb.service.incidents import IncidentService
+    from spyweb.store.sqlite.store import Store
 
 SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
 HEADER = ("id", "subject", "level", "since", "lasts", "reason", "acknowledged by", "told", "text")
@@ -36,7 +45,7 @@ def list_incidents(
 ) -> None:
     """List what is wrong, newest first."""
     project = project_of(context)
-    found = project.stored().incidents(is_open=None if every else True, limit=count)
+    found = incidents(project.stored(), is_open=None if every else True, limit=count)
     cut, spare, row = ("text", "subject"), ("level", "told"), partial(_row, project)
     output.show_list(form, found, HEADER, row, empty="nothing is wrong", cut=cut, spare=spare)
 
@@ -44,7 +53,7 @@ def list_incidents(
 def show(context: typer.Context, number: Number, form: Output = Format.TABLE) -> None:
     """Show one incident with its history, and who was told."""
     project = project_of(context)
-    found = project.stored().incident(number)
+    found = _incident(project.stored(), number)
     if form is Format.JSON:
         output.show_json(found)
         return
@@ -58,7 +67,7 @@ def ack(
     form: Output = Format.TABLE,
 ) -> None:
     """Acknowledge an incident: nobody is reminded any more."""
-    name = project_of(context).stored().ack_incident(number, by or _user())
+    name = _acknowledge(project_of(context).stored(), number, by or _user())
     output.tell(form, f"incident {number} is acknowledged by {name}", {"acked": number})
 
 
@@ -76,7 +85,7 @@ def silence(
         raise Refused(f"{how_long[:80]!r}: {error}") from error
     source = project_of(context).stored()
     chosen = find_in(source.jobs(), job)
-    source.silence(chosen, for_ms, by or _user())
+    _silence(source, chosen, for_ms, by or _user())
     output.tell(form, f"nobody is told of {chosen} for {format_duration(for_ms)}", {"job": chosen, "for_ms": for_ms})
 
 
@@ -84,7 +93,7 @@ def unsilence(context: typer.Context, job: JobName, by: ByName = None, form: Out
     """Have a job told of again that was silent."""
     source = project_of(context).stored()
     chosen = find_in(source.jobs(), job)
-    source.silence(chosen, None, by or _user())
+    _silence(source, chosen, None, by or _user())
     output.tell(form, f"{chosen} is told of again", {"job": chosen, "for_ms": 0})
 
 
@@ -94,7 +103,7 @@ def try_channel(
     form: Output = Format.TABLE,
 ) -> ExitCode:
     """Send a message to a channel, and say how that went."""
-    tried = project_of(context).need_daemon(ONLY_IT).try_channel(channel)
+    tried = ask_channel(project_of(context).need_daemon(ONLY_IT), channel)
     output.tell(form, _tried(tried), tried)
     return ExitCode.OK if tried.is_sent else ExitCode.FAILED
 
@@ -108,9 +117,59 @@ def _tried(tried: ChannelTried) -> str:
 def list_channels(context: typer.Context, form: Output = Format.TABLE) -> None:
     """List the alert channels, and what waits for each."""
     project = project_of(context)
-    found = project.need_daemon(ONLY_IT).channels()
+    found = project.need_daemon(ONLY_IT).ask("GET", "/api/channels", list[ChannelView])
     empty, cut, spare = "config.toml has no channels: [channels.NAME]", ("last error",), ("quiet", "level")
     output.show_list(form, found, CHANNELS, partial(_channel_row, project), empty=empty, cut=cut, spare=spare)
+
+
+def incidents(
+    source: Backend, *, is_open: bool | None, limit: int, job: JobId | None = None, since_ms: int | None = None
+) -> list[IncidentView]:
+    if isinstance(source, DaemonClient):
+        state = None if is_open is None else "open" if is_open else "closed"
+        target = with_query("/api/incidents", state=state, job=job, since=since_ms, limit=limit)
+        return source.ask("GET", target, list[IncidentView])
+    return source.read(
+        lambda store: _service(store).list(is_open=is_open, job=job, before=None, limit=limit, since_ms=since_ms), []
+    )
+
+
+def _incident(source: Backend, number: int) -> IncidentView:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", f"/api/incidents/{number}", IncidentView)
+    found = source.read(lambda store: _service(store).get(number), None)
+    if found is None:
+        raise Refused(f"there is no incident {number}")
+    return found
+
+
+def _acknowledge(source: Backend, number: int, by: str) -> str:
+    """Acknowledge an incident; return by whom it is, as the daemon says."""
+    if isinstance(source, DaemonClient):
+        return source.ask("POST", with_query(f"/api/incidents/{number}/ack", by=by), IncidentAcked).by or by
+    source.write(lambda store: _service(store).acknowledge(number, by))
+    return by
+
+
+def _silence(source: Backend, job: JobId, for_ms: int | None, by: str) -> None:
+    if not isinstance(source, DaemonClient):
+        source.write(lambda store: _service(store).silence(job, for_ms, by))
+        return
+    target = with_query(of_job(job, "silence"), by=by)
+    if for_ms is None:
+        source.ask("DELETE", target, JobSilenced)
+    else:
+        source.ask("POST", target, JobSilenced, body=msgspec.json.encode({"for": f"{for_ms}ms"}))
+
+
+def _service(store: Store) -> IncidentService:
+    from spyweb.service.incidents import IncidentService  # where a daemon runs, it is the one that needs it
+
+    return IncidentService(store.incidents, RealClock())
+
+
+def ask_channel(daemon: DaemonClient, channel: str) -> ChannelTried:
+    return daemon.ask("POST", f"/api/channels/{quote(channel, safe='')}/test", ChannelTried)
 
 
 def _user() -> str:

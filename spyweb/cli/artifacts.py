@@ -46,7 +46,7 @@ def artifacts(
 
 def _folder_of(project: Project, name: str, run: int | None) -> Path | None:
     """Return where a run's files are, or None where there are none.  Raises Refused for a job that there never was."""
-    views = project.offline.views()
+    views = project.offline.jobs()
     job = find_job(views, name) or JobId(name)
     of_job = project.settings.daemon.data_dir / FOLDER / Path(job).name
     runs = [int(path.name) for path in of_job.iterdir() if path.name.isdecimal()] if of_job.is_dir() else []

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
 import typer
 
 from spyweb.cli import output
+from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project
+from spyweb.cli.project import Backend, Project
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId
 from spyweb.views.drift import DriftReport, DriftView
 from spyweb.views.jobs import find_job, no_such_job
 from spyweb.words import counted
+
+if TYPE_CHECKING:
+    from spyweb.store.sqlite.store import Store
 
 
 def drift(context: typer.Context, job: MaybeJob = None, form: Output = Format.TABLE) -> ExitCode:
@@ -29,13 +36,29 @@ def find_drift(project: Project, name: str | None) -> DriftReport:
     """Compare.  Raises Refused for a job that there never was."""
     source = project.backend()
     if name is None:
-        return source.drift(None)
+        return compare(source, None)
     known = source.jobs()
     job = find_job(known, name)
-    report = source.drift(job or JobId(name))
+    report = compare(source, job or JobId(name))
     if not (job or report.checked or report.remarks):
         raise Refused(no_such_job(known, name))
     return report
+
+
+def compare(source: Backend, job: JobId | None) -> DriftReport:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", with_query("/api/drift", job=job), DriftReport, timeout=None)
+    from spyweb.ops.files.files import Files  # no other command needs the ops
+    from spyweb.service.drift import DriftService
+
+    files, clock = Files(source.settings.root, source.clock), source.clock
+    specs, broken = {spec.id: spec for spec in source.specs}, source.scanned.broken
+
+    def check(store: Store) -> Awaitable[DriftReport]:
+        service = DriftService(store=store, files=files, clock=clock, specs=lambda: specs, broken=lambda: broken)
+        return service.check(job)
+
+    return source.read(check, DriftReport())
 
 
 def show_drift(project: Project, report: DriftReport, form: Format) -> ExitCode:

@@ -19,7 +19,7 @@ def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
     And what it measures of itself.  Exit code 1 when the scheduler or the store stands still.
     """
     project = project_of(context)
-    found = project.need_daemon().health()
+    found = project.need_daemon().ask("GET", "/api/health", Health)
     if form is Format.JSON:
         output.show_json(found)
     else:

@@ -9,9 +9,12 @@ import typer
 from msgspec.structs import replace
 
 from spyweb.cli import output
+from spyweb.cli.client import DaemonClient, of_job, with_query
 from spyweb.cli.options import JobName, MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import find_in
+from spyweb.cli.project import Backend, find_in
+from spyweb.errors import Problem
+from spyweb.model import JobId, RunId
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import JobView, NextRun
 from spyweb.views.runs import LastRun, describe_details, describe_storage_errors
@@ -25,13 +28,28 @@ def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
     """
     project = project_of(context)
     source = project.backend()
-    found = source.jobs()
+    found = listed_jobs(source)
     if form is Format.JSON:
         output.show_json(found)
     else:
         show_jobs(found, project.settings.daemon.timezone, project.clock.now_ms())
-        for warning in source.warnings():
+        for warning in _warnings(source):
             output.note(f"warning: {warning}")
+
+
+def listed_jobs(source: Backend) -> list[JobView]:
+    """Return the jobs with what is on record of each: when it is due next, and how its last run went."""
+    if isinstance(source, DaemonClient):
+        return source.jobs()
+    from spyweb.cli.stored_jobs import listed_jobs
+
+    return listed_jobs(source)
+
+
+def _warnings(source: Backend) -> list[Problem]:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", "/api/warnings", list[Problem])
+    return sorted(source.scanned.warnings, key=Problem.place)
 
 
 def show_jobs(found: Sequence[JobView], timezone: str, now_ms: int) -> None:
@@ -55,12 +73,20 @@ def next_runs(
     """List the next due times, with their time zone."""
     project = project_of(context)
     backend, now_ms = project.backend(), project.clock.now_ms()
-    found = backend.next_runs(find_in(backend.jobs(), job) if job else None, count)
+    found = upcoming_runs(backend, find_in(backend.jobs(), job) if job else None, count)
 
     def row(run: NextRun) -> tuple[str, ...]:
-        return (run.local, until(run.due_ms - now_ms), run.job)
+        return (run.local, output.until(run.due_ms - now_ms), run.job)
 
     output.show_list(form, found, ("due", "in", "job"), row, empty="nothing is due")
+
+
+def upcoming_runs(source: Backend, job: JobId | None, count: int) -> list[NextRun]:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", with_query("/api/next", job=job, count=count), list[NextRun])
+    from spyweb.cli.stored_jobs import next_runs
+
+    return next_runs(source, job, count)
 
 
 def _job_row(job: JobView, timezone: str, now_ms: int) -> tuple[str, ...]:
@@ -69,7 +95,7 @@ def _job_row(job: JobView, timezone: str, now_ms: int) -> tuple[str, ...]:
         job.id,
         job.state,
         job.schedule.removesuffix(f" ({timezone})"),
-        "" if job.next_due_ms is None else until(job.next_due_ms - now_ms),
+        "" if job.next_due_ms is None else output.until(job.next_due_ms - now_ms),
         last,
         took,
         job.error or "; ".join(filter(None, (job.paused_for, describe_last(job.last) if job.last else ""))),
@@ -91,10 +117,6 @@ def describe_last(last: LastRun) -> str:
     return "; ".join(filter(None, (describe_storage_errors(last.storage_errors), last.note, details)))
 
 
-def until(ms: int) -> str:
-    return f"in {output.rounded(ms)}" if ms > 0 else "now"
-
-
 def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
     """Have the daemon start a job now.
 
@@ -102,8 +124,12 @@ def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -
     """
     project = project_of(context)
     daemon = project.need_daemon(f": `spyweb run {job}` runs the job here, `spyweb start` starts one")
-    run = daemon.trigger(find_in(daemon.jobs(), job))
+    run = start_run(daemon, find_in(daemon.jobs(), job))
     output.tell(form, "it did not start: see `spyweb runs`" if run is None else f"run {run} starts", {"run": run})
+
+
+def start_run(daemon: DaemonClient, job: JobId) -> RunId | None:
+    return daemon.ask("POST", of_job(job, "trigger"), dict[str, RunId | None])["run"]
 
 
 def pause(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
@@ -111,9 +137,7 @@ def pause(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> 
 
     A run under way goes on.  The pause outlives restarts.
     """
-    backend = project_of(context).backend()
-    chosen = find_in(backend.jobs(), job)
-    backend.pause(chosen)
+    chosen = _set_paused(project_of(context).backend(), job, paused=True)
     output.tell(form, f"{chosen} is paused", {"job": chosen, "paused": True})
 
 
@@ -122,7 +146,16 @@ def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) ->
 
     What was due meanwhile does not run: it is recorded as paused.
     """
-    backend = project_of(context).backend()
-    chosen = find_in(backend.jobs(), job)
-    backend.resume(chosen)
+    chosen = _set_paused(project_of(context).backend(), job, paused=False)
     output.tell(form, f"{chosen} is no longer paused", {"job": chosen, "paused": False})
+
+
+def _set_paused(source: Backend, name: str, *, paused: bool) -> JobId:
+    job = find_in(source.jobs(), name)
+    if isinstance(source, DaemonClient):
+        source.ask("POST", of_job(job, "pause" if paused else "resume"), dict[str, object])
+    else:
+        from spyweb.cli.stored_jobs import set_paused
+
+        set_paused(source, job, paused=paused)
+    return job

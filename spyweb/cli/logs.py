@@ -13,19 +13,23 @@ import msgspec
 import typer
 
 from spyweb.cli import output
+from spyweb.cli.client import of_job, with_query
+from spyweb.cli.jobs import listed_jobs
 from spyweb.cli.options import MOST_ROWS, JobName, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in
+from spyweb.cli.runs import newest_runs
 from spyweb.clock import RealClock
 from spyweb.errors import Refused, SpywebError
 from spyweb.logs.job import stamped
-from spyweb.logs.reading import follow
+from spyweb.logs.reading import follow, last_lines
 from spyweb.model import Failure, Outcome, Run, RunId
 from spyweb.views.events import EventType, LogHappened, RunHappened
 from spyweb.views.jobs import JobView, log_file, to_json
 from spyweb.views.runs import describe_details
 
 LATEST = 50  # runs that are looked at
+MOST_REMOTE_LINES = 10_000
 POLL = 5  # looks at the file for one question to the daemon
 SETTLED_MS = 500  # a script's lines reach the file a little after its run has ended
 FAILURE_WORDS = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
@@ -42,13 +46,13 @@ def logs(
 ) -> None:
     """Show what a job's script logged."""
     project = project_of(context)
-    views = project.backend().jobs()
+    views = listed_jobs(project.backend())
     chosen = find_in(views, job)
     view = next(view for view in views if view.id == chosen)
     if following and project.is_elsewhere:
         _follow_elsewhere(project, view, count, form)
         return
-    lines = project.log_lines(view, count)
+    lines = log_lines(project, view, count)
     if not lines:
         output.note(f"{chosen} has not logged anything yet")
     _show(lines, form, following=following)
@@ -56,8 +60,16 @@ def logs(
     if trouble:
         output.note(trouble)
     if following:
-        failures = Failures(lambda: project.need_daemon().runs(chosen, limit=LATEST, before=None))
+        failures = Failures(lambda: newest_runs(project.need_daemon(), chosen, limit=LATEST))
         asyncio.run(_follow(log_file(project.root, view.folder), form, lambda: failures.look(project.clock.now_ms())))
+
+
+def log_lines(project: Project, job: JobView, count: int) -> list[str]:
+    """Return the last lines that a job's script has logged."""
+    if not project.is_elsewhere:
+        return last_lines(log_file(project.root, job.folder), count)
+    target = with_query(of_job(job.id, "logs"), lines=min(count, MOST_REMOTE_LINES))
+    return project.need_daemon().ask("GET", target, list[str])
 
 
 def _trouble(view: JobView) -> str:
@@ -93,7 +105,7 @@ def _follow_elsewhere(project: Project, view: JobView, count: int, form: Format)
     shown: Counter[str] = Counter()
     for name, data in daemon.events(types="log,run", job=view.id):
         if not name:  # from here on nothing is missed: what came before is in the file, and some of it may come twice
-            lines = project.log_lines(view, count)
+            lines = log_lines(project, view, count)
             _show(lines, form, following=True)
             shown.update(lines)
         elif name == EventType.LOG:

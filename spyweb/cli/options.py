@@ -14,7 +14,6 @@ from spyweb.errors import Refused, SpywebError
 if TYPE_CHECKING:
     from spyweb.cli.project import Project
 
-API_KEY = "SPYWEB_API_KEY"
 MOST_ROWS = 1_000_000_000  # of an answer: SQLite takes numbers of 64 bits, and typer any
 
 
@@ -30,6 +29,7 @@ def root_of(context: typer.Context) -> Path:
 def project_of(context: typer.Context) -> Project:
     """Open the project that the options of all commands name: by its folder, or by the URL of its daemon."""
     from spyweb.cli.project import URL, RemoteProject, open_project  # which many commands do without
+    from spyweb.cli.transport import API_KEY
 
     options = context.find_root().params
     url = options["url"] or (os.environ.get(URL) if options["directory"] is None else None)
@@ -40,7 +40,7 @@ def complete_job(context: typer.Context, incomplete: str) -> list[str]:
     from spyweb.cli.project import open_project  # only where a shell asks
 
     try:
-        ids = [str(job.id) for job in open_project(root_of(context)).offline.views()]
+        ids = [str(job.id) for job in open_project(root_of(context)).offline.jobs()]
     except SpywebError:
         return []
     return [job for job in ids if job.startswith(incomplete)]

@@ -8,14 +8,15 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.jobs import until
+from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Backend
 from spyweb.errors import Refused
 from spyweb.model import JobId
+from spyweb.store.model.messages import QueuedMessage
 from spyweb.views.jobs import find_job
-from spyweb.views.outbox import MessageView
+from spyweb.views.outbox import MessageView, view_message
 
 ALL = "all"
 HEADER = ("id", "job", "since", "by", "to", "state", "attempts", "next", "error")
@@ -38,16 +39,31 @@ def outbox(
     source = project.backend()
     if retry is None:
         chosen = (find_job(source.jobs(), job) or JobId(job)) if job else None  # a deleted job may still have some
-        found, row = source.messages(chosen, limit=count), partial(_row, project.clock.now_ms())
+        found, row = messages(source, chosen, count), partial(_row, project.clock.now_ms())
         output.show_list(form, found, HEADER, row, empty="everything has arrived", cut=("error", "to", "job"))
     else:
         _retry(source, retry, form)
 
 
+def messages(source: Backend, job: JobId | None, limit: int) -> list[MessageView]:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", with_query("/api/outbox", job=job, limit=limit), list[MessageView])
+    found: list[QueuedMessage] = source.read(lambda store: store.outbox.unsent(job, limit), [])
+    return [view_message(message) for message in found]
+
+
+def retry_messages(source: Backend, message: int | None) -> list[int]:
+    """Send this message, or all, again, or mark them for the next daemon, which does so as it starts; return their
+    ids."""
+    if isinstance(source, DaemonClient):
+        return source.ask("POST", with_query("/api/outbox/retry", id=message), dict[str, list[int]])["retried"]
+    return source.write(lambda store: store.outbox.retry(message))
+
+
 def _retry(source: Backend, which: str, form: Format) -> None:
     if which != ALL and not (which.isascii() and which.isdigit() and 0 < int(which) < 1 << 63):
         raise Refused(f"--retry {which[:80]!r}: expected a message's id, or {ALL}")
-    retried = source.retry_messages(None if which == ALL else int(which))
+    retried = retry_messages(source, None if which == ALL else int(which))
     if not retried and which != ALL:
         raise Refused(f"there is no message {which}: `spyweb outbox` lists them")
     line = "1 message is sent again" if len(retried) == 1 else f"{len(retried)} messages are sent again"
@@ -63,6 +79,6 @@ def _row(now_ms: int, message: MessageView) -> tuple[str, ...]:
         message.to,
         message.state,
         str(message.attempts),
-        "" if message.next_ms is None else until(message.next_ms - now_ms),
+        "" if message.next_ms is None else output.until(message.next_ms - now_ms),
         message.error,
     )

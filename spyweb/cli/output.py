@@ -179,6 +179,10 @@ def rounded(ms: int) -> str:
     return words.round_duration(max(0, ms), "")
 
 
+def until(ms: int) -> str:
+    return f"in {rounded(ms)}" if ms > 0 else "now"
+
+
 def show_bytes(data: bytes) -> None:
     """Print a script's text: in a pipe byte for byte, on a terminal as it can be shown."""
     if sys.stdout.isatty():

@@ -19,14 +19,13 @@ from spyweb.model import JobId
 from spyweb.settings import Settings, load_settings
 from spyweb.settings.load import examine_settings
 from spyweb.store.access import no_access, refusal, user_name
-from spyweb.views.jobs import JobView, find_job, log_file, no_such_job
+from spyweb.views.jobs import JobView, find_job, no_such_job
 
 if TYPE_CHECKING:
     from spyweb.cli.offline import OfflineProject
 
 
 URL = "SPYWEB_URL"
-MOST_REMOTE_LINES = 10_000
 NO_FILES = Path(os.devnull)  # in place of a project's folder
 
 
@@ -65,12 +64,6 @@ class Project:
 
     is_elsewhere = False  # on another machine
 
-    def log_lines(self, job: JobView, count: int) -> list[str]:
-        """Return the last lines that a job's script has logged."""
-        from spyweb.logs.reading import last_lines  # of one command
-
-        return last_lines(log_file(self.root, job.folder), count)
-
     def find_daemon(self) -> DaemonClient | None:
         return find_daemon(self.settings.daemon.data_dir)
 
@@ -105,9 +98,6 @@ class RemoteProject(Project):
     @cached_property
     def offline(self) -> OfflineProject:
         raise Refused(f"{self._url}: this needs the files of the project: leave out --url and {URL}")
-
-    def log_lines(self, job: JobView, count: int) -> list[str]:
-        return self._daemon.log_lines(job.id, min(count, MOST_REMOTE_LINES))
 
     def find_daemon(self) -> DaemonClient | None:
         return self._daemon

@@ -12,13 +12,15 @@ from zoneinfo import ZoneInfo
 import typer
 
 from spyweb.cli import output
+from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import MOST_ROWS, JobName, project_of
 from spyweb.cli.project import Backend, Project
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
+from spyweb.store.model.records import Record
 from spyweb.views.jobs import find_job, no_such_job
-from spyweb.views.records import RecordView, csv_line, flatten
+from spyweb.views.records import RecordsPage, RecordView, csv_line, flatten, view_record
 
 PAGE = 500
 NS_IN_MS = 1_000_000
@@ -61,13 +63,21 @@ def _pages(source: Backend, name: str) -> Iterator[RecordView]:
     """Yield records page by page as they are asked for; a job that is gone still has its records."""
     jobs = source.jobs()
     job = find_job(jobs, name)
-    page = source.records(job or JobId(name), limit=PAGE, before_ns=None)
+    page = page_of(source, job or JobId(name), limit=PAGE)
     if job is None and not page:
         raise Refused(no_such_job(jobs, name))
     yield from page
     while len(page) == PAGE:
-        page = source.records(page[-1].job_id, limit=PAGE, before_ns=page[-1].timestamp)
+        page = page_of(source, page[-1].job_id, limit=PAGE, before_ns=page[-1].timestamp)
         yield from page
+
+
+def page_of(source: Backend, job: JobId, *, limit: int, before_ns: int | None = None) -> list[RecordView]:
+    if isinstance(source, DaemonClient):
+        target = with_query("/api/records", job_id=job, limit=limit, after=before_ns)
+        return source.ask("GET", target, RecordsPage).records
+    found: list[Record] = source.read(lambda store: store.records.list(job, limit=limit, before_ns=before_ns), [])
+    return [view_record(record) for record in found]
 
 
 def moment_of(text: str, now_ms: int, timezone: str) -> int:

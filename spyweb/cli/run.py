@@ -9,17 +9,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from spyweb.cli import output
+from spyweb.cli.client import DaemonClient, of_job
 from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in
 from spyweb.cli.task_tree import TaskTree
 from spyweb.errors import ConfigError, ExitCode, LockHeld, Problem, Refused
-from spyweb.model import Outcome
+from spyweb.model import JobId, Outcome
 from spyweb.settings.script_values import merge, parse_variable, to_text, values_table
 from spyweb.settings.tables import parse_table
 from spyweb.settings.units import format_duration
@@ -32,6 +34,7 @@ from spyweb.views.runs import (
     describe_failure,
     describe_page,
     describe_storage_errors,
+    event_from_json,
     event_to_json,
 )
 from spyweb.words import counted
@@ -103,9 +106,27 @@ def run_watched(project: Project, name_or_id: str, watch: Watcher, options: RunO
                 raise
             time.sleep(AGAIN_S)
         else:
-            ended = daemon.run_once(job, watch, **options.named)
+            ended = run_in_daemon(daemon, job, watch, options)
             break
     return ExitCode.OK if ended.outcome in (Outcome.SUCCESS, Outcome.SKIPPED) else ExitCode.FAILED
+
+
+def run_in_daemon(daemon: DaemonClient, job: JobId, watch: Watcher, options: RunOptions) -> RunEnded:
+    """Have a daemon run a job by hand; call `watch` with each log line as it comes, then with the run's end."""
+    flags = {"debug": options.debug, "audit": options.audit, "dry_run": options.dry_run}
+    asked = "&".join(f"{name}=1" for name, is_set in flags.items() if is_set)
+    body = msgspec.json.encode(options.values) if options.values else None
+    target = of_job(job, "run")
+    for line in daemon.lines(f"{target}?{asked}" if asked else target, method="POST", body=body, timeout=None):
+        with daemon.translated_errors():
+            fields = msgspec.json.decode(line, type=dict[str, object])
+            event = None if fields.get("event") == "error" else event_from_json(line)
+        if event is None:
+            raise Refused(str(fields.get("error")))
+        watch(event)
+        if isinstance(event, RunEnded):
+            return event
+    raise Refused(f"{daemon.cut_off('the run had ended')}: `spyweb runs` tells what became of it")
 
 
 def _run_here(project: Project, name_or_id: str, watch: Watcher, options: RunOptions) -> RunEnded:
@@ -113,7 +134,7 @@ def _run_here(project: Project, name_or_id: str, watch: Watcher, options: RunOpt
     from spyweb.daemon.foreground import run_once  # every other command does without the engine
 
     output.log_only_errors()
-    job = find_in(project.offline.views(), name_or_id)
+    job = find_in(project.offline.jobs(), name_or_id)
     return asyncio.run(run_once(project.root, job, watch, note_sending, **options.named))
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Annotated
 
 import typer
 
 from spyweb.cli import output
+from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import MOST_ROWS, MaybeJob, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Backend, Project
 from spyweb.cli.task_tree import show_tree
 from spyweb.errors import Refused
-from spyweb.model import JobId, Outcome, Run, TriggerType
+from spyweb.model import JobId, Outcome, Run, RunId, TaskRow, TriggerType
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import find_job, no_such_job
-from spyweb.views.runs import describe_details, describe_outcome, duration_ms, run_with_tasks
+from spyweb.views.runs import TaskView, describe_details, describe_outcome, duration_ms, run_with_tasks, view_task
 
 PAGE = 1_000
 NO_RUNS = "no runs yet"
@@ -51,12 +52,12 @@ def runs(  # noqa: PLR0913 - each is an option
 
 def _show_with_tasks(source: Backend, project: Project, found: list[Run], form: Format) -> None:
     if form is Format.JSON:
-        output.show_json([run_with_tasks(run, source.tasks(run.id)) for run in found])
+        output.show_json([run_with_tasks(run, tasks_of(source, run.id)) for run in found])
         return
     for run in found:
         row = _row(run, project.settings.daemon.timezone, project.clock.now_ms())
         output.say("  ".join(filter(None, row)))
-        show_tree(source.tasks(run.id), depth=1)
+        show_tree(tasks_of(source, run.id), depth=1)
     if not found:
         output.note(NO_RUNS)
 
@@ -65,12 +66,25 @@ def _pages(source: Backend, name: str | None, limit: int) -> Iterator[Run]:
     """Yield runs page by page as they are asked for; a job that is gone still has its history."""
     jobs = source.jobs() if name else []
     job = find_job(jobs, name) if name else None
-    page = source.runs(job or (JobId(name) if name else None), limit=limit, before=None)
+    page = newest_runs(source, job or (JobId(name) if name else None), limit=limit)
     if name and not job and not page:
         raise Refused(no_such_job(jobs, name))
     while page:
         yield from page
-        page = source.runs(page[-1].job if name else None, limit=limit, before=page[-1].id)
+        page = newest_runs(source, page[-1].job if name else None, limit=limit, before=page[-1].id)
+
+
+def newest_runs(source: Backend, job: JobId | None, *, limit: int, before: RunId | None = None) -> list[Run]:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", with_query("/api/runs", job=job, limit=limit, before=before), list[Run])
+    return source.read(lambda store: store.runs.list(job, limit=limit, before=before), [])
+
+
+def tasks_of(source: Backend, run: RunId) -> list[TaskView]:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", f"/api/runs/{run}/tasks", list[TaskView])
+    found: Mapping[RunId, Sequence[TaskRow]] = source.read(lambda store: store.tasks.of_runs([run]), {})
+    return [view_task(row) for row in found.get(run, ())]
 
 
 def show_runs(found: list[Run], timezone: str, now_ms: int) -> None:

@@ -61,5 +61,5 @@ def test_an_edit_lets_the_run_that_holds_a_lock_go_on_and_a_deletion_does_too(pr
         (project.root / "jobs" / "holder.lua").unlink()
         eventually(lambda: "job gone" in daemon.said(), "the deletion to be seen")
         assert project.result("taker") is True
-        ended = {run.job: run.outcome for run in project.daemon_client().runs(None, limit=10, before=None)}
+        ended = {run.job: run.outcome for run in project.daemon_client().runs(None, limit=10)}
         assert ended[JobId("holder")] is Outcome.SUCCESS

@@ -156,7 +156,7 @@ def project(tmp_path: Path, board: Board) -> Project:
 
 def titles(project: Project, job: str) -> list[str]:
     """Of its records, oldest first."""
-    found = project.daemon_client().records(JobId(job), limit=100, before_ns=None)
+    found = project.daemon_client().records(JobId(job), limit=100)
     return [record.fields["title"] for record in reversed(found)]
 
 

@@ -107,7 +107,7 @@ def test_a_kill_between_the_records_and_their_messages_loses_no_announcement(pro
 
         project.save("jobs/shop/again.txt", "")
         with project.daemon():
-            assert len(project.daemon_client().records(JobId("shop"), limit=9, before_ns=None)) == 2
+            assert len(project.daemon_client().records(JobId("shop"), limit=9)) == 2
             project.result("shop")
             eventually(lambda: hook.bodies, "the announcement")
             project.result("shop")

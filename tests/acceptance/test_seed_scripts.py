@@ -218,7 +218,7 @@ class Samples:
         return ended, lines, [f"{task.workflow}/{task.task} {task.status} {task.message}" for task in tasks]
 
     def ask(self, code: str) -> None:
-        ended = self.project.daemon_client().run_once(JobId("asking"), lambda _: None, values={"code": code})
+        ended = self.project.daemon_client().run_once(JobId("asking"), code=code)
         assert ended.outcome is Outcome.SUCCESS, ended.reason
 
     def clear(self) -> None:

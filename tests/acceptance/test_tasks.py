@@ -123,7 +123,7 @@ def test_a_task_may_delete_the_file_of_its_own_job(project: Project) -> None:
     project.job("gone", "task{name = 'a', run = function() end} task{name = 'b', run = function() sleep(300) end}")
     with project.daemon():
         project.spyweb("trigger", "gone")
-        eventually(lambda: project.daemon_client().runs(None, limit=1, before=None))
+        eventually(lambda: project.daemon_client().runs(None, limit=1))
         (project.root / "jobs/gone.lua").unlink()
         ended = eventually(lambda: [run for run in project.runs("gone") if run.outcome])
         assert ended[0].outcome is Outcome.SUCCESS

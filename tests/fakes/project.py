@@ -14,12 +14,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from spyweb.cli import client
-from spyweb.cli.client import DaemonClient
+from spyweb.cli.alerts import ask_channel, incidents
+from spyweb.cli.client import DaemonClient, find_daemon, of_job
+from spyweb.cli.jobs import start_run
+from spyweb.cli.records import page_of
+from spyweb.cli.run import RunOptions, Watcher, run_in_daemon
+from spyweb.cli.runs import newest_runs
 from spyweb.cli.start import daemon_command
+from spyweb.cli.transport import SocketTransport
 from spyweb.errors import Refused
-from spyweb.model import JobId, Outcome, Run
+from spyweb.model import JobId, Outcome, Run, RunId
+from spyweb.views.channels import ChannelTried
+from spyweb.views.health import Health
+from spyweb.views.incidents import IncidentView
 from spyweb.views.jobs import JobView
+from spyweb.views.records import RecordView
+from spyweb.views.runs import RunEnded
+from spyweb.web.address import find_socket
 from tests.fakes.fork_server import ForkedProcess, can_fork, fork_server, run_command
 
 T = TypeVar("T")
@@ -46,6 +57,37 @@ def clean_environment() -> dict[str, str]:
     return {**kept, "NO_COLOR": "1"}
 
 
+class ProjectClient(DaemonClient):
+    """Asks as the commands do."""
+
+    def runs(self, job: JobId | None, *, limit: int) -> list[Run]:
+        return newest_runs(self, job, limit=limit)
+
+    def run_once(self, job: JobId, watch: Watcher = lambda _: None, **values: object) -> RunEnded:
+        return run_in_daemon(self, job, watch, RunOptions(values=values))
+
+    def records(self, job: JobId, *, limit: int) -> list[RecordView]:
+        return page_of(self, job, limit=limit)
+
+    def incidents(self, *, is_open: bool | None, limit: int) -> list[IncidentView]:
+        return incidents(self, is_open=is_open, limit=limit)
+
+    def health(self) -> Health:
+        return self.ask("GET", "/api/health", Health)
+
+    def trigger(self, job: JobId) -> RunId | None:
+        return start_run(self, job)
+
+    def pause(self, job: JobId) -> None:
+        self.ask("POST", of_job(job, "pause"), dict)
+
+    def resume(self, job: JobId) -> None:
+        self.ask("POST", of_job(job, "resume"), dict)
+
+    def try_channel(self, channel: str) -> ChannelTried:
+        return ask_channel(self, channel)
+
+
 @dataclass(slots=True)
 class Project:
     root: Path
@@ -69,11 +111,10 @@ class Project:
             assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
-    def daemon_client(self) -> client.DaemonClient:
+    def daemon_client(self) -> ProjectClient:
         """Return a client of the running daemon's socket, which starts no command for each question."""
-        found = client.find_daemon(self.root / "data")
-        assert found
-        return found
+        assert find_daemon(self.root / "data")
+        return ProjectClient(SocketTransport(find_socket(self.root / "data")))
 
     def ask(self, *words: str) -> list[dict[str, object]]:
         """Return what a command answers as JSON."""
@@ -83,7 +124,7 @@ class Project:
 
     def runs(self, job: str) -> list[Run]:
         """Return the runs of a job, newest first."""
-        return self.daemon_client().runs(JobId(job), limit=100, before=None)
+        return self.daemon_client().runs(JobId(job), limit=100)
 
     def ended(self, job: str, count: int = 1) -> list[Run]:
         """Wait until a job has that many ended runs; return them, newest first."""
@@ -101,7 +142,7 @@ class Project:
 
     def result(self, job: str) -> object:
         """Return what a run by hand returns."""
-        return self.daemon_client().run_once(JobId(job), lambda _event: None).result
+        return self.daemon_client().run_once(JobId(job)).result
 
     @contextmanager
     def daemon(self, *flags: str) -> Iterator[Daemon]:
@@ -172,7 +213,7 @@ class Daemon:
 
 
 @contextmanager
-def daemon(root: Path) -> Iterator[tuple[DaemonProcess, DaemonClient]]:
+def daemon(root: Path) -> Iterator[tuple[DaemonProcess, ProjectClient]]:
     """Killed if the test leaves it running."""
     project = Project(root, is_quick=True)
     with project.daemon() as started:

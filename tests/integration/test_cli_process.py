@@ -15,8 +15,11 @@ from typing import IO
 import pytest
 
 from spyweb.cli.client import DaemonClient, find_daemon
+from spyweb.cli.run import RunOptions, run_in_daemon
+from spyweb.cli.runs import newest_runs
 from spyweb.model import JobId
 from spyweb.settings.sections import LOCK_NAME
+from spyweb.views.health import Health
 from tests.fakes.command import spyweb
 
 pytestmark = pytest.mark.slow
@@ -86,7 +89,7 @@ def test_a_run_waits_for_a_daemon_that_starts(project: Path) -> None:
 def test_start_becomes_the_daemon_and_ctrl_c_ends_it_with_0(project: Path) -> None:
     with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
         daemon = wait_for_daemon(project)
-        assert daemon.health().pid == started.pid
+        assert daemon.ask("GET", "/api/health", Health).pid == started.pid
         started.send_signal(signal.SIGINT)
         assert started.wait(PATIENCE) == 0
     assert find_daemon(project / "data") is None
@@ -151,9 +154,9 @@ def test_a_daemon_whose_output_nobody_reads_goes_on_and_stops(project: Path) -> 
     with process([*SPYWEB, "-C", str(project), "start", "-n"], subprocess.STDOUT) as started:
         daemon = wait_for_daemon(project)
         until = time.monotonic() + PATIENCE
-        while len(daemon.runs(JobId("talker"), limit=10, before=None)) < 10 and time.monotonic() < until:
+        while len(newest_runs(daemon, JobId("talker"), limit=10)) < 10 and time.monotonic() < until:
             time.sleep(0.05)
-        assert len(daemon.runs(JobId("talker"), limit=10, before=None)) == 10
+        assert len(newest_runs(daemon, JobId("talker"), limit=10)) == 10
         started.terminate()
         assert started.wait(PATIENCE) == 0
 
@@ -181,7 +184,7 @@ def test_the_daemon_has_not_the_command_line_in_memory(project: Path, monkeypatc
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
     told = project / "imports.txt"  # not a pipe: the list is longer than one holds
     with told.open("w") as errors, process([*SPYWEB, "-C", str(project), "start", "-n"], errors) as daemon:
-        assert wait_for_daemon(project).health().status == "ok"
+        assert wait_for_daemon(project).is_ready()
         daemon.terminate()
         assert daemon.wait(PATIENCE) == 0
     command_line, *after = told.read_text().split(HEAD_OF_IMPORTS)[1:]  # each program starts a list of its own
@@ -252,7 +255,7 @@ def test_an_error_of_whoever_watches_a_run_is_not_taken_for_the_daemons(project:
     with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
         daemon = wait_for_daemon(project)
         with pytest.raises(BrokenPipeError):
-            daemon.run_once(JobId("talker"), watch)
+            run_in_daemon(daemon, JobId("talker"), watch, RunOptions())
         started.kill()
 
 

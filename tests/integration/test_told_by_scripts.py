@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.cli.client import DaemonClient
 from spyweb.model import JobId, Outcome, Run
 from tests.fakes.command import spyweb
 from tests.fakes.hook import open_hook
-from tests.fakes.project import daemon, until
+from tests.fakes.project import ProjectClient, daemon, until
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +35,8 @@ def set_up(root: Path, url: str, script: str) -> None:
     (root / "config.toml").write_text(CONFIG.format(url=url))
 
 
-def newest_run(client: DaemonClient) -> int:
-    return client.runs(BACKUP, limit=1, before=None)[0].id
+def newest_run(client: ProjectClient) -> int:
+    return client.runs(BACKUP, limit=1)[0].id
 
 
 def test_a_key_that_was_told_is_told_no_more_after_a_kill_and_what_was_not_sent_is_sent(tmp_path: Path) -> None:
@@ -124,8 +123,8 @@ def set_up_hooked(root: Path) -> None:
     (root / "config.toml").write_text(INCIDENTS.format(url="http://127.0.0.1:1/"))
 
 
-def alert_runs(client: DaemonClient) -> list[Run]:
-    found = client.runs(BACKUP, limit=1_000, before=None)
+def alert_runs(client: ProjectClient) -> list[Run]:
+    found = client.runs(BACKUP, limit=1_000)
     return [run for run in reversed(found) if run.trigger.incident]
 
 

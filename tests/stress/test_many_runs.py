@@ -52,7 +52,7 @@ def test_twenty_thousand_runs_leave_neither_memory_nor_descriptors_behind(tmp_pa
 
 def run_until(project: Project, run: int) -> None:
     def reached() -> bool:
-        newest = project.daemon_client().runs(None, limit=1, before=None)
+        newest = project.daemon_client().runs(None, limit=1)
         return bool(newest) and newest[0].id >= run
 
     eventually(reached, f"run {run}", patience=200)

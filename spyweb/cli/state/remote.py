@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
-from urllib.parse import urlencode
 
 import msgspec
 
-from spyweb.cli.client import DaemonClient
+from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.project import Project
 from spyweb.errors import Refused
 from spyweb.model import JobId, Value
@@ -122,8 +121,7 @@ class RemoteState:
 
 
 def _target(what: str, **parameters: bytes | str | int | None) -> str:
-    given = {name: value for name, value in parameters.items() if value is not None}
-    return f"/api/state/{what}?{urlencode(given)}"
+    return with_query(f"/api/state/{what}", **parameters)
 
 
 def _entry_lines(entries: Sequence[PortableEntry], each: Callable[[PortableEntry], None]) -> Iterator[bytes]:

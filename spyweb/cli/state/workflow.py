@@ -9,14 +9,15 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
+from spyweb.cli.client import DaemonClient, with_query
+from spyweb.cli.drift import compare
 from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project
+from spyweb.cli.project import Backend, Project
 from spyweb.cli.state.options import StateOutput
 from spyweb.cli.task_tree import show_tree
 from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import format_duration
-from spyweb.views.drift import DriftReport
 from spyweb.views.workflows import WorkflowDetail, WorkflowView
 
 NONE = "-"
@@ -49,15 +50,34 @@ def workflow(
         return ExitCode.OK
     if not which:
         raise Refused(f"`spyweb state workflow {what}` needs the ID of a run, or the name of a workflow")
-    detail = project.backend().workflow(which)
+    detail = workflow_detail(project.backend(), which)
     if what is WorkflowAction.SHOW:
         _show(project, detail, form)
         return ExitCode.OK
     return _show_drift(project, detail, form)
 
 
+def newest_workflows(source: Backend, limit: int) -> list[WorkflowView]:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", with_query("/api/workflows", limit=limit), list[WorkflowView])
+    from spyweb.service.workflows import WorkflowService
+
+    return source.read(lambda store: WorkflowService(store).newest(limit), [])
+
+
+def workflow_detail(source: Backend, which: str) -> WorkflowDetail:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", with_query("/api/workflow", id=which), WorkflowDetail)
+    from spyweb.service.workflows import WorkflowService
+
+    found: WorkflowDetail | None = source.read(lambda store: WorkflowService(store).detail(which), None)
+    if found is None:
+        raise Refused("nothing has run yet")
+    return found
+
+
 def _list(project: Project, count: int, form: Format) -> None:
-    found = project.backend().workflows(count)
+    found = newest_workflows(project.backend(), count)
     header = ("ID", "NAME", "VERSION", "STATUS", "STARTED", "DURATION", "RESOURCES")
     empty = "no run with tasks is on record"
     output.show_list(form, found, header, partial(_row, project), empty=empty, cut=("NAME",))
@@ -96,7 +116,7 @@ def _show(project: Project, detail: WorkflowDetail, form: Format) -> None:
 
 
 def _show_drift(project: Project, detail: WorkflowDetail, form: Format) -> ExitCode:
-    report: DriftReport = project.backend().drift(detail.workflow.job)
+    report = compare(project.backend(), detail.workflow.job)
     if form is Format.JSON:
         output.show_json(report.differences)
     else:

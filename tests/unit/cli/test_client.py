@@ -13,6 +13,8 @@ from typing import TypeVar
 import pytest
 
 from spyweb.cli.client import DaemonClient, find_daemon
+from spyweb.cli.jobs import start_run
+from spyweb.cli.run import RunOptions, run_in_daemon
 from spyweb.errors import NoAccess, Refused
 from spyweb.model import JobId
 from spyweb.views.runs import RunEvent
@@ -42,12 +44,12 @@ async def ask(service: FakeDaemonService, data_dir: Path, question: Callable[[Da
 
 
 async def test_a_start_that_the_overlap_rule_drops_has_no_run(tmp_path: Path) -> None:
-    assert await ask(FakeDaemonService(next_id=None), tmp_path, lambda daemon: daemon.trigger(PRICES)) is None
+    assert await ask(FakeDaemonService(next_id=None), tmp_path, lambda daemon: start_run(daemon, PRICES)) is None
 
 
 async def test_a_job_whose_id_is_no_url_is_reached_all_the_same(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"no job is named 'a/\.\./ü\?b'"):
-        await ask(FakeDaemonService(), tmp_path, lambda daemon: daemon.pause(JobId("a/../ü?b")))
+        await ask(FakeDaemonService(), tmp_path, lambda daemon: start_run(daemon, JobId("a/../ü?b")))
 
 
 @pytest.mark.parametrize(
@@ -56,13 +58,13 @@ async def test_a_job_whose_id_is_no_url_is_reached_all_the_same(tmp_path: Path) 
 )
 async def test_a_refusal_before_or_within_a_run_is_raised_here(service: FakeDaemonService, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"^prices is running$"):
-        await ask(service, tmp_path, lambda daemon: daemon.run_once(PRICES, lambda event: None))
+        await ask(service, tmp_path, lambda daemon: run_in_daemon(daemon, PRICES, print, RunOptions()))
 
 
 async def test_a_stream_that_ends_before_the_run_does_is_told(tmp_path: Path) -> None:
     service = FakeDaemonService(events=a_watched_run()[:2])  # the stream ends without an end of the run
     with pytest.raises(Refused, match="closed the connection before the run had ended"):
-        await ask(service, tmp_path, lambda daemon: daemon.run_once(PRICES, lambda event: None))
+        await ask(service, tmp_path, lambda daemon: run_in_daemon(daemon, PRICES, print, RunOptions()))
 
 
 async def test_a_daemon_that_ends_before_the_run_does_is_told(tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ async def test_a_daemon_that_ends_before_the_run_does_is_told(tmp_path: Path) ->
 
     service = FakeDaemonService(events=a_watched_run()[:2])
     with pytest.raises(Refused, match="the daemon ended before the run had ended"):
-        await ask(service, tmp_path, lambda daemon: daemon.run_once(PRICES, watch))
+        await ask(service, tmp_path, lambda daemon: run_in_daemon(daemon, PRICES, watch, RunOptions()))
 
 
 async def test_a_connection_too_many_is_told(tmp_path: Path) -> None:

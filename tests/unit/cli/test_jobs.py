@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spyweb.cli.jobs import describe_last, show_jobs, until
+from spyweb.cli import output
+from spyweb.cli.jobs import describe_last, show_jobs
 from spyweb.model import JobId, Outcome
 from spyweb.views.jobs import JobState, JobView
 from spyweb.views.runs import LastRun, last_run
@@ -83,5 +84,5 @@ def test_what_asks_for_attention_goes_first(changes: dict[str, object], note: st
 
 
 def test_what_is_late_is_due_now() -> None:
-    assert until(-10) == until(0) == "now"
-    assert until(61_000) == "in 1m 1s"
+    assert output.until(-10) == output.until(0) == "now"
+    assert output.until(61_000) == "in 1m 1s"

@@ -1,0 +1,82 @@
+"""How the jobs of a project stand, and when each is due, by its files and its database: where no daemon runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spyweb.cli.offline import OfflineProject
+from spyweb.cooperative import run_at_once
+from spyweb.errors import Refused
+from spyweb.model import Cursor, JobId, JobSpec, Pings, Run
+from spyweb.schedules.cursor import Activation, activate, deactivated
+from spyweb.schedules.due import SPREAD_MS, decide_due, earliest, expected_ping, upcoming
+from spyweb.store.model.runs import Change
+from spyweb.views.jobs import JobView, NextRun, next_run, view_job, zone_of
+
+if TYPE_CHECKING:
+    from spyweb.store.sqlite.store import Store
+
+
+def listed_jobs(project: OfflineProject) -> list[JobView]:
+    nothing: tuple[dict[JobId, Cursor], dict[JobId, Run]] = ({}, {})
+    cursors, latest = project.read(_cursors_and_latest, nothing)
+
+    def view(spec: JobSpec) -> JobView:
+        cursor = cursors.get(spec.id)
+        warnings = tuple(map(str, project.scanned.jobs[spec.id].warnings))
+        next_due_ms = next(_upcoming(spec, cursor, project.clock.now_ms()), None)
+        return replace(view_job(spec, cursor, latest.get(spec.id)), warnings=warnings, next_due_ms=next_due_ms)
+
+    return project.views_by(view)
+
+
+async def _cursors_and_latest(store: Store) -> tuple[dict[JobId, Cursor], dict[JobId, Run]]:
+    return await store.runs.cursors(), await store.runs.latest()
+
+
+def next_runs(project: OfflineProject, job: JobId | None, count: int) -> list[NextRun]:
+    cursors: dict[JobId, Cursor] = project.read(lambda store: store.runs.cursors(), {})
+    chosen = [spec for spec in project.specs if job in (None, spec.id)]
+    zones = {spec.id: zone_of(spec.schedule, project.settings.daemon.timezone) for spec in chosen}
+    due = ((spec.id, _upcoming(spec, cursors.get(spec.id), project.clock.now_ms())) for spec in chosen)
+    found = run_at_once(earliest(due, count))
+    return [next_run(due_job, due_ms, zones[due_job]) for due_ms, due_job in found]
+
+
+def _upcoming(spec: JobSpec, cursor: Cursor | None, now_ms: int) -> Iterator[int]:
+    """Yield the due times from now on, as if a daemon started now."""
+    if not spec.enabled or (cursor and cursor.paused):
+        return iter(())
+    if isinstance(spec.schedule, Pings):
+        expected_ms = expected_ping(spec.schedule, cursor.due_ms) if cursor else None
+        return iter(() if expected_ms is None else (expected_ms,))
+    due_ms = activate(spec, cursor, now_ms, SPREAD_MS).cursor.due_ms
+    return upcoming(spec, decide_due(spec, due_ms, now_ms, kept_since_ms=now_ms).cursor_ms)
+
+
+def set_paused(project: OfflineProject, job: JobId, *, paused: bool) -> None:
+    """Pause or resume a job on record: the next daemon goes on from there, and records what was due as paused."""
+    file = project.scanned.jobs.get(job)
+    if file is None:
+        raise Refused(f"{job} does not load: `spyweb check` says why")
+    spec = file.spec
+
+    async def change(store: Store) -> None:
+        known: dict[JobId, Cursor | None] = {job: (await store.runs.cursors()).get(job)}
+        await store.runs.write_cursors(
+            lambda: _paused(spec, known[job], project.clock.now_ms(), paused=paused), known.__setitem__
+        )
+
+    project.write(change)
+
+
+def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) -> Change:
+    """Make the change that pauses or resumes a job, if any; one that no daemon has seen yet gets its first cursor."""
+    if cursor is not None and cursor.paused is paused:
+        return Change()
+    seen = Activation(cursor=cursor) if cursor else activate(spec, None, now_ms, SPREAD_MS)
+    changed = replace(deactivated(seen.cursor, now_ms), paused=paused, paused_for="")
+    return Change(expects={spec.id: cursor}, cursors=[changed], skipped=seen.skipped)
