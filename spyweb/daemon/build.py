@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -26,6 +25,7 @@ from spyweb.daemon.heartbeat import Heartbeat, Pulse
 from spyweb.daemon.loop_watch import watch_loop
 from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
 from spyweb.daemon.server import Server, open_server
+from spyweb.daemon.services import build_services
 from spyweb.daemon.systemd import Notifier, from_environment
 from spyweb.errors import Problem
 from spyweb.model import JobId
@@ -36,28 +36,13 @@ from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
 from spyweb.service.access import AccessService
-from spyweb.service.audit import AuditService
-from spyweb.service.changes import ChangeHub
-from spyweb.service.channels import ChannelService
-from spyweb.service.daemon import DaemonService, find_troubles
-from spyweb.service.drift import DriftService
-from spyweb.service.event_sources import EventSources, FindTroubles
-from spyweb.service.events import EventHub
-from spyweb.service.hooks import HookService
-from spyweb.service.incidents import IncidentService, StandingService
-from spyweb.service.metrics import MetricsService
-from spyweb.service.once import OnceService
-from spyweb.service.readiness import ReadinessService
-from spyweb.service.state import StateService
-from spyweb.service.workflows import WorkflowService
 from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.parse import alerts_without_file
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.sqlite.values import Values
 from spyweb.views.health import Vitals, find_parts
 from spyweb.views.jobs import join_problems
-
-BOOT_BYTES = 4  # of the name of this start: numbers of an earlier one must not be believed
+from spyweb.web.services import Services
 
 
 class Daemon(Struct, frozen=True, kw_only=True):
@@ -75,7 +60,7 @@ class Daemon(Struct, frozen=True, kw_only=True):
     chores: ChoreRunner
     heartbeat: Heartbeat
     pings: PingRuns
-    service: DaemonService
+    services: Services
     notifier: Notifier
     stop: asyncio.Event  # set when the daemon is to end
 
@@ -86,7 +71,7 @@ async def build_daemon(stack: AsyncExitStack, file: SettingsFile, clock: Clock, 
     runtime.world.stalls.install(asyncio.get_running_loop())
     stack.enter_context(watch_loop(runtime.world.stalls, clock))
     daemon = assemble(runtime, file, await open_server(stack, runtime))
-    await daemon.service.access.load()
+    await daemon.services[AccessService].load()
     await runtime.sending.ack_links.load(runtime.store.keys)
     return daemon
 
@@ -143,7 +128,7 @@ def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
         chores=chores,
         heartbeat=heartbeat,
         pings=pings,
-        service=build_service(runtime, scheduler, reloader, watcher, pings, vitals),
+        services=build_services(runtime, scheduler, reloader, watcher, pings, vitals),
         notifier=from_environment(os.environ),
         stop=asyncio.Event(),
     )
@@ -232,89 +217,3 @@ def take_vitals(daemon: Daemon, started: float) -> Vitals:
         heartbeat=daemon.heartbeat.health,
         now_ms=clock.now_ms(),
     )
-
-
-def build_service(
-    runtime: JobRuntime,
-    scheduler: Scheduler,
-    reloader: Reloader,
-    watcher: AlertWatcher,
-    pings: PingRuns,
-    vitals: Callable[[], Vitals],
-) -> DaemonService:
-    """Build the service; it answers from the parts as they are at each question."""
-    store, live, clock, settings = runtime.store, runtime.live, runtime.clock, runtime.settings
-    trail = AuditService(store.audit, clock)
-    standing = StandingService(store.incidents, watcher, clock, settings.daemon.timezone)
-    incidents = IncidentService(store.incidents, clock, watcher.wake, standing)
-    events, changes = build_hubs(runtime, trail, incidents, partial(find_troubles, vitals, live))
-    once = OnceService(store.requests, clock)
-    return DaemonService(
-        root=settings.root,
-        timezone=settings.daemon.timezone,
-        live=live,
-        runner=runtime.runner,
-        scheduler=scheduler,
-        reloader=reloader,
-        store=store,
-        outbox=runtime.outbox_sender,
-        own_sockets=runtime.own_sockets,
-        access=AccessService(store.keys, clock, settings.server.api_key),
-        workflows=WorkflowService(store),
-        drift=DriftService(
-            store=store,
-            files=runtime.world.files,
-            clock=clock,
-            specs=lambda: {job.id: job.spec for job in live},
-            broken=lambda: reloader.broken,
-        ),
-        trail=trail,
-        state=StateService(store=store, clock=clock, limits=settings.state),
-        metrics=MetricsService(
-            live=live,
-            counters=runtime.runner.counters,
-            op_times=runtime.pool.op_times,
-            op_counts=runtime.world.metrics,
-            store=store,
-            clock=clock,
-            vitals=vitals,
-            tallies=lambda: runtime.sending.tallies.among(reloader.settings.alerts.channels),
-        ),
-        readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
-        hooks=HookService(live=live, runner=runtime.runner, pings=pings, once=once, clock=clock, environ=os.environ),
-        once=once,
-        incidents=incidents,
-        ack_links=runtime.sending.ack_links,
-        channels=ChannelService(
-            send_test=runtime.sending.delivery.try_out,
-            store=store,
-            settings=lambda: reloader.settings.alerts,
-            tallies=runtime.sending.tallies.of,
-            clock=clock,
-        ),
-        clock=clock,
-        events=events,
-        changes=changes,
-        vitals=vitals,
-        vms_of=runtime.pool.loads_of,
-        is_traced=runtime.world.tracer is not None,
-    )
-
-
-def build_hubs(
-    runtime: JobRuntime, trail: AuditService, incidents: IncidentService, troubles: FindTroubles
-) -> tuple[EventHub, ChangeHub]:
-    """Build what tells clients and open pages of what happens; both rest until somebody listens."""
-    clock = runtime.clock
-    sources = EventSources(
-        clock=clock,
-        live=runtime.live,
-        changes=runtime.store.events,
-        outbox_sender=runtime.outbox_sender,
-        job_logs=runtime.job_logs,
-        trail=trail,
-        incidents=incidents,
-        troubles=troubles,
-    )
-    events = EventHub(clock, secrets.token_hex(BOOT_BYTES), sources.begin)
-    return events, ChangeHub(events=events, clock=clock, last_lines=sources.last_lines)

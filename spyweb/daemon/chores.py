@@ -18,6 +18,8 @@ from spyweb.ops.files.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
+from spyweb.service.access import AccessService
+from spyweb.service.drift import DriftService
 from spyweb.settings import Settings
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.lock import Lock
@@ -62,7 +64,7 @@ def list_chores(daemon: Daemon, lock: Lock, listeners: Listeners) -> list[Chore]
     steady = SteadyTime(runtime.clock, max(ended_ms, default=None))
     progress = ProgressReport(notifier, daemon.scheduler, store, live)
     scarcity = DescriptorWatch()
-    drift = DriftChecks(live=live, runner=runtime.runner, drift=daemon.service.drift, clock=runtime.clock)
+    drift = DriftChecks(live=live, runner=runtime.runner, drift=daemon.services[DriftService], clock=runtime.clock)
 
     async def rescan() -> None:
         reloader.wake()
@@ -76,7 +78,7 @@ def list_chores(daemon: Daemon, lock: Lock, listeners: Listeners) -> list[Chore]
 
     async def cut() -> None:
         world, settings = runtime.world, reloader.settings
-        daemon.service.access.sweep()
+        daemon.services[AccessService].sweep()
         await prune(store, runtime.outbox_sender, world.artifacts, settings, steady.now_ms())
 
     progress_s = min(notifier.watchdog_interval_s or STATUS_S, STATUS_S)

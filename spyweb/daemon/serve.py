@@ -28,7 +28,9 @@ from spyweb.errors import Problem, Refused
 from spyweb.logs.output import printable, set_up
 from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.watch import Watcher
-from spyweb.service.readiness import STOPPING
+from spyweb.service.access import AccessService
+from spyweb.service.jobs import JobService
+from spyweb.service.readiness import STOPPING, ReadinessService
 from spyweb.settings import LogLevel, Settings, load_settings
 from spyweb.store.interchange.foreign import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
@@ -76,7 +78,7 @@ async def serve(options: Options) -> None:
             background = start_background(daemon, await stack.enter_async_context(owned_tasks()))
             daemon.chores.start(list_chores(daemon, lock, listeners))
             stack.push_async_callback(daemon.chores.stop)
-            daemon.service.readiness.stage = ""
+            daemon.services[ReadinessService].stage = ""
             announce(daemon)
             await daemon.stop.wait()
         await wind_down(daemon)
@@ -115,16 +117,16 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> Listeners:
     """Listen on the private socket, and over HTTP where the server is switched on."""
     settings, server = daemon.runtime.settings, daemon.server
     certificate = find_certificate(settings)
-    private = await stack.enter_async_context(serve_socket(daemon.service, settings.daemon.data_dir))
+    private = await stack.enter_async_context(serve_socket(daemon.services, settings.daemon.data_dir))
     if settings.server.enabled:
-        if settings.server.hosts and daemon.service.access.is_open:
+        if settings.server.hosts and daemon.services[AccessService].is_open:
             log.warning(
                 "[server] hosts needs a key: without any only this machine is served", hosts=settings.server.hosts
             )
         if 0 < len(settings.server.api_key or "") < SHORT_KEY:
             log.warning(f"SPYWEB_API_KEY has fewer than {SHORT_KEY} characters, and may be guessed")
         tls = certificate.context if certificate else None
-        await stack.enter_async_context(server.listeners.opened(daemon.service, server.site(settings), tls))
+        await stack.enter_async_context(server.listeners.opened(daemon.services, server.site(settings), tls))
         daemon.reloader.looked = server.listeners.look
     return Listeners(private=private, certificate=certificate)
 
@@ -207,7 +209,9 @@ def announce(daemon: Daemon) -> None:
             "dashboard": dashboard or "",
             "sandbox": "; ".join(rights) or "none: scripts run with this user's rights",
         }
-        jobs = [job for job in daemon.service.jobs() if job.generation]  # the others are among the problems
+        jobs = [
+            job for job in daemon.services[JobService].jobs() if job.generation
+        ]  # the others are among the problems
         lines = first_screen(facts, jobs, daemon.reloader.problems, ZoneInfo(settings.daemon.timezone))
         sys.stdout.write("\n".join(map(printable, lines)) + "\n\n")
         sys.stdout.flush()
@@ -231,7 +235,7 @@ def first_screen(
 async def wind_down(daemon: Daemon) -> None:
     """Start nothing more, let runs end within the grace period, record the rest as stopped."""
     runtime = daemon.runtime
-    daemon.service.readiness.stage = STOPPING
+    daemon.services[ReadinessService].stage = STOPPING
     daemon.notifier.stopping()
     log.info("stopping", running=len(runtime.live.running()))
     daemon.signs.stop()

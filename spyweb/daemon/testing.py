@@ -41,7 +41,6 @@ from spyweb.settings import Settings, load_settings
 from spyweb.settings.sections import DATABASE, USER_DB
 from spyweb.specs.discover import scan
 from spyweb.specs.server_file import FOLDER, SERVER, code_of_server
-from spyweb.store.sqlite.records import Records
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.spawner import SqlSpawner
@@ -51,7 +50,6 @@ from spyweb.testing.results import LOADING, CaseResult, Report
 from spyweb.testing.run import Progress, SuiteEnvironment, SuiteRunner
 from spyweb.testing.suites import Suite, find_suites
 from spyweb.views.jobs import JobView, find_job, unknown_job, view_job
-from spyweb.views.records import RecordView, view_record
 
 
 class VirtualTimer(Struct, eq=False):
@@ -313,23 +311,27 @@ class HandlerLog(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectCatalogue:
-    """Serves the built-in addresses under test: the project's jobs, none of which runs, and the tests' records."""
+class ProjectJobs:
+    """The jobs of a project under test, none of which runs."""
 
-    specs: Sequence[JobSpec]
-    kept: Records
+    specs: Mapping[JobId, JobSpec]
 
     def find(self, name_or_id: str) -> JobId | None:
-        return find_job(self.specs, name_or_id)
+        return find_job(self.specs.values(), name_or_id)
+
+    find_any = find
+
+    def spec(self, job: str | None) -> JobSpec | None:
+        return self.specs.get(JobId(job or ""))
+
+    def names(self) -> dict[JobId, str]:
+        return {job: spec.name for job, spec in self.specs.items()}
 
     def no_such_job(self, name_or_id: str) -> str:
-        return unknown_job([spec.id for spec in self.specs], name_or_id)
+        return unknown_job(list(self.specs), name_or_id)
 
     async def all_jobs(self) -> list[JobView]:
-        return sorted(map(view_job, self.specs), key=lambda view: view.id)
-
-    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
-        return [view_record(record) for record in await self.kept.list(job, limit=limit, before_ns=before_ns)]
+        return sorted(map(view_job, self.specs.values()), key=lambda view: view.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,8 +362,11 @@ async def open_server_environment(
     suite: Suite, pool: Pool, worlds: WorldFactory, clock: Clock, *, is_virtual: bool
 ) -> AsyncIterator[SuiteEnvironment]:
     """Serve the suite's server.  Raises ScriptError when its code does not compile, Refused when there is no port."""
+    from spyweb.runs.live import LiveJobs
+    from spyweb.service.record_search import RecordSearch
     from spyweb.web.app import Site, project_app  # few projects have a server, and these import much
     from spyweb.web.serve import serve_app
+    from spyweb.web.services import Services
     from spyweb.web.ui import FOLDER as UI
 
     assert suite.server is not None
@@ -371,9 +376,13 @@ async def open_server_environment(
     async with worlds.open(clock) as world, open_client(settings, worlds.clock) as http:
         handler_log, own = HandlerLog(), structs.replace(world, http=http)
         scanned = await asyncio.to_thread(scan, worlds.settings.root, worlds.settings)
-        catalogue = ProjectCatalogue(specs=[file.spec for file in scanned.jobs.values()], kept=own.store.records)
+        records = RecordSearch(records=own.store.records, live=LiveJobs(), clock=worlds.clock)
+        jobs = ProjectJobs(specs={job: file.spec for job, file in scanned.jobs.items()})
         async with open_endpoints(pool, own, handler_log, (code, suite.policy), worlds.clock) as endpoints:
-            app = project_app(catalogue, Site(endpoints=endpoints, ui=worlds.settings.root / UI))
+            app = project_app(
+                Services(records, catalogue=jobs, clock=worlds.clock),
+                Site(endpoints=endpoints, ui=worlds.settings.root / UI),
+            )
             async with serve_app(app, host=LOOPBACK, port=0) as listening:
                 yield ServerEnvironment(
                     world=own, policy=suite.policy, port=listening.port, is_virtual=is_virtual, handler_log=handler_log

@@ -50,6 +50,10 @@ class PastRunsService:
     store: Store
     clock: Clock
 
+    async def newest(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
+        """Return runs, newest first."""
+        return await self.store.runs.list(job, limit=limit, before=before)
+
     async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
         """Return runs that match, newest first.
 

@@ -42,6 +42,10 @@ class RecordSearch:
             if before_ns is None or len(found) >= limit or self.clock.monotonic() - began > SEARCH_S:
                 return FoundRecords(records=found, before_ns=before_ns)
 
+    async def newest(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        """Return records, newest first, of one job or of all together."""
+        return [view_record(record) for record in await self.records.list(job, limit=limit, before_ns=before_ns)]
+
     async def counts(self) -> Mapping[JobId, int]:
         """Return how many records each job has that has any."""
         return await self.records.counts()

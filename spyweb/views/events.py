@@ -19,9 +19,8 @@ from spyweb.runs.live import JobChange
 from spyweb.store.interchange.value_json import to_plain
 from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.entries import ChangeEvent
-from spyweb.store.model.incidents import Incident, SubjectChange
+from spyweb.store.model.incidents import Incident, SubjectChange, job_of
 from spyweb.store.model.runs import SkippedRange
-from spyweb.views.incidents import job_of
 from spyweb.views.runs import duration_ms
 
 LONGEST_REASON = 300  # characters of a run's reason: the run itself has the whole of it

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spyweb.incidents.truth import JOB
 from spyweb.model import JobId, RunId
+from spyweb.store.model.incidents import job_of
 
 if TYPE_CHECKING:
     from spyweb.store.model.incidents import Incident
@@ -91,11 +91,6 @@ class JobSilenced(Struct, frozen=True, kw_only=True):
 
     job: JobId
     for_ms: int
-
-
-def job_of(subject: str) -> JobId | None:
-    """Return the job that a subject is; None where it is something else."""
-    return JobId(subject.removeprefix(JOB)) if subject.startswith(JOB) else None
 
 
 def incident_seen_by(view: IncidentView, may_see: Callable[[str], bool]) -> IncidentView:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from spyweb.model import JobId
 
 if TYPE_CHECKING:
+    from spyweb.outbox.sender import OutboxSender
     from spyweb.store.model.messages import QueuedMessage
 
 
@@ -28,6 +29,13 @@ class MessagesRetried(Struct, frozen=True, kw_only=True):
     """The messages that are sent again, by their ids."""
 
     retried: list[int]
+
+
+async def messages_of(
+    outbox: OutboxSender, job: JobId | None, *, limit: int, before: int | None = None
+) -> list[MessageView]:
+    """Return the messages that wait and those that were given up, newest first; of ids below `before`."""
+    return [view_message(message) for message in await outbox.unsent(job, limit, before=before)]
 
 
 def view_message(message: QueuedMessage) -> MessageView:

@@ -15,7 +15,9 @@ from spyweb.limits import EVENT_STREAMS as MOST_EVENT_STREAMS
 from spyweb.limits import PAGE_STREAMS as MOST_PAGE_STREAMS
 from spyweb.limits import SOCKET_BODY, STREAMS_OF_ONE
 from spyweb.limits import STREAMS as MOST_STREAMS
-from spyweb.service.daemon import DaemonService
+from spyweb.ops.network.address_check import OwnSockets
+from spyweb.service.access import AccessService
+from spyweb.service.audit import AuditService
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, PORT
 from spyweb.web.access.guard import TRAIL, Trail, guarded_by
 from spyweb.web.access.open_requests import OPEN_REQUESTS, OpenRequests
@@ -23,7 +25,7 @@ from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, by_l
 from spyweb.web.access.throttle import Throttle
 from spyweb.web.answer import answer_errors
 from spyweb.web.api.document import DOCUMENTED, MADE
-from spyweb.web.api.route import CATALOGUE, LARGEST_BODY, SERVICE, Catalogue, Route
+from spyweb.web.api.route import LARGEST_BODY, Route
 from spyweb.web.api.routes import ROUTES
 from spyweb.web.body import BODY_MEMORY, LARGEST, BodyMemory
 from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINT_RULES, ENDPOINTS
@@ -31,6 +33,7 @@ from spyweb.web.event_streams import EVENT_STREAMS, OPEN_STREAMS, PAGE_STREAMS, 
 from spyweb.web.pages.ack import ack_routes
 from spyweb.web.pages.pages import ACTIONS, PAGES
 from spyweb.web.pages.site import PageRoute, page_routes, showing_errors
+from spyweb.web.services import SERVICES, Services
 from spyweb.web.ui import UI, UI_ROUTES
 
 # What pages of a project ask for beside its endpoints: SpyWeb's own API.
@@ -46,19 +49,19 @@ class Site(Struct, frozen=True, kw_only=True):
     has_content: Callable[[], bool] = lambda: False  # reads the disk
 
 
-def tcp_app(service: DaemonService, site: Site | None = None, port: int = 0) -> web.Application:
+def tcp_app(services: Services, site: Site | None = None, port: int = 0) -> web.Application:
     """Make the app of the dashboard and the API; content is another's, with an origin of its own."""
     site = site or Site()
     pages = [*page_routes(PAGES, ACTIONS), *ack_routes()]
     rules = {**_rules_of(ROUTES), **{each.handler: each.rule for each in pages}}
-    underway = OpenRequests(service.access)
-    recogniser = Recogniser(service.access, Throttle(service.clock), service.own_sockets)
-    trail = Trail(service.trail, service.clock)
+    underway = OpenRequests(services[AccessService])
+    recogniser = Recogniser(services[AccessService], Throttle(services.clock), services[OwnSockets])
+    trail = Trail(services[AuditService], services.clock)
     app = _app(ROUTES, showing_errors, guarded_by(recogniser, rules, trail, underway))
     app.on_response_prepare.append(underway.note_begun)
     app[HOSTS], app[PORT] = frozenset(site.hosts), port
     app[RECOGNISER], app[TRAIL], app[OPEN_REQUESTS] = recogniser, trail, underway
-    _add_service(app, service, LARGEST)
+    _add_services(app, services, LARGEST)
     _add_routes(app, pages)
     return app
 
@@ -80,19 +83,19 @@ def content_app(dashboard: web.Application, site: Site, dashboard_port: int = 0)
     return app
 
 
-def project_app(catalogue: Catalogue, site: Site) -> web.Application:
+def project_app(services: Services, site: Site) -> web.Application:
     """Make the project's own server, as its tests reach it."""
     routes = [each for each in ROUTES if each.path in OF_PROJECT]
     app = _app(routes, guarded_by(by_loopback, {**_rules_of(routes), **ENDPOINT_RULES}))
-    app[CATALOGUE], app[BODY_MEMORY] = catalogue, BodyMemory()
+    app[SERVICES], app[BODY_MEMORY] = services, BodyMemory()
     _add_site(app, site)
     return app
 
 
-def socket_app(service: DaemonService) -> web.Application:
+def socket_app(services: Services) -> web.Application:
     """Make the app of the private socket; it needs no key: only the daemon's own user may open the socket."""
-    app = _app(ROUTES, guarded_by(by_socket, _rules_of(ROUTES), Trail(service.trail, service.clock)))
-    _add_service(app, service, SOCKET_BODY)
+    app = _app(ROUTES, guarded_by(by_socket, _rules_of(ROUTES), Trail(services[AuditService], services.clock)))
+    _add_services(app, services, SOCKET_BODY)
     return app
 
 
@@ -114,8 +117,8 @@ def _add_routes(app: web.Application, routes: Iterable[Route | PageRoute]) -> No
             app.router.add_route("HEAD", each.path, each.handler)
 
 
-def _add_service(app: web.Application, service: DaemonService, largest_body: int) -> None:
-    app[SERVICE] = app[CATALOGUE] = service
+def _add_services(app: web.Application, services: Services, largest_body: int) -> None:
+    app[SERVICES] = services
     app[BODY_MEMORY], app[LARGEST_BODY] = BodyMemory(), largest_body
     app[OPEN_STREAMS] = StreamCounter(MOST_STREAMS)
     app[EVENT_STREAMS] = StreamCounter(MOST_EVENT_STREAMS, STREAMS_OF_ONE)

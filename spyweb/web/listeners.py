@@ -15,11 +15,13 @@ import structlog
 from msgspec.structs import replace
 
 from spyweb.errors import Refused
-from spyweb.service.daemon import DaemonService
+from spyweb.ops.network.address_check import OwnSockets
+from spyweb.service.access import AccessService
 from spyweb.settings import ServerSettings
 from spyweb.web.app import Site, content_app, tcp_app
 from spyweb.web.connections import ConnectionLimiter
 from spyweb.web.serve import Listening, MakeHandler, handlers, listen, refuse_strangers
+from spyweb.web.services import Services
 
 HIGHEST_PORT = 65_535
 
@@ -37,14 +39,14 @@ class TcpListeners:
 
     @asynccontextmanager
     async def opened(
-        self, service: DaemonService, site: Site | None = None, tls: ssl.SSLContext | None = None
+        self, services: Services, site: Site | None = None, tls: ssl.SSLContext | None = None
     ) -> AsyncIterator[Listening]:
         """Serve what TCP clients may reach.  Raises Refused when it may not or can't listen there."""
         host, port = self._settings.host, self._settings.port
-        if service.access.is_open:
+        if services[AccessService].is_open:
             await refuse_strangers(host)
-        self._site, self._own, self._tls = site or Site(), service.own_sockets, tls
-        self._app = tcp_app(service, replace(self._site, hosts=(*self._site.hosts, host.lower())), port)
+        self._site, self._own, self._tls = site or Site(), services[OwnSockets], tls
+        self._app = tcp_app(services, replace(self._site, hosts=(*self._site.hosts, host.lower())), port)
         async with AsyncExitStack() as self._stack:
             self._stack.callback(self.connections.close)
             self._handlers = await self._stack.enter_async_context(handlers(self._app, self.connections))

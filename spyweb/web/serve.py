@@ -24,11 +24,11 @@ from spyweb.errors import Refused
 from spyweb.limits import ADDRESS_PATH, PARAMETERS, too_large
 from spyweb.model import MIB
 from spyweb.ops.network.address_check import OwnSockets
-from spyweb.service.daemon import DaemonService
 from spyweb.web.address import claim_socket, find_socket, release_socket
 from spyweb.web.answer import CODES, error_of, json_answer
 from spyweb.web.app import socket_app
 from spyweb.web.connections import ConnectionLimiter, LimitedHandler, private_limits, tcp_limits
+from spyweb.web.services import Services
 from spyweb.web.tls import serve_tls
 
 PATIENCE = 1.0  # seconds for answers under way when the server closes
@@ -133,7 +133,7 @@ class PrivateSocket:
 
 @asynccontextmanager
 async def serve_socket(
-    service: DaemonService, data_dir: Path, connections: ConnectionLimiter | None = None
+    services: Services, data_dir: Path, connections: ConnectionLimiter | None = None
 ) -> AsyncIterator[PrivateSocket]:
     """Serve every command on the socket of a data directory whose lock is held.
 
@@ -141,7 +141,7 @@ async def serve_socket(
     """
     limiter = connections or ConnectionLimiter(private_limits(), RealClock())
     with closing(limiter):
-        async with handlers(socket_app(service), limiter, longest_line=MIB) as make_handler:
+        async with handlers(socket_app(services), limiter, longest_line=MIB) as make_handler:
             opened = PrivateSocket(make_handler, data_dir)
             await opened.open()
             try:

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from spyweb.service.daemon import DaemonService
 from spyweb.web.app import Site, content_app, tcp_app
+from spyweb.web.services import Services
 
 DASHBOARD_PORT = 7980
 
 Client = TestClient[web.Request, web.Application]
 
 
-def content_of(service: DaemonService, site: Site) -> web.Application:
+def content_of(service: Services, site: Site) -> web.Application:
     """Make the app of a project's content."""
     return content_app(tcp_app(service, site), site, DASHBOARD_PORT)
 

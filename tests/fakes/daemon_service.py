@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -47,17 +48,20 @@ from spyweb.service.audit import AuditService
 from spyweb.service.calendar import USUAL_DAYS, CalendarService, MaySee, anything
 from spyweb.service.changes import ChangeHub
 from spyweb.service.channels import ChannelService
-from spyweb.service.daemon import DaemonService
 from spyweb.service.drift import DriftService
 from spyweb.service.events import EventHub
+from spyweb.service.health import HealthService
 from spyweb.service.hooks import Delivery, HookService
 from spyweb.service.incidents import IncidentService
 from spyweb.service.job_detail import JobDetails
+from spyweb.service.jobs import JobService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import StartedRun
 from spyweb.service.overview import OverviewService
 from spyweb.service.past_runs import PastRunsService
-from spyweb.service.readiness import ReadinessService
+from spyweb.service.readiness import STARTING, ReadinessService
+from spyweb.service.record_search import RecordSearch
+from spyweb.service.running import RunService
 from spyweb.service.state import StateService
 from spyweb.service.workflows import WorkflowService
 from spyweb.settings import Settings, StateSettings
@@ -67,6 +71,7 @@ from spyweb.settings.units import DAY_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once, Recurring
 from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
+from spyweb.store.model.messages import Channel, QueuedMessage, Target
 from spyweb.store.model.runs import RunFilter, RunPage
 from spyweb.store.sqlite.store import Store
 from spyweb.views.calendar import DayAhead, GapPage, view_gap
@@ -80,7 +85,6 @@ from spyweb.views.jobs import (
     next_run,
 )
 from spyweb.views.maintenance import MaintenanceView, view_maintenance
-from spyweb.views.outbox import MessageView
 from spyweb.views.overview import view_row
 from spyweb.views.records import RecordView
 from spyweb.views.run_detail import CauseStep, RunDetail, RunLog, brief, run_words
@@ -88,10 +92,14 @@ from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from spyweb.views.source import SourceView, whole
 from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
 from spyweb.views.workflows import WorkflowDetail, WorkflowView, view_workflow
+from spyweb.web.access.principal import Principal
+from spyweb.web.pages.overview import outlook_of
+from spyweb.web.services import Outlook, Services
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import make_job
 from tests.fakes.memory_store import MemoryStore
 
+T = TypeVar("T")
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
 NINTH = RunId(9)
@@ -283,6 +291,10 @@ class FakePast(PastRunsService):
     def __init__(self, service: FakeDaemonService) -> None:
         self.service = service
 
+    async def newest(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
+        known = self.service.known_runs
+        return [run for run in known if job in (None, run.job) and (before is None or run.id < before)][:limit]
+
     async def tasks(self, run: RunId) -> list[TaskView]:
         return self.service.tasks_of.get(run, [])
 
@@ -325,17 +337,18 @@ class FakePast(PastRunsService):
         )
 
 
-def unsent_message(number: int, job: JobId = PRICES) -> MessageView:
-    return MessageView(
+def unsent_message(number: int, job: JobId = PRICES) -> QueuedMessage:
+    return QueuedMessage(
         id=number,
-        job_id=job,
-        channel="webhook",
-        to="hooks.example",
-        state="dead",
+        job=job,
+        target=Target(Channel.WEBHOOK, "https://hooks.example/in"),
+        payload=b"{}",
+        delivery="x",
         created_ms=NOW_MS,
-        next_ms=None,
+        next_ms=NOW_MS,
         attempts=3,
         error="answered 500",
+        dead_ms=NOW_MS,
     )
 
 
@@ -415,12 +428,16 @@ class FakeOutbox(OutboxSender):
         self.service = service
 
     async def counts(self) -> MessageCounts:
-        dead = sum(view.state == "dead" for view in self.service.unsent)
+        dead = sum(message.dead_ms is not None for message in self.service.unsent)
         return MessageCounts(dead, len(self.service.unsent) - dead, None)
 
     async def retry(self, message: int | None) -> list[int]:
         self.service.note(f"retry {message}")
-        return [view.id for view in self.service.unsent if message in (None, view.id)]
+        return [each.id for each in self.service.unsent if message in (None, each.id)]
+
+    async def unsent(self, job: JobId | None, limit: int, *, before: int | None = None) -> list[QueuedMessage]:
+        wanted = (each for each in self.service.unsent if job in (None, each.job))
+        return [each for each in wanted if before is None or each.id < before][:limit]
 
 
 class FakeDrift(DriftService):
@@ -454,7 +471,46 @@ class FakeWorkflows(WorkflowService):
         return WorkflowDetail(workflow=found, tasks=self.service.tasks_of.get(found.id, []), resources=[])
 
 
-class FakeDaemonService(DaemonService):
+class AllServices(JobService, Services):
+    """The jobs of a daemon, and each other service as an attribute; found by its class as well."""
+
+    def __getitem__(self, kind: type[T]) -> T:
+        parts = (self, *vars(self).values())
+        return next(part for part in parts if isinstance(part, kind))
+
+    @property
+    def catalogue(self) -> JobService:  # type: ignore[override]
+        return self
+
+    async def outlook(self, principal: Principal) -> Outlook:
+        return await outlook_of(self[OverviewService], self[HealthService], self[IncidentService])(principal)
+
+    def is_starting(self) -> bool:
+        return self[ReadinessService].stage == STARTING
+
+
+class FakeRuns(RunService):
+    """Does what the fake daemon says."""
+
+    def __init__(self, service: FakeDaemonService) -> None:
+        self.is_traced = False
+        self.start, self.cancel, self.run_once = service.start, service.cancel, service.run_once  # type: ignore[method-assign]
+
+
+class FakeRecords(RecordSearch):
+    """Lists what the fake daemon has kept."""
+
+    __setattr__ = object.__setattr__
+
+    def __init__(self, service: FakeDaemonService) -> None:
+        self.service = service
+
+    async def newest(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        wanted = (view for view in self.service.kept if job in (None, view.job_id))
+        return [view for view in wanted if before_ns is None or view.timestamp < before_ns][:limit]
+
+
+class FakeDaemonService(AllServices):
     def __init__(
         self,
         *,
@@ -463,7 +519,7 @@ class FakeDaemonService(DaemonService):
         events: Sequence[RunEvent] = (),
         known_runs: Sequence[Run] = (),
         found: Sequence[RecordView] = (),
-        unsent: Sequence[MessageView] = (),
+        unsent: Sequence[QueuedMessage] = (),
         refusal: SpywebError | None = None,
         late_refusal: SpywebError | None = None,
         trouble: Exception | None = None,
@@ -479,7 +535,8 @@ class FakeDaemonService(DaemonService):
         store = MemoryStore(clock)
         self.access = AccessService(store.keys, clock, api_key)
         self.live, self.reloader, self.timezone = two_live_jobs(), FakeReloader(self.root), "Europe/Berlin"
-        self.vitals, self.vms_of = (lambda: self.measured), (lambda _job: 0)
+        self.vms_of = lambda _job: 0
+        self.health_service = HealthService(jobs=self, vitals=lambda: self.measured)
         self.own_sockets = OwnSockets()
         self.trail = AuditService(store.audit, clock)
         self.store = store
@@ -492,7 +549,6 @@ class FakeDaemonService(DaemonService):
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
         self.changes = ChangeHub(events=self.events, clock=clock, last_lines=no_lines)
         self.hooks: HookService = FakeHooks(self.start)
-        self.is_traced = False
         self.state = state or make_state()
         self.measured = vitals or make_vitals()
         self.metrics, self.readiness = make_metrics(vitals=self.measured), make_readiness(vitals=self.measured)
@@ -510,11 +566,13 @@ class FakeDaemonService(DaemonService):
             live=self.live,
             store=store,
             clock=clock,
-            view=self._view,
-            broken=self._broken_views,
-            health=self.health,
+            view=self.view,
+            broken=self.broken_views,
+            health=self.health_service.health,
         )
-        self.details = FakeDetails()
+        self.details: JobDetails = FakeDetails()
+        self.running = FakeRuns(self)
+        self.found: RecordSearch = FakeRecords(self)
         self.story: list[str] = []
         self.past = FakePast(self)
         self.calendar = FakeCalendar()
@@ -532,18 +590,6 @@ class FakeDaemonService(DaemonService):
         shown = job or PRICES
         until_ms = NOW_MS * 2 if until_ms is None else until_ms
         return [next_run(shown, each, "Europe/Berlin") for each in due if each < until_ms and may_see(shown)]
-
-    async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
-        chosen = [run for run in self.known_runs if job in (None, run.job) and (before is None or run.id < before)]
-        return chosen[:limit]
-
-    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
-        wanted = (view for view in self.kept if job in (None, view.job_id))
-        return [view for view in wanted if before_ns is None or view.timestamp < before_ns][:limit]
-
-    async def messages(self, job: JobId | None, *, limit: int, before: int | None = None) -> list[MessageView]:
-        wanted = (view for view in self.unsent if job in (None, view.job_id))
-        return [view for view in wanted if before is None or view.id < before][:limit]
 
     async def cancel(self, run: RunId) -> Run | None:
         self.note(f"cancel {run}")
@@ -596,7 +642,7 @@ def quiet_audit() -> AuditService:
     return QuietAudit(MemoryStore(clock).audit, clock)
 
 
-def with_key(service: DaemonService, key: str | None) -> DaemonService:
+def with_key(service: FakeDaemonService, key: str | None) -> FakeDaemonService:
     """Give a service a key that permits all; none: it has no key at all."""
     clock = FakeClock()
     service.access = AccessService(MemoryStore(clock).keys, clock, key)

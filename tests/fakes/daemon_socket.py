@@ -10,19 +10,19 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 from spyweb.clock import RealClock
-from spyweb.service.daemon import DaemonService
 from spyweb.settings import ServerSettings
 from spyweb.web.app import Site
 from spyweb.web.connections import ConnectionLimiter, tcp_limits
 from spyweb.web.listeners import TcpListeners
 from spyweb.web.serve import Listening, serve_socket
-from tests.fakes.daemon_service import quiet_audit, with_key
+from spyweb.web.services import Services
+from tests.fakes.daemon_service import FakeDaemonService, quiet_audit, with_key
 
 PATIENCE = 10.0  # seconds; only a broken server needs any
 
 
 def serve_tcp(
-    service: DaemonService,
+    service: Services,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -43,7 +43,7 @@ async def let_in() -> None:
 
 
 @contextmanager
-def serve_daemon_socket(service: DaemonService, data_dir: Path) -> Iterator[None]:
+def serve_daemon_socket(service: FakeDaemonService, data_dir: Path) -> Iterator[None]:
     service.trail = quiet_audit()
     with _served(lambda: serve_socket(service, data_dir)):
         yield
@@ -51,7 +51,7 @@ def serve_daemon_socket(service: DaemonService, data_dir: Path) -> Iterator[None
 
 @contextmanager
 def serve_daemon_tcp(
-    service: DaemonService, key: str | None = None, tls: ssl.SSLContext | None = None
+    service: FakeDaemonService, key: str | None = None, tls: ssl.SSLContext | None = None
 ) -> Iterator[str]:
     """Serve on a free port of loopback; give the URL."""
     service.trail = quiet_audit()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiohttp.test_utils import make_mocked_request
@@ -16,6 +15,8 @@ from spyweb.errors import Problem, Refused
 from spyweb.model import Every, HistoryRule, JobId, Outcome, Run, RunId, RunMark, TriggerType
 from spyweb.service.calendar import MaySee, anything
 from spyweb.service.events import EventHub
+from spyweb.service.job_detail import JobDetails
+from spyweb.service.overview import OverviewService
 from spyweb.service.record_search import RecordSearch
 from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.store.model.access import Scope
@@ -71,11 +72,10 @@ def overview_of(rows: Sequence[OverviewRow], problems: Sequence[str] = (), warni
     return run_at_once(make_overview(rows, problems=problems, warnings=warnings, now_ms=NOW_MS))
 
 
-@dataclass(slots=True)
-class FakeOverviewService:
-    rows: list[OverviewRow] = field(default_factory=three_rows)
-    warnings: Sequence[str] = ()
-    rendered: dict[JobId, tuple[OverviewRow, str]] = field(default_factory=dict)
+class FakeOverviewService(OverviewService):
+    def __init__(self, rows: list[OverviewRow] | None = None, warnings: Sequence[str] = ()) -> None:
+        self.rows, self.warnings = three_rows() if rows is None else rows, warnings
+        self.rendered = {}
 
     async def all_rows(self) -> list[OverviewRow]:
         return self.rows
@@ -119,13 +119,14 @@ def make_detail(row: OverviewRow) -> JobDetail:
     )
 
 
-@dataclass(slots=True)
-class FakeDetails:
-    overview: FakeOverviewService
-    is_elsewhere: bool = False
+class FakeDetails(JobDetails):
+    __setattr__ = object.__setattr__
+
+    def __init__(self, overview: OverviewService, is_elsewhere: bool = False) -> None:
+        self.rows, self.is_elsewhere = overview, is_elsewhere
 
     async def detail(self, job: JobId) -> JobDetail:
-        row = await self.overview.row(job)
+        row = await self.rows.row(job)
         assert row is not None
         return structs.replace(make_detail(row), is_elsewhere=self.is_elsewhere)
 
@@ -242,8 +243,8 @@ def make_dashboard_service(
 ) -> FakeDaemonService:
     service = FakeDaemonService(root=root, hub=hub, clock=clock or FakeClock(NOW_MS))
     service.timezone = "Europe/Berlin"
-    service.overview = FakeOverviewService(list(rows) if rows is not None else three_rows())  # type: ignore[assignment]
-    service.details = FakeDetails(service.overview)  # type: ignore[arg-type, assignment]
+    service.overview = FakeOverviewService(list(rows) if rows is not None else three_rows())
+    service.details = FakeDetails(service.overview)
     service.past = DashboardPast(service)
     service.calendar = CrowdedCalendar()
     service.state = make_state(service.clock, HISTORY)
@@ -285,7 +286,7 @@ def asked_of(service: FakeDaemonService, principal: Principal = LOOPBACK, path: 
 
     request = make_mocked_request("GET", path)
     request[PRINCIPAL] = principal
-    return Asked(request=request, principal=principal, service=service, renderer=renderer())
+    return Asked(request=request, principal=principal, services=service, renderer=renderer())
 
 
 POST = {"Accept": "text/html"}

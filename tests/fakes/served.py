@@ -7,34 +7,23 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from spyweb.alerts.ack_links import AckLinks
 from spyweb.model import Ending, JobId, RunId
-from spyweb.ops.network.address_check import OwnSockets
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
-from spyweb.service.access import AccessService
-from spyweb.service.audit import AuditService
-from spyweb.service.changes import ChangeHub
-from spyweb.service.daemon import DaemonService
-from spyweb.service.events import EventHub
-from spyweb.service.incidents import IncidentService
+from spyweb.service.calendar import CalendarService
+from spyweb.service.health import HealthService
+from spyweb.service.job_detail import JobDetails
+from spyweb.service.jobs import JobService
 from spyweb.service.once import OnceService
-from spyweb.service.workflows import WorkflowService
-from spyweb.settings.alerts import AlertSettings
+from spyweb.service.overview import OverviewService
+from spyweb.service.past_runs import PastRunsService
+from spyweb.service.running import RunService
 from tests.fakes.daemon_service import (
     FakeReloader,
-    make_channels,
-    make_metrics,
-    make_readiness,
-    make_state,
     make_vitals,
-    no_lines,
 )
-from tests.fakes.drifting import make_drift
 from tests.fakes.harness import Harness, harness
-from tests.fakes.hooks import make_hooks
-from tests.fakes.listening import BOOT, FakeSources
 
 
 class FakeOutboxSender(OutboxSender):
@@ -46,7 +35,13 @@ class Served:
     t: Harness
     root: Path
     reloader: FakeReloader
-    service: DaemonService
+    jobs: JobService
+    health: HealthService
+    past: PastRunsService
+    overview: OverviewService
+    details: JobDetails
+    runs: RunService
+    calendar: CalendarService
 
     def job(self, job: JobId) -> LiveJob:
         found = self.t.live.find(job)
@@ -68,39 +63,50 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(root: Path, *jobs: LiveJob) -> AsyncIterator[Served]:
+async def serving(root: Path, *live_jobs: LiveJob) -> AsyncIterator[Served]:
     async with harness() as t:
         reloader = FakeReloader(root)
         reloader.broken, reloader.warnings = {}, ()
-        events = EventHub(t.clock, BOOT, FakeSources().begin)
-        once = OnceService(t.store.requests, t.clock)
-        service = DaemonService(
+        jobs = JobService(
             root=root,
             timezone="UTC",
             live=t.live,
-            runner=t.runner,
             scheduler=t.scheduler,
             reloader=reloader,
-            store=t.store,
-            outbox=FakeOutboxSender(),
-            state=make_state(t.clock),
-            own_sockets=OwnSockets(),
-            access=AccessService(t.store.keys, t.clock),
-            trail=AuditService(t.store.audit, t.clock),
-            metrics=make_metrics(),
-            readiness=make_readiness(),
-            workflows=WorkflowService(t.store),
-            hooks=make_hooks(t, once),
-            once=once,
-            incidents=IncidentService(t.store.incidents, t.clock),
-            ack_links=AckLinks("", AlertSettings),
-            channels=make_channels(t.store, t.clock),
-            drift=make_drift(t.store, t.clock, {}),
             clock=t.clock,
-            events=events,
-            changes=ChangeHub(events=events, clock=t.clock, last_lines=no_lines),
-            vitals=make_vitals,
             vms_of=lambda job: len(job),
         )
-        await t.settle(*jobs)
-        yield Served(t=t, root=root, reloader=reloader, service=service)
+        health = HealthService(jobs=jobs, vitals=make_vitals)
+        past = PastRunsService(root=root, live=t.live, store=t.store, clock=t.clock)
+        overview = OverviewService(
+            live=t.live,
+            store=t.store,
+            clock=t.clock,
+            view=jobs.view,
+            broken=jobs.broken_views,
+            health=health.health,
+        )
+        details = JobDetails(
+            root=root,
+            timezone="UTC",
+            live=t.live,
+            past_runs=t.store.past_runs,
+            overview=overview,
+            reloader=reloader,
+            next_runs=jobs.next_runs,
+        )
+        await t.settle(*live_jobs)
+        yield Served(
+            t=t,
+            root=root,
+            reloader=reloader,
+            jobs=jobs,
+            health=health,
+            past=past,
+            overview=overview,
+            details=details,
+            runs=RunService(
+                jobs=jobs, runner=t.runner, past=past, once=OnceService(t.store.requests, t.clock), clock=t.clock
+            ),
+            calendar=CalendarService(live=t.live, past=past, windows=lambda: reloader.maintenance, clock=t.clock),
+        )

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from spyweb.incidents.policy import AlertPolicy, Level
 from spyweb.incidents.telling import Told
-from spyweb.incidents.truth import GONE, Event, Sign
-from spyweb.model import RunId
+from spyweb.incidents.truth import GONE, JOB, Event, Sign
+from spyweb.model import JobId, RunId
 
 
 class SubjectEvent(Struct, frozen=True, kw_only=True):
@@ -124,3 +124,8 @@ class Planned(Struct, frozen=True, kw_only=True):
     messages: int
     wake_ms: int | None  # when to plan again, if nothing happens before
     unknown: tuple[str, ...] = ()  # subjects of unsettled incidents of which nothing was given
+
+
+def job_of(subject: str) -> JobId | None:
+    """Return the job that a subject is; None where it is something else."""
+    return JobId(subject.removeprefix(JOB)) if subject.startswith(JOB) else None

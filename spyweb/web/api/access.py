@@ -7,14 +7,16 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.service.access import find_problem
+from spyweb.service.access import AccessService, find_problem
+from spyweb.service.audit import AuditService
 from spyweb.store.model.access import AuditLine, Scope
 from spyweb.views.keys import KeyRevoked, KeyView, MadeKey, Myself
 from spyweb.web.access.guard import ABOUT
 from spyweb.web.access.principal import check_may_make_keys, principal_of
 from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.query import Natural, body_of, query_of
-from spyweb.web.api.route import SERVICE, Right, Route
+from spyweb.web.api.route import Right, Route
+from spyweb.web.services import service_of
 
 MAX_LIMIT = 1_000
 
@@ -45,7 +47,7 @@ async def show_myself(request: web.Request) -> web.Response:
 @Route("GET", "/api/keys", right=Right.ADMIN, answer=list[KeyView])
 async def list_keys(request: web.Request) -> web.Response:
     """List the keys, by name; never their tokens."""
-    return json_answer(request.app[SERVICE].access.keys())
+    return json_answer(service_of(request, AccessService).keys())
 
 
 @Route("POST", "/api/keys", right=Right.ADMIN, answer=MadeKey, body=KeyBody)
@@ -59,7 +61,7 @@ async def add_key(request: web.Request) -> web.Response:
     if found := find_problem(body.name, body.scopes, body.jobs):
         raise BadBody(*found)
     request[ABOUT] = body.name
-    made = await request.app[SERVICE].access.add(body.name, body.scopes, body.jobs)
+    made = await service_of(request, AccessService).add(body.name, body.scopes, body.jobs)
     answer = json_answer(made)
     answer.headers["Cache-Control"] = "no-store"
     return answer
@@ -69,7 +71,7 @@ async def add_key(request: web.Request) -> web.Response:
 async def revoke_key(request: web.Request) -> web.Response:
     """Revoke a key, with the sessions and the streams that began with it."""
     name = request.match_info["name"]
-    if not await request.app[SERVICE].access.revoke(name):
+    if not await service_of(request, AccessService).revoke(name):
         raise web.HTTPNotFound(text=f"there is no key {name[:80]!r}: `spyweb keys list` shows them")
     return json_answer(KeyRevoked(name=name))
 
@@ -78,4 +80,4 @@ async def revoke_key(request: web.Request) -> web.Response:
 async def list_audit(request: web.Request) -> web.Response:
     """List what was done by whom, newest first."""
     query = query_of(request, AuditQuery)
-    return json_answer(await request.app[SERVICE].trail.lines(limit=query.limit, before=query.before or None))
+    return json_answer(await service_of(request, AuditService).lines(limit=query.limit, before=query.before or None))

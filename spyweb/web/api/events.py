@@ -8,13 +8,14 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.service.events import Follower, Wish
+from spyweb.service.events import EventHub, Follower, Wish
 from spyweb.views.events import KINDS, EventType
 from spyweb.web.access.principal import Principal, principal_of
 from spyweb.web.answer import BadParameter
 from spyweb.web.api.query import find_job, query_of
-from spyweb.web.api.route import EVENTS, SERVICE, Right, Route
+from spyweb.web.api.route import EVENTS, Right, Route
 from spyweb.web.event_streams import EVENT_STREAMS, send_events
+from spyweb.web.services import SERVICES
 
 ALL = frozenset(KINDS)
 OF_JOBS = ALL - {EventType.HEALTH, EventType.AUDIT}
@@ -52,12 +53,12 @@ async def follow_events(request: web.Request) -> web.StreamResponse:
     sent what it has missed.  Where that is not known any more, an event named `reset` says so, and then it goes on from
     now.  The lines of a log are those of the job that `job` names.  Whoever does not read for 30 s is hung up on.
     """
-    service, query = request.app[SERVICE], query_of(request, EventsQuery)
+    services, query = request.app[SERVICES], query_of(request, EventsQuery)
     wish = _wish_of(request, query)
     mark = request.headers.get("Last-Event-ID") or query.last_event_id
 
     async def follow(wake: Callable[[], None]) -> Follower:
-        return service.events.follow(wish, mark or None, wake)
+        return services[EventHub].follow(wish, mark or None, wake)
 
     return await send_events(request, request.app[EVENT_STREAMS], follow)
 

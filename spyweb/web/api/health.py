@@ -6,10 +6,14 @@ import asyncio
 
 from aiohttp import web
 
+from spyweb.service.health import HealthService
+from spyweb.service.metrics import MetricsService
+from spyweb.service.readiness import ReadinessService
 from spyweb.views.health import Health, Readiness, summarize
 from spyweb.views.metrics import Meters
 from spyweb.web.answer import WholeAnswer, json_answer
-from spyweb.web.api.route import PUBLIC, SERVICE, Right, Route
+from spyweb.web.api.route import PUBLIC, Right, Route
+from spyweb.web.services import SERVICES, service_of
 
 Summary = dict[str, object]
 TEXT = "text/plain"
@@ -18,29 +22,29 @@ TEXT = "text/plain"
 @Route("GET", "/healthz", right=PUBLIC, answer=Summary, others={503: Summary})
 async def probe(request: web.Request) -> web.Response:
     """Tell whether the daemon makes progress: 503 where it does not.  No names, no paths."""
-    health = request.app[SERVICE].health()
+    health = service_of(request, HealthService).health()
     return json_answer(summarize(health), 503 if health.problems else 200)
 
 
 @Route("GET", "/readyz", right=PUBLIC, answer=Readiness, others={503: Readiness})
 async def look(request: web.Request) -> web.Response:
     """Tell whether the daemon is ready for work: 503, with the reasons, while it starts, stops or stands still."""
-    readiness = await request.app[SERVICE].readiness.look()
+    readiness = await service_of(request, ReadinessService).look()
     return json_answer(readiness, 200 if readiness.ready else 503)
 
 
 @Route("GET", "/api/health", right=Right.READ, answer=Health)
 async def examine(request: web.Request) -> web.Response:
     """Show what the daemon measures of itself."""
-    return json_answer(request.app[SERVICE].health())
+    return json_answer(service_of(request, HealthService).health())
 
 
 @Route("GET", "/metrics", right=Right.READ, answer=str, media=TEXT)
 async def scrape(request: web.Request) -> web.Response:
     """Tell all metrics, as Prometheus' text or, where it is preferred, as OpenMetrics."""
-    service = request.app[SERVICE]
-    async with service.metrics.one_at_a_time:
-        meters = await service.metrics.measure(service.health())
+    services = request.app[SERVICES]
+    async with services[MetricsService].one_at_a_time:
+        meters = await services[MetricsService].measure(services[HealthService].health())
         compressed = "gzip" in request.headers.get("Accept-Encoding", "")
         body, content_type = await asyncio.to_thread(_write, meters, request.headers.get("Accept", ""), compressed)
     headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}

@@ -26,9 +26,10 @@ from spyweb.web.access.principal import PRINCIPAL, Principal, principal_of
 from spyweb.web.access.recognise import HARMLESS
 from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.query import check_loaded, check_may_see, query_of
-from spyweb.web.api.route import SERVICE, Right, Route
+from spyweb.web.api.route import Right, Route
 from spyweb.web.api.starting import HEADERS, REUSED, key_of, parent_of, read_payload, started_answer
 from spyweb.web.body import BODY_MEMORY, Body, media_type_of
+from spyweb.web.services import SERVICES, service_of
 
 ACCEPTED = 202
 REFUSED = "expected the signature of this hook, or a key"
@@ -67,8 +68,8 @@ async def receive_hook(request: web.Request) -> web.Response:
     with closing(Body(request.app[BODY_MEMORY], HOOK_BODY, "what is sent to a hook")) as body:
         content = await body.read(request) if request.can_read_body else b""
         job = _admitted(request, content)
-        service = request.app[SERVICE]
-        if service.hooks.expects_pings(job):
+        services = request.app[SERVICES]
+        if services[HookService].expects_pings(job):
             return await _hear(request, job, SUCCESS, content)
         delivery = Delivery(
             body=content,
@@ -78,7 +79,7 @@ async def receive_hook(request: web.Request) -> web.Response:
             key=key_of(request),
             parent=parent_of(request),
         )
-    return started_answer(await service.hooks.receive(job, delivery), ACCEPTED)
+    return started_answer(await services[HookService].receive(job, delivery), ACCEPTED)
 
 
 @Route(
@@ -137,7 +138,7 @@ async def _receive_ping(request: web.Request, says: str) -> web.Response:
         is_unsure = source == "session" and request.method in HARMLESS and site not in ("same-origin", "none")
         if is_unsure or (source in OF_BROWSERS and comes_from_elsewhere(request, request.app[HOSTS])):
             raise web.HTTPForbidden(text="a page of another site may tell nothing here")
-        if not request.app[SERVICE].hooks.expects_pings(job):
+        if not service_of(request, HookService).expects_pings(job):
             if request.match_info.get("says") is None:
                 raise web.HTTPMethodNotAllowed(request.method, ["POST"])
             raise web.HTTPNotFound(text=f"{job} expects no pings: POST to /api/hooks/{job} starts it")
@@ -151,17 +152,17 @@ async def _receive_ping(request: web.Request, says: str) -> web.Response:
 async def _hear(request: web.Request, job: JobId, says: str, content: bytes) -> web.Response:
     rid = query_of(request, PingQuery).rid
     text = content[-LONGEST_LOG:].decode("utf-8", "replace")
-    run = await request.app[SERVICE].hooks.hear(job, Ping(says=says, rid=rid, text=text))
+    run = await service_of(request, HookService).hear(job, Ping(says=says, rid=rid, text=text))
     return json_answer(Triggered(run=run), ACCEPTED)
 
 
 def _admitted(request: web.Request, content: bytes) -> JobId:
     """Return the job of a hook that whoever asks may use.  Raises HTTPNotFound, as `check_loaded` and as `_let_in`."""
-    service, name = request.app[SERVICE], request.match_info["job"]
-    check_loaded(service)
-    job = _let_in(request, service.hooks, service.find(name), content)
+    services, name = request.app[SERVICES], request.match_info["job"]
+    check_loaded(request)
+    job = _let_in(request, services[HookService], services.catalogue.find(name), content)
     if job is None:
-        raise web.HTTPNotFound(text=service.no_such_job(name))
+        raise web.HTTPNotFound(text=services.catalogue.no_such_job(name))
     return job
 
 

@@ -8,6 +8,7 @@ from aiohttp import web
 from msgspec import Meta, Struct, field
 
 from spyweb.errors import Refused
+from spyweb.service.incidents import IncidentService
 from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.settings.values import duration
 from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced, incident_seen_by
@@ -24,7 +25,8 @@ from spyweb.web.api.query import (
     number_in_path,
     query_of,
 )
-from spyweb.web.api.route import SERVICE, Right, Route
+from spyweb.web.api.route import Right, Route
+from spyweb.web.services import service_of
 
 SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
 
@@ -61,7 +63,7 @@ class SilenceBody(Struct, frozen=True):
 )
 async def list_incidents(request: web.Request) -> web.Response:
     """List incidents, newest first: what is wrong, and what was."""
-    query, incidents = query_of(request, IncidentsQuery), request.app[SERVICE].incidents
+    query, incidents = query_of(request, IncidentsQuery), service_of(request, IncidentService)
     may_see = principal_of(request).may_see
     is_open = None if query.state is None else query.state == "open"
     job = job_of(request, query)
@@ -85,7 +87,7 @@ async def acknowledge_incident(request: web.Request) -> web.Response:
     """Acknowledge an open incident: no reminders and no escalation any more; its end is still told."""
     incident = await _find(request)
     by = _named(request, query_of(request, SenderQuery).by)
-    await request.app[SERVICE].incidents.acknowledge(incident.id, by)
+    await service_of(request, IncidentService).acknowledge(incident.id, by)
     return json_answer(IncidentAcked(acked=incident.id, by=by))
 
 
@@ -98,7 +100,7 @@ async def silence_job(request: web.Request) -> web.Response:
         for_ms = SILENCE(body.for_)
     except ValueError as error:
         raise BadBody("for", str(error)) from error
-    await request.app[SERVICE].incidents.silence(job, for_ms, by)
+    await service_of(request, IncidentService).silence(job, for_ms, by)
     return json_answer(JobSilenced(job=job, for_ms=for_ms))
 
 
@@ -106,7 +108,7 @@ async def silence_job(request: web.Request) -> web.Response:
 async def unsilence_job(request: web.Request) -> web.Response:
     """Tell of a job again that was silent."""
     job, by = job_in_path(request), _named(request, query_of(request, SenderQuery).by)
-    await request.app[SERVICE].incidents.silence(job, None, by)
+    await service_of(request, IncidentService).silence(job, None, by)
     return json_answer(JobSilenced(job=job, for_ms=0))
 
 
@@ -118,7 +120,7 @@ def _named(request: web.Request, by: str) -> str:
 async def _find(request: web.Request) -> IncidentView:
     """Return the incident in the path.  Raises HTTPNotFound, or HTTPForbidden where its job may not be seen."""
     try:
-        found = await request.app[SERVICE].incidents.get(number_in_path(request, "incident"))
+        found = await service_of(request, IncidentService).get(number_in_path(request, "incident"))
     except Refused as refused:
         check_may_see(request, "")
         raise web.HTTPNotFound(text=str(refused)) from refused

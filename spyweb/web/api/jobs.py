@@ -11,6 +11,13 @@ from msgspec import Meta, Struct
 from spyweb.errors import Problem, Refused
 from spyweb.logs.reading import last_lines
 from spyweb.model import JobId
+from spyweb.service.calendar import CalendarService
+from spyweb.service.drift import DriftService
+from spyweb.service.job_detail import JobDetails
+from spyweb.service.jobs import JobService
+from spyweb.service.overview import OverviewService
+from spyweb.service.past_runs import PastRunsService
+from spyweb.service.running import RunService
 from spyweb.views.calendar import DayAhead
 from spyweb.views.drift import DriftReport
 from spyweb.views.job_detail import JobDetail, detail_seen_by
@@ -22,8 +29,9 @@ from spyweb.views.statistics import JobStatistics, TimeSpan
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer, page_answer
 from spyweb.web.api.query import MOST, any_job_in_path, find_job, job_in_path, query_of
-from spyweb.web.api.route import CATALOGUE, SERVICE, Right, Route
+from spyweb.web.api.route import Right, Route
 from spyweb.web.api.starting import HEADERS, REUSED, key_of, parent_of, payload_of, started_answer
+from spyweb.web.services import SERVICES, service_of
 
 USUAL_NEXT, MAX_NEXT = 5, 10_000
 MAX_LINES = 10_000
@@ -75,7 +83,7 @@ class FileQuery(Struct, frozen=True):
 async def list_jobs(request: web.Request) -> web.Response:
     """List jobs, by id unless another order is asked for."""
     query, principal = query_of(request, JobsQuery), principal_of(request)
-    views = [job for job in await request.app[CATALOGUE].all_jobs() if principal.may_see(job.id)]
+    views = [job for job in await request.app[SERVICES].catalogue.all_jobs() if principal.may_see(job.id)]
     page, after = pick_jobs(views, query)
     return page_answer(request, page, after=after)
 
@@ -83,14 +91,14 @@ async def list_jobs(request: web.Request) -> web.Response:
 @Route("GET", "/api/overview", right=Right.READ, answer=Overview, of_job=True)
 async def show_overview(request: web.Request) -> web.Response:
     """Show how all jobs stand: in one line, and each with its newest runs."""
-    overview = await request.app[SERVICE].overview.look()
+    overview = await service_of(request, OverviewService).look()
     return json_answer(overview_seen_by(overview, principal_of(request).may_see))
 
 
 @Route("GET", "/api/jobs/{job}", right=Right.READ, answer=JobDetail)
 async def show_job(request: web.Request) -> web.Response:
     """Show everything about one job: its schedule in words, settings with their origin, problems, its last error."""
-    detail = await request.app[SERVICE].details.detail(any_job_in_path(request))
+    detail = await service_of(request, JobDetails).detail(any_job_in_path(request))
     return json_answer(detail_seen_by(detail, principal_of(request).may_see))
 
 
@@ -99,7 +107,7 @@ async def show_source(request: web.Request) -> web.Response:
     """Show a Lua file of the version of a job that runs."""
     job, query = any_job_in_path(request), query_of(request, FileQuery)
     try:
-        return json_answer(await request.app[SERVICE].details.source(job, query.file))
+        return json_answer(await service_of(request, JobDetails).source(job, query.file))
     except Refused as refused:
         raise web.HTTPNotFound(text=str(refused)) from refused
 
@@ -107,7 +115,7 @@ async def show_source(request: web.Request) -> web.Response:
 @Route("GET", "/api/warnings", right=Right.READ, answer=list[Problem])
 async def list_warnings(request: web.Request) -> web.Response:
     """List what is doubtful in the project's files."""
-    return json_answer(request.app[SERVICE].warnings())
+    return json_answer(service_of(request, JobService).warnings())
 
 
 @Route("GET", "/api/next", right=Right.READ, answer=list[NextRun], query=NextQuery, of_job=True)
@@ -117,27 +125,31 @@ async def list_next(request: web.Request) -> web.Response:
     job = None if query.job is None else find_job(request, query.job)
     count = query.count or (USUAL_NEXT if query.until is None else MAX_NEXT)
     may_see = principal_of(request).may_see
-    return json_answer(await request.app[SERVICE].next_runs(job, count, until_ms=query.until, may_see=may_see))
+    return json_answer(
+        await service_of(request, JobService).next_runs(job, count, until_ms=query.until, may_see=may_see)
+    )
 
 
 @Route("GET", "/api/next/day", right=Right.READ, answer=DayAhead, of_job=True)
 async def show_day(request: web.Request) -> web.Response:
     """Count the due times of the next 24 hours, of each job by quarters of an hour, and find the busiest minute."""
-    return json_answer(await request.app[SERVICE].calendar.day_ahead(principal_of(request).may_see))
+    return json_answer(await service_of(request, CalendarService).day_ahead(principal_of(request).may_see))
 
 
 @Route("GET", "/api/jobs/{job}/chart", right=Right.READ, answer=JobStatistics, query=ChartQuery)
 async def show_chart(request: web.Request) -> web.Response:
     """Show how long the runs of a job took and how late they began, with their rates, over a span of time."""
     job, query = job_in_path(request), query_of(request, ChartQuery)
-    return json_answer(await request.app[SERVICE].past.statistics(job, query.span))
+    return json_answer(await service_of(request, PastRunsService).statistics(job, query.span))
 
 
 @Route("GET", "/api/drift", right=Right.READ, answer=DriftReport, query=DriftQuery)
 async def check_drift(request: web.Request) -> web.Response:
     """Compare what is there with what `file.*` and commands have recorded, of one job or of all."""
-    name, service = query_of(request, DriftQuery).job, request.app[SERVICE]
-    return json_answer(await service.drift.check(None if name is None else service.find(name) or JobId(name)))
+    name, services = query_of(request, DriftQuery).job, request.app[SERVICES]
+    return json_answer(
+        await services[DriftService].check(None if name is None else services.catalogue.find(name) or JobId(name))
+    )
 
 
 @Route(
@@ -157,14 +169,14 @@ async def trigger(request: web.Request) -> web.Response:
     """
     job = job_in_path(request)
     payload, key, parent = await payload_of(request), key_of(request), parent_of(request)
-    return started_answer(await request.app[SERVICE].start(job, payload, key, parent), 200)
+    return started_answer(await service_of(request, RunService).start(job, payload, key, parent), 200)
 
 
 @Route("POST", "/api/jobs/{job}/pause", right=Right.RUN, answer=JobPaused)
 async def pause(request: web.Request) -> web.Response:
     """Have the schedule of a job start no more runs."""
     job = job_in_path(request)
-    await request.app[SERVICE].pause(job)
+    await service_of(request, JobService).pause(job)
     return json_answer(JobPaused(job=job, paused=True))
 
 
@@ -172,7 +184,7 @@ async def pause(request: web.Request) -> web.Response:
 async def resume(request: web.Request) -> web.Response:
     """Have the schedule of a paused job start runs again."""
     job = job_in_path(request)
-    await request.app[SERVICE].resume(job)
+    await service_of(request, JobService).resume(job)
     return json_answer(JobPaused(job=job, paused=False))
 
 
@@ -180,5 +192,5 @@ async def resume(request: web.Request) -> web.Response:
 async def read_log(request: web.Request) -> web.Response:
     """Show the last lines that a job has logged."""
     lines = query_of(request, LogQuery).lines
-    path = request.app[SERVICE].log_file(job_in_path(request))
+    path = service_of(request, JobService).log_file(job_in_path(request))
     return json_answer(await asyncio.to_thread(last_lines, path, lines))

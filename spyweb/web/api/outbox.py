@@ -5,10 +5,12 @@ from __future__ import annotations
 from aiohttp import web
 from msgspec import Struct
 
-from spyweb.views.outbox import MessagesRetried, MessageView
+from spyweb.outbox.sender import OutboxSender
+from spyweb.views.outbox import MessagesRetried, MessageView, messages_of
 from spyweb.web.answer import json_answer
 from spyweb.web.api.query import Natural, PageQuery, job_of, list_answer, query_of
-from spyweb.web.api.route import SERVICE, Right, Route
+from spyweb.web.api.route import Right, Route
+from spyweb.web.services import service_of
 
 
 class RetryQuery(Struct, frozen=True):
@@ -20,12 +22,12 @@ class RetryQuery(Struct, frozen=True):
 @Route("GET", "/api/outbox", right=Right.READ, answer=list[MessageView], query=PageQuery, of_job=True, is_paged=True)
 async def list_messages(request: web.Request) -> web.Response:
     """List the messages that wait and those that were given up, newest first."""
-    query, messages = query_of(request, PageQuery), request.app[SERVICE].messages
+    query, outbox = query_of(request, PageQuery), service_of(request, OutboxSender)
     job = job_of(request, query) if query.job else None
     return await list_answer(
         request,
         query,
-        lambda most, older: messages(job, limit=most, before=older),
+        lambda most, older: messages_of(outbox, job, limit=most, before=older),
         lambda message: (message.job_id, message.id),
     )
 
@@ -34,4 +36,4 @@ async def list_messages(request: web.Request) -> web.Response:
 async def retry_messages(request: web.Request) -> web.Response:
     """Send one message again, by its id; without one, all."""
     message = query_of(request, RetryQuery).id or None
-    return json_answer(MessagesRetried(retried=await request.app[SERVICE].outbox.retry(message)))
+    return json_answer(MessagesRetried(retried=await service_of(request, OutboxSender).retry(message)))

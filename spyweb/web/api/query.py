@@ -18,12 +18,11 @@ from aiohttp import web
 from msgspec import Meta, inspect
 
 from spyweb.model import JobId, RunId
-from spyweb.service.daemon import DaemonService
 from spyweb.service.readiness import STARTING
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, BadParameter, page_answer
-from spyweb.web.api.route import SERVICE
 from spyweb.web.body import BODY_MEMORY, LARGEST, Body
+from spyweb.web.services import SERVICES
 
 MOST = (1 << 63) - 1  # the largest number that the store takes
 MAX_LIMIT = 1_000
@@ -168,7 +167,7 @@ def job_in_path(request: web.Request) -> JobId:
 
 def any_job_in_path(request: web.Request) -> JobId:
     """Return the job in the path, also one that does not load."""
-    found = request.app[SERVICE].find_any(request.match_info["job"])
+    found = request.app[SERVICES].catalogue.find_any(request.match_info["job"])
     if found is None:
         return job_in_path(request)
     check_may_see(request, found)
@@ -186,32 +185,23 @@ def number_in_path(request: web.Request, name: str) -> int:
     return number
 
 
-async def permitted_run(request: web.Request) -> RunId:
-    """Return the run in the path.  Raises HTTPForbidden where whoever asks may not see its job."""
-    run = run_in_path(request)
-    if principal_of(request).jobs:
-        found = await request.app[SERVICE].runs(None, limit=1, before=RunId(min(run + 1, MOST)))
-        check_may_see(request, found[0].job if found and found[0].id == run else "")
-    return run
-
-
 def find_job(request: web.Request, name_or_id: str) -> JobId:
     """Return the job of this id or name.
 
     Raises HTTPNotFound, HTTPForbidden where whoever asks may not see it, or as `check_loaded` does.
     """
-    service = request.app[SERVICE]
-    job = service.find(name_or_id)
+    services = request.app[SERVICES]
+    job = services.catalogue.find(name_or_id)
     check_may_see(request, job or name_or_id)
     if job is None:
-        check_loaded(service)
-        raise web.HTTPNotFound(text=service.no_such_job(name_or_id))
+        check_loaded(request)
+        raise web.HTTPNotFound(text=services.catalogue.no_such_job(name_or_id))
     return job
 
 
-def check_loaded(service: DaemonService) -> None:
+def check_loaded(request: web.Request) -> None:
     """Raise HTTPServiceUnavailable while the daemon starts: a job that is not there may come yet."""
-    if service.readiness.stage == STARTING:
+    if request.app[SERVICES].is_starting():
         raise web.HTTPServiceUnavailable(text=STARTING, headers={"Retry-After": str(AGAIN_S)})
 
 
@@ -266,7 +256,7 @@ def job_of(request: web.Request, query: PageQuery) -> JobId | None:
     """Return the job whose list is asked for, also one that is gone: it may have left some.  Raises HTTPForbidden."""
     if query.job is None:
         return None
-    job = request.app[SERVICE].find(query.job) or JobId(query.job)
+    job = request.app[SERVICES].catalogue.find(query.job) or JobId(query.job)
     check_may_see(request, job)
     return job
 

@@ -11,12 +11,14 @@ from msgspec import Meta, Struct
 
 from spyweb.errors import SpywebError
 from spyweb.model import JobId
+from spyweb.service.record_search import RecordSearch
 from spyweb.store.model.records import RecordFilter
 from spyweb.views.records import RecordsPage, RecordView, by_job, flatten
 from spyweb.web.answer import json_answer
 from spyweb.web.api.query import MOST, Natural, Positive, check_may_see, check_may_see_all, query_of, visible
-from spyweb.web.api.route import CATALOGUE, CSV, SERVICE, Right, Route
+from spyweb.web.api.route import CSV, Right, Route
 from spyweb.web.event_streams import OPEN_STREAMS
+from spyweb.web.services import SERVICES, service_of
 
 log = structlog.get_logger()
 
@@ -72,7 +74,7 @@ async def list_records(request: web.Request) -> web.Response:
     if query.q or query.since is not None:
         return await _search(request, query, limit)
     if not query.job_id:
-        records = request.app[CATALOGUE].records
+        records = service_of(request, RecordSearch).newest
         found = await visible(
             request,
             lambda most, before: records(None, limit=most, before_ns=before),
@@ -97,7 +99,7 @@ async def export_records(request: web.Request) -> web.StreamResponse:
     """Send all records that match as CSV, newest first.  An answer that breaks off is not whole."""
     query = query_of(request, TableQuery)
     wanted = _wanted(request, query.job_id, query.q, query.since)
-    lines = request.app[SERVICE].found.table(wanted, for_spreadsheet=query.spreadsheet)
+    lines = service_of(request, RecordSearch).table(wanted, for_spreadsheet=query.spreadsheet)
     with request.app[OPEN_STREAMS].one(request):
         first = await anext(lines)
         response = web.StreamResponse(headers=TABLE_HEADERS)
@@ -116,17 +118,14 @@ async def export_records(request: web.Request) -> web.StreamResponse:
 
 
 async def _search(request: web.Request, query: RecordsQuery, limit: int) -> web.Response:
-    service = request.app.get(SERVICE)
-    if service is None:
-        raise web.HTTPBadRequest(text="only a daemon searches records")
     wanted = _wanted(request, query.job_id, query.q, query.since)
-    found = await service.found.search(wanted, limit=limit, before_ns=query.after or None)
+    found = await service_of(request, RecordSearch).search(wanted, limit=limit, before_ns=query.after or None)
     return _page_of(found.records, limit, found.before_ns)
 
 
 def _wanted(request: web.Request, name: str, text: str, since_ms: int | None) -> RecordFilter:
     """Return what is looked for.  Raises HTTPForbidden where whoever asks may not see all of it."""
-    job = (request.app[SERVICE].find(name) or JobId(name)) if name else None
+    job = (request.app[SERVICES].catalogue.find(name) or JobId(name)) if name else None
     if job is None:
         check_may_see_all(request)
     else:
@@ -137,12 +136,12 @@ def _wanted(request: web.Request, name: str, text: str, since_ms: int | None) ->
 
 async def _page(request: web.Request, name: str, limit: int, after: int | None) -> web.Response:
     """List one job's records, also those of a deleted job; past the last one the page is empty."""
-    catalogue = request.app[CATALOGUE]
-    job = catalogue.find(name)
+    jobs = request.app[SERVICES].catalogue
+    job = jobs.find(name)
     check_may_see(request, job or name)
-    found = await catalogue.records(job or JobId(name), limit=limit + 1, before_ns=after)
+    found = await service_of(request, RecordSearch).newest(job or JobId(name), limit=limit + 1, before_ns=after)
     if job is None and not found and after is None:
-        raise web.HTTPNotFound(text=catalogue.no_such_job(name))
+        raise web.HTTPNotFound(text=jobs.no_such_job(name))
     return _page_of(found[:limit], limit, found[limit - 1].timestamp if len(found) > limit else None)
 
 

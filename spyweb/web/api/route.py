@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import ModuleType
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spyweb.model import JobId
-from spyweb.service.daemon import DaemonService
-from spyweb.views.jobs import JobView
-from spyweb.views.records import RecordView
 from spyweb.web.access.principal import PUBLIC as PUBLIC  # whoever declares a route needs both
 from spyweb.web.access.principal import Right as Right
 
@@ -81,18 +77,4 @@ def routes_of(module: ModuleType) -> list[Route]:
     return [each for each in TABLE if each.handler.__module__ == module.__name__]
 
 
-class Catalogue(Protocol):
-    """The jobs and records of a project, whether a daemon runs it or its own tests do."""
-
-    def find(self, name_or_id: str) -> JobId | None: ...
-
-    def no_such_job(self, name_or_id: str) -> str: ...
-
-    async def all_jobs(self) -> list[JobView]: ...
-
-    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]: ...
-
-
-SERVICE = web.AppKey("service", DaemonService)
-CATALOGUE: web.AppKey[Catalogue] = web.AppKey("catalogue")  # the service itself, where there is one
 LARGEST_BODY = web.AppKey("bytes of the largest body", int)

@@ -12,6 +12,10 @@ from msgspec import Meta, Struct
 
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId, TriggerType
+from spyweb.service.calendar import CalendarService
+from spyweb.service.past_runs import PastRunsService
+from spyweb.service.running import RunService
+from spyweb.service.workflows import WorkflowService
 from spyweb.store.model.runs import RunFilter
 from spyweb.views.calendar import GapPage
 from spyweb.views.run_detail import RunDetail, run_seen_by
@@ -19,10 +23,21 @@ from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, TaskVie
 from spyweb.views.workflows import WorkflowDetail, WorkflowView
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, BadParameter, json_answer, page_answer
-from spyweb.web.api.query import MAX_LIMIT, MOST, PageQuery, job_in_path, job_of, list_answer, permitted_run, query_of
-from spyweb.web.api.route import LINES, SERVICE, Right, Route
+from spyweb.web.api.query import (
+    MAX_LIMIT,
+    MOST,
+    PageQuery,
+    check_may_see,
+    job_in_path,
+    job_of,
+    list_answer,
+    query_of,
+    run_in_path,
+)
+from spyweb.web.api.route import LINES, Right, Route
 from spyweb.web.api.starting import payload_of
 from spyweb.web.api.streams import UNREAD_S, stream
+from spyweb.web.services import SERVICES, service_of
 
 MAX_GAPS = 200  # each is looked up with what followed
 
@@ -71,18 +86,31 @@ async def list_runs(request: web.Request) -> web.Response:
 
     With a filter, a page may hold fewer than there are, even none: the header `Link` leads on.
     """
-    service, query = request.app[SERVICE], query_of(request, RunsQuery)
+    services, query = request.app[SERVICES], query_of(request, RunsQuery)
     job = job_of(request, query)
     if query.outcome or query.trigger or query.since is not None or query.until is not None:
         return await _search_runs(request, query, job)
-    if job and not (query.before or service.find(job) or await service.runs(job, limit=1, before=None)):
-        raise web.HTTPNotFound(text=service.no_such_job(job))
+    if job and not (
+        query.before
+        or services.catalogue.find(job)
+        or await services[PastRunsService].newest(job, limit=1, before=None)
+    ):
+        raise web.HTTPNotFound(text=services.catalogue.no_such_job(job))
     return await list_answer(
         request,
         query,
-        lambda most, older: service.runs(job, limit=most, before=older),
+        lambda most, older: services[PastRunsService].newest(job, limit=most, before=older),
         lambda run: (run.job, run.id),
     )
+
+
+async def permitted_run(request: web.Request) -> RunId:
+    """Return the run in the path.  Raises HTTPForbidden where whoever asks may not see its job."""
+    run = run_in_path(request)
+    if principal_of(request).jobs:
+        found = await service_of(request, PastRunsService).newest(None, limit=1, before=RunId(min(run + 1, MOST)))
+        check_may_see(request, found[0].job if found and found[0].id == run else "")
+    return run
 
 
 async def _search_runs(request: web.Request, query: RunsQuery, job: JobId | None) -> web.Response:
@@ -94,7 +122,7 @@ async def _search_runs(request: web.Request, query: RunsQuery, job: JobId | None
         until_ms=query.until,
     )
     before, may_see = RunId(query.before) or None, principal_of(request).may_see
-    page = await request.app[SERVICE].past.search(wanted, limit=query.limit, before=before)
+    page = await service_of(request, PastRunsService).search(wanted, limit=query.limit, before=before)
     return page_answer(request, [run for run in page.runs if may_see(run.job)], before=page.before)
 
 
@@ -110,7 +138,7 @@ async def show_run(request: web.Request) -> web.Response:
     """Show everything about one run: how it came about, its log lines, tasks, traceback, limits, and what followed."""
     run, may_see = await permitted_run(request), principal_of(request).may_see
     try:
-        detail = await request.app[SERVICE].past.detail(run)
+        detail = await service_of(request, PastRunsService).detail(run)
     except Refused as refused:
         raise web.HTTPNotFound(text=str(refused)) from refused
     return json_answer(run_seen_by(detail, may_see))
@@ -122,24 +150,26 @@ async def list_gaps(request: web.Request) -> web.Response:
 
     A page may hold fewer than there are, even none: the header `Link`, and `before`, lead on.
     """
-    service, query = request.app[SERVICE], query_of(request, GapsQuery)
+    services, query = request.app[SERVICES], query_of(request, GapsQuery)
     job = job_of(request, query)
     before, may_see = RunId(query.before) or None, principal_of(request).may_see
-    page = await service.calendar.gaps(job, since_ms=query.since, limit=query.limit, before=before, may_see=may_see)
+    page = await services[CalendarService].gaps(
+        job, since_ms=query.since, limit=query.limit, before=before, may_see=may_see
+    )
     return page_answer(request, page, before=page.before)
 
 
 @Route("GET", "/api/runs/{run}/tasks", right=Right.READ, answer=list[TaskView], of_job=True)
 async def list_tasks(request: web.Request) -> web.Response:
     """List how the tasks of a run ended, in the order of their definition."""
-    return json_answer(await request.app[SERVICE].past.tasks(await permitted_run(request)))
+    return json_answer(await service_of(request, PastRunsService).tasks(await permitted_run(request)))
 
 
 @Route("POST", "/api/runs/{run}/cancel", right=Right.RUN, answer=RunCancelled, of_job=True)
 async def cancel(request: web.Request) -> web.Response:
     """Have a run end that is under way, or give up one that waits.  It is not tried again."""
     run = await permitted_run(request)
-    found = await request.app[SERVICE].cancel(run)
+    found = await service_of(request, RunService).cancel(run)
     if found is None:
         raise web.HTTPNotFound(text=f"there is no run {run}")
     return json_answer(RunCancelled(run=run, job=found.job))
@@ -148,7 +178,7 @@ async def cancel(request: web.Request) -> web.Response:
 @Route("GET", "/api/workflows", right=Right.READ, answer=list[WorkflowView], query=WorkflowsQuery)
 async def list_workflows(request: web.Request) -> web.Response:
     """List the newest runs of jobs with tasks."""
-    return json_answer(await request.app[SERVICE].workflows.newest(query_of(request, WorkflowsQuery).limit))
+    return json_answer(await service_of(request, WorkflowService).newest(query_of(request, WorkflowsQuery).limit))
 
 
 @Route("GET", "/api/workflow", right=Right.READ, answer=WorkflowDetail, query=WorkflowQuery)
@@ -156,7 +186,7 @@ async def show_workflow(request: web.Request) -> web.Response:
     """Show one of them with its tasks and with what it keeps."""
     query = query_of(request, WorkflowQuery)
     try:
-        return json_answer(await request.app[SERVICE].workflows.detail(query.id))
+        return json_answer(await service_of(request, WorkflowService).detail(query.id))
     except Refused as refused:
         raise web.HTTPNotFound(text=str(refused)) from refused
 
@@ -176,10 +206,12 @@ async def run_once(request: web.Request) -> web.StreamResponse:
     values = await payload_of(request, "what is laid over the values")
     if not isinstance(values, dict | None):
         raise BadBody(None, "expected an object of values")
-    service = request.app[SERVICE]
+    services = request.app[SERVICES]
     return await _watch(
         request,
-        service.run_once(job, debug=query.debug, audit=query.audit, dry_run=query.dry_run, values=values or {}),
+        services[RunService].run_once(
+            job, debug=query.debug, audit=query.audit, dry_run=query.dry_run, values=values or {}
+        ),
     )
 
 
@@ -189,7 +221,7 @@ async def debug(request: web.Request) -> web.StreamResponse:
 
     A monitor shows what it finds and keeps nothing; of a job with tasks the plan is shown, and nothing is run.
     """
-    return await _watch(request, request.app[SERVICE].run_once(job_in_path(request), debug=True))
+    return await _watch(request, service_of(request, RunService).run_once(job_in_path(request), debug=True))
 
 
 async def _watch(request: web.Request, events: AsyncGenerator[RunEvent, None]) -> web.StreamResponse:

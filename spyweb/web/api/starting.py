@@ -11,12 +11,13 @@ from aiohttp import web
 
 from spyweb.limits import IDEMPOTENCY_KEY, SCRIPT_VALUES, too_large
 from spyweb.service.once import StartedRun
+from spyweb.service.running import RunService
 from spyweb.store.interchange.value_json import decode_json, number_of
 from spyweb.tracing.span import TRACEPARENT, read_traceparent
 from spyweb.views.jobs import Triggered
 from spyweb.web.answer import BadParameter, json_answer
-from spyweb.web.api.route import SERVICE
 from spyweb.web.body import BODY_MEMORY, Body
+from spyweb.web.services import service_of
 
 DEEPEST = 60  # tables in tables
 HEADER = "Idempotency-Key"
@@ -39,7 +40,7 @@ def key_of(request: web.Request) -> str | None:
 
 def parent_of(request: web.Request) -> str:
     """Return the trace that a request belongs to, where runs are traced."""
-    if not request.app[SERVICE].is_traced:
+    if not service_of(request, RunService).is_traced:
         return ""
     return read_traceparent(request.headers.get(TRACEPARENT, ""))
 

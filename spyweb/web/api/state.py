@@ -45,9 +45,10 @@ from spyweb.views.state import (
 )
 from spyweb.web.answer import BadParameter, json_answer
 from spyweb.web.api.query import Natural, Positive, body_of, check_may_see, check_may_see_all, query_of, read_body
-from spyweb.web.api.route import LARGEST_BODY, LINES, SERVICE, Right, Route
+from spyweb.web.api.route import LARGEST_BODY, LINES, Right, Route
 from spyweb.web.api.streams import UNREAD_S, counted, stream
 from spyweb.web.body import BODY_MEMORY, Body, pieces
+from spyweb.web.services import service_of
 
 UPDATE_BODY = 4 * MIB  # bytes of the ops of an update: they are parsed on the loop
 BATCH = 1 << 18  # bytes of lines parsed at a time
@@ -143,7 +144,7 @@ class WatchQuery(Struct, frozen=True):
 
 
 def state_of(request: web.Request) -> StateService:
-    return request.app[SERVICE].state
+    return service_of(request, StateService)
 
 
 @Route(

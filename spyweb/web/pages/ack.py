@@ -11,15 +11,17 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from spyweb.alerts.ack_links import AckLinks
 from spyweb.dashboard.incidents import show_incident
 from spyweb.errors import Refused
+from spyweb.service.incidents import IncidentService
 from spyweb.views.incidents import IncidentView
 from spyweb.web.access.guard import TRAIL
 from spyweb.web.access.principal import PUBLIC
 from spyweb.web.access.recognise import AccessRule
-from spyweb.web.api.route import SERVICE
 from spyweb.web.pages.page import PageMissing, Shown
 from spyweb.web.pages.site import PageRoute, answer_with, ask
+from spyweb.web.services import SERVICES, service_of
 
 PATH = "/a/{incident:[0-9]{1,15}}"
 LARGEST_BODY = 1024  # bytes; the form has no fields
@@ -47,7 +49,7 @@ def ack_routes() -> list[PageRoute]:
         if incident.closed_ms is not None:
             status = web.HTTPConflict.status_code
         elif incident.acked_ms is None:
-            await request.app[SERVICE].incidents.acknowledge(incident.id, channel)
+            await service_of(request, IncidentService).acknowledge(incident.id, channel)
         request.app[TRAIL].note_link(request, channel, status)
         return await _answer(request, await _follow(request), status)
 
@@ -57,12 +59,12 @@ def ack_routes() -> list[PageRoute]:
 
 async def _follow(request: web.Request) -> Followed:
     """Return what a link leads to.  Raises PageMissing where it was not made here, or holds no more."""
-    service, query = request.app[SERVICE], request.query
+    services, query = request.app[SERVICES], request.query
     number, channel = int(request.match_info["incident"]), query.get("c", "")
     expires, signature = query.get("e", ""), query.get("s", "")
-    if service.ack_links.is_valid(number, channel, expires, signature, service.clock.now_ms()):
+    if services[AckLinks].is_valid(number, channel, expires, signature, services.clock.now_ms()):
         try:
-            return Followed(await service.incidents.get(number), channel)
+            return Followed(await services[IncidentService].get(number), channel)
         except Refused:  # it is over for long, and forgotten
             pass
     raise PageMissing("There is no such page")

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spyweb.dashboard.events import TYPE_WORDS, describe
 from spyweb.model import JobId
-from spyweb.service.events import Wish
+from spyweb.service.events import EventHub, Wish
 from spyweb.views.events import EventType
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural
@@ -43,7 +43,7 @@ async def values_of(asked: Asked, query: EventsPageQuery) -> Mapping[str, object
     """Gather the newest of what is kept."""
     may_see = asked.principal.may_see if asked.principal.jobs else None
     wish = Wish(types=query.types & types_for(asked), job=JobId(query.job) if query.job else None, may_see=may_see)
-    found = asked.service.events.newest(wish, limit=EVENTS + 1, before=query.before or None)
+    found = asked.services[EventHub].newest(wish, limit=EVENTS + 1, before=query.before or None)
     events = found[:EVENTS]
     return {
         "events": [(event, describe(event.happening)) for event in events],
@@ -73,6 +73,6 @@ async def show_events(asked: Asked) -> Shown:
         "chips": asked.chips(
             query, "type", [("", "All"), *((kind.value, words) for kind, words in TYPE_WORDS.items() if kind in may)]
         ),
-        "jobs": sorted(islice(filter(asked.principal.may_see, asked.service.names()), PROPOSED)),
+        "jobs": sorted(islice(filter(asked.principal.may_see, asked.services.catalogue.names()), PROPOSED)),
     }
     return Shown(title="Events", values=values, is_live=not query.before)

@@ -10,6 +10,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from spyweb.dashboard.health import Disk, gauge_words, limits_of, pieces_of, protections_of, tiles_of, uptime_words
+from spyweb.service.health import HealthService
+from spyweb.service.jobs import JobService
 from spyweb.views.health import health_words
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
@@ -27,7 +29,7 @@ class HealthQuery(Struct, frozen=True):
 
 async def values_of(asked: Asked) -> Mapping[str, object]:
     """Gather what changes."""
-    health = asked.service.health()
+    health = asked.services[HealthService].health()
     disk = await asyncio.to_thread(_disk_of, health.store.path)
     return {
         "words": health_words(health),
@@ -46,7 +48,7 @@ async def values_of(asked: Asked) -> Mapping[str, object]:
 async def show_health(asked: Asked) -> Shown:
     """Show what is wrong, what to do about it, and what is in force."""
     values = await values_of(asked)
-    health = asked.service.health()
+    health = asked.services[HealthService].health()
     workers = health.workers
     number = min(max(asked.query(HealthQuery).page, 1), max(1, -(-len(workers) // WORKERS)))
     more = {
@@ -54,7 +56,7 @@ async def show_health(asked: Asked) -> Shown:
         "first_worker": (number - 1) * WORKERS + 1,
         "next_workers": number + 1 if number * WORKERS < len(workers) else 0,
         "protections": list(protections_of(health)),
-        "limits": list(limits_of(asked.service.settings)),
+        "limits": list(limits_of(asked.services[JobService].settings)),
     }
     count = len(health.advice)
     title = "Health" if not count else "1 problem" if count == 1 else f"{count} problems"

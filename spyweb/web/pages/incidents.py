@@ -23,6 +23,10 @@ from spyweb.dashboard.incidents import (
 from spyweb.errors import Refused
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId
+from spyweb.service.calendar import CalendarService
+from spyweb.service.channels import ChannelService
+from spyweb.service.incidents import IncidentService
+from spyweb.service.overview import OverviewService
 from spyweb.views.incidents import IncidentView, incident_seen_by
 from spyweb.web.access.principal import LONGEST_NAME, Right, typed_name
 from spyweb.web.api.query import LONGEST_NUMBER, MOST, Natural, visible
@@ -61,7 +65,7 @@ async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, obj
         "left_alone": left_alone(everything),
         "worst": max((each.level for each in everything), key=lambda level: level.rank, default=None),
         "oldest_ms": min((each.since_ms for each in everything), default=None),
-        "maintenance": (await asked.service.calendar.maintenance(1, asked.principal.may_see)).now,
+        "maintenance": (await asked.services[CalendarService].maintenance(1, asked.principal.may_see)).now,
         "still": sorted(still, key=lambda shown: -Level(shown.view.level).rank),  # the gravest first
         "past": past,
         "shows_open": query.shows("open"),
@@ -71,14 +75,14 @@ async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, obj
         "chips": asked.chips(query, "state", STATES),
         "sees_all": not asked.principal.jobs,
         "told_words": told_words,
-        "teaches": not (still or past or query.job or query.before or await asked.service.channels.list()),
+        "teaches": not (still or past or query.job or query.before or await asked.services[ChannelService].list()),
         "silences": SILENCES,
     }
 
 
 def _jobs(asked: Asked) -> Sequence[str]:
     """Return the jobs that somebody can choose from, where they are not too many for a page."""
-    jobs = sorted(filter(asked.principal.may_see, asked.service.names()))
+    jobs = sorted(filter(asked.principal.may_see, asked.services.catalogue.names()))
     return jobs if len(jobs) <= JOBS_OFFERED else []
 
 
@@ -89,7 +93,7 @@ async def _some(asked: Asked, query: IncidentsPageQuery, state: str, most: int) 
     job = JobId(query.job) if query.job else None
     found = await visible(
         asked.request,
-        lambda limit, before: asked.service.incidents.list(
+        lambda limit, before: asked.services[IncidentService].list(
             is_open=state == "open", job=job, before=before, limit=limit
         ),
         lambda each: (each.job_id or "", each.id),
@@ -117,7 +121,7 @@ async def show_incidents(asked: Asked) -> Shown:
     """Show what is wrong, then what was."""
     query = asked.query(IncidentsPageQuery)
     if query.job:  # its name will do; one that is gone may have some
-        query = replace(query, job=asked.service.find(query.job) or query.job)
+        query = replace(query, job=asked.services.catalogue.find(query.job) or query.job)
     if query.job and not asked.principal.may_see(query.job):
         raise PageMissing("There is no such job")
     values = await values_of(asked, query)
@@ -128,7 +132,7 @@ async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
     """Gather everything about an incident."""
     view = await _find(asked, number)
     shown = _shown(asked, view)
-    row = await asked.service.overview.row(view.job_id) if view.job_id else None
+    row = await asked.services[OverviewService].row(view.job_id) if view.job_id else None
     return {
         "paused_for": row.job.paused_for if row else "",
         "title": f"{shown.name}: {shown.wrong if view.closed_ms is None else 'over'}, incident {number}",
@@ -139,8 +143,8 @@ async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
         "sign_words": sign_words,
         "history": history_of(view),
         "reason": reason_of(view),
-        "tellings": tellings_of(view, asked.service.clock.now_ms()),
-        "silence": await asked.service.incidents.silence_of(view.job_id) if view.job_id else None,
+        "tellings": tellings_of(view, asked.services.clock.now_ms()),
+        "silence": await asked.services[IncidentService].silence_of(view.job_id) if view.job_id else None,
         "silences": SILENCES,
         "longest_name": LONGEST_NAME,
         "me": asked.principal.name if asked.principal.source != "loopback" else "",
@@ -168,7 +172,7 @@ async def show_one(asked: Asked) -> Shown:
 async def acknowledge(asked: Asked) -> web.Response:
     """Acknowledge an incident: nobody is reminded any more."""
     found = await _find(asked, _number(asked.request.match_info["incident"]))
-    await asked.service.incidents.acknowledge(found.id, _who(asked))
+    await asked.services[IncidentService].acknowledge(found.id, _who(asked))
     return lead_to(asked.back())
 
 
@@ -178,14 +182,14 @@ async def silence(asked: Asked) -> web.Response:
     job, wanted = asked.job(), asked.form.get("value") or asked.form.get("for", "")
     if wanted not in SILENCES:
         raise Refused(f"for how long? {', '.join(SILENCES)}")
-    await asked.service.incidents.silence(job, SILENCES[wanted][0], _who(asked))
+    await asked.services[IncidentService].silence(job, SILENCES[wanted][0], _who(asked))
     return lead_to(asked.back())
 
 
 @Action("jobs/{job}/unsilence", right=Right.RUN)
 async def unsilence(asked: Asked) -> web.Response:
     """Have people told of a job again."""
-    await asked.service.incidents.silence(asked.job(), None, _who(asked))
+    await asked.services[IncidentService].silence(asked.job(), None, _who(asked))
     return lead_to(asked.back())
 
 
@@ -205,7 +209,7 @@ def _number(text: str) -> int:
 async def _find(asked: Asked, number: int) -> IncidentView:
     """Return an incident that whoever asks may see.  Raises PageMissing where there is none."""
     try:
-        found = await asked.service.incidents.get(number)
+        found = await asked.services[IncidentService].get(number)
     except Refused:
         found = None
     if found is None or not asked.principal.may_see(found.job_id or ""):
@@ -224,7 +228,7 @@ LEVEL_WORDS = {"info": "everything", "warning": "warnings and what is critical",
 )
 async def show_channels(asked: Asked) -> Shown:
     """Show the channels of the settings."""
-    channels = await asked.service.channels.list()
+    channels = await asked.services[ChannelService].list()
     down = sum(channel.down_since_ms is not None for channel in channels)
     return Shown(title="Alert channels", values={"channels": channels, "down": down, "level_words": LEVEL_WORDS})
 
@@ -233,7 +237,7 @@ async def show_channels(asked: Asked) -> Shown:
 async def try_channel(asked: Asked) -> web.Response:
     """Send a message that tells of nothing; the page shows how that went."""
     try:
-        await asked.service.channels.try_out(asked.request.match_info["name"])
+        await asked.services[ChannelService].try_out(asked.request.match_info["name"])
     except Refused as refused:
         raise PageMissing(str(refused)) from refused
     return lead_to(asked.back())

@@ -24,8 +24,15 @@ from spyweb.dashboard.job import (
 )
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome
-from spyweb.service.changes import LOG_LINES
-from spyweb.service.daemon import DaemonService
+from spyweb.service.calendar import CalendarService
+from spyweb.service.changes import LOG_LINES, ChangeHub
+from spyweb.service.incidents import IncidentService
+from spyweb.service.job_detail import JobDetails
+from spyweb.service.jobs import JobService
+from spyweb.service.past_runs import PastRunsService
+from spyweb.service.record_search import RecordSearch
+from spyweb.service.running import RunService
+from spyweb.service.state import StateService
 from spyweb.views.incidents import incident_seen_by
 from spyweb.views.job_detail import detail_seen_by
 from spyweb.views.jobs import to_json
@@ -36,6 +43,7 @@ from spyweb.views.strips import late_after
 from spyweb.web.access.principal import Right
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
 from spyweb.web.pages.site import answer_with
+from spyweb.web.services import Services
 from spyweb.words import cut
 
 if TYPE_CHECKING:
@@ -63,9 +71,9 @@ class JobPageQuery(Struct, frozen=True):
         return TimeSpan(self.span) if self.span in set(TimeSpan) else TimeSpan.DAY
 
 
-async def stored_values(service: DaemonService, namespace: str) -> list[tuple[str, str]]:
+async def stored_values(services: Services, namespace: str) -> list[tuple[str, str]]:
     """Return the first keys of a job's own, each with its value as JSON, cut off where it is long."""
-    entries = service.state.entries(namespace, b"", STORED_SHOWN)
+    entries = services[StateService].entries(namespace, b"", STORED_SHOWN)
     return [(_as_json(entry.key), _as_json(entry.value)) async for entry in entries]
 
 
@@ -74,14 +82,14 @@ def _as_json(value: object) -> str:
     return cut(text, LONGEST_VALUE)
 
 
-async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str], bool]) -> dict[str, object]:
+async def values_of(services: Services, job: JobId, may_see: Callable[[str], bool]) -> dict[str, object]:
     """Gather what the parts of the page show."""
-    detail = detail_seen_by(await service.details.detail(job), may_see)
+    detail = detail_seen_by(await services[JobDetails].detail(job), may_see)
     row = detail.row
-    late_ms = late_after(service.spec(job))
-    runs = await service.runs(job, limit=RUNS_SHOWN, before=None)
+    late_ms = late_after(services.catalogue.spec(job))
+    runs = await services[PastRunsService].newest(job, limit=RUNS_SHOWN, before=None)
     mark, heading = heading_of(row)
-    found = await service.incidents.list(is_open=True, job=job, before=None, limit=1)
+    found = await services[IncidentService].list(is_open=True, job=job, before=None, limit=1)
     written, built_in = split_settings(detail)
     return {
         "title": tab_title(row),
@@ -90,9 +98,9 @@ async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str],
         "row": row,
         "job": row.job,
         "incident": show_incident(incident_seen_by(found[0], may_see), row.job.name) if found else None,
-        "silence": await service.incidents.silence_of(job),
+        "silence": await services[IncidentService].silence_of(job),
         "silences": SILENCES,
-        "maintenance_ms": service.calendar.maintenance_until(job),
+        "maintenance_ms": services[CalendarService].maintenance_until(job),
         "told_words": told_words,
         "held_words": held_words,
         "mark": mark,
@@ -109,15 +117,15 @@ async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str],
 @DashboardPage("jobs/{job}", "job.html", place="jobs", parts=PARTS)
 async def show_job(asked: Asked) -> Shown:
     """Show everything about a job."""
-    service, job, query = asked.service, asked.job(), asked.query(JobPageQuery)
+    services, job, query = asked.services, asked.job(), asked.query(JobPageQuery)
     span = query.chosen()
     if asked.parts == ["log"]:
         return Shown(title="", values=more_of_log(asked, job))
-    values = await values_of(service, job, asked.principal.may_see)
+    values = await values_of(services, job, asked.principal.may_see)
     if asked.parts:
         return Shown(title=str(values["title"]), values={**values, **more_of_log(asked, job)})
-    statistics = await service.past.statistics(job, span)
-    spec = service.spec(job)
+    statistics = await services[PastRunsService].statistics(job, span)
+    spec = services.catalogue.spec(job)
     limit_ms = spec.timeout_ms if spec else None
     more = {
         "chart": draw_statistics(statistics, limit_ms),
@@ -128,37 +136,37 @@ async def show_job(asked: Asked) -> Shown:
         "ticks": ticks(statistics),
         "after_words": after_words,
         "nobody": "none that you may see" if asked.principal.jobs else "no other job",
-        "lines": await service.changes.log_until(job, asked.mark),
-        "stored": await stored_values(service, str(values["namespace"])),
-        "records": await service.records(job, limit=RECORDS_SHOWN, before_ns=None),
+        "lines": await services[ChangeHub].log_until(job, asked.mark),
+        "stored": await stored_values(services, str(values["namespace"])),
+        "records": await services[RecordSearch].newest(job, limit=RECORDS_SHOWN, before_ns=None),
     }
     return Shown(title=str(values["title"]), values={**values, **more})
 
 
 def more_of_log(asked: Asked, job: JobId) -> dict[str, object]:
     """Return the lines that the page does not show yet; of very many the last, and how many are left out."""
-    lines = asked.service.changes.log_between(job, asked.since, asked.mark)
+    lines = asked.services[ChangeHub].log_between(job, asked.since, asked.mark)
     return {"lines": lines[-LOG_LINES:], "left_out": max(0, len(lines) - LOG_LINES)}
 
 
 @Action("jobs/{job}/run", right=Right.RUN)
 async def run_now(asked: Asked) -> web.Response:
     """Start a run of a job, or queue it."""
-    await asked.service.start(asked.job())
+    await asked.services[RunService].start(asked.job())
     return lead_to(asked.back())
 
 
 @Action("jobs/{job}/pause", right=Right.RUN)
 async def pause(asked: Asked) -> web.Response:
     """Have the schedule of a job start no more runs."""
-    await asked.service.pause(asked.job())
+    await asked.services[JobService].pause(asked.job())
     return lead_to(asked.back())
 
 
 @Action("jobs/{job}/resume", right=Right.RUN)
 async def resume(asked: Asked) -> web.Response:
     """Have the schedule of a paused job start runs again."""
-    await asked.service.resume(asked.job())
+    await asked.services[JobService].resume(asked.job())
     return lead_to(asked.back())
 
 
@@ -174,7 +182,7 @@ async def show_source(asked: Asked) -> Shown:
     """Show a whole file of a job, as it runs."""
     job, query = asked.job(), asked.query(SourceQuery)
     try:
-        source = await asked.service.details.source(job, query.file)
+        source = await asked.services[JobDetails].source(job, query.file)
     except Refused as error:
         raise PageMissing("There is no such file") from error
     lines = await coloured(source, query.line)
@@ -224,7 +232,7 @@ async def try_job(asked: Asked) -> web.Response:
     """Run a job so that nothing is kept: of a monitor one cycle, of a script a dry run."""
     job = asked.job()
     name = asked.name_of(job)
-    detail = await asked.service.details.detail(job)
+    detail = await asked.services[JobDetails].detail(job)
     is_monitor = bool(detail.pages)
     trial = Trial()
     try:
@@ -238,7 +246,7 @@ async def try_job(asked: Asked) -> web.Response:
 
 async def _watch(asked: Asked, trial: Trial, *, is_monitor: bool) -> None:
     job = asked.job()
-    async with aclosing(asked.service.run_once(job, debug=is_monitor, dry_run=not is_monitor)) as events:
+    async with aclosing(asked.services[RunService].run_once(job, debug=is_monitor, dry_run=not is_monitor)) as events:
         async for event in events:
             match event:
                 case RunEnded():

@@ -6,7 +6,8 @@ from aiohttp import web
 from msgspec import Struct
 
 from spyweb.errors import Refused
-from spyweb.service.access import find_problem
+from spyweb.service.access import AccessService, find_problem
+from spyweb.service.audit import AuditService
 from spyweb.store.model.access import Scope
 from spyweb.views.keys import KeyView, MadeKey
 from spyweb.web.access.guard import ABOUT, TRAIL
@@ -44,8 +45,8 @@ async def show_keys(asked: Asked) -> Shown:
 async def values_of(
     asked: Asked, query: KeysQuery, made: MadeKey | None = None, problem: tuple[str, str] = ("", "")
 ) -> dict[str, object]:
-    access, form = asked.service.access, asked.form
-    lines = await asked.service.trail.lines(limit=LINES + 1, before=query.before or None)
+    access, form = asked.services[AccessService], asked.form
+    lines = await asked.services[AuditService].lines(limit=LINES + 1, before=query.before or None)
     keys = access.keys()
     page = min(max(query.page, 1), max(1, -(-len(keys) // KEYS)))
     return {
@@ -75,7 +76,7 @@ async def add_key(asked: Asked) -> web.Response:
     asked.request[ABOUT] = name
     if problem is None:
         try:
-            made = await asked.service.access.add(name, scopes, jobs)
+            made = await asked.services[AccessService].add(name, scopes, jobs)
         except Refused as error:
             problem = "name", str(error)
     status = web.HTTPOk.status_code if made else web.HTTPUnprocessableEntity.status_code
@@ -111,13 +112,13 @@ async def ask_before_revoking(asked: Asked) -> Question:
 @Action("keys/{name}/revoke", right=Right.ADMIN, question=ask_before_revoking)
 async def revoke_key(asked: Asked) -> web.Response:
     """Revoke a key, with the sessions that began with it."""
-    await asked.service.access.revoke(_key(asked).name)
+    await asked.services[AccessService].revoke(_key(asked).name)
     return lead_to(asked.to("keys"))
 
 
 def _key(asked: Asked) -> KeyView:
     name = asked.request.match_info["name"]
-    keys = asked.service.access.keys()
+    keys = asked.services[AccessService].keys()
     found = next((key for key in keys if key.name == name), None)
     if found is None:
         raise PageMissing("There is no such key")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from msgspec import Struct
@@ -18,15 +18,22 @@ from spyweb.dashboard.overview import (
     in_trouble,
     show_job,
     sort_rows,
+    state_of,
     title_of,
     word_of,
 )
-from spyweb.service.overview import SHOWN_RUNS
-from spyweb.views.incidents import job_of
+from spyweb.service.health import HealthService
+from spyweb.service.incidents import IncidentService
+from spyweb.service.jobs import JobService
+from spyweb.service.overview import SHOWN_RUNS, OverviewService
+from spyweb.service.past_runs import PastRunsService
+from spyweb.store.model.incidents import job_of
 from spyweb.views.job_detail import schedule_words
-from spyweb.views.overview import Overview, OverviewRow, Standing, overview_seen_by
+from spyweb.views.overview import ATTENTION, Overview, OverviewRow, Standing, overview_seen_by
 from spyweb.views.strips import late_after
+from spyweb.web.access.principal import Principal
 from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
+from spyweb.web.services import Outlook
 
 TOGETHER = 25  # rows made at a time, before others have their turn
 ROW = "j-"  # begins the id of a row
@@ -36,6 +43,29 @@ PARTS = {
     "attention": PagePart("attention.html", ("job:*", "health", "incident")),
     ROW + "*": PagePart("job_row.html", ("job:*",)),
 }
+
+
+def outlook_of(
+    overview: OverviewService, health: HealthService, incidents: IncidentService
+) -> Callable[[Principal], Awaitable[Outlook]]:
+    """Return what tells how all stands that somebody may see: counted alone, since every page asks for it."""
+
+    async def look(principal: Principal) -> Outlook:
+        rows = await overview.all_rows()
+        standings = [row.standing for row in rows if principal.may_see(row.job.id)]
+        problems, warnings = health.troubles() if len(standings) == len(rows) else ((), ())
+        found = await incidents.all_open()
+        if principal.jobs:
+            found = [each for each in found if principal.may_see(job_of(each.subject) or "")]
+        state = state_of(standings, problems, warnings)
+        counts = {
+            "jobs": sum(standing in ATTENTION for standing in standings),
+            "health": len(problems) + len(warnings),
+            "incidents": len(found),
+        }
+        return Outlook("warn" if state == "ok" and found else state, counts, found)
+
+    return look
 
 
 class OverviewQuery(Struct, frozen=True):
@@ -53,20 +83,20 @@ class OverviewQuery(Struct, frozen=True):
 
 async def rows_of(asked: Asked, rows: Iterable[OverviewRow]) -> dict[str, str]:
     """Render rows, giving way in between; one that is as it was is not rendered anew: it is the same for everybody."""
-    service, frame = asked.service, PageFrame(moments=asked.moments)
-    rendered = service.overview.rendered
+    services, frame = asked.services, PageFrame(moments=asked.moments)
+    rendered = services[OverviewService].rendered
     html: dict[str, str] = {}
     for count, row in enumerate(rows):
         job = row.job.id
         kept = rendered.get(job)
         if kept is None or kept[0] is not row:  # it is another object where anything of it is another
-            spec = service.spec(job)
-            how = schedule_words(spec, service.timezone) if spec else ""
+            spec = services.catalogue.spec(job)
+            how = schedule_words(spec, services.timezone) if spec else ""
             kept = row, asked.renderer.part("job_row.html", frame, {"shown": show_job(row, how)})
             rendered[job] = kept
         html[ROW + job] = kept[1]
         if count % TOGETHER == TOGETHER - 1:
-            await service.clock.sleep(0)
+            await services.clock.sleep(0)
     return html
 
 
@@ -85,17 +115,17 @@ async def summary_of(asked: Asked, overview: Overview) -> dict[str, object]:
 
 def _name_of(asked: Asked, subject: str) -> str:
     """Return the name of the job that a subject is; nothing of one that is no job, or gone."""
-    spec = asked.service.spec(job_of(subject))
+    spec = asked.services.catalogue.spec(job_of(subject))
     return spec.name if spec else ""
 
 
 @DashboardPage("", "overview.html", place="jobs", of_job=True, parts=PARTS, anew=("jobs",))
 async def show_overview(asked: Asked) -> Shown:
     """Show how all jobs stand."""
-    overview = overview_seen_by(await asked.service.overview.look(), asked.principal.may_see)
+    overview = overview_seen_by(await asked.services[OverviewService].look(), asked.principal.may_see)
     title = title_of(overview)
     if not overview.rows:
-        folder = str(asked.service.root / "jobs")
+        folder = str(asked.services[JobService].root / "jobs")
         return Shown(title="No jobs yet", values={"folder": folder}, template="empty.html")
     if asked.parts:
         html = await rows_of(asked, [row for row in overview.rows if ROW + row.job.id in asked.parts])
@@ -126,6 +156,6 @@ async def show_overview(asked: Asked) -> Shown:
 async def show_strip(asked: Asked) -> Shown:
     """Show what each bar of a strip was: a fragment that is fetched when somebody points at it."""
     job = asked.job()
-    newest = await asked.service.runs(job, limit=SHOWN_RUNS, before=None)
-    late_ms = late_after(asked.service.spec(job))
+    newest = await asked.services[PastRunsService].newest(job, limit=SHOWN_RUNS, before=None)
+    late_ms = late_after(asked.services.catalogue.spec(job))
     return Shown(title="", values={"runs": [show_run(run, late_ms) for run in reversed(newest)]})

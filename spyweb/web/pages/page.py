@@ -7,7 +7,7 @@ What all of them have in common is done by web/pages/site.py.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 from zoneinfo import ZoneInfo
 
@@ -17,17 +17,13 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from spyweb.dashboard.frame import Chip, Link
-from spyweb.dashboard.overview import state_of
 from spyweb.dashboard.words import Moments
 from spyweb.model import JobId
 from spyweb.service.changes import Shows
-from spyweb.service.daemon import DaemonService
 from spyweb.settings.nearest import nearest_name
-from spyweb.store.model.incidents import OpenIncident
-from spyweb.views.incidents import job_of
-from spyweb.views.overview import ATTENTION
 from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.query import query_of
+from spyweb.web.services import Outlook, Services
 
 if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer  # with Jinja2: a daemon of which nobody asks a page does without it
@@ -47,28 +43,6 @@ class PageMissing(web.HTTPNotFound):
         self.close = close
 
 
-class Outlook(NamedTuple):
-    state: str  # that the icon shows
-    counts: Mapping[str, int]  # in the bar
-    incidents: Sequence[OpenIncident]  # newest first
-
-
-async def look(service: DaemonService, principal: Principal) -> Outlook:
-    """Return how all stands that somebody may see: counted alone, since every page asks for it."""
-    rows = await service.overview.all_rows()
-    standings = [row.standing for row in rows if principal.may_see(row.job.id)]
-    problems, warnings = service.troubles() if len(standings) == len(rows) else ((), ())
-    found = await service.incidents.all_open()
-    incidents = [each for each in found if principal.may_see(job_of(each.subject) or "")] if principal.jobs else found
-    state = state_of(standings, problems, warnings)
-    counts = {
-        "jobs": sum(standing in ATTENTION for standing in standings),
-        "health": len(problems) + len(warnings),
-        "incidents": len(incidents),
-    }
-    return Outlook("warn" if state == "ok" and incidents else state, counts, incidents)
-
-
 OUTLOOK = web.RequestKey("outlook", Outlook)
 
 
@@ -77,7 +51,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     request: web.Request
     principal: Principal
-    service: DaemonService
+    services: Services
     renderer: Renderer
     form: Mapping[str, str] = field(default_factory=dict)  # of an action
     mark: str = ""  # of the moment before anything was read
@@ -87,7 +61,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     @property
     def moments(self) -> Moments:
         """The moments as seen from now, in the daemon's zone."""
-        return Moments(self.service.clock.now_ms(), ZoneInfo(self.service.timezone))
+        return Moments(self.services.clock.now_ms(), ZoneInfo(self.services.timezone))
 
     def to(self, *parts: object) -> str:
         """Return the address of a page."""
@@ -124,7 +98,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         """Return how all stands, once for each request."""
         found = self.request.get(OUTLOOK)
         if found is None:
-            found = self.request[OUTLOOK] = await look(self.service, self.principal)
+            found = self.request[OUTLOOK] = await self.services.outlook(self.principal)
         return found
 
     def query(self, kind: type[Q]) -> Q:
@@ -138,7 +112,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     def name_of(self, job: str) -> str:
         """Return the name of a job; of one that is gone, its id."""
-        spec = self.service.spec(job)
+        spec = self.services.catalogue.spec(job)
         return spec.name if spec else job
 
     def job(self) -> JobId:
@@ -147,7 +121,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         Raises PageMissing, with what is close to it; a page that is asked for by the name of one job leads to its id.
         """
         asked = self.request.match_info["job"]
-        names = {job: name for job, name in self.service.names().items() if self.principal.may_see(job)}
+        names = {job: name for job, name in self.services.catalogue.names().items() if self.principal.may_see(job)}
         if asked in names:
             return JobId(asked)
         named = [job for job, name in names.items() if name.casefold() == asked.casefold()]

@@ -8,6 +8,7 @@ from urllib.parse import urlencode, urlsplit
 from msgspec import Struct
 
 from spyweb.model import JobId
+from spyweb.service.record_search import RecordSearch
 from spyweb.store.model.records import RecordFilter
 from spyweb.views.records import RecordView
 from spyweb.web.api.query import Natural
@@ -51,7 +52,9 @@ async def show_records(asked: Asked) -> Shown:
 async def values_of(asked: Asked, query: RecordsPageQuery) -> Mapping[str, object]:
     """Gather a page of records that somebody may see."""
     may_see = asked.principal.may_see
-    counts: dict[str, int] = {job: count for job, count in (await asked.service.found.counts()).items() if may_see(job)}
+    counts: dict[str, int] = {
+        job: count for job, count in (await asked.services[RecordSearch].counts()).items() if may_see(job)
+    }
     records, before = await _search(asked, query)
     return {
         "records": records,
@@ -76,7 +79,7 @@ async def _search(asked: Asked, query: RecordsPageQuery) -> tuple[list[RecordVie
     found: list[RecordView] = []
     before: int | None = query.before or None
     for _ in range(ROUNDS):
-        page = await asked.service.found.search(query.filter(), limit=RECORDS - len(found), before_ns=before)
+        page = await asked.services[RecordSearch].search(query.filter(), limit=RECORDS - len(found), before_ns=before)
         found += [record for record in page.records if asked.principal.may_see(record.job_id)]
         before = page.before_ns
         if before is None or len(found) >= RECORDS or query.job or not asked.principal.jobs:

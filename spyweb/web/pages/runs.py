@@ -16,6 +16,8 @@ from spyweb.dashboard.run import (
     whole_of,
 )
 from spyweb.model import JobId, Outcome, Run, RunId
+from spyweb.service.past_runs import PastRunsService
+from spyweb.service.running import RunService
 from spyweb.store.model.runs import RunFilter
 from spyweb.views.events import lines_in_file
 from spyweb.views.run_detail import run_seen_by
@@ -53,7 +55,7 @@ async def show_run_page(asked: Asked) -> Shown:
     """Show everything about a run."""
     number = run_in_path(asked.request)
     await find_run(asked, number)
-    detail = run_seen_by(await asked.service.past.detail(number), asked.principal.may_see)
+    detail = run_seen_by(await asked.services[PastRunsService].detail(number), asked.principal.may_see)
     values = {
         "detail": detail,
         "run": detail.run,
@@ -74,7 +76,7 @@ async def show_run_page(asked: Asked) -> Shown:
 
 async def find_run(asked: Asked, number: RunId) -> Run:
     """Return a run that whoever asks may see.  Raises PageMissing where there is none."""
-    run = await asked.service.past.find(number)
+    run = await asked.services[PastRunsService].find(number)
     if run is None or not asked.principal.may_see(run.job):
         raise PageMissing(f"There is no run {number}")
     return run
@@ -87,8 +89,8 @@ async def list_runs(asked: Asked) -> Shown:
     wanted = query.filter()
     if wanted.job and not asked.principal.may_see(wanted.job):
         raise PageMissing("There is no such job")
-    found = await asked.service.past.search(wanted, limit=PAGE, before=RunId(query.before) or None)
-    late_ms = late_after(asked.service.spec(wanted.job))
+    found = await asked.services[PastRunsService].search(wanted, limit=PAGE, before=RunId(query.before) or None)
+    late_ms = late_after(asked.services.catalogue.spec(wanted.job))
     name = asked.name_of(wanted.job) if wanted.job else None
     values = {
         "job": wanted.job,
@@ -106,5 +108,5 @@ async def cancel(asked: Asked) -> web.Response:
     """Have a run end that is under way, or give up one that waits."""
     number = run_in_path(asked.request)
     await find_run(asked, number)
-    await asked.service.cancel(number)
+    await asked.services[RunService].cancel(number)
     return lead_to(asked.to("runs", number))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 from msgspec import Struct
 
+from spyweb.service.access import AccessService
 from spyweb.web.access.cookies import drop_session, set_session
 from spyweb.web.access.guard import TRAIL
 from spyweb.web.access.principal import PUBLIC, Right
@@ -31,7 +32,7 @@ async def show_form(asked: Asked) -> Shown:
 @Action(SIGN_IN, right=PUBLIC)
 async def sign_in(asked: Asked) -> web.Response:
     """Begin a session of the key that was typed."""
-    request, access = asked.request, asked.service.access
+    request, access = asked.request, asked.services[AccessService]
     if access.is_open:
         return lead_to(asked.back())
     try:
@@ -62,7 +63,7 @@ async def sign_out(asked: Asked) -> web.Response:
 def _end_session(asked: Asked) -> None:
     given = asked.principal.given
     if given and given.session:
-        asked.service.access.sign_out(given.session)
+        asked.services[AccessService].sign_out(given.session)
 
 
 def _form(back: str, error: str = "", status: int = 200) -> Shown:

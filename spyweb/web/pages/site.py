@@ -23,16 +23,16 @@ from spyweb import __version__
 from spyweb.dashboard.frame import Link, PageFrame, nav_entries
 from spyweb.dashboard.static_files import static_files
 from spyweb.errors import SpywebError
-from spyweb.service.changes import PageFollower, Shows
+from spyweb.service.changes import ChangeHub, PageFollower, Shows
 from spyweb.settings.nearest import nearest_name
 from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, PUBLIC
 from spyweb.web.access.recognise import AccessRule, check_page
 from spyweb.web.answer import WholeAnswer, status_of, wants_page
-from spyweb.web.api.route import SERVICE
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.event_streams import PAGE_STREAMS, send_events
 from spyweb.web.pages.page import OF_JOB, Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
+from spyweb.web.services import SERVICES
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -102,7 +102,7 @@ def page_handler(page: DashboardPage) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         asked = await ask(request)
         if page.is_live:
-            changes, shows = asked.service.changes, page.shows(asked)
+            changes, shows = asked.services[ChangeHub], page.shows(asked)
             if "live" in request.query:
                 return await follow_page(asked, page, shows)
             if changes.knows(shows, request.query.get("since", "")):
@@ -117,7 +117,7 @@ def page_handler(page: DashboardPage) -> Handler:
 
 async def follow_page(asked: Asked, page: DashboardPage, shows: Shows) -> web.StreamResponse:
     """Tell a page of later marks, if whoever asks may see it."""
-    request, changes = asked.request, asked.service.changes
+    request, changes = asked.request, asked.services[ChangeHub]
     mark = request.headers.get("Last-Event-ID") or request.query["live"]
 
     async def follow(wake: Callable[[], None]) -> PageFollower:
@@ -130,7 +130,7 @@ async def follow_page(asked: Asked, page: DashboardPage, shows: Shows) -> web.St
 
 async def answer_changes(asked: Asked, page: DashboardPage, shows: Shows) -> web.Response:
     """Answer with what has changed: elements with ids, made by the page's own function for whoever asks."""
-    changes, request, since = asked.service.changes, asked.request, asked.request.query["since"]
+    changes, request, since = asked.services[ChangeHub], asked.request, asked.request.query["since"]
     try:
         async with changes.turn(), asyncio.timeout(PATIENCE_S):
             if request.transport is None:
@@ -186,11 +186,11 @@ async def question_of(asked: Asked, wanted: Action) -> Shown:
 
 
 async def ask(request: web.Request, form: Mapping[str, str] | None = None) -> Asked:
-    service = request.app[SERVICE]
+    services = request.app[SERVICES]
     return Asked(
         request=request,
         principal=request.get(PRINCIPAL, NOBODY),
-        service=service,
+        services=services,
         renderer=await asyncio.to_thread(_renderer),
         form=form or {},
     )

@@ -23,6 +23,8 @@ from spyweb.dashboard.state import (
 )
 from spyweb.errors import Refused
 from spyweb.model import JobId, RunId, Value
+from spyweb.service.past_runs import PastRunsService
+from spyweb.service.state import StateService
 from spyweb.settings.units import parse_duration
 from spyweb.store.interchange.lines import find_namespace
 from spyweb.store.interchange.value_json import TypeName, decode_value, type_of
@@ -99,7 +101,7 @@ def live_parts(asked: Asked) -> Mapping[str, PagePart]:
 
 async def parts_of(asked: Asked, query: StateQuery) -> Mapping[str, object]:
     """Gather what changes with what is stored."""
-    state, namespace = asked.service.state, query.namespace
+    state, namespace = asked.services[StateService], query.namespace
     found = await state.page(namespace, query.prefix, after=query.after, limit=KEYS + 1)
     # A page of large values is shorter, and there may be more of them.
     has_more = len(found) > KEYS or (
@@ -139,7 +141,7 @@ async def show_state(asked: Asked) -> Shown:
 
 
 async def _namespaces(asked: Asked) -> list[NamespaceView]:
-    return [each for each in await asked.service.state.namespaces() if _is_shown(asked, each)]
+    return [each for each in await asked.services[StateService].namespaces() if _is_shown(asked, each)]
 
 
 async def _shown(
@@ -172,7 +174,7 @@ async def _shown(
 async def _one(asked: Asked, query: StateQuery, typed: Mapping[str, str]) -> dict[str, object]:
     """Gather what is shown of the key that is looked at."""
     key = query.key
-    entry = await asked.service.state.entry(query.namespace, key) if key is not None else None
+    entry = await asked.services[StateService].entry(query.namespace, key) if key is not None else None
     edited = await asyncio.to_thread(edit_value, entry) if entry else FieldValue(text="", type=FieldType.TEXT)
     return {
         "key": "" if key is None else key.decode("utf-8", "replace"),
@@ -190,7 +192,7 @@ async def _locks(asked: Asked) -> dict[str, object]:
     """Gather the locks, which are of no job: whoever may see some jobs only is shown none."""
     if asked.principal.jobs:
         return {"locks": [], "more_locks": 0, "sees_locks": False}
-    locks = await asked.service.state.locks()
+    locks = await asked.services[StateService].locks()
     shown = [
         {
             "lock": lock,
@@ -217,7 +219,7 @@ def _sorted(namespaces: list[NamespaceView]) -> list[NamespaceView]:
 def _default_of(asked: Asked) -> str:
     if not asked.principal.jobs:
         return GLOBAL
-    seen = next(filter(asked.principal.may_see, asked.service.names()), None)
+    seen = next(filter(asked.principal.may_see, asked.services.catalogue.names()), None)
     return job_namespace(seen) if seen else ""
 
 
@@ -272,20 +274,20 @@ async def add_value(asked: Asked) -> web.Response:
     namespace = _permitted(asked, query.namespace)
     if not key:
         return await _again(asked, query, "key", "a key can't be empty")
-    if await asked.service.state.entry(namespace, key):
+    if await asked.services[StateService].entry(namespace, key):
         return await _again(asked, query, "key", "there is such a key: open it to change its value")
     return await _write(asked, query, key)
 
 
 async def _write(asked: Asked, query: StateQuery, key: bytes) -> web.Response:
-    state, form, namespace = asked.service.state, asked.form, _permitted(asked, query.namespace)
+    state, form, namespace = asked.services[StateService], asked.form, _permitted(asked, query.namespace)
     entry = await state.entry(namespace, key)
     try:
         value = await asyncio.to_thread(read_field, form.get("value", ""), form.get("type", ""))
     except ValueError as error:
         return await _again(asked, query, "value", f"the value {error}")
     try:
-        left_ms = entry.expires_ms - asked.service.clock.now_ms() if entry and entry.expires_ms else None
+        left_ms = entry.expires_ms - asked.services.clock.now_ms() if entry and entry.expires_ms else None
         ttl_ms = read_ttl(form.get("ttl", ""), left_ms)
     except ValueError as error:
         return await _again(asked, query, "ttl", str(error))
@@ -360,7 +362,7 @@ async def delete_key(asked: Asked) -> web.Response:
     """Delete a key with its value."""
     query = asked.query(VersionQuery)
     namespace = _permitted(asked, query.namespace)
-    await asked.service.state.delete(namespace, query.key)
+    await asked.services[StateService].delete(namespace, query.key)
     return lead_to(address(asked, namespace=namespace))
 
 
@@ -379,13 +381,13 @@ async def roll_back(asked: Asked) -> web.Response:
     """Write the value of an earlier version again."""
     query = asked.query(VersionQuery)
     namespace = _permitted(asked, query.namespace)
-    await asked.service.state.rollback(namespace, query.key, query.version)
+    await asked.services[StateService].rollback(namespace, query.key, query.version)
     return lead_to(address(asked, namespace=namespace, key=query.key))
 
 
 async def ask_before_breaking(asked: Asked) -> Question:
     name = asked.query(LockPageQuery).name
-    locks = await asked.service.state.locks()
+    locks = await asked.services[StateService].locks()
     lock = next((each for each in locks if bytes_of(each.name) == name), None)
     if lock is None:
         raise PageMissing("Nobody holds this lock any more")
@@ -397,14 +399,14 @@ async def ask_before_breaking(asked: Asked) -> Question:
 @Action("state/locks/break", right=Right.STATE, question=ask_before_breaking)
 async def break_lock(asked: Asked) -> web.Response:
     """Release a lock, whoever holds it."""
-    await asked.service.state.break_lock(asked.query(LockPageQuery).name)
+    await asked.services[StateService].break_lock(asked.query(LockPageQuery).name)
     return lead_to(asked.back())
 
 
 async def _who_is_hit(asked: Asked, lock: LockView) -> str:
     """Say who loses a lock that is broken."""
     holder = cut(as_text(lock.holder), LONGEST_PREVIEW)
-    run = await asked.service.past.find(RunId(lock.run)) if lock.run is not None else None
+    run = await asked.services[PastRunsService].find(RunId(lock.run)) if lock.run is not None else None
     if run is None:
         return f"{holder} holds it and is not told: whoever waits for it gets it, and both go on."
     return (

@@ -10,7 +10,7 @@ from msgspec import Struct
 from spyweb.dashboard.job import mark_of_outcome
 from spyweb.dashboard.when import LEVELS, WIDTH, draw_heat_map, draw_maintenance
 from spyweb.model import JobId, RunId
-from spyweb.service.calendar import USUAL_DAYS
+from spyweb.service.calendar import USUAL_DAYS, CalendarService
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 
@@ -29,7 +29,7 @@ class WhenQuery(Struct, frozen=True):
 async def show_when(asked: Asked) -> Shown:
     """Show when jobs are due, and when they were and did not run."""
     query, may_see = asked.query(WhenQuery), asked.principal.may_see
-    calendar = asked.service.calendar
+    calendar = asked.services[CalendarService]
     day = await calendar.day_ahead(may_see)
     found = await calendar.gaps(
         JobId(query.job) if query.job else None,
@@ -60,12 +60,12 @@ async def show_when(asked: Asked) -> Shown:
 )
 async def show_maintenance(asked: Asked) -> Shown:
     """Show the windows that have begun, and those of the next days."""
-    view = await asked.service.calendar.maintenance(USUAL_DAYS, asked.principal.may_see)
+    view = await asked.services[CalendarService].maintenance(USUAL_DAYS, asked.principal.may_see)
     values = {
         "picture": draw_maintenance(view, USUAL_DAYS),
         "is_cut": view.is_cut,
         "width": WIDTH,
         "days": USUAL_DAYS,
-        "now_ms": asked.service.clock.now_ms(),
+        "now_ms": asked.services.clock.now_ms(),
     }
     return Shown(title="Maintenance", values=values)

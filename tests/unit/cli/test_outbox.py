@@ -10,7 +10,6 @@ import pytest
 
 from spyweb.store.model.messages import NewMessage, QueuedMessage
 from spyweb.store.sqlite.store import open_store
-from spyweb.views.outbox import view_message
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.command import spyweb
@@ -71,7 +70,7 @@ def test_a_running_daemon_is_asked(project: Path) -> None:
     waiting = QueuedMessage(
         id=5, job=PRICES, target=HOOK, payload=b"{}", delivery="x", created_ms=START_MS, next_ms=START_MS
     )
-    service = FakeDaemonService(unsent=[view_message(waiting)])
+    service = FakeDaemonService(unsent=[waiting])
     with serve_daemon_socket(service, project / "data"):
         assert spyweb("outbox", "prices", root=project).table[0][0] == "5"
         assert spyweb("outbox", "--retry", "all", root=project).out == "1 message is sent again\n"

@@ -14,6 +14,8 @@ from spyweb.daemon import build
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.serve import Options, read_settings
 from spyweb.errors import StoreClosed
+from spyweb.service.health import HealthService
+from spyweb.service.jobs import JobService
 from tests.fakes.clock import FakeClock
 
 SCRIPT = '-- /// job\n-- every = "1s"\n-- ///\nlog.info("ran")\n'
@@ -44,8 +46,8 @@ async def test_its_parts_share_what_they_work_on(tmp_path: Path) -> None:
     async with built(tmp_path) as daemon:
         await daemon.reloader.load({})
         (job,) = daemon.runtime.live
-        assert [view.id for view in daemon.service.jobs()] == [job.id]
-        assert daemon.service.health().jobs["idle"] == 1
+        assert [view.id for view in daemon.services[JobService].jobs()] == [job.id]
+        assert daemon.services[HealthService].health().jobs["idle"] == 1
 
 
 async def test_all_of_it_is_taken_down_with_the_stack(tmp_path: Path) -> None:

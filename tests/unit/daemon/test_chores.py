@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,13 +74,12 @@ def make_daemon(root: Path, notifier: Notifier) -> Daemon:
     )
     scheduler = SimpleNamespace(lag_ms=0)
     reloader = SimpleNamespace(wake=lambda: notifier.status("woken"), settings=runtime.settings)
-    service = SimpleNamespace(drift=None)
     daemon = SimpleNamespace(
         runtime=runtime,
         notifier=notifier,
         scheduler=scheduler,
         reloader=reloader,
-        service=service,
+        services=defaultdict(object),
         heartbeat=SimpleNamespace(look=None),
     )
     return cast("Daemon", daemon)

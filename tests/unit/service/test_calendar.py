@@ -29,24 +29,24 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 async def test_the_day_ahead_has_the_jobs_that_are_scheduled(served: Served) -> None:
     await served.t.clock.turn(20)
-    found = await served.service.calendar.day_ahead()
+    found = await served.calendar.day_ahead()
     assert [(row.job, row.total) for row in found.rows] == [(PRICES, 96)]
 
-    await served.service.pause(PRICES)
-    assert (await served.service.calendar.day_ahead()).total == 0
+    await served.jobs.pause(PRICES)
+    assert (await served.calendar.day_ahead()).total == 0
 
 
 async def test_gaps_say_why_and_what_followed(served: Served) -> None:
     await served.t.store.runs.record(Change(skipped=[make_skipped(NEWS, reason="the daemon was down")]))
     await served.run(NEWS, LOST)
 
-    page = await served.service.calendar.gaps(NEWS)
+    page = await served.calendar.gaps(NEWS)
     lost, missed = page.gaps
     assert (missed.outcome, missed.count, missed.reason) == (Outcome.MISSED, 3, "the daemon was down")
     assert missed.followed_by is not None
     assert (missed.followed_by.run, missed.followed_by.words) == (lost.run, "Lost")
     assert (page.count, page.before) == (4, None)
-    assert (await served.service.calendar.gaps(PRICES)).gaps == []
+    assert (await served.calendar.gaps(PRICES)).gaps == []
 
 
 async def test_gaps_come_in_pages_and_since_a_moment(served: Served) -> None:
@@ -55,23 +55,23 @@ async def test_gaps_come_in_pages_and_since_a_moment(served: Served) -> None:
             Change(skipped=[make_skipped(NEWS, first=first, last=first, reason=str(first))])
         )
 
-    page = await served.service.calendar.gaps(limit=1)
+    page = await served.calendar.gaps(limit=1)
     assert [gap.from_ms for gap in page.gaps] == [9_000_000]
-    assert [gap.from_ms for gap in (await served.service.calendar.gaps(limit=9, before=page.before)).gaps] == [1_000]
-    assert [gap.from_ms for gap in (await served.service.calendar.gaps(since_ms=5_000)).gaps] == [9_000_000]
+    assert [gap.from_ms for gap in (await served.calendar.gaps(limit=9, before=page.before)).gaps] == [1_000]
+    assert [gap.from_ms for gap in (await served.calendar.gaps(since_ms=5_000)).gaps] == [9_000_000]
 
 
 async def test_what_may_not_be_seen_is_left_out(served: Served) -> None:
     await served.t.clock.turn(20)
     await served.t.store.runs.record(Change(skipped=[make_skipped(NEWS, reason="the daemon was down")]))
-    found = served.service.calendar
+    found = served.calendar
     assert (await found.day_ahead(lambda job: job != PRICES)).total == 0
     assert (await found.gaps(may_see=lambda job: job != NEWS)).gaps == []
     assert [gap.job for gap in (await found.gaps(may_see=lambda job: job == NEWS)).gaps] == [NEWS]
 
 
 async def test_maintenance_is_that_of_the_rules_and_jobs_of_the_moment(served: Served) -> None:
-    calendar, now_ms = served.service.calendar, served.t.clock.now_ms()
+    calendar, now_ms = served.calendar, served.t.clock.now_ms()
     assert not (await calendar.maintenance()).next
 
     rule = MaintenanceRule(Once(now_ms + 3 * DAY_MS, now_ms + 4 * DAY_MS), ("prices",))

@@ -28,13 +28,13 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def row_of(served: Served, job: JobId = PRICES) -> OverviewRow:
-    found = {row.job.id: row for row in (await served.service.overview.look()).rows}
-    assert found[job] == await served.service.overview.row(job)
+    found = {row.job.id: row for row in (await served.overview.look()).rows}
+    assert found[job] == await served.overview.row(job)
     return found[job]
 
 
 async def test_jobs_that_never_ran_are_new_and_all_is_well(served: Served) -> None:
-    found = await served.service.overview.look()
+    found = await served.overview.look()
 
     assert found.verdict.words == "All 2 jobs well"
     assert [(row.job.id, row.standing, row.strip, row.result) for row in found.rows] == [
@@ -45,7 +45,7 @@ async def test_jobs_that_never_ran_are_new_and_all_is_well(served: Served) -> No
 
 async def test_a_job_that_fails_stands_above_with_since_when_why_and_what_waits_for_it(served: Served) -> None:
     await served.run(PRICES, SUCCESS, FAILED, FAILED)
-    found = await served.service.overview.look()
+    found = await served.overview.look()
     row = found.rows[0]
 
     assert found.verdict.words == "1 of 2 jobs failing"
@@ -101,14 +101,14 @@ async def test_a_run_that_was_under_way_before_the_first_look_ends_in_the_strip(
 
 
 def is_kept(served: Served) -> bool:
-    return served.service.overview.is_kept
+    return served.overview.is_kept
 
 
 async def test_nobody_is_told_of_changes_before_the_first_look_and_a_minute_after_the_last(served: Served) -> None:
     assert not is_kept(served)
-    await served.service.overview.look()
+    await served.overview.look()
     await served.t.clock.turn(KEPT_S - 1)
-    await served.service.overview.look()
+    await served.overview.look()
     await served.t.clock.turn(KEPT_S - 1)
     assert is_kept(served)
 
@@ -121,32 +121,32 @@ async def test_nobody_is_told_of_changes_before_the_first_look_and_a_minute_afte
 
 async def test_a_file_that_does_not_load_is_in_the_verdict(served: Served) -> None:
     served.reloader.broken = {TYPO: [Problem("jobs/typo.lua", 1, None, "unexpected symbol")]}
-    found = await served.service.overview.look()
+    found = await served.overview.look()
 
     assert found.verdict.words == "1 file does not load"
     assert (found.rows[0].job.id, found.rows[0].standing) == (TYPO, Standing.BROKEN)
     assert await row_of(served, TYPO) == found.rows[0]
-    assert await served.service.overview.row(JobId("nobody")) is None
+    assert await served.overview.row(JobId("nobody")) is None
 
 
 async def test_a_job_that_comes_later_is_read_and_one_that_goes_is_let_go(served: Served) -> None:
-    await served.service.overview.look()
+    await served.overview.look()
     await served.t.settle(make_job("late", schedule=Every(period_ms=60_000)))
     await served.t.clock.turn(50)
     assert (await row_of(served, JobId("late"))).strip == "s"
 
     served.t.live.remove(JobId("late"))
-    assert JobId("late") not in {row.job.id for row in (await served.service.overview.look()).rows}
+    assert JobId("late") not in {row.job.id for row in (await served.overview.look()).rows}
 
 
 async def test_a_row_is_made_anew_when_its_job_has_changed_and_not_before(served: Served) -> None:
     await served.run(PRICES, SUCCESS)
-    before = {row.job.id: row for row in (await served.service.overview.look()).rows}
-    again = {row.job.id: row for row in (await served.service.overview.look()).rows}
+    before = {row.job.id: row for row in (await served.overview.look()).rows}
+    again = {row.job.id: row for row in (await served.overview.look()).rows}
     assert all(again[job] is before[job] for job in before)
 
     await served.run(PRICES, FAILED)
-    later = {row.job.id: row for row in (await served.service.overview.look()).rows}
+    later = {row.job.id: row for row in (await served.overview.look()).rows}
     assert later[PRICES].strip == "sf"
 
     live = served.job(PRICES)
@@ -182,7 +182,7 @@ async def test_jobs_are_shown_without_strips_where_the_store_refuses(
         raise StoreError("disk I/O error")
 
     monkeypatch.setattr(served.t.store.past_runs, "strips", refuse)
-    found = await served.service.overview.look()
+    found = await served.overview.look()
     assert [(row.job.id, row.standing, row.strip) for row in found.rows] == [
         (PRICES, Standing.FAILING, ""),
         (NEWS, Standing.NEW, ""),

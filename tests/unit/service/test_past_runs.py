@@ -50,8 +50,8 @@ def log(served: Served, text: str) -> str:
 
 async def test_runs_are_found_by_outcome_and_trigger(served: Served) -> None:
     await served.start(PRICES)
-    failed = (await served.service.past.search(RunFilter(outcomes=[Outcome.FAILED]), limit=9)).runs
-    after = (await served.service.past.search(RunFilter(triggers=[TriggerType.AFTER]), limit=9)).runs
+    failed = (await served.past.search(RunFilter(outcomes=[Outcome.FAILED]), limit=9)).runs
+    after = (await served.past.search(RunFilter(triggers=[TriggerType.AFTER]), limit=9)).runs
 
     assert failed == []
     assert [run.job for run in after] == [NEWS]
@@ -66,7 +66,7 @@ async def test_a_search_goes_on_over_pages_that_hold_nothing(served: Served, mon
         return pages[len(asked) - 1]
 
     monkeypatch.setattr(served.t.store.past_runs, "search", search)
-    assert (await served.service.past.search(RunFilter(), limit=9)).before is None
+    assert (await served.past.search(RunFilter(), limit=9)).before is None
     assert asked == [None, 7, 3]
 
     async def slowly(wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
@@ -74,7 +74,7 @@ async def test_a_search_goes_on_over_pages_that_hold_nothing(served: Served, mon
         return pages[0]
 
     monkeypatch.setattr(served.t.store.past_runs, "search", slowly)
-    assert (await served.service.past.search(RunFilter(), limit=9)).before == 7
+    assert (await served.past.search(RunFilter(), limit=9)).before == 7
 
 
 async def test_a_run_shows_how_it_came_about_and_what_came_of_it(served: Served) -> None:
@@ -83,13 +83,13 @@ async def test_a_run_shows_how_it_came_about_and_what_came_of_it(served: Served)
     await served.t.clock.turn(2)
     second, news = await latest(served), await latest(served, NEWS)
 
-    of_first, of_second = await served.service.past.detail(first), await served.service.past.detail(second.id)
+    of_first, of_second = await served.past.detail(first), await served.past.detail(second.id)
     assert (of_first.words, of_first.mark, of_second.words) == ("Failed", RunMark.FAILED, "Succeeded")
     assert [each.run for each in of_first.attempts] == [each.run for each in of_second.attempts] == [first, second.id]
     assert ([each.run for each in of_second.followers], list(of_first.followers)) == ([news.id], [])
     assert (of_first.before, of_first.after, of_second.before) == (None, second.id, first)
 
-    of_news = await served.service.past.detail(news.id)
+    of_news = await served.past.detail(news.id)
     assert [step.kind for step in of_news.causes] == [TriggerType.MANUAL, TriggerType.RETRY, TriggerType.AFTER]
     assert of_news.causes[-1].words == "prices ended: success"
     assert list(of_news.attempts) == []
@@ -98,7 +98,7 @@ async def test_a_run_shows_how_it_came_about_and_what_came_of_it(served: Served)
 async def test_an_error_is_shown_in_its_source_beside_the_limits(served: Served) -> None:
     served.t.pool.endings[PRICES] = [replace(FAILED, reason="jobs/prices.lua:2: boom")]
     served.job(PRICES).code = replace(served.job(PRICES).code, source=b"one\ntwo")
-    found = await served.service.past.detail(await served.start(PRICES))
+    found = await served.past.detail(await served.start(PRICES))
 
     assert found.source is not None
     assert (found.source.lines, found.source.line) == (["one", "two"], 2)
@@ -111,14 +111,14 @@ async def test_the_lines_that_a_run_logged_are_those_of_its_time(served: Served)
     served.t.pool.held.add(PRICES)
     run = await served.start(PRICES)
     logged = log(served, "of it")
-    assert (await served.service.past.log(run)).lines == (logged,)
+    assert (await served.past.log(run)).lines == (logged,)
 
     served.t.clock.advance(1)
     served.t.pool.finish(run)
     await served.t.clock.turn()
     served.t.clock.advance(1)
     log(served, "later")
-    found = (await served.service.past.detail(run)).log
+    found = (await served.past.detail(run)).log
     assert [text.rpartition("INFO ")[2] for text in found.lines] == ["of it"]
     assert (found.is_shared, found.is_cut) == (False, False)
 
@@ -130,12 +130,12 @@ async def test_lines_of_runs_that_were_under_way_together_are_said_to_be_mixed(s
     second = await served.start(PRICES)
     log(served, "of one of them")
     served.t.clock.advance(1)
-    assert [(await served.service.past.log(run)).is_shared for run in (first, second)] == [True, True]
+    assert [(await served.past.log(run)).is_shared for run in (first, second)] == [True, True]
 
     served.t.pool.finish(first)
     served.t.pool.finish(second)
     await served.t.clock.turn()
-    assert [(await served.service.past.log(run)).is_shared for run in (first, second)] == [True, True]
+    assert [(await served.past.log(run)).is_shared for run in (first, second)] == [True, True]
 
 
 async def test_what_a_run_found_is_shown_with_it(served: Served) -> None:
@@ -144,22 +144,22 @@ async def test_what_a_run_found_is_shown_with_it(served: Served) -> None:
     for found_ms in (now_ms - 5_000, now_ms):
         item = NewRecord(hash=b"%d" % found_ms, fields={"title": str(found_ms)}, found_ns=found_ms * NS_IN_MS)
         await served.t.store.records.add(PRICES, [item])
-    assert (await served.service.past.detail(run)).records == []
+    assert (await served.past.detail(run)).records == []
 
     served.t.store.execute("UPDATE run SET items_new = 2 WHERE id = ?", run)
-    assert [each.fields["title"] for each in (await served.service.past.detail(run)).records] == [str(now_ms)]
+    assert [each.fields["title"] for each in (await served.past.detail(run)).records] == [str(now_ms)]
 
 
 async def test_a_run_of_a_job_that_is_gone_is_shown_without_its_source(served: Served) -> None:
     run = await served.start(PRICES)
     served.t.live.remove(PRICES)
-    found = await served.service.past.detail(run)
+    found = await served.past.detail(run)
 
     assert (found.is_there, found.name, list(found.limits), found.log.lines) == (False, "prices", [], ())
 
 
 async def test_a_run_that_is_not_there_is_refused(served: Served) -> None:
-    for ask in (served.service.past.detail(RunId(99)), served.service.past.log(RunId(99))):
+    for ask in (served.past.detail(RunId(99)), served.past.log(RunId(99))):
         with pytest.raises(Refused, match="there is no run 99"):
             await ask
 
@@ -175,7 +175,7 @@ async def began(served: Served, *hours_ago: int) -> None:
 
 async def test_a_span_has_the_runs_that_began_in_it_oldest_first(served: Served) -> None:
     await began(served, 200, 30, 20, 1)
-    figures = served.service.past.statistics
+    figures = served.past.statistics
     found = {span: (await figures(PRICES, span)).runs for span in TimeSpan}
     assert found == {TimeSpan.DAY: 2, TimeSpan.WEEK: 3, TimeSpan.MONTH: 4}
     points = (await figures(PRICES, TimeSpan.DAY)).points
@@ -191,5 +191,5 @@ async def test_very_many_runs_are_read_in_pages_up_to_a_bound(
     monkeypatch.setattr(past_runs, "MOST_RUNS", most)
     monkeypatch.setattr(past_runs, "FEW", 1)
     await began(served, 5, 4, 3, 2, 1)
-    found = await served.service.past.statistics(PRICES, TimeSpan.DAY)
+    found = await served.past.statistics(PRICES, TimeSpan.DAY)
     assert (found.runs, found.is_partial) == (runs, is_partial)

@@ -12,12 +12,13 @@ import pytest
 from spyweb.limits import HOOK_BODY, HOOK_VALUES
 from spyweb.model import NO_HOOK, Every, HookSigning, JobHook, JobId, Never, Overlap, Pings
 from spyweb.runs.pings import LONGEST_LOG
-from spyweb.service.readiness import STARTING
+from spyweb.service.access import AccessService
+from spyweb.service.readiness import STARTING, ReadinessService
 from spyweb.web.access.principal import Principal, Right, rights_of
 from spyweb.web.api.hooks import REFUSED
-from spyweb.web.api.route import SERVICE
 from spyweb.web.api.starting import REPEATED
 from spyweb.web.app import socket_app, tcp_app
+from spyweb.web.services import SERVICES
 from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.harness import Harness, harness, make_job
@@ -68,7 +69,7 @@ async def test_a_signed_request_starts_the_job_without_a_key_from_wherever_it_co
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_who_comes_while_the_daemon_starts_is_told_to_come_again(method: str) -> None:
     async with served() as (client, _):
-        client.app[SERVICE].readiness.stage = STARTING
+        client.app[SERVICES][ReadinessService].stage = STARTING
         for path in ("/api/hooks/later", PRICES, f"{PRICES}/start"):
             async with client.request(method, path, headers=github(b"")) as answer:
                 assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
@@ -77,10 +78,10 @@ async def test_who_comes_while_the_daemon_starts_is_told_to_come_again(method: s
 
 async def test_a_job_that_is_not_loaded_yet_is_not_called_unknown() -> None:
     async with served(None) as (client, _):
-        client.app[SERVICE].readiness.stage = STARTING
+        client.app[SERVICES][ReadinessService].stage = STARTING
         assert (await post(client, "/api/jobs/later/trigger"))[0] == 503
         assert (await post(client, "/api/jobs/prices/trigger"))[0] == 200
-        client.app[SERVICE].readiness.stage = ""
+        client.app[SERVICES][ReadinessService].stage = ""
         assert (await post(client, "/api/jobs/later/trigger"))[0] == 404
 
 
@@ -305,7 +306,7 @@ async def test_a_page_of_another_site_sends_no_pings_from_a_browser_here() -> No
 
 async def test_a_picture_on_another_page_sends_no_ping_as_who_is_signed_in() -> None:
     async with pinged(KEY) as (client, t):
-        access = client.app[SERVICE].access
+        access = client.app[SERVICES][AccessService]
         given = access.admit_key(KEY)
         assert given
         session = {"Cookie": f"{COOKIE}={access.sign_in(given)}"}

@@ -6,7 +6,7 @@ import re
 
 from spyweb.model import JobId
 from spyweb.store.model.access import Scope
-from spyweb.views.outbox import MessageView
+from spyweb.store.model.messages import Channel, QueuedMessage, Target
 from spyweb.web.pages.outbox import MESSAGES
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import (
@@ -20,21 +20,22 @@ from tests.fakes.dashboard import (
 )
 
 
-def message(number: int, job: JobId = PRICES, state: str = "dead") -> MessageView:
-    return MessageView(
+def message(number: int, job: JobId = PRICES, state: str = "dead") -> QueuedMessage:
+    return QueuedMessage(
         id=number,
-        job_id=job,
-        channel="webhook",
-        to=MARKUP,
-        state=state,
+        job=job,
+        target=Target(Channel.ALERT, MARKUP),
+        payload=b"{}",
+        delivery="x",
         created_ms=NOW_MS - 60_000,
-        next_ms=None if state == "dead" else NOW_MS + 5_000,
+        next_ms=NOW_MS + 5_000,
         attempts=3,
         error=MARKUP,
+        dead_ms=NOW_MS if state == "dead" else None,
     )
 
 
-def with_messages(*messages: MessageView) -> FakeDaemonService:
+def with_messages(*messages: QueuedMessage) -> FakeDaemonService:
     service = make_dashboard_service()
     service.unsent = messages
     return service

@@ -11,7 +11,7 @@ from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import SignSeen
 from spyweb.store.model.incidents import SubjectEvent
 from spyweb.web.access.principal import LOOPBACK, PUBLIC, Right
-from spyweb.web.pages.page import ACTIONS, PAGES, Action, Asked, DashboardPage, Shown, lead_to, look
+from spyweb.web.pages.page import ACTIONS, PAGES, Action, Asked, DashboardPage, Shown, lead_to
 from tests.fakes.clock import settle
 from tests.fakes.daemon_service import BACKUP, FakeDaemonService
 from tests.fakes.dashboard import (
@@ -95,19 +95,19 @@ async def with_incidents(service: FakeDaemonService) -> FakeDaemonService:
 
 async def test_open_incidents_are_counted_as_somebody_may_see_them() -> None:
     service = await with_incidents(make_dashboard_service())
-    everything = await look(service, LOOPBACK)
+    everything = await service.outlook(LOOPBACK)
     assert (everything.counts["incidents"], everything.counts["jobs"], everything.state) == (2, 2, "bad")
-    some = await look(service, replace(LOOPBACK, jobs=("backup",)))
+    some = await service.outlook(replace(LOOPBACK, jobs=("backup",)))
     assert [each.subject for each in some.incidents] == ["job:backup"]
-    assert (await look(service, replace(LOOPBACK, jobs=("prices",)))).counts["incidents"] == 0
+    assert (await service.outlook(replace(LOOPBACK, jobs=("prices",)))).counts["incidents"] == 0
 
 
 async def test_what_is_open_is_no_good_news_though_all_jobs_are_well() -> None:
     service = make_dashboard_service([row for row in three_rows() if row.job.id == "prices"])
-    assert (await look(service, LOOPBACK)).state == "ok"
+    assert (await service.outlook(LOOPBACK)).state == "ok"
     await with_incidents(service)
     await settle()
-    assert (await look(service, LOOPBACK)).state == "warn"
+    assert (await service.outlook(LOOPBACK)).state == "warn"
 
 
 async def test_the_first_page_alone_asks_for_the_views_of_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ async def test_without_due_times_it_teaches_how_to_have_some() -> None:
 def service_with(*rules: MaintenanceRule) -> FakeDaemonService:
     """Return a service with the rules that a test gives."""
     service = make_dashboard_service()
-    service.calendar.rules = rules  # type: ignore[attr-defined]
+    service.calendar.rules = rules
     return service
 
 
@@ -93,7 +93,7 @@ async def test_without_rules_it_teaches_how_to_write_one() -> None:
     page = await page_of("/maintenance", service)
     assert "No maintenance in the next 7 days</h1>" in page
     assert "[[maintenance]]" in page
-    service.calendar.rules = [MaintenanceRule(Once(NOW_MS + 1_000, NOW_MS + 9_000))]  # type: ignore[attr-defined]
+    service.calendar.rules = [MaintenanceRule(Once(NOW_MS + 1_000, NOW_MS + 9_000))]
     page = await page_of("/maintenance", service)
     assert "No maintenance now; the next <time" in page
     assert "all jobs" in page

@@ -10,7 +10,7 @@ import pytest
 
 from spyweb.errors import Problem, Refused
 from spyweb.model import Ending, Every, JobId, Outcome, RunId
-from spyweb.service.daemon import LINE_BYTES, MOST_LOG_BYTES, RunWatcher
+from spyweb.service.running import LINE_BYTES, MOST_LOG_BYTES, RunWatcher
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import LogLine, RunEnded
 from tests.fakes.clock import FakeClock
@@ -30,7 +30,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def test_jobs_are_shown_by_id_with_what_is_known_of_each(served: Served) -> None:
-    backup, prices = served.service.jobs()
+    backup, prices = served.jobs.jobs()
 
     assert (backup.id, backup.vms, prices.id, prices.vms) == (BACKUP, 6, PRICES, 6)
     assert [view.state for view in (backup, prices)] == [JobState.IDLE, JobState.IDLE]
@@ -40,10 +40,10 @@ async def test_a_job_that_never_loaded_is_broken_and_one_whose_earlier_version_r
     problem = Problem("jobs/typo.lua", 1, None, "unexpected symbol")
     served.reloader.broken = {TYPO: [problem], PRICES: [problem]}
 
-    states = {view.id: view.state for view in served.service.jobs()}
+    states = {view.id: view.state for view in served.jobs.jobs()}
 
     assert states == {BACKUP: JobState.IDLE, PRICES: JobState.IDLE, TYPO: JobState.BROKEN}
-    assert served.service.health().jobs[JobState.BROKEN] == 1
+    assert served.health.health().jobs[JobState.BROKEN] == 1
 
 
 async def test_what_is_doubtful_in_files_and_about_live_jobs_is_listed_once(served: Served) -> None:
@@ -51,12 +51,12 @@ async def test_what_is_doubtful_in_files_and_about_live_jobs_is_listed_once(serv
     served.reloader.warnings = (of_file,)
     for job in served.t.live:
         job.warnings = (of_file if job.id == PRICES else of_job,)
-    assert served.service.warnings() == [of_job, of_file]
+    assert served.jobs.warnings() == [of_job, of_file]
 
 
 async def test_due_times_of_all_jobs_come_earliest_first_and_those_of_one_alone(served: Served) -> None:
-    both = await served.service.next_runs(None, 7)
-    one = await served.service.next_runs(BACKUP, 2)
+    both = await served.jobs.next_runs(None, 7)
+    one = await served.jobs.next_runs(BACKUP, 2)
 
     assert [run.due_ms for run in both] == sorted(run.due_ms for run in both)
     assert len(both) == 7
@@ -66,35 +66,35 @@ async def test_due_times_of_all_jobs_come_earliest_first_and_those_of_one_alone(
 
 
 async def test_due_times_of_a_span_are_those_of_the_jobs_that_may_be_seen(served: Served) -> None:
-    every = await served.service.next_runs(None, 100)
+    every = await served.jobs.next_runs(None, 100)
     until_ms = every[20].due_ms
-    found = await served.service.next_runs(None, 100, until_ms=until_ms)
-    seen = await served.service.next_runs(None, 100, until_ms=until_ms, may_see=lambda job: job == BACKUP)
+    found = await served.jobs.next_runs(None, 100, until_ms=until_ms)
+    seen = await served.jobs.next_runs(None, 100, until_ms=until_ms, may_see=lambda job: job == BACKUP)
 
     assert [run.due_ms for run in found] == [run.due_ms for run in every if run.due_ms < until_ms]
     assert [run.due_ms for run in seen] == [run.due_ms for run in found if run.job == BACKUP] != []
 
 
 async def test_a_paused_job_shows_it_and_has_no_due_times_until_it_is_resumed(served: Served) -> None:
-    await served.service.pause(PRICES)
-    assert served.service.jobs()[1].state == JobState.PAUSED
-    assert await served.service.next_runs(PRICES, 2) == []
+    await served.jobs.pause(PRICES)
+    assert served.jobs.jobs()[1].state == JobState.PAUSED
+    assert await served.jobs.next_runs(PRICES, 2) == []
 
-    await served.service.resume(PRICES)
-    assert served.service.jobs()[1].state == JobState.IDLE
-    assert len(await served.service.next_runs(PRICES, 2)) == 2
+    await served.jobs.resume(PRICES)
+    assert served.jobs.jobs()[1].state == JobState.IDLE
+    assert len(await served.jobs.next_runs(PRICES, 2)) == 2
 
 
 async def test_a_start_by_hand_is_refused_where_the_overlap_rule_would_skip_it(served: Served) -> None:
     served.t.pool.held.add(BACKUP)
-    assert (await served.service.start(BACKUP)).run is not None
+    assert (await served.runs.start(BACKUP)).run is not None
     await served.t.clock.turn()
     with pytest.raises(Refused):
-        await served.service.start(BACKUP)
+        await served.runs.start(BACKUP)
 
 
 async def test_a_run_has_its_payload_in_its_trigger(served: Served) -> None:
-    await served.service.start(BACKUP, {"branch": "main"})
+    await served.runs.start(BACKUP, {"branch": "main"})
     await served.t.clock.turn()
 
     (request,) = served.t.pool.requests
@@ -105,20 +105,20 @@ async def test_a_run_has_its_payload_in_its_trigger(served: Served) -> None:
 
 async def test_a_run_is_cancelled_once_and_one_that_never_was_is_none(served: Served) -> None:
     served.t.pool.held.add(BACKUP)
-    run = (await served.service.start(BACKUP)).run
+    run = (await served.runs.start(BACKUP)).run
     assert run is not None
     await served.t.clock.turn()
-    cancelled = await served.service.cancel(run)
+    cancelled = await served.runs.cancel(run)
     assert cancelled is not None
     assert (cancelled.id, cancelled.job) == (run, BACKUP)
     await served.t.clock.turn()
     with pytest.raises(Refused, match="is not under way"):
-        await served.service.cancel(run)
-    assert await served.service.cancel(RunId(99)) is None
+        await served.runs.cancel(run)
+    assert await served.runs.cancel(RunId(99)) is None
 
 
 async def test_a_watched_run_ends_with_its_end(served: Served) -> None:
-    events = [event async for event in served.service.run_once(BACKUP)]
+    events = [event async for event in served.runs.run_once(BACKUP)]
 
     (end,) = events
     assert isinstance(end, RunEnded)
@@ -127,7 +127,7 @@ async def test_a_watched_run_ends_with_its_end(served: Served) -> None:
 
 async def test_a_run_goes_on_when_nobody_watches_it_any_more(served: Served) -> None:
     served.t.pool.held.add(BACKUP)
-    watching = served.service.run_once(BACKUP)
+    watching = served.runs.run_once(BACKUP)
     first = asyncio.ensure_future(anext(watching))
     await served.t.clock.turn()
     observer = next(iter(served.t.live.running()))
@@ -138,20 +138,20 @@ async def test_a_run_goes_on_when_nobody_watches_it_any_more(served: Served) -> 
     served.t.pool.finish(observer.id)
     await served.t.clock.turn()
 
-    (kept,) = await served.service.runs(BACKUP, limit=9, before=None)
+    (kept,) = await served.past.newest(BACKUP, limit=9, before=None)
     assert kept.outcome == Outcome.SUCCESS
 
 
 async def test_a_job_that_is_gone_is_refused_by_name(served: Served) -> None:
-    for ask in (served.service.start(TYPO), served.service.pause(TYPO), served.service.resume(TYPO)):
+    for ask in (served.runs.start(TYPO), served.jobs.pause(TYPO), served.jobs.resume(TYPO)):
         with pytest.raises(Refused, match="typo is gone"):
             await ask
     with pytest.raises(Refused, match="typo is gone"):
-        await served.service.next_runs(TYPO, 1)
+        await served.jobs.next_runs(TYPO, 1)
     with pytest.raises(Refused, match="typo is gone"):
-        await anext(served.service.run_once(TYPO))
+        await anext(served.runs.run_once(TYPO))
     with pytest.raises(Refused, match="typo is gone"):
-        served.service.log_file(TYPO)
+        served.jobs.log_file(TYPO)
 
 
 LINE = b"x" * (MOST_LOG_BYTES // 4 - LINE_BYTES)

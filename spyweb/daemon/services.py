@@ -1,0 +1,157 @@
+"""Build the services that clients are answered from: a new subject is one more here."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+
+from spyweb.alerts.watcher import AlertWatcher
+from spyweb.daemon.runtime import JobRuntime
+from spyweb.reload.swap import Reloader
+from spyweb.runs.pings import PingRuns
+from spyweb.scheduler.scheduler import Scheduler
+from spyweb.service.access import AccessService
+from spyweb.service.audit import AuditService
+from spyweb.service.calendar import CalendarService
+from spyweb.service.changes import ChangeHub
+from spyweb.service.channels import ChannelService
+from spyweb.service.drift import DriftService
+from spyweb.service.event_sources import EventSources, FindTroubles
+from spyweb.service.events import EventHub
+from spyweb.service.health import HealthService
+from spyweb.service.hooks import HookService
+from spyweb.service.incidents import IncidentService, StandingService
+from spyweb.service.job_detail import JobDetails
+from spyweb.service.jobs import JobService
+from spyweb.service.metrics import MetricsService
+from spyweb.service.once import OnceService
+from spyweb.service.overview import OverviewService
+from spyweb.service.past_runs import PastRunsService
+from spyweb.service.readiness import STARTING, ReadinessService
+from spyweb.service.record_search import RecordSearch
+from spyweb.service.running import RunService
+from spyweb.service.state import StateService
+from spyweb.service.workflows import WorkflowService
+from spyweb.views.health import Vitals
+from spyweb.web.pages.overview import outlook_of
+from spyweb.web.services import Services
+
+BOOT_BYTES = 4  # of the name of this start: numbers of an earlier one must not be believed
+
+
+def build_services(
+    runtime: JobRuntime,
+    scheduler: Scheduler,
+    reloader: Reloader,
+    watcher: AlertWatcher,
+    pings: PingRuns,
+    vitals: Callable[[], Vitals],
+) -> Services:
+    """Build them; they answer from the parts as they are at each question."""
+    store, live, clock, settings = runtime.store, runtime.live, runtime.clock, runtime.settings
+    root, timezone = settings.root, settings.daemon.timezone
+    jobs = JobService(
+        root=root,
+        timezone=timezone,
+        live=live,
+        scheduler=scheduler,
+        reloader=reloader,
+        clock=clock,
+        vms_of=runtime.pool.loads_of,
+    )
+    health = HealthService(jobs=jobs, vitals=vitals)
+    trail = AuditService(store.audit, clock)
+    standing = StandingService(store.incidents, watcher, clock, timezone)
+    incidents = IncidentService(store.incidents, clock, watcher.wake, standing)
+    events, changes = build_hubs(runtime, trail, incidents, health.troubles)
+    overview = OverviewService(
+        live=live, store=store, clock=clock, view=jobs.view, broken=jobs.broken_views, health=health.health
+    )
+    past, once = PastRunsService(root=root, live=live, store=store, clock=clock), OnceService(store.requests, clock)
+    readiness = ReadinessService(store=store, clock=clock, vitals=vitals)
+    return Services(
+        health,
+        trail,
+        incidents,
+        events,
+        changes,
+        overview,
+        past,
+        readiness,
+        jobs,
+        runtime.outbox_sender,
+        runtime.own_sockets,
+        runtime.sending.ack_links,
+        AccessService(store.keys, clock, settings.server.api_key),
+        CalendarService(live=live, past=past, windows=lambda: reloader.maintenance, clock=clock),
+        ChannelService(
+            send_test=runtime.sending.delivery.try_out,
+            store=store,
+            settings=lambda: reloader.settings.alerts,
+            tallies=runtime.sending.tallies.of,
+            clock=clock,
+        ),
+        DriftService(
+            store=store,
+            files=runtime.world.files,
+            clock=clock,
+            specs=lambda: {job.id: job.spec for job in live},
+            broken=lambda: reloader.broken,
+        ),
+        HookService(live=live, runner=runtime.runner, pings=pings, once=once, clock=clock, environ=os.environ),
+        JobDetails(
+            root=root,
+            timezone=timezone,
+            live=live,
+            past_runs=store.past_runs,
+            overview=overview,
+            reloader=reloader,
+            next_runs=jobs.next_runs,
+        ),
+        MetricsService(
+            live=live,
+            counters=runtime.runner.counters,
+            op_times=runtime.pool.op_times,
+            op_counts=runtime.world.metrics,
+            store=store,
+            clock=clock,
+            vitals=vitals,
+            tallies=lambda: runtime.sending.tallies.among(reloader.settings.alerts.channels),
+        ),
+        RecordSearch(records=store.records, live=live, clock=clock),
+        RunService(
+            jobs=jobs,
+            runner=runtime.runner,
+            past=past,
+            once=once,
+            clock=clock,
+            is_traced=runtime.world.tracer is not None,
+        ),
+        StateService(store=store, clock=clock, limits=settings.state),
+        WorkflowService(store),
+        catalogue=jobs,
+        clock=clock,
+        timezone=timezone,
+        outlook=outlook_of(overview, health, incidents),
+        is_starting=lambda: readiness.stage == STARTING,
+    )
+
+
+def build_hubs(
+    runtime: JobRuntime, trail: AuditService, incidents: IncidentService, troubles: FindTroubles
+) -> tuple[EventHub, ChangeHub]:
+    """Build what tells clients and open pages of what happens; both rest until somebody listens."""
+    clock = runtime.clock
+    sources = EventSources(
+        clock=clock,
+        live=runtime.live,
+        changes=runtime.store.events,
+        outbox_sender=runtime.outbox_sender,
+        job_logs=runtime.job_logs,
+        trail=trail,
+        incidents=incidents,
+        troubles=troubles,
+    )
+    events = EventHub(clock, secrets.token_hex(BOOT_BYTES), sources.begin)
+    return events, ChangeHub(events=events, clock=clock, last_lines=sources.last_lines)
