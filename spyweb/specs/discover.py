@@ -92,18 +92,6 @@ class Scan(Struct, frozen=True, kw_only=True):
     broken_specs: Sequence[JobSpec] = ()  # of `broken`, as far as they can be made out
 
 
-class _Candidate(Struct, frozen=True, kw_only=True):
-    """A file that looks like a job, and all that is wrong with it."""
-
-    id: JobId
-    file: str
-    draft: JobDraft | None  # None: its settings could not even be read
-    problems: list[Problem]
-    sources: tuple[tuple[str, bytes], ...] = ()  # path and source of its Lua files
-    digest: str = ""
-    warnings: tuple[Problem, ...] = ()
-
-
 class _Context(Struct, frozen=True, kw_only=True):
     """The settings and notes that all files of one scan share."""
 
@@ -136,11 +124,11 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
         linter=linter,
     )
     places = find_job_files(root, notes, has_others=any(EXPECT in table.values for table in overrides.values()))
-    candidates = [(_monitor if place.is_monitor else _script)(place, context) for place in places]
-    candidates += _listed(context)
-    candidates += _elsewhere({candidate.id for candidate in candidates}, context)
+    drafts = [(_monitor if place.is_monitor else _script)(place, context) for place in places]
+    drafts += _listed(context)
+    drafts += _elsewhere({draft.spec.id for draft in drafts}, context)
     notes.warnings.extend(_doubts_of_server(context))
-    groups = _by_id(candidates)
+    groups = _by_id(drafts)
     _refuse_duplicates(groups)
     _refuse_unknown_after(groups)
     _refuse_cycles(groups)
@@ -151,7 +139,7 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     notes.problems.extend(maintenance.problems)
     notes.warnings.extend(doubts_of_maintenance(maintenance, groups))
     return structs.replace(
-        _result(candidates, groups, notes),
+        _result(drafts, groups, notes),
         maintenance=maintenance.rules,
         maintenance_is_whole=not maintenance.problems,
     )
@@ -184,7 +172,7 @@ def _overrides(tables: Mapping[str, TomlTable], notes: Notes) -> dict[JobId, Tom
     return found
 
 
-def _script(place: JobPlace, context: _Context) -> _Candidate:
+def _script(place: JobPlace, context: _Context) -> JobDraft:
     source = read_source(context.root, place.file)
     if isinstance(source, Problem):
         return _unread(job_id(place.name), source)
@@ -193,25 +181,18 @@ def _script(place: JobPlace, context: _Context) -> _Candidate:
         return _unread(_guess_id(source, place), block, (place.file, source))
     draft, code = _draft(block.table, place, context), code_of_file(source, block)
     doubts = context.doubts(place, draft, [source], lambda read: doubts_of_script((place.file, source), block, read))
-    return _Candidate(
-        id=draft.spec.id,
-        file=place.file,
-        draft=draft,
-        problems=draft.problems,
-        sources=((place.file, source),),
-        digest=_digest(code),
-        warnings=(*draft.warnings, *doubts, *_doubts_of_conditions(draft, code)),
-    )
+    draft.warnings.extend([*doubts, *_doubts_of_conditions(draft, code)])
+    return structs.replace(draft, lua=((place.file, source),), digest=_digest(code))
 
 
-def _monitor(place: JobPlace, context: _Context) -> _Candidate:
+def _monitor(place: JobPlace, context: _Context) -> JobDraft:
     table = read_toml(context.root, place.file)
     if isinstance(table, Problem):
         return _unread(job_id(place.name), table)
     return _watching(table, place, context)
 
 
-def _listed(context: _Context) -> list[_Candidate]:
+def _listed(context: _Context) -> list[JobDraft]:
     """Return the jobs of jobs.toml."""
     table = read_list(context.root)
     if isinstance(table, Problem):
@@ -227,7 +208,7 @@ def _listed(context: _Context) -> list[_Candidate]:
     return [_watching(inner, place, context) for inner in found]
 
 
-def _elsewhere(known: Collection[JobId], context: _Context) -> list[_Candidate]:
+def _elsewhere(known: Collection[JobId], context: _Context) -> list[JobDraft]:
     """Return the jobs that have no file: [jobs.ID] says that they run elsewhere, and tell of it by pings."""
     return [
         _watching(_NOTHING, JobPlace(file=FILE, folder=f"{FOLDER}/{job}", name=job), context)
@@ -236,7 +217,7 @@ def _elsewhere(known: Collection[JobId], context: _Context) -> list[_Candidate]:
     ]
 
 
-def _watching(table: TomlTable, place: JobPlace, context: _Context) -> _Candidate:
+def _watching(table: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
     """Read a monitor's settings and its Lua files; or those of a job that expects pings, which has none."""
     if EXPECT in table.values:
         place = structs.replace(place, is_monitor=False, hooks=())
@@ -245,15 +226,9 @@ def _watching(table: TomlTable, place: JobPlace, context: _Context) -> _Candidat
     sources = tuple((path, source) for path, source in read if not isinstance(source, Problem))
     texts = [part for path, source in sources for part in (path.encode(), source)]
     doubts = context.doubts(place, draft, texts, lambda read: doubts_of_hooks(sources, read))
-    return _Candidate(
-        id=draft.spec.id,
-        file=place.file,
-        draft=draft,
-        problems=[*draft.problems, *(source for _, source in read if isinstance(source, Problem))],
-        sources=sources,
-        digest=_digest(*texts),
-        warnings=(*draft.warnings, *doubts),
-    )
+    draft.problems.extend(source for _, source in read if isinstance(source, Problem))
+    draft.warnings.extend(doubts)
+    return structs.replace(draft, lua=sources, digest=_digest(*texts))
 
 
 def _draft(own: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
@@ -264,8 +239,9 @@ def _draft(own: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
     return draft
 
 
-def _unread(job: JobId, problem: Problem, *sources: tuple[str, bytes]) -> _Candidate:
-    return _Candidate(id=job, file=problem.file, draft=None, problems=[problem], sources=sources)
+def _unread(job: JobId, problem: Problem, *lua: tuple[str, bytes]) -> JobDraft:
+    spec = JobSpec(id=job, name=job, path=problem.file, folder="")
+    return JobDraft(spec=spec, problems=[problem], warnings=[], lua=lua, is_read=False)
 
 
 def _guess_id(source: bytes, place: JobPlace) -> JobId:
@@ -291,75 +267,76 @@ def _doubts_of_conditions(draft: JobDraft, code: bytes) -> Iterator[Problem]:
             yield draft.problem(f"when: there is no function {name} in {draft.spec.path}", "on")
 
 
-def _by_id(candidates: Sequence[_Candidate]) -> dict[JobId, list[_Candidate]]:
-    groups: dict[JobId, list[_Candidate]] = {}
-    for candidate in candidates:
-        if candidate.id:
-            groups.setdefault(candidate.id, []).append(candidate)
+def _by_id(drafts: Sequence[JobDraft]) -> dict[JobId, list[JobDraft]]:
+    groups: dict[JobId, list[JobDraft]] = {}
+    for draft in drafts:
+        if draft.spec.id:
+            groups.setdefault(draft.spec.id, []).append(draft)
     return groups
 
 
-def _refuse_duplicates(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
+def _refuse_duplicates(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
     for job, (first, *others) in groups.items():
         for other in others:
-            where = "another job of this file" if other.file == first.file else first.file
+            where = "another job of this file" if other.spec.path == first.spec.path else first.spec.path
             reason = f'gives the id "{job}", and so does {where}; ids must differ'
-            problem = other.draft.problem(reason, "name") if other.draft and other.file == LIST else None
-            other.problems.append(problem or Problem(other.file, None, None, reason))
+            is_listed = other.is_read and other.spec.path == LIST
+            other.problems.append(
+                other.problem(reason, "name") if is_listed else Problem(other.spec.path, None, None, reason)
+            )
 
 
-def _refuse_unknown_after(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
+def _refuse_unknown_after(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
     names = Names(groups)
-    for draft, problems in _drafts(groups):
+    for draft in _read(groups):
         for after in draft.spec.after:
             if after.job not in groups:
                 reason = f'no job "{after.job}"{nearest(after.job, names)}'
-                problems.append(draft.problem(reason, "after"))
+                draft.problems.append(draft.problem(reason, "after"))
 
 
-def _refuse_cycles(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
-    found = {draft.spec.id: (draft, problems) for draft, problems in _drafts(groups)}
-    follows = {job: [after.job for after in draft.spec.after] for job, (draft, _) in found.items()}
+def _refuse_cycles(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
+    found = {draft.spec.id: draft for draft in _read(groups)}
+    follows = {job: [after.job for after in draft.spec.after] for job, draft in found.items()}
     refused: set[JobId] = set()
     for cycle in find_cycles({job: followed for job, followed in follows.items() if followed}):
-        shown = cycle if len(cycle) <= _SHOWN else [*cycle[:_SHOWN], "…"]
-        chain = " after ".join([*shown, cycle[0]])
-        for job in (job for job in cycle if job not in refused):
-            draft, problems = found[job]
-            problems.append(draft.problem(f"these jobs wait for each other: {chain}", "after"))
+        reason = f"these jobs wait for each other: {_chain(cycle, ' after ')}"
+        for draft in (found[job] for job in cycle if job not in refused):
+            draft.problems.append(draft.problem(reason, "after"))
         refused.update(cycle)
 
 
-def _refuse_dependencies(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
+def _refuse_dependencies(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
     """Refuse jobs whose alerts depend on each other: nobody would be told of them."""
-    found = {draft.spec.id: (draft, problems) for draft, problems in _drafts(groups)}
+    found = {draft.spec.id: draft for draft in _read(groups)}
     depends = {
         job: [JobId(subject.removeprefix(JOB)) for subject in draft.spec.alerts.depends_on]
-        for job, (draft, _) in found.items()
+        for job, draft in found.items()
         if draft.spec.alerts.depends_on
     }
     for cycle in find_cycles(depends):
         links = zip(cycle, [*cycle[1:], cycle[0]], strict=True)
-        if all(parent in {each.job for each in found[job][0].spec.after} for job, parent in links):
+        if all(parent in {each.job for each in found[job].spec.after} for job, parent in links):
             continue  # they wait for each other, which is said already
-        shown = cycle if len(cycle) <= _SHOWN else [*cycle[:_SHOWN], "…"]
-        reason = f"nobody would be told of these: {' depends on '.join([*shown, cycle[0]])}"
-        for job in cycle:
-            draft, problems = found[job]
+        reason = f"nobody would be told of these: {_chain(cycle, ' depends on ')}"
+        for draft in (found[job] for job in cycle):
             own = draft.problem_below(reason, ALERTS, DEPENDS_ON)
-            problems.append(own or draft.problem(reason, "after" if draft.spec.after else ALERTS))
+            draft.problems.append(own or draft.problem(reason, "after" if draft.spec.after else ALERTS))
 
 
-def _warn_of_unknown_parents(
-    groups: Mapping[JobId, Sequence[_Candidate]], settings: AlertSettings, notes: Notes
-) -> None:
+def _chain(cycle: Sequence[JobId], link: str) -> str:
+    shown = cycle if len(cycle) <= _SHOWN else [*cycle[:_SHOWN], "…"]
+    return link.join([*shown, cycle[0]])
+
+
+def _warn_of_unknown_parents(groups: Mapping[JobId, Sequence[JobDraft]], settings: AlertSettings, notes: Notes) -> None:
     """Warn of jobs that alerts depend on and that are not there; what all jobs depend on is told of once."""
     names = Names(groups)
     for subject in settings.policy.depends_on:
         name = subject.removeprefix(JOB)
         if job_id(name) not in groups:
             notes.warnings.append(settings.table.problem(f'no job "{name}"{nearest(name, names)}', DEPENDS_ON))
-    for draft, _ in _drafts(groups):
+    for draft in _read(groups):
         known = {f"{JOB}{after.job}" for after in draft.spec.after}
         for subject in draft.spec.alerts.depends_on:
             name = subject.removeprefix(JOB)
@@ -369,11 +346,8 @@ def _warn_of_unknown_parents(
             notes.warnings.extend([problem] if problem else [])
 
 
-def _drafts(groups: Mapping[JobId, Sequence[_Candidate]]) -> Iterator[tuple[JobDraft, list[Problem]]]:
-    for group in groups.values():
-        for candidate in group:
-            if candidate.draft:
-                yield candidate.draft, candidate.problems
+def _read(groups: Mapping[JobId, Sequence[JobDraft]]) -> Iterator[JobDraft]:
+    return (draft for group in groups.values() for draft in group if draft.is_read)
 
 
 def _warn_of_unused(overrides: Mapping[JobId, TomlTable], groups: Mapping[JobId, object], notes: Notes) -> None:
@@ -383,48 +357,44 @@ def _warn_of_unused(overrides: Mapping[JobId, TomlTable], groups: Mapping[JobId,
             notes.warnings.append(table.problem(f'no job "{job}"{nearest(job, names)}'))
 
 
-def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_Candidate]], notes: Notes) -> Scan:
+def _result(drafts: Sequence[JobDraft], groups: Mapping[JobId, Sequence[JobDraft]], notes: Notes) -> Scan:
     problems = {job: [problem for each in group for problem in each.problems] for job, group in groups.items()}
-    every = [*notes.problems, *notes.refused, *(problem for each in candidates for problem in each.problems)]
-    broken = [each for each in candidates if each.problems or problems.get(each.id)]
-    warnings = [*notes.warnings, *(warning for each in candidates for warning in each.warnings)]
+    every = [*notes.problems, *notes.refused, *(problem for each in drafts for problem in each.problems)]
+    broken = [each for each in drafts if each.problems or problems.get(each.spec.id)]
+    warnings = [*notes.warnings, *(warning for each in drafts for warning in each.warnings)]
     return Scan(
-        jobs={
-            job: _job_file(group[0].draft, group[0])
-            for job, group in groups.items()
-            if group[0].draft and not problems[job]
-        },
+        jobs={job: _job_file(group[0]) for job, group in groups.items() if group[0].is_read and not problems[job]},
         broken={job: found for job, found in problems.items() if found},
-        unsure=_unsure(candidates, notes.refused),
+        unsure=_unsure(drafts, notes.refused),
         problems=sorted(every, key=Problem.place),
         warnings=[replace(warning, is_warning=True) for warning in warnings],
         ignored=notes.ignored,
-        broken_lua=[source for each in broken for source in each.sources],
-        broken_specs=[each.draft.spec for each in broken if each.draft],
+        broken_lua=[source for each in broken for source in each.lua],
+        broken_specs=[each.spec for each in broken if each.is_read],
     )
 
 
-def _unsure(candidates: Iterable[_Candidate], refused: Iterable[Problem]) -> dict[str, list[Problem]]:
+def _unsure(drafts: Iterable[JobDraft], refused: Iterable[Problem]) -> dict[str, list[Problem]]:
     """Return the problems of files that may be any job's, by file.
 
     A file that is wrong may have had another name a moment ago; in jobs.toml, only a job without a name may.
     """
     unsure = {problem.file: [problem] for problem in refused}
-    for each in candidates:
-        if each.problems and (each.file != LIST or not each.id):
-            unsure.setdefault(each.file, []).extend(each.problems)
+    for each in drafts:
+        if each.problems and (each.spec.path != LIST or not each.spec.id):
+            unsure.setdefault(each.spec.path, []).extend(each.problems)
     return unsure
 
 
-def _job_file(draft: JobDraft, found: _Candidate) -> JobFile:
-    (path, source), *more = found.sources or [("", b"")]
+def _job_file(draft: JobDraft) -> JobFile:
+    (path, source), *more = draft.lua or [("", b"")]
     return JobFile(
         spec=draft.spec,
         source=source,
-        digest=found.digest,
+        digest=draft.digest,
         chunk="" if path == draft.spec.path else path,
         more=tuple(more),
-        warnings=found.warnings,
+        warnings=tuple(draft.warnings),
         sources=draft.sources,
     )
 

@@ -214,7 +214,10 @@ class JobDraft(Struct, frozen=True, kw_only=True):
     spec: JobSpec
     problems: list[Problem]
     warnings: list[Problem]
-    sources: tuple[SettingsSource, ...]
+    sources: tuple[SettingsSource, ...] = ()
+    lua: tuple[tuple[str, bytes], ...] = ()  # path and source of its Lua files
+    digest: str = ""  # of all its code
+    is_read: bool = True  # not where its settings could not even be read
 
     def problem(self, reason: str, key: str) -> Problem:
         """Return a problem with a key, blamed on the strongest source that has it."""

@@ -8,29 +8,32 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from graphlib import CycleError, TopologicalSorter
-from itertools import takewhile
 
 from spyweb.errors import OpError, Problem
 from spyweb.limits import PROJECT_FILE
 from spyweb.lua.hooks import ALERT_HOOKS, HOOK_NAMES
 from spyweb.ops.sources import Sources, candidates_of
 from spyweb.specs.block import OPENING, Block, find_misplaced_block, find_nearly_a_mark
-from spyweb.specs.linting.lua_file import BRACKETS, EDGE, LuaFile, text_in
-from spyweb.specs.linting.names import ABSENT, ABSENT_FAMILIES, GLOBALS, INSTEAD, MEMBERS, SERVER, TASK_METHODS
+from spyweb.specs.linting.lua_file import LuaFile
+from spyweb.specs.linting.names import ABSENT, ABSENT_FAMILIES, GLOBALS, INSTEAD, MEMBERS, SERVER
 
 ReadModule = Callable[[bytes], bytes | None]  # the source of a module by its name
+File = tuple[str, bytes]  # path and source
+Doubts = Callable[[ReadModule], Iterable[Problem]]
 
-FEW = 20  # findings of one file, or tasks of a circle: more say nothing new
+FEW = 20  # findings of one file: more say nothing new
 LONGEST = 80  # characters that are shown or compared of a name
 CLOSE = 0.8  # how similar a name must be to be suggested
 CALLED = ("run", "on_state", "on_success", "on_error", "on_finally", "on_down", "on_up")  # globals that spyweb calls
 TASK_TABLES = {b"ModernDSLs", b"TaskDefinitions"}  # globals that tasks are read from
-_CLOSED = (b")", b"}", b"]")
 _BUILDERS = {b"task", b"workflow"}
 _SHOWN = 3  # names
 _SHOWN_LENGTH = 40  # characters of each
 _NOTHING = "a run of this file does nothing: it"
+_MOST_FUNCTIONS = 1_000  # of a file that are looked at
+OF_MONITORS = (*HOOK_NAMES, *ALERT_HOOKS)
+_MISPLACED = "this settings block is not at the top of the file and has no effect"
+_NO_BLOCK = "a settings block has no effect here: a monitor's settings are in config.toml"
 
 
 def find_own_call(file: LuaFile) -> int | None:
@@ -136,116 +139,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return next(iter(get_close_matches(name[:LONGEST], list(known), n=1, cutoff=CLOSE)), "")
 
 
-def find_task_faults(file: LuaFile) -> Iterator[tuple[int, str]]:
-    """Yield each fault with its line."""
-    if not file.mentions[b"task"] and not file.mentions[b"depends_on"]:
-        return
-    read = TaskReader(file)
-    for at in read.misspelt:
-        method = file.words[at].decode("latin-1")
-        if close := nearest(method, [each.decode() for each in TASK_METHODS]):
-            yield file.line(file.offsets[at]), f'a task has no method {method[:LONGEST]}; did you mean "{close}"?'
-    if circle := _find_circle(read.tasks, read.needs):
-        shown = " -> ".join(name.decode("utf-8", "replace") for name in circle[:FEW])
-        yield file.line(read.tasks[circle[0]]), f"these tasks depend on each other: {shown}"
-
-
-class TaskReader:
-    """Reads what a file declares: `tasks` has where each begins, `needs` what it depends on, both by name."""
-
-    def __init__(self, file: LuaFile) -> None:
-        self.tasks: dict[bytes, int] = {}
-        self.needs: dict[bytes, list[bytes]] = {}
-        self.misspelt: list[int] = []  # where methods are that tasks don't have
-        self._words, self._offsets = file.words, file.offsets
-        self._ends = _bracket_ends(file.words)
-        self._variables: dict[bytes, bytes] = {}  # the name of the task that each holds
-        self._names: dict[int, bytes] = {}  # of the task that a table is, by where it begins
-        opened = [0]
-        for at in range(EDGE, len(file.words) - EDGE):
-            if file.words[at] in BRACKETS:
-                opened.append(at)
-            elif file.words[at] in _CLOSED:
-                opened.pop()
-                opened = opened or [0]
-            elif file.words[at - 1] not in (b".", b":"):
-                self._read(at, opened[-1])
-
-    def _read(self, at: int, table: int) -> None:
-        word, after = self._words[at : at + 2]
-        name = self._text(at + 1 + (after == b"(")) if word == b"task" else b""
-        if name:
-            self.tasks[name] = self._offsets[at]
-            if self._words[at - 1] == b"=":
-                self._variables[self._words[at - 2]] = name
-            self._read_methods(name, self._ends.get(at + 1, at + 1) + 1)
-        elif word in self._variables:
-            self._read_methods(self._variables[word], at + 1)
-        elif after == b"=" and self._words[table] == b"{":
-            self._read_key(at, table)
-
-    def _read_key(self, at: int, table: int) -> None:
-        key, _, value = self._words[at : at + 3]
-        if key == b"name":
-            self._names[table] = self._text(at + 2)
-        elif key == b"depends_on" and self._names.get(table):
-            self.tasks.setdefault(self._names[table], self._offsets[table])
-            self._add_needs(self._names[table], at + 2)
-        elif value == b"{":
-            self._names[at + 2] = key
-
-    def _read_methods(self, task: bytes, at: int) -> None:
-        while self._words[at] == b":" and (at + 2 in self._ends or text_in(self._words[at + 2])):
-            method = self._words[at + 1]
-            if method == b"depends_on":
-                self._add_needs(task, at + 2)
-            elif method not in TASK_METHODS and len(self.misspelt) < FEW:
-                self.misspelt.append(at + 1)
-            at = self._ends.get(at + 2, at + 2) + 1
-
-    def _add_needs(self, task: bytes, at: int) -> None:
-        """Add the tasks that are named here, up to whatever is called among them."""
-        places = range(at + (at in self._ends), self._ends.get(at, at) + 1)
-        named = takewhile(lambda place: self._words[place] != b"(", places)
-        given = (self._text(place) or self._variables.get(self._words[place], b"") for place in named)
-        self.needs.setdefault(task, []).extend(given)
-
-    def _text(self, at: int) -> bytes:
-        """Return the text that is written here, if it is all of a value."""
-        return b"" if b".." in (self._words[at - 1], self._words[at + 1]) else text_in(self._words[at])
-
-
-def _bracket_ends(words: Sequence[bytes]) -> dict[int, int]:
-    """Return where each bracket is closed that is."""
-    ends, opened = dict[int, int](), list[int]()
-    for at, word in enumerate(words):
-        if word in BRACKETS:
-            opened.append(at)
-        elif word in _CLOSED and opened:
-            ends[opened.pop()] = at
-    return ends
-
-
-def _find_circle(tasks: Mapping[bytes, int], needs: Mapping[bytes, Sequence[bytes]]) -> list[bytes]:
-    """Return tasks that depend on each other, the first one at both ends; none where there is no circle."""
-    try:
-        TopologicalSorter({task: [each for each in needs.get(task, ()) if each in tasks] for task in tasks}).prepare()
-    except CycleError as error:
-        circle: list[bytes] = error.args[1][:0:-1]
-        first = circle.index(min(circle, key=lambda task: tasks[task]))
-        return [*circle[first:], *circle[: first + 1]]
-    return []
-
-
-File = tuple[str, bytes]  # path and source
-Doubts = Callable[[ReadModule], Iterable[Problem]]
-
-_MOST_FUNCTIONS = 1_000  # of a file that are looked at
-OF_MONITORS = (*HOOK_NAMES, *ALERT_HOOKS)
-_MISPLACED = "this settings block is not at the top of the file and has no effect"
-_NO_BLOCK = "a settings block has no effect here: a monitor's settings are in config.toml"
-
-
 class Linter:
     """Keeps what was found in each job's files from one scan to the next: few files change between them.
 
@@ -299,7 +192,6 @@ def doubts_of_script(file: File, block: Block, read: ReadModule) -> Iterator[Pro
         (find_nearly_a_mark(source), f'this begins no block of settings; expected "{OPENING}"'),
         (find_own_call(lua), "the file defines run and calls it; spyweb calls it too"),
         (find_run_beside_tasks(lua), "the file declares tasks and defines run: spyweb calls run, and no task runs"),
-        *find_task_faults(lua),
         find_idle(lua),
     )
     yield from (_warning(path, line, reason) for line, reason in found if line)

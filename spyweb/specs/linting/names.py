@@ -13,11 +13,6 @@ KEYWORDS = frozenset(
     .split()
 )  # fmt: skip
 
-# The methods that what `task("name")` gives has; lua/worker/library/tasks.lua has them.
-TASK_METHODS = frozenset(
-    b"abort_if artifacts build command consumes delegate_to depends_on description on_fail on_failure on_success "
-    b"on_timeout params post_hook pre_hook retries retry_delay run run_if timeout workdir".split()
-)
 GLOBALS = frozenset(
     b"JSON_EMPTY_ARRAY _ENV _G _VERSION assert bit32 cdp cmd collectgarbage copy coroutine crypto data db_exec "
     b"db_query deep_copy defer dump engine env_get error exec file fs_append fs_overwrite fs_read fs_read_binary "
