@@ -163,8 +163,6 @@ def after_edit(old: Schedule, new: Schedule, cursor_ms: int, now_ms: int) -> int
     `every` counts from the cursor but is due now at the earliest, all others begin now.  A cursor in the future, left
     by a clock that was set back, counts as now.
     """
-    if old == new:
-        return cursor_ms
     if isinstance(new, Pings):
         return cursor_ms if isinstance(old, Pings) else UNARMED
     if isinstance(new, Every):

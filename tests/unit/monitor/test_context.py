@@ -48,16 +48,6 @@ def test_a_stage_that_raises_has_an_error() -> None:
     assert telemetry.stages()[5] == Stage("extract", duration_ms=0.0, error="boom")
 
 
-def test_what_is_noted_later_replaces_what_was_told_before() -> None:
-    telemetry = Telemetry("Shop", FakeClock())
-    with telemetry.timed("fetch"):
-        pass
-    unpacked(telemetry)
-    telemetry.blame("fetch", "http status: 403")
-    stages = cast("list[dict[str, object]]", unpacked(telemetry)["stages"])
-    assert (stages[2]["status"], stages[2]["error"]) == ("error", "http status: 403")
-
-
 def test_a_built_in_stage_leaves_the_memory_of_the_vm_as_it_was() -> None:
     telemetry = Telemetry("Shop", FakeClock(), memory=70_000)
     with telemetry.timed("fetch"):

@@ -9,16 +9,13 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from spyweb.errors import ExtractionError, FetchError
+from spyweb.errors import FetchError
 from spyweb.lua.hooks import HOOK_NAMES
-from spyweb.model import Ending, Failure, Notification, OnHookError, Outcome, Webhook
+from spyweb.model import Ending, Notification, OnHookError, Outcome, Webhook
 from tests.fakes.monitor import BEGINS, URL, Hook, HookError, Shop, make_monitor, page, shop
 
 ALL = tuple(hook for hook in HOOK_NAMES if not hook.startswith("override_"))  # those that take turns in one cycle
 FETCH = f"fetch {URL}"
-UP_TO_THE_STORE = [
-    "load", "before_fetch", FETCH, "after_fetch", "extract", "after_extract", "filter_item", "before_store",
-]  # fmt: skip
 LAMP = {"title": "Lamp", "price": "5"}
 DESK = {"title": "Desk", "price": "90"}
 Table = dict[bytes, object]
@@ -60,36 +57,6 @@ def keeps_ctx(seen: list[dict[str, object]]) -> Hook:
 async def run_with(s: Shop, hooks: Mapping[str, Hook], **changes: Any) -> Ending:
     s.vms.hooks = dict(hooks)
     return await s.run(make_monitor(lua=True, **changes))
-
-
-async def test_a_job_without_lua_fetches_extracts_and_stores_and_has_no_vm(s: Shop) -> None:
-    ending = await s.run()
-    assert (ending.outcome, s.vms.requests) == (Outcome.SUCCESS, [])
-    assert s.story == [FETCH, "extract"]
-    assert await s.records() == [LAMP, DESK]
-
-
-async def test_the_stages_come_in_their_order(s: Shop) -> None:
-    ending = await run_with(s, dict.fromkeys(ALL, same))
-    assert ending.outcome is Outcome.SUCCESS
-    assert s.story == [
-        *UP_TO_THE_STORE,
-        "before_notify",
-        "before_webhook",
-        "on_success",
-        "on_finally",
-        "on_finished",
-    ]
-    assert await s.records() == [LAMP, DESK]
-
-
-async def test_the_overrides_take_the_places_of_the_client_and_of_the_selectors(s: Shop) -> None:
-    fetched = gives({"status": 200, "body": "{}", "url": URL})
-    extracted = gives([{"fields": {"title": "Own", "price": 3.0}}, {"title": "bare", "on": True}])
-    hooks = {"override_fetch": fetched, "after_fetch": same, "override_extract": extracted}
-    await run_with(s, hooks)
-    assert s.story == ["load", "override_fetch", "after_fetch", "override_extract"]
-    assert await s.records() == [{"title": "Own", "price": "3"}, {"title": "bare", "on": "true"}]
 
 
 SKIPS = {
@@ -214,11 +181,6 @@ async def test_an_item_for_which_filter_item_failed_is_judged_by_the_keywords(s:
     assert s.host.lines[0] == f"error filter_item: string expected, got table ({BEGINS})"
 
 
-async def test_filter_item_keeps_an_item_by_true(s: Shop) -> None:
-    await run_with(s, {"filter_item": lambda item, _: item[b"fields"][b"price"] == b"5"}, keywords=("desk",))
-    assert await s.records() == [LAMP]
-
-
 UNUSABLE = "it returned a value that can't be used: "
 NOT_UNDERSTOOD = [
     ("before_fetch", "a string", "error", f"{UNUSABLE}table expected, got string"),
@@ -288,32 +250,11 @@ BOTH: dict[str, Any] = {
 }
 
 
-async def test_what_is_new_is_put_in_the_outbox(s: Shop) -> None:
-    await s.run(make_monitor(**BOTH, keywords=("lamp",)))
-    assert await sent(s) == [
-        ("desktop", b'{"title":"1","body":"Lamp","timeout_ms":null}'),
-        (
-            "webhook",
-            b'{"job_name":"Shop","item_count":1,"items":[{"title":"Lamp","price":"5","keywords":["lamp"]}]}',
-        ),
-    ]
-
-
 @pytest.mark.parametrize(("silent", "left"), [("before_notify", ["webhook"]), ("before_webhook", ["desktop"])])
 async def test_nil_or_false_silences_one_and_not_the_other(s: Shop, silent: str, left: list[str]) -> None:
     await run_with(s, {silent: gives(False)}, **BOTH)
     assert [channel for channel, _ in await sent(s)] == left
     assert len(await s.records()) == 2
-
-
-async def test_ctx_learns_what_happens(s: Shop) -> None:
-    seen: list[dict[str, object]] = []
-    hooks: dict[str, Hook] = {"after_extract": keeps_ctx(seen)}
-    await run_with(s, {**hooks, "before_fetch": same})
-    ctx = seen[0]
-    assert (ctx["worker_id"], ctx["selector_matches"], ctx["shared"]) == (1, 2, {})
-    last = _plain(ctx["last_fetch"])
-    assert (last["ok"], cast("dict[str, object]", last["response"])["body"]) == (True, "<p>")
 
 
 async def test_the_telemetry_of_a_cycle_has_every_stage(s: Shop) -> None:
@@ -349,21 +290,6 @@ def _plain(value: object) -> dict[str, object]:
                 return each
 
     return cast("dict[str, object]", of(value))
-
-
-async def test_a_preview_stops_before_the_store_and_tells_what_it_found(s: Shop) -> None:
-    s.vms.hooks = dict.fromkeys(ALL, same)
-    ending = await s.run(make_monitor(lua=True, **BOTH), debug=True)
-    assert s.story == UP_TO_THE_STORE
-    assert (await s.records(), await sent(s)) == ([], [])
-    result = cast("dict[str, object]", ending.preview)
-    assert result["items"] == [{"fields": LAMP, "matches": []}, {"fields": DESK, "matches": []}]
-
-
-async def test_a_selector_that_does_not_parse_fails_the_cycle(s: Shop) -> None:
-    s.extractor.error = ExtractionError("'..x' is no selector")
-    ending = await s.run()
-    assert (ending.failure, ending.reason) == (Failure.ERROR, "'..x' is no selector")
 
 
 async def test_a_page_with_other_ways_of_spelling_is_told_to_the_extractor_as_it_came(s: Shop) -> None:

@@ -48,14 +48,6 @@ async def test_workers_take_addresses_from_one_queue(s: Shop) -> None:
     assert sorted(str(fetch.url) for fetch in s.http.asked) == list(addresses(4))
 
 
-async def test_where_there_is_one_address_each_worker_fetches_it(s: Shop) -> None:
-    task = s.start(make_monitor(True, workers=3))
-    await s.clock.turn(1)
-    assert (await task).outcome is Outcome.SUCCESS
-    assert [str(fetch.url) for fetch in s.http.asked] == [URL] * 3
-    assert [context["worker_id"] for context in s.vms.contexts] == [1, 2, 3]
-
-
 async def test_workers_begin_200_ms_apart(s: Shop) -> None:
     hold(s, URL)
     task = s.start(make_monitor(workers=3))
@@ -81,36 +73,6 @@ async def test_a_worker_that_fails_leaves_the_others_and_its_own_next_address(s:
     assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.ERROR)
     assert ending.reason == "http://shop.example/1: no such host (1 of 3 cycles)"
     assert len(s.extractor.pages) == 2
-
-
-async def test_on_finished_comes_once_after_all_workers_and_has_no_ctx(s: Shop) -> None:
-    s.vms.hooks = {"on_finally": same, "on_finished": same}
-    s.http.answers[addresses(2)[1]] = FetchError("dns", "no such host")
-    task = s.start(make_monitor(True, urls=addresses(2), is_queue=True))
-    await s.clock.turn(1)
-    assert (await task).outcome is Outcome.FAILED
-    assert s.story[-1] == "on_finished"
-    assert s.story.count("on_finished") == 1
-    assert s.story.count("on_finally") == 2
-    assert s.vms.requests[-1].arguments == ({},)
-
-
-async def test_hooks_of_one_job_take_turns_and_keep_theirs_across_what_they_wait_for(s: Shop) -> None:
-    story: list[str] = []
-
-    async def slow(argument: object, ctx: dict[str, object]) -> object:
-        story.append(f"begin {ctx['worker_id']}")
-        await s.clock.sleep(1)
-        story.append(f"end {ctx['worker_id']}")
-        return argument
-
-    s.vms.hooks = {"before_fetch": slow, "before_store": slow}
-    task = s.start(make_monitor(True, workers=2))
-    await s.clock.turn(10)
-    await task
-    assert story == [f"{what} {worker}" for worker in (1, 2, 1, 2) for what in ("begin", "end")]
-    fetched = [line for line in s.story if line.startswith("fetch")]
-    assert s.story.index("before_fetch of 2") < len(s.story) - s.story[::-1].index(fetched[-1])
 
 
 async def test_other_workers_go_on_between_hooks(s: Shop) -> None:
@@ -157,21 +119,6 @@ async def test_a_cycle_with_a_vm_is_ended_by_its_vm_and_on_finished_still_comes(
     ending = await task
     assert (ending.failure, ending.reason) == (Failure.TIMEOUT, "killed: TIMEOUT")
     assert s.story == ["load", "before_fetch", f"fetch {URL}", "kill timeout", "on_finished"]
-
-
-async def test_a_hook_that_hangs_is_killed_and_the_next_run_has_its_turn(s: Shop) -> None:
-
-    async def hang(_argument: object, _ctx: object) -> object:
-        await s.clock.sleep(1000)
-        return None
-
-    s.vms.hooks = {"before_fetch": hang}
-    job = make_monitor(True, spec={"timeout_ms": 3000})
-    task = s.start(job)
-    await s.clock.turn(3)
-    assert (await task).failure is Failure.TIMEOUT
-    s.vms.hooks = {"before_fetch": same}
-    assert (await s.run(job)).outcome is Outcome.SUCCESS
 
 
 async def test_one_worker_killed_in_its_hook_leaves_the_others(s: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,14 +198,6 @@ async def test_cycles_at_once_share_the_cpu_limit_too(s: Shop) -> None:
     ending = await task
     assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.CPU)
     assert s.story[-1] == "kill cpu"  # the third, which would have used as much
-
-
-async def test_each_run_has_its_whole_cpu_limit(s: Shop) -> None:
-    s.vms.hooks, s.vms.cpu_ms = {"before_fetch": same}, 40
-    job = make_monitor(lua=True, spec={"cpu_limit_ms": 100})
-    await s.run(job)
-    await s.run(job)
-    assert [request.cpu_limit_ms for request in s.vms.requests] == [100, 100]
 
 
 GOOD = Ending(outcome=Outcome.SUCCESS, cpu_ms=2)

@@ -95,10 +95,3 @@ async def test_due_times_that_passed_while_a_job_was_paused_are_due_and_paused(t
     counts = t.runner.counters.of(PRICES)
     assert counts.ended[Outcome.PAUSED] == 3
     assert counts.due == before + 3
-
-
-def test_where_no_job_is_counted_alone_all_are_counted_together() -> None:
-    counters = RunCounters(most_jobs=0)
-    counters.started(PRICES, None)
-    counters.started(NEWS, None)
-    assert (counters.jobs, counters.others.started) == ({}, 2)

@@ -109,10 +109,6 @@ def test_what_has_ended_is_not_resumed(ending: Ending) -> None:
     assert resumption(RUN, ending) is None
 
 
-def test_a_job_that_does_not_ask_for_it_is_not_resumed() -> None:
-    assert follow_up(make_job("prices").spec, RUN, STOPPED, NOW, lambda: 0.5) is None
-
-
 TOLD = structs.replace(RUN, trigger=Trigger(type="alert", hook="on_down", incident={"id": 1}))
 
 

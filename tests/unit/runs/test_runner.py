@@ -31,7 +31,7 @@ from tests.fakes.harness import BY_HAND, Harness, SilentHost, harness, make_job,
 from tests.fakes.job_listener import StoryListener
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.monitor import make_monitor
-from tests.fakes.pool import FAILED, GUILTY, LOST
+from tests.fakes.pool import FAILED
 from tests.fakes.stalling import StallClocks
 from tests.fakes.triggered import make_event, make_listener, triggered_harness
 
@@ -59,20 +59,6 @@ async def test_a_script_is_told_whether_its_failure_would_be_final(t: Harness) -
     await t.settle(job := make_job(schedule=Never(), retry=Retry(retries=1, jitter=False)))
     await t.start(job, 60)
     assert [(request.procedure, request.arguments[1]) for request in t.pool.requests] == [("run", True), ("run", False)]
-
-
-async def test_an_innocent_loss_starts_again_once_and_at_once(t: Harness) -> None:
-    t.pool.endings[PRICES] = [LOST, LOST]
-    await t.settle(job := make_job(schedule=Never()))
-    await t.start(job)
-    assert await t.record() == ["prices manual lost", "prices retry lost attempt 2"]
-
-
-async def test_a_guilty_loss_does_not_start_again_without_retries(t: Harness) -> None:
-    t.pool.endings[PRICES] = [GUILTY]
-    await t.settle(job := make_job(schedule=Never()))
-    await t.start(job, 60)
-    assert await t.record() == ["prices manual lost"]
 
 
 async def test_a_person_is_refused_while_the_job_is_busy(t: Harness) -> None:
@@ -617,15 +603,6 @@ async def test_an_end_is_recorded_once_the_database_is_put_back(t: Harness) -> N
     draining = t.tasks.create_task(t.runner.drain(10))
     await t.clock.turn()
     assert draining.done(), "a stop has the store asked at once"
-    assert await t.record() == ["prices manual success"]
-
-
-async def test_the_end_of_a_run_is_recorded_once_the_store_can_be_opened_again(t: Harness) -> None:
-    await t.hold(make_job(schedule=Never()))
-    with t.refused(NoAccess("spyweb.db: no access as me")):
-        t.pool.finish(1)
-        await t.clock.turn(STORE_PATIENCE - 1)
-    await t.clock.turn(1)
     assert await t.record() == ["prices manual success"]
 
 

@@ -14,13 +14,11 @@ from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import (
     NULL,
     After,
-    Ending,
     Every,
     JobId,
     Misfire,
     MisfirePolicy,
     Never,
-    Outcome,
     Overlap,
     Retry,
     RunId,
@@ -33,11 +31,10 @@ from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import BY_HAND, make_job
 from tests.fakes.memory_store import MemoryStore
-from tests.fakes.pool import FAILED, SUCCESS
+from tests.fakes.pool import FAILED
 from tests.fakes.triggered import TriggeredHarness, make_listener, on, triggered_harness
 
 ORDERS = JobId("orders")
-DECLINED = Ending(outcome=Outcome.SKIPPED, reason="is_big returned false")
 
 
 # What starts what
@@ -431,17 +428,6 @@ async def test_a_store_that_refuses_is_asked_again_and_nothing_is_lost_or_double
 
     assert t.handled() == ["a"]
     assert await t.harness.record() == ["orders state success"]
-
-
-async def test_a_run_that_its_condition_declined_is_on_record_with_the_reason(t: TriggeredHarness) -> None:
-    t.harness.pool.endings[ORDERS] = [DECLINED, SUCCESS]
-    await t.settle(make_listener(retry=Retry(retries=3)))
-    await t.change("a")
-    await t.change("b")
-
-    (kept, declined) = await t.harness.store.runs.list()
-    assert (declined.outcome, declined.reason) == (Outcome.SKIPPED, "is_big returned false")
-    assert kept.outcome is Outcome.SUCCESS
 
 
 async def test_a_schedule_and_changes_share_the_job_one_run_at_a_time(t: TriggeredHarness) -> None:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from spyweb.errors import Refused, StoreError
 from spyweb.model import (
-    At,
     Cron,
     Cursor,
     Every,
@@ -244,23 +243,6 @@ async def test_a_pause_outlives_a_restart() -> None:
         await clock.turn(1)
         await t.scheduler.pause(job)
     assert await restart(store, clock, HOUR, make_job()) == ["prices schedule success"]
-
-
-async def test_an_at_that_is_past_when_first_seen_is_recorded_and_not_run(t: Harness) -> None:
-    await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() - 1)))
-    await t.clock.turn(HOUR)
-    assert await t.record() == ["prices schedule missed"]
-
-
-async def test_an_edited_every_counts_from_the_cursor(t: Harness) -> None:
-    await t.settle(job := make_job(schedule=Every(period_ms=3_600_000)))
-    await t.clock.turn(600)
-    job.spec = replace(job.spec, schedule=Every(period_ms=900_000))
-    await t.scheduler.activate([job], {job.id: job.cursor})
-    await t.clock.turn(299)
-    assert len(await t.record()) == 1
-    await t.clock.turn(2)
-    assert len(await t.record()) == 2
 
 
 async def test_what_is_due_before_an_edit_is_dealt_with_ahead_of_the_timers(t: Harness) -> None:
@@ -604,16 +586,6 @@ async def test_what_is_due_of_no_job_any_more_is_not_told_as_refused(
     assert t.scheduler.refused_ms >= 10_000
     t.scheduler.drop(last)
     assert t.scheduler.refused_ms == 0
-
-
-@pytest.mark.usefixtures("watched")
-async def test_a_clock_that_jumps_back_is_noticed_within_five_seconds(t: Harness) -> None:
-    await t.settle(make_job(schedule=SECONDLY))
-    await t.clock.turn(2)
-    t.clock.jump(-HOUR)
-    before = len(await t.record())
-    await t.clock.turn(5)
-    assert len(await t.record()) > before
 
 
 async def test_a_job_that_comes_due_twice_in_one_wake_up_goes_on(t: Harness) -> None:

@@ -116,14 +116,6 @@ async def test_no_job_fires_once_they_are_stopped_while_the_chores_go_on(either:
     assert (either.fired, either.timers.next_wake_ms) == ([], None)
 
 
-async def test_the_timers_wake_for_an_earlier_job_that_comes_later(harness: TimersHarness) -> None:
-    harness.timers.start()
-    harness.set(NEWS, DAY_MS)
-    harness.set(PRICES, 20)
-    await turn(harness, 1)
-    assert harness.fired == [(PRICES, 20)]
-
-
 async def test_the_timers_forget_what_was_dropped_or_set_anew(harness: TimersHarness) -> None:
     harness.set(NEWS, 3)
     harness.set(PRICES, 4)

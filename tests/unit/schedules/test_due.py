@@ -14,7 +14,6 @@ from spyweb.schedules.due import (
     DueDecision,
     Missed,
     after_edit,
-    already_past,
     decide_due,
     earliest,
     expected_ping,
@@ -22,7 +21,6 @@ from spyweb.schedules.due import (
     first_due_after,
     jittered,
     missed_until,
-    newest_until,
     next_due,
     parse_schedule_text,
     schedule_text,
@@ -73,25 +71,12 @@ def test_a_missed_range_holds_every_due_time_up_to_now(schedule: Schedule, curso
     assert missed_until(schedule, cursor, NOW) == missed
 
 
-def test_a_stretch_of_a_cron_over_a_month_of_seconds_is_exact() -> None:
-    each_second = Cron(expression="* * * * * *", timezone="America/New_York")
-    missed = missed_until(each_second, NOW - 30 * 86_400_000, NOW)
-
-    assert missed == Missed(first_ms=NOW - 30 * 86_400_000 + 1_000, last_ms=NOW, count=30 * 86_400)
-
-
 def test_a_stretch_of_centuries_still_ends_and_names_its_first_and_last() -> None:
     missed = missed_until(EACH_MINUTE, 0, MINUTE_MARK)
 
     assert missed is not None
     assert (missed.first_ms, missed.last_ms) == (MINUTE, MINUTE_MARK)
     assert missed.count > 5 * 365 * 1_440
-
-
-def test_the_newest_due_times_come_oldest_first() -> None:
-    assert newest_until(EVERY_MINUTE, NOW - 10 * MINUTE, NOW, 2) == [NOW - MINUTE, NOW]
-    assert newest_until(EVERY_MINUTE, NOW - MINUTE, NOW, 5) == [NOW]
-    assert newest_until(EVERY_MINUTE, NOW, NOW, 5) == []
 
 
 def test_upcoming_lists_the_next_due_times_and_no_more_than_there_are() -> None:
@@ -131,10 +116,6 @@ def test_a_new_job_is_due_now_and_at_most_its_share_of_the_spread_later() -> Non
     assert len(firsts) > 250
 
 
-def test_a_single_new_job_need_not_wait() -> None:
-    assert next_due(EVERY_MINUTE, first_cursor(job(), NOW, 0)) == NOW
-
-
 def test_the_spread_stays_within_a_short_period() -> None:
     for n in range(100):
         assert NOW <= first_cursor(job(Every(period_ms=50), name=f"j{n}"), NOW) + 50 < NOW + 50
@@ -154,17 +135,6 @@ def test_a_new_cron_or_at_may_be_due_this_very_moment_but_not_before(schedule: S
     assert due >= MINUTE_MARK
 
 
-def test_an_at_that_is_past_when_first_seen_is_recorded_and_not_run() -> None:
-    past = At(at_ms=NOW - 5)
-
-    assert next_due(past, first_cursor(job(past), NOW)) is None
-    assert already_past(past, NOW) == Missed(
-        first_ms=NOW - 5, last_ms=NOW - 5, count=1, reason="already past when it was first seen"
-    )
-    assert already_past(At(at_ms=NOW), NOW) is None
-    assert already_past(EVERY_MINUTE, NOW) is None
-
-
 @pytest.mark.parametrize(
     ("new_period", "cursor", "due"),
     [
@@ -180,10 +150,6 @@ def test_an_edited_every_counts_from_the_cursor_and_is_due_now_at_the_earliest(
     new = Every(period_ms=new_period)
 
     assert next_due(new, after_edit(Every(period_ms=7), new, cursor, NOW)) == due
-
-
-def test_an_unchanged_schedule_keeps_its_cursor() -> None:
-    assert after_edit(EVERY_MINUTE, Every(period_ms=MINUTE), NOW - 99 * MINUTE, NOW) == NOW - 99 * MINUTE
 
 
 def test_an_edited_cron_begins_now_and_does_not_make_up_for_times_it_never_had() -> None:
@@ -308,12 +274,6 @@ def test_a_due_time_that_jitter_holds_back_is_left_for_later() -> None:
     assert early.runs == [due - MINUTE]
 
     assert decide_due(spec, early.cursor_ms, start) == DueDecision(cursor_ms=due, runs=[due], missed=[])
-
-
-def test_a_job_alone_in_its_jitter_is_not_due_yet() -> None:
-    spec = job(jitter_ms=50_000)
-
-    assert decide_due(spec, NOW - MINUTE, jittered(spec, NOW) - 1) == DueDecision(cursor_ms=NOW - MINUTE)
 
 
 def test_jitter_does_not_use_up_the_grace() -> None:
