@@ -175,12 +175,19 @@ def read_value(value: object) -> object:
 def value_in(table: Mapping[object, object], name: str, read: Callable[[object], T]) -> T | None:
     """Read a field with `read`; None where it is missing."""
     given = table.get(name.encode())
-    if given is None:
-        return None
+    return None if given is None else read_as(f"field '{name}'", read, given)
+
+
+def needed_text_in(table: Mapping[object, object], name: str) -> bytes:
+    return read_as(f"field '{name}'", read_text, table.get(name.encode()))
+
+
+def read_as(what: str, read: Callable[[object], T], given: object) -> T:
+    """Read a part of a value; a Mismatch says which part it is about."""
     try:
         return read(given)
     except Mismatch as mismatch:
-        raise Mismatch(f"field '{name}': {mismatch}") from None
+        raise Mismatch(f"{what}: {mismatch}") from None
 
 
 def text_in(table: Mapping[object, object], name: str) -> bytes | None:
@@ -209,6 +216,12 @@ def texts_in(table: Mapping[object, object], name: str) -> dict[bytes, bytes] | 
 
 def _texts(value: object) -> dict[bytes, bytes]:
     return {read_text(key): read_text(text) for key, text in read_table(value).items()}
+
+
+def read_flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _mismatch("boolean", value)
+    return value
 
 
 Text = Annotated[bytes, ArgumentReader("string", "string", read_text)]

@@ -8,16 +8,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Annotated
 
 from msgspec import Struct
 
 from spyweb import limits
 from spyweb.errors import CommandError, OpError
 from spyweb.model import MIB
-from spyweb.ops.arguments import Mismatch, Table, Value, read_table, read_text, text_in, texts_in, type_name, value_in
+from spyweb.ops.arguments import (
+    ArgumentReader,
+    Mismatch,
+    Table,
+    read_flag,
+    read_table,
+    read_text,
+    text_in,
+    texts_in,
+    type_name,
+    value_in,
+)
 from spyweb.ops.needs import EXEC, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.resources import LONGEST_TARGET, Expected, Kept, record
@@ -41,8 +52,6 @@ IGNORED = "delegate_to"  # of sloth-runner: every command runs here
 OPTIONS = ("command", "workdir", "env", "timeout", "stdin", "strict", "creates", "unless", "check", "shell", IGNORED)
 BASH, SHELLS = b"bash", {b"bash": b"bash", b"sh": SHELL}
 
-T = TypeVar("T")
-
 Outcome = tuple[dict[str, object] | None, str | None]
 Words = bytes | list[bytes]  # of a command: a text for the shell, or a program and its arguments
 
@@ -59,31 +68,96 @@ class ExecOptions(Struct, frozen=True, kw_only=True):
     shell: bytes | None  # for text; None: bash where there is one
 
 
+def words_from(value: object) -> Words:
+    """Read a command.  Raises Mismatch."""
+    if isinstance(value, bytes | int | float) and not isinstance(value, bool):
+        return _plain(read_text(value))
+    if not isinstance(value, list | dict):
+        raise Mismatch(f"a command expected, a string or an array of strings, got {type_name(value)}")
+    table = read_table(value)
+    if not table or table.keys() != set(range(1, len(table) + 1)):
+        raise Mismatch("an array of strings expected, the first of them the program")
+    return [_plain(read_text(table[number])) for number in range(1, len(table) + 1)]
+
+
+def _plain(text: bytes) -> bytes:
+    if b"\0" in text:
+        raise Mismatch("a command can't hold a zero byte")
+    return text
+
+
+def options_from(value: object) -> ExecOptions:
+    """Read the options of a command.  Raises Mismatch."""
+    table = read_table(value)
+    for key in table:
+        if not isinstance(key, bytes) or key.decode("latin-1") not in OPTIONS:
+            raise Mismatch(f"there is no option {shown(key) if isinstance(key, bytes) else type_name(key)!r}")
+    return ExecOptions(
+        workdir=_plain(text_in(table, "workdir") or b""),
+        env=_environment(texts_in(table, "env") or {}),
+        timeout_ms=value_in(table, "timeout", _timeout) or RUN_TIMEOUT_MS,
+        stdin=text_in(table, "stdin") or b"",
+        is_strict=value_in(table, "strict", read_flag) or False,
+        creates=value_in(table, "creates", lambda path: _plain(read_text(path))),
+        unless=value_in(table, "unless", words_from),
+        is_check=value_in(table, "check", read_flag) or False,
+        shell=value_in(table, "shell", _shell),
+    )
+
+
+def _environment(given: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    for name, text in given.items():
+        if not name or b"=" in name or b"\0" in name + text:
+            raise Mismatch(f"field 'env': {shown(name[:SHOWN])!r} can't be a variable")
+    return given
+
+
+def _shell(value: object) -> bytes:
+    if not isinstance(value, bytes) or value not in SHELLS:
+        raise Mismatch('"bash" or "sh" expected')
+    return SHELLS[value]
+
+
+def _timeout(value: object) -> int:
+    if not isinstance(value, int | float | bytes) or isinstance(value, bool):
+        raise Mismatch(f"a duration expected, got {type_name(value)}")
+    if isinstance(value, bytes) and len(value) > limits.NUMBER_TEXT:
+        raise Mismatch("a duration expected")
+    try:
+        milliseconds = parse_duration(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
+    except ValueError as error:
+        raise Mismatch(str(error)) from None
+    if milliseconds <= 0:
+        raise Mismatch("a duration above 0 expected")
+    return milliseconds
+
+
+CommandWords = Annotated[Words, ArgumentReader("value", "a command", words_from)]
+Options = Annotated[ExecOptions, ArgumentReader("table", "table", options_from)]
+
+
 @op(
     name="exec.run",
     needs=EXEC,
     effect=OpEffect.LOOKS,
     types="(command: string|string[], options?: ExecOptions): ExecResult? result, string? message",
 )
-async def run(call: Call, command: Value, options: Table | None = None) -> Outcome:
+async def run(call: Call, command: CommandWords, options: Options | None = None) -> Outcome:
     """Run a command and wait for its end; gives its output and exit code, or nil and a text.
 
     A text goes through `bash -c`, or `sh -c`; an array is a program and its arguments.  Whatever the command has
     started ends with it, and with the run: SIGTERM, and SIGKILL after five seconds.
     """
-    return await _run(call, "exec.run", command, options or {})
+    return await _run(call, "exec.run", command, options or options_from({}))
 
 
 @op(needs=EXEC, effect=OpEffect.LOOKS, types="(options: ExecOptions): ExecResult? result, string? message")
 async def cmd(call: Call, options: Table) -> Outcome:
     """Run `options.command`, as `exec.run` does."""
-    return await _run(call, "cmd", options.get(b"command"), options)
+    return await _run(call, "cmd", words_from(options.get(b"command")), options_from(options))
 
 
-async def _run(call: Call, function: str, command: object, table: Mapping[object, object]) -> Outcome:
-    position = 2 if function == "exec.run" else 1
-    words = _arguments(function, 1, words_from, command)
-    options = _arguments(function, position, options_from, table)
+async def _run(call: Call, function: str, words: Words, options: ExecOptions) -> Outcome:
     asked = [words] if options.unless is None else [words, options.unless]
     names = [os.fsdecode(name) for name in options.env]
     try:
@@ -236,80 +310,3 @@ def _skipped(why: str) -> dict[str, object]:
 
 def _text_of(words: Words) -> str:
     return shown(words if isinstance(words, bytes) else b" ".join(words))[:SHOWN]
-
-
-def _arguments(function: str, position: int, read: Callable[[object], T], value: object) -> T:
-    try:
-        return read(value)
-    except Mismatch as mismatch:
-        raise OpError(f"bad argument #{position} to '{function}' ({mismatch})") from None
-
-
-def words_from(value: object) -> Words:
-    """Read a command.  Raises Mismatch."""
-    if isinstance(value, bytes | int | float) and not isinstance(value, bool):
-        return _plain(read_text(value))
-    if not isinstance(value, list | dict):
-        raise Mismatch(f"a command expected, a string or an array of strings, got {type_name(value)}")
-    table = read_table(value)
-    if not table or table.keys() != set(range(1, len(table) + 1)):
-        raise Mismatch("an array of strings expected, the first of them the program")
-    return [_plain(read_text(table[number])) for number in range(1, len(table) + 1)]
-
-
-def _plain(text: bytes) -> bytes:
-    if b"\0" in text:
-        raise Mismatch("a command can't hold a zero byte")
-    return text
-
-
-def options_from(value: object) -> ExecOptions:
-    """Read the options of a command.  Raises Mismatch."""
-    table = read_table(value)
-    for key in table:
-        if not isinstance(key, bytes) or key.decode("latin-1") not in OPTIONS:
-            raise Mismatch(f"there is no option {shown(key) if isinstance(key, bytes) else type_name(key)!r}")
-    return ExecOptions(
-        workdir=_plain(text_in(table, "workdir") or b""),
-        env=_environment(texts_in(table, "env") or {}),
-        timeout_ms=value_in(table, "timeout", _timeout) or RUN_TIMEOUT_MS,
-        stdin=text_in(table, "stdin") or b"",
-        is_strict=value_in(table, "strict", _switch) or False,
-        creates=value_in(table, "creates", lambda path: _plain(read_text(path))),
-        unless=value_in(table, "unless", words_from),
-        is_check=value_in(table, "check", _switch) or False,
-        shell=value_in(table, "shell", _shell),
-    )
-
-
-def _environment(given: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    for name, text in given.items():
-        if not name or b"=" in name or b"\0" in name + text:
-            raise Mismatch(f"field 'env': {shown(name[:SHOWN])!r} can't be a variable")
-    return given
-
-
-def _shell(value: object) -> bytes:
-    if not isinstance(value, bytes) or value not in SHELLS:
-        raise Mismatch('"bash" or "sh" expected')
-    return SHELLS[value]
-
-
-def _timeout(value: object) -> int:
-    if not isinstance(value, int | float | bytes) or isinstance(value, bool):
-        raise Mismatch(f"a duration expected, got {type_name(value)}")
-    if isinstance(value, bytes) and len(value) > limits.NUMBER_TEXT:
-        raise Mismatch("a duration expected")
-    try:
-        milliseconds = parse_duration(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
-    except ValueError as error:
-        raise Mismatch(str(error)) from None
-    if milliseconds <= 0:
-        raise Mismatch("a duration above 0 expected")
-    return milliseconds
-
-
-def _switch(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise Mismatch(f"boolean expected, got {type_name(value)}")
-    return value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeVar
@@ -17,7 +18,7 @@ from msgspec import Struct, structs
 
 from spyweb.errors import ExtractionError, OpError
 from spyweb.files import Forbidden
-from spyweb.ops.arguments import Mismatch, Table, Text, read_text, text_in, type_name, value_in
+from spyweb.ops.arguments import Mismatch, Table, Text, needed_text_in, read_flag, read_text, text_in, value_in
 from spyweb.ops.files.files import LARGEST_TEXT, WOULD_WRITE, FileOutcome
 from spyweb.ops.files.names import FilePlace, check_names, complaint, find_place
 from spyweb.ops.needs import FILES, OpEffect
@@ -38,11 +39,10 @@ Answer = tuple[dict[str, object] | None, str | None]
 
 ATTEMPTS = 3  # to change a line of a file that others write meanwhile
 IGNORED = frozenset({"delegate_to"})  # fields of sloth-runner: everything is done here
-MOST_MODE = 0o777
 
 
 class Arguments(Struct, frozen=True):
-    """Reads the fields of the table that a function is called with."""
+    """Reads the fields of the table that a function is called with.  Raises Mismatch."""
 
     call: Call
     function: str
@@ -52,48 +52,17 @@ class Arguments(Struct, frozen=True):
         for name in self.fields:
             text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
             if text not in known and text not in IGNORED:
-                raise self.bad(f"there is no field '{shown(text.encode())}', but {', '.join(sorted(known))}")
-
-    def bad(self, reason: str) -> OpError:
-        return OpError(f"bad argument #1 to '{self.function}' ({reason})")
+                raise Mismatch(f"there is no field '{shown(text.encode())}', but {', '.join(sorted(known))}")
 
     def text(self, name: str) -> bytes:
-        found = self.optional_text(name)
-        if found is None:
-            raise self.bad(f"field '{name}': string expected, got nil")
-        return found
-
-    def optional_text(self, name: str) -> bytes | None:
-        try:
-            return text_in(self.fields, name)
-        except Mismatch as mismatch:
-            raise self.bad(str(mismatch)) from None
-
-    def flag(self, name: str) -> bool:
-        given = self.fields.get(name.encode(), False)
-        if not isinstance(given, bool):
-            raise self.bad(f"field '{name}': boolean expected, got {type_name(given)}")
-        return given
+        return needed_text_in(self.fields, name)
 
     def check(self) -> bool:
         """Return whether nothing is to be changed."""
-        return self.flag("check") or self.call.is_dry
+        return value_in(self.fields, "check", read_flag) or self.call.is_dry
 
     def mode(self) -> int | None:
-        """Read a mode as people write it, "0644" or 644: the digits are octal."""
-        try:
-            text = value_in(self.fields, "mode", read_text)
-        except Mismatch as mismatch:
-            raise self.bad(str(mismatch)) from None
-        if text is None:
-            return None
-        try:
-            mode = int(text[:8], 8)
-        except ValueError:
-            mode = -1
-        if not 0 <= mode <= MOST_MODE or not text.isdigit():
-            raise self.bad(f"field 'mode': octal digits up to 777 expected, got {shown(text)}")
-        return mode
+        return value_in(self.fields, "mode", _mode)
 
     def place(self, name: str, *, write: bool) -> FilePlace:
         """Return the place that a path names.  Raises OpError for one that the job must not reach."""
@@ -111,6 +80,14 @@ class Arguments(Struct, frozen=True):
             return place
         except Forbidden as error:
             raise OpError(complaint(self.function, path, error)) from error
+
+
+def _mode(value: object) -> int:
+    """Read a mode as people write it, "0644" or 644: the digits are octal."""
+    text = read_text(value)
+    if not re.fullmatch(rb"0{0,5}[0-7]{1,3}", text):
+        raise Mismatch(f"octal digits up to 777 expected, got {shown(text)}")
+    return int(text, 8)
 
 
 @op(name="file.copy", needs=FILES, effect=OpEffect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
@@ -135,12 +112,12 @@ async def line(call: Call, given: Table) -> Answer:
     arguments = Arguments(call, "file.line", given)
     arguments.check_names({"path", "line", "regexp", "state", "check"})
     place, check = arguments.place("path", write=True), arguments.check()
-    state, regexp = arguments.optional_text("state") or b"present", arguments.optional_text("regexp")
+    state, regexp = text_in(given, "state") or b"present", text_in(given, "regexp")
     if state not in (b"present", b"absent"):
-        raise arguments.bad(f'field \'state\': "present" or "absent" expected, got {shown(state)}')
-    wanted = (arguments.optional_text("line") or b"") if state == b"absent" and regexp else arguments.text("line")
+        raise Mismatch(f'field \'state\': "present" or "absent" expected, got {shown(state)}')
+    wanted = (text_in(given, "line") or b"") if state == b"absent" and regexp else arguments.text("line")
     if b"\n" in wanted:
-        raise arguments.bad("field 'line': one line expected")
+        raise Mismatch("field 'line': one line expected")
     expected = Expected.NO_LINE if state == b"absent" else Expected.LINE
     told = wanted if len(wanted) <= LONGEST_LINE and not (expected is Expected.NO_LINE and regexp) else None
     kept = Kept(module="file.line", target=place_name(call, place), expected=expected, line=told)
@@ -243,7 +220,7 @@ async def read_template(call: Call, function: Text, src: Text) -> tuple[bytes | 
     return await _in_thread(call, name, src, lambda: call.world.files.read(place, min(LARGEST_TEXT, call.memory_limit)))
 
 
-@op(name="_template_file", needs=FILES, effect=OpEffect.LOOKS)
+@op(name="_template_file", shown_as="file.template", needs=FILES, effect=OpEffect.LOOKS)
 async def put_template(call: Call, given: Table, content: Text) -> Answer:
     """Make a file have the content that a template gives."""
     arguments = Arguments(call, "file.template", given)

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +17,18 @@ from msgspec.structs import replace
 from spyweb.errors import FetchError, NotPermitted, OpError
 from spyweb.limits import HEADER_BLOCK, HEADERS, PARTS, too_large
 from spyweb.model import MIB
-from spyweb.ops.arguments import Mismatch, Table, Text, positive_in, read_table, read_text, table_in, text_in
+from spyweb.ops.arguments import (
+    ArgumentReader,
+    Table,
+    Text,
+    needed_text_in,
+    positive_in,
+    read_as,
+    read_table,
+    read_text,
+    table_in,
+    text_in,
+)
 from spyweb.ops.needs import NET, OpEffect, refuse_in_dry_run
 from spyweb.ops.network.request import FetchRequest, Response, fetch_of, with_defaults
 from spyweb.ops.op import OpFamily, op
@@ -41,22 +52,69 @@ READING = (b"GET", b"HEAD", b"OPTIONS")  # methods that a server is not to chang
 Outcome: TypeAlias = tuple[dict[str, object] | None, dict[str, object] | None]  # a response, or an error
 
 
+class Part(Struct, frozen=True, kw_only=True):
+    """One field: a text, or a file when it has a filename or a type."""
+
+    name: bytes
+    content: bytes
+    filename: bytes | None = None
+    type: bytes | None = None
+
+    @property
+    def head_size(self) -> int:
+        """Return the size of the part's head in bytes, as the script gave it."""
+        return len(self.name) + len(self.filename or b"") + len(self.type or b"")
+
+
+def read_headers(value: object) -> dict[bytes, bytes]:
+    some = dict(islice(read_table(value).items(), HEADERS + 1))  # a request with more is refused
+    return {name: read_as(f"header '{_shown(name)}'", read_text, given) for name, given in _named(some).items()}
+
+
+def read_parts(value: object) -> Sequence[Part]:
+    """Read the fields of a form, in the order of their names."""
+    some = dict(islice(read_table(value).items(), PARTS + 1))  # a form with more is refused
+    return [_part(name, given) for name, given in sorted(_named(some).items())]
+
+
+def _part(name: bytes, value: object) -> Part:
+    if not isinstance(value, dict | list):
+        return Part(name=name, content=read_as(f"field '{_shown(name)}'", read_text, value))
+    table = read_table(value)
+    texts = {
+        key: read_as(f"field '{_shown(name)}': {key}", read_text, given)
+        for key in ("content", "filename", "type")
+        if (given := table.get(key.encode())) is not None or key == "content"
+    }
+    return Part(name=name, **texts)
+
+
+def _named(table: Mapping[object, object]) -> dict[bytes, object]:
+    return {read_as("a key", read_text, key): value for key, value in table.items()}
+
+
+def _shown(text: bytes) -> str:
+    return text[:80].decode("utf-8", "replace")
+
+
+Headers = Annotated[dict[bytes, bytes], ArgumentReader("table", "table", read_headers)]
+Parts = Annotated[Sequence[Part], ArgumentReader("table", "table", read_parts)]
+
+
 @op(needs=NET, effect=OpEffect.NONE, types=f"(url: string, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
-async def http_get(call: Call, url: Text, headers: Table | None = None) -> Outcome:
+async def http_get(call: Call, url: Text, headers: Headers | None = None) -> Outcome:
     """Fetch an address.  Gives a response, or nil and an error."""
-    return await _fetch(call, "http_get", FetchRequest(url=url, headers=_headers(headers, "http_get", 2)))
+    return await _fetch(call, "http_get", FetchRequest(url=url, headers=headers or {}))
 
 
 @op(needs=NET, types=f"(url: string, body: string|number, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
-async def http_post(call: Call, url: Text, body: Text, headers: Table | None = None) -> Outcome:
+async def http_post(call: Call, url: Text, body: Text, headers: Headers | None = None) -> Outcome:
     """Post a body.  Gives a response, or nil and an error.
 
     Without another content type among the headers it is a form.
     """
-    given = _headers(headers, "http_post", 3)
-    return await _fetch(
-        call, "http_post", FetchRequest(url=url, method=b"POST", body=body, headers=_with_type(given, FORM))
-    )
+    wanted = FetchRequest(url=url, method=b"POST", body=body, headers=_with_type(headers or {}, FORM))
+    return await _fetch(call, "http_post", wanted)
 
 
 @op(needs=NET, effect=OpEffect.LOOKS, types=f"(options: HttpOptions): {LUA_RESULTS}")
@@ -78,21 +136,19 @@ async def http_request(call: Call, options: Table) -> Outcome:
     needs=NET,
     types=f"(url: string, fields: table<string, string|number|HttpFile>, headers?: {LUA_HEADERS}): {LUA_RESULTS}",
 )
-async def http_multipart(call: Call, url: Text, fields: Table, headers: Table | None = None) -> Outcome:
+async def http_multipart(call: Call, url: Text, fields: Parts, headers: Headers | None = None) -> Outcome:
     """Post a form with files.  Gives a response, or nil and an error.
 
     A field is a text, or a table with `content` and optionally `filename` and `type`.
     """
-    given = _headers(headers, "http_multipart", 3)
     if len(fields) > PARTS:
         return _failed(FetchError("http", too_large("a form", len(fields), PARTS, "fields")))
-    parts = [_part(name, value) for name, value in sorted(_named(fields, "http_multipart", 2).items())]
     try:
-        is_large = sum(len(part.content) + part.head_size for part in parts) > MIB
-        kind, body = await asyncio.to_thread(encode_parts, parts) if is_large else encode_parts(parts)
+        is_large = sum(len(part.content) + part.head_size for part in fields) > MIB
+        kind, body = await asyncio.to_thread(encode_parts, fields) if is_large else encode_parts(fields)
     except FetchError as error:
         return _failed(error)
-    others = {name: value for name, value in given.items() if name.lower() != CONTENT_TYPE}
+    others = {name: value for name, value in (headers or {}).items() if name.lower() != CONTENT_TYPE}
     wanted = FetchRequest(url=url, method=b"POST", body=body, headers={**others, CONTENT_TYPE: kind})
     return await _fetch(call, "http_multipart", wanted)
 
@@ -130,94 +186,25 @@ def _failed(error: FetchError) -> Outcome:
 
 
 def wanted_from(options: Mapping[object, object]) -> FetchRequest:
-    """Read the table that http_request takes.  Raises OpError."""
-    try:
-        url = text_in(options, "url")
-        if url is None:
-            raise Mismatch("field 'url': string expected, got nil")
-        return FetchRequest(
-            url=url,
-            max_body_size=positive_in(options, "max_body_size"),
-            method=text_in(options, "method") or b"GET",
-            body=text_in(options, "body"),
-            headers=_headers(table_in(options, "headers"), "http_request", 1),
-            proxy=text_in(options, "proxy"),
-            timeout_s=positive_in(options, "timeout"),
-        )
-    except Mismatch as mismatch:
-        raise _bad("http_request", 1, str(mismatch)) from None
-
-
-def _headers(given: Mapping[object, object] | None, name: str, position: int) -> dict[bytes, bytes]:
-    headers = {}
-    some = dict(islice((given or {}).items(), HEADERS + 1))  # a request with more is refused
-    for header, value in _named(some, name, position).items():
-        try:
-            headers[header] = read_text(value)
-        except Mismatch as mismatch:
-            raise _bad(name, position, f"header '{_shown(header)}': {mismatch}") from None
-    return headers
+    """Read the table that http_request takes.  Raises Mismatch."""
+    return FetchRequest(
+        url=needed_text_in(options, "url"),
+        max_body_size=positive_in(options, "max_body_size"),
+        method=text_in(options, "method") or b"GET",
+        body=text_in(options, "body"),
+        headers=read_headers(table_in(options, "headers") or {}),
+        proxy=text_in(options, "proxy"),
+        timeout_s=positive_in(options, "timeout"),
+    )
 
 
 def _with_type(headers: dict[bytes, bytes], kind: bytes) -> dict[bytes, bytes]:
     return headers if any(name.lower() == CONTENT_TYPE for name in headers) else {**headers, CONTENT_TYPE: kind}
 
 
-def _part(name: bytes, value: object) -> Part:
-    """Read a field of http_multipart.  Raises OpError."""
-    field = f"field '{_shown(name)}'"
-    if not isinstance(value, dict | list):
-        return Part(name=name, content=_text_in(field, value))
-    table = read_table(value)
-    filename, kind = table.get(b"filename"), table.get(b"type")
-    return Part(
-        name=name,
-        content=_text_in(f"{field}: content", table.get(b"content")),
-        filename=None if filename is None else _text_in(f"{field}: filename", filename),
-        type=None if kind is None else _text_in(f"{field}: type", kind),
-    )
-
-
-def _text_in(field: str, value: object) -> bytes:
-    try:
-        return read_text(value)
-    except Mismatch as mismatch:
-        raise _bad("http_multipart", 2, f"{field}: {mismatch}") from None
-
-
-def _named(table: Mapping[object, object], name: str, position: int) -> dict[bytes, object]:
-    """Read a table with texts as keys.  Raises OpError."""
-    try:
-        return {read_text(key): value for key, value in table.items()}
-    except Mismatch as mismatch:
-        raise _bad(name, position, f"a key: {mismatch}") from None
-
-
-def _bad(name: str, position: int, reason: str) -> OpError:
-    return OpError(f"bad argument #{position} to '{name}' ({reason})")
-
-
-def _shown(text: bytes) -> str:
-    return text[:80].decode("utf-8", "replace")
-
-
 # multipart/form-data, encoded as browsers do, so that no name or value can break out of its part
 
 _ESCAPES = ((b"\r", b"%0D"), (b"\n", b"%0A"), (b'"', b"%22"))  # the HTML standard's own
-
-
-class Part(Struct, frozen=True, kw_only=True):
-    """One field: a text, or a file when it has a filename or a type."""
-
-    name: bytes
-    content: bytes
-    filename: bytes | None = None
-    type: bytes | None = None
-
-    @property
-    def head_size(self) -> int:
-        """Return the size of the part's head in bytes, as the script gave it."""
-        return len(self.name) + len(self.filename or b"") + len(self.type or b"")
 
 
 def encode_parts(parts: Sequence[Part]) -> tuple[bytes, bytes]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar, cast, get_type_hints, overload
+from typing import TypeVar, cast, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -47,6 +47,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     """One op with its parameters and its description."""
 
     name: str
+    shown_as: str = ""  # the name of the function in Lua that asks a private op
     parameters: tuple[Parameter, ...]
     handler: Callable[..., object]
     needs: Need | None = None  # the key of a policy that it falls under
@@ -89,35 +90,28 @@ class Operation(Struct, frozen=True, kw_only=True):
             check(call, self.name, values)
         if not self.is_async:
             return self.handler(call, *values)
-        return Unstarted(cast("Callable[[], Awaitable[object]]", partial(self.handler, call, *values)))
+        return Unstarted(partial(self._carry_out, call, values))
+
+    async def _carry_out(self, call: Call, values: Sequence[object]) -> object:
+        """Await the handler; a Mismatch in it is about a field of the table that is its first argument."""
+        try:
+            return await cast("Awaitable[object]", self.handler(call, *values))
+        except Mismatch as mismatch:
+            raise OpError(f"bad argument #1 to '{self.shown_as or self.name}' ({mismatch})") from None
 
 
 CATALOGUE: dict[str, Operation] = {}
 
 
-@overload
-def op(handler: Handler, /) -> Handler: ...
-@overload
 def op(
-    handler: None = None,
-    /,
     *,
     name: str = "",
+    shown_as: str = "",
     needs: Need | None = None,
     effect: OpEffect | None = None,
     types: str = "",
     overloads: tuple[str, ...] = (),
-) -> Callable[[Handler], Handler]: ...
-def op(
-    handler: Handler | None = None,
-    /,
-    *,
-    name: str = "",
-    needs: Need | None = None,
-    effect: OpEffect | None = None,
-    types: str = "",
-    overloads: tuple[str, ...] = (),
-) -> Handler | Callable[[Handler], Handler]:
+) -> Callable[[Handler], Handler]:
     """Register an op, under the function's own name or another (`@op(name="state.set")`).
 
     `needs` is the key of a policy that it falls under; None: there is nothing to ask for.
@@ -128,13 +122,13 @@ def op(
     def register(handler: Handler) -> Handler:
         known = effect or (needs and needs.effect) or OpEffect.WRITES
         described = describe(name or handler.__name__, handler, types, overloads)
-        operation = replace(described, needs=needs, effect=known)
+        operation = replace(described, shown_as=shown_as, needs=needs, effect=known)
         if operation.name in CATALOGUE:
             raise TypeError(f"there are two ops named {operation.name}")
         CATALOGUE[operation.name] = operation
         return handler
 
-    return register if handler is None else register(handler)
+    return register
 
 
 def describe(

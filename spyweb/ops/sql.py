@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Sequence
+from typing import Annotated
 
 from spyweb.errors import OpError
 from spyweb.model import Null
-from spyweb.ops.arguments import INTEGER_LIMIT, Table, Text, type_name
+from spyweb.ops.arguments import INTEGER_LIMIT, ArgumentReader, Mismatch, read_table, read_text, type_name
 from spyweb.ops.needs import DB, OpEffect, refuse_in_dry_run
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
@@ -19,34 +20,48 @@ from spyweb.store.user_sql.connection import MOST_PARAMETERS, Answered, Paramete
 
 HEADERS = "table<string, string|number>"
 
+
+def read_sql(value: object) -> str:
+    try:
+        return read_text(value).decode("utf-8")
+    except UnicodeDecodeError:
+        raise Mismatch("SQL in UTF-8 expected; other bytes go into params") from None
+
+
+def read_parameters(value: object) -> Sequence[Parameter]:
+    """Read an array up to its highest index, holes as NULL."""
+    params = read_table(value)
+    for key in params:
+        if isinstance(key, bool) or not isinstance(key, int) or not 1 <= key <= MOST_PARAMETERS:
+            raise Mismatch(f"an array of at most {MOST_PARAMETERS} values expected")
+    highest = max((key for key in params if isinstance(key, int)), default=0)
+    return [_parameter(number, params.get(number)) for number in range(1, highest + 1)]
+
+
+Sql = Annotated[str, ArgumentReader("string", "string", read_sql)]
+Parameters = Annotated[Sequence[Parameter], ArgumentReader("table", "table", read_parameters)]
+
 FAMILY = OpFamily(name="SQL", errors="Whatever SQLite refuses raises, with its message.")
 
 
 @op(needs=DB, effect=OpEffect.LOOKS, types=f"(sql: string, params?: any[]): {HEADERS}[] rows")
-async def db_query(call: Call, sql: Text, params: Table | None = None) -> list[Row]:
+async def db_query(call: Call, sql: Sql, params: Parameters = ()) -> list[Row]:
     """Carry out one SQL statement of any kind and give its rows, each a table by column; NULL columns are absent."""
     return list((await _ask(call, "db_query", sql, params, wants_rows=True)).rows)
 
 
 @op(needs=DB, types="(sql: string, params?: any[]): integer changed")
-async def db_exec(call: Call, sql: Text, params: Table | None = None) -> int:
+async def db_exec(call: Call, sql: Sql, params: Parameters = ()) -> int:
     """Carry out one SQL statement and give the number of rows that it inserted, updated or deleted."""
     return (await _ask(call, "db_exec", sql, params, wants_rows=False)).changed
 
 
-async def _ask(
-    call: Call, function: str, sql: bytes, params: dict[object, object] | None, *, wants_rows: bool
-) -> Answered:
-    try:
-        text = sql.decode("utf-8")
-    except UnicodeDecodeError:
-        raise OpError(f"bad argument #1 to '{function}' (SQL in UTF-8 expected; other bytes go into params)") from None
-    parameters = parameters_from(function, params or {})
+async def _ask(call: Call, function: str, sql: str, params: Sequence[Parameter], *, wants_rows: bool) -> Answered:
     if call.cpu_limit_ms is not None and call.tally.sql_cpu_s * 1000 >= call.cpu_limit_ms:
         limit = format_duration(call.cpu_limit_ms)
         raise OpError(f"{function}: the SQL of this run has taken more of a processor than its cpu_limit ({limit})")
     statement = Statement(
-        sql=text, parameters=parameters, wants_rows=wants_rows, largest=call.memory_limit, only_reads=call.is_dry
+        sql=sql, parameters=params, wants_rows=wants_rows, largest=call.memory_limit, only_reads=call.is_dry
     )
     sees_others = call.policy.shows_others
     try:
@@ -62,16 +77,7 @@ async def _ask(
     return answered
 
 
-def parameters_from(function: str, params: dict[object, object]) -> Sequence[Parameter]:
-    """Read an array up to its highest index, holes as NULL.  Raises OpError."""
-    for key in params:
-        if isinstance(key, bool) or not isinstance(key, int) or not 1 <= key <= MOST_PARAMETERS:
-            raise OpError(f"bad argument #2 to '{function}' (an array of at most {MOST_PARAMETERS} values expected)")
-    highest = max((key for key in params if isinstance(key, int)), default=0)
-    return [_parameter(function, number, params.get(number)) for number in range(1, highest + 1)]
-
-
-def _parameter(function: str, number: int, value: object) -> Parameter:
+def _parameter(number: int, value: object) -> Parameter:
     match value:
         case None | Null():
             return None
@@ -81,8 +87,7 @@ def _parameter(function: str, number: int, value: object) -> Parameter:
             return int(value) if value.is_integer() and -INTEGER_LIMIT <= value < INTEGER_LIMIT else value
         case bytes():
             return _text_or_blob(value)
-    reason = f"parameter {number}: a string, number or boolean expected, got a {type_name(value)}"
-    raise OpError(f"bad argument #2 to '{function}' ({reason})")
+    raise Mismatch(f"parameter {number}: a string, number or boolean expected, got a {type_name(value)}")
 
 
 def _text_or_blob(value: bytes) -> str | bytes:

@@ -75,7 +75,7 @@ def test_the_first_wrong_argument_is_the_one_named() -> None:
 
 
 def test_a_function_becomes_an_op_under_its_own_name_or_another(catalogue: dict[str, Operation]) -> None:
-    assert op(greet) is greet
+    assert op()(greet) is greet
     assert op(name="state.greet")(greet) is greet
     assert {name: operation.name for name, operation in catalogue.items()} == {
         "greet": "greet",
@@ -84,9 +84,9 @@ def test_a_function_becomes_an_op_under_its_own_name_or_another(catalogue: dict[
 
 
 def test_two_ops_of_one_name_are_a_mistake(catalogue: dict[str, Operation]) -> None:
-    op(greet)
+    op()(greet)
     with pytest.raises(TypeError, match="two ops named greet"):
-        op(greet)
+        op()(greet)
 
 
 def test_an_op_that_returns_none_gives_nothing() -> None:

@@ -12,7 +12,7 @@ from spyweb.clock import RealClock
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL
-from spyweb.ops.sql import parameters_from
+from spyweb.ops.sql import read_parameters
 from spyweb.ops.world import Call
 from tests.fakes.ops import ask, make_call, make_world
 
@@ -25,21 +25,21 @@ async def call(tmp_path: Path) -> AsyncIterator[Call]:
 
 
 def test_an_array_goes_up_to_its_highest_index_and_its_holes_are_null() -> None:
-    assert parameters_from("db_exec", {3: b"c", 1: b"a"}) == ["a", None, "c"]
-    assert parameters_from("db_exec", {}) == []
-    assert parameters_from("db_exec", {1: NULL}) == [None]
+    assert read_parameters({3: b"c", 1: b"a"}) == ["a", None, "c"]
+    assert read_parameters({}) == []
+    assert read_parameters({1: NULL}) == [None]
 
 
 def test_booleans_and_whole_numbers_are_integers() -> None:
     given: dict[object, object] = {1: True, 2: False, 3: 3.0, 4: 2.5, 5: -(2.0**63), 6: 2.0**63, 7: math.inf, 8: 7}
     wanted = [1, 0, 3, 2.5, -(1 << 63), 2.0**63, math.inf, 7]
-    found = parameters_from("db_exec", given)
+    found = read_parameters(given)
     assert found == wanted
     assert [type(value) for value in found] == [type(value) for value in wanted]
 
 
 def test_a_string_is_text_or_when_it_is_no_utf8_a_blob() -> None:
-    assert parameters_from("db_exec", {1: "ß\0".encode(), 2: b"\xff"}) == ["ß\0", b"\xff"]
+    assert read_parameters({1: "ß\0".encode(), 2: b"\xff"}) == ["ß\0", b"\xff"]
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_a_string_is_text_or_when_it_is_no_utf8_a_blob() -> None:
         ({True: 1}, "an array of at most 32766 values expected"),
     ],
 )
-def test_anything_else_as_a_parameter_raises(params: dict[object, object], reason: str) -> None:
+async def test_anything_else_as_a_parameter_raises(call: Call, params: dict[object, object], reason: str) -> None:
     with pytest.raises(OpError) as refused:
-        parameters_from("db_query", params)
+        await ask(call, "db_query", b"SELECT 1", params)
     assert str(refused.value) == f"bad argument #2 to 'db_query' ({reason})"
 
 
