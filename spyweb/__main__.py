@@ -3,8 +3,9 @@
 import gc
 import sys
 
-from spyweb.daemon.startup import end_at_sigterm, ended_by_ctrl_c, outlive_hang_up
+from spyweb.daemon.startup import end_at_sigterm, ended_by_ctrl_c, open_standard_streams, outlive_hang_up
 
+open_standard_streams()
 end_at_sigterm()
 if "start" in sys.argv:  # it becomes the daemon
     outlive_hang_up()

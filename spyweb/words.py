@@ -1,6 +1,9 @@
-"""Counts, cut texts and durations in words, the same in messages, on pages and on the command line.  Pure."""
+"""Counts, cut texts, durations and moments in words, the same in messages, on pages and on the command line.  Pure."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 _UNITS = (("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS))
@@ -40,3 +43,25 @@ def _two_units(ms: float, space: str) -> str:
     if position and whole * size >= _UNITS[position - 1][1]:  # rounded up to the unit above
         return _two_units(whole * size, space)
     return f"{whole:,}{space}{unit}" + (f" {rest}{space}{smaller}" if rest else "")
+
+
+def describe_moment(ms: int, timezone: str) -> str:
+    """Return weekday, date, time and zone: `Sun 2026-03-29 03:00:00 CEST`."""
+    whole, rest = divmod(ms, 1000)
+    try:
+        local = datetime.fromtimestamp(whole, tz=UTC).astimezone(ZoneInfo(timezone))
+    except (ValueError, OverflowError):  # before the year 1 or after 9999, as an import may have it
+        return f"{ms} ms since 1970"
+    fraction = f".{rest:03d}" if rest else ""
+    return f"{local:%a %Y-%m-%d %H:%M:%S}{fraction} {local:%Z}"
+
+
+def describe_briefly(ms: int, timezone: str, now_ms: int) -> str:
+    """Return the time of a moment in a known time zone, with the date unless it is today: `03-29 03:00:00`."""
+    try:
+        local, today = (datetime.fromtimestamp(each // 1000, tz=ZoneInfo(timezone)) for each in (ms, now_ms))
+    except (ValueError, OverflowError):
+        return describe_moment(ms, timezone)
+    if local.date() == today.date():
+        return f"{local:%H:%M:%S}"
+    return f"{local:%m-%d %H:%M:%S}" if local.year == today.year else f"{local:%Y-%m-%d %H:%M:%S}"

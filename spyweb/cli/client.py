@@ -14,9 +14,9 @@ import msgspec
 from spyweb.cli.transport import BUSY, NOBODY, PATIENCE, SocketTransport, Transport, UnixConnection, error_in
 from spyweb.errors import NoAccess, Refused
 from spyweb.model import JobId
+from spyweb.settings.socket_path import find_socket
 from spyweb.store.access import no_access
 from spyweb.views.jobs import JobView
-from spyweb.web.address import find_socket
 
 LARGEST_ERROR = 1 << 16  # bytes
 SILENT_S = 60.0  # that a stream of events, which gives signs of life, may be silent

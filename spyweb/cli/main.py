@@ -17,7 +17,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from spyweb.cli import output
-from spyweb.daemon.startup import open_standard_streams
 from spyweb.errors import ExitCode, FetchError, NoAccess, OpError, PoolError, ScriptError, SpywebError, legible
 
 P = ParamSpec("P")
@@ -25,11 +24,11 @@ Command = Callable[..., ExitCode | None]
 
 # The module and the function of each: imported when it is typed, so that no command pays for the parts of another.
 COMMANDS = {
-    "start": "spyweb.cli.start:start",
-    "run": "spyweb.cli.run:run",
-    "debug": "spyweb.cli.debug:debug",
-    "check": "spyweb.cli.check:check",
-    "test": "spyweb.cli.test:lua_tests",
+    "start": "spyweb.daemon.commands.start:start",
+    "run": "spyweb.daemon.commands.run:run",
+    "debug": "spyweb.daemon.commands.debug:debug",
+    "check": "spyweb.daemon.commands.check:check",
+    "test": "spyweb.daemon.commands.test:lua_tests",
     "jobs": "spyweb.cli.jobs:jobs",
     "runs": "spyweb.cli.runs:runs",
     "artifacts": "spyweb.cli.artifacts:artifacts",
@@ -104,7 +103,6 @@ NO_WINDOWS = "spyweb does not run on Windows itself: use WSL, or the container i
 
 def main() -> None:
     """Run the command that the arguments name, and exit with its code."""
-    open_standard_streams()
     if sys.platform.startswith("win"):
         output.complain(NO_WINDOWS)
         sys.exit(ExitCode.USAGE)

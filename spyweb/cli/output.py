@@ -162,16 +162,12 @@ def show_json_line(line: bytes) -> None:
 
 def moment(ms: int, timezone: str) -> str:
     """Return a moment as text, to the second."""
-    from spyweb.views.jobs import describe_moment
-
-    return describe_moment(ms // 1000 * 1000, timezone)
+    return words.describe_moment(ms // 1000 * 1000, timezone)
 
 
 def row_moment(ms: int, timezone: str, now_ms: int) -> str:
     """Return a moment for a row of a table: brief on a terminal, elsewhere whole."""
-    from spyweb.views.jobs import describe_briefly
-
-    return describe_briefly(ms, timezone, now_ms) if sys.stdout.isatty() else moment(ms, timezone)
+    return words.describe_briefly(ms, timezone, now_ms) if sys.stdout.isatty() else moment(ms, timezone)
 
 
 def rounded(ms: int) -> str:

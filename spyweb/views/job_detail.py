@@ -12,10 +12,11 @@ from spyweb.schedules.words import cron_words
 from spyweb.settings.units import format_duration
 from spyweb.specs.origins import ResolvedSetting
 from spyweb.specs.watches import scope_of
-from spyweb.views.jobs import NextRun, describe_moment
+from spyweb.views.jobs import NextRun
 from spyweb.views.overview import OverviewRow, row_seen_by
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.views.strips import moment_of
+from spyweb.words import describe_moment
 
 NEXT_SHOWN = 5
 

@@ -7,12 +7,10 @@ them back into the same types: a command prints the same whether a daemon answer
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import assert_never
-from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import Struct
@@ -34,6 +32,7 @@ from spyweb.model import (
 from spyweb.settings.nearest import nearest_name
 from spyweb.settings.units import format_duration
 from spyweb.views.runs import LastRun, last_run
+from spyweb.words import describe_moment
 
 LOG_NAME = "hooks.log"  # in the job's folder: what its script logged
 
@@ -161,28 +160,6 @@ def describe_start(spec: JobSpec) -> str:
     after = [f"after {', '.join(after.job for after in spec.after)}"] if spec.after else []
     on = ["on state"] if spec.on else []
     return ", ".join(after + on) or describe_schedule(spec.schedule)
-
-
-def describe_moment(ms: int, timezone: str) -> str:
-    """Return weekday, date, time and zone: `Sun 2026-03-29 03:00:00 CEST`."""
-    whole, rest = divmod(ms, 1000)
-    try:
-        local = datetime.fromtimestamp(whole, tz=UTC).astimezone(ZoneInfo(timezone))
-    except (ValueError, OverflowError):  # before the year 1 or after 9999, as an import may have it
-        return f"{ms} ms since 1970"
-    fraction = f".{rest:03d}" if rest else ""
-    return f"{local:%a %Y-%m-%d %H:%M:%S}{fraction} {local:%Z}"
-
-
-def describe_briefly(ms: int, timezone: str, now_ms: int) -> str:
-    """Return the time of a moment in a known time zone, with the date unless it is today: `03-29 03:00:00`."""
-    try:
-        local, today = (datetime.fromtimestamp(each // 1000, tz=ZoneInfo(timezone)) for each in (ms, now_ms))
-    except (ValueError, OverflowError):
-        return describe_moment(ms, timezone)
-    if local.date() == today.date():
-        return f"{local:%H:%M:%S}"
-    return f"{local:%m-%d %H:%M:%S}" if local.year == today.year else f"{local:%Y-%m-%d %H:%M:%S}"
 
 
 def next_run(job: JobId, due_ms: int, timezone: str) -> NextRun:

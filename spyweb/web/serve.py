@@ -24,7 +24,7 @@ from spyweb.errors import Refused
 from spyweb.limits import ADDRESS_PATH, PARAMETERS, too_large
 from spyweb.model import MIB
 from spyweb.ops.network.address_check import OwnSockets
-from spyweb.web.address import claim_socket, find_socket, release_socket
+from spyweb.settings.socket_path import claim_socket, find_socket, release_socket
 from spyweb.web.answer import CODES, error_of, json_answer
 from spyweb.web.app import socket_app
 from spyweb.web.connections import ConnectionLimiter, LimitedHandler, private_limits, tcp_limits

@@ -15,6 +15,7 @@ BLOCKING = {
 # Whole folders that have no loop, or leave it: (folder, why)
 ELSEWHERE = {
     "spyweb/cli/": "a command is a process of its own",
+    "spyweb/daemon/commands/": "the same",
     "spyweb/reference/": "commands and `make docs` alone use it",
     "spyweb/lua/worker/": "a worker is a process of its own",
     "spyweb/extraction/worker/": "so is the one that parses pages",

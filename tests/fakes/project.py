@@ -18,19 +18,19 @@ from spyweb.cli.alerts import ask_channel, incidents
 from spyweb.cli.client import DaemonClient, find_daemon, of_job
 from spyweb.cli.jobs import start_run
 from spyweb.cli.records import page_of
-from spyweb.cli.run import RunOptions, Watcher, run_in_daemon
 from spyweb.cli.runs import newest_runs
-from spyweb.cli.start import daemon_command
 from spyweb.cli.transport import SocketTransport
+from spyweb.daemon.commands.run import RunOptions, Watcher, run_in_daemon
+from spyweb.daemon.commands.start import daemon_command
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId
+from spyweb.settings.socket_path import find_socket
 from spyweb.views.channels import ChannelTried
 from spyweb.views.health import Health
 from spyweb.views.incidents import IncidentView
 from spyweb.views.jobs import JobView
 from spyweb.views.records import RecordView
 from spyweb.views.runs import RunEnded
-from spyweb.web.address import find_socket
 from tests.fakes.fork_server import ForkedProcess, can_fork, fork_server, run_command
 
 T = TypeVar("T")

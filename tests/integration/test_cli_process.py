@@ -15,8 +15,8 @@ from typing import IO
 import pytest
 
 from spyweb.cli.client import DaemonClient, find_daemon
-from spyweb.cli.run import RunOptions, run_in_daemon
 from spyweb.cli.runs import newest_runs
+from spyweb.daemon.commands.run import RunOptions, run_in_daemon
 from spyweb.model import JobId
 from spyweb.settings.sections import LOCK_NAME
 from spyweb.views.health import Health

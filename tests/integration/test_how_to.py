@@ -13,8 +13,8 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from spyweb.cli.debug import show_plan
 from spyweb.daemon.check import check_project
+from spyweb.daemon.commands.debug import show_plan
 from spyweb.lua.endings import show_value
 from spyweb.model import Failure, JobId, Outcome, Run
 from spyweb.store.model.entries import job_namespace

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from spyweb.endpoints.endpoints import EndpointAnswer
 from spyweb.errors import Refused
-from spyweb.web.address import LIMIT, find_socket
+from spyweb.settings.socket_path import LIMIT, find_socket
 from spyweb.web.answer import answer_errors
 from spyweb.web.body import Body, BodyMemory
 from spyweb.web.endpoints import make_response

@@ -14,7 +14,7 @@ import pytest
 
 from spyweb.cli.client import DaemonClient, find_daemon
 from spyweb.cli.jobs import start_run
-from spyweb.cli.run import RunOptions, run_in_daemon
+from spyweb.daemon.commands.run import RunOptions, run_in_daemon
 from spyweb.errors import NoAccess, Refused
 from spyweb.model import JobId
 from spyweb.views.runs import RunEvent

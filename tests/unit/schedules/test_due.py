@@ -27,7 +27,7 @@ from spyweb.schedules.due import (
     upcoming,
 )
 from spyweb.settings.units import LONGEST_MS
-from spyweb.views.jobs import describe_moment
+from spyweb.words import describe_moment
 
 NOW = 1_790_000_000_000
 MINUTE = 60_000

@@ -22,7 +22,6 @@ from spyweb.model import (
 from spyweb.views.jobs import (
     JobState,
     broken_job,
-    describe_moment,
     describe_schedule,
     describe_start,
     find_job,
@@ -87,22 +86,6 @@ def test_a_job_without_a_schedule_shows_what_starts_it(
 ) -> None:
     spec = replace(make_spec(PRICES), schedule=schedule, after=after, on=on)
     assert describe_start(spec) == text
-
-
-@pytest.mark.parametrize(
-    ("ms", "zone", "text"),
-    [
-        (1_774_746_000_000, "Europe/Berlin", "Sun 2026-03-29 03:00:00 CEST"),
-        (1_774_745_999_000, "Europe/Berlin", "Sun 2026-03-29 01:59:59 CET"),
-        (NOW_MS + 7, "UTC", "Thu 2026-01-01 00:00:00.007 UTC"),
-        (-1, "UTC", "Wed 1969-12-31 23:59:59.999 UTC"),
-        (1 << 53, "UTC", "9007199254740992 ms since 1970"),
-        (253_402_300_799_000, "Europe/Berlin", "253402300799000 ms since 1970"),
-        (-62_135_596_800_000, "America/New_York", "-62135596800000 ms since 1970"),
-    ],
-)
-def test_a_moment_says_its_zone(ms: int, zone: str, text: str) -> None:
-    assert describe_moment(ms, zone) == text
 
 
 def test_next_runs_are_told_in_the_zone_of_the_cron_expression() -> None:

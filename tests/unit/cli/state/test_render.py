@@ -12,8 +12,8 @@ from spyweb.cli.state import render
 from spyweb.model import ChangeKind, JobId
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.store.model.entries import Entry
-from spyweb.views.jobs import describe_moment
 from spyweb.views.state import ChangeView, view_entry
+from spyweb.words import describe_moment
 from tests.fakes.clock import FakeClock
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z

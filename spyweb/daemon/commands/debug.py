@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from spyweb.cli import output
 from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.run import RunOptions, RunScreen, run_watched, show_json_lines
+from spyweb.daemon.commands.run import RunOptions, RunScreen, run_watched, show_json_lines
 from spyweb.errors import ExitCode
 from spyweb.settings.units import format_duration
 from spyweb.views.runs import LogLine, RunEnded

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spyweb.cli.run import RunScreen, given_values, read_values
+from spyweb.daemon.commands.run import RunScreen, given_values, read_values
 from spyweb.errors import ConfigError, Refused
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.views.runs import RunEnded

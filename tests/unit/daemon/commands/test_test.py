@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.cli.output import Format, Meter
-from spyweb.cli.test import (
+from spyweb.daemon.commands.test import (
     SuiteScreen,
     as_ctrl_c,
     code_for,
@@ -142,6 +142,6 @@ def test_a_job_that_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path) -> 
 
 
 def test_the_shell_completes_the_server_beside_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spyweb.cli.test.complete_job", lambda context, incomplete: ["shop"])
+    monkeypatch.setattr("spyweb.daemon.commands.test.complete_job", lambda context, incomplete: ["shop"])
     assert complete_suite(None, "s") == ["shop", "server"]  # type: ignore[arg-type]
     assert complete_suite(None, "sh") == ["shop"]  # type: ignore[arg-type]

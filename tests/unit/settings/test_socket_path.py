@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import NoAccess
-from spyweb.web.address import LIMIT, claim_socket, find_socket, fits, release_socket
+from spyweb.settings.socket_path import LIMIT, claim_socket, find_socket, fits, release_socket
 
 
 def leave_a_socket(path: Path) -> None:

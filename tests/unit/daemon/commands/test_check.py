@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from spyweb.cli.check import show_problems
 from spyweb.cli.output import Format
+from spyweb.daemon.commands.check import show_problems
 from spyweb.errors import Problem
 
 PROBLEMS = [Problem("config.toml", 3, "port", "expected a number"), Problem("jobs/a.lua", None, None, "is no text")]

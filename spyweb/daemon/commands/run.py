@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -82,10 +82,6 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     values: Mapping[str, object] = field(default_factory=dict)
 
-    @property
-    def named(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def run_watched(project: Project, name_or_id: str, watch: Watcher, options: RunOptions) -> ExitCode:
     """Run a job, and show each event as it comes; the last one is the run's end.
@@ -135,7 +131,7 @@ def _run_here(project: Project, name_or_id: str, watch: Watcher, options: RunOpt
 
     output.log_only_errors()
     job = find_in(project.offline.jobs(), name_or_id)
-    return asyncio.run(run_once(project.root, job, watch, note_sending, **options.named))
+    return asyncio.run(run_once(project.root, job, watch, note_sending, **asdict(options)))
 
 
 def note_sending(count: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.cli.debug import DebugScreen, plan_in, show_plan
+from spyweb.daemon.commands.debug import DebugScreen, plan_in, show_plan
 from spyweb.model import JobId, Outcome, RunId
 from spyweb.monitor.context import STAGES, Stage
 from spyweb.views.runs import RunEnded

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.cli import start
+from spyweb.daemon.commands import start
 from tests.fakes.command import spyweb
 
 
