@@ -7,17 +7,16 @@ kept as they stand, for specs/parse.py and specs/maintenance.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
-from spyweb import __version__
 from spyweb.errors import ConfigError, Problem
 from spyweb.files import open_regular
 from spyweb.incidents.policy import NOBODY
 from spyweb.limits import PROJECT_FILE
-from spyweb.model import MIB, Durability, OnStoreError
 from spyweb.permissions.policy import USUAL, Grants, policy_of
-from spyweb.settings.addresses import address_template
 from spyweb.settings.alerts import AlertSettings, take_channels, take_policy
 from spyweb.settings.permissions import find_writable_program, take_grants
 from spyweb.settings.reading import Reading, SettingsSource, unknown
@@ -27,16 +26,13 @@ from spyweb.settings.sections import (
     LOCK_NAME,
     MARKER,
     MEMORY,
-    SECRETS,
-    SHORTEST_PERIOD_MS,
+    SETTING,
     SOCKET,
     USER_DB,
     DaemonSettings,
     ExecSettings,
     HeartbeatSettings,
     HttpSettings,
-    LogFormat,
-    LogLevel,
     MetricsSettings,
     RecordsSettings,
     RunsSettings,
@@ -47,26 +43,12 @@ from spyweb.settings.sections import (
     StoreSettings,
     TelemetrySettings,
 )
-from spyweb.settings.shapes import TEXT, Schema, shaped
+from spyweb.settings.shapes import Schema, shaped, told
 from spyweb.settings.tables import TomlTable, parse_table
-from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS, format_duration, format_size
-from spyweb.settings.values import (
-    boolean,
-    duration,
-    headers,
-    history,
-    host_names,
-    is_timezone,
-    one_line,
-    one_of,
-    or_word,
-    public_url,
-    size,
-    text,
-    texts,
-    timezone,
-    whole,
-)
+from spyweb.settings.units import format_duration, format_size
+from spyweb.settings.values import is_timezone, one_line, timezone, whole
+
+S = TypeVar("S")
 
 SECTIONS = (
     *("daemon", "server", "store", "state", "runs", "records", "metrics", "telemetry", "http", "exec", "permissions"),
@@ -74,15 +56,6 @@ SECTIONS = (
 )
 
 LISTS = ("maintenance",)  # sections that there may be several of, [[…]]
-
-GIB = 1 << 30
-SHORTEST_HEARTBEAT_MS = 10 * SECOND_MS
-MOST_COMMANDS = 100  # at once: each has five descriptors, and the kernel keeps no more in one socket for certain
-LEAST_MEMORY = 64 * MIB  # of a command; less would keep its nanny from starting it
-
-_AGE = or_word("none", duration(SECOND_MS))
-_MEMORY = or_word("none", size(LEAST_MEMORY, 1 << 50))
-_PROCESSES = or_word("none", whole(1, 1_000_000))
 
 _FLAGS = {
     "host": ("server", "host"),
@@ -132,14 +105,14 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         daemon=daemon,
         server=_server(sections.read("server"), root, environ, permissions),
         store=_store(sections.read("store"), root, daemon.data_dir),
-        state=_state(sections.read("state")),
-        runs=_runs(sections.read("runs")),
-        records=_records(sections.read("records")),
-        telemetry=_telemetry(sections.read("telemetry")),
-        metrics=MetricsSettings(per_job=sections.read("metrics").take("per_job", boolean, True)),
-        http=_http(sections.read("http")),
-        exec=_exec(sections.read("exec")),
-        security=_security(sections.read("security")),
+        state=take_section(sections.read("state"), StateSettings),
+        runs=take_section(sections.read("runs"), RunsSettings),
+        records=take_section(sections.read("records"), RecordsSettings),
+        telemetry=take_section(sections.read("telemetry"), TelemetrySettings),
+        metrics=take_section(sections.read("metrics"), MetricsSettings),
+        http=take_section(sections.read("http"), HttpSettings),
+        exec=take_section(sections.read("exec"), ExecSettings),
+        security=take_section(sections.read("security"), SecuritySettings),
         alerts=_alerts(sections, daemon.timezone),
         heartbeat=_heartbeat(sections.read("heartbeat")),
         maintenance=sections.tables("maintenance"),
@@ -269,15 +242,25 @@ def _from_text(variable: str, value: str) -> object:
     return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else value
 
 
+def take_section(read: Reading, kind: Callable[..., S], **known: object) -> S:
+    """Take what a section says: each key as its field tells, beside those that are known."""
+    for each in fields(cast("Any", kind)):
+        if shape := each.metadata.get(SETTING):
+            default = cast("Callable[[], object]", each.default_factory)()
+            known[each.name] = read.take(each.name.removesuffix("_ms"), shape, default)
+    return kind(**known)
+
+
 def _daemon(read: Reading, root: Path, environ: Mapping[str, str]) -> DaemonSettings:
-    return DaemonSettings(
-        data_dir=root / read.take("data_dir", one_line, _default_data_dir(root)),
-        timezone=read.take("timezone", timezone, "") or machine_timezone(environ),
-        workers=read.take("workers", whole(1, 256), max(2, _cores())),
-        default_interval_ms=read.take("default_interval", duration(SHORTEST_PERIOD_MS), 10 * MINUTE_MS),
-        shutdown_grace_ms=read.take("shutdown_grace", duration(), 10 * SECOND_MS),
-        log_level=read.take("log_level", _log_level, LogLevel.INFO),
-        log_format=read.take("log_format", one_of(LogFormat), LogFormat.AUTO),
+    data_dir = told(one_line, "Where everything that survives is kept.")
+    zone = told(timezone, "The time zone of cron expressions and os.date; the machine's if none is set.")
+    workers = told(whole(1, 256), "Processes that run Lua; one a core, at least 2.")
+    return take_section(
+        read,
+        DaemonSettings,
+        data_dir=root / read.take("data_dir", data_dir, _default_data_dir(root)),
+        timezone=read.take("timezone", zone, "") or machine_timezone(environ),
+        workers=read.take("workers", workers, max(2, _cores())),
     )
 
 
@@ -291,94 +274,26 @@ def _default_data_dir(root: Path) -> str:
 def _server(read: Reading, root: Path, environ: Mapping[str, str], permissions: Grants) -> ServerSettings:
     own = read.below("permissions")
     policy = policy_of(take_grants(own, permissions), is_server=True)
-    tls_cert, tls_key = (read.take(name, _file, "") for name in ("tls_cert", "tls_key"))
-    if bool(tls_cert) is not bool(tls_key):
-        read.refuse("expected both tls_cert and tls_key, or neither", "tls_key" if tls_key else "tls_cert")
     has_server = not own.is_empty or os.path.isdir(root / "server")
     if has_server and (reason := find_writable_program(policy, root, "server")):
         read.refuse(f"exec: {reason}", "permissions")
-    port = read.take("port", whole(0, 65_535), 7979)
-    dashboard_port = read.take("dashboard_port", whole(0, 65_535), 0)
-    if dashboard_port and dashboard_port == port:
+    api_key = environ.get("SPYWEB_API_KEY", "").strip() or None  # HTTP has no blanks at the ends
+    server = take_section(read, ServerSettings, api_key=api_key, permissions=policy)
+    if bool(server.tls_cert) is not bool(server.tls_key):
+        read.refuse("expected both tls_cert and tls_key, or neither", "tls_key" if server.tls_key else "tls_cert")
+    if server.dashboard_port and server.dashboard_port == server.port:
         read.refuse("expected another port than port", "dashboard_port")
-    return ServerSettings(
-        enabled=read.take("enabled", boolean, True),
-        host=read.take("host", one_line, "127.0.0.1"),
-        port=port,
-        dashboard_port=dashboard_port,
-        hosts=read.take("hosts", host_names, ()),
-        public_url=read.take("public_url", public_url, ""),
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        api_key=environ.get("SPYWEB_API_KEY", "").strip() or None,  # HTTP has no blanks at the ends
-        permissions=policy,
-    )
+    return server
 
 
 def _store(read: Reading, root: Path, data_dir: Path) -> StoreSettings:
-    path = read.take("url", _store_path, "")
+    path = read.take("url", told(_store_path, 'sqlite:/// and the path of a file, or "memory:".'), "")
     if path and os.path.realpath(root / path) in {
         os.path.realpath(data_dir / name) for name in (USER_DB, LOCK_NAME, SOCKET, MARKER)
     }:
         read.refuse("expected a file of its own, not one that spyweb keeps something else in", "url")
-    return StoreSettings(
-        url=MEMORY if path == MEMORY else f"sqlite:///{root / path if path else data_dir / DATABASE}",
-        durability=read.take("durability", one_of(Durability), Durability.FULL),
-        on_error=read.take("on_error", one_of(OnStoreError), OnStoreError.LOG),
-        key_file=read.take("key_file", _file, ""),
-    )
-
-
-def _state(read: Reading) -> StateSettings:
-    return StateSettings(
-        sweep_interval_ms=read.take("sweep_interval", duration(SECOND_MS), 5 * MINUTE_MS),
-        max_value_bytes=read.take("max_value_bytes", size(1, GIB), MIB),
-        max_key_bytes=read.take("max_key_bytes", size(1, MIB), 512),
-        strict_locks=read.take("strict_locks", boolean, False),
-        shared_agents=read.take("shared_agents", boolean, False),
-        history=read.take("history", history, {}),
-    )
-
-
-def _runs(read: Reading) -> RunsSettings:
-    return RunsSettings(
-        keep=read.take("keep", whole(1, 1_000_000_000), 1_000),
-        keep_for_ms=read.take("keep_for", duration(SECOND_MS), 30 * DAY_MS),
-        keep_tasks=read.take("keep_tasks", whole(1, 1_000_000), 100),
-    )
-
-
-def _records(read: Reading) -> RecordsSettings:
-    return RecordsSettings(
-        keep=read.take("keep", whole(1, 1_000_000_000), 100_000),
-        keep_for_ms=read.take("keep_for", _AGE, None),
-        seen_for_ms=read.take("seen_for", duration(7 * DAY_MS), 365 * DAY_MS),
-    )
-
-
-def _telemetry(read: Reading) -> TelemetrySettings:
-    return TelemetrySettings(
-        otlp_endpoint=read.take("otlp_endpoint", _endpoint, ""), sample=read.take("sample", _sample, 1.0)
-    )
-
-
-def _http(read: Reading) -> HttpSettings:
-    return HttpSettings(
-        deny_private=read.take("deny_private", boolean, False),
-        user_agent=read.take("user_agent", one_line, f"spyweb/{__version__}"),
-        headers=read.take("headers", headers, ()),
-        timeout_ms=read.take("timeout", duration(1), 30 * SECOND_MS),
-        max_body_size=read.take("max_body_size", size(1, GIB), 10 * MIB),
-    )
-
-
-def _exec(read: Reading) -> ExecSettings:
-    return ExecSettings(
-        at_once=read.take("at_once", whole(1, MOST_COMMANDS), 16),
-        memory=read.take("memory", _MEMORY, None),
-        cpu_ms=read.take("cpu", _AGE, None),
-        processes=read.take("processes", _PROCESSES, None),
-    )
+    url = MEMORY if path == MEMORY else f"sqlite:///{root / path if path else data_dir / DATABASE}"
+    return take_section(read, StoreSettings, url=url)
 
 
 def _alerts(sections: _Sections, zone: str) -> AlertSettings:
@@ -389,35 +304,10 @@ def _alerts(sections: _Sections, zone: str) -> AlertSettings:
 
 
 def _heartbeat(read: Reading) -> HeartbeatSettings:
-    url = read.take("url", address_template, "")
-    every_ms = read.take("every", duration(SHORTEST_HEARTBEAT_MS, DAY_MS), MINUTE_MS)
-    if read.has("every") and not url and not read.has("url"):
-        read.refuse(f"every {format_duration(every_ms)}, but where to? url has the address", "every")
-    return HeartbeatSettings(url=url, every_ms=every_ms)
-
-
-def _security(read: Reading) -> SecuritySettings:
-    return SecuritySettings(env_deny=read.take("env_deny", texts, SECRETS))
-
-
-@shaped({"type": "string", "pattern": "^(https?://.+)?$"})
-def _endpoint(value: object) -> str:
-    url = text(value).strip()
-    if url and not url.startswith(("http://", "https://")):
-        raise ValueError("expected the address of a collector, such as http://localhost:4318/v1/traces")
-    return url
-
-
-@shaped({"type": "number", "minimum": 0, "maximum": 1})
-def _sample(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError("expected a share from 0 to 1")
-    return float(value)
-
-
-@shaped({"enum": [*(level.value for level in LogLevel), "warn"]}, str)
-def _log_level(value: object) -> LogLevel:
-    return one_of(LogLevel)("warning" if value == "warn" else value)
+    heartbeat = take_section(read, HeartbeatSettings)
+    if read.has("every") and not heartbeat.url and not read.has("url"):
+        read.refuse(f"every {format_duration(heartbeat.every_ms)}, but where to? url has the address", "every")
+    return heartbeat
 
 
 def _show_url(path: str) -> str:
@@ -432,11 +322,6 @@ def _store_path(value: object) -> str:
     if not url.startswith("sqlite:///") or url == "sqlite:///":
         raise ValueError(f'expected "sqlite:///" and the path of a file, or "{MEMORY}", not {url[:80]!r}')
     return url.removeprefix("sqlite:///")
-
-
-@shaped(TEXT)
-def _file(value: object) -> str:
-    return one_line(value) if value else text(value)
 
 
 def _cores() -> int:

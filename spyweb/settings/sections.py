@@ -1,4 +1,4 @@
-"""The settings as values, each with its built-in default."""
+"""The settings as values: each key with its built-in default, how a value of it is read, and a line about it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from spyweb import __version__
 from spyweb.model import MIB, Durability, HistoryRule, OnStoreError
 from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
+from spyweb.settings.addresses import address_template
 from spyweb.settings.alerts import AlertSettings
+from spyweb.settings.shapes import TEXT, Shape, shaped, told
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
+from spyweb.settings.values import (
+    boolean,
+    duration,
+    headers,
+    history,
+    host_names,
+    one_line,
+    one_of,
+    or_word,
+    public_url,
+    size,
+    text,
+    texts,
+    whole,
+)
+
+T = TypeVar("T")
 
 FILE = "config.toml"
 MEMORY = "memory:"  # the url of a store that leaves nothing behind
@@ -20,6 +40,11 @@ DATABASE, USER_DB, LOCK_NAME, SOCKET = "spyweb.db", "user.db", "spyweb.lock", "s
 MARKER = "database.json"  # in the data directory: facts about the database for the next start
 SECRETS = ("API_KEY", "STORE_KEY", "STORE_PASSWORD")  # SPYWEB_ before each: no script ever sees them
 SHORTEST_PERIOD_MS = 10  # the scheduler wakes no more often
+SHORTEST_HEARTBEAT_MS = 10 * SECOND_MS
+GIB = 1 << 30
+MOST_COMMANDS = 100  # at once: each has five descriptors, and the kernel keeps no more in one socket for certain
+LEAST_MEMORY = 64 * MIB  # of a command; less would keep its nanny from starting it
+SETTING = "setting"  # among the metadata of a field: how it is read
 
 
 class LogLevel(StrEnum):
@@ -35,27 +60,75 @@ class LogFormat(StrEnum):
     TEXT = "text"
 
 
+@shaped({"type": "string", "pattern": "^(https?://.+)?$"})
+def _endpoint(value: object) -> str:
+    url = text(value).strip()
+    if url and not url.startswith(("http://", "https://")):
+        raise ValueError("expected the address of a collector, such as http://localhost:4318/v1/traces")
+    return url
+
+
+@shaped({"type": "number", "minimum": 0, "maximum": 1})
+def _sample(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError("expected a share from 0 to 1")
+    return float(value)
+
+
+@shaped({"enum": [*(level.value for level in LogLevel), "warn"]}, str)
+def _log_level(value: object) -> LogLevel:
+    return one_of(LogLevel)("warning" if value == "warn" else value)
+
+
+@shaped(TEXT)
+def _file(value: object) -> str:
+    return one_line(value) if value else text(value)
+
+
+def setting(default: T, read: Shape[T], words: str, *, is_shown: bool = True) -> T:
+    """Return the field of a key; its name in a file is that of the field, without a `_ms` at its end."""
+    metadata = {SETTING: told(read, words)}
+    found: T = field(default_factory=lambda: default, repr=is_shown, metadata=metadata)
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSettings:
     data_dir: Path
     timezone: str = "UTC"
     workers: int = 2
-    default_interval_ms: int = 10 * MINUTE_MS
-    shutdown_grace_ms: int = 10 * SECOND_MS
-    log_level: LogLevel = LogLevel.INFO
-    log_format: LogFormat = LogFormat.AUTO
+    default_interval_ms: int = setting(
+        10 * MINUTE_MS, duration(SHORTEST_PERIOD_MS), "The interval of a job without a schedule."
+    )
+    shutdown_grace_ms: int = setting(10 * SECOND_MS, duration(), "How long runs may go on after a stop.")
+    log_level: LogLevel = setting(LogLevel.INFO, _log_level, "The least important lines that are logged.")
+    log_format: LogFormat = setting(
+        LogFormat.AUTO,
+        one_of(LogFormat),
+        "How the daemon's own log is written; auto: text on a terminal, else JSON.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    enabled: bool = True
-    host: str = "127.0.0.1"
-    port: int = 7979
-    dashboard_port: int = 0  # where the project serves content; 0: the one after `port`
-    hosts: tuple[str, ...] = ()  # names by which a reverse proxy is asked for it
-    public_url: str = ""  # under which people reach it, for links in messages; empty: there are none
-    tls_cert: str = ""  # a path relative to the root; empty: without TLS
-    tls_key: str = ""
+    enabled: bool = setting(True, boolean, "Whether it listens by TCP.")
+    host: str = setting(
+        "127.0.0.1",
+        one_line,
+        "The address; another than loopback needs a key: SPYWEB_API_KEY, or one of `spyweb keys add`.",
+    )
+    port: int = setting(7979, whole(0, 65_535), "0 takes any free one.")
+    dashboard_port: int = setting(
+        0,
+        whole(0, 65_535),
+        "The dashboard's own port. 0: one after `port`, or a free one, once there is content.",
+    )
+    hosts: tuple[str, ...] = setting((), host_names, "Names under which a reverse proxy passes requests on.")
+    public_url: str = setting(
+        "", public_url, "The address at which people reach it from elsewhere: messages have links below it."
+    )
+    tls_cert: str = setting("", _file, "The certificate, in PEM, with those that have signed it; empty: without TLS.")
+    tls_key: str = setting("", _file, "Its private key, in PEM.")
     api_key: str | None = field(default=None, repr=False)  # from SPYWEB_API_KEY alone
     permissions: Policy = field(default_factory=lambda: policy_of(USUAL, is_server=True))
 
@@ -63,9 +136,17 @@ class ServerSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     url: str
-    durability: Durability = Durability.FULL
-    on_error: OnStoreError = OnStoreError.LOG  # of jobs that do not say themselves
-    key_file: str = ""  # a path relative to the root, or credential:NAME; empty: values are not encrypted
+    durability: Durability = setting(
+        Durability.FULL,
+        one_of(Durability),
+        '"full" survives a power cut; "normal" is faster and survives a crash of the daemon.',
+    )
+    on_error: OnStoreError = setting(
+        OnStoreError.LOG,
+        one_of(OnStoreError),
+        'A store call that failed: "log" marks the run, "raise" is an error of the script too.',
+    )
+    key_file: str = setting("", _file, 'Encrypts values: a file of 32 bytes, or "credential:NAME" of systemd.')
 
     @property
     def is_memory(self) -> bool:
@@ -78,67 +159,92 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSettings:
-    sweep_interval_ms: int = 5 * MINUTE_MS
-    max_value_bytes: int = MIB
-    max_key_bytes: int = 512
-    strict_locks: bool = False
-    shared_agents: bool = False  # positional state.* of every agent is that of `local`
-    history: Mapping[str, HistoryRule] = field(default_factory=dict)  # by namespace
+    sweep_interval_ms: int = setting(
+        5 * MINUTE_MS, duration(SECOND_MS), "The time between removals of expired entries."
+    )
+    max_value_bytes: int = setting(MIB, size(1, GIB), "The largest value.")
+    max_key_bytes: int = setting(512, size(1, MIB), "The longest key.")
+    strict_locks: bool = setting(False, boolean, "Whether only the holder of a lock may release it.")
+    shared_agents: bool = setting(False, boolean, "Whether all agents share one namespace.")
+    history: Mapping[str, HistoryRule] = setting({}, history, "Past versions to keep, by namespace.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsSettings:
-    keep: int = 1_000  # of each job
-    keep_for_ms: int = 30 * DAY_MS
-    keep_tasks: int = 100  # runs of each job whose tasks are kept
+    keep: int = setting(1_000, whole(1, 1_000_000_000), "Runs of each job in the history.")
+    keep_for_ms: int = setting(30 * DAY_MS, duration(SECOND_MS), "How long they are kept.")
+    keep_tasks: int = setting(100, whole(1, 1_000_000), "Runs of each job whose tasks are kept.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsSettings:
-    keep: int = 100_000  # of each job
-    keep_for_ms: int | None = None  # None: for good
-    seen_for_ms: int = 365 * DAY_MS  # an item that was on no page for this long is new when it comes back
+    keep: int = setting(100_000, whole(1, 1_000_000_000), "Records of each monitor.")
+    keep_for_ms: int | None = setting(None, or_word("none", duration(SECOND_MS)), "How long they are kept.")
+    seen_for_ms: int = setting(365 * DAY_MS, duration(7 * DAY_MS), "How long an item that was not seen again is known.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
-    per_job: bool = True  # a series a job, of at most so many jobs
+    per_job: bool = setting(
+        True, boolean, "Whether /metrics tells of each job alone, of at most 1,000, or only of all together."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    otlp_endpoint: str = ""  # where traces are sent; empty: nothing is traced
-    sample: float = 1.0  # the share of runs that are traced
+    otlp_endpoint: str = setting(
+        "", _endpoint, "Where traces are sent by OTLP over HTTP; it needs the extra spyweb[otel]."
+    )
+    sample: float = setting(1.0, _sample, "The share of runs that are traced.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    deny_private: bool = False
-    user_agent: str = f"spyweb/{__version__}"
-    headers: tuple[tuple[str, str], ...] = ()  # of each request of scripts and monitors that has none of that name
-    timeout_ms: int = 30 * SECOND_MS
-    max_body_size: int = 10 * MIB  # bytes
+    deny_private: bool = setting(False, boolean, "Refuse addresses of private networks.")
+    user_agent: str = setting(f"spyweb/{__version__}", one_line, "What spyweb calls itself.")
+    headers: tuple[tuple[str, str], ...] = setting(
+        (), headers, "Sent with each request of scripts and monitors that has none of that name."
+    )
+    timeout_ms: int = setting(30 * SECOND_MS, duration(1), "How long one request may take.")
+    max_body_size: int = setting(10 * MIB, size(1, GIB), "The largest body of a response, after decompression.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecSettings:
     """The most that the commands of scripts may use; None: no limit."""
 
-    at_once: int = 16
-    memory: int | None = None  # bytes
-    cpu_ms: int | None = None  # of each process
-    processes: int | None = None
+    at_once: int = setting(
+        16, whole(1, MOST_COMMANDS), "Commands of scripts that run at once; the others wait in line."
+    )
+    memory: int | None = setting(
+        None,
+        or_word("none", size(LEAST_MEMORY, 1 << 50)),
+        "What each process of a command may use; all together where systemd delegates a control group.",
+    )
+    cpu_ms: int | None = setting(
+        None, or_word("none", duration(SECOND_MS)), "The processor time of each of its processes."
+    )
+    processes: int | None = setting(
+        None,
+        or_word("none", whole(1, 1_000_000)),
+        "How many processes a command may have; only where systemd delegates a control group.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:
-    env_deny: tuple[str, ...] = SECRETS  # names that env_get does not show
+    env_deny: tuple[str, ...] = setting(SECRETS, texts, "Names that env_get does not show.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatSettings:
-    url: str = field(default="", repr=False)  # as it is written, with its variables; empty: nobody is pinged
-    every_ms: int = MINUTE_MS
+    url: str = setting(
+        "",
+        address_template,
+        "Asked for while all is well, /fail sent to it while not; it may hold ${NAME} of the environment.",
+        is_shown=False,
+    )
+    every_ms: int = setting(MINUTE_MS, duration(SHORTEST_HEARTBEAT_MS, DAY_MS), "From one ping to the next.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

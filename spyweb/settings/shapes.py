@@ -10,6 +10,7 @@ from datetime import time
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 T = TypeVar("T")
 
@@ -45,6 +46,11 @@ def shaped(schema: Schema, show: Callable[..., object] | None = None, none: obje
         return Shape(read, schema, show, none)
 
     return with_schema
+
+
+def told(shape: Shape[T], words: str) -> Shape[T]:
+    """Return the shape of a key with a line about it, for editors that show it."""
+    return replace(shape, schema={**shape.schema, "description": words})
 
 
 def list_of(items: Schema, **more: object) -> Schema:
