@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from spyweb.reference.schema import config_schema, job_schema
+from spyweb.reference.schema import config_schema, example, job_schema
 from spyweb.settings import examine_settings
 from spyweb.settings.load import section_keys
 from spyweb.settings.shapes import Schema
@@ -20,7 +20,7 @@ from spyweb.settings.words import JOB
 from spyweb.specs.discover import scan
 from spyweb.specs.parse import NOT_IN_DEFAULTS, job_keys
 from tests.fakes.command import spyweb
-from tests.fakes.repository import ROOT, read
+from tests.fakes.repository import ROOT
 
 MONITOR = 'name = "Watch"\nurl = "https://a.b"\nselector = "li"\nfields = ["t:h2"]\n'
 JOBS, CONFIG = Draft202012Validator(job_schema()), Draft202012Validator(config_schema())
@@ -161,7 +161,7 @@ def test_a_key_that_nobody_knows_is_marked() -> None:
 
 
 def test_the_example_of_all_settings_is_valid() -> None:
-    switched_on = [re.sub(r"^# (?=\w+ = )", "", line) for line in read("config.example.toml").splitlines()]
+    switched_on = [re.sub(r"^# (?=\w+ = )", "", line) for line in example().splitlines()]
     one_schedule = [line for line in switched_on if not line.startswith(("#", "cron =", "at ="))]
     text = "\n".join(one_schedule)
     assert "[defaults]" in text
