@@ -237,12 +237,9 @@ def shown(channel: AlertChannelSettings) -> ShownAddress:
     scheme, colon, rest = channel.url.partition("://")
     scheme = scheme.lower() if colon else ""  # all of it may be a variable, or in a file
     has_path = bool(rest.partition("?")[0].partition("/")[2].strip("/"))
-    return ShownAddress("service", scheme, _host(channel.url) if _is_machine(scheme, has_path=has_path) else "")
-
-
-def _is_machine(scheme: str, *, has_path: bool) -> bool:
     names = {scheme, scheme.removesuffix(SECURE)}
-    return bool(names & WITH_HOST) or (has_path and bool(names & WITH_HOST_BEFORE_A_PATH))
+    is_machine = bool(names & WITH_HOST) or (has_path and bool(names & WITH_HOST_BEFORE_A_PATH))
+    return ShownAddress("service", scheme, _host(channel.url) if is_machine else "")
 
 
 def _host(address: str) -> str:

@@ -50,8 +50,11 @@ class IncidentHooks:
             job = found[incident.subject]
             starts += [
                 (job, RunRequest(trigger=trigger_of(hook, incident)))
-                for hook in _missing(incident)
-                if hook in functions_in(job.code)
+                for hook, is_missing in (
+                    (ON_DOWN, SCRIPTS not in incident.told),
+                    (ON_UP, incident.closed_ms is not None),
+                )
+                if is_missing and hook in functions_in(job.code)
             ]
             told.append(ScriptTold(incident.id, Told.OPEN if incident.closed_ms is None else Told.CLOSED))
         if told:
@@ -79,12 +82,6 @@ def functions_in(code: Code) -> frozenset[str]:
     sources = [source for _, source in code.files if any(name.encode() in source for name in ALERT_HOOKS)]
     mentioned = {word for source in sources for word, _ in words_of(source)}
     return frozenset(name for name in ALERT_HOOKS if name.encode() in mentioned)
-
-
-def _missing(incident: Incident) -> tuple[str, ...]:
-    """Return the functions that have not been told of an incident, in their order."""
-    down = () if SCRIPTS in incident.told else (ON_DOWN,)
-    return down if incident.closed_ms is None else (*down, ON_UP)
 
 
 def trigger_of(hook: str, incident: Incident) -> Trigger:

@@ -35,7 +35,7 @@ from spyweb.ops.world import Call, World
 from spyweb.outbox.pings import PingSender
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
-from spyweb.permissions.policy import Policy, policy_of
+from spyweb.permissions.policy import policy_of
 from spyweb.reload.settings_file import SettingsFile
 from spyweb.runs.counters import MOST_JOBS, RunCounters
 from spyweb.runs.live import LiveJob, LiveJobs
@@ -143,22 +143,9 @@ def begin_trace(tracer: Tracer, job: LiveJob, run: Run) -> TraceSpan | None:
     return tracer.begin(f"run {job.id}", attributes, run.trigger.traceparent)
 
 
-def policy_in(live: LiveJobs, settings: Settings, job: JobId) -> Policy:
-    """Return the policy of a job now; of one that is gone, what jobs without settings of their own have."""
-    found = live.find(job)
-    return found.spec.policy if found else policy_of(settings.permissions)
-
-
 def spec_in(live: LiveJobs, job: JobId) -> JobSpec | None:
     found = live.find(job)
     return found.spec if found else None
-
-
-def secret_place_in(live: LiveJobs, job: JobId) -> str:
-    """Return where the secret of a job's webhook is found now, so that a corrected one serves what waits."""
-    found = live.find(job)
-    webhook = found.spec.monitor.webhook if found and found.spec.monitor else None
-    return webhook.secret if webhook else ""
 
 
 def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
@@ -256,8 +243,8 @@ async def open_runtime(
         http=world.http,
         desktop=world.desktop,
         clock=clock,
-        policy_of=partial(policy_in, live, settings),
-        secret_place_of=partial(secret_place_in, live),
+        spec_of=partial(spec_in, live),
+        usual=policy_of(settings.permissions),
         environ=os.environ,
     )
     transport.alert = sending.delivery.send

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,11 +15,11 @@ from urllib.parse import urlsplit
 from msgspec import Struct, field
 
 from spyweb.errors import OpError
-from spyweb.model import JobSpec, Monitor
+from spyweb.model import JobSpec
 from spyweb.ops import catalog
 from spyweb.ops.sources import Sources
 from spyweb.permissions.policy import KEYS, Policy, item_of
-from spyweb.settings import Settings, examine_settings
+from spyweb.settings import examine_settings
 from spyweb.specs.discover import scan
 from spyweb.specs.linting.linter import read_module
 from spyweb.specs.linting.lua_file import words_of
@@ -56,30 +57,25 @@ class UseView(Struct, frozen=True, kw_only=True):
 def view_uses(root: Path) -> list[UseView]:
     """Return every key that a job's source needs, or that does not permit everything.  Reads files."""
     settings, _ = examine_settings(root, environ=os.environ, flags={})
-    sources = Sources(root)
+    sources, channels = Sources(root), settings.alerts.channels
     views: list[UseView] = []
     for job, file in sorted(scan(root, settings).jobs.items()):
-        texts = [file.source, *(source for _, source in file.more)]
-        finder = UseFinder(file.spec.policy, partial(read_module, sources, file.spec.folder), settings.alerts.channels)
-        finder.read_all(texts)
+        finder = UseFinder(file.spec.policy, partial(read_module, sources, file.spec.folder), channels)
+        finder.read_all([file.source, *(source for _, source in file.more)])
         finder.read_settings(file.spec)
         views += finder.views(job)
-    return views + list(_views_of_server(root, settings, sources))
-
-
-def _views_of_server(root: Path, settings: Settings, sources: Sources) -> Iterator[UseView]:
-    source = find_server(root)
-    if isinstance(source, bytes):
-        read = partial(read_module, sources, FOLDER)
-        finder = UseFinder(settings.server.permissions, read, settings.alerts.channels)
-        finder.read_all([source])
-        yield from finder.views(SERVER)
+    server = find_server(root)
+    if isinstance(server, bytes):
+        finder = UseFinder(settings.server.permissions, partial(read_module, sources, FOLDER), channels)
+        finder.read_all([server])
+        views += finder.views(SERVER)
+    return views
 
 
 class UseFinder:
     """Gathers what one job seems to need."""
 
-    def __init__(self, policy: Policy, read: Callable[[bytes], bytes | None], channels: Collection[str] = ()) -> None:
+    def __init__(self, policy: Policy, read: Callable[[bytes], bytes | None], channels: Collection[str]) -> None:
         self._policy = policy
         self._channels = channels  # for alerts
         self._read = read
@@ -93,14 +89,8 @@ class UseFinder:
             for name in self._read_source(waiting.pop()):
                 if name not in seen and len(seen) < MOST_MODULES:
                     seen.add(name)
-                    module = self._module(name)
-                    waiting += [module] if module else []
-
-    def _module(self, name: bytes) -> bytes | None:
-        try:
-            return self._read(name)
-        except OpError:
-            return None
+                    with suppress(OpError):
+                        waiting += filter(None, [self._read(name)])
 
     def _read_source(self, source: bytes) -> Iterator[bytes]:
         """Look at one source; yield the names of the modules that it requires."""
@@ -114,12 +104,10 @@ class UseFinder:
                 if _is_command_of_task(words[max(0, at - 5) : at]):
                     self._uses["exec"].functions.add(TASK)
                 self._note_text(text.decode("utf-8", "replace"), [each.decode("ascii", "replace") for each in before])
-            elif word[:1].isalpha() or word[:1] == b"_":
-                self._note_name(word.decode("ascii"), after, is_member=before[-1:] in ([b":"], [b"."]))
+            elif (word[:1].isalpha() or word[:1] == b"_") and before[-1:] not in ([b":"], [b"."]):
+                self._note_name(word.decode("ascii"), after)
 
-    def _note_name(self, word: str, after: Sequence[bytes], *, is_member: bool) -> None:
-        if is_member:
-            return
+    def _note_name(self, word: str, after: Sequence[bytes]) -> None:
         member = after[1].decode("ascii", "replace") if after[:1] == [b"."] and len(after) > 1 else ""
         name = f"{word}.{member}" if member else word
         key = self._keys.get(name) or (FAMILIES.get(word) if member else None)
@@ -132,7 +120,9 @@ class UseFinder:
         elif before == ["channel", "="] and text in self._channels:
             self._note("notify", text, is_refused=self._policy.notify(text) is not None)
         elif before[:1] == ["env_get"] or before[-1:] == ["env_get"]:
-            self._note_variable(text.removeprefix("SPYWEB_"))
+            name = text.removeprefix("SPYWEB_")
+            is_refused = any(layer.env is not None and name not in layer.env for layer in self._policy.layers)
+            self._note("env", name, is_refused=is_refused)
         else:
             self._note_url(text)
 
@@ -141,10 +131,9 @@ class UseFinder:
         for on in spec.on:
             if on.namespace != GLOBAL and not on.is_prefix:
                 self._note_state(on.namespace)
-        if spec.monitor is not None:
-            self._read_monitor(spec.monitor)
-
-    def _read_monitor(self, monitor: Monitor) -> None:
+        monitor = spec.monitor
+        if monitor is None:
+            return
         self._uses["net"].functions.add("fetch")
         for url in (*monitor.urls, *(monitor.proxies.urls if monitor.proxies else ())):
             self._note_url(url)
@@ -166,12 +155,7 @@ class UseFinder:
             self._note("net", shown, is_refused=self._policy.host(host, port) is not None)
 
     def _note_state(self, namespace: str) -> None:
-        is_refused = self._policy.state(namespace, write=False) is not None
-        self._note("state", item_of(namespace), is_refused=is_refused)
-
-    def _note_variable(self, name: str) -> None:
-        is_refused = any(layer.env is not None and name not in layer.env for layer in self._policy.layers)
-        self._note("env", name, is_refused=is_refused)
+        self._note("state", item_of(namespace), is_refused=self._policy.state(namespace, write=False) is not None)
 
     def _note(self, key: str, literal: str, *, is_refused: bool) -> None:
         use = self._uses[key]

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
-from spyweb.model import JobId, Webhook
+from spyweb.model import JobId, JobSpec, Webhook
 from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response, check, clean_headers, parse_url
 from spyweb.ops.notify_desktop import Desktop
@@ -58,12 +58,12 @@ class MessageTransport:
         http: Http,
         desktop: Desktop,
         clock: Clock,
-        policy_of: Callable[[JobId], Policy] = lambda _: ANYTHING,
-        secret_place_of: Callable[[JobId], str] = lambda _: "",  # where the secret of a job's webhook is found
+        spec_of: Callable[[JobId], JobSpec | None] = lambda _: None,  # as it is now: a corrected one serves what waits
+        usual: Policy = ANYTHING,  # of a job that is gone
         environ: Mapping[str, str] = NOTHING,
     ) -> None:
-        self._policy_of = policy_of
-        self._secret_place_of = secret_place_of
+        self._spec_of = spec_of
+        self._usual = usual
         self._environ = environ
         self.alert: Send | None = None  # sends the messages to alert channels
         self.ping: Send | None = None  # sends those to watchers elsewhere
@@ -84,11 +84,13 @@ class MessageTransport:
                 return await self.ping(message) if self.ping else None
 
     async def _post(self, message: QueuedMessage) -> DeliveryFailure | None:
-        place = self._secret_place_of(message.job)
+        spec = self._spec_of(message.job)
+        webhook = spec.monitor.webhook if spec and spec.monitor else None
+        place = webhook.secret if webhook else ""
         secret = read_secret(place, self._environ) if place else b""
         if place and not secret:
             return DeliveryFailure(reason=f"the secret {place} is not there")
-        gate = NetGate(self._policy_of(message.job), message.job, "webhook")
+        gate = NetGate(spec.policy if spec else self._usual, message.job, "webhook")
         return await post(self._http, self._clock, message, gate, secret)
 
     async def _tell(self, message: QueuedMessage) -> DeliveryFailure | None:
@@ -97,7 +99,8 @@ class MessageTransport:
         return await self.alert(message)
 
     async def _show(self, message: QueuedMessage) -> DeliveryFailure | None:
-        if refusal := self._policy_of(message.job).notify():
+        spec = self._spec_of(message.job)
+        if refusal := (spec.policy if spec else self._usual).notify():
             return DeliveryFailure(reason=refusal.text("notification", message.job), holds=False)
         text = msgspec.json.decode(message.payload, type=DesktopText)
         reason = await self._desktop.show(text.title, text.body, text.timeout_ms)

@@ -6,20 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from spyweb import __version__
 from spyweb.reference import language, ops
-from spyweb.reference.entries import Argument, Function, TableType
+from spyweb.reference.entries import Function, TableType
 
 FIRST_LINE = "---@meta _"  # no module: nobody can require it
 NO_BODY = "end"
-OWN = (
-    "state",
-    "bit32",
-    "spyweb",
-    "crypto",
-    "file",
-    "data",
-    "template",
-    "exec",
-)  # tables of functions that are ours alone
+OWN = ("state", "bit32", "spyweb", "crypto", "file", "data", "template", "exec")  # tables of functions of ours alone
 WITH_FIELDS = {  # functions with fields: the name of their type, and what calling them takes and gives
     "log": ("Log", "fun(...: any)"),
     "workflow": ("Workflows", "fun(name: string): Workflow"),
@@ -38,24 +29,15 @@ def definitions() -> str:
         ABOUT,
         *map(_table, language.TABLES.values()),
         *_globals(),
-        *map(_function, sorted(functions, key=_depth)),
+        *map(_function, sorted(functions, key=lambda each: each.name.count("."))),  # `log` comes before `log.info`
         *map(_function, called_by_us),
     ]
     return "\n".join(blocks)
 
 
-def _depth(each: Function) -> int:
-    """Return how deep a name lies: `log` has to be declared before `log.info`."""
-    return each.name.count(".")
-
-
 def _table(table: TableType) -> str:
-    fields = (_field(field) for field in table.fields)
+    fields = (f"---@field {each.shown} {each.type} {each.text}".rstrip() for each in table.fields)
     return _lines([*_comment(table.text), f"---@class {table.name}", *fields])
-
-
-def _field(field: Argument) -> str:
-    return f"---@field {field.shown} {field.type} {field.text}".rstrip()
 
 
 def _globals() -> Iterator[str]:
@@ -93,22 +75,15 @@ def _globals() -> Iterator[str]:
 def _function(each: Function) -> str:
     lines = [*_comment(each.text)]
     lines += ["---@async"] if each.waits else []
-    lines += [f"---@param {_parameter(argument)}" for argument in each.arguments]
+    lines += [f"---@param {argument.shown} {argument.type}" for argument in each.arguments]
     lines += [f"---@return {result.type} {result.name}".rstrip() for result in each.results]
     lines += [f"---@overload {overload}" for overload in each.overloads]
-    return _lines([*lines, *_body(each)])
-
-
-def _parameter(argument: Argument) -> str:
-    return f"{argument.shown} {argument.type}"
-
-
-def _body(each: Function) -> list[str]:
     names = ", ".join(argument.name for argument in each.arguments)
+    body = [f"function {each.name}({names}) {NO_BODY}"]
     if each.name in WITH_FIELDS:
         kind, call = WITH_FIELDS[each.name]
-        return [f"---@class {kind}", f"---@overload {call}", f"{each.name} = {{}}"]
-    return [f"function {each.name}({names}) {NO_BODY}"]
+        body = [f"---@class {kind}", f"---@overload {call}", f"{each.name} = {{}}"]
+    return _lines([*lines, *body])
 
 
 def _comment(text: str) -> list[str]:

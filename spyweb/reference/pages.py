@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from spyweb.lua.hooks import HOOKS, Hook
 from spyweb.reference import language, ops
-from spyweb.reference.entries import Family, Function
+from spyweb.reference.entries import Family
 
 PAGES = ("docs/reference/lua.md", "docs/reference/hooks.md")
 _PART = re.compile(r"<!-- generated: (?P<kind>\w+) (?P<names>[^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -57,18 +57,17 @@ def functions_part(name: str) -> str:
         raise ValueError(f"there is no family {name}: there are {', '.join(families())}")
     functions = [each for family in chosen for each in family.functions]
     all_wait = all(each.waits for each in functions)
-    grid = _grid(("function", "gives", ""), [_function_row(each, all_wait) for each in functions])
+    rows = [
+        (
+            f"`{each.usage}`",
+            ", ".join(f"`{result.type}`" for result in each.results) or "nothing",
+            f"{each.text}{' *Waits.*' if each.waits and not all_wait else ''}",
+        )
+        for each in functions
+    ]
+    grid = _grid(("function", "gives", ""), rows)
     errors = " ".join(dict.fromkeys(family.errors for family in chosen))
     return f"{grid}\n{ALL_WAIT if all_wait else ''}{errors}\n"
-
-
-def _function_row(each: Function, all_wait: bool) -> tuple[str, str, str]:
-    waits = " *Waits.*" if each.waits and not all_wait else ""
-    return f"`{each.usage}`", _gives(each), f"{each.text}{waits}"
-
-
-def _gives(each: Function) -> str:
-    return ", ".join(f"`{result.type}`" for result in each.results) or "nothing"
 
 
 def table_part(name: str) -> str:
@@ -90,20 +89,15 @@ def hooks_part(name: str) -> str:
 def _hook(hook: Hook) -> str:
     call = language.CALLS[hook.name]
     types = [
-        f"`{each.name}` is {_article(each.type)} `{each.type}`." for each in call.arguments if each.name in DESCRIBED
+        f"`{each.name}` is {'an' if each.type[0] in 'AEIOU' else 'a'} `{each.type}`."
+        for each in call.arguments
+        if each.name in DESCRIBED
     ]
     rows = [("returns", hook.returns)]
     rows += [("nil, false", hook.nothing)] if hook.nothing else []
-    rows += [("an error", _error_of(hook))]
+    fails = '; under `on_hook_error = "fail"` the cycle fails' if hook.can_fail else ""
+    rows += [("an error", f"{hook.error}{fails}")]
     return f"### `{call.usage}`\n\n{' '.join([hook.called, *types])}\n\n{_grid(('', ''), rows)}"
-
-
-def _article(word: str) -> str:
-    return "an" if word[0] in "AEIOU" else "a"
-
-
-def _error_of(hook: Hook) -> str:
-    return f'{hook.error}; under `on_hook_error = "fail"` the cycle fails' if hook.can_fail else hook.error
 
 
 def order_part(_: str) -> str:
@@ -121,9 +115,5 @@ MAKERS: Mapping[str, Callable[[str], str]] = {
 
 
 def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *([_cell(cell) for cell in row] for row in rows)]
+    lines = [header, ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "".join(f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in line)}|\n" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

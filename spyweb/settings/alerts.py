@@ -164,7 +164,11 @@ def take_channel(name: str, read: Reading, zone: str) -> AlertChannelSettings:
         headers=read.take("headers", headers, ()),
         secret=read.take("secret", secret_place, ""),
         secret_file=read.take("secret_file", one_line, ""),
-        templates=_take_templates(read.below("templates")),
+        templates=ChannelTemplates(
+            title=(templates := read.below("templates")).take("title", text, ""),
+            body=templates.take("body", text, ""),
+            format=templates.take("format", one_of(TemplateFormat), TemplateFormat.TEXT),
+        ),
         level=read.take("level", _LEVEL, Level.INFO),
         quiet=read.take("quiet", _quiet_in(zone), None),
         has_own_quiet=read.has("quiet"),
@@ -181,14 +185,6 @@ def take_channel(name: str, read: Reading, zone: str) -> AlertChannelSettings:
     if read.has("templates") and not (read.has("url") or read.has("url_file")):
         read.refuse("only a url has them: a webhook is sent the facts as JSON", "templates")
     return channel
-
-
-def _take_templates(read: Reading) -> ChannelTemplates:
-    return ChannelTemplates(
-        title=read.take("title", text, ""),
-        body=read.take("body", text, ""),
-        format=read.take("format", one_of(TemplateFormat), TemplateFormat.TEXT),
-    )
 
 
 def channel_keys() -> Mapping[str, Schema]:
@@ -273,11 +269,11 @@ _ESCALATIONS = Tables(
 )
 
 
-def _show_flapping(flapping: Flapping | None) -> str:
-    return f"{flapping.openings} in {format_duration(flapping.within_ms)}" if flapping else NEVER
-
-
-@shaped({"type": "string", "pattern": FLAPPING}, _show_flapping, none=NEVER)
+@shaped(
+    {"type": "string", "pattern": FLAPPING},
+    lambda flapping: f"{flapping.openings} in {format_duration(flapping.within_ms)}",
+    none=NEVER,
+)
 def _flapping(value: object) -> Flapping | None:
     given = text(value).strip()
     if given == NEVER:
@@ -288,11 +284,7 @@ def _flapping(value: object) -> Flapping | None:
     return Flapping(whole(2, MOST_OPENINGS)(int(count)), _WAIT(within.strip()))
 
 
-def _show_jobs(subjects: tuple[str, ...]) -> list[str]:
-    return [subject.removeprefix(JOB) for subject in subjects]
-
-
-@shaped(list_of(NOT_BLANK), _show_jobs)
+@shaped(list_of(NOT_BLANK), lambda subjects: [each.removeprefix(JOB) for each in subjects])
 def _depends_on(value: object) -> tuple[str, ...]:
     """Read ids of jobs as the subjects of their incidents."""
     return tuple(dict.fromkeys(f"{JOB}{one_line(job)}" for job in texts(value)))

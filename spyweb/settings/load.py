@@ -254,13 +254,14 @@ def take_section(read: Reading, kind: Callable[..., S], **known: object) -> S:
 def _daemon(read: Reading, root: Path, environ: Mapping[str, str]) -> DaemonSettings:
     data_dir = told(one_line, "Where everything that survives is kept.")
     zone = told(timezone, "The time zone of cron expressions and os.date; the machine's if none is set.")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = told(whole(1, 256), "Processes that run Lua; one a core, at least 2.")
     return take_section(
         read,
         DaemonSettings,
         data_dir=root / read.take("data_dir", data_dir, _default_data_dir(root)),
         timezone=read.take("timezone", zone, "") or machine_timezone(environ),
-        workers=read.take("workers", workers, max(2, _cores())),
+        workers=read.take("workers", workers, max(2, cores)),
     )
 
 
@@ -310,11 +311,7 @@ def _heartbeat(read: Reading) -> HeartbeatSettings:
     return heartbeat
 
 
-def _show_url(path: str) -> str:
-    return f"sqlite:///{path or f'data/{DATABASE}'}"
-
-
-@shaped({"type": "string", "pattern": "^(memory:|sqlite:///.+)$"}, _show_url)
+@shaped({"type": "string", "pattern": "^(memory:|sqlite:///.+)$"}, lambda _: f"sqlite:///data/{DATABASE}")
 def _store_path(value: object) -> str:
     url = one_line(value)
     if url == MEMORY:
@@ -324,18 +321,11 @@ def _store_path(value: object) -> str:
     return url.removeprefix("sqlite:///")
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def machine_timezone(environ: Mapping[str, str]) -> str:
     """Return the name of the machine's own time zone, or UTC."""
-    names = (environ.get("TZ", "").removeprefix(":"), _linked_zone(), _written_zone())
+    linked = os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
+    names = (environ.get("TZ", "").removeprefix(":"), linked, _written_zone())
     return next((name for name in names if name and is_timezone(name)), "UTC")
-
-
-def _linked_zone() -> str:
-    return os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
 
 
 def _written_zone() -> str:

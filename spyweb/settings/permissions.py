@@ -114,11 +114,7 @@ def _env(value: object) -> frozenset[str] | None:
     return None if EVERYTHING in names else frozenset(names)
 
 
-def _show_notify(may: bool | frozenset[str]) -> bool | list[str]:
-    return may if isinstance(may, bool) else sorted(may)
-
-
-@shaped({"anyOf": [{"type": "boolean"}, list_of(NOT_BLANK)]}, _show_notify)
+@shaped({"anyOf": [{"type": "boolean"}, list_of(NOT_BLANK)]}, lambda may: may if isinstance(may, bool) else sorted(may))
 def _notify(value: object) -> bool | frozenset[str]:
     if isinstance(value, bool):
         return value

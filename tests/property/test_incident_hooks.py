@@ -103,7 +103,7 @@ def test_a_day_of_it() -> None:
 @pytest.mark.parametrize(
     ("place", "name", "mutant"),
     [
-        (hooks, "_missing", lambda _: ("on_down",)),  # what is known is not looked at
+        (hooks, "SCRIPTS", "nobody"),  # what is known is not looked at
         (hooks, "ScriptTold", lambda incident, _: ScriptTold(incident, Told.CLOSED)),  # its end counts as told at once
         (Trigger, "is_aside", False),  # how it ends counts
     ],

@@ -27,7 +27,11 @@ from spyweb.permissions.policy import Grants, policy_of
 from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.findings import HOOK, message
+from tests.fakes.harness import make_spec
+from tests.fakes.monitor import make_monitor
 from tests.fakes.ops import PRICES, FakeHttp, make_response
+
+SIGNED = make_monitor(webhook=Webhook(url=HOOK.address, secret="env:HOOK_SECRET")).spec
 
 
 def kept(new: NewMessage, **changes: object) -> QueuedMessage:
@@ -55,7 +59,9 @@ def answered(answer: Response | FetchError) -> FakeHttp:
 async def test_what_the_policy_of_its_job_refuses_now_is_not_sent() -> None:
     http = FakeHttp()
     narrow = policy_of(Grants(net=read_net([]), notify=False))
-    transport = MessageTransport(http=http, desktop=Desktop({}), clock=FakeClock(), policy_of=lambda _: narrow)
+    transport = MessageTransport(
+        http=http, desktop=Desktop({}), clock=FakeClock(), spec_of=lambda _: make_spec(policy=narrow)
+    )
     for new, deed in ((message(), "may not reach"), (desktop_message(PRICES, "t", "b", None), "may not show")):
         failure = await transport.send(kept(new))
         assert failure is not None
@@ -106,7 +112,7 @@ def signing(http: FakeHttp, clock: FakeClock, environ: Mapping[str, str] | None 
         http=http,
         desktop=Desktop({}),
         clock=clock,
-        secret_place_of=lambda _: "env:HOOK_SECRET",
+        spec_of=lambda _: SIGNED,
         environ={"HOOK_SECRET": "s3cret"} if environ is None else environ,
     )
 
