@@ -17,9 +17,7 @@ from spyweb.store.model.incidents import SubjectEvent
 from spyweb.store.sqlite.store import open_store
 from spyweb.views.incidents import IncidentView
 from tests.fakes.command import spyweb
-from tests.fakes.daemon_service import FakeDaemonService
-from tests.fakes.daemon_socket import serve_daemon_socket
-from tests.fakes.incidents import AT_ONCE, KNOWN, FakeIncidents
+from tests.fakes.incidents import AT_ONCE, KNOWN
 
 HOUR_MS = 3_600_000
 WHOLE = HistorySpan(0, CELLS * 1_000)  # a second each
@@ -119,12 +117,3 @@ def test_what_can_not_be_shown_is_said(wrong: Path) -> None:
     unclear = spyweb("alerts", "history", "--since", "soon", root=wrong)
     assert (unclear.code, "'soon'" in unclear.err) == (2, True)
     assert spyweb("alerts", "history", "--since", "1s", root=wrong).code == 2
-
-
-def test_a_daemon_is_asked_where_one_runs(wrong: Path) -> None:
-    service = FakeDaemonService(root=wrong, clock=RealClock())
-    service.incidents = known = FakeIncidents(service.stored_incidents)
-    known.known = replace(KNOWN, since_ms=RealClock().now_ms() - HOUR_MS)
-    with serve_daemon_socket(service, wrong / "data"):
-        assert "asked the daemon" in spyweb("alerts", "history", root=wrong).out
-    assert known.story == ["all"]

@@ -8,14 +8,12 @@ from typing import cast
 
 import pytest
 
-from spyweb.store.model.messages import NewMessage, QueuedMessage
+from spyweb.store.model.messages import NewMessage
 from spyweb.store.sqlite.store import open_store
-from tests.fakes.changes import NEWS, PRICES
-from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.changes import NEWS
+from tests.fakes.clock import FakeClock
 from tests.fakes.command import spyweb
-from tests.fakes.daemon_service import FakeDaemonService
-from tests.fakes.daemon_socket import serve_daemon_socket
-from tests.fakes.findings import HOOK, message
+from tests.fakes.findings import message
 
 
 def leave(root: Path, *messages: NewMessage) -> None:
@@ -64,14 +62,3 @@ def test_what_is_no_message_is_refused(project: Path, which: str) -> None:
     answer = spyweb("outbox", f"--retry={which}", root=project)
     assert answer.code == 2
     assert answer.err.startswith("spyweb: ")
-
-
-def test_a_running_daemon_is_asked(project: Path) -> None:
-    waiting = QueuedMessage(
-        id=5, job=PRICES, target=HOOK, payload=b"{}", delivery="x", created_ms=START_MS, next_ms=START_MS
-    )
-    service = FakeDaemonService(unsent=[waiting])
-    with serve_daemon_socket(service, project / "data"):
-        assert spyweb("outbox", "prices", root=project).table[0][0] == "5"
-        assert spyweb("outbox", "--retry", "all", root=project).out == "1 message is sent again\n"
-    assert service.story == ["retry None"]

@@ -38,10 +38,6 @@ def test_a_scheduler_or_writer_that_stands_still_is_a_problem(lag_ms: int, waite
     assert len(problems) == count
 
 
-def test_that_nothing_can_be_written_is_a_problem_though_nothing_waits() -> None:
-    assert find_problems(0, make_stats(failed="out of memory")) == ["nothing is stored: out of memory"]
-
-
 def test_where_the_database_lies_is_told_to_nobody_who_can_reach_the_port() -> None:
     stats = make_stats(path="/srv/x/spyweb.db", failed="/srv/x/spyweb.db-wal: was removed")
     assert find_problems(0, stats) == ["nothing is stored: spyweb.db-wal: was removed"]
@@ -122,11 +118,6 @@ def test_a_full_disk_fails_though_no_restart_would_cure_it() -> None:
     assert (health.status, health.problems) == ("failing", ["no due run could be claimed for 12s: the log says why"])
     assert find_problems(vitals.scheduler_lag_ms, vitals.store) == []
     assert view_health(make_vitals(refused_ms=SCHEDULER_STALLED_MS), []).status == "ok"
-
-
-def test_the_summary_names_no_job_no_path_and_no_process() -> None:
-    text = str(summarize(view_health(make_vitals(pid=4711), three_states())))
-    assert not any(word in text for word in ("backup", "prices", "spyweb.db", "4711"))
 
 
 def test_what_holds_the_loop_is_told_by_name_to_the_daemons_own_user_only() -> None:

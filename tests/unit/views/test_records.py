@@ -17,8 +17,8 @@ from spyweb.store.model.records import Record
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql.views import RECORDS_VIEW
 from spyweb.views.jobs import to_json
-from spyweb.views.records import RecordView, by_job, column_names, csv_header, csv_line, csv_row, flatten, view_record
-from tests.fakes.changes import NEWS, PRICES
+from spyweb.views.records import RecordView, column_names, csv_header, csv_line, csv_row, flatten, view_record
+from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import item
 
@@ -44,14 +44,6 @@ def test_each_field_is_at_top_level_and_what_spyweb_knows_wins() -> None:
         "timestamp": 1_767_225_600_123_456_000,
         "hash": "00ff",
     }
-
-
-def test_records_are_grouped_by_job_in_their_order() -> None:
-    views = [view_record(record) for record in (TEA, Record(timestamp_ns=1, job=NEWS, hash=b""), TEA)]
-
-    grouped = by_job(views)
-    assert list(grouped) == ["prices", "news"]
-    assert [len(each) for each in grouped.values()] == [2, 1]
 
 
 def test_the_command_line_reads_back_what_the_api_writes() -> None:

@@ -100,28 +100,3 @@ async def test_all_are_ended_with_their_server() -> None:
         opened = [stack.enter_context(streams.one(from_address("127.0.0.1"))) for _ in range(3)]
         await streams.end_all(web.Application())
     assert all(stream.over.is_set() for stream in opened)
-
-
-class CountedPeer(tuple[str, int]):
-    """The address of a client, as a transport gives it anew each time; counts those that are held."""
-
-    held = 0
-
-    def __init__(self, _pair: tuple[str, int]) -> None:
-        CountedPeer.held += 1
-
-    def __del__(self) -> None:
-        CountedPeer.held -= 1
-
-
-def test_a_stream_holds_nothing_of_the_others() -> None:
-    streams = StreamCounter(100, 100)
-
-    def request() -> web.Request:
-        transport = SimpleNamespace(get_extra_info=lambda _name: CountedPeer(("192.0.2.1", 1)))
-        return cast(web.Request, SimpleNamespace(transport=transport, get=lambda _key: None))
-
-    with ExitStack() as stack:
-        for _ in range(50):
-            stack.enter_context(streams.one(request()))
-        assert CountedPeer.held == 0

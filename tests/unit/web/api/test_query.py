@@ -11,27 +11,14 @@ from msgspec import Meta, Struct
 
 from spyweb.web.answer import answer_errors
 from spyweb.web.api.query import Natural, body_of, query_of
-from spyweb.web.app import socket_app
 from spyweb.web.body import BODY_MEMORY, BodyMemory
-from tests.fakes.client import Client, client_of, failure, get_json, post_json
-from tests.fakes.daemon_service import FakeDaemonService, refused
+from tests.fakes.client import Client, client_of, failure, get_json
 
 
 @pytest.mark.parametrize("query", ["count=0", "count=x", "count=1e3", "count=10001", "count=" + "9" * 5000])
 async def test_a_number_out_of_range_is_a_bad_request(query: str, client: Client) -> None:
     status, answer = await get_json(client, f"/api/next?{query}")
     assert (status, answer) == (400, failure("count: expected a whole number from 1 to 10000", "bad_request", "count"))
-
-
-async def test_to_name_the_nearest_job_no_job_is_looked_at_but_for_its_name() -> None:
-    async with client_of(socket_app(FakeDaemonService(trouble=refused()))) as client:
-        status, _ = await post_json(client, "/api/jobs/price/trigger")
-    assert status == 404
-
-
-async def test_an_unknown_job_is_named_with_its_nearest(client: Client) -> None:
-    status, answer = await post_json(client, "/api/jobs/price/trigger")
-    assert (status, answer) == (404, failure("no job is named 'price': did you mean 'prices'?", "not_found"))
 
 
 class Asked(Struct, frozen=True):

@@ -12,7 +12,6 @@ from spyweb.incidents.policy import AlertPolicy, Level
 from spyweb.incidents.truth import Failed, SignSeen
 from spyweb.model import JobId
 from spyweb.service.incidents import IncidentService
-from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.access import Scope
 from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.views.incidents import IncidentChannel, IncidentStanding
@@ -78,19 +77,6 @@ async def test_open_ones_come_first_and_then_those_that_are_over() -> None:
             ("?before=2", ["1"]),
         ):
             assert ids((await get_page(client, f"/incidents{path}"))[1]) == expected, path
-
-
-async def test_without_any_it_teaches_how_to_be_told() -> None:
-    service = make_dashboard_service()
-    page = await page_of("/incidents", service)
-    assert "None on record.</p>" in page
-    service.alert_settings = AlertSettings()
-    page = await page_of("/incidents", service)
-    assert "No incident is open</h1>" in page
-    assert "[channels.phone]" in page
-    assert '<b id="count-incidents"></b>' in page
-    assert "None on record of this job." in await page_of("/incidents?job=prices", service)
-    assert "No older ones." in await page_of("/incidents?before=1", service)
 
 
 async def test_many_are_shown_a_page_at_a_time() -> None:
@@ -222,15 +208,6 @@ async def test_whoever_may_see_some_jobs_sees_the_incidents_of_those_and_no_othe
             assert "waits for another job" in await answer.text()
 
 
-async def test_whoever_may_only_look_sees_no_button() -> None:
-    service = await with_incidents()
-    reader = await signed_in(service, Scope.READ)
-    for path in ("/incidents", "/incidents/2", "/jobs/backup"):
-        page = await page_of(path, service, reader)
-        assert '/acknowledge"' not in page
-        assert "/silence" not in page
-
-
 async def test_a_session_takes_care_under_the_name_of_its_key() -> None:
     service = await with_incidents()
     runs = await signed_in(service, Scope.RUN)
@@ -288,8 +265,3 @@ async def test_a_test_is_sent_and_how_it_went_is_shown() -> None:
     assert "It has taken the test of <time" in page
     assert "It did not take the test of <time" in page
     assert "<code>answered 401</code>" in page
-
-
-async def test_whoever_may_only_look_has_no_button() -> None:
-    service = make_dashboard_service()
-    assert "Send a test" not in await page_of("/channels", service, await signed_in(service, Scope.READ))

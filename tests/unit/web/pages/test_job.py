@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import re
-from unittest.mock import patch
-
-import pytest
-from msgspec.structs import replace
 
 from spyweb.errors import Refused
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.store.model.access import Scope
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
-from spyweb.web.access import recognise
-from spyweb.web.access.principal import LOOPBACK, Right, rights_of
 from spyweb.web.pages.job import MOST_LINES
-from tests.fakes.daemon_service import NOW_MS, make_run
+from tests.fakes.daemon_service import NOW_MS
 from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 
 
@@ -81,21 +75,6 @@ async def test_the_name_of_a_job_leads_to_it() -> None:
         assert (named.status, named.headers["Location"]) == (302, "/jobs/backup")
         assert (await client.get("/jobs/Backups", allow_redirects=False)).status == 404
         assert (await client.post("/jobs/Backup/pause", allow_redirects=False)).status == 404
-
-
-@pytest.mark.parametrize("path", ["/", "/jobs/backup", "/runs/8"])
-async def test_who_may_only_look_sees_no_button_and_who_may_run_does(path: str) -> None:
-    service = make_dashboard_service()
-    service.known_runs = [make_run(8, outcome=Outcome.FAILED)]
-    principals = {right: replace(LOOPBACK, rights=rights_of(right)) for right in (Right.READ, Right.RUN)}
-    seen = {}
-    for right, principal in principals.items():
-        with patch.object(recognise, "LOOPBACK", principal):
-            async with dashboard(service) as client:
-                _, seen[right] = await get_page(client, path)
-    assert ("Run now" in seen[Right.RUN]) or ("Run again" in seen[Right.RUN])
-    assert "Run now" not in seen[Right.READ]
-    assert "Run again" not in seen[Right.READ]
 
 
 async def test_a_job_that_runs_elsewhere_has_no_button_that_would_run_it_here() -> None:

@@ -35,14 +35,6 @@ def note(service: FakeDaemonService, target: str = "", status: int = 200) -> Non
     service.trail.note(line)
 
 
-async def test_without_a_key_it_says_how_to_make_the_first() -> None:
-    page = await page_of("/keys")
-    assert "No key yet: this machine may do everything</h1>" in page
-    assert "spyweb keys add anna --scope admin" in page
-    assert "Make the key" not in page
-    assert "stands here, with the time and the address" in page
-
-
 async def anna(service: FakeDaemonService) -> tuple[dict[str, str], str]:
     """Sign in with an admin's key; return the headers of that browser, and the key."""
     made = await service.access.add("anna", [Scope.ADMIN])

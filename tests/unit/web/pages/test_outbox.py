@@ -73,18 +73,6 @@ async def test_a_long_outbox_is_shown_a_page_at_a_time() -> None:
     assert "data-mark" not in page
 
 
-async def test_who_may_not_send_sees_no_button_and_is_told_so() -> None:
-    service = with_messages(message(1))
-    reader = await signed_in(service, Scope.READ)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/outbox", **reader)
-        assert "Send" not in page.replace("Send again</span>", "")
-        async with client.post("/outbox/1/retry", data={"x": ""}, headers=reader) as answer:
-            assert answer.status == 403
-            assert "anna lacks the right run" in await answer.text()
-    assert service.story == []
-
-
 async def test_whoever_may_see_some_jobs_sees_and_sends_the_messages_of_those() -> None:
     service = with_messages(message(2, BACKUP), message(1))
     limited = await signed_in(service, Scope.ADMIN, jobs=("backup",))
@@ -94,9 +82,3 @@ async def test_whoever_may_see_some_jobs_sees_and_sends_the_messages_of_those() 
     for number, status in ((1, 404), (2, 303)):
         assert (await post_form(service, f"/outbox/{number}/retry", limited))[0] == status
     assert service.story == ["retry 2"]
-
-
-async def test_an_empty_one_teaches_how_messages_come_about() -> None:
-    page = await page_of("/outbox", with_messages())
-    assert "Every message has arrived</h1>" in page
-    assert "[webhook]" in page

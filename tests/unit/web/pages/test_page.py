@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import SignSeen
 from spyweb.store.model.incidents import SubjectEvent
-from spyweb.web.access.principal import LOOPBACK, PUBLIC, Right
-from spyweb.web.pages.page import ACTIONS, PAGES, Action, Asked, DashboardPage, Shown, lead_to
+from spyweb.web.access.principal import LOOPBACK
 from tests.fakes.clock import settle
 from tests.fakes.daemon_service import BACKUP, FakeDaemonService
 from tests.fakes.dashboard import (
-    FakeOverviewService,
     asked_of,
-    dashboard,
-    get_page,
     make_dashboard_service,
     page_of,
     three_rows,
@@ -33,26 +28,6 @@ class Query(Struct, frozen=True):
     key: bytes | None = None
     page: int = 1
     before: int = 0
-
-
-def test_a_page_whose_path_names_a_job_is_one_of_a_job() -> None:
-    async def show(asked: Asked) -> Shown:
-        """Show nothing."""
-        return Shown(title=asked.back(), values={})
-
-    assert DashboardPage("jobs/{job}/nothing", "error.html")(show) is show
-    declared = PAGES.pop()
-    assert (declared.show, declared.of_job, declared.right, declared.is_live) == (show, True, Right.READ, False)
-
-
-def test_an_action_says_what_it_needs() -> None:
-    async def do(asked: Asked) -> web.Response:
-        """Do nothing."""
-        return lead_to(asked.back())
-
-    assert Action("nothing", right=PUBLIC)(do) is do
-    declared = ACTIONS.pop()
-    assert (declared.do, declared.of_job, declared.right, declared.question) == (do, False, None, None)
 
 
 @pytest.mark.parametrize(
@@ -108,22 +83,6 @@ async def test_what_is_open_is_no_good_news_though_all_jobs_are_well() -> None:
     await with_incidents(service)
     await settle()
     assert (await service.outlook(LOOPBACK)).state == "warn"
-
-
-async def test_the_first_page_alone_asks_for_the_views_of_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = make_dashboard_service()
-    monkeypatch.setattr(service, "jobs", None)
-    monkeypatch.setattr(FakeOverviewService, "look", None)
-    async with dashboard(service) as client:
-        for path, status in [
-            ("jobs/prices", 200),
-            ("jobs/Prices", 302),
-            ("jobs/price", 404),
-            ("runs?job=prices", 200),
-            ("nosuch", 404),
-            ("health", 200),
-        ]:
-            assert (await get_page(client, f"/{path}"))[0] == status, path
 
 
 async def test_the_first_page_says_what_is_open_and_since_when() -> None:

@@ -97,12 +97,6 @@ async def test_whoever_may_see_some_jobs_sees_the_records_of_those() -> None:
     assert "records.csv" in await page_of("/records?job=backup", service, limited)
 
 
-async def test_without_any_it_teaches_a_monitor() -> None:
-    page = await page_of("/records")
-    assert "No records yet</h1>" in page
-    assert "jobs/news/config.toml" in page
-
-
 @pytest.mark.parametrize(
     ("address", "leads"),
     [

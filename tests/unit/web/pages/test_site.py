@@ -9,8 +9,20 @@ import pytest
 from aiohttp import ClientSession, FormData
 from backports import zstd
 
+from spyweb.model import Outcome
+from spyweb.settings.alerts import AlertSettings
+from spyweb.store.model.access import Scope
 from tests.fakes.client import Client
-from tests.fakes.dashboard import dashboard, get_page, page_of
+from tests.fakes.daemon_service import make_run, unsent_message
+from tests.fakes.dashboard import (
+    CrowdedCalendar,
+    dashboard,
+    get_page,
+    make_dashboard_service,
+    page_of,
+    signed_in,
+)
+from tests.fakes.incidents import fail
 
 
 async def test_a_page_forbids_whatever_it_does_not_use() -> None:
@@ -29,12 +41,6 @@ async def test_a_page_forbids_whatever_it_does_not_use() -> None:
 async def test_an_unknown_address_offers_what_is_close() -> None:
     page = await page_of("/helth", status=404)
     assert '<a href="/health"><bdi>Health</bdi></a>' in page
-
-
-async def test_programs_are_told_of_errors_as_before() -> None:
-    async with dashboard() as client, client.get("/helth") as answer:
-        assert answer.status == 404
-        assert (await answer.json())["code"] == "not_found"
 
 
 async def test_a_head_is_answered_as_a_page_without_one() -> None:
@@ -113,3 +119,54 @@ async def test_a_file_comes_compressed() -> None:
         encoding, zipped = await raw(client, "/static/x/live.js", "gzip")
         assert encoding == "gzip"
         assert b"EventSource" in gzip.decompress(zipped)
+
+
+@pytest.mark.parametrize(
+    ("path", "said", "taught"),
+    [
+        ("/records", "No records yet</h1>", "jobs/news/config.toml"),
+        ("/outbox", "Every message has arrived</h1>", "[webhook]"),
+        ("/keys", "No key yet: this machine may do everything</h1>", "spyweb keys add anna --scope admin"),
+        ("/channels", "No alert channel: nobody is told</h1>", "[channels.phone]"),
+        ("/incidents", "No incident is open</h1>", "[channels.phone]"),
+        ("/incidents?job=prices", "None on record of this job.", ""),
+        ("/incidents?before=1", "No older ones.", ""),
+        ("/maintenance", "No maintenance in the next 7 days</h1>", "[[maintenance]]"),
+        ("/when", "Nothing is due in the next 24 hours</h1>", "cron = "),
+        ("/state?namespace=global", "Keys of", "global_store_set("),
+        ("/state?namespace=job:prices", "Keys of", "store_set("),
+    ],
+)
+async def test_a_page_without_anything_teaches_how_to_have_some(path: str, said: str, taught: str) -> None:
+    service = make_dashboard_service()
+    service.alert_settings = AlertSettings()
+    service.calendar = CrowdedCalendar(jobs=0, gaps_known=0)
+    service.calendar.rules = ()
+    page = await page_of(path, service)
+    assert said in page
+    assert taught in page
+
+
+async def test_who_may_only_look_sees_no_button() -> None:
+    service = make_dashboard_service()
+    service.known_runs = [make_run(8, outcome=Outcome.FAILED)]
+    service.unsent = [unsent_message(1)]
+    await fail(service.stored_incidents, "backup")
+    await service.state.put("global", b"a", b"1", None)
+    await service.state.store.locks.acquire(b"export", b"me", None, 60_000)
+    reader = await signed_in(service, Scope.READ)
+    admin = {"X-SpyWeb-Key": (await service.access.add("root", [Scope.ADMIN])).token}
+    async with dashboard(service) as client:
+        for path, *buttons in (
+            ("/", "Run now"),
+            ("/jobs/backup", "Run now", "/silence"),
+            ("/runs/8", "Run again"),
+            ("/incidents", '/acknowledge"', "/silence"),
+            ("/incidents/1", '/acknowledge"', "/silence"),
+            ("/channels", "Send a test"),
+            ("/outbox", "/outbox/1/retry", "Send all again"),
+            ("/state?namespace=global&key=a", "<textarea", "Delete…", "Break…"),
+        ):
+            seen = [(await get_page(client, path, **headers))[1] for headers in (reader, admin)]
+            for button in buttons:
+                assert [button in page for page in seen] == [False, True], (path, button)

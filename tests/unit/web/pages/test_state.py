@@ -8,11 +8,10 @@ import pytest
 
 from spyweb.model import RunId
 from spyweb.store.model.access import Scope
-from spyweb.web.pages.state import KEYS, address, read_field, read_ttl
+from spyweb.web.pages.state import KEYS, read_field
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.dashboard import (
     MARKUP,
-    asked_of,
     make_dashboard_service,
     page_of,
     post_form,
@@ -197,20 +196,6 @@ async def test_a_value_that_is_too_long_is_not_put_into_a_field() -> None:
     assert "x" * 4001 not in page
 
 
-async def test_who_may_only_look_sees_no_form_and_is_told_so() -> None:
-    service = await stored()
-    await service.state.store.locks.acquire(b"export", b"me", None, 60_000)
-    reader = await signed_in(service, Scope.READ)
-    page = await page_of(SINCE, service, reader)
-    assert "<pre" in page
-    assert "tuesday" in page
-    for word in ("<textarea", "Bring back", "Delete…", "Break…"):
-        assert word not in page
-    for path in ("put?namespace=global&key=a", "add?namespace=global", "delete?namespace=global&key=a"):
-        status, _, text = await post_form(service, f"/state/{path}", reader, sure="yes")
-        assert (status, "anna lacks the right state" in text) == (403, True)
-
-
 async def test_whoever_may_see_some_jobs_sees_what_those_keep() -> None:
     service = await stored()
     await service.state.store.locks.acquire(b"export", b"me", None, 60_000)
@@ -231,23 +216,6 @@ async def test_whoever_may_see_some_jobs_sees_what_those_keep() -> None:
     assert (await post_form(service, "/state/locks/break?name=export", limited, sure="yes"))[0] == 403
 
 
-async def test_an_empty_place_teaches_how_a_script_stores() -> None:
-    page = await page_of("/state?namespace=global")
-    assert "global_store_set(" in page
-    await page_of("/state?namespace=nonsense", status=404)
-    page = await page_of("/state?namespace=job:prices")
-    assert "store_set(" in page
-
-
-def test_an_address_may_have_any_bytes() -> None:
-    asked = asked_of(make_dashboard_service())
-    assert (
-        address(asked, namespace="job:ü", key=b"\xff&=", after=None, prefix=b"")
-        == "/state?namespace=job%3A%C3%BC&key=%FF%26%3D"
-    )
-    assert address(asked, "locks", "break", name=b"") == "/state/locks/break"
-
-
 def test_fields_are_read_by_their_type() -> None:
     assert read_field("1.5", "number") == 1.5
     assert read_field(" 7 ", "number") == 7
@@ -257,14 +225,3 @@ def test_fields_are_read_by_their_type() -> None:
     for text, kind in (("", "number"), ('"1"', "number"), ("yes", "boolean"), ("nan", "number"), ("[1", "json")):
         with pytest.raises(ValueError, match="is "):
             read_field(text, kind)
-
-
-def test_an_expiry_is_a_while_never_or_as_it_was() -> None:
-    assert read_ttl("", None) is None
-    assert read_ttl("", 5_000) == 5_000
-    assert read_ttl("never", 5_000) is None
-    assert read_ttl(" 10m ", None) == 600_000
-    assert read_ttl("", -3) == 1
-    for text in ("0", "-1", "tomorrow"):
-        with pytest.raises(ValueError, match="when it expires: "):
-            read_ttl(text, None)

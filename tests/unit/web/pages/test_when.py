@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 
 from spyweb.dashboard.when import ROWS
-from spyweb.specs.maintenance import MaintenanceRule, Once
 from spyweb.web.pages.when import GAPS
-from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
 from tests.fakes.dashboard import (
     CrowdedCalendar,
     dashboard,
@@ -58,22 +56,6 @@ async def test_gaps_go_on_where_a_page_ends() -> None:
     assert 'href="/when?job=prices#gaps">Newest</a>' in page
 
 
-async def test_without_due_times_it_teaches_how_to_have_some() -> None:
-    service = make_dashboard_service()
-    service.calendar = CrowdedCalendar(jobs=0, gaps_known=0)
-    page = await page_of("/when", service)
-    assert "Nothing is due in the next 24 hours</h1>" in page
-    assert "cron = " in page
-    assert "every due time on record has had its run" in page
-
-
-def service_with(*rules: MaintenanceRule) -> FakeDaemonService:
-    """Return a service with the rules that a test gives."""
-    service = make_dashboard_service()
-    service.calendar.rules = rules
-    return service
-
-
 async def test_it_says_what_is_now_and_what_comes() -> None:
     async with dashboard() as client:
         status, page = await get_page(client, "/maintenance")
@@ -86,14 +68,3 @@ async def test_it_says_what_is_now_and_what_comes() -> None:
         _, page = await get_page(client, "/incidents")
         assert '<a href="/maintenance">Maintenance</a> until' in page
         assert "what fails does not count" in (await get_page(client, "/jobs/backup"))[1]
-
-
-async def test_without_rules_it_teaches_how_to_write_one() -> None:
-    service = service_with()
-    page = await page_of("/maintenance", service)
-    assert "No maintenance in the next 7 days</h1>" in page
-    assert "[[maintenance]]" in page
-    service.calendar.rules = [MaintenanceRule(Once(NOW_MS + 1_000, NOW_MS + 9_000))]
-    page = await page_of("/maintenance", service)
-    assert "No maintenance now; the next <time" in page
-    assert "all jobs" in page
