@@ -31,12 +31,6 @@ def test_where_it_is_comes_as_json_too(tmp_path: Path) -> None:
     assert spyweb("types", "-o", "json", root=tmp_path).json == {"wrote": str(tmp_path / "spyweb.d.lua")}
 
 
-def test_a_dash_prints(tmp_path: Path) -> None:
-    answer = spyweb("types", "-", root=tmp_path)
-    assert answer.out.startswith("---@meta _\n")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_place_that_can_not_be_written_to_is_one_line(tmp_path: Path) -> None:
     answer = spyweb("types", str(tmp_path / "no" / "x.lua"))
     assert (answer.code, answer.out) == (2, "")

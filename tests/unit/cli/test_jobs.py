@@ -57,19 +57,6 @@ def test_jobs_fit_80_columns_one_line_each(monkeypatch: pytest.MonkeyPatch) -> N
     assert "(Europe" not in terminal.getvalue()
 
 
-def test_a_wide_terminal_shows_all_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch, 200)
-    show_jobs(VIEWS, "UTC", NOW_MS)
-    lines = shown_lines(terminal)
-    assert lines[0].split() == ["job", "state", "schedule", "next", "last", "took", "note", "description"]
-    assert [cell for cell in lines[1].split("  ") if cell] == [
-        *["check_api", "idle", "every 10s", "in 4s", "success, 58.8s ago", "1.234s", "open: asking again in 50 s"],
-        "Asks an address",
-    ]
-    assert f" {CRON} " in lines[2]
-    assert lines[3].endswith(BROKEN)
-
-
 @pytest.mark.parametrize(
     ("changes", "note"),
     [

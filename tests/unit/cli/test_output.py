@@ -103,15 +103,6 @@ def test_a_moment_of_a_row_is_as_short_as_it_can_be_on_a_terminal(monkeypatch: p
     assert output.row_moment(now_ms + 86_400_000, "UTC", now_ms) == "01-02 00:00:00"
 
 
-def test_a_state_has_its_colour_where_more_is_said_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    output.show_table(("outcome",), [("failed: it is down",), ("success, 3 storage errors",), ("failedly",)], empty="")
-    text = terminal.getvalue()
-    assert "\x1b[31mfailed\x1b[0m: it is down" in text
-    assert "\x1b[32msuccess\x1b[0m, 3 storage errors" in text
-    assert "\x1b[31mfailedly" not in text
-
-
 def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")

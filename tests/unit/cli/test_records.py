@@ -57,14 +57,6 @@ def test_records_are_a_table_newest_first_with_a_column_for_each_field(project: 
     ]
 
 
-def test_json_is_what_the_api_gives(project: Path) -> None:
-    record(project, item("Tea", matches=["sale"]))
-    (found,) = cast(list[dict[str, object]], spyweb("records", "prices", "-o", "json", root=project).json)
-
-    assert found["title"] == "Tea"
-    assert (found["job_id"], found["match_key"], found["timestamp"]) == ("prices", ["sale"], START_MS * 1_000_000)
-
-
 def test_csv_keeps_commas_quotes_and_line_breaks(project: Path) -> None:
     record(project, item('a "b", c\nd', matches=["x", "y"]), item("plain", price="2"))
     answer = spyweb("records", "prices", "-o", "csv", root=project)

@@ -7,18 +7,9 @@ import pytest
 from spyweb.cli.runs import show_runs
 from spyweb.model import Failure, Outcome, Run, RunId, RunState, Trigger
 from tests.fakes.daemon_service import NOW_MS, make_run
-from tests.fakes.terminal import open_terminal, shown_lines
 
 RETRY = Trigger(type="retry", of=RunId(1))
 BEGAN = "1 prices Wed 2025-12-31 23:59:00 UTC"
-DOWN = make_run(
-    started_ms=None,
-    outcome=Outcome.MISSED,
-    reason="the daemon was down",
-    count=7,
-    due_ms=NOW_MS,
-    last_due_ms=NOW_MS + 5_000,
-)
 
 
 @pytest.mark.parametrize(
@@ -60,17 +51,3 @@ def test_a_run_is_one_line(run: Run, line: str, capsys: pytest.CaptureFixture[st
     show_runs([run], "UTC", NOW_MS)
     _, shown = capsys.readouterr().out.splitlines()
     assert shown.split() == line.split()
-
-
-def test_runs_fit_80_columns_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch, 80)
-    failed = make_run(
-        123_456, job="the_prices_of_all_lamps", outcome=Outcome.FAILED, reason="jobs/prices.lua:3: " + "no " * 50
-    )
-    show_runs([failed, make_run(), DOWN], "Europe/Berlin", NOW_MS)
-    lines = shown_lines(terminal)
-    assert max(map(len, lines)) <= 80
-    assert lines[1].startswith("123456  the_prices_of_all_la…  00:59:00  1.234s  schedule  failed: jobs/prices.…")
-    assert lines[2].split() == ["1", "prices", "00:59:00", "1.234s", "schedule", "success"]
-    assert lines[3].split("  ")[-1].startswith("missed: the daemon")
-    assert len(lines) == 4

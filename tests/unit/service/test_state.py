@@ -20,7 +20,6 @@ from spyweb.service.state import (
     HEARTBEAT,
     MOST_WAITING,
     MOST_WAITING_BYTES,
-    PAGE,
     PAGE_BYTES,
     ChangeQueue,
     StateService,
@@ -52,16 +51,6 @@ def item(key: bytes, value: Value = 1, *, expires_ms: int | None = None, created
 
 async def keys(service: StateService, prefix: bytes = b"", limit: int | None = None) -> list[object]:
     return [entry.key async for entry in service.entries("state", prefix, limit)]
-
-
-async def test_a_listing_goes_on_over_its_pages(service: StateService) -> None:
-    names = [f"{number:04}" for number in range(2 * PAGE + 10)]
-    await service.store.values.load([item(name.encode()) for name in names], replace=True)
-
-    assert await keys(service) == names
-    assert await keys(service, limit=PAGE) == names[:PAGE]
-    assert await keys(service, limit=PAGE + 5) == names[: PAGE + 5]
-    assert await keys(service, limit=0) == []
 
 
 async def test_a_page_ends_with_the_entry_that_makes_it_large(service: StateService) -> None:
@@ -145,11 +134,6 @@ async def test_an_update_that_is_refused_changes_nothing(
     assert await service.entry(namespace, b"a") is None
 
 
-async def test_very_many_ops_are_one_step_too(service: StateService) -> None:
-    updated = await service.update("state", b"a", [op("increment", by=1)] * 600)
-    assert updated.new_value == 600
-
-
 @pytest.mark.parametrize("namespace", ["global", "job:prices"])
 async def test_what_store_set_keeps_without_a_limit_is_imported_again(service: StateService, namespace: str) -> None:
     key, value = b"k" * 11, b"x" * 101
@@ -231,19 +215,6 @@ async def test_a_key_of_store_set_has_a_limit_of_its_own(service: StateService) 
     assert (await service.put("global", b"k" * 4096, b"v", None)).created
     with pytest.raises(Refused, match="the key of 4097 bytes is over the limit of 4096"):
         await service.put("global", b"k" * 4097, b"v", None)
-
-
-async def test_a_page_of_entries_goes_on_after_a_key(service: StateService) -> None:
-    for key in (b"a1", b"a2", b"a3", b"b"):
-        await service.put("state", key, b"v", None)
-
-    async def page(prefix: bytes, after: bytes | None, limit: int = 2) -> list[object]:
-        return [entry.key for entry in await service.page("state", prefix, after=after, limit=limit)]
-
-    assert await page(b"a", None) == ["a1", "a2"]
-    assert await page(b"a", b"a2") == ["a3"]
-    assert await page(b"b", b"a1") == ["b"]
-    assert await page(b"", b"b") == []
 
 
 async def test_a_value_is_written_over_the_version_that_was_seen_only(service: StateService) -> None:

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from spyweb.model import ChangeKind, JobId, Outcome, RunId, TriggerType
+from spyweb.model import ChangeKind, JobId, Outcome, RunId
 from spyweb.store.model.entries import ChangeEvent, Origin
-from spyweb.store.model.runs import SkippedRange
 from spyweb.views.events import (
     KINDS,
     LONGEST_LINE,
@@ -20,7 +19,6 @@ from spyweb.views.events import (
     lines_in_file,
     run_has_ended,
     state_changed,
-    were_skipped,
 )
 from tests.fakes.clock import START_MS
 from tests.fakes.daemon_service import PRICES, make_run
@@ -43,15 +41,6 @@ def test_a_run_that_ended_says_how_and_the_beginning_of_why() -> None:
     told = run_has_ended(make_run(3, outcome=Outcome.FAILED, reason="x" * 1000, items_new=2), None)
     assert (told.what, told.outcome, told.took_ms, told.items_new) == ("ended", Outcome.FAILED, 1234, 2)
     assert len(told.reason) == LONGEST_REASON
-
-
-def test_due_times_that_were_skipped_are_no_run() -> None:
-    skipped = SkippedRange(
-        job=PRICES, outcome=Outcome.MISSED, first_due_ms=1, last_due_ms=9, count=3, reason="down", at_ms=10,
-        trigger=TriggerType.SCHEDULE,
-    )  # fmt: skip
-    told = were_skipped(skipped)
-    assert (told.what, told.run, told.due_ms, told.last_due_ms, told.count) == ("skipped", None, 1, 9, 3)
 
 
 def test_a_change_of_state_has_no_value() -> None:

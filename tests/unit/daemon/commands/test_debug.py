@@ -51,11 +51,6 @@ def test_items_are_shown_with_every_field_that_one_of_them_has(capsys: pytest.Ca
     assert shown.err.splitlines() == ["2 items of 3 that were extracted", "saved jobs/shop/shop-fields.json"]
 
 
-def test_without_items_it_says_how_many_were_extracted(capsys: pytest.CaptureFixture[str]) -> None:
-    DebugScreen().end(ended())
-    assert capsys.readouterr().err == "no items are left of 3 that were extracted\n"
-
-
 def test_a_page_that_could_not_be_fetched_is_told_and_no_items_are_spoken_of(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -63,13 +58,6 @@ def test_a_page_that_could_not_be_fetched_is_told_and_no_items_are_spoken_of(
     shown = capsys.readouterr()
     assert "error the page could not be fetched: http status: 403: http://shop.example/" in shown.out.splitlines()
     assert "items" not in shown.out + shown.err
-
-
-def test_what_an_error_page_holds_all_the_same_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    DebugScreen().end(ended(ITEM, trouble="http status: 403"))
-    shown = capsys.readouterr()
-    assert "the page could not be fetched" in shown.out
-    assert shown.err == "1 item of 3 that were extracted\n"
 
 
 def test_a_cycle_that_a_hook_ended_says_so(capsys: pytest.CaptureFixture[str]) -> None:

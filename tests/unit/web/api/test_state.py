@@ -78,26 +78,6 @@ async def test_a_key_may_be_any_bytes(client: Client) -> None:
     assert await delete(client, "entry?key=%FF%00%2B+") == (200, deleted(1))
 
 
-async def test_entries_are_listed_by_namespace_prefix_and_limit(client: Client) -> None:
-    for key in ("a*2", "a*1", "ab", "c"):
-        await put(client, key, b"1")
-    await put(client, "a", b"1", "&namespace=scope:x")
-    assert [line.get("key") for line in await lines(client, "entries?prefix=a*")] == ["a*1", "a*2", None]
-    assert await lines(client, "entries?limit=3") == [*(await lines(client, "entries"))[:3], {"end": 3}]
-    assert [line.get("key") for line in await lines(client, "entries?namespace=scope:x")] == ["a", None]
-    assert await lines(client, "entries?namespace=job:none") == [{"end": 0}]
-
-
-async def test_history_and_rollback(client: Client) -> None:
-    for body in (b"1", b"2", b"3"):
-        await put(client, "a", body)
-    _, versions = await get_json(client, f"{STATE}/history?key=a&limit=2")
-    assert [(entry["version"], entry["value"]) for entry in versions] == [(3, 3), (2, 2)]  # type: ignore[attr-defined]
-    assert await post_json(client, f"{STATE}/rollback?key=a&version=1") == (200, written(3, 1))
-    for version, status in (("99", 409), ("", 400), ("0", 400)):
-        assert (await post_json(client, f"{STATE}/rollback?key=a&version={version}"))[0] == status
-
-
 @pytest.mark.parametrize(("query", "field"), [("old=x&new=job:a", "old"), ("old=job:a&new=x", "new")])
 async def test_the_wrong_one_of_two_namespaces_is_named(client: Client, query: str, field: str) -> None:
     answer = await post_json(client, f"{STATE}/move?{query}")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import JobId
-from spyweb.stalls import LoopStats
 from spyweb.views.health import ChoreHealth
 from spyweb.web.pages.health import WORKERS
 from tests.fakes.daemon_service import NOW_MS, make_stats, make_vitals
@@ -57,19 +55,3 @@ async def test_text_of_others_is_text_and_many_workers_are_paged() -> None:
     page = await page_of("/health?page=2", service)
     assert f'<th scope="row">{WORKERS + 1}<td>' in page
     assert f'<th scope="row">{WORKERS}<td>' not in page
-
-
-async def test_a_store_without_a_disk_has_no_gauge(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = make_dashboard_service()
-    service.measured = make_vitals(store=make_stats(path="/no/such/place/spyweb.db"))
-    page = await page_of("/health", service)
-    assert 'class="gauge"' not in page
-
-
-async def test_it_says_what_held_up_the_loop() -> None:
-    service = make_dashboard_service()
-    loop = LoopStats(stalls=1, worst_ms=900, last_at_ms=NOW_MS, last=f"{MARKUP} for 900 ms")
-    service.measured = make_vitals(loop=loop, now_ms=NOW_MS)
-    page = await page_of("/health", service)
-    assert '<code class="inline">spyweb health</code> and the log say by what' in page
-    assert "&lt;script&gt;alert(1)&lt;/script&gt; for 900 ms</code>" in page

@@ -160,13 +160,6 @@ async def test_signing_out_ends_the_session(site: Site) -> None:
     ]
 
 
-async def test_the_form_is_there_for_whoever_asks_for_it(site: Site) -> None:
-    status, page = await site.get("/sign-in?back=/state")
-    assert status == 200
-    assert 'name="back" value="/state"' in page
-    assert "data-plain" in page
-
-
 async def test_a_link_on_another_site_leads_to_the_page_of_whoever_is_signed_in(site: Site) -> None:
     """A browser does not send the cookie along with such a request, but does when the page asks for itself."""
     path = "/?q=%22%3B<x>'"
