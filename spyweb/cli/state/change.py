@@ -11,7 +11,7 @@ from spyweb.cli import output
 from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
 from spyweb.cli.state.options import Key, Pattern, StateOutput, StatePlace, Yes, agree, as_bytes, placed, spelt
-from spyweb.cli.state.remote import find_state
+from spyweb.cli.state.stored import StoredState
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import NULL, JobId, Value
 from spyweb.settings.units import parse_duration
@@ -112,7 +112,8 @@ def move(
     """
     if not new or new != job_id(new):
         raise Refused(f"'{spelt(new)}' is no job's id, so no job could find what is moved there: see `spyweb jobs`")
-    found = find_state(project_of(context)).move(*(job_namespace(JobId(name)) for name in (old, new)), force=force)
+    state = StoredState(project_of(context).stored())
+    found = state.move(*(job_namespace(JobId(name)) for name in (old, new)), force=force)
     moved = f"{counted(found.moved, 'entry', 'entries')} and {counted(found.records, 'record')}"
     output.tell(form, f"{moved} moved from {old} to {new}", {"moved": found.moved, "records": found.records})
 

@@ -14,7 +14,7 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Project
 from spyweb.cli.state import render
 from spyweb.cli.state.options import StateOutput, Yes, agree, as_bytes, spelt
-from spyweb.cli.state.remote import find_state
+from spyweb.cli.state.stored import StoredState
 from spyweb.errors import ExitCode, Refused
 from spyweb.store.interchange.value_json import to_plain
 
@@ -43,7 +43,7 @@ def locks(
 
 
 def _list(project: Project, form: Format) -> ExitCode:
-    found = find_state(project).locks()
+    found = StoredState(project.stored()).locks()
     row = partial(render.lock_row, project)
     output.show_list(form, found, render.LOCKS_HEADER, row, empty="no lock is held", cut=("name", "holder"))
     return ExitCode.OK
@@ -53,7 +53,7 @@ def _break(project: Project, name: str, form: Format, *, yes: bool) -> ExitCode:
     shown = spelt(name)
     if not agree(f"Break the lock {shown}?", yes=yes):
         return ExitCode.FAILED
-    broken = find_state(project).break_lock(as_bytes(name))
+    broken = StoredState(project.stored()).break_lock(as_bytes(name))
     fields = {"name": to_plain(as_bytes(name)), "holder": broken.holder if broken else None}
     if broken is None:
         output.tell(form, f"nobody held {shown}", fields)

@@ -7,15 +7,16 @@ from functools import partial
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
+import msgspec
 import typer
 
 from spyweb.cli import output
+from spyweb.cli.client import with_query
 from spyweb.cli.options import MOST_ROWS
 from spyweb.cli.output import Format
 from spyweb.cli.state import render
 from spyweb.cli.state.options import Compat, Key, Pattern, StateOutput, StatePlace, as_bytes, placed, spelt
-from spyweb.cli.state.remote import RemoteState
-from spyweb.errors import ExitCode
+from spyweb.errors import ExitCode, Refused
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.views.jobs import to_json
 from spyweb.views.state import ChangeView, bytes_of
@@ -125,14 +126,15 @@ def watch(context: typer.Context, place: StatePlace, pattern: Pattern = "*", for
     daemon = place.project.need_daemon(", so nothing changes: `spyweb start` starts one")
     timezone = ZoneInfo(place.timezone)
 
-    def begin() -> None:
-        output.note(f"watching {place.chosen or 'all namespaces'}: Ctrl-C ends it")
-
-    def show(change: ChangeView) -> None:
+    target = with_query("/api/state/watch", namespace=place.chosen, pattern=as_bytes(pattern))
+    lines = daemon.lines(target, timeout=None)
+    next(lines, None)  # it has begun
+    output.note(f"watching {place.chosen or 'all namespaces'}: Ctrl-C ends it")
+    for line in filter(bytes.strip, lines):
+        change = msgspec.json.decode(line, type=ChangeView)
         if form is Format.JSON:
             output.show_json_line(to_json(change))
-            return
+            continue
         at = datetime.fromtimestamp(change.at_ms // 1000, tz=UTC).astimezone(timezone)
         output.say(f"{at:%H:%M:%S}.{change.at_ms % 1000:03d} {render.change_line(change)}")
-
-    RemoteState(daemon).watch(place.chosen, as_bytes(pattern), show, begin)
+    raise Refused(daemon.cut_off("the watch was stopped"))

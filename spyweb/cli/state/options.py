@@ -15,8 +15,8 @@ from spyweb.cli import output
 from spyweb.cli.options import complete_job, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project
-from spyweb.cli.state.remote import State, find_state
 from spyweb.cli.state.render import one_line
+from spyweb.cli.state.stored import StoredState
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.store.model.entries import GLOBAL, STATE, agent_namespace, job_namespace, scope_namespace
@@ -45,8 +45,8 @@ class StatePlace(Struct, frozen=True, kw_only=True):
         """Return whether the namespace is one of store_* or global_store_*, which keep text alone."""
         return self.namespace == GLOBAL or self.namespace.startswith(job_namespace(JobId("")))
 
-    def state(self) -> State:
-        return find_state(self.project)
+    def state(self) -> StoredState:
+        return StoredState(self.project.stored())
 
 
 def parse_format(text: str) -> Format:

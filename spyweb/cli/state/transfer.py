@@ -18,7 +18,7 @@ from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project
 from spyweb.cli.state.options import Agent, StateOutput, StatePlace, Yes, agree, placed
-from spyweb.cli.state.remote import State, find_state
+from spyweb.cli.state.stored import StoredState
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId, Monitor
 from spyweb.monitor.keep import hash_of
@@ -91,7 +91,7 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
     if origin is ImportFormat.SPYWEB:
         return bring_spyweb(project, Path(file), form, dry_run=dry_run, yes=yes)
     given, expired = read(file, origin, agent or "local", project.clock.now_ms())
-    state = find_state(project)
+    state = StoredState(project.stored())
     found = load(state, given, dry_run=dry_run, yes=yes)
     if found is None:
         return ExitCode.FAILED
@@ -103,7 +103,7 @@ def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, y
     """Import a SpyWeb project: first its keys, which may be declined, then its records and tables."""
     monitors = {spec.id: spec.monitor for spec in project.offline.specs}
     old = read_spyweb(file, project.clock.now_ms())
-    state = find_state(project)
+    state = StoredState(project.stored())
     found = load(state, list(old.items), dry_run=dry_run, yes=yes)
     if found is None:
         return ExitCode.FAILED
@@ -142,7 +142,7 @@ def read_lines(file: str) -> list[PortableEntry]:
         raise Refused(f"{name}: {error.strerror}") from error
 
 
-def load(state: State, given: list[PortableEntry], *, dry_run: bool, yes: bool) -> Imported | None:
+def load(state: StoredState, given: list[PortableEntry], *, dry_run: bool, yes: bool) -> Imported | None:
     """Load entries; return None when the person who was asked said no."""
     if dry_run or not yes:
         planned = _load(state, given, dry_run=True)
@@ -153,7 +153,7 @@ def load(state: State, given: list[PortableEntry], *, dry_run: bool, yes: bool) 
     return _load(state, given, dry_run=False)
 
 
-def _load(state: State, given: list[PortableEntry], *, dry_run: bool) -> Imported:
+def _load(state: StoredState, given: list[PortableEntry], *, dry_run: bool) -> Imported:
     with output.meter("check" if dry_run else "import", len(given)) as meter:
         return state.load(given, dry_run=dry_run, each=lambda _: meter.advance())
 
@@ -237,7 +237,7 @@ def _described(fields: Mapping[str, object], count: int) -> Iterator[str]:
             yield f"{what}: {', '.join(names)}"
 
 
-def _add_records(state: State, old: OldProject, monitors: Mapping[JobId, Monitor | None], count: int) -> int:
+def _add_records(state: StoredState, old: OldProject, monitors: Mapping[JobId, Monitor | None], count: int) -> int:
     """Add the old records, and return how many were new here: doing it again changes nothing."""
     added = 0
     with output.meter("records", count) as meter:

@@ -18,7 +18,7 @@ import pytest
 from spyweb.cli.output import Format
 from spyweb.cli.state import transfer
 from spyweb.cli.state.options import StatePlace
-from spyweb.cli.state.remote import State
+from spyweb.cli.state.stored import StoredState
 from spyweb.cli.state.transfer import PIPE, export, load, read, read_lines
 from spyweb.errors import Refused
 from spyweb.store.interchange.lines import entry_line
@@ -73,7 +73,7 @@ def write_export(state: FakeState, file: str | Path, form: Format = Format.TABLE
 
 
 def take_in(state: FakeState, *, dry_run: bool = False, yes: bool = False) -> Imported | None:
-    return load(cast(State, state), ITEMS, dry_run=dry_run, yes=yes)
+    return load(cast(StoredState, state), ITEMS, dry_run=dry_run, yes=yes)
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, yes: bool) -> list[str]:
