@@ -15,6 +15,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 
 HOUR, DAY = 3600, 24 * 3600
+BAD_NAMES = ["", "a b", "-x", "é", "x" * 65, "local", "loopback", OWNER, "a\n", "../x"]  # in an address
 
 
 class World:
@@ -98,24 +99,21 @@ async def test_the_key_of_the_environment_permits_all() -> None:
     assert World().access.admit_key("") is None
 
 
-@pytest.mark.parametrize("name", ["", "a b", "-x", "é", "x" * 65, "local", "loopback", OWNER, "a\n", "../x"])
-async def test_a_key_has_a_name_that_fits_into_an_address(name: str) -> None:
-    with pytest.raises(Refused, match="can't be the name of a key"):
-        await World().access.add(name, [Scope.READ])
-
-
-@pytest.mark.parametrize("jobs", [[""], ["x" * 1_025], ["a"] * 101])
-async def test_patterns_of_jobs_are_bounded(jobs: list[str]) -> None:
-    with pytest.raises(Refused, match="expected at most 100 patterns"):
-        await World().access.add("a", [Scope.READ], jobs)
-
-
-async def test_a_key_needs_a_scope_and_a_name_of_its_own(world: World) -> None:
-    with pytest.raises(Refused, match="needs a scope: read, run, state, admin"):
-        await world.access.add("a", [])
-    await world.key("a")
-    with pytest.raises(Refused, match="there is a key a already"):
-        await world.key("a")
+@pytest.mark.parametrize(
+    ("name", "scopes", "jobs", "reason"),
+    [
+        *((name, [Scope.READ], [], "can't be the name of a key") for name in BAD_NAMES),
+        *(("a", [Scope.READ], jobs, "expected at most 100 patterns") for jobs in ([""], ["x" * 1_025], ["a"] * 101)),
+        ("a", [], [], "needs a scope: read, run, state, admin"),
+        ("phone", [Scope.READ], [], "there is a key phone already"),
+    ],
+)
+async def test_what_makes_no_key_is_refused(
+    world: World, name: str, scopes: list[Scope], jobs: list[str], reason: str
+) -> None:
+    await world.key()
+    with pytest.raises(Refused, match=reason):
+        await world.access.add(name, scopes, jobs)
 
 
 async def test_there_are_only_so_many_keys(world: World) -> None:
@@ -175,18 +173,6 @@ async def test_the_last_use_is_stored_at_most_once_a_minute(world: World) -> Non
     assert world.store.stats().writes == writes + 2
     assert len(set(uses)) == 2
     assert [key.used_ms for key in await world.store.keys.all()] == [uses[-1]]
-
-
-async def test_a_session_is_its_key_and_lasts_over_a_restart(world: World) -> None:
-    cookie = await world.signed_in()
-
-    for service in (world.access, await world.restart()):
-        found = admitted(service.admit_session(cookie))
-        assert (found.name, found.scopes) == ("phone", frozenset({Scope.READ}))
-        assert found.session
-        assert service.is_valid(found)
-    assert world.access.admit_session("") is None
-    assert world.access.admit_session(cookie + "x") is None
 
 
 async def test_a_session_ends_after_twelve_hours_without_a_request(world: World) -> None:

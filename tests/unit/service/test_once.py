@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import Future
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import pytest
 
@@ -36,6 +39,15 @@ class Asked:
 
     async def count(self) -> int:
         return len(await self.t.record())
+
+    @asynccontextmanager
+    async def hanging(self) -> AsyncIterator[tuple[HangingRecord, Future[StartedRun]]]:
+        """Ask, of a store that does not answer until the end of the block."""
+        runs = self.t.store.runs
+        with patch.object(runs, "record", HangingRecord(runs.record)) as hanging:
+            first = asyncio.ensure_future(self.ask())
+            await settle()
+            yield hanging, first
 
 
 @pytest.fixture
@@ -75,43 +87,31 @@ async def test_a_key_is_forgotten_after_a_day(asked: Asked) -> None:
 
 
 async def test_a_request_that_comes_while_the_first_is_under_way_is_refused(asked: Asked) -> None:
-    hanging = HangingRecord(asked.t.store.runs.record)
-    asked.t.store.runs.record = hanging  # type: ignore[method-assign]
-    first = asyncio.ensure_future(asked.ask())
-    await settle()
-    with pytest.raises(Refused, match="under way"):
-        await asked.ask()
-    with pytest.raises(KeyReused):
-        await asked.ask(asked=b"another body")
-    asked.t.store.runs.record = hanging.record  # type: ignore[method-assign, assignment]
+    async with asked.hanging() as (hanging, first):
+        with pytest.raises(Refused, match="under way"):
+            await asked.ask()
+        with pytest.raises(KeyReused):
+            await asked.ask(asked=b"another body")
     await hanging.grant()
     assert (await asked.ask()).run == (await first).run
 
 
 async def test_a_client_that_has_hung_up_may_repeat_its_request_and_starts_no_second_run(asked: Asked) -> None:
-    hanging = HangingRecord(asked.t.store.runs.record)
-    asked.t.store.runs.record = hanging  # type: ignore[method-assign]
-    first = asyncio.ensure_future(asked.ask())
-    await settle()
-    first.cancel()
-    await settle()
-    with pytest.raises(Refused, match="under way"):
-        await asked.ask()
-    asked.t.store.runs.record = hanging.record  # type: ignore[method-assign, assignment]
+    async with asked.hanging() as (hanging, first):
+        first.cancel()
+        await settle()
+        with pytest.raises(Refused, match="under way"):
+            await asked.ask()
     await hanging.grant()
     assert (await asked.ask()).is_repeated
     assert await asked.count() == 1
 
 
 async def test_what_the_store_refused_may_be_tried_again_with_the_same_key(asked: Asked) -> None:
-    hanging = HangingRecord(asked.t.store.runs.record)
-    asked.t.store.runs.record = hanging  # type: ignore[method-assign]
-    first = asyncio.ensure_future(asked.ask())
-    await settle()
-    await hanging.refuse()
-    with pytest.raises(StoreError):
-        await first
-    asked.t.store.runs.record = hanging.record  # type: ignore[method-assign, assignment]
+    async with asked.hanging() as (hanging, first):
+        await hanging.refuse()
+        with pytest.raises(StoreError):
+            await first
     assert not (await asked.ask()).is_repeated
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import Refused
 from spyweb.logs.output import stamp
-from spyweb.model import After, JobId, Never, Outcome, Overlap, Retry, Run, RunId, RunMark, TriggerType
+from spyweb.model import After, JobId, Never, Overlap, Retry, Run, RunId, RunMark, TriggerType
 from spyweb.service import past_runs
 from spyweb.service.past_runs import NS_IN_MS
 from spyweb.settings.units import HOUR_MS
@@ -46,15 +46,6 @@ def log(served: Served, text: str) -> str:
     with path.open("a") as file:
         file.write(f"{line}\n")
     return line
-
-
-async def test_runs_are_found_by_outcome_and_trigger(served: Served) -> None:
-    await served.start(PRICES)
-    failed = (await served.past.search(RunFilter(outcomes=[Outcome.FAILED]), limit=9)).runs
-    after = (await served.past.search(RunFilter(triggers=[TriggerType.AFTER]), limit=9)).runs
-
-    assert failed == []
-    assert [run.job for run in after] == [NEWS]
 
 
 async def test_a_search_goes_on_over_pages_that_hold_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

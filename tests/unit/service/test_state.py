@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -233,10 +233,15 @@ def store(clock: FakeClock) -> MemoryStore:
     return MemoryStore(clock)
 
 
-def watch(
-    store: MemoryStore, clock: FakeClock, namespace: str | None, pattern: bytes
-) -> AsyncGenerator[ChangeView | None, None]:
-    return StateService(store=store, clock=clock, limits=StateSettings()).watch(namespace, pattern)
+@asynccontextmanager
+async def watched(
+    store: MemoryStore, clock: FakeClock, namespace: str | None = None
+) -> AsyncIterator[AsyncGenerator[ChangeView | None, None]]:
+    """Watch all keys, of one namespace or of all, once it has been said that the watch has begun."""
+    service = StateService(store=store, clock=clock, limits=StateSettings())
+    async with aclosing(service.watch(namespace, b"*")) as changes:
+        assert await anext(changes) is None
+        yield changes
 
 
 def shown(change: ChangeView | None) -> str:
@@ -248,28 +253,23 @@ async def next_of(changes: AsyncGenerator[ChangeView | None, None]) -> str:
 
 
 async def test_one_namespace_is_not_another_that_begins_like_it(clock: FakeClock, store: MemoryStore) -> None:
-    async with aclosing(watch(store, clock, "state", b"*")) as changes:
-        await anext(changes)
+    async with watched(store, clock, "state") as changes:
         await put(store, b"a", 1, namespace="state@prod")
         await put(store, b"b", 1)
         assert shown(await anext(changes)) == "created state b"
 
 
 async def test_a_quiet_watch_gives_signs_of_life(clock: FakeClock, store: MemoryStore) -> None:
-    clock = FakeClock()
-    async with aclosing(watch(MemoryStore(clock), clock, None, b"*")) as changes:
-        await anext(changes)
-        async with asyncio.TaskGroup() as tasks:
-            waiting = tasks.create_task(next_of(changes))
-            await clock.turn(HEARTBEAT - 1)
-            assert not waiting.done()
-            await clock.turn(1)
-            assert waiting.result() == "alive"
+    async with watched(store, clock) as changes, asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(next_of(changes))
+        await clock.turn(HEARTBEAT - 1)
+        assert not waiting.done()
+        await clock.turn(1)
+        assert waiting.result() == "alive"
 
 
 async def test_who_reads_too_slowly_is_let_go(clock: FakeClock, store: MemoryStore) -> None:
-    async with aclosing(watch(store, clock, None, b"*")) as changes:
-        await anext(changes)
+    async with watched(store, clock) as changes:
         for _ in range(MOST_WAITING + 1):
             await put(store, b"a", 1)
         await until_told()
@@ -290,8 +290,7 @@ async def test_nothing_is_kept_for_who_is_late(clock: FakeClock, store: MemorySt
 
 
 async def test_who_reads_large_values_too_slowly_is_let_go_sooner(clock: FakeClock, store: MemoryStore) -> None:
-    async with aclosing(watch(store, clock, None, b"*")) as changes:
-        await anext(changes)
+    async with watched(store, clock) as changes:
         for number in range(5):
             await put(store, b"%d" % number, b"x" * (MOST_WAITING_BYTES - 10))  # and 10 for the key and no value
             await until_told()
@@ -304,7 +303,7 @@ async def test_who_reads_large_values_too_slowly_is_let_go_sooner(clock: FakeClo
 
 
 async def test_who_has_gone_is_told_nothing(clock: FakeClock, store: MemoryStore) -> None:
-    async with aclosing(watch(store, clock, None, b"*")) as changes:
-        await anext(changes)
+    async with watched(store, clock):
+        pass
     await put(store, b"a", 1)
     assert clock.pending == 0

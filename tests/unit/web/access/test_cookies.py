@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from spyweb.web.access.cookies import HOSTS, PORT, drop_session, is_ours, is_secure, session_cookie, set_session
+from spyweb.web.access.cookies import HOSTS, PORT, drop_session, is_secure, session_cookie, set_session
 
 
 def asked(**headers: str) -> web.Request:
@@ -67,12 +67,3 @@ def test_a_session_that_is_over_takes_its_cookie_along() -> None:
     answer = web.Response()
     drop_session(asked(), answer)
     assert (morsel(answer).key, morsel(answer)["max-age"]) == ("spyweb_7979", "0")
-
-
-def test_cookies_of_sessions_are_known_by_their_name() -> None:
-    assert [is_ours(name) for name in ("spyweb_1", "__Host-spyweb_7979", "theme", "x_spyweb_1")] == [
-        True,
-        True,
-        False,
-        False,
-    ]

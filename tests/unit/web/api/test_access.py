@@ -59,10 +59,3 @@ async def test_the_trail_is_listed_page_by_page(doors: Doors) -> None:
     _, rest = await send(doors, "GET", f"/api/audit?before={lines[-1]['id']}")
     assert len(rest) == 1
     assert (await send(doors, "GET", "/api/audit?limit=0"))[0] == 400
-
-
-async def test_whoever_asks_is_told_who_he_is(doors: Doors) -> None:
-    status, found = await send(doors, "GET", "/api/me", who="owner")
-    assert (status, found["name"], found["rights"]) == (200, "SPYWEB_API_KEY", ["read", "run", "state", "admin"])
-    async with doors.client.get("/api/me", headers=doors.signed_in("limited")) as answer:
-        assert (await answer.json())["source"] == "session"
