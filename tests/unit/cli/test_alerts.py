@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import cast
 
-import pytest
 from msgspec.structs import replace
 
 from spyweb.settings.alerts import AlertSettings
@@ -51,20 +50,6 @@ def test_one_is_shown_and_somebody_takes_care(project: Path) -> None:
     assert "acknowledged by me" in shown
     assert "failing: no space" in shown
     assert cast(dict[str, object], spyweb("alerts", "show", "2", "-o", "json", root=project).json)["acked_by"] == "me"
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["ack", "1"], "incident 1 is over"),
-        (["ack", "9"], "there is no incident 9"),
-        (["show", "9"], "there is no incident 9"),
-    ],
-)
-def test_what_can_not_be_done_is_said(project: Path, words: list[str], reason: str) -> None:
-    leave(project)
-    answer = spyweb("alerts", *words, root=project)
-    assert (answer.code, answer.err) == (2, f"spyweb: {reason}\n")
 
 
 def test_a_job_is_silent_for_a_while(project: Path) -> None:

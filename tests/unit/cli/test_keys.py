@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import cast
 
-import pytest
-
 from tests.fakes.command import spyweb
 
 Keys = list[dict[str, object]]
@@ -38,23 +36,6 @@ def test_a_key_reads_unless_more_is_said(project: Path) -> None:
     assert key["key"]["scopes"] == ["read"]
     assert key["token"].startswith(key["key"]["begins"])
     assert made.err.count("\n") <= 1  # that a new database begins
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["phone"], "there is a key phone already"),
-        (["a b"], "can't be the name of a key"),
-        (["x", "--scope", "everything"], "everything"),
-        (["x", "--job", ""], "patterns of jobs"),
-    ],
-)
-def test_what_makes_no_key_is_refused(project: Path, words: list[str], reason: str) -> None:
-    spyweb("keys", "add", "phone", root=project)
-    answer = spyweb("keys", "add", *words, root=project)
-    assert answer.code == 2
-    assert reason in answer.err
-    assert len(spyweb("keys", "list", root=project).table) == 1
 
 
 def test_the_token_is_in_no_file_and_no_other_answer(project: Path) -> None:
