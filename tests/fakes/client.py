@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -27,7 +28,7 @@ async def client_of(app: web.Application) -> AsyncIterator[Client]:
         yield client
 
 
-async def get_json(client: Client, path: str, **headers: str) -> tuple[int, object]:
+async def get_json(client: Client, path: str, **headers: str) -> tuple[int, Any]:
     async with client.get(path, headers=headers) as answer:
         assert answer.content_type == "application/json"
         return answer.status, await answer.json()
@@ -38,6 +39,6 @@ def failure(text: str, code: str, field: str | None = None) -> dict[str, object]
     return {"error": text, "code": code, "message": text, "field": field}
 
 
-async def post_json(client: Client, path: str) -> tuple[int, object]:
+async def post_json(client: Client, path: str) -> tuple[int, Any]:
     async with client.post(path) as answer:
         return answer.status, await answer.json()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -18,7 +19,7 @@ class Answer:
     err: str
 
     @property
-    def json(self) -> object:
+    def json(self) -> Any:
         return json.loads(self.out)
 
     @property

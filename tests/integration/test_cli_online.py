@@ -63,7 +63,6 @@ def test_jobs_show_state_schedule_last_run_and_error(online: Project) -> None:
 
 def test_jobs_as_json_are_what_the_api_gives(online: Project) -> None:
     jobs = spyweb("jobs", "-o", "json", root=online[0]).json
-    assert isinstance(jobs, list)
     assert [(job["id"], job["generation"]) for job in jobs] == [("backup", 4), ("prices", 1), ("typo", 0)]
 
 
@@ -85,7 +84,7 @@ def test_runs_show_what_ran_and_what_did_not_and_why(online: Project) -> None:
 def test_runs_are_chosen_by_job_and_outcome_and_count(online: Project) -> None:
     def ids(*words: str) -> list[int]:
         found = spyweb("runs", "-o", "json", *words, root=online[0]).json
-        return [run["id"] for run in found]  # type: ignore[attr-defined]
+        return [run["id"] for run in found]
 
     assert ids("-n", "2") == [3, 2]
     assert ids("Backup") == [2]
@@ -96,7 +95,7 @@ def test_runs_are_chosen_by_job_and_outcome_and_count(online: Project) -> None:
 def test_a_job_that_is_gone_keeps_its_history(tmp_path: Path) -> None:
     known = [make_run(n, job=JobId("gone")) for n in range(1_500, 0, -1)]
     answer = with_service(FakeDaemonService(known_runs=known), tmp_path, "runs", "gone", "-n", "2000", "-o", "json")
-    assert len(answer.json) == 1_500  # type: ignore[arg-type]
+    assert len(answer.json) == 1_500
 
 
 @pytest.mark.parametrize("chosen", [["--outcome", "failed"], ["--trigger", "alert"]])
@@ -104,7 +103,7 @@ def test_what_is_rare_is_looked_for_beyond_the_first_page(tmp_path: Path, chosen
     many = [make_run(n) for n in range(2_500, 0, -1)]
     many[-7] = make_run(7, outcome=Outcome.FAILED, trigger=Trigger(type="alert"))
     answer = with_service(FakeDaemonService(known_runs=many), tmp_path, "runs", *chosen, "-o", "json")
-    assert [run["id"] for run in answer.json] == [7]  # type: ignore[attr-defined]
+    assert [run["id"] for run in answer.json] == [7]
 
 
 def test_next_shows_local_time_with_its_zone(online: Project) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,8 +57,7 @@ def state(request: pytest.FixtureRequest, root: Path) -> Iterator[State]:
         yield run
 
 
-def listed(answer: Answer) -> list[dict[str, object]]:
-    assert isinstance(answer.json, list)
+def listed(answer: Answer) -> Any:
     return answer.json
 
 
@@ -114,14 +114,11 @@ def test_compat_has_the_shape_that_programs_for_sloth_runner_read(state: State) 
     assert state("list", "b", "--compat", "--output", "json").json == {"b": "text"}
     entry, when = state("show", "b", "-o", "json").json, re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
     shown = state("show", "b", "--compat").json
-    assert isinstance(entry, dict)
-    assert isinstance(shown, dict)
     assert list(shown) == ["key", "value", "created_at", "updated_at"]
     assert (shown["key"], shown["value"]) == ("b", "text")
     assert when.fullmatch(shown["created_at"])
     assert datetime.fromisoformat(shown["updated_at"]).timestamp() == entry["updated_ms"] // 1000
     figures = state("stats", "--compat").json
-    assert isinstance(figures, dict)
     assert list(figures) == ["total_keys", "total_size", "last_modified", "backend"]
     assert figures["total_keys"] == 2
 
@@ -149,9 +146,8 @@ def test_stats_count_everything_or_one_namespace(state: State) -> None:
     state("set", "a", "1")
     state("set", "a", "1", "--global")
     stats = state("stats", "-o", "json").json
-    assert isinstance(stats, dict)
     assert stats["total_keys"] == 2
-    assert state("stats", "--global", "-o", "json").json["total_keys"] == 1  # type: ignore[index]
+    assert state("stats", "--global", "-o", "json").json["total_keys"] == 1
 
 
 # -- whose ----------------------------------------------------------------------------------------------------

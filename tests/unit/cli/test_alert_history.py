@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -96,7 +95,7 @@ def test_a_week_is_shown_with_bars_and_the_incidents(wrong: Path) -> None:
 
 def test_a_span_a_job_and_a_number_are_chosen(wrong: Path) -> None:
     def ids(*words: str) -> list[object]:
-        found = cast(list[dict[str, object]], spyweb("alerts", "history", *words, "-o", "json", root=wrong).json)
+        found = spyweb("alerts", "history", *words, "-o", "json", root=wrong).json
         return [each["id"] for each in found]
 
     assert ids() == [3, 2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import cast
 
 from msgspec.structs import replace
 
@@ -39,7 +38,7 @@ def test_what_is_wrong_is_a_table_and_with_all_what_was(project: Path) -> None:
     (row,) = answer.table
     assert (row[:3], row[-2:]) == (["2", "prices", "warning"], ["failing", "no space"])
     assert [row[1] for row in spyweb("alerts", "list", "--all", root=project).table] == ["prices", "backup"]
-    found = cast(list[dict[str, object]], spyweb("alerts", "list", "--all", "-o", "json", root=project).json)
+    found = spyweb("alerts", "list", "--all", "-o", "json", root=project).json
     assert [each["state"] for each in found] == ["open", "closed"]
 
 
@@ -49,7 +48,7 @@ def test_one_is_shown_and_somebody_takes_care(project: Path) -> None:
     shown = spyweb("alerts", "show", "2", root=project).out
     assert "acknowledged by me" in shown
     assert "failing: no space" in shown
-    assert cast(dict[str, object], spyweb("alerts", "show", "2", "-o", "json", root=project).json)["acked_by"] == "me"
+    assert spyweb("alerts", "show", "2", "-o", "json", root=project).json["acked_by"] == "me"
 
 
 def test_a_job_is_silent_for_a_while(project: Path) -> None:
@@ -118,7 +117,7 @@ def test_channels_are_listed_by_the_daemon_without_their_secrets(project: Path) 
     service.tallies.attempted("ops", "answered 500")
     with serve_daemon_socket(service, project / "data"):
         answer = spyweb("alerts", "channels", root=project)
-        found = cast(list[dict[str, object]], spyweb("alerts", "channels", "-o", "json", root=project).json)
+        found = spyweb("alerts", "channels", "-o", "json", root=project).json
         service.alert_settings = AlertSettings()
         nothing = spyweb("alerts", "channels", root=project)
     assert [row[:3] for row in answer.table] == [["ops", "webhook", "example.org"], ["phone", "ntfy", "critical"]]

@@ -117,5 +117,5 @@ def test_files_for_editors_that_are_there_stay_as_they_are(tmp_path: Path) -> No
     assert answer.code == 0
     assert (tmp_path / ".luarc.json").read_text() == "mine"
     assert not (tmp_path / "nowhere").exists()
-    assert not {".luarc.json", ".taplo.toml"} & set(answer.json["made"])  # type: ignore[index]
+    assert not {".luarc.json", ".taplo.toml"} & set(answer.json["made"])
     assert (tmp_path / "spyweb.d.lua").is_file()

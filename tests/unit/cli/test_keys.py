@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import cast
 
 from tests.fakes.command import spyweb
 
@@ -21,7 +20,7 @@ def test_a_key_is_made_listed_and_revoked_without_a_daemon(project: Path) -> Non
     (row,) = listed.table
     assert row[:4] == ["deploy", f"{made.out[:15]}...", "run state", "deploy-*"]
     assert row[-1] == "never"
-    (view,) = cast(Keys, spyweb("keys", "list", "-o", "json", root=project).json)
+    (view,) = spyweb("keys", "list", "-o", "json", root=project).json
     assert (view["name"], view["scopes"], view["jobs"]) == ("deploy", ["run", "state"], ["deploy-*"])
 
     assert spyweb("keys", "revoke", "deploy", root=project).out == "deploy is revoked\n"
@@ -53,7 +52,7 @@ def test_what_was_done_is_on_record(project: Path) -> None:
     spyweb("keys", "add", "phone", root=project)
     spyweb("keys", "revoke", "phone", root=project)
 
-    found = cast(Keys, spyweb("keys", "audit", "-o", "json", root=project).json)
+    found = spyweb("keys", "audit", "-o", "json", root=project).json
     assert [(line["who"], line["action"], line["target"], line["status"]) for line in found] == [
         ("local", "DELETE /api/keys/{name}", "phone", 200),
         ("local", "POST /api/keys", "phone", 200),

@@ -6,6 +6,7 @@ A new route is covered by being in the table.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from msgspec.structs import fields
@@ -100,7 +101,7 @@ async def test_there_are_routes_of_each_kind() -> None:
     ]  # fmt: skip
 
 
-async def ask_json(doors: Doors, path: str, who: str) -> object:
+async def ask_json(doors: Doors, path: str, who: str) -> Any:
     async with doors.client.get(path, headers={"X-SpyWeb-Key": doors.tokens[who]}) as answer:
         assert answer.status == 200, await answer.text()
         return await answer.json()
@@ -110,19 +111,14 @@ async def test_lists_show_a_key_its_own_jobs_alone(doors: Doors) -> None:
     doors.service.unsent = [unsent_message(2, BACKUP), unsent_message(1, PRICES)]
     for who, job in (("limited", "prices"), ("other", "backup")):
         jobs = await ask_json(doors, "/api/jobs", who)
-        assert isinstance(jobs, list)
         assert [each["id"] for each in jobs] == [job]
         runs = await ask_json(doors, "/api/runs", who)
-        assert isinstance(runs, list)
         assert {each["job"] for each in runs} == {job}
         due = await ask_json(doors, "/api/next", who)
-        assert isinstance(due, list)
         assert {each["job"] for each in due} <= {job}
         assert await ask_json(doors, "/api/records", who) == {}
         assert await ask_json(doors, "/api/next/day", who)
         gaps, messages = await ask_json(doors, "/api/gaps", who), await ask_json(doors, "/api/outbox", who)
-        assert isinstance(gaps, dict)
-        assert isinstance(messages, list)
         assert {each["job"] for each in gaps["gaps"]} <= {job}
         assert [each["job_id"] for each in messages] == [job]
 

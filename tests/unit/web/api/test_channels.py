@@ -21,7 +21,6 @@ from tests.fakes.client import Client, post_json
 async def test_a_channel_is_tried_out(channel: str, status: int, part: dict[str, object], client: Client) -> None:
     found, answer = await post_json(client, f"/api/channels/{channel}/test")
     assert found == status
-    assert isinstance(answer, dict)
     assert part.items() <= answer.items()
 
 

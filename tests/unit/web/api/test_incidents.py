@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import cast
 from urllib.parse import quote
 
 import pytest
@@ -46,7 +45,7 @@ async def client(service: FakeDaemonService) -> AsyncIterator[Client]:
 )
 async def test_incidents_are_listed(client: Client, query: str, ids: list[int]) -> None:
     _, answer = await get_json(client, f"/api/incidents{query}")
-    assert [each["id"] for each in cast(list[dict[str, object]], answer)] == ids
+    assert [each["id"] for each in answer] == ids
 
 
 @pytest.mark.parametrize(("path", "status"), [("9", 404), ("x", 400), ("9" * 30, 400)])
@@ -58,7 +57,7 @@ async def test_what_is_no_incident_is_said(client: Client, path: str, status: in
 async def test_somebody_takes_care(client: Client) -> None:
     assert await post_json(client, "/api/incidents/2/ack?by=me") == (200, {"acked": 2, "by": "me"})
     _, answer = await get_json(client, "/api/incidents/2")
-    assert cast(dict[str, object], answer)["acked_by"] == "me"
+    assert answer["acked_by"] == "me"
     assert (await post_json(client, "/api/incidents/1/ack"))[0] == 409, "it is over"
 
 
@@ -66,7 +65,7 @@ async def test_somebody_takes_care(client: Client) -> None:
 async def test_a_name_is_legible(client: Client, given: str, shown: str) -> None:
     await post_json(client, f"/api/incidents/2/ack?by={quote(given)}")
     _, answer = await get_json(client, "/api/incidents/2")
-    assert cast(dict[str, object], answer)["acked_by"] == shown
+    assert answer["acked_by"] == shown
 
 
 async def silence(client: Client, job: str, how_long: str) -> tuple[int, object]:
@@ -82,8 +81,7 @@ async def test_a_job_is_silent_for_a_while(client: Client) -> None:
     answer = await client.delete("/api/jobs/prices/silence")
     assert (answer.status, await answer.json()) == (200, {"job": "prices", "for_ms": 0})
     _, shown = await get_json(client, "/api/incidents/2")
-    notes = cast(list[dict[str, object]], cast(dict[str, object], shown)["notes"])
-    assert [each["text"] for each in notes] == ["silenced by me", "no longer silent, by local"]
+    assert [each["text"] for each in shown["notes"]] == ["silenced by me", "no longer silent, by local"]
 
 
 @pytest.mark.parametrize("how_long", ["2s", "soon", "1000d", ""])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 
 from tests.fakes.client import Client, get_json
@@ -13,7 +11,7 @@ from tests.fakes.keys import Doors
 @pytest.mark.parametrize(("query", "nights"), [("", 7), ("?days=2", 2)])
 async def test_windows_of_the_next_days_are_shown(query: str, nights: int, client: Client) -> None:
     status, answer = await get_json(client, f"/api/maintenance{query}")
-    found = cast(dict[str, list[dict[str, object]]], answer)
+    found = answer
     assert (status, [each["text"] for each in found["now"]], len(found["next"])) == (200, ["reboot"], nights)
 
 

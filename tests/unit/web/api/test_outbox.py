@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from spyweb.web.app import socket_app
 from tests.fakes.client import client_of, get_json, post_json
 from tests.fakes.daemon_service import BACKUP, FakeDaemonService, unsent_message
@@ -14,7 +12,7 @@ async def test_messages_are_listed_of_one_job_or_of_all() -> None:
     async with client_of(socket_app(service)) as client:
         for query, ids in (("", [2, 1]), ("?job=Backup", [2]), ("?job=gone", []), ("?limit=1", [2])):
             _, answer = await get_json(client, f"/api/outbox{query}")
-            assert [each["id"] for each in cast(list[dict[str, object]], answer)] == ids
+            assert [each["id"] for each in answer] == ids
         assert (await get_json(client, "/api/outbox?limit=none"))[0] == 400
 
 
@@ -24,7 +22,7 @@ async def test_messages_come_a_page_at_a_time() -> None:
         async with client.get("/api/outbox?limit=1") as answer:
             assert answer.headers["Link"] == '<?limit=1&before=2>; rel="next"'
         _, older = await get_json(client, "/api/outbox?limit=1&before=2")
-    assert [each["id"] for each in cast(list[dict[str, object]], older)] == [1]
+    assert [each["id"] for each in older] == [1]
 
 
 async def test_one_or_all_are_sent_again() -> None:
