@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from spyweb import __version__
-from spyweb.reference import language, ops
+from spyweb.reference import language
 from spyweb.reference.entries import Function, TableType
 
 FIRST_LINE = "---@meta _"  # no module: nobody can require it
@@ -23,7 +23,7 @@ ABOUT = f"""{FIRST_LINE}
 
 
 def definitions() -> str:
-    functions = [each for family in (*ops.families(), *language.FAMILIES) for each in family.functions]
+    functions = [each for family in (*language.op_families(), *language.FAMILIES) for each in family.functions]
     called_by_us = [*language.ENTRIES, *language.CALLS.values()]
     blocks = [
         ABOUT,

@@ -1,17 +1,22 @@
-"""The functions that need no op, and the tables that scripts are given and return.
+"""Every function that scripts call or define, and the tables that they are given and return.
 
-language.toml has the functions that lua/worker/ puts into a script's globals besides Lua's own, tables.toml the tables.
+What is an op is read from the catalogue of ops.  language.toml has the functions that lua/worker/ puts into a script's
+globals besides these and Lua's own, tables.toml the tables.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
-from typing import Any
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from spyweb.lua.hooks import HOOKS
-from spyweb.reference.entries import Family, Function, TableType, argument, function
+from spyweb.lua.session import StoreAnswer
+from spyweb.ops import catalog
+from spyweb.ops.op import Operation
+from spyweb.reference.entries import Argument, Family, Function, ResultType, TableType, argument, function, in_one_line
 from spyweb.specs.linting.names import ABSENT_FAMILIES
 
 
@@ -52,3 +57,60 @@ ENTRIES = (
     function("on_down(incident: Incident, ctx: Ctx)", "Called once for each incident of the job, when it has begun."),
     function("on_up(incident: Incident, ctx: Ctx)", "Called once for each incident of the job, when it is over."),
 )
+
+_SIMPLE: Mapping[object, str] = {
+    bytes: "string",
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "table",
+    dict: "table",
+}
+
+
+def op_families() -> list[Family]:
+    """Return every public op by its family, in the order of the catalogue."""
+    return [
+        Family(name=family.name, functions=tuple(map(function_of, operations)), errors=family.errors)
+        for family, operations in catalog.families().items()
+    ]
+
+
+def function_of(operation: Operation) -> Function:
+    text, overloads = in_one_line(operation.doc), operation.overloads
+    if operation.signature:
+        return function(operation.name + operation.signature, text, waits=True, overloads=overloads)
+    return Function(
+        name=operation.name,
+        arguments=tuple(Argument(each.name, _kind(each.kind), each.optional) for each in operation.parameters),
+        results=results_of(operation),
+        text=text,
+        waits=True,
+        overloads=overloads,
+    )
+
+
+def _kind(kind: str) -> str:
+    return "any" if kind == "value" else kind
+
+
+def results_of(operation: Operation) -> tuple[ResultType, ...]:
+    """Return the results of an op, as its handler is annotated."""
+    hint = get_type_hints(operation.handler)["return"]
+    if get_origin(hint) is StoreAnswer:
+        (hint,) = get_args(hint)
+    if hint in (None, type(None)):
+        return ()
+    if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
+        return tuple(ResultType(type_of(each)) for each in get_args(hint))
+    return (ResultType(type_of(hint)),)
+
+
+def type_of(hint: object) -> str:
+    """Return a Python type in LuaLS's notation; `any` for types that it can't express."""
+    if get_origin(hint) in (Union, types.UnionType):
+        parts = [each for each in get_args(hint) if each is not type(None)]
+        union = "|".join(dict.fromkeys(type_of(each) for each in parts))
+        return f"{union}?" if len(parts) < len(get_args(hint)) and union != "any" else union
+    return _SIMPLE.get(get_origin(hint) or hint, "any")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from spyweb.lua.hooks import HOOKS, Hook
-from spyweb.reference import language, ops
+from spyweb.reference import language
 from spyweb.reference.entries import Family
 
 PAGES = ("docs/reference/lua.md", "docs/reference/hooks.md")
@@ -46,7 +46,7 @@ def _names(names: str) -> list[str]:
 def families() -> Mapping[str, Sequence[Family]]:
     """Return the families by name; ops and other functions may share one."""
     found: dict[str, list[Family]] = {}
-    for family in (*ops.families(), *language.FAMILIES):
+    for family in (*language.op_families(), *language.FAMILIES):
         found.setdefault(family.name, []).append(family)
     return found
 

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator, Mapping
 
 from spyweb.settings.alerts import NAME, channel_keys
 from spyweb.settings.load import section_keys
-from spyweb.settings.shapes import Schema, list_of, table_of
+from spyweb.settings.reading import Schema, list_of, table_of
 from spyweb.settings.words import CHANNEL, JOB, MAINTENANCE, SETTINGS
 from spyweb.specs.maintenance import maintenance_keys
 from spyweb.specs.monitor_file import ADDRESSES, REQUIRED

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from spyweb.files import open_regular
 from spyweb.limits import URL
-from spyweb.settings.shapes import TEXT, Schema, shaped
+from spyweb.settings.reading import TEXT, Schema, shaped
 from spyweb.settings.values import one_line, text
 
 ENV, CREDENTIAL = "env:", "credential:"

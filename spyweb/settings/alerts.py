@@ -15,8 +15,18 @@ from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, L
 from spyweb.incidents.telling import SCRIPTS
 from spyweb.incidents.truth import JOB
 from spyweb.settings.addresses import address_template, secret_place
-from spyweb.settings.reading import Reading, SettingsSource, Tables, nearest
-from spyweb.settings.shapes import NOT_BLANK, Schema, Shape, list_of, shaped, wrong
+from spyweb.settings.reading import (
+    NOT_BLANK,
+    Reading,
+    Schema,
+    SettingsSource,
+    Shape,
+    Tables,
+    list_of,
+    nearest,
+    shaped,
+    wrong,
+)
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import MINUTE_MS, format_duration
 from spyweb.settings.values import boolean, duration, headers, one_line, one_of, or_word, text, texts, whole

@@ -19,7 +19,7 @@ from spyweb.limits import PROJECT_FILE
 from spyweb.permissions.policy import USUAL, Grants, policy_of
 from spyweb.settings.alerts import AlertSettings, take_channels, take_policy
 from spyweb.settings.permissions import find_writable_program, take_grants
-from spyweb.settings.reading import Reading, SettingsSource, unknown
+from spyweb.settings.reading import Reading, Schema, SettingsSource, shaped, told, unknown
 from spyweb.settings.sections import (
     DATABASE,
     FILE,
@@ -43,7 +43,6 @@ from spyweb.settings.sections import (
     StoreSettings,
     TelemetrySettings,
 )
-from spyweb.settings.shapes import Schema, shaped, told
 from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.settings.units import format_duration, format_size
 from spyweb.settings.values import is_timezone, one_line, timezone, whole

@@ -16,8 +16,7 @@ from spyweb.permissions.policy import (
     Policy,
     read_state,
 )
-from spyweb.settings.reading import Reading, Tables
-from spyweb.settings.shapes import NOT_BLANK, TEXT, list_of, shaped, wrong
+from spyweb.settings.reading import NOT_BLANK, TEXT, Reading, Tables, list_of, shaped, wrong
 from spyweb.settings.values import boolean, one_line, text, texts
 
 PREFIX = "SPYWEB_"

@@ -1,8 +1,15 @@
-"""Read settings from several sources, the strongest first, and collect every problem instead of stopping at one."""
+"""Read settings from several sources, the strongest first, and collect every problem instead of stopping at one.
+
+Each reader of a value comes with the JSON Schema of what it accepts: `spyweb schema` and the parser look at the same
+shapes, so that neither can know a key that the other does not.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import time
+from difflib import get_close_matches
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -10,12 +17,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.errors import Problem
-from spyweb.settings.nearest import LONGEST, Names
-from spyweb.settings.shapes import Schema, Shape, list_of, table_of, wrong
 from spyweb.settings.tables import TomlTable
 
 T = TypeVar("T")
 D = TypeVar("D")
+
+Schema = Mapping[str, object]
+Read = Callable[[object], T]
+
+TEXT: Schema = {"type": "string"}
+NOT_BLANK: Schema = {"type": "string", "pattern": r"\S"}
+
+_TOML_NAMES = {list: "a list", dict: "a table", time: "a time"}
+LONGEST = 40  # characters that are looked at
+NEIGHBOURS = 50  # names before and after, by beginning and by end
+LIKENESS = 0.6  # difflib's own
 
 # Names that people know from other programs, too different from the right name for a spelling guess.
 _OTHER_NAMES = {
@@ -25,6 +41,62 @@ _OTHER_NAMES = {
     "zone": "timezone",
     "api_key": "SPYWEB_API_KEY",
 }
+
+
+class Shape(Struct, Generic[T], frozen=True):
+    """Converts a value from a file to spyweb's own terms, or raises ValueError."""
+
+    read: Read[T]
+    schema: Schema
+    show: Callable[..., object] | None = None  # converts a value back to how a file writes it, if that differs
+    none: object = None  # how a file writes None, if it can
+
+    def __call__(self, value: object) -> T:
+        return self.read(value)
+
+
+class Shaping(Protocol):
+    def __call__(self, read: Read[T]) -> Shape[T]: ...
+
+
+def shaped(schema: Schema, show: Callable[..., object] | None = None, none: object = None) -> Shaping:
+    """Attach to a reader the schema of what it accepts."""
+
+    def with_schema(read: Read[T]) -> Shape[T]:
+        return Shape(read, schema, show, none)
+
+    return with_schema
+
+
+def told(shape: Shape[T], words: str) -> Shape[T]:
+    """Return the shape of a key with a line about it, for editors that show it."""
+    return replace(shape, schema={**shape.schema, "description": words})
+
+
+def list_of(items: Schema, **more: object) -> Schema:
+    return {"type": "array", "items": items, **more}
+
+
+def one_or_many(items: Schema) -> Schema:
+    """Return the schema of a value or a list of such values."""
+    return {"anyOf": [items, list_of(items)]}
+
+
+def table_of(properties: Mapping[str, Schema], *required: str) -> Schema:
+    """Return the schema of a table that has no other keys."""
+    shape: dict[str, object] = {"type": "object", "properties": dict(properties), "additionalProperties": False}
+    return shape | {"required": list(required)} if required else shape
+
+
+def wrong(expected: str, value: object) -> ValueError:
+    shown = _shown(value)
+    return ValueError(f"expected {expected}, not {shown if len(shown) <= 80 else shown[:77] + '...'}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, int | float | str) else _TOML_NAMES.get(type(value), "a date")
 
 
 class Tell(Protocol):
@@ -261,3 +333,38 @@ def nearest(name: object, known: Iterable[str] | Names) -> str:
     names = known if isinstance(known, Names) else Names(known)
     guess = _OTHER_NAMES.get(name[:LONGEST].lower()) or names.nearest(name)
     return f'; did you mean "{guess}"?' if guess else ""
+
+
+class Names:
+    """Names to search for similar ones, ignoring case.
+
+    Comparing two names takes time proportional to the product of their lengths, and a project may have thousands of
+    jobs: so a name is compared only with those near it in the alphabet, by their beginning or by their end.
+    """
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self._known = {name[:LONGEST].lower(): name for name in known}
+        self._is_small = len(self._known) <= 4 * NEIGHBOURS
+        self._by_beginning = [] if self._is_small else sorted(self._known)
+        self._by_end = [] if self._is_small else sorted(name[::-1] for name in self._known)
+
+    def nearest(self, name: str, likeness: float = LIKENESS) -> str | None:
+        """Return the most similar name, or None if none is similar enough."""
+        sought = name[:LONGEST].lower()
+        close = get_close_matches(sought, self._near(sought), n=1, cutoff=likeness)
+        return self._known[close[0]] if close else None
+
+    def _near(self, sought: str) -> Iterable[str]:
+        if self._is_small:
+            return self._known
+        by_end = _around(self._by_end, sought[::-1])
+        return dict.fromkeys([*_around(self._by_beginning, sought), *(name[::-1] for name in by_end)])
+
+
+def _around(names: Sequence[str], sought: str) -> Sequence[str]:
+    at = bisect_left(names, sought)
+    return names[max(0, at - NEIGHBOURS) : at + NEIGHBOURS]
+
+
+def nearest_name(name: str, known: Iterable[str], likeness: float = LIKENESS) -> str | None:
+    return Names(known).nearest(name, likeness)

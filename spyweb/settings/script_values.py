@@ -9,7 +9,7 @@ from functools import reduce
 import msgspec
 
 from spyweb.limits import SCRIPT_VALUES, too_large
-from spyweb.settings.shapes import shaped
+from spyweb.settings.reading import shaped
 
 NO_VALUES = ""  # as text
 

@@ -13,7 +13,7 @@ from spyweb.model import MIB, Durability, HistoryRule, OnStoreError
 from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
 from spyweb.settings.addresses import address_template
 from spyweb.settings.alerts import AlertSettings
-from spyweb.settings.shapes import TEXT, Shape, shaped, told
+from spyweb.settings.reading import TEXT, Shape, shaped, told
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 from spyweb.settings.values import (

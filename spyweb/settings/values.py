@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
 from spyweb.model import HistoryRule
-from spyweb.settings.reading import nearest
-from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, Shape, list_of, one_or_many, shaped, wrong
+from spyweb.settings.reading import NOT_BLANK, TEXT, Schema, Shape, list_of, nearest, one_or_many, shaped, wrong
 from spyweb.settings.units import (
     DURATION_EXPECTED,
     LONGEST_MS,

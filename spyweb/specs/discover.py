@@ -20,9 +20,8 @@ from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
-from spyweb.settings.nearest import Names
 from spyweb.settings.permissions import find_writable_program
-from spyweb.settings.reading import SettingsSource, nearest, unknown
+from spyweb.settings.reading import Names, SettingsSource, nearest, unknown
 from spyweb.settings.script_values import merge
 from spyweb.settings.sections import FILE
 from spyweb.settings.tables import TomlTable

@@ -14,9 +14,7 @@ from msgspec import Struct
 from spyweb.errors import Problem
 from spyweb.model import JobId
 from spyweb.schedules.cron import cron_after, cron_until
-from spyweb.settings.nearest import Names
-from spyweb.settings.reading import Reading, SettingsSource, nearest
-from spyweb.settings.shapes import NOT_BLANK, Schema, list_of, shaped
+from spyweb.settings.reading import NOT_BLANK, Names, Reading, Schema, SettingsSource, list_of, nearest, shaped
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration, line, one_line, texts, timezone

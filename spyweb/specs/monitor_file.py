@@ -14,8 +14,19 @@ from spyweb.errors import Problem
 from spyweb.model import Field, JobSpec, Monitor, Notification, OnEmpty, OnHookError, Proxies, Rotation, Webhook
 from spyweb.ops.network.request import check_authority
 from spyweb.settings.addresses import secret_place
-from spyweb.settings.reading import Reading, nearest, unknown
-from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, list_of, one_or_many, shaped, table_of, wrong
+from spyweb.settings.reading import (
+    NOT_BLANK,
+    TEXT,
+    Reading,
+    Schema,
+    list_of,
+    nearest,
+    one_or_many,
+    shaped,
+    table_of,
+    unknown,
+    wrong,
+)
 from spyweb.settings.units import DAY_MS
 from spyweb.settings.values import boolean, choice, headers, one_line, one_of, text, texts, whole
 

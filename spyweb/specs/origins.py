@@ -14,9 +14,8 @@ from msgspec import Struct
 from spyweb.logs.secrets import HIDDEN, Secrets, is_secret
 from spyweb.model import JobId
 from spyweb.permissions.policy import USUAL, Grants
-from spyweb.settings.reading import SettingsSource
+from spyweb.settings.reading import Schema, SettingsSource
 from spyweb.settings.sections import FILE
-from spyweb.settings.shapes import Schema
 from spyweb.specs.parse import PERMISSIONS, PING_URL, SCHEDULES, job_keys
 from spyweb.words import cut
 

@@ -53,10 +53,9 @@ from spyweb.settings import Settings
 from spyweb.settings.addresses import address_template, secret_place
 from spyweb.settings.alerts import take_policy
 from spyweb.settings.permissions import take_grants
-from spyweb.settings.reading import Reading, SettingsSource, Tables
+from spyweb.settings.reading import NOT_BLANK, TEXT, Reading, Schema, SettingsSource, Tables, list_of, shaped, wrong
 from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_table
 from spyweb.settings.sections import MEMORY, SHORTEST_PERIOD_MS, DaemonSettings, ServerSettings, StoreSettings
-from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, list_of, shaped, wrong
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from spyweb.settings.values import (

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable
 
 from spyweb.model import WRITTEN, ChangeKind, JobId, JobSpec, On
-from spyweb.settings.reading import Reading, Tables
-from spyweb.settings.shapes import TEXT, shaped, wrong
+from spyweb.settings.reading import TEXT, Reading, Tables, shaped, wrong
 from spyweb.settings.values import some_of, text
 from spyweb.store.model.entries import (
     GLOBAL,

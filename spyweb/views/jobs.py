@@ -29,7 +29,7 @@ from spyweb.model import (
     RunId,
     Schedule,
 )
-from spyweb.settings.nearest import nearest_name
+from spyweb.settings.reading import nearest_name
 from spyweb.settings.units import format_duration
 from spyweb.views.runs import LastRun, last_run
 from spyweb.words import describe_moment

@@ -26,7 +26,7 @@ from spyweb.monitor.exchange import (
 from spyweb.monitor.items import Item, items_to_lua
 from spyweb.ops import http
 from spyweb.ops.network.request import FetchRequest, Response
-from spyweb.reference import language, ops
+from spyweb.reference import language
 from spyweb.reference.definitions import definitions
 from spyweb.reference.pages import PAGES, parts_of, renewed
 from spyweb.runs.records import ctx_of
@@ -65,7 +65,7 @@ def test_a_page_is_as_it_would_be_generated_now(page: str) -> None:
 def test_every_function_table_and_hook_is_on_a_page() -> None:
     shown = {part for page in PAGES for part in parts_of(read(page))}
     assert {name for kind, name in shown if kind == "functions"} == {
-        family.name for family in (*ops.families(), *language.FAMILIES)
+        family.name for family in (*language.op_families(), *language.FAMILIES)
     }
     assert set(language.TABLES) - {name for kind, name in shown if kind == "table"} <= {
         "StateUpdate", "StateOp", "StateChange", "Task", "Workflow",

@@ -15,7 +15,7 @@ from spyweb.schedules.cron import ALIASES, parse_cron
 from spyweb.settings import load_settings
 from spyweb.settings.alerts import channel_keys
 from spyweb.settings.load import section_keys
-from spyweb.settings.shapes import Schema
+from spyweb.settings.reading import Schema
 from spyweb.settings.units import parse_duration
 from spyweb.specs.discover import scan
 from spyweb.specs.maintenance import maintenance_keys

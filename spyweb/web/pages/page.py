@@ -20,7 +20,7 @@ from spyweb.dashboard.frame import Chip, Link
 from spyweb.dashboard.words import Moments
 from spyweb.model import JobId
 from spyweb.service.changes import Shows
-from spyweb.settings.nearest import nearest_name
+from spyweb.settings.reading import nearest_name
 from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.query import query_of
 from spyweb.web.services import Outlook, Services

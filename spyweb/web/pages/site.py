@@ -24,7 +24,7 @@ from spyweb.dashboard.frame import Link, PageFrame, nav_entries
 from spyweb.dashboard.static_files import static_files
 from spyweb.errors import SpywebError
 from spyweb.service.changes import ChangeHub, PageFollower, Shows
-from spyweb.settings.nearest import nearest_name
+from spyweb.settings.reading import nearest_name
 from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, PUBLIC
 from spyweb.web.access.recognise import AccessRule, check_page

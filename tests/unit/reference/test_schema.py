@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from spyweb.reference.schema import config_schema, example, job_schema
 from spyweb.settings import examine_settings
 from spyweb.settings.load import section_keys
-from spyweb.settings.shapes import Schema
+from spyweb.settings.reading import Schema
 from spyweb.settings.words import JOB
 from spyweb.specs.discover import scan
 from spyweb.specs.parse import NOT_IN_DEFAULTS, job_keys

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from spyweb.settings.alerts import channel_keys
 from spyweb.settings.load import section_keys
-from spyweb.settings.shapes import Schema
+from spyweb.settings.reading import Schema
 from spyweb.settings.words import CHANNEL, JOB, MAINTENANCE, SETTINGS
 from spyweb.specs.maintenance import maintenance_keys
 from spyweb.specs.parse import job_keys

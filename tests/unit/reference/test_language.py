@@ -5,7 +5,7 @@ from spyweb.ops import catalog
 from spyweb.ops.arguments import Int, Text, Value
 from spyweb.ops.op import describe
 from spyweb.reference.entries import Argument, ResultType
-from spyweb.reference.ops import families, function_of
+from spyweb.reference.language import function_of, op_families
 
 
 class Call: ...
@@ -43,13 +43,13 @@ def test_an_op_that_hands_on_a_future_of_nothing_gives_nothing() -> None:
 
 
 def test_every_public_op_is_in_one_family() -> None:
-    named = [each.name for family in families() for each in family.functions]
+    named = [each.name for family in op_families() for each in family.functions]
     assert sorted(named) == [name for name in catalog.names() if not name.startswith("_")]
 
 
 def test_every_family_has_functions() -> None:
-    assert all(family.functions for family in families())
-    assert len({family.name for family in families()}) == len(families())
+    assert all(family.functions for family in op_families())
+    assert len({family.name for family in op_families()}) == len(op_families())
 
 
 def test_what_is_told_of_an_op_beside_its_signature_fits_it() -> None:
@@ -64,7 +64,7 @@ def test_no_op_leaves_open_what_it_gives() -> None:
     own_values = {"state.get", "state.list_pop", "state.get_version", "data.parse_yaml"}
     vague = {
         each.name
-        for family in families()
+        for family in op_families()
         for each in family.functions
         for result in each.results
         if result.type in ("any", "table")
