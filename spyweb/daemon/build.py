@@ -29,8 +29,7 @@ from spyweb.daemon.services import build_services
 from spyweb.daemon.systemd import Notifier, from_environment
 from spyweb.errors import Problem
 from spyweb.model import JobId
-from spyweb.reload.settings_file import SettingsFile
-from spyweb.reload.swap import Reloader, Renames
+from spyweb.reload.swap import Reloader, Renames, SettingsFile
 from spyweb.runs.pings import PingRuns
 from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.scheduler import Scheduler

@@ -36,7 +36,7 @@ from spyweb.outbox.pings import PingSender
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.policy import policy_of
-from spyweb.reload.settings_file import SettingsFile
+from spyweb.reload.swap import SettingsFile
 from spyweb.runs.counters import MOST_JOBS, RunCounters
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import HostFor, Observer, Runner

@@ -26,7 +26,7 @@ from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.startup import catch_signals
 from spyweb.errors import Problem, Refused
 from spyweb.logs.output import printable, set_up
-from spyweb.reload.settings_file import SettingsFile
+from spyweb.reload.swap import SettingsFile
 from spyweb.reload.watch import Watcher
 from spyweb.service.access import AccessService
 from spyweb.service.jobs import JobService

@@ -54,12 +54,6 @@ async def test_without_a_flush_lines_are_written_together_a_little_later(tmp_pat
         assert clock.pending == 0
 
 
-async def test_leaving_the_block_writes_what_waits(tmp_path: Path) -> None:
-    async with JobLogs(tmp_path, FakeClock()) as logs:
-        logs.write("jobs/prices", "info", "last words")
-    assert read(tmp_path) == [f"{STAMP} INFO last words"]
-
-
 async def test_a_line_that_comes_during_the_last_but_one_batch_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,12 +229,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def contents(root: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted((root / FOLDER).iterdir())}
-
-
-def test_the_folder_is_made_at_first_need(tmp_path: Path) -> None:
-    append(tmp_path, FOLDER, "hooks.log", b"a\n")
-    append(tmp_path, FOLDER, "hooks.log", b"b\n")
-    assert contents(tmp_path) == {"hooks.log": "a\nb\n"}
 
 
 @pytest.mark.usefixtures("small")

@@ -12,7 +12,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from spyweb.errors import StoreCorrupt, StoreError
-from spyweb.logs.output import as_json, as_text, printable, set_up, stamp, tell_refusal, wants_colour
+from spyweb.logs.output import as_json, as_text, printable, set_up, tell_refusal, wants_colour
 from tests.fakes.clock import FakeClock
 
 
@@ -214,14 +214,6 @@ def test_a_refusal_is_told_with_its_reason_and_damage_by_the_store_alone(
 
 
 plain = as_text(colour=False)
-
-
-def test_a_stamp_is_utc_with_milliseconds() -> None:
-    assert stamp(1_767_225_600_007) == "2026-01-01T00:00:00.007Z"
-
-
-def test_a_terminal_is_never_given_anything_to_obey() -> None:
-    assert printable("\x1b[2Jclear\r\x9b") == "\\x1b[2Jclear\\x0d\\x9b"
 
 
 def test_every_control_character_is_spelt_out_and_nothing_else_changes() -> None:

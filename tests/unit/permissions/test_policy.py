@@ -191,22 +191,6 @@ def test_an_item_of_state_stands_for_one_namespace_and_back(item: str, namespace
     assert item_of(namespace) == item
 
 
-def test_a_scope_that_may_be_written_may_be_read() -> None:
-    policy = granting(state=read_state([("orders", False), ("prices", True)]))
-    assert policy.state("scope:orders", True) is None
-    assert policy.state("scope:orders", False) is None
-    assert policy.state("scope:prices", False) is None
-    assert "write the scope prices" in said(policy.state("scope:prices", True))
-
-
-def test_everything_may_be_read_only() -> None:
-    policy = granting(state=read_state([("*", True), ("orders", False)]))
-    assert policy.all_scopes() is None
-    assert policy.state("scope:any", False) is None
-    assert policy.state("scope:any", True) is not None
-    assert policy.state("scope:orders", True) is None
-
-
 def test_a_table_s_name_is_toml_whatever_the_job_is_called() -> None:
     for job in ("x", "größe", 'a"b\\c\n'):
         table = tomllib.loads(f"[{job_table(job)}]\nx = {quoted(job)}\n")["jobs"][job]["permissions"]

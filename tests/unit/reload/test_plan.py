@@ -52,11 +52,6 @@ def test_no_file_is_gone_and_a_broken_one_is_not() -> None:
     assert compare(broken=(PRICES,)).gone == []
 
 
-def test_an_unknown_file_is_new() -> None:
-    other = replace(file(), spec=make_spec("report"))
-    assert [found.spec.id for found in compare(file(), other).new] == ["report"]
-
-
 def monitor_file(digest: str = "1", source: bytes = b"x = 1", **settings: object) -> JobFile:
     spec = make_spec("prices", monitor=WATCH, **settings)
     return JobFile(spec=spec, source=source, digest=digest, chunk="jobs/prices/hooks.lua")
@@ -66,12 +61,6 @@ def compare_monitor(file: JobFile, **live: object) -> Plan:
     jobs = LiveJobs()
     jobs.add(make_job("prices", monitor=WATCH, **live))
     return plan(jobs, {file.spec.id: file}, (), ())
-
-
-def test_a_monitor_that_is_enabled_has_its_files_executed_in_a_fresh_vm() -> None:
-    assert [job.id for job, _ in compare_monitor(monitor_file(), enabled=False).recoded] == [PRICES]
-    assert [job.id for job, _ in compare_monitor(monitor_file(enabled=False)).respecified] == [PRICES]
-    assert [job.id for job, _ in compare_monitor(monitor_file(source=b""), enabled=False).respecified] == [PRICES]
 
 
 def test_only_enabled_monitors_with_lua_are_executed() -> None:

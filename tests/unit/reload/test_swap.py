@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from spyweb.endpoints.endpoints import Endpoints
@@ -22,13 +23,12 @@ from spyweb.permissions.policy import USUAL
 from spyweb.reload import proof
 from spyweb.reload.proof import Prover
 from spyweb.reload.server import ServerReloader
-from spyweb.reload.settings_file import SettingsFile
-from spyweb.reload.swap import RETRY_S, Reloader, Renames
+from spyweb.reload.swap import RETRY_S, SECTIONS, Reloader, Renames, SettingsFile, waiting_for_a_start
 from spyweb.runs.live import LiveJob
 from spyweb.settings import Settings, load_settings
 from spyweb.specs.origins import resolve_settings
 from tests.fakes.endpoints import make_served, say_hello
-from tests.fakes.harness import Harness, harness
+from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.job_listener import StoryListener
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 
@@ -202,12 +202,6 @@ async def test_a_broken_save_leaves_the_old_version_running_and_shows_why_until_
     assert errors_of(h.job("hello")) == []
 
 
-async def test_settings_that_are_wrong_leave_the_old_version_running(h: ReloadHarness) -> None:
-    await h.edit("jobs/hello.lua", HELLO.replace("every", "evry"))
-    assert h.names() == ["hello"]
-    assert "every" in errors_of(h.job("hello"))[0]
-
-
 async def test_a_change_of_settings_alone_keeps_the_vm(h: ReloadHarness) -> None:
     await h.edit("config.toml", "[jobs.hello]\nevery = '2m'\n")
     assert h.job("hello").code.generation == 1
@@ -372,13 +366,6 @@ async def test_a_project_that_may_not_be_entered_for_a_moment_keeps_its_jobs(tmp
             root.chmod(0o700)
             await h.look()
             assert h.job("a").code.generation == 1
-
-
-async def test_a_broken_config_keeps_the_settings_in_force(h: ReloadHarness) -> None:
-    settings = h.reloader.settings
-    await h.edit("config.toml", "[daemon\n")
-    assert h.reloader.settings is settings
-    assert h.names() == ["hello"]
 
 
 async def test_a_named_pipe_in_place_of_the_settings_holds_nothing_up(h: ReloadHarness, tmp_path: Path) -> None:
@@ -727,3 +714,63 @@ async def test_whoever_listens_is_told_what_becomes_of_jobs(tmp_path: Path) -> N
         told = [line.removeprefix("a ") for line in listener.story if line.startswith("a ")]
         assert told[:4] == ["loaded", "reloaded", "broken: jobs/a.lua:5: oops", "broken: jobs/a.lua:5: oops again"]
         assert told[4:] == ["reloaded", "mended", "settings", "removed"]
+
+
+SHOP = JobId("shop")
+
+
+async def always(_job: JobId) -> bool:
+    return True
+
+
+def a_job(name: str, digest: str) -> LiveJob:
+    return replace(make_job(name), digest=digest)
+
+
+async def told(renames: Renames, *new: LiveJob, gone: tuple[JobId, ...] = ()) -> list[str]:
+    await renames.look(new, gone)
+    assert [job.warnings for job in new] == [renames.warnings(job) for job in new]
+    return [job.id for job in new if job.warnings]
+
+
+async def test_a_job_with_the_content_of_one_that_went_before_may_be_that_one() -> None:
+    renames = Renames(always)
+    renames.note_gone(a_job("shop", "a"))
+    assert await told(renames, a_job("store", "a"), a_job("other", "b")) == ["store"]
+
+
+async def test_a_job_that_comes_back_under_its_own_name_is_not_renamed() -> None:
+    renames = Renames(always)
+    renames.note_gone(a_job("shop", "a"))
+    assert await told(renames, a_job("shop", "a"), gone=(SHOP,)) == []
+
+
+async def test_of_several_that_come_and_go_together_none_is_guessed() -> None:
+    renames = Renames(always)
+    assert await told(renames, a_job("x", "a"), a_job("y", "b"), gone=(SHOP,)) == []
+    assert await told(renames, a_job("z", "c"), gone=(SHOP,)) == ["z"]
+
+
+def settings(root: Path, text: str) -> Settings:
+    (root / "config.toml").write_text(text)
+    return load_settings(root, environ={}, flags={})
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("[server]\nport = 1\n", ["server.port"]),
+        ('[daemon]\nshutdown_grace = "1s"\nlog_level = "debug"\n', ["daemon.shutdown_grace", "daemon.log_level"]),
+        ('[daemon]\ndefault_interval = "1s"\n[state.history]\nstate = 3\n[runs]\nkeep = 1\n', []),
+        ('[defaults]\ntimeout = "1s"\n[jobs.a]\nenabled = false\n', []),
+        ("[http]\ndeny_private = true\n[security]\nenv_deny = ['A']\n", ["http.deny_private", "security.env_deny"]),
+    ],
+)
+def test_those_that_need_a_start_are_named_as_in_the_file(tmp_path: Path, text: str, names: list[str]) -> None:
+    before, now = settings(tmp_path, "# nothing\n"), settings(tmp_path, text)
+    assert waiting_for_a_start(before, now) == names
+    assert waiting_for_a_start(now, now) == []
+
+
+def test_every_section_is_there(tmp_path: Path) -> None:
+    assert all(hasattr(settings(tmp_path, "# nothing\n"), section) for section in SECTIONS)
