@@ -11,8 +11,16 @@ from spyweb.cli.offline import OfflineProject
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Refused
 from spyweb.model import Cursor, JobId, JobSpec, Pings, Run
-from spyweb.schedules.cursor import Activation, activate, deactivated
-from spyweb.schedules.due import SPREAD_MS, decide_due, earliest, expected_ping, upcoming
+from spyweb.schedules.due import (
+    SPREAD_MS,
+    Activation,
+    activate,
+    deactivated,
+    decide_due,
+    earliest,
+    expected_ping,
+    upcoming,
+)
 from spyweb.store.model.runs import Change
 from spyweb.views.jobs import JobView, NextRun, next_run, view_job, zone_of
 

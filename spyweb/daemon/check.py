@@ -38,7 +38,7 @@ from spyweb.specs.discover import Scan, scan
 from spyweb.specs.server_file import read_all
 from spyweb.specs.tree import EMPTY, read_source
 from spyweb.store.interchange.foreign import DATA_FILE, describe_data_file
-from spyweb.testing.suites import FILE as TESTS
+from spyweb.testing.run import FILE as TESTS
 
 HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
 STATUS = Path("/proc/self/status")

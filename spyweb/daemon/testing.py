@@ -47,8 +47,7 @@ from spyweb.store.user_sql.spawner import SqlSpawner
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.store.user_sql.views import Engine
 from spyweb.testing.results import LOADING, CaseResult, Report
-from spyweb.testing.run import Progress, SuiteEnvironment, SuiteRunner
-from spyweb.testing.suites import Suite, find_suites
+from spyweb.testing.run import Progress, Suite, SuiteEnvironment, SuiteRunner, find_suites
 from spyweb.views.jobs import JobView, find_job, unknown_job, view_job
 
 

@@ -51,7 +51,7 @@ class LiveJob(Struct, eq=False):
 
     @property
     def is_new(self) -> bool:
-        """Return whether the cursor of this job is still to be set (schedules/cursor.py)."""
+        """Return whether the cursor of this job is still to be set (schedules/due.py)."""
         return not self.cursor.schedule
 
     @property

@@ -25,8 +25,19 @@ from spyweb.model import Cursor, JobId, Outcome, Trigger, TriggerType
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.runs.runner import Claims, Runner, RunRequest
 from spyweb.scheduler.timers import Timers
-from spyweb.schedules.cursor import Activation, activate, deactivated, skipped_of, waits_for_the_past
-from spyweb.schedules.due import SPREAD_MS, DueDecision, decide_due, jittered, next_due, schedule_text
+from spyweb.schedules.due import (
+    SPREAD_MS,
+    Activation,
+    DueDecision,
+    activate,
+    deactivated,
+    decide_due,
+    jittered,
+    next_due,
+    schedule_text,
+    skipped_of,
+    waits_for_the_past,
+)
 from spyweb.store.model.runs import Change, SkippedRange
 from spyweb.store.sqlite.runs import Runs
 

@@ -28,7 +28,7 @@ from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
 from spyweb.settings import HttpSettings, examine_settings, load_settings
 from spyweb.specs.discover import scan
-from spyweb.testing.suites import find_suites
+from spyweb.testing.run import find_suites
 from tests.fakes.command import spyweb
 from tests.fakes.monitor_project import MonitorProject, Observer, open_project
 from tests.fakes.ops import make_call, make_world

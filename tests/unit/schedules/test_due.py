@@ -5,15 +5,34 @@ from itertools import count, islice
 from typing import Literal
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from spyweb.cooperative import run_at_once
-from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Pings, Schedule, Start
+from spyweb.model import (
+    At,
+    Cron,
+    Cursor,
+    Every,
+    JobId,
+    JobSpec,
+    Misfire,
+    MisfirePolicy,
+    Never,
+    Outcome,
+    Pings,
+    Schedule,
+    Start,
+)
 from spyweb.schedules.due import (
+    AWAY,
+    REPEATED_MS,
     UNARMED,
     DueDecision,
     Missed,
+    activate,
     after_edit,
+    deactivated,
     decide_due,
     earliest,
     expected_ping,
@@ -28,6 +47,7 @@ from spyweb.schedules.due import (
 )
 from spyweb.settings.units import LONGEST_MS
 from spyweb.words import describe_moment
+from tests.fakes.harness import make_spec
 
 NOW = 1_790_000_000_000
 MINUTE = 60_000
@@ -307,3 +327,167 @@ def test_the_first_due_time_after_a_moment_may_be_one_that_was_dealt_with(
     schedule: Schedule, cursor_ms: int, moment_ms: int, expected: int | None
 ) -> None:
     assert first_due_after(schedule, cursor_ms, moment_ms) == expected
+
+
+NEW_YEAR = 1_767_225_600_000
+
+
+def cursor(due_ms: int = NEW_YEAR, **fields: object) -> Cursor:
+    spec = make_spec()
+    known = Cursor(
+        job=JobId("prices"),
+        due_ms=due_ms,
+        schedule=schedule_text(spec.schedule),
+        active_since_ms=NEW_YEAR - 60 * MINUTE,
+    )
+    return structs.replace(known, **fields)
+
+
+def test_a_job_first_seen_alone_is_due_at_once() -> None:
+    seen = activate(make_spec(), None, NEW_YEAR, 0)
+    assert next_due(make_spec().schedule, seen.cursor.due_ms) == NEW_YEAR
+
+
+def test_an_at_in_the_past_is_recorded() -> None:
+    seen = activate(make_spec(schedule=At(at_ms=NEW_YEAR - 5)), None, NEW_YEAR, 0)
+    assert [(skipped.outcome, skipped.count) for skipped in seen.skipped] == [(Outcome.MISSED, 1)]
+    assert seen.cursor.due_ms == NEW_YEAR - 5
+
+
+def test_a_restart_leaves_the_cursor_alone() -> None:
+    known = cursor(NEW_YEAR - 10 * MINUTE)
+    assert activate(make_spec(), known, NEW_YEAR, 0).cursor == known
+
+
+@pytest.mark.parametrize(
+    ("schedule", "ahead", "is_taken_back"),
+    [
+        (Every(period_ms=MINUTE), 1, True),
+        (Cron(expression="* * * * *", timezone="UTC"), REPEATED_MS, False),
+        (Cron(expression="* * * * *", timezone="UTC"), REPEATED_MS + 1, True),
+        (At(at_ms=NEW_YEAR + 60 * MINUTE), 60 * MINUTE, False),
+    ],
+)
+def test_a_cursor_in_the_future_is_taken_back_to_now_unless_its_times_have_names_and_are_near(
+    schedule: Schedule, ahead: int, is_taken_back: bool
+) -> None:
+    known = cursor(NEW_YEAR + ahead, schedule=schedule_text(schedule))
+    assert activate(make_spec(schedule=schedule), known, NEW_YEAR, 0).cursor.due_ms == NEW_YEAR + ahead * (
+        not is_taken_back
+    )
+
+
+def test_a_job_that_was_away_while_the_clock_was_set_back_goes_on_from_now() -> None:
+    back = activate(make_spec(), cursor(NEW_YEAR + 60 * MINUTE, idle_since_ms=NEW_YEAR + 61 * MINUTE), NEW_YEAR, 0)
+    assert (back.cursor.due_ms, back.cursor.idle_since_ms, back.skipped) == (NEW_YEAR, None, ())
+
+
+def test_a_disabled_job_is_idle_from_the_first_time_it_is_seen_so() -> None:
+    idle = activate(make_spec(enabled=False), cursor(), NEW_YEAR, 0).cursor
+    assert idle.idle_since_ms == NEW_YEAR
+    assert activate(make_spec(enabled=False), idle, NEW_YEAR + MINUTE, 0).cursor == idle
+
+
+def test_the_due_times_of_an_absence_are_one_paused_stretch() -> None:
+    back = activate(make_spec(), cursor(idle_since_ms=NEW_YEAR), NEW_YEAR + 5 * MINUTE + 1, 0)
+    assert [(s.outcome, s.first_due_ms, s.last_due_ms, s.count) for s in back.skipped] == [
+        (Outcome.PAUSED, NEW_YEAR + MINUTE, NEW_YEAR + 5 * MINUTE, 5)
+    ]
+    assert (back.cursor.due_ms, back.cursor.idle_since_ms) == (NEW_YEAR + 5 * MINUTE, None)
+
+
+def test_the_due_times_of_an_absence_with_an_edit_are_on_record_too() -> None:
+    edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
+    back = activate(edited, cursor(idle_since_ms=NEW_YEAR), NEW_YEAR + 10 * MINUTE, 0)
+    assert [(s.outcome, s.first_due_ms, s.last_due_ms, s.count, s.reason) for s in back.skipped] == [
+        (Outcome.PAUSED, NEW_YEAR + MINUTE, NEW_YEAR + 9 * MINUTE, 9, AWAY),
+        (Outcome.PAUSED, NEW_YEAR + 10 * MINUTE, NEW_YEAR + 10 * MINUTE, 1, AWAY),
+    ]
+    assert (back.cursor.due_ms, back.cursor.idle_since_ms) == (NEW_YEAR + 10 * MINUTE, None)
+
+
+def test_an_edit_while_nothing_ran_records_what_the_earlier_schedule_missed() -> None:
+    edited = make_spec(schedule=Cron(expression="0 * * * *", timezone="UTC"))
+    found = activate(edited, cursor(), NEW_YEAR + 3 * MINUTE + 1, 0)
+    assert [(s.outcome, s.count) for s in found.skipped] == [(Outcome.MISSED, 3)]
+    assert next_due(edited.schedule, found.cursor.due_ms) == NEW_YEAR + 60 * MINUTE
+
+
+def test_an_edited_every_counts_from_the_cursor() -> None:
+    edited = make_spec(schedule=Every(period_ms=10 * MINUTE))
+    found = activate(edited, cursor(), NEW_YEAR + 1, 0)
+    assert next_due(edited.schedule, found.cursor.due_ms) == NEW_YEAR + 10 * MINUTE
+
+
+@pytest.mark.parametrize("idle_since_ms", [None, NEW_YEAR])
+def test_an_edit_to_an_at_that_is_past_is_recorded(idle_since_ms: int | None) -> None:
+    """By the time that somebody has saved the file."""
+    edited = make_spec(schedule=At(at_ms=NEW_YEAR + 1_000))
+    found = activate(edited, cursor(idle_since_ms=idle_since_ms), NEW_YEAR + 1_001, 0)
+    assert [(s.outcome, s.first_due_ms) for s in found.skipped] == [(Outcome.MISSED, NEW_YEAR + 1_000)]
+    assert next_due(edited.schedule, found.cursor.due_ms) is None
+    assert activate(edited, found.cursor, NEW_YEAR + 2 * MINUTE, 0).skipped == ()
+
+
+@pytest.mark.parametrize("idle_since_ms", [None, NEW_YEAR])
+@pytest.mark.parametrize("unknown", ["cron Nowhere/Gone 0 9 * * *", "cron UTC 0 9", "every day", ""])
+def test_an_edit_of_a_schedule_that_nobody_can_read_any_more_begins_now(
+    unknown: str, idle_since_ms: int | None
+) -> None:
+    """A time zone that this machine's data does not have, say."""
+    known = cursor(schedule=unknown, idle_since_ms=idle_since_ms)
+    found = activate(make_spec(schedule=Cron(expression="* * * * *", timezone="UTC")), known, NEW_YEAR + MINUTE + 1, 0)
+    assert (found.cursor.due_ms, found.skipped) == (NEW_YEAR + MINUTE, ())
+
+
+def test_no_due_time_is_accounted_for_under_both_schedules() -> None:
+    edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
+    found = activate(edited, cursor(), NEW_YEAR + 3 * MINUTE, 0)
+    assert next_due(edited.schedule, found.cursor.due_ms) == NEW_YEAR + 3 * MINUTE
+    assert [(s.first_due_ms, s.last_due_ms) for s in found.skipped] == [(NEW_YEAR + MINUTE, NEW_YEAR + 2 * MINUTE)]
+
+
+def test_a_paused_job_stays_where_it_is() -> None:
+    known = cursor(paused=True, idle_since_ms=NEW_YEAR)
+    assert activate(make_spec(), known, NEW_YEAR + MINUTE, 0).cursor == known
+    assert deactivated(known, NEW_YEAR + MINUTE) == known
+
+
+def test_a_job_is_active_since_it_was_added_put_on_its_schedule_or_came_back() -> None:
+    spec, later = make_spec(), NEW_YEAR + 5 * MINUTE
+    assert activate(spec, None, NEW_YEAR, 0).cursor.active_since_ms == NEW_YEAR
+    assert activate(spec, cursor(), later, 0).cursor.active_since_ms == NEW_YEAR - 60 * MINUTE, (
+        "a restart changes nothing"
+    )
+    assert activate(spec, cursor(idle_since_ms=NEW_YEAR), later, 0).cursor.active_since_ms == later
+    edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
+    assert activate(edited, cursor(), later, 0).cursor.active_since_ms == later
+    assert activate(spec, cursor(active_since_ms=None), later, 0).cursor.active_since_ms == later
+
+
+DAILY_PINGS = make_spec(schedule=Pings(schedule=Every(period_ms=86_400_000)))
+
+
+def test_a_job_that_expects_pings_begins_unarmed_and_its_cursor_is_moved_by_pings_alone() -> None:
+    first = activate(DAILY_PINGS, None, NEW_YEAR, 0)
+    assert (first.cursor.due_ms, first.cursor.schedule, first.skipped) == (UNARMED, "pings every 86400000", ())
+    armed = structs.replace(first.cursor, due_ms=NEW_YEAR)
+    assert activate(DAILY_PINGS, armed, NEW_YEAR + 5 * 86_400_000, 0).cursor == armed
+
+
+@pytest.mark.parametrize("due_ms", [UNARMED, NEW_YEAR])
+def test_after_an_absence_a_ping_is_expected_from_then_on_if_one_has_ever_come(due_ms: int) -> None:
+    known = cursor(due_ms=due_ms, schedule="pings every 86400000", idle_since_ms=NEW_YEAR)
+    found = activate(DAILY_PINGS, known, NEW_YEAR + 5 * 86_400_000, 0)
+    assert (found.cursor.due_ms, found.skipped) == (due_ms and NEW_YEAR + 5 * 86_400_000, ())
+
+
+def test_an_edit_of_when_pings_come_forgets_none_and_a_job_that_ran_here_is_new() -> None:
+    armed = cursor(schedule="pings cron UTC 0 3 * * *")
+    assert activate(DAILY_PINGS, armed, NEW_YEAR + MINUTE, 0).cursor.due_ms == armed.due_ms
+    assert activate(DAILY_PINGS, cursor(), NEW_YEAR, 0).cursor.due_ms == UNARMED
+
+
+def test_a_clock_that_is_set_back_does_not_put_off_when_a_ping_is_expected() -> None:
+    armed = cursor(due_ms=NEW_YEAR, schedule="pings every 86400000")
+    assert activate(DAILY_PINGS, armed, NEW_YEAR - MINUTE, 0).cursor.due_ms == NEW_YEAR - MINUTE
