@@ -121,6 +121,18 @@ def columns_of(kind: type[Struct]) -> str:
     return ", ".join(f'"{name}"' for name in kind.__struct_fields__)
 
 
+def insert_into(table: str, columns: str) -> str:
+    """Return the statement that adds a row of these columns."""
+    return f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(columns.split(',')))})"
+
+
+def upsert(table: str, columns: str, key: str) -> str:
+    """Return the statement that adds a row, or gives the row with the same key the other columns."""
+    others = (column for column in columns.split(", ") if column.strip('"') not in key.split(", "))
+    changes = ", ".join(f"{column} = excluded.{column}" for column in others)
+    return f"{insert_into(table, columns)} ON CONFLICT ({key}) DO UPDATE SET {changes}"
+
+
 def read_as(kind: type[T], row: Sequence[object], **changes: object) -> T:
     """Return a row of these columns, or of the first of them, with other values for some fields."""
     fields = dict(zip(kind.__struct_fields__, row, strict=False)) | changes  # type: ignore[attr-defined]

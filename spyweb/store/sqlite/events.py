@@ -10,11 +10,11 @@ Subscribers listen: they are told from memory, after the commit, and nothing is 
 from __future__ import annotations
 
 import sqlite3
-from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, NamedTuple
 
+from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.model import ChangeKind, JobId, RunId, Value
 from spyweb.store.encoding import Cell, Column
@@ -22,13 +22,14 @@ from spyweb.store.encryption import Codec, Place
 from spyweb.store.model.entries import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
 from spyweb.store.model.runs import End
 from spyweb.store.patterns import Pattern, compile_pattern
-from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext
+from spyweb.store.sqlite.connections import Connections, StorePart, insert_into, on_writer
 
 COLUMNS = """
     namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value, at_ms, job, run, depth
 """
-ADD_EVENT = f"INSERT INTO event ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ADD_EVENT = insert_into("event", COLUMNS)
 ADD_WANTED = "INSERT INTO wanted (event, job) VALUES (?, ?)"
 WANTED = """
     SELECT wanted.job, event.id, namespace, key, kind, at_ms, event.job, event.run, depth
@@ -111,7 +112,7 @@ class Subscriber(NamedTuple):
     listen: Callable[[ChangeEvent], None]
 
 
-class Events:
+class Events(StorePart):
     """The outbox of changes that jobs watch, written in the transaction of the change, once for each of these jobs.
 
     A job needs a change until the run that is claimed for it (`NewRun.event`) has ended, or `Change.dropped` says that
@@ -119,8 +120,8 @@ class Events:
     short, and must see every event that was announced.
     """
 
-    def __init__(self, writer: BatchQueue, codec: Codec) -> None:
-        self._writer = writer
+    def __init__(self, connections: Connections, clock: Clock, codec: Codec) -> None:
+        super().__init__(connections, clock)
         self._codec = codec
         self._callbacks: list[Callable[[], None]] = []
         self.subscriptions = Subscriptions()  # of jobs
@@ -136,13 +137,28 @@ class Events:
         """Return whether nobody watches or follows anything."""
         return self.subscriptions.is_empty and self._followed.is_empty
 
-    def wanted(self, limit: int, *, after: Position = BEFORE_ALL) -> Future[list[WantedChange]]:
+    @on_writer(OpKind.READ)
+    def wanted(self, connection: sqlite3.Connection, limit: int, *, after: Position = BEFORE_ALL) -> list[WantedChange]:
         """Return changes that no run has been claimed for, sorted by job, those of each job oldest first."""
-        return self._writer.submit(OpKind.READ, find_wanted, limit, after)
+        rows = connection.execute(WANTED, (*after, max(limit, 0)))
+        return [
+            WantedChange(
+                job=job,
+                event=event,
+                namespace=namespace,
+                key=key,
+                kind=ChangeKind(kind),
+                at_ms=at_ms,
+                origin=Origin(job=by, run=run, depth=depth),
+            )
+            for job, event, namespace, key, kind, at_ms, by, run, depth in rows
+        ]
 
-    def find(self, event: int) -> Future[ChangeEvent | None]:
+    @on_writer(OpKind.READ)
+    def find(self, connection: sqlite3.Connection, event: int) -> ChangeEvent | None:
         """Return an event that a job still needs."""
-        return self._writer.submit(OpKind.READ, find_event, self._codec, event)
+        row = connection.execute(FIND, (event,)).fetchone()
+        return read_event(self._codec, row) if row else None
 
     def on_committed(self, callback: Callable[[], None]) -> None:
         """Have this called on the loop, after the commit, each time that there may be new events."""
@@ -223,27 +239,6 @@ def clear_after_run(connection: sqlite3.Connection, end: End) -> None:
     if end.event is not None:
         connection.execute(CLEAR, (end.event, end.run))
         connection.execute(DELETE_UNWANTED, (end.event,))
-
-
-def find_wanted(connection: sqlite3.Connection, limit: int, after: Position) -> list[WantedChange]:
-    rows = connection.execute(WANTED, (*after, max(limit, 0)))
-    return [
-        WantedChange(
-            job=job,
-            event=event,
-            namespace=namespace,
-            key=key,
-            kind=ChangeKind(kind),
-            at_ms=at_ms,
-            origin=Origin(job=by, run=run, depth=depth),
-        )
-        for job, event, namespace, key, kind, at_ms, by, run, depth in rows
-    ]
-
-
-def find_event(connection: sqlite3.Connection, codec: Codec, event: int) -> ChangeEvent | None:
-    row = connection.execute(FIND, (event,)).fetchone()
-    return read_event(codec, row) if row else None
 
 
 def read_event(codec: Codec, row: Sequence[Any]) -> ChangeEvent:

@@ -39,8 +39,8 @@ from spyweb.store.model.incidents import (
 )
 from spyweb.store.model.messages import Channel, NewMessage, Target
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, on_writer, read_as
-from spyweb.store.sqlite.outbox import Outbox, add_one, full_row_of
+from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, on_writer, read_as, upsert
+from spyweb.store.sqlite.outbox import Outbox, add_one
 from spyweb.store.sqlite.pruning import SLICE, prune_older
 
 MOST_NOTES = 50  # of an incident's history, the newest
@@ -48,18 +48,13 @@ MOST_FOR_SCRIPTS = 100  # incidents looked at in one query, so that other querie
 NAMED = 20  # incidents of a digest; the others are counted
 
 FIND_SUBJECT = """
-    SELECT failures, successes, first_failure_ms, signs, openings, bad_ms, wake_ms, silent_until_ms, is_pausing
+    SELECT failures, successes, first_failure_ms, signs, openings, bad_ms, is_pausing, silent_until_ms
     FROM subject WHERE name = ?
 """
 FIND_OPEN = "SELECT id, opened_ms, is_flapping FROM incident WHERE subject = ? AND closed_ms IS NULL"
-SAVE_SUBJECT = """
-    INSERT INTO subject (name, failures, successes, first_failure_ms, signs, openings, bad_ms, wake_ms, is_pausing)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (name) DO UPDATE SET
-        failures = excluded.failures, successes = excluded.successes, first_failure_ms = excluded.first_failure_ms,
-        signs = excluded.signs, openings = excluded.openings, bad_ms = excluded.bad_ms, wake_ms = excluded.wake_ms,
-        is_pausing = excluded.is_pausing
-"""
+SAVE_SUBJECT = upsert(
+    "subject", "name, failures, successes, first_failure_ms, signs, openings, bad_ms, wake_ms, is_pausing", key="name"
+)
 FORGET_SUBJECT = "DELETE FROM subject WHERE name = ?"
 OPEN = """
     INSERT INTO incident (subject, level, reason, text, run, opened_ms, since_ms, is_flapping)
@@ -83,8 +78,8 @@ TO_TELL = """
     WHERE is_settled = 0 ORDER BY incident.id
 """
 FIND_CHANNEL = "SELECT next_ms, sent FROM alert_channel WHERE name = ?"
-SAVE_CHANNEL = "INSERT OR REPLACE INTO alert_channel (name, next_ms, sent) VALUES (?, ?, ?)"
-TELL = "INSERT OR REPLACE INTO told (incident, channel, state, remind_ms) VALUES (?, ?, ?, ?)"
+SAVE_CHANNEL = upsert("alert_channel", "name, next_ms, sent", key="name")
+TELL = upsert("told", "incident, channel, state, remind_ms", key="incident, channel")
 CLOSED_UNSETTLED = """
     SELECT id, subject, level FROM incident INDEXED BY incident_unsettled WHERE is_settled = 0 AND closed_ms IS NOT NULL
 """
@@ -324,7 +319,7 @@ def find_subject(
     row = connection.execute(FIND_SUBJECT, (name,)).fetchone()
     subject = SubjectState(name=name)
     if row:
-        failures, successes, first_failure_ms, signs, openings, bad_ms, _, _, is_pausing = row
+        failures, successes, first_failure_ms, signs, openings, bad_ms, is_pausing, _ = row
         subject = SubjectState(
             name=name,
             failures=failures,
@@ -337,7 +332,7 @@ def find_subject(
         )
     if opened:
         subject = replace(subject, opened_ms=opened[1], is_flapping=bool(opened[2]))
-    return subject, bool(row and row[7] is not None and at_ms < row[7])
+    return subject, bool(row and row[-1] is not None and at_ms < row[-1])
 
 
 def save_subject(connection: sqlite3.Connection, before: SubjectState, decision: Decision, *, is_silent: bool) -> bool:
@@ -481,7 +476,7 @@ def add_message(connection: sqlite3.Connection, channel: str, items: Sequence[Me
     payload = encode({"channel": channel, "at_ms": now_ms, "items": named, "count": len(items)})
     job = JobId(str(named[0]["subject"]).removeprefix(JOB) if len(items) == 1 else "")
     message = NewMessage(job=job, target=Target(Channel.ALERT, channel), payload=payload)
-    add_one(connection, full_row_of(message, now_ms))
+    add_one(connection, message, now_ms)
 
 
 def facts_of(connection: sqlite3.Connection, item: MessageItem) -> dict[str, object]:

@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 
 from spyweb.store.model.access import AccessKey, AuditLine, BrowserSession, KeyId, NewAuditLine, NewKey
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import StorePart, columns_of, on_writer, read_as
+from spyweb.store.sqlite.connections import StorePart, columns_of, insert_into, on_writer, read_as
 
 COLUMNS = columns_of(AccessKey)
 SCOPES, JOBS = (AccessKey.__struct_fields__.index(name) for name in ("scopes", "jobs"))
@@ -34,7 +34,7 @@ MAKE_LINK_KEY = "INSERT OR IGNORE INTO link_key (id, key) VALUES (1, ?)"
 LINK_KEY = "SELECT key FROM link_key"
 LINK_KEY_BYTES = 32
 
-ADD_LINE = f"INSERT INTO audit ({columns_of(NewAuditLine)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ADD_LINE = insert_into("audit", columns_of(NewAuditLine))
 LIST_LINES = f"SELECT {columns_of(AuditLine)} FROM audit WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2"
 
 
@@ -67,15 +67,12 @@ class AccessKeys(StorePart):
     @on_writer(OpKind.READ)
     def sessions(self, connection: sqlite3.Connection) -> list[BrowserSession]:
         """Return the sessions, the one seen last at the end."""
-        return [
-            BrowserSession(hash=hash_, key=None if key is None else KeyId(key), created_ms=created_ms, seen_ms=seen_ms)
-            for hash_, key, created_ms, seen_ms in connection.execute(SESSIONS)
-        ]
+        return [read_as(BrowserSession, row) for row in connection.execute(SESSIONS)]
 
     @on_writer(OpKind.WRITE)
     def put_session(self, connection: sqlite3.Connection, session: BrowserSession) -> None:
         """Add a session, or replace it; nothing where its key is gone."""
-        connection.execute(PUT_SESSION, (session.hash, session.key, session.created_ms, session.seen_ms))
+        connection.execute(PUT_SESSION, astuple(session))
 
     @on_writer(OpKind.SEVERAL)
     def end_sessions(self, connection: sqlite3.Connection, hashes: list[bytes]) -> None:

@@ -13,11 +13,11 @@ from spyweb.clock import Clock
 from spyweb.model import RunId
 from spyweb.store.model.entries import Alive, Held
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, read_as
+from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_writer, read_as, upsert
 
 COLUMNS = columns_of(Held)
 FIND = f"SELECT {COLUMNS} FROM lock WHERE name = ?"
-TAKE = f"REPLACE INTO lock ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+TAKE = upsert("lock", COLUMNS, key="name")
 FREE = "DELETE FROM lock WHERE name = ?"
 FREE_RUN = "DELETE FROM lock WHERE run = ? RETURNING name"
 RENEW = "UPDATE lock SET expires_ms = ?2 + lease_ms WHERE run = ?1"
@@ -84,17 +84,21 @@ class Locks(StorePart):
         """Release all locks of a run; return their names."""
         return self._writer.submit(OpKind.WRITE, release_run, run, after=lambda: self.tell_of_ended([run]))
 
-    def renew(self, runs: Sequence[RunId]) -> Future[int]:
+    @on_writer(OpKind.SEVERAL)
+    def renew(self, connection: sqlite3.Connection, runs: Sequence[RunId]) -> int:
         """Restart the leases of all locks of these runs; return how many locks."""
-        return self._writer.submit(OpKind.SEVERAL, renew, tuple(runs), self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        return sum(connection.execute(RENEW, (run, now_ms)).rowcount for run in runs)
 
-    def holder(self, name: bytes) -> Future[Held | None]:
+    @on_writer(OpKind.READ)
+    def holder(self, connection: sqlite3.Connection, name: bytes) -> Held | None:
         """Return who holds a lock; None when it is free."""
-        return self._writer.submit(OpKind.READ, find_held, name, self._clock.now_ms(), self.alive)
+        return find_held(connection, name, self._clock.now_ms(), self.alive)
 
-    def list(self) -> Future[list[Held]]:
+    @on_writer(OpKind.READ)
+    def list(self, connection: sqlite3.Connection) -> list[Held]:
         """Return all held locks, sorted by name."""
-        return self._writer.submit(OpKind.READ, find_all, self._clock.now_ms(), self.alive)
+        return find_all(connection, self._clock.now_ms(), self.alive)
 
     def break_(self, name: bytes) -> Future[Held | None]:
         """Release a lock, whoever holds it; return who held it."""
@@ -129,10 +133,6 @@ def release(
 
 def release_run(connection: sqlite3.Connection, run: RunId) -> list[bytes]:
     return sorted(name for (name,) in connection.execute(FREE_RUN, (run,)).fetchall())
-
-
-def renew(connection: sqlite3.Connection, runs: Sequence[RunId], now_ms: int) -> int:
-    return sum(connection.execute(RENEW, (run, now_ms)).rowcount for run in runs)
 
 
 def find_held(connection: sqlite3.Connection, name: bytes, now_ms: int, alive: Alive) -> Held | None:

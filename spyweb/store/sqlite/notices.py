@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 from asyncio import Future
 from functools import partial
@@ -12,10 +11,10 @@ import msgspec
 from spyweb.clock import Clock
 from spyweb.incidents.telling import MessageKind
 from spyweb.incidents.truth import JOB
-from spyweb.store.model.messages import Channel, Notice, NoticeFate, Target
+from spyweb.store.model.messages import Channel, NewMessage, Notice, NoticeFate, Target
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart
-from spyweb.store.sqlite.outbox import Outbox
+from spyweb.store.sqlite.connections import Connections, StorePart, upsert
+from spyweb.store.sqlite.outbox import Outbox, add_one
 
 MOST_A_MINUTE = 10  # messages of one job
 MINUTE_MS = 60_000
@@ -24,7 +23,7 @@ LONGEST_GATHERED = 300  # characters of the text of each
 MOST_KEYS = 1_000  # of a job, the newest
 
 FIND_KEY = "SELECT day FROM notice_key WHERE job = ? AND channel = ? AND key = ?"
-SAVE_KEY = "INSERT OR REPLACE INTO notice_key (job, channel, key, day, at_ms) VALUES (?, ?, ?, ?, ?)"
+SAVE_KEY = upsert("notice_key", "job, channel, key, day, at_ms", key="job, channel, key")
 # From the index alone, as far as the first that is one too many.
 FORGET_OLDEST = """
     DELETE FROM notice_key WHERE job = ?1 AND at_ms < (
@@ -33,7 +32,7 @@ FORGET_OLDEST = """
 """
 FORGET_OLD = "DELETE FROM notice_key WHERE at_ms < ?"
 FIND_PACE = "SELECT sent FROM notice_pace WHERE job = ?"
-SAVE_PACE = "INSERT OR REPLACE INTO notice_pace (job, sent) VALUES (?, ?)"
+SAVE_PACE = upsert("notice_pace", "job, sent", key="job")
 FORGET_PACES = "DELETE FROM notice_pace WHERE coalesce(json_extract(sent, '$[#-1]'), 0) < ?"
 # One that was attempted, or is due, may be under way.
 FIND_DIGEST = """
@@ -41,13 +40,8 @@ FIND_DIGEST = """
     WHERE notice_digest.job = ? AND notice_digest.channel = ? AND is_held = ?
         AND attempts = 0 AND dead_ms IS NULL AND next_ms > ?
 """
-SAVE_DIGEST = "INSERT OR REPLACE INTO notice_digest (job, channel, is_held, message) VALUES (?, ?, ?, ?)"
+SAVE_DIGEST = upsert("notice_digest", "job, channel, is_held, message", key="job, channel, is_held")
 FORGET_DIGESTS = "DELETE FROM notice_digest WHERE message NOT IN (SELECT id FROM message)"
-# Those behind a message that is for later pass it; it is as old as it may be delivered.
-ADD_MESSAGE = """
-    INSERT INTO message (delivery, job, channel, address, headers, payload, created_ms, next_ms, holds)
-    VALUES (?1, ?2, ?3, ?4, '[]', ?5, ?6, ?6, ?7)
-"""
 SET_PAYLOAD = "UPDATE message SET payload = ? WHERE id = ?"
 
 encode = msgspec.json.encode
@@ -133,11 +127,8 @@ def find_digest(
 
 def add_message(connection: sqlite3.Connection, notice: Notice, now_ms: int, due_ms: int) -> int:
     facts = {"channel": notice.channel, "at_ms": now_ms, "items": [item_of(notice, now_ms)], "count": 1}
-    row = (
-        secrets.token_hex(16), notice.job, Channel.ALERT.value, notice.channel, encode(facts), due_ms,
-        due_ms <= now_ms,
-    )  # fmt: skip
-    return connection.execute(ADD_MESSAGE, row).lastrowid or 0
+    message = NewMessage(job=notice.job, target=Target(Channel.ALERT, notice.channel), payload=encode(facts))
+    return add_one(connection, message, due_ms, holds=due_ms <= now_ms)
 
 
 def item_of(notice: Notice, now_ms: int) -> dict[str, object]:

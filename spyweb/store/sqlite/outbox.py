@@ -7,6 +7,7 @@ import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -15,14 +16,11 @@ from spyweb.model import JobId
 from spyweb.store.model.messages import Backlog, Channel, NewMessage, QueuedMessage, Target, TargetBacklog
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart, on_reader, on_writer
+from spyweb.store.sqlite.connections import Connections, StorePart, insert_into, on_reader, on_writer, read_as
 from spyweb.store.sqlite.pruning import prune_older
 
-COLUMNS = "id, delivery, job, channel, address, headers, payload, created_ms, next_ms, attempts, error, dead_ms"
-ADD = """
-    INSERT INTO message (delivery, job, channel, address, headers, payload, created_ms, next_ms)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)
-"""
+COLUMNS = "job, channel, address, payload, headers, id, delivery, created_ms, next_ms, attempts, error, dead_ms"
+ADD = insert_into("message", "delivery, job, channel, address, headers, payload, created_ms, next_ms, holds")
 REPLACE_PING = """
     DELETE FROM message INDEXED BY message_waiting
     WHERE channel = ? AND address = ? AND headers = ? AND dead_ms IS NULL
@@ -60,9 +58,6 @@ OUTDATED = "SELECT id FROM message WHERE dead_ms < ? LIMIT ?"
 
 LAST = (1 << 63) - 1  # no message has a greater id
 
-Headers = tuple[tuple[str, str], ...]
-MessageRow = tuple[int, str, str, str, str, str, bytes, int, int, int, str, int | None]
-
 
 class Outbox(StorePart):
     """Waiting messages, each kept until it arrives or is given up.  A dead one is kept for a while, but not sent.
@@ -81,9 +76,8 @@ class Outbox(StorePart):
         they need no message.
         """
         now_ms = self._clock.now_ms()
-        rows = [full_row_of(message, now_ms) for message in messages]
         tell = partial(self.tell, tuple(message.target for message in messages))
-        return self._writer.submit(OpKind.SEVERAL, add, rows, settles, after=tell)
+        return self._writer.submit(OpKind.SEVERAL, add, messages, now_ms, settles, after=tell)
 
     def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
         """Have this called on the loop, with their targets, each time that messages were added and committed."""
@@ -172,23 +166,20 @@ class Outbox(StorePart):
         return await prune_older(self._writer, self._writer, OUTDATED, DONE, older_than_ms)
 
 
-def full_row_of(message: NewMessage, now_ms: int) -> tuple[object, ...]:
-    return (secrets.token_hex(16), *row_of(message), now_ms)
-
-
-def row_of(message: NewMessage) -> tuple[object, ...]:
-    headers = msgspec.json.encode(message.headers).decode()
-    return (message.job, message.target.channel.value, message.target.address, headers, message.payload)
-
-
-def add(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]], settles: Sequence[int]) -> list[int]:
+def add(
+    connection: sqlite3.Connection, messages: Sequence[NewMessage], now_ms: int, settles: Sequence[int]
+) -> list[int]:
     records.note_announced(connection, settles)
-    return [add_one(connection, row) for row in rows]
+    return [add_one(connection, message, now_ms) for message in messages]
 
 
-def add_one(connection: sqlite3.Connection, row: tuple[object, ...]) -> int:
-    if row[2] == Channel.PING:
-        connection.execute(REPLACE_PING, row[2:5])  # its channel, address and kind
+def add_one(connection: sqlite3.Connection, message: NewMessage, due_ms: int, *, holds: bool = True) -> int:
+    """Add a message, which is as old as it may be delivered; those behind one that does not hold pass it."""
+    headers = msgspec.json.encode(message.headers).decode()
+    sort = (message.target.channel.value, message.target.address, headers)
+    if message.target.channel is Channel.PING:
+        connection.execute(REPLACE_PING, sort)
+    row = (secrets.token_hex(16), message.job, *sort, message.payload, due_ms, due_ms, holds)
     return connection.execute(ADD, row).lastrowid or 0
 
 
@@ -198,18 +189,6 @@ def retry(connection: sqlite3.Connection, message: int | None, now_ms: int, targ
     return sorted(number for number, _, _ in rows)
 
 
-def read(row: MessageRow) -> QueuedMessage:
-    number, delivery, job, channel, address, headers, payload, created_ms, next_ms, attempts, error, dead_ms = row
-    return QueuedMessage(
-        id=number,
-        delivery=delivery,
-        job=JobId(job),
-        target=Target(Channel(channel), address),
-        headers=msgspec.json.decode(headers, type=Headers),
-        payload=payload,
-        created_ms=created_ms,
-        next_ms=next_ms,
-        attempts=attempts,
-        error=error,
-        dead_ms=dead_ms,
-    )
+def read(row: Sequence[Any]) -> QueuedMessage:
+    job, channel, address, payload, headers, *rest = row
+    return read_as(QueuedMessage, (job, (channel, address), payload, msgspec.json.decode(headers), *rest))

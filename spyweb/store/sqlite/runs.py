@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import structlog
+from msgspec.structs import astuple
 
 from spyweb.clock import Clock
 from spyweb.errors import CursorMoved
@@ -20,21 +21,15 @@ from spyweb.settings.units import DAY_MS
 from spyweb.store.model.incidents import SubjectChange
 from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, RequestKey, SkippedRange
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, on_reader, read_as
+from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, on_reader, read_as, upsert
 from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Locks, release_run
-from spyweb.store.sqlite.outbox import Outbox, add_one, full_row_of
+from spyweb.store.sqlite.outbox import Outbox, add_one
 from spyweb.store.sqlite.pruning import Prunable, prune
 
-SET_CURSOR = """
-    INSERT INTO cursor (job, due_ms, schedule, paused, idle_since_ms, active_since_ms, paused_for)
-    VALUES (?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (job) DO UPDATE SET
-        due_ms = excluded.due_ms, schedule = excluded.schedule, paused = excluded.paused,
-        idle_since_ms = excluded.idle_since_ms, active_since_ms = excluded.active_since_ms,
-        paused_for = excluded.paused_for
-"""
+CURSOR_COLUMNS = columns_of(Cursor)
+SET_CURSOR = upsert("cursor", CURSOR_COLUMNS, "job")
 HEAR = "UPDATE cursor SET due_ms = ? WHERE job = ?"
 ADD_RUN = """
     INSERT INTO run (job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, generation)
@@ -61,7 +56,6 @@ ADD_SKIPPED = """
 """
 RUN_COLUMNS = columns_of(Run)
 TRIGGER = Run.__struct_fields__.index("trigger")
-CURSOR_COLUMNS = "job, due_ms, schedule, paused, idle_since_ms, active_since_ms, paused_for"
 FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
 
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
@@ -310,7 +304,7 @@ def record(
             record_skipped(connection, skipped)
     added = [add_run(connection, new) if new.follows is None or new.follows in ended else None for new in change.new]
     if change.cursors:
-        connection.executemany(SET_CURSOR, map(row_of_cursor, change.cursors))
+        connection.executemany(SET_CURSOR, map(astuple, change.cursors))
     connection.executemany(HEAR, ((at_ms, job) for job, at_ms in change.heard.items()))
     for wanted in change.dropped:
         drop_event(connection, wanted.event, wanted.job)
@@ -328,7 +322,7 @@ def add_pings(connection: sqlite3.Connection, ends: Sequence[End], ended: Set[Ru
     """Have watchers elsewhere told of the ends that applied."""
     for end in ends:
         if end.ping is not None and end.run in ended:
-            add_one(connection, full_row_of(end.ping, end.ended_ms))
+            add_one(connection, end.ping, end.ended_ms)
 
 
 def expect_cursors(connection: sqlite3.Connection, expected: Mapping[JobId, Cursor | None]) -> None:
@@ -351,8 +345,10 @@ def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
         return None
     if run.event is not None:
         claim_event(connection, run.event, run.job, RunId(added.lastrowid))
-    if run.payload is not None or run.request is not None:
-        keep_request(connection, run, RunId(added.lastrowid))
+    if run.payload is not None:
+        connection.execute(ADD_PAYLOAD, (added.lastrowid, run.payload))
+    if run.request is not None:
+        note_request(connection, run.request, RunId(added.lastrowid))
     return RunId(added.lastrowid)
 
 
@@ -375,24 +371,9 @@ def record_skipped(connection: sqlite3.Connection, skipped: SkippedRange) -> Non
         connection.execute(ADD_SKIPPED, (skipped.job, first, trigger, at_ms, outcome, reason, last, count))
 
 
-def row_of_cursor(cursor: Cursor) -> tuple[str | int | None, ...]:
-    return (
-        cursor.job, cursor.due_ms, cursor.schedule, int(cursor.paused), cursor.idle_since_ms, cursor.active_since_ms,
-        cursor.paused_for,
-    )  # fmt: skip
-
-
 def storable(text: str) -> str:
     """Replace lone surrogates, which SQLite's text can't hold: a run must not fail to end over one."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def keep_request(connection: sqlite3.Connection, new: NewRun, run: RunId) -> None:
-    """Keep what has come with the request for a run that was just recorded."""
-    if new.payload is not None:
-        connection.execute(ADD_PAYLOAD, (run, new.payload))
-    if new.request is not None:
-        note_request(connection, new.request, run)
 
 
 def note_request(connection: sqlite3.Connection, request: RequestKey, run: RunId) -> None:
@@ -417,9 +398,6 @@ def outdated_of_job(keep: int, older_than_ms: int, connection: sqlite3.Connectio
     return [number for (number,) in rows]
 
 
-CursorRow = tuple[str, int, str, int, int | None, int | None, str]
-
-
 def read_run(row: Sequence[Any]) -> Run:
     return read_as(Run, row, trigger=read_trigger(row[TRIGGER]))
 
@@ -432,14 +410,14 @@ def read_trigger(text: str) -> Trigger:
         return Trigger()
 
 
-def read_cursor(row: CursorRow) -> Cursor:
-    job, due_ms, schedule, paused, idle_since_ms, active_since_ms, paused_for = row
+def read_cursor(row: Sequence[Any]) -> Cursor:
+    job, due_ms, schedule, paused, idle_since_ms, paused_for, active_since_ms = row
     return Cursor(
         job=JobId(job),
         due_ms=due_ms,
         schedule=intern(schedule),  # thousands of jobs have few different schedules
         paused=bool(paused),
         idle_since_ms=idle_since_ms,
-        active_since_ms=active_since_ms,
         paused_for=paused_for,
+        active_since_ms=active_since_ms,
     )

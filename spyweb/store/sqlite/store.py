@@ -81,7 +81,7 @@ class Store:
         self.incidents = Incidents(connections, clock, self.outbox)
         self.notices = ScriptNotices(connections, clock, self.outbox)
         self.locks = Locks(connections, clock)
-        self.events = Events(connections.writer, codec)
+        self.events = Events(connections, clock, codec)
         self.values = Values(connections, clock, codec, self.events, self.locks, history)
         self.runs = Runs(connections, clock, self.locks, self.incidents, self.outbox)
         self.past_runs = PastRuns(connections, clock)

@@ -14,12 +14,12 @@ from spyweb.limits import SHOWN_OUTPUTS
 from spyweb.model import RunId, TaskRow
 from spyweb.store.model.runs import PlannedTask
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import StorePart, columns_of, on_questions, on_writer, read_as
+from spyweb.store.sqlite.connections import StorePart, columns_of, on_questions, on_writer, read_as, upsert
 from spyweb.store.sqlite.pruning import Prunable, prune
 from spyweb.store.sqlite.runs import read_trigger
 
 COLUMNS = columns_of(TaskRow)
-ADD = f"INSERT OR REPLACE INTO task (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ADD = upsert("task", f"run, {COLUMNS}", key="run, ordinal")
 SHOWN = f"CASE WHEN sum(length(output)) OVER (ORDER BY ordinal) <= {SHOWN_OUTPUTS} THEN output END"
 SHOWN_COLUMNS = COLUMNS.replace('"output"', SHOWN)
 OF_RUN = f"SELECT {SHOWN_COLUMNS} FROM task WHERE run = ? ORDER BY ordinal"
