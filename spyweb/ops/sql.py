@@ -1,6 +1,6 @@
 """The ops db_query and db_exec: a script's own SQL on data/user.db, which all jobs and the server share.
 
-This module decides which values a script may pass and gets; store/user_sql/guard.py decides what its SQL may touch.
+This module decides which values a script may pass and gets; store/user_sql/views.py decides what its SQL may touch.
 """
 
 from __future__ import annotations
