@@ -266,7 +266,7 @@ def test_without_the_database_that_its_log_belongs_to_nothing_starts_and_nothing
 def test_two_projects_with_one_database_have_one_daemon(
     project: Project, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    other = type(project)(tmp_path_factory.mktemp("other"))
+    other = Project(tmp_path_factory.mktemp("other"), is_quick=True)
     for each in (project, other):
         each.job("one", "return 1")
         each.save("config.toml", f'[store]\nurl = "sqlite:///{project.root}/shared.db"\n')

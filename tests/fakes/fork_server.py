@@ -2,7 +2,7 @@
 
 To import them takes longer than most of what they are asked to do.  What is forked differs from what is started in
 nothing else: arguments, environment, descriptors, signals and exit code are its own.  Commands start from nothing in
-tests/integration/test_cli_process.py and tests/unit/cli/test_main.py; so does a daemon with flags or a launcher.
+tests/integration/test_cli_process.py and tests/unit/cli/test_main.py; so does a daemon with a launcher.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from importlib import import_module
 from pathlib import Path
 
 LONGEST_REQUEST = 1 << 20
-# What a daemon waits for of its own accord, a tenth of it: for tests of what follows.  In seconds, or as the name says.
+# What a daemon or command waits for of its own accord, a tenth of it, for tests of what follows: in seconds, or as the
+# name says.
 SHORT_WAITS: Mapping[str, Mapping[str, float]] = {
     "spyweb.alerts.sign_watch": {"LOOK_S": 0.5, "STEADY_S": 1.2},
     "spyweb.alerts.watcher": {"LEAST_S": 0.1},
     "spyweb.alerts.channel_check": {"AGAIN_S": 2.0},
     "spyweb.incidents.telling": {"COLLECT_MS": 500},
     "spyweb.daemon.chores": {"HEARTBEAT_S": 0.5, "DRIFT_S": 0.5},
+    "spyweb.cli.run": {"STARTING_S": 1.0},
 }
 # What an interpreter looks at as it starts only.
 AT_START = ("PYTHON", "LC_", "LANG", "TZ")
@@ -121,7 +123,7 @@ def fork_server() -> ForkServer:
 
 
 def run_command(
-    words: Sequence[str], environment: Mapping[str, str], timeout: float
+    words: Sequence[str], environment: Mapping[str, str], timeout: float, *, is_quick: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run `spyweb WORDS` in a process of its own.  Raises TimeoutExpired, and kills it, after so many seconds."""
     command = [sys.executable, "-m", "spyweb", *words]
@@ -130,7 +132,7 @@ def run_command(
             command, env=dict(environment), capture_output=True, text=True, timeout=timeout, check=False
         )
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = fork_server().start(["spyweb", *words], environment, out.fileno(), err.fileno())
+        process = fork_server().start(["spyweb", *words], environment, out.fileno(), err.fileno(), is_quick=is_quick)
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -217,6 +219,12 @@ def become(module: str) -> None:
     os._exit(code)
 
 
+def become_daemon(command: Sequence[str]) -> None:
+    """Stand in for the execution of `python -m spyweb.daemon ARGUMENTS` by `spyweb start`: it is imported here."""
+    sys.argv[1:] = command[command.index("-m") + 2 :]
+    become("spyweb.daemon")
+
+
 def main() -> None:
     main_module = import_module("spyweb.cli.main")
     for table in (main_module.COMMANDS, main_module.STATE):
@@ -231,8 +239,8 @@ def main() -> None:
         listener.listen()
         connection = serve(listener)
     if connection is not None:
-        module, *words = stand_by(connection)
-        sys.argv[1:] = words
+        module, *sys.argv[1:] = stand_by(connection)
+        sys.modules["spyweb.cli.start"].become = become_daemon  # type: ignore[attr-defined]
         become(module)
 
 

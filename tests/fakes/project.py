@@ -93,7 +93,7 @@ class Project:
     root: Path
     environment: dict[str, str] = field(default_factory=clean_environment)
     launcher: tuple[str, ...] = ()  # what starts the daemon
-    is_quick: bool = False  # its daemons have short waits: see fork_server.py
+    is_quick: bool = False  # its daemons and commands have short waits: see fork_server.py
 
     def save(self, name: str, text: str) -> Path:
         path = self.root / name
@@ -106,7 +106,7 @@ class Project:
         return self.save(f"jobs/{name}.lua", head + body)
 
     def spyweb(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        done = run_command(["-C", str(self.root), *words], self.environment, timeout=60)
+        done = run_command(["-C", str(self.root), *words], self.environment, timeout=60, is_quick=self.is_quick)
         if code is not None:
             assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
@@ -164,16 +164,16 @@ class Project:
         return daemon
 
     def _start_process(self, flags: Sequence[str], log: int) -> DaemonProcess:
-        """Start the command; without flags and launcher, what it becomes, forked where it may be."""
-        command = [*COMMAND, "-C", str(self.root), "start", "--port", "0", *flags]
+        """Start the command; without flags, what it becomes."""
+        words = ["spyweb", "-C", str(self.root), "start", "--port", "0", *flags]
         if not flags:
             command = daemon_command(self.root, {"port": 0})
-            if not self.launcher and can_fork(self.environment):
-                words = command[command.index("-m") + 1 :]
-                return fork_server().start(words, self.environment, log, log, is_quick=self.is_quick)
+            words = command[command.index("-m") + 1 :]
+        if not self.launcher and can_fork(self.environment):
+            return fork_server().start(words, self.environment, log, log, is_quick=self.is_quick)
         assert not self.is_quick, "only a daemon that is forked has short waits"
         return subprocess.Popen(
-            [*self.launcher, *command],
+            [*self.launcher, sys.executable, "-m", *words],
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=log,

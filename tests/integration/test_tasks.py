@@ -423,10 +423,11 @@ async def test_on_failure_that_fails_leaves_the_failure_as_it_is(scripts: Script
 
 
 async def test_a_pre_hook_that_says_false_fails_the_attempt(scripts: Scripts) -> None:
-    hook = "function(this) return this.attempt == 2 end"
-    source = f"task('a'):retries(1):retry_delay(0):pre_hook({hook}):command(function() end)"
+    hook, note = "function(this) return this.attempt == 2 end", "function(_, _, given) log(given and given.error) end"
+    source = f"task('a'):retries(1):retry_delay(0):pre_hook({hook}):post_hook({note}):command(function() end)"
     _, (row,) = await go(scripts, source)
     assert (row.status, row.attempts) == ("success", 2)
+    assert said(scripts) == ["pre_hook returned false", "nil"]
     assert said(scripts, "warn") == ["task 'a': attempt 1 of 2 failed: pre_hook returned false; the next in 0 s"]
 
 
