@@ -42,7 +42,7 @@ async def test_a_template_bomb_is_its_jobs_own(scripts: Scripts) -> None:
       local text = ("{{range $.l}}"):rep(9) .. "%s" .. ("{{end}}"):rep(9)
       return template.render{text = text, vars = {l = list}}
     """
-    ending = await scripts.run(bomb % ("x", "{{.}}"))
+    ending = await scripts.run(bomb % ("x" * 50_000, "{{.}}"))
     assert (ending.outcome, ending.failure and ending.failure.value) == (Outcome.FAILED, "memory")
     ending = await scripts.run(bomb % ("", "{{if .}}x{{end}}"), timeout_ms=500)
     assert (ending.outcome, ending.failure and ending.failure.value) == (Outcome.FAILED, "timeout")

@@ -15,7 +15,7 @@ from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.store_child import COUNTER, WRITERS
 
-KILLS = 8
+KILLS = 3  # and many in tests/stress/test_killed_daemon.py
 
 
 def write_until_killed(path: Path, name: str, acknowledged: int) -> list[str]:

@@ -14,7 +14,7 @@ from spyweb.lua.wire import Ended
 from tests.fakes.worker_driver import WorkerDriver, a_zygote
 
 LIMIT = 1 << 20
-VMS, TORTURED_VMS = 2_000, 50_000
+VMS, TORTURED_VMS = 500, 50_000
 WORKERS = 2  # side by side
 SEED = 20260514
 ENDS = {Ended.SUCCESS, Ended.ERROR, Ended.CPU, Ended.MEMORY}
