@@ -66,6 +66,12 @@ class Services:
     drops: bool = False  # takes a connection, and closes it without a word
     over: threading.Event = field(default_factory=threading.Event)
 
+    def renew(self) -> None:
+        """Be as if nothing had come yet."""
+        self.over.set()
+        self.arrived.clear()
+        self.hangs, self.drops, self.over, self.answer = False, False, threading.Event(), lambda _: Answer()
+
     @property
     def environ(self) -> dict[str, str]:
         """What leads a process to these services by the names of public ones."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from spyweb.alerts.sender.helper import AlertHelper
+from spyweb.clock import RealClock
 from tests.fakes.alert_services import MailBox, Services, open_mail_box, open_services
 from tests.fakes.monitor_project import MonitorProject, open_project
 from tests.fakes.scripts import Scripts, open_scripts
@@ -54,10 +57,25 @@ async def scripts(tmp_path: Path) -> AsyncIterator[Scripts]:
         yield scripts
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_helper(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[AlertHelper, Services]]:
+    """Open services, and the process that sends to them, for all tests of a file, which share its loop."""
+    with open_services(tmp_path_factory.mktemp("services")) as services:
+        helper = AlertHelper(RealClock(), {**os.environ, **services.environ})
+        yield helper, services
+        await helper.close()
+
+
 @pytest.fixture
-def services(tmp_path: Path) -> Iterator[Services]:
-    with open_services(tmp_path) as opened:
-        yield opened
+def services(shared_helper: tuple[AlertHelper, Services]) -> Services:
+    shared_helper[1].renew()
+    return shared_helper[1]
+
+
+@pytest.fixture
+def helper(shared_helper: tuple[AlertHelper, Services], services: Services) -> AlertHelper:
+    """Return what sends to these services."""
+    return shared_helper[0]
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import textwrap
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +25,7 @@ from tests.fakes.alert_services import Answer, MailBox, Services
 from tests.fakes.alerts import QUEUED, make_sender
 from tests.fakes.repository import read
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="module")]
 
 TOKEN = "123456789:AAG-abcdefg_hijklmnopqrstuvwxyz12345"
 ENVIRON = {
@@ -69,28 +67,19 @@ def channels_of(way: str, root: Path) -> Mapping[str, AlertChannelSettings]:
     return settings.alerts.channels
 
 
-@asynccontextmanager
-async def helper_to(services: Services) -> AsyncIterator[AlertHelper]:
-    helper = AlertHelper(RealClock(), {**os.environ, **services.environ})
-    yield helper
-    await helper.close()
-
-
-async def sent(channel: AlertChannelSettings, root: Path, services: Services) -> Attempt:
+async def sent(channel: AlertChannelSettings, root: Path, helper: AlertHelper) -> Attempt:
     facts = AlertFacts(channel=channel.name, at_ms=SINCE_MS + 6_000, items=(BACKUP,), count=1)
-    async with helper_to(services) as helper:
-        sender = make_sender(helper=helper, secrets=ChannelSecrets(root, ENVIRON), clock=RealClock())
-        return await sender.send(channel, facts, QUEUED)
+    sender = make_sender(helper=helper, secrets=ChannelSecrets(root, ENVIRON), clock=RealClock())
+    return await sender.send(channel, facts, QUEUED)
 
 
 @pytest.mark.parametrize(
     ("way", "name"), [("ntfy", "phone"), ("mail", "mail"), ("slack", "slack"), ("telegram", "telegram")]
 )
-async def test_the_channels_of_a_page_are_right(way: str, name: str, tmp_path: Path, services: Services) -> None:
+async def test_the_channels_of_a_page_are_right(way: str, name: str, tmp_path: Path, helper: AlertHelper) -> None:
     channels = channels_of(way, tmp_path)
     assert name in channels
-    async with helper_to(services) as helper:
-        assert await check_channels(channels.values(), ChannelSecrets(tmp_path, ENVIRON), helper) == []
+    assert await check_channels(channels.values(), ChannelSecrets(tmp_path, ENVIRON), helper) == []
 
 
 @pytest.mark.parametrize(
@@ -102,10 +91,10 @@ async def test_the_channels_of_a_page_are_right(way: str, name: str, tmp_path: P
     ],
 )
 async def test_what_a_page_shows_arrives_where_it_says(
-    way: str, name: str, where: str, tmp_path: Path, services: Services
+    way: str, name: str, where: str, tmp_path: Path, services: Services, helper: AlertHelper
 ) -> None:
     services.answer = lambda _: Answer(body=b"ok")
-    assert await sent(channels_of(way, tmp_path)[name], tmp_path, services) == Attempt()
+    assert await sent(channels_of(way, tmp_path)[name], tmp_path, helper) == Attempt()
 
     (arrived,) = services.arrived
     assert f"{arrived.host}{arrived.path}" == where
@@ -114,11 +103,11 @@ async def test_what_a_page_shows_arrives_where_it_says(
     assert [line for line in shown.splitlines() if line not in text] == []
 
 
-async def test_the_mail_of_the_page_arrives(tmp_path: Path, services: Services, mail_box: MailBox) -> None:
+async def test_the_mail_of_the_page_arrives(tmp_path: Path, helper: AlertHelper, mail_box: MailBox) -> None:
     channel = channels_of("mail", tmp_path)["mail"]
     local = channel.url.replace("mailtos://${SMTP_USER}:${SMTP_PASSWORD}@smtp.example.org", "mailto://127.0.0.1")
     here = f"{local}&mode=insecure".replace("127.0.0.1", f"127.0.0.1:{mail_box.port}")
-    assert await sent(replace(channel, url=here), tmp_path, services) == Attempt()
+    assert await sent(replace(channel, url=here), tmp_path, helper) == Attempt()
 
     (mail,) = mail_box.mails
     (shown,) = _SHOWN.findall(read("docs/how-to/alerts-by-mail.md"))
@@ -144,10 +133,10 @@ async def test_the_mail_of_the_page_arrives(tmp_path: Path, services: Services, 
     ],
 )
 async def test_what_goes_wrong_is_said_as_a_page_says(
-    way: str, name: str, answer: Answer, said: str, tmp_path: Path, services: Services
+    way: str, name: str, answer: Answer, said: str, tmp_path: Path, services: Services, helper: AlertHelper
 ) -> None:
     services.answer = lambda _: answer
-    attempt = await sent(channels_of(way, tmp_path)[name], tmp_path, services)
+    attempt = await sent(channels_of(way, tmp_path)[name], tmp_path, helper)
 
     assert attempt.failure
     begin, _, end = said.partition("…")
@@ -157,7 +146,7 @@ async def test_what_goes_wrong_is_said_as_a_page_says(
 
 
 async def test_what_goes_wrong_with_mail_is_said_as_the_page_says(
-    tmp_path: Path, services: Services, mail_box: MailBox
+    tmp_path: Path, helper: AlertHelper, mail_box: MailBox
 ) -> None:
     channel = channels_of("mail", tmp_path)["mail"]
     page = read("docs/how-to/alerts-by-mail.md")
@@ -168,7 +157,7 @@ async def test_what_goes_wrong_with_mail_is_said_as_the_page_says(
         ("nowhere.invalid", "", "gaierror: …"),
     ):
         url = channel.url.replace("smtp.example.org", address) + mode
-        attempt = await sent(replace(channel, url=url), tmp_path, services)
+        attempt = await sent(replace(channel, url=url), tmp_path, helper)
         assert attempt.failure
         begin, _, end = said.partition("…")
         assert attempt.failure.reason.startswith(begin.strip())
