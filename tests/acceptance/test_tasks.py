@@ -72,18 +72,6 @@ def test_a_run_goes_on_after_a_planned_stop(project: Project) -> None:
         assert ran(project) == "build wait3 wait3 push3 truesuccess"
 
 
-def test_a_job_that_does_not_resume_is_lost(project: Project) -> None:
-    project.job("release", PIPELINE)
-    with project.daemon() as daemon:
-        project.spyweb("trigger", "release")
-        eventually(lambda: daemon.has_said("waiting"))
-        daemon.kill()
-    with project.daemon():
-        (first,) = project.ended("release", 1)
-        assert first.outcome is Outcome.LOST
-        assert ran(project) == "build wait3"
-
-
 def test_a_run_in_the_foreground_shows_each_task_as_it_ends(project: Project) -> None:
     source = PIPELINE.replace("sleep(60000)", "return false, 'no luck'")
     project.job("release", source)

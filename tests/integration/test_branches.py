@@ -175,27 +175,6 @@ async def test_a_cancelled_run_leaves_nothing_behind(scripts: Scripts) -> None:
     assert await scripts.succeed("return #db_query('SELECT a FROM t')") == 0
 
 
-async def test_a_run_over_its_timeout_ends_with_all_its_functions(scripts: Scripts) -> None:
-    ending = await scripts.run(
-        "parallel(function() while true do pcall(sleep, 1) end end, function() sleep(60000) end)", timeout_ms=200
-    )
-
-    assert ending.failure is Failure.TIMEOUT
-
-
-async def test_two_functions_require_one_module_once(scripts: Scripts, tmp_path: Path) -> None:
-    folder = tmp_path / "jobs" / "a"
-    folder.mkdir(parents=True)
-    (folder / "slow.lua").write_text("loads = (loads or 0) + 1 sleep(50) return { n = loads }")
-
-    same = await scripts.succeed(
-        "local function load() return require('slow') end local a, b, c = parallel(load, load, load) "
-        "return a == b and b == c and loads == 1"
-    )
-
-    assert same is True
-
-
 async def test_a_thousand_functions_at_once(scripts: Scripts) -> None:
     total = await scripts.succeed(
         "local t = {} for i = 1, 1000 do t[i] = i end "

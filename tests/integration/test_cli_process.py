@@ -21,6 +21,7 @@ from spyweb.model import JobId
 from spyweb.settings.sections import LOCK_NAME
 from spyweb.views.health import Health
 from tests.fakes.command import spyweb
+from tests.fakes.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -210,15 +211,12 @@ def test_ctrl_c_ends_a_run_in_the_foreground_with_130_and_no_traceback(project: 
 
 
 def test_ctrl_c_leaves_a_run_to_the_daemon_that_runs_it(project: Path) -> None:
-    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as first:
-        daemon = wait_for_daemon(project)
-        with process([*SPYWEB, "-C", str(project), "run", "sleeper"]) as watcher:
-            assert watcher.stdout is not None
-            assert "asleep" in watcher.stdout.readline()
-            watcher.send_signal(signal.SIGINT)
-            assert watcher.wait(PATIENCE) == 130
-        assert [job.in_flight for job in daemon.jobs()] == [1]
-        first.kill()
+    with Project(project).daemon(), process([*SPYWEB, "-C", str(project), "run", "sleeper"]) as watcher:
+        assert watcher.stdout is not None
+        assert "asleep" in watcher.stdout.readline()
+        watcher.send_signal(signal.SIGINT)
+        assert watcher.wait(PATIENCE) == 130
+        assert [job.in_flight for job in wait_for_daemon(project).jobs()] == [1]
 
 
 def test_a_reader_that_goes_away_ends_a_run_in_the_foreground(project: Path) -> None:
@@ -252,11 +250,8 @@ def test_an_error_of_whoever_watches_a_run_is_not_taken_for_the_daemons(project:
     def watch(event: object) -> None:
         raise BrokenPipeError
 
-    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
-        daemon = wait_for_daemon(project)
-        with pytest.raises(BrokenPipeError):
-            run_in_daemon(daemon, JobId("talker"), watch, RunOptions())
-        started.kill()
+    with Project(project).daemon(), pytest.raises(BrokenPipeError):
+        run_in_daemon(wait_for_daemon(project), JobId("talker"), watch, RunOptions())
 
 
 def test_a_reader_that_goes_away_is_no_error_message(project: Path) -> None:

@@ -91,19 +91,6 @@ async def test_pages_are_turned_with_a_global_that_lives_as_long_as_the_vm(proje
     assert project.site.story == ["GET /?page=1", "GET /?page=2", "GET /?page=1"]
 
 
-async def test_a_hook_may_ask_for_several_pages_at_once(project: MonitorProject) -> None:
-    project.shop(
-        """
-    function after_extract(items)
-      local pages, n = parallel_map({"a", "b", "c"}, function(name) return http_get(SITE .. "/" .. name).status end)
-      for i = 1, n do global_store_incr("pages", 0, pages[i]) end
-      return items
-    end""".replace("SITE", f'"{project.site.url}"')
-    )
-    assert (await project.run()).outcome is Outcome.SUCCESS
-    assert sorted(project.site.story) == ["GET /", "GET /a", "GET /b", "GET /c"]
-
-
 async def test_override_fetch_may_ask_somebody_else(project: MonitorProject) -> None:
     project.site.pages["/render"] = project.site.pages["/"]
     hooks = """
@@ -201,14 +188,6 @@ async def test_filter_item_takes_the_place_of_the_keywords(project: MonitorProje
     assert await project.records() == [{"title": "Desk", "price": "$90"}]
 
 
-async def test_one_item_that_filter_item_fails_for_is_judged_as_without_it(project: MonitorProject) -> None:
-    hooks = 'function filter_item(item) if item.fields.title == "Lamp" then error("oh") end return item end'
-    project.shop(hooks, fields=TWO)
-    assert (await project.run()).outcome is Outcome.SUCCESS
-    assert await project.records() == [LAMP, DESK]
-    assert f"jobs/{project.name}/hooks.lua:1: oh" in project.lines[0]
-
-
 async def test_what_is_not_stored_can_go_elsewhere_when_the_cycle_has_ended(project: MonitorProject) -> None:
     project.site.pages["/ingest"] = "ok"
     hooks = "function before_store(items, ctx) ctx.shared.external = items return nil end"
@@ -240,24 +219,6 @@ async def test_a_webhook_gets_flat_items_with_their_keywords(project: MonitorPro
     assert (message.target.address, message.headers) == ("http://127.0.0.1:1/hook", (("Authorization", "Bearer x"),))
 
 
-async def test_a_webhook_may_be_reshaped(project: MonitorProject) -> None:
-    hooks = """
-    function before_webhook(payload, ctx)
-      local embeds = {}
-      for _, item in ipairs(payload.items) do
-        table.insert(embeds, { title = item.fields.title, url = item.link, text = table.concat(item.matches, ", ") })
-      end
-      return { content = payload.job_name .. " found " .. payload.item_count, embeds = embeds }
-    end"""
-    project.shop(hooks, WEBHOOK, keywords='["lamp"]')
-    await project.run()
-    (message,) = await project.messages()
-    assert json.loads(message.payload) == {
-        "content": f"{project.name} found 1",
-        "embeds": [{"title": "Lamp", "url": f"{project.site.url}/lamp", "text": "lamp"}],
-    }
-
-
 async def test_a_notification_shows_what_before_notify_left(project: MonitorProject) -> None:
     note = (
         '{ enabled = true, timeout = 5000, title = "{item_count} at {job_name}", body = "{title}: {price} {nothing}" }'
@@ -287,20 +248,6 @@ async def test_a_hook_error_fails_the_cycle_where_the_settings_say_so(project: M
     assert ending.reason == f"before_store: jobs/{project.name}/hooks.lua:1: no room"
     assert "in function 'before_store'" in ending.traceback
     assert project.lines[-1] == f"info {ending.reason}"
-
-
-async def test_deferred_functions_run_after_their_hook(project: MonitorProject) -> None:
-    hooks = """
-    function before_fetch(request, ctx)
-      defer(function() log("one") end)
-      defer(function() log("two") end)
-      log("fetching")
-      return request
-    end
-    function after_extract(items) log("extracted") return items end"""
-    project.shop(hooks)
-    await project.run()
-    assert project.lines == ["info fetching", "info two", "info one", "info extracted"]
 
 
 async def test_the_end_of_a_failed_cycle_is_told_and_a_batch_is_counted(project: MonitorProject) -> None:
@@ -369,23 +316,6 @@ async def test_a_hook_that_never_ends_costs_its_cycle_and_the_next_run_executes_
     assert (ending.failure, await project.records()) == (Failure.CPU, [])
     assert (await project.run()).outcome is Outcome.SUCCESS
     assert await project.records() == [LAMP, DESK]
-
-
-async def test_files_that_raise_fail_the_run_with_their_line(project: MonitorProject) -> None:
-    project.shop("\nerror('not today')", defer="function on_error() log('no') end")
-    ending = await project.run()
-    assert (ending.outcome, project.lines) == (Outcome.FAILED, [])
-    assert ending.reason == f"jobs/{project.name}/hooks.lua:2: not today"
-
-
-async def test_each_cycle_leaves_the_page_and_the_fields_where_the_settings_ask_for_them(
-    project: MonitorProject,
-) -> None:
-    project.shop(fields=TWO, debug="true")
-    await project.run()
-    folder = project.root / "jobs" / project.name
-    assert (folder / f"{project.name}-response.html").read_text() == project.site.pages["/"]
-    assert json.loads((folder / f"{project.name}-fields.json").read_text()) == [LAMP, DESK]
 
 
 async def test_a_debug_run_shows_what_a_disabled_job_finds_and_keeps_nothing(project: MonitorProject) -> None:

@@ -21,7 +21,7 @@ from spyweb.clock import Clock, RealClock
 from spyweb.errors import OpError, ScriptError
 from spyweb.lua import spawner, wire
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.lua.session import Code, EngineInfo, Lineage, Procedure, Request
+from spyweb.lua.session import Code, EngineInfo, Lineage, Request
 from spyweb.lua.wire import Why
 from spyweb.model import MIB, Ending, Failure, JobId, Outcome, RunId
 
@@ -330,14 +330,6 @@ async def test_a_fresh_run_of_what_does_not_compile_says_where(harness: PoolHarn
         assert ending.reason.startswith("jobs/a.lua:1: unexpected symbol")
 
 
-async def test_a_fresh_run_that_fails_shows_its_line(harness: PoolHarness) -> None:
-    request = harness.request("local x\nerror('boom')")
-    ending = await harness.pool.run(structs.replace(request, run=harness.pool.new_id()), harness.host, is_fresh=True)
-
-    assert ending.reason == "jobs/a.lua:2: boom"
-    assert "jobs/a.lua:2: in main chunk" in ending.traceback
-
-
 async def test_a_fresh_vm_collects_its_garbage_and_keeps_to_its_memory_limit(harness: PoolHarness) -> None:
     code = replace(harness.request("").code, memory_limit=4 * MIB)
     sources = {
@@ -364,22 +356,6 @@ async def test_many_fresh_runs_at_once_all_end(harness: PoolHarness) -> None:
     ]
 
     assert [ending.result for ending in await asyncio.gather(*runs)] == [1] * 60
-
-
-async def test_a_monitor_is_loaded_and_runs_its_cycles_in_one_vm(harness: PoolHarness) -> None:
-    files = (("jobs/a/defer.lua", b"function on_finally(ctx) loads = loads + 1 log(loads, ctx.job) end"),)
-    code = replace(harness.request("loads = (loads or 0) + 1").code, more=files)
-
-    async def call(procedure: Procedure, *arguments: object) -> Ending:
-        run = harness.pool.new_id()
-        request = Request(run=run, code=code, timeout_ms=5000, cpu_limit_ms=1000, procedure=procedure)
-        return await harness.pool.run(structs.replace(request, arguments=arguments), harness.host)
-
-    harness.host.hooks = ["on_finally"]
-    endings = [await call(Procedure.LOAD), await call(Procedure.LOAD), await call(Procedure.CYCLE, {"job": "a"})]
-
-    assert [ending.outcome for ending in endings] == [Outcome.SUCCESS] * 3
-    assert (harness.host.lines, harness.pool.stats().loads) == ([b"2\ta"], 1)
 
 
 async def test_a_pool_leaves_nothing_behind() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.lua import wire
-from spyweb.lua.wire import Ended
 from tests.fakes.worker_driver import WorkerDriver
 
 
@@ -22,12 +20,6 @@ def test_ops_of_functions_are_under_way_at_once(worker: WorkerDriver) -> None:
     worker.answer_open(b"a", 1)
 
     assert worker.end(1).result == [1, 2]
-
-
-def test_each_function_gives_its_first_result_in_order(worker: WorkerDriver) -> None:
-    end = worker.run("return parallel(function() return 1, 2 end, function() end, function() return 'x' end)")
-
-    assert end.result == [1, None, b"x"]
 
 
 def test_a_map_has_so_many_under_way_and_gives_the_length(worker: WorkerDriver) -> None:
@@ -68,19 +60,12 @@ def test_the_first_error_ends_those_that_wait_and_is_raised(worker: WorkerDriver
     assert not [asked for asked in worker.asked if asked[1] == "echo"]
 
 
-def test_the_daemon_hears_of_the_end_of_a_branch_that_has_asked(worker: WorkerDriver) -> None:
-    begin(worker, "parallel(function() echo(1) end, function() wait('x') end, function() end)")
-    worker.wait_until_open(b"x")
-    worker.answer_open(b"x")
-    worker.end(1)
-
-    ended = [worker.wait_for(wire.BranchEnded) for _ in range(2)]
-
-    assert sorted(message.branch for message in ended) == [1, 2]
-
-
-def test_functions_nest(worker: WorkerDriver) -> None:
-    end = worker.run(
+RESULTS = {
+    "each_function_gives_its_first_result_in_order": (
+        "return parallel(function() return 1, 2 end, function() end, function() return 'x' end)",
+        [1, None, b"x"],
+    ),
+    "functions_nest": (
         """
         return parallel(function()
           local a, b = parallel(function() return echo(1) end, function() return echo(2) end)
@@ -89,14 +74,10 @@ def test_functions_nest(worker: WorkerDriver) -> None:
           local results, n = parallel_map({10, 20}, function(x) return echo(x) end)
           return results[1] + results[2] + n
         end)
-        """
-    )
-
-    assert end.result == [3, 32], end
-
-
-def test_ops_pass_through_coroutines_and_pcalls_of_a_branch(worker: WorkerDriver) -> None:
-    end = worker.run(
+        """,
+        [3, 32],
+    ),
+    "ops_pass_through_coroutines_and_pcalls_of_a_branch": (
         """
         return parallel(function()
           local co = coroutine.wrap(function() coroutine.yield(echo(1)) return select(2, pcall(echo, 2)) end)
@@ -104,10 +85,37 @@ def test_ops_pass_through_coroutines_and_pcalls_of_a_branch(worker: WorkerDriver
         end, function()
           return coroutine.wrap(function() return (parallel(function() return echo(7) end)) end)()
         end)
+        """,
+        [3, 7],
+    ),
+    "more_than_a_thousand_in_one_run_are_refused_before_any_begins": (
         """
-    )
+        local items, begun = {}, 0
+        for i = 1, 600 do items[i] = i end
+        local ok, problem = pcall(parallel, function()
+          parallel_map(items, function() begun = begun + 1 echo() end, 600)
+        end, function()
+          parallel_map(items, function() begun = begun + 1 echo() end, 600)
+        end)
+        return {ok, problem, begun}
+        """,
+        [[False, b"jobs/x.lua:7: more than 1000 functions under way in one run (function 2 of parallel)", 0]],
+    ),
+    "a_hundred_thousand_items_are_no_trouble": (
+        "local t = {} for i = 1, 100000 do t[i] = i end local r, n = parallel_map(t, function(x) return x * 2 end) "
+        "return r[100000], n",
+        [200_000, 100_000],
+    ),
+    "other_values_are_raised_as_they_are": (
+        "local t = {} local ok, e = pcall(parallel, function() error(t) end) return not ok and e == t",
+        [True],
+    ),
+}
 
-    assert end.result == [3, 7], end
+
+@pytest.mark.parametrize(("source", "result"), RESULTS.values(), ids=RESULTS)
+def test_what_functions_side_by_side_give(worker: WorkerDriver, source: str, result: list[object]) -> None:
+    assert worker.run(source).result == result
 
 
 def test_a_branch_is_no_coroutine_of_the_script(worker: WorkerDriver) -> None:
@@ -132,43 +140,6 @@ def test_a_branch_is_no_coroutine_of_the_script(worker: WorkerDriver) -> None:
             b"jobs/x.lua:7: attempt to yield from outside a coroutine",
         ]
     ], end
-
-
-def test_a_kill_ends_the_branch_that_spins_and_the_run(worker: WorkerDriver) -> None:
-    end = worker.run("parallel(function() wait('x') end, function() while true do pcall(error) end end)", cpu_ms=100)
-
-    assert (end.ended, end.discarded) == (Ended.CPU, True), end
-    assert "jobs/x.lua:1" in end.reason
-
-
-def test_a_cancel_ends_a_run_whose_branches_wait(worker: WorkerDriver) -> None:
-    begin(
-        worker,
-        "defer(function() log('deferred') end) pcall(parallel, function() wait('x') end, function() wait('y') end)",
-    )
-    worker.wait_until_open(b"x", b"y")
-
-    worker.cancel(1)
-
-    end = worker.end(1)
-    assert (end.ended, end.reason) == (Ended.CANCELLED, "jobs/x.lua:1: cancelled"), end
-    assert worker.logs[0][2] == b"deferred"
-
-
-def test_an_answer_to_a_branch_that_has_ended_is_dropped(worker: WorkerDriver) -> None:
-    begin(
-        worker,
-        "echo(pcall(parallel, function() wait('x') end, function() wait('y') error('e', 0) end)) return wait('z')",
-    )
-    worker.wait_until_open(b"x", b"y")
-    worker.answer_open(b"y")
-    worker.wait_until_open(b"z")
-
-    worker.answer_open(b"x", 1)
-    worker.answer_open(b"z", 2)
-
-    assert worker.end(1).result == [2]
-    assert worker.asked[-2][2] == [False, b"e (function 2 of parallel)"]
 
 
 @pytest.mark.parametrize(
@@ -203,40 +174,7 @@ def test_what_can_not_be(worker: WorkerDriver, call: str, reason: str) -> None:
     assert end.reason == f"jobs/x.lua:1: {reason}", end
 
 
-def test_more_than_a_thousand_in_one_run_are_refused_before_any_begins(worker: WorkerDriver) -> None:
-    end = worker.run(
-        """
-        local items, begun = {}, 0
-        for i = 1, 600 do items[i] = i end
-        local ok, problem = pcall(parallel, function()
-          parallel_map(items, function() begun = begun + 1 echo() end, 600)
-        end, function()
-          parallel_map(items, function() begun = begun + 1 echo() end, 600)
-        end)
-        return {ok, problem, begun}
-        """
-    )
-
-    refusal = b"jobs/x.lua:7: more than 1000 functions under way in one run (function 2 of parallel)"
-    assert end.result == [[False, refusal, 0]], end
-
-
-def test_a_hundred_thousand_items_are_no_trouble(worker: WorkerDriver) -> None:
-    end = worker.run(
-        "local t = {} for i = 1, 100000 do t[i] = i end local r, n = parallel_map(t, function(x) return x * 2 end) "
-        "return r[100000], n"
-    )
-
-    assert end.result == [200_000, 100_000]
-
-
 def test_defer_in_a_branch_runs_at_the_end_of_the_run(worker: WorkerDriver) -> None:
     worker.run("parallel(function() defer(function() log('deferred') end) end) log('after')")
 
     assert [line for _, _, line in worker.logs] == [b"after", b"deferred"]
-
-
-def test_other_values_are_raised_as_they_are(worker: WorkerDriver) -> None:
-    end = worker.run("local t = {} local ok, e = pcall(parallel, function() error(t) end) return not ok and e == t")
-
-    assert end.result == [True]
