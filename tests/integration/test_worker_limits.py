@@ -50,12 +50,12 @@ CLOSING = """
     ],
 )
 def test_what_spins_is_ended_by_its_cpu_limit(worker: WorkerDriver, source: str) -> None:
-    end = worker.run(source, cpu_ms=100)
+    end = worker.run(source, cpu_ms=50)
 
     assert (end.ended, end.discarded) == (Ended.CPU, True)
     assert re.fullmatch(r"jobs/x\.lua:\d: cpu limit exceeded", end.reason)
     assert re.match(r"stack traceback:\n\tjobs/x\.lua:\d: in ", end.traceback)
-    assert end.cpu_ms >= 90
+    assert end.cpu_ms >= 45
     assert worker.evaluate("pcall(error, 1)", run=2, vm=2) == [False, 1]
 
 
@@ -335,7 +335,7 @@ def test_pings_are_answered_while_a_script_spins(worker: WorkerDriver) -> None:
 def test_several_spinners_leave_room_for_others(worker: WorkerDriver) -> None:
     for run in range(1, 7):
         worker.load(run, SPIN)
-        worker.begin(run, run, cpu_ms=400)
+        worker.begin(run, run, cpu_ms=150)
 
     assert worker.run("return echo(1)", run=100, vm=100).result == [1]
     assert [worker.end(run).ended for run in range(1, 7)] == [Ended.CPU] * 6
@@ -390,7 +390,7 @@ def test_a_worker_that_can_have_no_further_thread_goes_on_with_those_it_has(sour
         leave_no_thread(worker)
 
         for run in (1, 2, 3):
-            worker.begin(run, 1, cpu_ms=500)
+            worker.begin(run, 1, cpu_ms=300)
             assert worker.end(run).ended == ended
             if ended != Ended.SUCCESS:
                 assert worker.load(1, source) is None
