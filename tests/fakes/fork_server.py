@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from spyweb.daemon.commands import start
+
 LONGEST_REQUEST = 1 << 20
 # What a daemon or command waits for of its own accord, a tenth of it, for tests of what follows: in seconds, or as the
 # name says.
@@ -33,7 +35,7 @@ SHORT_WAITS: Mapping[str, Mapping[str, float]] = {
     "spyweb.alerts.channel_check": {"AGAIN_S": 2.0},
     "spyweb.incidents.telling": {"COLLECT_MS": 500},
     "spyweb.daemon.chores": {"HEARTBEAT_S": 0.5, "DRIFT_S": 0.5},
-    "spyweb.cli.run": {"STARTING_S": 1.0},
+    "spyweb.daemon.commands.run": {"STARTING_S": 1.0},
 }
 # What an interpreter looks at as it starts only.
 AT_START = ("PYTHON", "LC_", "LANG", "TZ")
@@ -240,7 +242,7 @@ def main() -> None:
         connection = serve(listener)
     if connection is not None:
         module, *sys.argv[1:] = stand_by(connection)
-        sys.modules["spyweb.cli.start"].become = become_daemon  # type: ignore[attr-defined]
+        start.become = become_daemon
         become(module)
 
 
