@@ -11,13 +11,11 @@ from spyweb.cli import output
 from spyweb.cli.alerts import incidents
 from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format, rounded
-from spyweb.cli.project import Backend, Project
+from spyweb.cli.project import Project, found_of
 from spyweb.errors import Refused
-from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
 from spyweb.views.incidents import IncidentView
-from spyweb.views.jobs import find_job, no_such_job
 
 SPAN = duration(MINUTE_MS, 365 * DAY_MS)
 CELLS = 42  # of a bar: four hours each, of a week
@@ -56,7 +54,10 @@ def history(
     project = project_of(context)
     now_ms = project.clock.now_ms()
     span = HistorySpan(now_ms - span_ms, now_ms)
-    found = _find(project.stored(), job, span, count)
+    source = project.stored()  # also a job that is gone has its incidents
+    found = found_of(
+        source, job, lambda job: incidents(source, is_open=None, limit=count, job=job, since_ms=span.start_ms)
+    )
     if form is Format.JSON:
         output.show_json(found)
         return
@@ -83,17 +84,6 @@ def history(
         output.note(f"{len(bars) - DRAWN} more subjects have no bar: --job shows one")
     if len(found) == count:
         output.note(f"the newest {count}: -n shows more")
-
-
-def _find(source: Backend, name: str | None, span: HistorySpan, count: int) -> list[IncidentView]:
-    """Return what was open within the span; also of a job that is gone, whose incidents are kept."""
-    jobs = source.jobs() if name else []
-    known = find_job(jobs, name) if name else None
-    job = known or (JobId(name) if name else None)
-    found = incidents(source, is_open=None, limit=count, job=job, since_ms=span.start_ms)
-    if name and not known and not found:
-        raise Refused(no_such_job(jobs, name))
-    return found
 
 
 def draw(found: Iterable[IncidentView], span: HistorySpan) -> list[SubjectBar]:

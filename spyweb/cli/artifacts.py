@@ -10,12 +10,11 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, open_project
+from spyweb.cli.project import Project, found_of, open_project
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.ops.files.artifacts import FOLDER, list_files
 from spyweb.settings.units import format_size
-from spyweb.views.jobs import find_job, no_such_job
 
 
 def artifacts(
@@ -46,14 +45,13 @@ def artifacts(
 
 def _folder_of(project: Project, name: str, run: int | None) -> Path | None:
     """Return where a run's files are, or None where there are none.  Raises Refused for a job that there never was."""
-    views = project.offline.jobs()
-    job = find_job(views, name) or JobId(name)
-    of_job = project.settings.daemon.data_dir / FOLDER / Path(job).name
-    runs = [int(path.name) for path in of_job.iterdir() if path.name.isdecimal()] if of_job.is_dir() else []
-    if not runs and not find_job(views, name):
-        raise Refused(no_such_job(views, name))
-    chosen = max(runs, default=None) if run is None else run
-    return of_job / str(chosen) if chosen in runs else None
+
+    def folders(job: JobId | None) -> list[Path]:
+        of_job = project.settings.daemon.data_dir / FOLDER / Path(job or name).name
+        return [path for path in of_job.iterdir() if path.name.isdecimal()] if of_job.is_dir() else []
+
+    runs = {int(path.name): path for path in found_of(project.offline, name, folders)}
+    return runs.get(max(runs, default=0) if run is None else run)
 
 
 def _print(folder: Path | None, name: str, names: list[str]) -> None:

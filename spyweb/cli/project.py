@@ -6,9 +6,10 @@ With a URL it is asked through the daemon there, and through nothing else.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, find_daemon
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 URL = "SPYWEB_URL"
 NO_FILES = Path(os.devnull)  # in place of a project's folder
+T = TypeVar("T")
 
 
 Backend: TypeAlias = "DaemonClient | OfflineProject"
@@ -116,3 +118,18 @@ def find_in(views: list[JobView], name_or_id: str) -> JobId:
     if job is None:
         raise Refused(no_such_job(views, name_or_id))
     return job
+
+
+def found_of(source: Backend, name: str | None, ask: Callable[[JobId | None], list[T]]) -> list[T]:
+    """Return what is found of a job, which may be gone, or without a name of all.
+
+    Raises Refused where nothing is found and no job has the name.
+    """
+    if name is None:
+        return ask(None)
+    jobs = source.jobs()
+    known = find_job(jobs, name)
+    found = ask(known or JobId(name))
+    if not (known or found):
+        raise Refused(no_such_job(jobs, name))
+    return found

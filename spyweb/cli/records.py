@@ -14,12 +14,11 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import MOST_ROWS, JobName, project_of
-from spyweb.cli.project import Backend, Project
+from spyweb.cli.project import Backend, Project, found_of
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
 from spyweb.store.model.records import Record
-from spyweb.views.jobs import find_job, no_such_job
 from spyweb.views.records import RecordsPage, RecordView, csv_line, flatten, view_record
 
 PAGE = 500
@@ -61,11 +60,7 @@ def records(
 
 def _pages(source: Backend, name: str) -> Iterator[RecordView]:
     """Yield records page by page as they are asked for; a job that is gone still has its records."""
-    jobs = source.jobs()
-    job = find_job(jobs, name)
-    page = page_of(source, job or JobId(name), limit=PAGE)
-    if job is None and not page:
-        raise Refused(no_such_job(jobs, name))
+    page = found_of(source, name, lambda job: page_of(source, job or JobId(name), limit=PAGE))
     yield from page
     while len(page) == PAGE:
         page = page_of(source, page[-1].job_id, limit=PAGE, before_ns=page[-1].timestamp)

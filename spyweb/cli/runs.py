@@ -12,12 +12,10 @@ from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import MOST_ROWS, MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, Project
+from spyweb.cli.project import Backend, Project, found_of
 from spyweb.cli.task_tree import show_tree
-from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId, TaskRow, TriggerType
 from spyweb.settings.units import format_duration
-from spyweb.views.jobs import find_job, no_such_job
 from spyweb.views.runs import TaskView, describe_details, describe_outcome, duration_ms, run_with_tasks, view_task
 
 PAGE = 1_000
@@ -64,11 +62,7 @@ def _show_with_tasks(source: Backend, project: Project, found: list[Run], form: 
 
 def _pages(source: Backend, name: str | None, limit: int) -> Iterator[Run]:
     """Yield runs page by page as they are asked for; a job that is gone still has its history."""
-    jobs = source.jobs() if name else []
-    job = find_job(jobs, name) if name else None
-    page = newest_runs(source, job or (JobId(name) if name else None), limit=limit)
-    if name and not job and not page:
-        raise Refused(no_such_job(jobs, name))
+    page = found_of(source, name or None, lambda job: newest_runs(source, job, limit=limit))
     while page:
         yield from page
         page = newest_runs(source, page[-1].job if name else None, limit=limit, before=page[-1].id)
