@@ -12,6 +12,8 @@ from spyweb.store.sqlite.store import open_store
 from tests.fakes.changes import NEWS
 from tests.fakes.clock import FakeClock
 from tests.fakes.command import spyweb
+from tests.fakes.daemon_service import FakeDaemonService, unsent_message
+from tests.fakes.daemon_socket import serve_daemon_socket
 from tests.fakes.findings import message
 
 
@@ -61,3 +63,11 @@ def test_what_is_no_message_is_refused(project: Path, which: str) -> None:
     answer = spyweb("outbox", f"--retry={which}", root=project)
     assert answer.code == 2
     assert answer.err.startswith("spyweb: ")
+
+
+def test_a_running_daemon_is_asked(project: Path) -> None:
+    service = FakeDaemonService(unsent=[unsent_message(5)])
+    with serve_daemon_socket(service, project / "data"):
+        assert spyweb("outbox", "prices", root=project).table[0][0] == "5"
+        assert spyweb("outbox", "--retry", "all", root=project).out == "1 message is sent again\n"
+    assert service.story == ["retry None"]

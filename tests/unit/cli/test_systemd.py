@@ -271,3 +271,7 @@ def test_the_unit_is_well_formed_and_exposes_little() -> None:
     )
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
     assert "Unknown key" not in done.stderr, done.stderr
+
+
+def test_uninstall_without_a_unit_says_so(project: Path, units: Path) -> None:
+    assert f"there is no {units}" in refused(project, "uninstall")

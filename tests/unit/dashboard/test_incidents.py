@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.dashboard.incidents import (
+    history_of,
     left_alone,
     open_line,
     reason_of,
@@ -111,3 +112,13 @@ def test_the_open_ones_are_one_line_with_the_oldest_first() -> None:
     assert (found.count, found.oldest.id, found.unnamed, found.left_alone) == (5, 4, 2, 4)
     assert [name for _, name in found.named] == ["JOB:J4", "JOB:J3", "JOB:J2"]
     assert left_alone([brief(1, "job:x", acked_ms=1)]) == 0
+
+
+def test_the_history_has_a_beginning_and_an_end() -> None:
+    assert [(note.at_ms, note.text) for note in history_of(OVER)] == [
+        (1_000, "the first failure"),
+        (5_000, "became an incident: failing"),
+        (6_000, "silenced by anna"),
+        (61_000, "over"),
+    ]
+    assert [note.at_ms for note in history_of(replace(VIEW, since_ms=5_000))] == [5_000, 6_000]

@@ -127,12 +127,6 @@ def test_only_the_lines_of_a_job_that_is_followed_are_told(listening: Listening)
     assert listening.sources.going == ["log:prices"]
 
 
-def test_lines_without_a_job_are_nothing(listening: Listening) -> None:
-    client = listening.follow(Wish(types=frozenset({EventType.LOG}))).read()
-    assert listening.sources.going == []
-    client.leave()
-
-
 def test_whoever_may_see_some_jobs_is_told_of_nothing_else() -> None:
     def may_see(job: JobId) -> bool:
         return job == BACKUP

@@ -19,6 +19,7 @@ from spyweb.views.runs import (
     last_run,
     log_line,
     run_ended,
+    run_with_tasks,
     show_output,
     view_task,
 )
@@ -99,3 +100,9 @@ def test_a_task_crosses_as_a_line_without_what_it_does_not_have() -> None:
     }  # fmt: skip
     for view in (task(), task(message="m", output=wire.pack([False]))):
         assert event_from_json(event_to_json(view)) == view
+
+
+def test_a_run_with_its_tasks_is_the_run_and_beside_it_tasks() -> None:
+    shown = run_with_tasks(make_run(7), [task(message="m")])
+    assert (shown["id"], shown["outcome"]) == (7, "success")
+    assert [each["message"] for each in shown["tasks"]] == ["m"]  # type: ignore[attr-defined]

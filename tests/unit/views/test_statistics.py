@@ -6,7 +6,7 @@ import pytest
 
 from spyweb.model import RunMark
 from spyweb.store.model.runs import RunPoint
-from spyweb.views.statistics import TimeSpan, make_statistics, percentiles, uptime_of
+from spyweb.views.statistics import MOST_POINTS, TimeSpan, make_statistics, percentiles, uptime_of
 from tests.fakes.daemon_service import NOW_MS, PRICES
 
 DAY_MS = TimeSpan.DAY.ms
@@ -52,3 +52,10 @@ def test_uptime_is_the_time_in_which_the_latest_run_had_succeeded(marks: list[Ru
 
 def test_a_clock_that_was_set_back_makes_no_negative_uptime() -> None:
     assert uptime_of([point(5_000), point(9_000, RunMark.FAILED)], 1_000) == 0.0
+
+
+def test_of_many_runs_a_chart_has_some() -> None:
+    since = NOW_MS - DAY_MS
+    found = make_statistics(PRICES, TimeSpan.DAY, [point(since + at * 10_000) for at in range(8_640)], NOW_MS)
+    assert found.is_thinned
+    assert MOST_POINTS - 10 <= len(found.points) <= MOST_POINTS

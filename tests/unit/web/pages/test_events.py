@@ -7,7 +7,6 @@ import re
 from spyweb.model import ChangeKind, JobId, Outcome, RunId
 from spyweb.store.model.access import Scope
 from spyweb.views.events import AuditHappened, EventType, RunHappened, StateHappened
-from spyweb.web.pages.events import EVENTS
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, signed_in
 
@@ -48,20 +47,6 @@ async def test_types_and_jobs_are_chosen() -> None:
     page = await page_of(f"/events?type=state&job={MARKUP}", service)
     page = await page_of("/events?type=state", service)
     assert "&lt;script&gt;" in page
-
-
-async def test_reasons_are_text_and_many_are_paged() -> None:
-    service = make_dashboard_service()
-    await lines(service)
-    for number in range(1, EVENTS + 4):
-        run_ended(service, number, reason=MARKUP)
-    page = await page_of("/events", service)
-    assert page.count("<li id=") == EVENTS
-    older = re.search(r'href="(/events\?before=\d+)" rel="next"', page)
-    assert older
-    page = await page_of(older[1], service)
-    assert re.findall(r"run (\d+) failed after", page) == ["3", "2", "1"]
-    assert "data-mark" not in page
 
 
 async def test_whoever_may_see_some_jobs_hears_of_those_and_actions_are_for_admins() -> None:

@@ -6,9 +6,7 @@ from msgspec.structs import replace
 
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import JobId
-from spyweb.views.health import ChoreHealth
-from spyweb.web.pages.health import WORKERS
-from tests.fakes.daemon_service import NOW_MS, make_stats, make_vitals
+from tests.fakes.daemon_service import make_stats, make_vitals
 from tests.fakes.dashboard import MARKUP, make_dashboard_service, page_of
 
 
@@ -41,17 +39,3 @@ async def test_each_problem_says_what_to_do() -> None:
     assert 'class="mark bad"' in page
     assert "<title" in page
     assert "2 problems · spyweb" in page
-
-
-async def test_text_of_others_is_text_and_many_workers_are_paged() -> None:
-    service = make_dashboard_service()
-    chore = ChoreHealth(name=MARKUP, every_s=60, last_at_ms=NOW_MS, last_took_ms=3, next_at_ms=NOW_MS, error=MARKUP)
-    service.measured = make_vitals(
-        pool=make_pool(WORKERS + 2), held_back={JobId(MARKUP): MARKUP}, chores=[chore], version=MARKUP
-    )
-    page = await page_of("/health", service)
-    assert page.count("&lt;script&gt;") > 8
-    assert 'href="/health?page=2#workers"' in page
-    page = await page_of("/health?page=2", service)
-    assert f'<th scope="row">{WORKERS + 1}<td>' in page
-    assert f'<th scope="row">{WORKERS}<td>' not in page

@@ -7,6 +7,7 @@ import re
 from spyweb.errors import Refused
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.store.model.access import Scope
+from spyweb.views.records import RecordView
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from spyweb.web.pages.job import MOST_LINES
 from tests.fakes.daemon_service import NOW_MS
@@ -137,3 +138,21 @@ async def test_a_trial_that_logs_much_is_cut_off() -> None:
     page, _ = await tried([*lines, ended()])
     assert page.count('data-as="exact"') == MOST_LINES
     assert "3\N{NO-BREAK SPACE}further lines" in page
+
+
+async def test_it_shows_what_it_keeps_and_what_it_found() -> None:
+    service = make_dashboard_service()
+    await service.state.put("job:prices", MARKUP[:20].encode(), MARKUP.encode(), None)
+    record = RecordView(
+        fields={"title": MARKUP},
+        match_key=(),
+        page_url=MARKUP,
+        job_id=JobId("prices"),
+        date_time="",
+        timestamp=NOW_MS * 1_000_000,
+        hash="",
+    )
+    service.kept = [record]
+    page = await page_of("/jobs/prices", service)
+    assert "Stored values" in page
+    assert "What it found" in page

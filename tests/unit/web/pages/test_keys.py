@@ -5,9 +5,8 @@ from __future__ import annotations
 import html
 import re
 
-from spyweb.store.model.access import NewAuditLine, Scope
-from spyweb.web.pages.keys import KEYS, LINES
-from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
+from spyweb.store.model.access import Scope
+from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.dashboard import (
     MARKUP,
     POST,
@@ -19,20 +18,6 @@ from tests.fakes.dashboard import (
     signed_in,
 )
 from tests.fakes.keys import COOKIE
-
-
-def note(service: FakeDaemonService, target: str = "", status: int = 200) -> None:
-    line = NewAuditLine(
-        at_ms=NOW_MS,
-        who=MARKUP,
-        source="key",
-        action="POST /x",
-        job=MARKUP,
-        target=target,
-        status=status,
-        address="::1",
-    )
-    service.trail.note(line)
 
 
 async def anna(service: FakeDaemonService) -> tuple[dict[str, str], str]:
@@ -124,30 +109,3 @@ async def test_a_key_is_revoked_after_a_question() -> None:
     assert (await post_form(service, "/keys/old/revoke", headers, sure="yes"))[0] == 404
     keys = service.access.keys()
     assert [key.name for key in keys] == ["root"]
-
-
-async def test_what_was_done_is_listed_a_page_at_a_time_as_text() -> None:
-    service = make_dashboard_service()
-    for n in range(LINES + 3):
-        note(service, target=f"{MARKUP} {n}", status=403)
-    page = await page_of("/keys", service)
-    assert page.count('<tr id="l-') == LINES
-    assert '<td class="num bad">403' in page
-    older = re.search(r'href="(/keys\?before=\d+)#audit" rel="next"', page)
-    assert older
-    page = await page_of(older[1], service)
-    assert page.count('<tr id="l-') == 3
-    assert "data-mark" not in page
-
-
-async def test_many_keys_are_shown_a_page_at_a_time() -> None:
-    service = make_dashboard_service()
-    for n in range(KEYS + 2):
-        await service.access.add(f"k{n:03}", [Scope.READ])
-    headers = {"X-SpyWeb-Key": (await service.access.add("root", [Scope.ADMIN])).token}
-    page = await page_of("/keys", service, headers)
-    assert "53\N{NO-BREAK SPACE}keys may come in" in page
-    assert page.count('<tr id="k-') == KEYS
-    assert 'href="/keys?page=2" rel="next"' in page
-    page = await page_of("/keys?page=2", service, headers)
-    assert page.count('<tr id="k-') == 3

@@ -7,7 +7,6 @@ import re
 from spyweb.model import JobId
 from spyweb.store.model.access import Scope
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
-from spyweb.web.pages.outbox import MESSAGES
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import (
     MARKUP,
@@ -61,16 +60,6 @@ async def test_one_is_sent_again_and_all_are_after_a_question() -> None:
     assert "2 in all, those that were given up too" in asked[2]
     assert (await post_form(service, "/outbox/retry", sure="yes"))[0] == 303
     assert service.story == ["retry 1", "retry None"]
-
-
-async def test_a_long_outbox_is_shown_a_page_at_a_time() -> None:
-    service = with_messages(*(message(n) for n in range(MESSAGES + 5, 0, -1)))
-    page = await page_of("/outbox", service)
-    assert page.count('<tr id="m-') == MESSAGES
-    assert 'href="/outbox?before=6" rel="next"' in page
-    page = await page_of("/outbox?before=6", service)
-    assert page.count('<tr id="m-') == 5
-    assert "data-mark" not in page
 
 
 async def test_whoever_may_see_some_jobs_sees_and_sends_the_messages_of_those() -> None:

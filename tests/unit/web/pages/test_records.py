@@ -9,7 +9,7 @@ import pytest
 from spyweb.model import JobId
 from spyweb.store.model.access import Scope
 from spyweb.store.model.records import NewRecord
-from spyweb.web.pages.records import RECORDS, is_web
+from spyweb.web.pages.records import is_web
 from tests.fakes.daemon_service import BACKUP, PRICES, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, signed_in
 
@@ -61,16 +61,6 @@ async def test_a_job_is_chosen_and_its_table_is_offered() -> None:
     assert titles(page) == ["backup no 2", "backup no 1"]
     assert 'href="/api/records.csv?job_id=backup&amp;q=no"' in page
     assert '<a href="/records?q=no&amp;job=prices">prices <small>3</small></a>' in page
-
-
-async def test_many_are_shown_a_page_at_a_time() -> None:
-    async with dashboard(await with_records(RECORDS + 2)) as client:
-        _, page = await get_page(client, "/records?q=no")
-        assert len(titles(page)) == RECORDS
-        older = re.search(r'href="(/records\?q=no&amp;before=\d+)" rel="next"', page)
-        assert older
-        _, page = await get_page(client, older[1].replace("&amp;", "&"))
-        assert titles(page) == ["prices no 2", "prices no 1"]
 
 
 async def test_what_was_found_is_text() -> None:

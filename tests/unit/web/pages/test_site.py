@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Awaitable, Callable
 
 import pytest
 from aiohttp import ClientSession, FormData
 from backports import zstd
+from msgspec.structs import replace
 
-from spyweb.model import Outcome
+from spyweb.dashboard.when import ROWS
+from spyweb.model import Outcome, RunId
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.model.access import Scope
+from spyweb.store.model.access import NewAuditLine, Scope
+from spyweb.views.events import EventType, RunHappened
+from spyweb.web.pages import events, health, keys, outbox, records, state, when
 from tests.fakes.client import Client
-from tests.fakes.daemon_service import make_run, unsent_message
+from tests.fakes.daemon_service import NOW_MS, PRICES, FakeDaemonService, make_run, make_vitals, unsent_message
 from tests.fakes.dashboard import (
     CrowdedCalendar,
     dashboard,
@@ -22,6 +27,7 @@ from tests.fakes.dashboard import (
     page_of,
     signed_in,
 )
+from tests.fakes.findings import item
 from tests.fakes.incidents import fail
 
 
@@ -170,3 +176,78 @@ async def test_who_may_only_look_sees_no_button() -> None:
             seen = [(await get_page(client, path, **headers))[1] for headers in (reader, admin)]
             for button in buttons:
                 assert [button in page for page in seen] == [False, True], (path, button)
+
+
+async def fill_outbox(service: FakeDaemonService, count: int) -> None:
+    service.unsent = [unsent_message(n) for n in range(count, 0, -1)]
+
+
+async def fill_trail(service: FakeDaemonService, count: int) -> None:
+    for _ in range(count):
+        line = NewAuditLine(at_ms=NOW_MS, who="anna", source="key", action="POST /x", status=403)
+        service.trail.note(line)
+
+
+async def fill_keys(service: FakeDaemonService, count: int) -> None:
+    for n in range(count):
+        await service.access.add(f"k{n:03}", [Scope.ADMIN])
+
+
+async def fill_records(service: FakeDaemonService, count: int) -> None:
+    await service.found.records.add(PRICES, [item(f"no {n}") for n in range(count)])
+
+
+async def fill_state(service: FakeDaemonService, count: int) -> None:
+    for n in range(count):
+        await service.state.put("global", f"k{n:03}".encode(), b"v", None)
+
+
+async def fill_day(service: FakeDaemonService, count: int) -> None:
+    service.calendar = CrowdedCalendar(jobs=count, gaps_known=0)
+
+
+async def fill_gaps(service: FakeDaemonService, count: int) -> None:
+    service.calendar = CrowdedCalendar(jobs=0, gaps_known=count)
+
+
+async def fill_workers(service: FakeDaemonService, count: int) -> None:
+    pool = make_vitals().pool
+    service.measured = make_vitals(pool=replace(pool, workers=list(pool.workers) * count))
+
+
+async def fill_events(service: FakeDaemonService, count: int) -> None:
+    await page_of("/events", service)  # from then on it listens
+    for n in range(count):
+        service.events.publish(EventType.RUN, PRICES, RunHappened(what="began", job=PRICES, run=RunId(n)))
+
+
+@pytest.mark.parametrize(
+    ("path", "row", "shown", "fill"),
+    [
+        ("/outbox", '<tr id="m-', outbox.MESSAGES, fill_outbox),
+        ("/keys", '<tr id="l-', keys.LINES, fill_trail),
+        ("/keys", '<tr id="k-', keys.KEYS, fill_keys),
+        ("/records?q=no", "</a></h3>", records.RECORDS, fill_records),
+        ("/state?namespace=global", '#one">', state.KEYS, fill_state),
+        ("/when", '<svg viewBox="0 0 97 1"', ROWS, fill_day),
+        ("/when?job=prices", '<tr id="g-', when.GAPS, fill_gaps),
+        ("/health", '<tr><th scope="row">', health.WORKERS, fill_workers),
+        ("/events", "<li id=", events.EVENTS, fill_events),
+    ],
+)
+async def test_a_long_list_is_shown_a_page_at_a_time(
+    path: str, row: str, shown: int, fill: Callable[[FakeDaemonService, int], Awaitable[None]]
+) -> None:
+    service = make_dashboard_service()
+    await fill(service, shown + 3)
+    known = service.access.keys()
+    headers = await signed_in(service, Scope.ADMIN) if known else {}
+    async with dashboard(service) as client:
+        _, page = await get_page(client, path, **headers)
+        assert page.count(row) == shown
+        (further,) = re.findall(r'href="([^"#]+)[^"]*" rel="next"', page)
+        assert further.startswith(path.replace("&", "&amp;"))
+        _, page = await get_page(client, further.replace("&amp;", "&"), **headers)
+    assert page.count(row) == 3 + bool(known)  # the key of who asks
+    if fill in (fill_outbox, fill_trail, fill_events):
+        assert "data-mark" not in page, "what is older does not change"

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import re
 
-from spyweb.dashboard.when import ROWS
-from spyweb.web.pages.when import GAPS
 from tests.fakes.dashboard import (
-    CrowdedCalendar,
     dashboard,
     get_page,
-    make_dashboard_service,
     page_of,
 )
 
@@ -31,29 +27,6 @@ async def test_each_gap_has_its_reason_and_what_followed() -> None:
         assert f"{word}</span>" in page
     assert '<a href="/runs/2">' in page
     assert "nothing yet" in page
-
-
-async def test_a_thousand_jobs_are_shown_a_page_at_a_time() -> None:
-    service = make_dashboard_service()
-    service.calendar = CrowdedCalendar(jobs=1_000)
-    page = await page_of("/when", service)
-    assert page.count('<svg viewBox="0 0 97 1"') == ROWS
-    assert '<a class="button" href="/when?page=2" rel="next">' in page
-    page = await page_of("/when?page=99", service)
-    assert "page 17 of 17" in page
-    assert 'href="/when?page=16" rel="prev"' in page
-
-
-async def test_gaps_go_on_where_a_page_ends() -> None:
-    service = make_dashboard_service()
-    service.calendar = CrowdedCalendar(gaps_known=GAPS + 10)
-    page = await page_of("/when?job=prices", service)
-    older = re.search(r'href="(/when\?job=prices&amp;before=11#gaps)" rel="next"', page)
-    assert older
-    assert page.count('<tr id="g-') == GAPS
-    page = await page_of("/when?job=prices&before=11", service)
-    assert page.count('<tr id="g-') == 10
-    assert 'href="/when?job=prices#gaps">Newest</a>' in page
 
 
 async def test_it_says_what_is_now_and_what_comes() -> None:
