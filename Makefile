@@ -40,7 +40,7 @@ format: $(VENV)/installed-dev  ## put the code into shape
 
 docs: $(VENV)/installed  ## write the generated parts of docs/reference anew
 	$(BIN)/python -m spyweb.reference
-	$(BIN)/python -m spyweb.web.api.reference
+	$(BIN)/python -m spyweb.daemon.api_reference
 
 screenshots: $(VENV)/installed-dev  ## take the pictures in docs/images/ anew, with Chromium
 	$(BIN)/python -m tests.browser.screenshots

@@ -22,7 +22,7 @@ CELLS = 42  # of a bar: four hours each, of a week
 DRAWN = 20  # subjects, those that were wrong for longest
 WELL, PARTLY, WRONG = "·", "▒", "█"
 BARS = ("subject", "", "incidents", "wrong for", "share")
-HEADER = ("id", "subject", "level", "since", "lasted", "reason", "acknowledged by", "text")
+HISTORY_HEADER = ("id", "subject", "level", "since", "lasted", "reason", "acknowledged by", "text")
 
 
 class HistorySpan(NamedTuple):
@@ -78,8 +78,8 @@ def history(
     header = (BARS[0], f"{format_duration(span_ms)} up to now", *BARS[2:])
     output.show_table(header, rows, empty="", cut=("subject",), spare=("share", "incidents"))
     output.say("")
-    table = [_row(project, each) for each in found]
-    output.show_table(HEADER, table, empty="", cut=("text", "subject"), spare=("level",))
+    table = [_history_row(project, each) for each in found]
+    output.show_table(HISTORY_HEADER, table, empty="", cut=("text", "subject"), spare=("level",))
     if len(bars) > DRAWN:
         output.note(f"{len(bars) - DRAWN} more subjects have no bar: --job shows one")
     if len(found) == count:
@@ -121,7 +121,7 @@ def _cell(moment_ms: int, start_ms: int, width_ms: float) -> int:
     return min(CELLS - 1, max(0, int((moment_ms - start_ms) / width_ms)))
 
 
-def _row(project: Project, incident: IncidentView) -> tuple[str, ...]:
+def _history_row(project: Project, incident: IncidentView) -> tuple[str, ...]:
     end_ms = project.clock.now_ms() if incident.closed_ms is None else incident.closed_ms
     lasted = rounded(end_ms - incident.since_ms)
     return (

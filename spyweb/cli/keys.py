@@ -18,12 +18,12 @@ from spyweb.cli.project import Backend, Project
 from spyweb.clock import RealClock
 from spyweb.errors import Refused
 from spyweb.store.model.access import AuditLine, NewAuditLine, Scope
-from spyweb.views.keys import KeyRevoked, KeyView, MadeKey
+from spyweb.views.keys import KeyRevoked, KeyView, MadeKey, view_key
 
 if TYPE_CHECKING:
     from spyweb.cli.offline import OfflineProject
-    from spyweb.service.access import AccessService
     from spyweb.store.sqlite.store import Store
+    from spyweb.web.access.keys import AccessService
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ def known_keys(source: Backend) -> list[KeyView]:
         return source.ask("GET", "/api/keys", list[KeyView])
 
     async def ask(store: Store) -> list[KeyView]:
-        return (await _access(store)).keys()
+        return [view_key(key) for key in (await _access(store)).all_keys()]
 
     return source.read(ask, [])
 
@@ -121,7 +121,8 @@ def add_key(source: Backend, name: str, scopes: Sequence[Scope], jobs: Sequence[
     if isinstance(source, DaemonClient):
         body = msgspec.json.encode({"name": name, "scopes": scopes, "jobs": jobs})
         return source.ask("POST", "/api/keys", MadeKey, body=body)
-    return _change(source, "POST /api/keys", name, lambda access: access.add(name, scopes, jobs))
+    made = _change(source, "POST /api/keys", name, lambda access: access.add(name, scopes, jobs))
+    return MadeKey(key=view_key(made.key), token=made.token)
 
 
 def revoke_key(source: Backend, name: str) -> bool:
@@ -133,7 +134,7 @@ def revoke_key(source: Backend, name: str) -> bool:
 def audit_lines(source: Backend, limit: int) -> list[AuditLine]:
     if isinstance(source, DaemonClient):
         return source.ask("GET", with_query("/api/audit", limit=limit), list[AuditLine])
-    from spyweb.service.audit import AuditService
+    from spyweb.web.access.audit import AuditService
 
     return source.read(lambda store: AuditService(store.audit, RealClock()).lines(limit=limit), [])
 
@@ -152,7 +153,7 @@ def _change(offline: OfflineProject, action: str, name: str, ask: Callable[[Acce
 
 
 async def _access(store: Store) -> AccessService:
-    from spyweb.service.access import AccessService
+    from spyweb.web.access.keys import AccessService
 
     access = AccessService(store.keys, RealClock())
     await access.load()

@@ -21,10 +21,10 @@ from spyweb.cli.project import Project, find_in
 from spyweb.cli.runs import newest_runs
 from spyweb.clock import RealClock
 from spyweb.errors import Refused, SpywebError
+from spyweb.events.happenings import EventType, LogHappened, RunHappened
 from spyweb.logs.job import stamped
 from spyweb.logs.reading import follow, last_lines
 from spyweb.model import Failure, Outcome, Run, RunId
-from spyweb.views.events import EventType, LogHappened, RunHappened
 from spyweb.views.jobs import JobView, log_file, to_json
 from spyweb.views.runs import describe_details
 

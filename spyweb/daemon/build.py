@@ -34,13 +34,13 @@ from spyweb.runs.pings import PingRuns
 from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
-from spyweb.service.access import AccessService
 from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.parse import alerts_without_file
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.sqlite.values import Values
 from spyweb.views.health import Vitals, find_parts
 from spyweb.views.jobs import join_problems
+from spyweb.web.access.keys import AccessService
 from spyweb.web.services import Services
 
 

@@ -18,13 +18,13 @@ from spyweb.ops.files.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
-from spyweb.service.access import AccessService
 from spyweb.service.drift import DriftService
 from spyweb.settings import Settings
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.lock import Lock
 from spyweb.store.sqlite.store import Store
 from spyweb.views.health import SCARCE_DESCRIPTORS, find_problems
+from spyweb.web.access.keys import AccessService
 from spyweb.web.serve import PrivateSocket
 from spyweb.web.tls import ServerCertificate
 

@@ -8,34 +8,36 @@ from collections.abc import Callable
 
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.daemon.runtime import JobRuntime
+from spyweb.daemon.subjects import ADDRESSES
+from spyweb.events.changes import ChangeHub
+from spyweb.events.hub import EventHub
 from spyweb.reload.swap import Reloader
 from spyweb.runs.pings import PingRuns
 from spyweb.scheduler.scheduler import Scheduler
-from spyweb.service.access import AccessService
-from spyweb.service.audit import AuditService
 from spyweb.service.calendar import CalendarService
-from spyweb.service.changes import ChangeHub
 from spyweb.service.channels import ChannelService
 from spyweb.service.drift import DriftService
 from spyweb.service.event_sources import EventSources, FindTroubles
-from spyweb.service.events import EventHub
 from spyweb.service.health import HealthService
 from spyweb.service.hooks import HookService
 from spyweb.service.incidents import IncidentService, StandingService
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.jobs import JobService
+from spyweb.service.maintenance import MaintenanceService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import OnceService
 from spyweb.service.overview import OverviewService
 from spyweb.service.past_runs import PastRunsService
-from spyweb.service.readiness import STARTING, ReadinessService
+from spyweb.service.readiness import ReadinessService
 from spyweb.service.record_search import RecordSearch
 from spyweb.service.running import RunService
 from spyweb.service.state import StateService
 from spyweb.service.workflows import WorkflowService
 from spyweb.views.health import Vitals
+from spyweb.web.access.audit import AuditService
+from spyweb.web.access.keys import AccessService
 from spyweb.web.pages.overview import outlook_of
-from spyweb.web.services import Services
+from spyweb.web.services import STARTING, Services
 
 BOOT_BYTES = 4  # of the name of this start: numbers of an earlier one must not be believed
 
@@ -60,7 +62,7 @@ def build_services(
         clock=clock,
         vms_of=runtime.pool.loads_of,
     )
-    health = HealthService(jobs=jobs, vitals=vitals)
+    health = HealthService(live=live, states=jobs.states, vitals=vitals, settings=lambda: reloader.settings)
     trail = AuditService(store.audit, clock)
     standing = StandingService(store.incidents, watcher, clock, timezone)
     incidents = IncidentService(store.incidents, clock, watcher.wake, standing)
@@ -84,7 +86,8 @@ def build_services(
         runtime.own_sockets,
         runtime.sending.ack_links,
         AccessService(store.keys, clock, settings.server.api_key),
-        CalendarService(live=live, past=past, windows=lambda: reloader.maintenance, clock=clock),
+        CalendarService(live=live, past=past, clock=clock),
+        MaintenanceService(live=live, windows=lambda: reloader.maintenance, clock=clock),
         ChannelService(
             send_test=runtime.sending.delivery.try_out,
             store=store,
@@ -121,7 +124,7 @@ def build_services(
         ),
         RecordSearch(records=store.records, live=live, clock=clock),
         RunService(
-            jobs=jobs,
+            live=live,
             runner=runtime.runner,
             past=past,
             once=once,
@@ -130,6 +133,7 @@ def build_services(
         ),
         StateService(store=store, clock=clock, limits=settings.state),
         WorkflowService(store),
+        addresses=ADDRESSES,
         catalogue=jobs,
         clock=clock,
         timezone=timezone,

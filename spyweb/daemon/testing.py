@@ -326,6 +326,9 @@ class ProjectJobs:
     def names(self) -> dict[JobId, str]:
         return {job: spec.name for job, spec in self.specs.items()}
 
+    def paused_for(self, _job: JobId | None) -> str:
+        return ""
+
     def no_such_job(self, name_or_id: str) -> str:
         return unknown_job(list(self.specs), name_or_id)
 
@@ -361,6 +364,7 @@ async def open_server_environment(
     suite: Suite, pool: Pool, worlds: WorldFactory, clock: Clock, *, is_virtual: bool
 ) -> AsyncIterator[SuiteEnvironment]:
     """Serve the suite's server.  Raises ScriptError when its code does not compile, Refused when there is no port."""
+    from spyweb.daemon.subjects import ADDRESSES
     from spyweb.runs.live import LiveJobs
     from spyweb.service.record_search import RecordSearch
     from spyweb.web.app import Site, project_app  # few projects have a server, and these import much
@@ -379,7 +383,7 @@ async def open_server_environment(
         jobs = ProjectJobs(specs={job: file.spec for job, file in scanned.jobs.items()})
         async with open_endpoints(pool, own, handler_log, (code, suite.policy), worlds.clock) as endpoints:
             app = project_app(
-                Services(records, catalogue=jobs, clock=worlds.clock),
+                Services(records, addresses=ADDRESSES, catalogue=jobs, clock=worlds.clock),
                 Site(endpoints=endpoints, ui=worlds.settings.root / UI),
             )
             async with serve_app(app, host=LOOPBACK, port=0) as listening:

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from spyweb.dashboard.job import mark_of_outcome
+from spyweb.dashboard.run import mark_of_outcome
 from spyweb.dashboard.words import show_count, show_counted, show_duration
-from spyweb.model import ChangeKind, Outcome
-from spyweb.runs.live import JobChange
-from spyweb.views.events import (
+from spyweb.events.happenings import (
     AuditHappened,
     EventType,
     Happening,
@@ -21,6 +19,8 @@ from spyweb.views.events import (
     RunHappened,
     StateHappened,
 )
+from spyweb.model import ChangeKind, Outcome
+from spyweb.runs.live import JobChange
 
 LONGEST_KEY = 80  # characters
 

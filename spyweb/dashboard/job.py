@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from spyweb.dashboard.charts import KINDS, Chart, chart
 from spyweb.dashboard.overview import MARKS
-from spyweb.model import Outcome, Run, RunMark
+from spyweb.model import RunMark
 from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.views.job_detail import JobDetail, Tie
 from spyweb.views.overview import OverviewRow, Standing
-from spyweb.views.runs import describe_details
 from spyweb.views.statistics import JobStatistics, TimeSpan
-from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
-from spyweb.words import first_line
 
 # What stands behind the name of a job in the heading of its page; of a failing one also since when.
 HEADINGS: Mapping[Standing, str] = {
@@ -31,68 +26,12 @@ HEADINGS: Mapping[Standing, str] = {
     Standing.DISABLED: "disabled",
 }
 
-OUTCOME_MARKS: Mapping[RunMark, str] = {
-    RunMark.SUCCESS: "ok",
-    RunMark.LATE: "warn",
-    RunMark.FAILED: "bad",
-    RunMark.LOST: "bad",
-    RunMark.MISSED: "warn",
-    RunMark.STOPPED: "off",
-    RunMark.PAUSED: "off",
-    RunMark.RUNNING: "run",
-    RunMark.WAITING: "wait",
-}
-
 SPAN_WORDS: Mapping[TimeSpan, str] = {TimeSpan.DAY: "24 h", TimeSpan.WEEK: "7 d", TimeSpan.MONTH: "30 d"}
-
-
-def drawn(mark: RunMark) -> str:
-    """Return the name of the mark with which a run is drawn."""
-    return OUTCOME_MARKS.get(mark, "none")
-
-
-def tone_of(mark: RunMark) -> str:
-    """Return the tone of what is said of a run; none where its mark says it all."""
-    return drawn(mark) if drawn(mark) in ("ok", "warn", "bad") else ""
-
-
-def mark_of_outcome(outcome: Outcome | None) -> str:
-    """Return how an outcome is drawn."""
-    return drawn(RunMark[outcome.name]) if outcome else "none"
-
-
-class ShownRun(Struct, frozen=True, kw_only=True):
-    """One run in a table."""
-
-    run: Run
-    mark: str
-    word: str
-    tone: str
-    at_ms: int | None
-    took_ms: int | None
-    late_ms: int | None
-    details: str
 
 
 def heading_of(row: OverviewRow) -> tuple[str, str]:
     """Return the mark of a job and what stands behind its name."""
     return MARKS[row.standing], HEADINGS[row.standing]
-
-
-def show_run(run: Run, late_ms: int) -> ShownRun:
-    mark = mark_of(run, late_ms)
-    word = KINDS[mark][1]
-    began = run.started_ms is not None and run.due_ms is not None and run.attempt == 1
-    return ShownRun(
-        run=run,
-        mark=drawn(mark),
-        word=f"{word} {run.count:,} times" if run.count > 1 else word,
-        tone=tone_of(mark),
-        at_ms=moment_of(run),
-        took_ms=took_of(run),
-        late_ms=lateness_of(run) if began and run.outcome is not Outcome.SKIPPED else None,
-        details=first_line(describe_details(run)),
-    )
 
 
 def draw_statistics(statistics: JobStatistics, limit_ms: int | None = None) -> Chart:

@@ -2,19 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
 
-from spyweb.dashboard.charts import WaterfallBar, span
-from spyweb.dashboard.job import drawn
+from spyweb.dashboard.charts import KINDS, WaterfallBar, span
 from spyweb.dashboard.words import show_duration, show_size
-from spyweb.model import RunMark, RunState, TaskStatus, TriggerType
+from spyweb.model import Outcome, Run, RunMark, RunState, TaskStatus, TriggerType
 from spyweb.views.run_detail import LimitView, RunBrief, RunDetail
+from spyweb.views.runs import describe_details
+from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
+from spyweb.words import first_line
 
 SCALE_STEPS = 4
 
 _TASK_TONES = {TaskStatus.FAILED.value: "bad", TaskStatus.SKIPPED.value: "off", TaskStatus.UNCHANGED.value: "off"}
+
+
+OUTCOME_MARKS: Mapping[RunMark, str] = {
+    RunMark.SUCCESS: "ok",
+    RunMark.LATE: "warn",
+    RunMark.FAILED: "bad",
+    RunMark.LOST: "bad",
+    RunMark.MISSED: "warn",
+    RunMark.STOPPED: "off",
+    RunMark.PAUSED: "off",
+    RunMark.RUNNING: "run",
+    RunMark.WAITING: "wait",
+}
+
+
+def drawn(mark: RunMark) -> str:
+    """Return the name of the mark with which a run is drawn."""
+    return OUTCOME_MARKS.get(mark, "none")
+
+
+def tone_of(mark: RunMark) -> str:
+    """Return the tone of what is said of a run; none where its mark says it all."""
+    return drawn(mark) if drawn(mark) in ("ok", "warn", "bad") else ""
+
+
+def mark_of_outcome(outcome: Outcome | None) -> str:
+    """Return how an outcome is drawn."""
+    return drawn(RunMark[outcome.name]) if outcome else "none"
+
+
+class ShownRun(Struct, frozen=True, kw_only=True):
+    """One run in a table."""
+
+    run: Run
+    mark: str
+    word: str
+    tone: str
+    at_ms: int | None
+    took_ms: int | None
+    late_ms: int | None
+    details: str
+
+
+def show_run(run: Run, late_ms: int) -> ShownRun:
+    mark = mark_of(run, late_ms)
+    word = KINDS[mark][1]
+    began = run.started_ms is not None and run.due_ms is not None and run.attempt == 1
+    return ShownRun(
+        run=run,
+        mark=drawn(mark),
+        word=f"{word} {run.count:,} times" if run.count > 1 else word,
+        tone=tone_of(mark),
+        at_ms=moment_of(run),
+        took_ms=took_of(run),
+        late_ms=lateness_of(run) if began and run.outcome is not Outcome.SKIPPED else None,
+        details=first_line(describe_details(run)),
+    )
 
 
 class TaskBar(Struct, frozen=True, kw_only=True):

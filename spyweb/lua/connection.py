@@ -85,7 +85,7 @@ class SmallStream(asyncio.Protocol):
         try:
             self._listener.received(self._reader.feed(data))
             self._flush_queue.flush_all()
-        except Exception as error:  # noqa: BLE001 - one worker's messages: a broken one costs that worker, not the loop
+        except Exception as error:  # noqa: BLE001 - as above
             self._listener.broke_protocol(error)
 
     def connection_lost(self, _error: Exception | None) -> None:

@@ -89,7 +89,7 @@ class OpDispatcher:
         try:
             check = None if name in self._free else self._check(operation)
             outcome = operation.begin(self._call_of(lineage) if lineage else self._call, arguments, check)
-        except Exception as error:  # noqa: BLE001 - one op's boundary: a fault in it fails the call, not the daemon
+        except Exception as error:  # noqa: BLE001 - one op's boundary, as above
             return _failed(self._refusal(operation, error))
         finally:
             if self._stalls.is_stall(started):

@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spyweb.errors import Problem
+from spyweb.errors import Problem, Refused
 from spyweb.incidents.truth import JOB
 from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Cursor, JobId, JobSpec, Never, Pings, Run
@@ -137,6 +137,13 @@ class LiveJobs:
 
     def find(self, job_id: JobId) -> LiveJob | None:
         return self._jobs.get(job_id)
+
+    def get(self, job_id: JobId) -> LiveJob:
+        """Return a job that is live.  Raises Refused where it is not."""
+        found = self.find(job_id)
+        if found is None:
+            raise Refused(f"{job_id} is gone")
+        return found
 
     def of_subject(self, subject: str) -> LiveJob | None:
         """Return the job that is this subject of incidents."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,39 +10,19 @@ from spyweb.cooperative import run_in_slices
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.runs.live import LiveJobs
 from spyweb.service.past_runs import PastRunsService
-from spyweb.settings.units import DAY_MS
-from spyweb.specs.maintenance import MaintenanceCalendar
 from spyweb.store.model.runs import RunFilter
 from spyweb.views.calendar import DayAhead, Gap, GapPage, day_ahead, view_gap
-from spyweb.views.maintenance import MaintenanceView, view_maintenance
+from spyweb.views.jobs import MaySee, anything
 from spyweb.views.run_detail import brief
 
-USUAL_DAYS, MOST_DAYS = 7, 366  # of the maintenance that is shown
-MaySee = Callable[[str], bool]  # the jobs that are shown
 NOT_RUN: Final = (Outcome.MISSED, Outcome.SKIPPED, Outcome.PAUSED, Outcome.LOST)
-
-
-def anything(_job: str) -> bool:
-    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarService:
     live: LiveJobs
     past: PastRunsService
-    windows: Callable[[], MaintenanceCalendar]
     clock: Clock
-
-    def maintenance_until(self, job: JobId) -> int | None:
-        """Return when the maintenance ends in which a job is now."""
-        return self.windows().until(job, self.clock.now_ms())
-
-    async def maintenance(self, days: int = USUAL_DAYS, may_see: MaySee = anything) -> MaintenanceView:
-        """Show the windows that have begun, and those that begin in so many days, as far as somebody may see them."""
-        now_ms = self.clock.now_ms()
-        jobs = [job.id for job in self.live]
-        steps = view_maintenance(self.windows().rules, jobs, now_ms, now_ms + days * DAY_MS, may_see)
-        return await run_in_slices(self.clock, steps)
 
     async def day_ahead(self, may_see: MaySee = anything) -> DayAhead:
         """Count the due times of the next 24 hours of all jobs that somebody may see."""

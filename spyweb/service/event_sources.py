@@ -12,18 +12,7 @@ from typing import Any, Literal, assert_never
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import Problem
-from spyweb.logs.job import JobLogs
-from spyweb.model import ChangeKind, JobId, Run, RunId, RunMark
-from spyweb.outbox.sender import OutboxSender
-from spyweb.runs.live import JobChange, LiveJob, LiveJobs
-from spyweb.service.audit import AuditService
-from spyweb.service.events import EventHub, Topic
-from spyweb.service.incidents import IncidentService
-from spyweb.store.model.access import NewAuditLine
-from spyweb.store.model.entries import ChangeEvent, Watch, job_namespace
-from spyweb.store.model.runs import SkippedRange
-from spyweb.store.sqlite.events import Events
-from spyweb.views.events import (
+from spyweb.events.happenings import (
     EventType,
     HealthHappened,
     IncidentHappened,
@@ -38,10 +27,21 @@ from spyweb.views.events import (
     was_audited,
     were_skipped,
 )
+from spyweb.events.hub import EventHub, Topic
+from spyweb.logs.job import JobLogs
+from spyweb.model import ChangeKind, JobId, Run, RunId, RunMark
+from spyweb.outbox.sender import OutboxSender
+from spyweb.runs.live import JobChange, LiveJob, LiveJobs
+from spyweb.service.incidents import IncidentService
+from spyweb.store.model.access import NewAuditLine
+from spyweb.store.model.entries import ChangeEvent, Watch, job_namespace
+from spyweb.store.model.runs import SkippedRange
+from spyweb.store.sqlite.events import Events
 from spyweb.views.health import HealthProblem
 from spyweb.views.jobs import join_problems, usual_folder
 from spyweb.views.overview import is_doubtful
 from spyweb.views.strips import mark_of
+from spyweb.web.access.audit import AuditService
 
 LOOK_S = 5.0  # between two looks at the health: nothing announces it
 OF_A_JOB = job_namespace(JobId(""))

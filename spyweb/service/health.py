@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from spyweb.monitor.expectations import is_short
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import is_drifting
-from spyweb.service.jobs import JobService
+from spyweb.settings import Settings
 from spyweb.views.health import Health, HealthProblem, Vitals, find_all_problems, find_warnings, view_health
+from spyweb.views.jobs import JobState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthService:
-    jobs: JobService
+    live: LiveJobs
+    states: Callable[[], Iterable[JobState]]  # of all jobs
     vitals: Callable[[], Vitals]
+    settings: Callable[[], Settings]
 
     def health(self) -> Health:
-        return view_health(self.vitals(), self.jobs.states(), *_count_short_and_drifting(self.jobs.live))
+        return view_health(self.vitals(), self.states(), *_count_short_and_drifting(self.live))
 
     def troubles(self) -> tuple[Sequence[HealthProblem], Sequence[HealthProblem]]:
         """Return the problems and the warnings of the daemon now."""
-        return find_troubles(self.vitals, self.jobs.live)
+        return find_troubles(self.vitals, self.live)
 
 
 def find_troubles(

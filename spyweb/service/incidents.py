@@ -14,12 +14,12 @@ from zoneinfo import ZoneInfo
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import Refused
+from spyweb.events.happenings import IncidentHappened, incident_acked, incident_changed
 from spyweb.incidents.telling import ChannelState, Hold, HoldReason, KnownIncident, hold_of
 from spyweb.incidents.truth import JOB
 from spyweb.model import JobId
 from spyweb.store.model.incidents import AlertChannelNow, Incident, OpenIncident, Silence, SubjectChange, SubjectNow
 from spyweb.store.sqlite.incidents import Incidents
-from spyweb.views.events import IncidentHappened, incident_acked, incident_changed
 from spyweb.views.incidents import (
     NOBODY,
     WAITS_FOR,

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spyweb.errors import Problem, Refused
-from spyweb.model import JobId, Outcome, Pings, Run
+from spyweb.model import JobId, Outcome, Pings
 from spyweb.reload.swap import Reloader
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.service.overview import OverviewService
+from spyweb.service.past_runs import located
 from spyweb.specs.origins import resolve_settings
 from spyweb.specs.tree import SUFFIXES, read_source
 from spyweb.store.model.entries import job_namespace
@@ -28,7 +29,7 @@ from spyweb.views.job_detail import (
     tie,
 )
 from spyweb.views.jobs import NextRun
-from spyweb.views.source import SourceView, TraceFrame, error_place, excerpt, frames_of, unreadable_source, whole
+from spyweb.views.source import SourceView, excerpt, unreadable_source, whole
 
 COMPARED = 50  # failures whose reasons are compared
 
@@ -95,12 +96,6 @@ class JobDetails:
             raise Refused(f"{job} is gone")
         return await asyncio.to_thread(read_part, self.root, found, whole)
 
-    def _live(self, job: JobId) -> LiveJob:
-        found = self.live.find(job)
-        if found is None:
-            raise Refused(f"{job} is gone")
-        return found
-
     async def _source_of(self, problems: Sequence[Problem]) -> SourceView | None:
         """Return the lines around the first problem that names one, as they are on disk."""
         found = next((problem for problem in problems if problem.line is not None), None)
@@ -127,14 +122,6 @@ class JobDetails:
             for after in follower.spec.after:
                 if after.job == job.id:
                     yield tie(after, follower.id, follower.spec.name)
-
-
-def located(job: LiveJob, run: Run) -> tuple[list[TraceFrame], SourceView | None]:
-    """Return the frames of a run's traceback, and the source around the line that its error names."""
-    file_of = job.code.chunk_shown_as
-    place = error_place(run.reason, run.traceback, file_of)
-    source = dict(job.code.files).get(place[0]) if place and run.generation in (0, job.code.generation) else None
-    return frames_of(run.traceback, file_of), excerpt(place[0], source, place[1]) if place and source else None
 
 
 def read_part(root: Path, problem: Problem, show: Callable[[str, bytes, int | None], SourceView]) -> SourceView:

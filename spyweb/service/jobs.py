@@ -11,18 +11,19 @@ from msgspec import structs
 
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_at_once, run_in_slices
-from spyweb.errors import Problem, Refused
+from spyweb.errors import Problem
 from spyweb.model import JobId, JobSpec
 from spyweb.reload.swap import Reloader
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
-from spyweb.service.calendar import MaySee, anything
 from spyweb.settings import Settings
 from spyweb.views.jobs import (
     JobState,
     JobView,
+    MaySee,
     NextRun,
+    anything,
     broken_job,
     find_job,
     join_problems,
@@ -56,6 +57,11 @@ class JobService:
         """Return the settings of a job that is loaded."""
         found = self.live.find(JobId(job)) if job else None
         return found.spec if found else None
+
+    def paused_for(self, job: JobId | None) -> str:
+        """Return why a job was paused by itself; nothing where somebody has paused it, or nobody."""
+        found = self.live.find(job) if job else None
+        return found.cursor.paused_for if found else ""
 
     def no_such_job(self, name_or_id: str) -> str:
         """Say that there is no such job, and which one may be meant."""
@@ -116,7 +122,7 @@ class JobService:
         self, job: JobId | None, count: int, *, until_ms: int | None = None, may_see: MaySee = anything
     ) -> list[NextRun]:
         """Return the next due times before a moment, of one job or of all that somebody may see, earliest first."""
-        jobs = [each for each in self.live if may_see(each.id)] if job is None else [self.get_live(job)]
+        jobs = [each for each in self.live if may_see(each.id)] if job is None else [self.live.get(job)]
         return await run_in_slices(self.clock, self._next_runs(jobs, count, until_ms))
 
     def _next_runs(self, jobs: Sequence[LiveJob], count: int, until_ms: int | None) -> Steps[list[NextRun]]:
@@ -134,7 +140,7 @@ class JobService:
 
     def log_file(self, job: JobId) -> Path:
         """Return where the job's script logs; the file need not exist."""
-        return log_file(self.root, self.get_live(job).spec.folder)
+        return log_file(self.root, self.live.get(job).spec.folder)
 
     def states(self) -> Iterator[JobState]:
         """Yield the state of each job alone: building their whole views would hold up the loop."""
@@ -145,13 +151,7 @@ class JobService:
             yield JobState.BROKEN
 
     async def pause(self, job: JobId) -> None:
-        await self.scheduler.pause(self.get_live(job))
+        await self.scheduler.pause(self.live.get(job))
 
     async def resume(self, job: JobId) -> None:
-        await self.scheduler.resume(self.get_live(job))
-
-    def get_live(self, job: JobId) -> LiveJob:
-        found = self.live.find(job)
-        if found is None:
-            raise Refused(f"{job} is gone")
-        return found
+        await self.scheduler.resume(self.live.get(job))

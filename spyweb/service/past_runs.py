@@ -12,7 +12,6 @@ from spyweb.errors import Refused
 from spyweb.logs.reading import lines_between
 from spyweb.model import JobId, Run, RunId
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.service.job_detail import located
 from spyweb.store.model.runs import RunFilter, RunPage, RunPoint
 from spyweb.store.sqlite.store import Store
 from spyweb.views.jobs import log_file
@@ -29,7 +28,7 @@ from spyweb.views.run_detail import (
     view_limits,
 )
 from spyweb.views.runs import TaskView, view_task
-from spyweb.views.source import frames_of
+from spyweb.views.source import SourceView, TraceFrame, error_place, excerpt, frames_of
 from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
 from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
 
@@ -196,3 +195,11 @@ class PastRunsService:
         before_ns = (run.ended_ms + 1) * NS_IN_MS
         found = await self.store.records.list(run.job, limit=min(run.items_new, MOST_RECORDS), before_ns=before_ns)
         return [view_record(record) for record in found if record.created_ms >= run.started_ms]
+
+
+def located(job: LiveJob, run: Run) -> tuple[list[TraceFrame], SourceView | None]:
+    """Return the frames of a run's traceback, and the source around the line that its error names."""
+    file_of = job.code.chunk_shown_as
+    place = error_place(run.reason, run.traceback, file_of)
+    source = dict(job.code.files).get(place[0]) if place and run.generation in (0, job.code.generation) else None
+    return frames_of(run.traceback, file_of), excerpt(place[0], source, place[1]) if place and source else None

@@ -13,11 +13,12 @@ from spyweb.clock import Clock
 from spyweb.cooperative import within
 from spyweb.store.sqlite.store import Store
 from spyweb.views.health import Readiness, Vitals, view_readiness
+from spyweb.web.services import STARTING
 
 KEPT_S = 1.0  # how long an answer holds
 PATIENCE_S = 2.0  # for the writer: less than any prober waits
 
-STARTING, STOPPING = "the jobs are still being loaded", "the daemon is stopping"
+STOPPING = "the daemon is stopping"
 
 
 class ReadinessService:

@@ -12,8 +12,8 @@ from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.model import MIB, Ending, JobId, Run, RunId, TaskBegun, TaskRow
 from spyweb.permissions.policy import Audit
+from spyweb.runs.live import LiveJobs
 from spyweb.runs.runner import Claims, Runner, by_hand
-from spyweb.service.jobs import JobService
 from spyweb.service.once import OnceService, StartedRun, request_key
 from spyweb.service.past_runs import PastRunsService
 from spyweb.store.model.runs import RequestKey
@@ -71,7 +71,7 @@ class RunWatcher:
 
 @dataclass(slots=True, kw_only=True)
 class RunService:
-    jobs: JobService
+    live: LiveJobs
     runner: Runner
     past: PastRunsService
     once: OnceService
@@ -84,7 +84,7 @@ class RunService:
         Its script finds the payload, any JSON, in its trigger; with a key, a request that is repeated starts no
         second run.
         """
-        live, request, known = self.jobs.get_live(job), by_hand(payload=payload, parent=parent), None
+        live, request, known = self.live.get(job), by_hand(payload=payload, parent=parent), None
         if key is not None:
             known = request_key(f"trigger {job}", key, to_json(payload), self.clock.now_ms())
 
@@ -121,7 +121,7 @@ class RunService:
         """
         watcher = RunWatcher(self.clock, Audit() if audit else None)
         await self.runner.start_by_hand(
-            self.jobs.get_live(job), by_hand(watcher, debug=debug, dry_run=dry_run, values=values)
+            self.live.get(job), by_hand(watcher, debug=debug, dry_run=dry_run, values=values)
         )
         try:
             while True:

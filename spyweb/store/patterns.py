@@ -7,6 +7,7 @@ supports brackets, and may take unlimited time for a pattern with many stars.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
 
@@ -70,3 +71,10 @@ def next_prefix(prefix: bytes) -> bytes | None:
     """Return the smallest key after all keys with this prefix; None when there is none."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
+
+
+def is_within(patterns: Sequence[str], job: str) -> bool:
+    """Return whether a key with these patterns may see a job; without any it may see what is of no job, "", too."""
+    if not patterns or not job:
+        return not patterns
+    return any(compile_pattern(each.encode()).matches(job.encode()) for each in patterns)

@@ -6,7 +6,7 @@ them back into the same types: a command prints the same whether a daemon answer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -216,3 +216,10 @@ def log_file(root: Path, folder: str) -> Path:
 
 def to_json(value: object) -> bytes:
     return msgspec.json.encode(value)
+
+
+MaySee = Callable[[str], bool]  # the jobs that somebody is shown
+
+
+def anything(_job: str) -> bool:
+    return True

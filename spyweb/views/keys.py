@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from spyweb.web.access.tokens import PREFIX
+
 if TYPE_CHECKING:
     from spyweb.store.model.access import AccessKey
 
@@ -40,12 +42,12 @@ class Myself(Struct, frozen=True, kw_only=True):
     jobs: tuple[str, ...]  # patterns of the jobs that it is limited to; none: all
 
 
-def view_key(key: AccessKey, begins: str, used_ms: int | None) -> KeyView:
+def view_key(key: AccessKey) -> KeyView:
     return KeyView(
         name=key.name,
-        begins=begins,
+        begins=f"{PREFIX}{key.handle}",
         scopes=tuple(scope.value for scope in key.scopes),
         jobs=key.jobs,
         created_ms=key.created_ms,
-        used_ms=used_ms,
+        used_ms=key.used_ms,
     )

@@ -16,23 +16,20 @@ from spyweb.limits import PAGE_STREAMS as MOST_PAGE_STREAMS
 from spyweb.limits import SOCKET_BODY, STREAMS_OF_ONE
 from spyweb.limits import STREAMS as MOST_STREAMS
 from spyweb.ops.network.address_check import OwnSockets
-from spyweb.service.access import AccessService
-from spyweb.service.audit import AuditService
+from spyweb.web.access.audit import AuditService
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, PORT
 from spyweb.web.access.guard import TRAIL, Trail, guarded_by
+from spyweb.web.access.keys import AccessService
 from spyweb.web.access.open_requests import OPEN_REQUESTS, OpenRequests
 from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, by_loopback, by_socket
 from spyweb.web.access.throttle import Throttle
 from spyweb.web.answer import answer_errors
 from spyweb.web.api.document import DOCUMENTED, MADE
-from spyweb.web.api.route import LARGEST_BODY, Route
-from spyweb.web.api.routes import ROUTES
+from spyweb.web.api.route import LARGEST_BODY, PageRoute, Route
 from spyweb.web.body import BODY_MEMORY, LARGEST, BodyMemory
 from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINT_RULES, ENDPOINTS
 from spyweb.web.event_streams import EVENT_STREAMS, OPEN_STREAMS, PAGE_STREAMS, StreamCounter
-from spyweb.web.pages.ack import ack_routes
-from spyweb.web.pages.pages import ACTIONS, PAGES
-from spyweb.web.pages.site import PageRoute, page_routes, showing_errors
+from spyweb.web.pages.site import showing_errors
 from spyweb.web.services import SERVICES, Services
 from spyweb.web.ui import UI, UI_ROUTES
 
@@ -51,18 +48,17 @@ class Site(Struct, frozen=True, kw_only=True):
 
 def tcp_app(services: Services, site: Site | None = None, port: int = 0) -> web.Application:
     """Make the app of the dashboard and the API; content is another's, with an origin of its own."""
-    site = site or Site()
-    pages = [*page_routes(PAGES, ACTIONS), *ack_routes()]
-    rules = {**_rules_of(ROUTES), **{each.handler: each.rule for each in pages}}
+    site, addresses = site or Site(), services.addresses
+    rules = {**_rules_of(addresses.routes), **{each.handler: each.rule for each in addresses.pages}}
     underway = OpenRequests(services[AccessService])
     recogniser = Recogniser(services[AccessService], Throttle(services.clock), services[OwnSockets])
     trail = Trail(services[AuditService], services.clock)
-    app = _app(ROUTES, showing_errors, guarded_by(recogniser, rules, trail, underway))
+    app = _app(addresses.routes, showing_errors, guarded_by(recogniser, rules, trail, underway))
     app.on_response_prepare.append(underway.note_begun)
     app[HOSTS], app[PORT] = frozenset(site.hosts), port
     app[RECOGNISER], app[TRAIL], app[OPEN_REQUESTS] = recogniser, trail, underway
     _add_services(app, services, LARGEST)
-    _add_routes(app, pages)
+    _add_routes(app, addresses.pages)
     return app
 
 
@@ -72,9 +68,10 @@ def content_app(dashboard: web.Application, site: Site, dashboard_port: int = 0)
     It serves the whole API with a key, without one what the project's own pages ask for, and knows no session.
     """
     recogniser, underway = dashboard[RECOGNISER].of_content(), dashboard[OPEN_REQUESTS]
-    rules = {**_rules_of(ROUTES), **ENDPOINT_RULES}
-    rules |= {each.handler: replace(rules[each.handler], of_project=True) for each in ROUTES if each.path in OF_PROJECT}
-    app = _app(ROUTES, guarded_by(recogniser, rules, dashboard[TRAIL], underway))
+    routes = dashboard[SERVICES].addresses.routes
+    rules = {**_rules_of(routes), **ENDPOINT_RULES}
+    rules |= {each.handler: replace(rules[each.handler], of_project=True) for each in routes if each.path in OF_PROJECT}
+    app = _app(routes, guarded_by(recogniser, rules, dashboard[TRAIL], underway))
     app.update({key: value for key, value in dashboard.items() if key not in app})
     app.on_response_prepare.append(underway.note_begun)
     app[RECOGNISER], app[DASHBOARD_PORT] = recogniser, dashboard_port
@@ -85,7 +82,7 @@ def content_app(dashboard: web.Application, site: Site, dashboard_port: int = 0)
 
 def project_app(services: Services, site: Site) -> web.Application:
     """Make the project's own server, as its tests reach it."""
-    routes = [each for each in ROUTES if each.path in OF_PROJECT]
+    routes = [each for each in services.addresses.routes if each.path in OF_PROJECT]
     app = _app(routes, guarded_by(by_loopback, {**_rules_of(routes), **ENDPOINT_RULES}))
     app[SERVICES], app[BODY_MEMORY] = services, BodyMemory()
     _add_site(app, site)
@@ -94,7 +91,8 @@ def project_app(services: Services, site: Site) -> web.Application:
 
 def socket_app(services: Services) -> web.Application:
     """Make the app of the private socket; it needs no key: only the daemon's own user may open the socket."""
-    app = _app(ROUTES, guarded_by(by_socket, _rules_of(ROUTES), Trail(services[AuditService], services.clock)))
+    routes = services.addresses.routes
+    app = _app(routes, guarded_by(by_socket, _rules_of(routes), Trail(services[AuditService], services.clock)))
     _add_services(app, services, SOCKET_BODY)
     return app
 

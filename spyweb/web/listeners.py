@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from spyweb.errors import Refused
 from spyweb.ops.network.address_check import OwnSockets
-from spyweb.service.access import AccessService
 from spyweb.settings import ServerSettings
+from spyweb.web.access.keys import AccessService
 from spyweb.web.app import Site, content_app, tcp_app
 from spyweb.web.connections import ConnectionLimiter
 from spyweb.web.serve import Listening, MakeHandler, handlers, listen, refuse_strangers

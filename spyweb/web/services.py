@@ -15,8 +15,10 @@ from spyweb.model import JobId, JobSpec
 from spyweb.store.model.incidents import OpenIncident
 from spyweb.views.jobs import JobView
 from spyweb.web.access.principal import Principal
+from spyweb.web.api.route import Addresses
 
 T = TypeVar("T")
+STARTING = "the jobs are still being loaded"
 
 
 class JobCatalogue(Protocol):
@@ -29,6 +31,9 @@ class JobCatalogue(Protocol):
     def spec(self, job: str | None) -> JobSpec | None: ...
 
     def names(self) -> Mapping[JobId, str]: ...
+
+    def paused_for(self, job: JobId | None) -> str:
+        """Return why a job was paused by itself; nothing where somebody has paused it, or nobody."""
 
     def no_such_job(self, name_or_id: str) -> str: ...
 
@@ -53,12 +58,14 @@ class Services:
     def __init__(
         self,
         *parts: object,
+        addresses: Addresses,
         catalogue: JobCatalogue,
         clock: Clock,
         timezone: str = "UTC",
         outlook: Callable[[Principal], Awaitable[Outlook]] = _nothing,
         is_starting: Callable[[], bool] = lambda: False,
     ) -> None:
+        self.addresses = addresses
         self.catalogue, self.clock, self.timezone = catalogue, clock, timezone
         self.outlook, self.is_starting = outlook, is_starting
         self._parts = {kind: part for part in parts for kind in type(part).__mro__[:-1]}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from spyweb.daemon.api_reference import PAGE, renewed
+from spyweb.daemon.subjects import ROUTES
 from spyweb.model import RunMark
 from spyweb.store.model.runs import RunPoint
 from spyweb.views.job_list import JobSort
 from spyweb.web.answer import CODES, STATUS
-from spyweb.web.api.reference import PAGE, renewed
-from spyweb.web.api.routes import ROUTES
 from tests.fakes.repository import read
 
 

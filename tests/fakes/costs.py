@@ -23,6 +23,7 @@ from time import process_time
 from yarl import URL
 
 from spyweb.clock import RealClock
+from spyweb.daemon.subjects import ROUTES
 from spyweb.errors import FetchError, SpywebError
 from spyweb.extraction.extractor import open_extractor
 from spyweb.logs.output import printable
@@ -41,9 +42,8 @@ from spyweb.store.interchange.lines import parse_line
 from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.patterns import compile_pattern
 from spyweb.store.sqlite.store import open_any
-from spyweb.web.api.routes import ROUTES
 from spyweb.web.app import Site
-from spyweb.web.pages.pages import ACTIONS
+from spyweb.web.pages.page import ACTIONS
 from spyweb.web.serve import serve_app
 from tests.fakes.client import content_of
 from tests.fakes.clock import FakeClock

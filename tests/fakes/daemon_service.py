@@ -18,7 +18,10 @@ from spyweb.alerts.channels import AttemptTallies
 from spyweb.alerts.delivery import Attempt
 from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
+from spyweb.daemon.subjects import ADDRESSES
 from spyweb.errors import Problem, Refused, SpywebError
+from spyweb.events.changes import ChangeHub
+from spyweb.events.hub import EventHub
 from spyweb.incidents.policy import Level
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import (
@@ -43,23 +46,20 @@ from spyweb.outbox.sender import MessageCounts, OutboxSender
 from spyweb.reload.swap import Reloader
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
-from spyweb.service.access import AccessService
-from spyweb.service.audit import AuditService
-from spyweb.service.calendar import USUAL_DAYS, CalendarService, MaySee, anything
-from spyweb.service.changes import ChangeHub
+from spyweb.service.calendar import CalendarService
 from spyweb.service.channels import ChannelService
 from spyweb.service.drift import DriftService
-from spyweb.service.events import EventHub
 from spyweb.service.health import HealthService
 from spyweb.service.hooks import Delivery, HookService
 from spyweb.service.incidents import IncidentService
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.jobs import JobService
+from spyweb.service.maintenance import USUAL_DAYS, MaintenanceService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import StartedRun
 from spyweb.service.overview import OverviewService
 from spyweb.service.past_runs import PastRunsService
-from spyweb.service.readiness import STARTING, ReadinessService
+from spyweb.service.readiness import ReadinessService
 from spyweb.service.record_search import RecordSearch
 from spyweb.service.running import RunService
 from spyweb.service.state import StateService
@@ -81,7 +81,9 @@ from spyweb.views.job_detail import JobDetail, Tie
 from spyweb.views.jobs import (
     JobState,
     JobView,
+    MaySee,
     NextRun,
+    anything,
     next_run,
 )
 from spyweb.views.maintenance import MaintenanceView, view_maintenance
@@ -92,9 +94,11 @@ from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from spyweb.views.source import SourceView, whole
 from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
 from spyweb.views.workflows import WorkflowDetail, WorkflowView, view_workflow
+from spyweb.web.access.audit import AuditService
+from spyweb.web.access.keys import AccessService
 from spyweb.web.access.principal import Principal
 from spyweb.web.pages.overview import outlook_of
-from spyweb.web.services import Outlook, Services
+from spyweb.web.services import STARTING, Outlook, Services
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import make_job
 from tests.fakes.memory_store import MemoryStore
@@ -352,8 +356,8 @@ def unsent_message(number: int, job: JobId = PRICES) -> QueuedMessage:
     )
 
 
-class FakeCalendar(CalendarService):
-    """Two rules of maintenance: all is in it now, prices is each night."""
+class FakeMaintenance(MaintenanceService):
+    """Two rules: all is in it now, prices is each night."""
 
     __setattr__ = object.__setattr__
     rules: Sequence[MaintenanceRule] = (
@@ -363,12 +367,18 @@ class FakeCalendar(CalendarService):
 
     def __init__(self) -> None: ...
 
-    def maintenance_until(self, job: JobId) -> int | None:
+    def until(self, job: JobId) -> int | None:
         return NOW_MS + 60_000
 
-    async def maintenance(self, days: int = USUAL_DAYS, may_see: MaySee = anything) -> MaintenanceView:
+    async def view(self, days: int = USUAL_DAYS, may_see: MaySee = anything) -> MaintenanceView:
         jobs = [job.id for job in three_jobs()]
         return run_at_once(view_maintenance(self.rules, jobs, NOW_MS, NOW_MS + days * DAY_MS, may_see))
+
+
+class FakeCalendar(CalendarService):
+    __setattr__ = object.__setattr__
+
+    def __init__(self) -> None: ...
 
     async def day_ahead(self, may_see: MaySee = anything) -> DayAhead:
         return DayAhead(from_ms=NOW_MS, slot_ms=900_000, rows=(), sums=(), total=0, busiest=None)
@@ -478,6 +488,8 @@ class AllServices(JobService, Services):
         parts = (self, *vars(self).values())
         return next(part for part in parts if isinstance(part, kind))
 
+    addresses = ADDRESSES
+
     @property
     def catalogue(self) -> JobService:  # type: ignore[override]
         return self
@@ -536,7 +548,9 @@ class FakeDaemonService(AllServices):
         self.access = AccessService(store.keys, clock, api_key)
         self.live, self.reloader, self.timezone = two_live_jobs(), FakeReloader(self.root), "Europe/Berlin"
         self.vms_of = lambda _job: 0
-        self.health_service = HealthService(jobs=self, vitals=lambda: self.measured)
+        self.health_service = HealthService(
+            live=self.live, states=self.states, vitals=lambda: self.measured, settings=lambda: self.settings
+        )
         self.own_sockets = OwnSockets()
         self.trail = AuditService(store.audit, clock)
         self.store = store
@@ -576,6 +590,7 @@ class FakeDaemonService(AllServices):
         self.story: list[str] = []
         self.past = FakePast(self)
         self.calendar = FakeCalendar()
+        self.maintenance = FakeMaintenance()
         self.closed = asyncio.Event()  # nobody watches the run any more
 
     async def all_jobs(self) -> list[JobView]:

@@ -12,9 +12,8 @@ from msgspec import structs
 from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused
+from spyweb.events.hub import EventHub
 from spyweb.model import Every, HistoryRule, JobId, Outcome, Run, RunId, RunMark, TriggerType
-from spyweb.service.calendar import MaySee, anything
-from spyweb.service.events import EventHub
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.overview import OverviewService
 from spyweb.service.record_search import RecordSearch
@@ -23,7 +22,7 @@ from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip
 from spyweb.views.calendar import DayAhead, GapPage, day_ahead, view_gap
 from spyweb.views.job_detail import JobDetail, LastError, Tie
-from spyweb.views.jobs import next_run
+from spyweb.views.jobs import MaySee, anything, next_run
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
 from spyweb.views.run_detail import CauseStep, LimitView, RunDetail, RunLog, brief, run_words
 from spyweb.views.runs import TaskView

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from spyweb.clock import RealClock
+from spyweb.events.happenings import EventType, RunHappened
+from spyweb.events.hub import EventHub, Topic
 from spyweb.model import JobId, RunId
-from spyweb.service.events import EventHub, Topic
-from spyweb.views.events import EventType, RunHappened
 from spyweb.web.serve import serve_app
 
 PATIENCE = 10.0

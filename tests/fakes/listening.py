@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spyweb.clock import Handle
+from spyweb.events.happenings import EventType, LogHappened, RunHappened
+from spyweb.events.hub import EventHub, Follower, Topic, Wish
 from spyweb.model import JobId, RunId
-from spyweb.service.events import EventHub, Follower, Topic, Wish
-from spyweb.views.events import EventType, LogHappened, RunHappened
 from tests.fakes.clock import FakeClock
 
 PRICES, BACKUP = JobId("prices"), JobId("backup")

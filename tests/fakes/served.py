@@ -15,6 +15,7 @@ from spyweb.service.calendar import CalendarService
 from spyweb.service.health import HealthService
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.jobs import JobService
+from spyweb.service.maintenance import MaintenanceService
 from spyweb.service.once import OnceService
 from spyweb.service.overview import OverviewService
 from spyweb.service.past_runs import PastRunsService
@@ -42,6 +43,7 @@ class Served:
     details: JobDetails
     runs: RunService
     calendar: CalendarService
+    maintenance: MaintenanceService
 
     def job(self, job: JobId) -> LiveJob:
         found = self.t.live.find(job)
@@ -76,7 +78,7 @@ async def serving(root: Path, *live_jobs: LiveJob) -> AsyncIterator[Served]:
             clock=t.clock,
             vms_of=lambda job: len(job),
         )
-        health = HealthService(jobs=jobs, vitals=make_vitals)
+        health = HealthService(live=t.live, states=jobs.states, vitals=make_vitals, settings=lambda: reloader.settings)
         past = PastRunsService(root=root, live=t.live, store=t.store, clock=t.clock)
         overview = OverviewService(
             live=t.live,
@@ -106,7 +108,8 @@ async def serving(root: Path, *live_jobs: LiveJob) -> AsyncIterator[Served]:
             overview=overview,
             details=details,
             runs=RunService(
-                jobs=jobs, runner=t.runner, past=past, once=OnceService(t.store.requests, t.clock), clock=t.clock
+                live=t.live, runner=t.runner, past=past, once=OnceService(t.store.requests, t.clock), clock=t.clock
             ),
-            calendar=CalendarService(live=t.live, past=past, windows=lambda: reloader.maintenance, clock=t.clock),
+            calendar=CalendarService(live=t.live, past=past, clock=t.clock),
+            maintenance=MaintenanceService(live=t.live, windows=lambda: reloader.maintenance, clock=t.clock),
         )

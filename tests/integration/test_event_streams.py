@@ -9,10 +9,10 @@ import time
 import pytest
 
 from spyweb.clock import RealClock
+from spyweb.events.happenings import EventType, IncidentHappened, LogHappened
+from spyweb.events.hub import EventHub
 from spyweb.model import JobId, RunId
-from spyweb.service.events import EventHub
 from spyweb.store.model.access import Scope
-from spyweb.views.events import EventType, IncidentHappened, LogHappened
 from spyweb.web import event_streams as module
 from spyweb.web.app import socket_app, tcp_app
 from spyweb.web.event_streams import StreamCounter

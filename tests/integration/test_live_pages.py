@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from spyweb.clock import RealClock
-from spyweb.service.changes import ChangeHub
-from spyweb.service.events import EventHub
+from spyweb.events.changes import ChangeHub
+from spyweb.events.hub import EventHub
 from spyweb.web.app import tcp_app
 from tests.fakes.dashboard import make_dashboard_service
 from tests.fakes.event_stream import RawClient, ServedApp, publish_run, real_hub, serving

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spyweb.events import hub as events
+from spyweb.events.changes import TICK_S, ChangeHub, PageFollower, Shows
+from spyweb.events.hub import LINGER_S
 from spyweb.model import JobId
-from spyweb.service import events
-from spyweb.service.changes import TICK_S, ChangeHub, PageFollower, Shows
-from spyweb.service.events import LINGER_S
 from tests.fakes.clock import FakeClock
 from tests.fakes.listening import Listening
 

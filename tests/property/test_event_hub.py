@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from spyweb.events import hub as events
+from spyweb.events.happenings import EventType
+from spyweb.events.hub import EventHub, Wish
 from spyweb.model import JobId
-from spyweb.service import events
-from spyweb.service.events import EventHub, Wish
-from spyweb.views.events import EventType
 from tests.fakes.listening import BACKUP, PRICES, Client, Listening
 
 MOST = 8  # events that are kept: the law is about the edge, which is to be near

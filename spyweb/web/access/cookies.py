@@ -11,8 +11,8 @@ from collections.abc import Collection
 from aiohttp import web
 
 from spyweb.limits import KEY_TEXT
-from spyweb.service.access import LONGEST_MS
 from spyweb.web.access.hosts import is_named
+from spyweb.web.access.keys import LONGEST_MS
 
 COOKIE_NAME = "spyweb_"
 HEADER = 8_192  # characters of all cookies of a request that are looked through

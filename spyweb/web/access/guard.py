@@ -13,8 +13,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from spyweb.clock import Clock
 from spyweb.errors import SpywebError
-from spyweb.service.audit import AuditService
 from spyweb.store.model.access import NewAuditLine
+from spyweb.web.access.audit import AuditService
 from spyweb.web.access.open_requests import OpenRequests
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, Principal, Right, legible
 from spyweb.web.access.recognise import HARMLESS, AccessRule, Recognise, WrongKey, address_in

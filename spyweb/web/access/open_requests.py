@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from msgspec import Struct
 
-from spyweb.service.access import AccessService, Pass
+from spyweb.web.access.keys import AccessService, Pass
 
 LAST_S = 1.0  # for the end of a stream, where its client reads nothing
 

@@ -7,8 +7,9 @@ from typing import Literal
 from aiohttp import web
 from msgspec import Struct
 
-from spyweb.service.access import Pass, is_within
 from spyweb.store.model.access import Scope
+from spyweb.store.patterns import is_within
+from spyweb.web.access.keys import Pass
 
 Right = Scope  # what a key permits is what a request needs
 ALL = frozenset(Right)

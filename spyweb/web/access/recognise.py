@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from spyweb.limits import KEY_TEXT
 from spyweb.ops.network.address_check import OwnSockets, Peer
-from spyweb.service.access import OWNER_PASS, AccessService, Pass
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, session_cookie
 from spyweb.web.access.hosts import comes_from_elsewhere, is_known, is_proxied, names_loopback
+from spyweb.web.access.keys import OWNER_PASS, AccessService, Pass
 from spyweb.web.access.principal import LOOPBACK, NOBODY, SOCKET, Principal, Right, rights_of
 from spyweb.web.access.throttle import Throttle
 from spyweb.web.connections import address_of

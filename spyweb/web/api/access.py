@@ -7,11 +7,11 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.service.access import AccessService, find_problem
-from spyweb.service.audit import AuditService
 from spyweb.store.model.access import AuditLine, Scope
-from spyweb.views.keys import KeyRevoked, KeyView, MadeKey, Myself
+from spyweb.views.keys import KeyRevoked, KeyView, MadeKey, Myself, view_key
+from spyweb.web.access.audit import AuditService
 from spyweb.web.access.guard import ABOUT
+from spyweb.web.access.keys import AccessService, find_problem
 from spyweb.web.access.principal import check_may_make_keys, principal_of
 from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.query import Natural, body_of, query_of
@@ -47,7 +47,7 @@ async def show_myself(request: web.Request) -> web.Response:
 @Route("GET", "/api/keys", right=Right.ADMIN, answer=list[KeyView])
 async def list_keys(request: web.Request) -> web.Response:
     """List the keys, by name; never their tokens."""
-    return json_answer(service_of(request, AccessService).keys())
+    return json_answer([view_key(key) for key in service_of(request, AccessService).all_keys()])
 
 
 @Route("POST", "/api/keys", right=Right.ADMIN, answer=MadeKey, body=KeyBody)
@@ -62,7 +62,7 @@ async def add_key(request: web.Request) -> web.Response:
         raise BadBody(*found)
     request[ABOUT] = body.name
     made = await service_of(request, AccessService).add(body.name, body.scopes, body.jobs)
-    answer = json_answer(made)
+    answer = json_answer(MadeKey(key=view_key(made.key), token=made.token))
     answer.headers["Cache-Control"] = "no-store"
     return answer
 

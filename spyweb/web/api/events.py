@@ -8,8 +8,8 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.service.events import EventHub, Follower, Wish
-from spyweb.views.events import KINDS, EventType
+from spyweb.events.happenings import KINDS, EventType
+from spyweb.events.hub import EventHub, Follower, Wish
 from spyweb.web.access.principal import Principal, principal_of
 from spyweb.web.answer import BadParameter
 from spyweb.web.api.query import find_job, query_of

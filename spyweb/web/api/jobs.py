@@ -10,16 +10,11 @@ from msgspec import Meta, Struct
 
 from spyweb.errors import Problem, Refused
 from spyweb.logs.reading import last_lines
-from spyweb.model import JobId
-from spyweb.service.calendar import CalendarService
-from spyweb.service.drift import DriftService
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.jobs import JobService
 from spyweb.service.overview import OverviewService
 from spyweb.service.past_runs import PastRunsService
 from spyweb.service.running import RunService
-from spyweb.views.calendar import DayAhead
-from spyweb.views.drift import DriftReport
 from spyweb.views.job_detail import JobDetail, detail_seen_by
 from spyweb.views.job_list import JobsQuery, pick_jobs
 from spyweb.views.jobs import JobPaused, JobView, NextRun, Triggered
@@ -59,12 +54,6 @@ class ChartQuery(Struct, frozen=True):
     """How far back."""
 
     span: TimeSpan = TimeSpan.DAY
-
-
-class DriftQuery(Struct, frozen=True):
-    """Whose resources; those of a job that is gone are counted."""
-
-    job: str | None = None
 
 
 class LogQuery(Struct, frozen=True):
@@ -130,26 +119,11 @@ async def list_next(request: web.Request) -> web.Response:
     )
 
 
-@Route("GET", "/api/next/day", right=Right.READ, answer=DayAhead, of_job=True)
-async def show_day(request: web.Request) -> web.Response:
-    """Count the due times of the next 24 hours, of each job by quarters of an hour, and find the busiest minute."""
-    return json_answer(await service_of(request, CalendarService).day_ahead(principal_of(request).may_see))
-
-
 @Route("GET", "/api/jobs/{job}/chart", right=Right.READ, answer=JobStatistics, query=ChartQuery)
 async def show_chart(request: web.Request) -> web.Response:
     """Show how long the runs of a job took and how late they began, with their rates, over a span of time."""
     job, query = job_in_path(request), query_of(request, ChartQuery)
     return json_answer(await service_of(request, PastRunsService).statistics(job, query.span))
-
-
-@Route("GET", "/api/drift", right=Right.READ, answer=DriftReport, query=DriftQuery)
-async def check_drift(request: web.Request) -> web.Response:
-    """Compare what is there with what `file.*` and commands have recorded, of one job or of all."""
-    name, services = query_of(request, DriftQuery).job, request.app[SERVICES]
-    return json_answer(
-        await services[DriftService].check(None if name is None else services.catalogue.find(name) or JobId(name))
-    )
 
 
 @Route(

@@ -7,7 +7,7 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.service.calendar import MOST_DAYS, USUAL_DAYS, CalendarService
+from spyweb.service.maintenance import MOST_DAYS, USUAL_DAYS, MaintenanceService
 from spyweb.views.maintenance import MaintenanceView
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer
@@ -26,4 +26,4 @@ class MaintenanceQuery(Struct, frozen=True):
 async def show_maintenance(request: web.Request) -> web.Response:
     """Show the windows of `[[maintenance]]` that have begun, and those of the next days."""
     days, may_see = query_of(request, MaintenanceQuery).days, principal_of(request).may_see
-    return json_answer(await service_of(request, CalendarService).maintenance(days, may_see))
+    return json_answer(await service_of(request, MaintenanceService).view(days, may_see))

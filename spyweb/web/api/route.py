@@ -6,16 +6,18 @@ the OpenAPI document and the reference are too.  What a handler takes and gives 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TypeVar
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.web.access.principal import PUBLIC as PUBLIC  # whoever declares a route needs both
 from spyweb.web.access.principal import Right as Right
+from spyweb.web.access.recognise import AccessRule
 
 JSON = "application/json"
 CSV = "text/csv"
@@ -78,3 +80,19 @@ def routes_of(module: ModuleType) -> list[Route]:
 
 
 LARGEST_BODY = web.AppKey("bytes of the largest body", int)
+
+
+class PageRoute(Struct, frozen=True):
+    """One address of the dashboard."""
+
+    method: str
+    path: str
+    handler: Handler
+    rule: AccessRule
+
+
+class Addresses(Struct, frozen=True, kw_only=True):
+    """All that the server answers at, beside what a project adds: the routes of the API, and the pages."""
+
+    routes: Sequence[Route]
+    pages: Sequence[PageRoute]

@@ -12,19 +12,14 @@ from msgspec import Meta, Struct
 
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId, TriggerType
-from spyweb.service.calendar import CalendarService
 from spyweb.service.past_runs import PastRunsService
 from spyweb.service.running import RunService
-from spyweb.service.workflows import WorkflowService
 from spyweb.store.model.runs import RunFilter
-from spyweb.views.calendar import GapPage
 from spyweb.views.run_detail import RunDetail, run_seen_by
 from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, TaskView, event_to_json
-from spyweb.views.workflows import WorkflowDetail, WorkflowView
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, BadParameter, json_answer, page_answer
 from spyweb.web.api.query import (
-    MAX_LIMIT,
     MOST,
     PageQuery,
     check_may_see,
@@ -39,8 +34,6 @@ from spyweb.web.api.starting import payload_of
 from spyweb.web.api.streams import UNREAD_S, stream
 from spyweb.web.services import SERVICES, service_of
 
-MAX_GAPS = 200  # each is looked up with what followed
-
 E = TypeVar("E", bound=StrEnum)
 
 
@@ -51,25 +44,6 @@ class RunsQuery(PageQuery, frozen=True):
     trigger: Annotated[str, Meta(description="types of triggers, separated by commas")] = ""
     since: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds")] | None = None
     until: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds; not included")] | None = None
-
-
-class WorkflowsQuery(Struct, frozen=True):
-    """How many."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] = 30
-
-
-class WorkflowQuery(Struct, frozen=True):
-    """The id of a run, or the name of a workflow or a job: its newest run."""
-
-    id: str
-
-
-class GapsQuery(PageQuery, frozen=True):
-    """Whose due times, and since when."""
-
-    since: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds")] | None = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_GAPS)] = 50
 
 
 class WatchedRunQuery(Struct, frozen=True):
@@ -144,21 +118,6 @@ async def show_run(request: web.Request) -> web.Response:
     return json_answer(run_seen_by(detail, may_see))
 
 
-@Route("GET", "/api/gaps", right=Right.READ, answer=GapPage, query=GapsQuery, of_job=True, is_paged=True)
-async def list_gaps(request: web.Request) -> web.Response:
-    """List due times that did not run, and runs that were lost, newest first, each with the reason and what followed.
-
-    A page may hold fewer than there are, even none: the header `Link`, and `before`, lead on.
-    """
-    services, query = request.app[SERVICES], query_of(request, GapsQuery)
-    job = job_of(request, query)
-    before, may_see = RunId(query.before) or None, principal_of(request).may_see
-    page = await services[CalendarService].gaps(
-        job, since_ms=query.since, limit=query.limit, before=before, may_see=may_see
-    )
-    return page_answer(request, page, before=page.before)
-
-
 @Route("GET", "/api/runs/{run}/tasks", right=Right.READ, answer=list[TaskView], of_job=True)
 async def list_tasks(request: web.Request) -> web.Response:
     """List how the tasks of a run ended, in the order of their definition."""
@@ -173,22 +132,6 @@ async def cancel(request: web.Request) -> web.Response:
     if found is None:
         raise web.HTTPNotFound(text=f"there is no run {run}")
     return json_answer(RunCancelled(run=run, job=found.job))
-
-
-@Route("GET", "/api/workflows", right=Right.READ, answer=list[WorkflowView], query=WorkflowsQuery)
-async def list_workflows(request: web.Request) -> web.Response:
-    """List the newest runs of jobs with tasks."""
-    return json_answer(await service_of(request, WorkflowService).newest(query_of(request, WorkflowsQuery).limit))
-
-
-@Route("GET", "/api/workflow", right=Right.READ, answer=WorkflowDetail, query=WorkflowQuery)
-async def show_workflow(request: web.Request) -> web.Response:
-    """Show one of them with its tasks and with what it keeps."""
-    query = query_of(request, WorkflowQuery)
-    try:
-        return json_answer(await service_of(request, WorkflowService).detail(query.id))
-    except Refused as refused:
-        raise web.HTTPNotFound(text=str(refused)) from refused
 
 
 @Route(

@@ -19,8 +19,9 @@ from spyweb.views.incidents import IncidentView
 from spyweb.web.access.guard import TRAIL
 from spyweb.web.access.principal import PUBLIC
 from spyweb.web.access.recognise import AccessRule
+from spyweb.web.api.route import PageRoute
 from spyweb.web.pages.page import PageMissing, Shown
-from spyweb.web.pages.site import PageRoute, answer_with, ask
+from spyweb.web.pages.site import answer_with, ask
 from spyweb.web.services import SERVICES, service_of
 
 PATH = "/a/{incident:[0-9]{1,15}}"

@@ -8,9 +8,9 @@ from itertools import islice
 from msgspec import Struct
 
 from spyweb.dashboard.events import TYPE_WORDS, describe
+from spyweb.events.happenings import EventType
+from spyweb.events.hub import EventHub, Wish
 from spyweb.model import JobId
-from spyweb.service.events import EventHub, Wish
-from spyweb.views.events import EventType
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, DashboardPage, PageMissing, PagePart, Shown

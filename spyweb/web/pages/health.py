@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from spyweb.dashboard.health import Disk, gauge_words, limits_of, pieces_of, protections_of, tiles_of, uptime_words
 from spyweb.service.health import HealthService
-from spyweb.service.jobs import JobService
 from spyweb.views.health import health_words
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
@@ -56,7 +55,7 @@ async def show_health(asked: Asked) -> Shown:
         "first_worker": (number - 1) * WORKERS + 1,
         "next_workers": number + 1 if number * WORKERS < len(workers) else 0,
         "protections": list(protections_of(health)),
-        "limits": list(limits_of(asked.services[JobService].settings)),
+        "limits": list(limits_of(asked.services[HealthService].settings())),
     }
     count = len(health.advice)
     title = "Health" if not count else "1 problem" if count == 1 else f"{count} problems"

@@ -23,10 +23,9 @@ from spyweb.dashboard.incidents import (
 from spyweb.errors import Refused
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId
-from spyweb.service.calendar import CalendarService
 from spyweb.service.channels import ChannelService
 from spyweb.service.incidents import IncidentService
-from spyweb.service.overview import OverviewService
+from spyweb.service.maintenance import MaintenanceService
 from spyweb.views.incidents import IncidentView, incident_seen_by
 from spyweb.web.access.principal import LONGEST_NAME, Right, typed_name
 from spyweb.web.api.query import LONGEST_NUMBER, MOST, Natural, visible
@@ -65,7 +64,7 @@ async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, obj
         "left_alone": left_alone(everything),
         "worst": max((each.level for each in everything), key=lambda level: level.rank, default=None),
         "oldest_ms": min((each.since_ms for each in everything), default=None),
-        "maintenance": (await asked.services[CalendarService].maintenance(1, asked.principal.may_see)).now,
+        "maintenance": (await asked.services[MaintenanceService].view(1, asked.principal.may_see)).now,
         "still": sorted(still, key=lambda shown: -Level(shown.view.level).rank),  # the gravest first
         "past": past,
         "shows_open": query.shows("open"),
@@ -132,9 +131,8 @@ async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
     """Gather everything about an incident."""
     view = await _find(asked, number)
     shown = _shown(asked, view)
-    row = await asked.services[OverviewService].row(view.job_id) if view.job_id else None
     return {
-        "paused_for": row.job.paused_for if row else "",
+        "paused_for": asked.services.catalogue.paused_for(view.job_id),
         "title": f"{shown.name}: {shown.wrong if view.closed_ms is None else 'over'}, incident {number}",
         "held_words": held_words,
         "shown": shown,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
@@ -17,18 +17,18 @@ from spyweb.dashboard.job import (
     after_words,
     draw_statistics,
     heading_of,
-    show_run,
     split_settings,
     tab_title,
     ticks,
 )
+from spyweb.dashboard.run import show_run
 from spyweb.errors import Refused
+from spyweb.events.changes import LOG_LINES, ChangeHub
 from spyweb.model import JobId, Outcome
-from spyweb.service.calendar import CalendarService
-from spyweb.service.changes import LOG_LINES, ChangeHub
 from spyweb.service.incidents import IncidentService
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.jobs import JobService
+from spyweb.service.maintenance import MaintenanceService
 from spyweb.service.past_runs import PastRunsService
 from spyweb.service.record_search import RecordSearch
 from spyweb.service.running import RunService
@@ -37,17 +37,13 @@ from spyweb.views.incidents import incident_seen_by
 from spyweb.views.job_detail import detail_seen_by
 from spyweb.views.jobs import to_json
 from spyweb.views.runs import LogLine, RunEnded, TaskView
-from spyweb.views.source import SourceView
 from spyweb.views.statistics import TimeSpan
 from spyweb.views.strips import late_after
 from spyweb.web.access.principal import Right
-from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, coloured, lead_to
 from spyweb.web.pages.site import answer_with
 from spyweb.web.services import Services
 from spyweb.words import cut
-
-if TYPE_CHECKING:
-    from spyweb.dashboard.lua_source import SourceLine  # with Pygments
 
 RUNS_SHOWN, STORED_SHOWN, RECORDS_SHOWN = 12, 8, 5
 LONGEST_VALUE = 120  # characters
@@ -100,7 +96,7 @@ async def values_of(services: Services, job: JobId, may_see: Callable[[str], boo
         "incident": show_incident(incident_seen_by(found[0], may_see), row.job.name) if found else None,
         "silence": await services[IncidentService].silence_of(job),
         "silences": SILENCES,
-        "maintenance_ms": services[CalendarService].maintenance_until(job),
+        "maintenance_ms": services[MaintenanceService].until(job),
         "told_words": told_words,
         "held_words": held_words,
         "mark": mark,
@@ -187,19 +183,6 @@ async def show_source(asked: Asked) -> Shown:
         raise PageMissing("There is no such file") from error
     lines = await coloured(source, query.line)
     return Shown(title=source.file, values={"job": job, "name": asked.name_of(job), "source": source, "lines": lines})
-
-
-async def coloured(source: SourceView | None, line: int | None = None) -> list[SourceLine]:
-    """Colour a part of a file, in a thread; `line` is the one that is meant, where the part itself means none."""
-    if source is None or not source.lines:
-        return []
-    return await asyncio.to_thread(_coloured, source, line)
-
-
-def _coloured(source: SourceView, line: int | None) -> list[SourceLine]:
-    from spyweb.dashboard.lua_source import colour  # imports Pygments: only here, in a thread
-
-    return colour("\n".join(source.lines), first=source.first, here=source.line or line)
 
 
 MOST_LINES = 500

@@ -6,11 +6,11 @@ from aiohttp import web
 from msgspec import Struct
 
 from spyweb.errors import Refused
-from spyweb.service.access import AccessService, find_problem
-from spyweb.service.audit import AuditService
-from spyweb.store.model.access import Scope
-from spyweb.views.keys import KeyView, MadeKey
+from spyweb.store.model.access import AccessKey, Scope
+from spyweb.views.keys import view_key
+from spyweb.web.access.audit import AuditService
 from spyweb.web.access.guard import ABOUT, TRAIL
+from spyweb.web.access.keys import AccessService, NewToken, find_problem
 from spyweb.web.access.principal import Right, check_may_make_keys
 from spyweb.web.access.recognise import RECOGNISER, WrongKey, address_in
 from spyweb.web.api.query import Natural
@@ -43,11 +43,11 @@ async def show_keys(asked: Asked) -> Shown:
 
 
 async def values_of(
-    asked: Asked, query: KeysQuery, made: MadeKey | None = None, problem: tuple[str, str] = ("", "")
+    asked: Asked, query: KeysQuery, made: NewToken | None = None, problem: tuple[str, str] = ("", "")
 ) -> dict[str, object]:
     access, form = asked.services[AccessService], asked.form
     lines = await asked.services[AuditService].lines(limit=LINES + 1, before=query.before or None)
-    keys = access.keys()
+    keys = [view_key(key) for key in access.all_keys()]
     page = min(max(query.page, 1), max(1, -(-len(keys) // KEYS)))
     return {
         "lines": lines[:LINES],
@@ -116,9 +116,9 @@ async def revoke_key(asked: Asked) -> web.Response:
     return lead_to(asked.to("keys"))
 
 
-def _key(asked: Asked) -> KeyView:
+def _key(asked: Asked) -> AccessKey:
     name = asked.request.match_info["name"]
-    keys = asked.services[AccessService].keys()
+    keys = asked.services[AccessService].all_keys()
     found = next((key for key in keys if key.name == name), None)
     if found is None:
         raise PageMissing("There is no such key")

@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from spyweb.dashboard.frame import PageFrame
 from spyweb.dashboard.incidents import open_line, sign_words
-from spyweb.dashboard.job import show_run
 from spyweb.dashboard.overview import (
     ATTENTION_SHOWN,
     ORDER_WORDS,
@@ -22,6 +21,7 @@ from spyweb.dashboard.overview import (
     title_of,
     word_of,
 )
+from spyweb.dashboard.run import show_run
 from spyweb.service.health import HealthService
 from spyweb.service.incidents import IncidentService
 from spyweb.service.jobs import JobService

@@ -6,6 +6,7 @@ What all of them have in common is done by web/pages/site.py.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -18,14 +19,16 @@ from msgspec.structs import asdict, replace
 
 from spyweb.dashboard.frame import Chip, Link
 from spyweb.dashboard.words import Moments
+from spyweb.events.changes import Shows
 from spyweb.model import JobId
-from spyweb.service.changes import Shows
 from spyweb.settings.reading import nearest_name
+from spyweb.views.source import SourceView
 from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.query import query_of
 from spyweb.web.services import Outlook, Services
 
 if TYPE_CHECKING:
+    from spyweb.dashboard.lua_source import SourceLine  # with Pygments
     from spyweb.dashboard.render import Renderer  # with Jinja2: a daemon of which nobody asks a page does without it
 
 OF_JOB = "{job}"
@@ -250,3 +253,16 @@ ACTIONS: list[Action] = []
 def lead_to(address: str) -> web.Response:
     """Have the browser show another page: what a form has asked for is done."""
     return web.Response(status=web.HTTPSeeOther.status_code, headers={"Location": address})
+
+
+async def coloured(source: SourceView | None, line: int | None = None) -> list[SourceLine]:
+    """Colour a part of a file, in a thread; `line` is the one that is meant, where the part itself means none."""
+    if source is None or not source.lines:
+        return []
+    return await asyncio.to_thread(_coloured, source, line)
+
+
+def _coloured(source: SourceView, line: int | None) -> list[SourceLine]:
+    from spyweb.dashboard.lua_source import colour  # imports Pygments: only here, in a thread
+
+    return colour("\n".join(source.lines), first=source.first, here=source.line or line)

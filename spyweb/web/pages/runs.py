@@ -5,27 +5,28 @@ from __future__ import annotations
 from aiohttp import web
 from msgspec import Struct
 
-from spyweb.dashboard.job import drawn, show_run, tone_of
 from spyweb.dashboard.run import (
     causes_of,
+    drawn,
     facts_of,
     is_open,
     said_of,
     scale_of,
+    show_run,
     task_bars,
+    tone_of,
     whole_of,
 )
+from spyweb.events.happenings import lines_in_file
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.service.past_runs import PastRunsService
 from spyweb.service.running import RunService
 from spyweb.store.model.runs import RunFilter
-from spyweb.views.events import lines_in_file
 from spyweb.views.run_detail import run_seen_by
 from spyweb.views.strips import late_after
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural, run_in_path
-from spyweb.web.pages.job import coloured
-from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, coloured, lead_to
 
 PAGE = 50  # runs of a list
 WORDS = {Outcome.SUCCESS: "Succeeded"}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from aiohttp import web
 from msgspec import Struct
 
-from spyweb.service.access import AccessService
 from spyweb.web.access.cookies import drop_session, set_session
 from spyweb.web.access.guard import TRAIL
+from spyweb.web.access.keys import AccessService
 from spyweb.web.access.principal import PUBLIC, Right
 from spyweb.web.access.recognise import RECOGNISER, TooManyTries, WrongKey, address_in
 from spyweb.web.pages.page import Action, Asked, DashboardPage, Shown, lead_to
 from spyweb.web.pages.site import answer_with
 
-SIGN_IN, TEMPLATE = "sign-in", "sign_in.html"
+SIGN_IN, SIGN_IN_PAGE = "sign-in", "sign_in.html"
 WRONG = "This key is not known here. It may have been revoked, or not copied as a whole."
 
 
@@ -23,7 +23,7 @@ class SignInQuery(Struct, frozen=True):
     back: str = ""
 
 
-@DashboardPage(SIGN_IN, TEMPLATE, right=PUBLIC)
+@DashboardPage(SIGN_IN, SIGN_IN_PAGE, right=PUBLIC)
 async def show_form(asked: Asked) -> Shown:
     """Ask for a key."""
     return _form(asked.query(SignInQuery).back)
@@ -38,12 +38,12 @@ async def sign_in(asked: Asked) -> web.Response:
     try:
         given = request.app[RECOGNISER].admit(asked.form.get("key", "").strip(), address_in(request))
     except TooManyTries as error:
-        answer = await answer_with(asked, TEMPLATE, "", _form(asked.back(), error.text or "", error.status))
+        answer = await answer_with(asked, SIGN_IN_PAGE, "", _form(asked.back(), error.text or "", error.status))
         answer.headers["Retry-After"] = error.headers["Retry-After"]
         return answer
     except WrongKey as error:
         request.app[TRAIL].note_wrong_key(request)
-        return await answer_with(asked, TEMPLATE, "", _form(asked.back(), WRONG, error.status))
+        return await answer_with(asked, SIGN_IN_PAGE, "", _form(asked.back(), WRONG, error.status))
     _end_session(asked)  # the one that this browser had before: nobody could end it any more
     request.app[TRAIL].note_session(request, given.name, web.HTTPSeeOther.status_code)
     away = lead_to(asked.back())

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb import __version__
 from spyweb.dashboard.frame import Link, PageFrame, nav_entries
 from spyweb.dashboard.static_files import static_files
 from spyweb.errors import SpywebError
-from spyweb.service.changes import ChangeHub, PageFollower, Shows
+from spyweb.events.changes import ChangeHub, PageFollower, Shows
 from spyweb.settings.reading import nearest_name
 from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, PUBLIC
 from spyweb.web.access.recognise import AccessRule, check_page
 from spyweb.web.answer import WholeAnswer, status_of, wants_page
+from spyweb.web.api.route import PageRoute
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.event_streams import PAGE_STREAMS, send_events
 from spyweb.web.pages.page import OF_JOB, Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
@@ -72,15 +72,6 @@ TITLES: Mapping[int, str] = {
     429: "Too many tries",
     503: "Not at the moment",
 }
-
-
-class PageRoute(Struct, frozen=True):
-    """One address of the dashboard."""
-
-    method: str
-    path: str
-    handler: Handler
-    rule: AccessRule
 
 
 def page_routes(pages: Iterable[DashboardPage], actions: Iterable[Action]) -> list[PageRoute]:

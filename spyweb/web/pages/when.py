@@ -1,4 +1,4 @@
-"""Show what runs when: the next 24 hours of all jobs, the due times that did not run, and maintenance."""
+"""Show what runs when: the next 24 hours of all jobs, and the due times that did not run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from functools import partial
 
 from msgspec import Struct
 
-from spyweb.dashboard.job import mark_of_outcome
-from spyweb.dashboard.when import LEVELS, WIDTH, draw_heat_map, draw_maintenance
+from spyweb.dashboard.run import mark_of_outcome
+from spyweb.dashboard.when import LEVELS, draw_heat_map
 from spyweb.model import JobId, RunId
-from spyweb.service.calendar import USUAL_DAYS, CalendarService
+from spyweb.service.calendar import CalendarService
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
+from spyweb.web.pages.page import Asked, DashboardPage, Shown
 
 GAPS = 50
 
@@ -49,23 +49,3 @@ async def show_when(asked: Asked) -> Shown:
         **asked.places(query, found.before),
     }
     return Shown(title="What runs when", values=values)
-
-
-@DashboardPage(
-    "maintenance",
-    "maintenance.html",
-    place="incidents",
-    of_job=True,
-    parts={"maintenance-now": PagePart("maintenance_now.html", ("incident", "jobs"))},
-)
-async def show_maintenance(asked: Asked) -> Shown:
-    """Show the windows that have begun, and those of the next days."""
-    view = await asked.services[CalendarService].maintenance(USUAL_DAYS, asked.principal.may_see)
-    values = {
-        "picture": draw_maintenance(view, USUAL_DAYS),
-        "is_cut": view.is_cut,
-        "width": WIDTH,
-        "days": USUAL_DAYS,
-        "now_ms": asked.services.clock.now_ms(),
-    }
-    return Shown(title="Maintenance", values=values)

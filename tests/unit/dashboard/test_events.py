@@ -6,9 +6,7 @@ import pytest
 
 from spyweb.dashboard.events import JOB_WORDS, TYPE_WORDS, describe
 from spyweb.dashboard.words import NBSP
-from spyweb.model import ChangeKind, JobId, Outcome, RunId
-from spyweb.runs.live import JobChange
-from spyweb.views.events import (
+from spyweb.events.happenings import (
     AuditHappened,
     EventType,
     Happening,
@@ -20,6 +18,8 @@ from spyweb.views.events import (
     RunHappened,
     StateHappened,
 )
+from spyweb.model import ChangeKind, JobId, Outcome, RunId
+from spyweb.runs.live import JobChange
 
 PRICES = JobId("prices")
 

@@ -6,8 +6,8 @@ from spyweb.dashboard.charts import KINDS
 from spyweb.dashboard.job import (
     HEADINGS,
     SPAN_WORDS,
-    show_run,
 )
+from spyweb.dashboard.run import show_run
 from spyweb.model import Outcome, RunMark
 from spyweb.views.overview import Standing
 from spyweb.views.statistics import TimeSpan

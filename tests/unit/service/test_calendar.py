@@ -71,15 +71,15 @@ async def test_what_may_not_be_seen_is_left_out(served: Served) -> None:
 
 
 async def test_maintenance_is_that_of_the_rules_and_jobs_of_the_moment(served: Served) -> None:
-    calendar, now_ms = served.calendar, served.t.clock.now_ms()
-    assert not (await calendar.maintenance()).next
+    maintenance, now_ms = served.maintenance, served.t.clock.now_ms()
+    assert not (await maintenance.view()).next
 
     rule = MaintenanceRule(Once(now_ms + 3 * DAY_MS, now_ms + 4 * DAY_MS), ("prices",))
     served.reloader.maintenance = MaintenanceCalendar([rule])
-    (window,) = (await calendar.maintenance()).next
+    (window,) = (await maintenance.view()).next
     assert (window.start_ms, window.job_count) == (now_ms + 3 * DAY_MS, 1)
-    assert not (await calendar.maintenance(days=2)).next
-    assert not (await calendar.maintenance(may_see=lambda job: job == NEWS)).next
-    assert calendar.maintenance_until(PRICES) is None
+    assert not (await maintenance.view(days=2)).next
+    assert not (await maintenance.view(may_see=lambda job: job == NEWS)).next
+    assert maintenance.until(PRICES) is None
     served.t.clock.advance(3 * 86_400)
-    assert (calendar.maintenance_until(PRICES), calendar.maintenance_until(NEWS)) == (window.end_ms, None)
+    assert (maintenance.until(PRICES), maintenance.until(NEWS)) == (window.end_ms, None)

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import Problem
+from spyweb.events.happenings import EventType
+from spyweb.events.hub import LINGER_S, EventHub, Follower, Wish
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import SignSeen
 from spyweb.logs.job import JobLogs
 from spyweb.model import JobId, Never
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import JobChange
-from spyweb.service.audit import AuditService
 from spyweb.service.event_sources import LOOK_S, EventSources
-from spyweb.service.events import LINGER_S, EventHub, Follower, Wish
 from spyweb.service.incidents import IncidentService
 from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.incidents import SubjectEvent
-from spyweb.views.events import EventType
 from spyweb.views.health import HealthProblem
+from spyweb.web.access.audit import AuditService
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.incidents import fail, succeed
 from tests.fakes.stores import put

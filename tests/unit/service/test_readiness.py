@@ -6,7 +6,8 @@ import asyncio
 from asyncio import Future
 
 from spyweb.errors import StoreError
-from spyweb.service.readiness import STARTING, STOPPING, ReadinessService
+from spyweb.service.readiness import STOPPING, ReadinessService
+from spyweb.web.services import STARTING
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.daemon_service import make_readiness, make_vitals
 from tests.fakes.memory_store import MemoryStore

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from spyweb.service.access import Pass
+from spyweb.web.access.keys import Pass
 from spyweb.web.access.principal import PRINCIPAL, Principal
 from spyweb.web.event_streams import StreamCounter, TooManyStreams
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import fields
 
+from spyweb.daemon.subjects import ROUTES
 from spyweb.web.access.principal import Right, rights_of
 from spyweb.web.access.recognise import HARMLESS
 from spyweb.web.api.route import Route
-from spyweb.web.api.routes import ROUTES
 from tests.fakes.daemon_service import BACKUP, PRICES, unsent_message
 from tests.fakes.keys import Doors, open_doors
 

@@ -8,11 +8,11 @@ from typing import Any
 from msgspec import Struct
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from spyweb.daemon.subjects import ROUTES
 from spyweb.web.api.document import make_document
 from spyweb.web.api.jobs import show_overview
 from spyweb.web.api.outbox import RetryQuery
 from spyweb.web.api.route import LINES, Right, Route
-from spyweb.web.api.routes import ROUTES
 
 
 class Answer(Struct):

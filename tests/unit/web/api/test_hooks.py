@@ -12,13 +12,13 @@ import pytest
 from spyweb.limits import HOOK_BODY, HOOK_VALUES
 from spyweb.model import NO_HOOK, Every, HookSigning, JobHook, JobId, Never, Overlap, Pings
 from spyweb.runs.pings import LONGEST_LOG
-from spyweb.service.access import AccessService
-from spyweb.service.readiness import STARTING, ReadinessService
+from spyweb.service.readiness import ReadinessService
+from spyweb.web.access.keys import AccessService
 from spyweb.web.access.principal import Principal, Right, rights_of
 from spyweb.web.api.hooks import REFUSED
 from spyweb.web.api.starting import REPEATED
 from spyweb.web.app import socket_app, tcp_app
-from spyweb.web.services import SERVICES
+from spyweb.web.services import SERVICES, STARTING
 from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.harness import Harness, harness, make_job

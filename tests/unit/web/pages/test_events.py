@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from spyweb.events.happenings import AuditHappened, EventType, RunHappened, StateHappened
 from spyweb.model import ChangeKind, JobId, Outcome, RunId
 from spyweb.store.model.access import Scope
-from spyweb.views.events import AuditHappened, EventType, RunHappened, StateHappened
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, signed_in
 

@@ -63,7 +63,7 @@ async def test_a_session_makes_no_key_unless_its_own_is_shown_again() -> None:
         body = {"name": "more", "scopes": ["admin"]}
         async with client.post("/api/keys", json=body, headers={"X-SpyWeb-Key": other}) as answer:
             assert answer.status == 200
-    keys = service.access.keys()
+    keys = service.access.all_keys()
     assert [key.name for key in keys] == ["anna", "more", "other"]
 
 
@@ -75,7 +75,7 @@ async def test_no_program_of_this_machine_makes_the_first_key() -> None:
             async with client.post(address, headers=POST, **sent) as answer:
                 assert answer.status == 403
                 assert "spyweb keys add NAME --scope admin" in html.unescape(await answer.text())
-    assert service.access.keys() == []
+    assert service.access.all_keys() == []
 
 
 async def test_what_can_not_be_a_key_is_said_beside_its_field() -> None:
@@ -89,7 +89,7 @@ async def test_what_can_not_be_a_key_is_said_beside_its_field() -> None:
         status, _, page = await post_form(service, "/keys", admin, **data)
         assert status == 422
         assert re.search(rf'name="{field}"[^>]* aria-invalid="true"', page)
-    assert len(service.access.keys()) == 1
+    assert len(service.access.all_keys()) == 1
 
 
 async def test_a_name_that_is_taken_is_refused_in_words() -> None:
@@ -104,8 +104,8 @@ async def test_a_key_is_revoked_after_a_question() -> None:
     await service.access.add("old", [Scope.READ])
     headers = {**POST, "X-SpyWeb-Key": (await service.access.add("root", [Scope.ADMIN])).token}
     assert "Revoke the key old?</h1>" in (await post_form(service, "/keys/old/revoke", headers))[2]
-    assert len(service.access.keys()) == 2
+    assert len(service.access.all_keys()) == 2
     assert (await post_form(service, "/keys/old/revoke", headers, sure="yes"))[:2] == (303, "/keys")
     assert (await post_form(service, "/keys/old/revoke", headers, sure="yes"))[0] == 404
-    keys = service.access.keys()
+    keys = service.access.all_keys()
     assert [key.name for key in keys] == ["root"]

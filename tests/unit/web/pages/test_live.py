@@ -7,11 +7,8 @@ import re
 
 import pytest
 
-from spyweb.model import ChangeKind, Outcome, RunId, RunState
-from spyweb.runs.live import JobChange
-from spyweb.service.changes import LOG_LINES
-from spyweb.store.model.access import Scope
-from spyweb.views.events import (
+from spyweb.events.changes import LOG_LINES
+from spyweb.events.happenings import (
     AuditHappened,
     EventType,
     Happening,
@@ -23,6 +20,9 @@ from spyweb.views.events import (
     RunHappened,
     StateHappened,
 )
+from spyweb.model import ChangeKind, Outcome, RunId, RunState
+from spyweb.runs.live import JobChange
+from spyweb.store.model.access import Scope
 from spyweb.web.pages import outbox, site
 from spyweb.web.pages.page import Asked
 from tests.fakes.client import Client

@@ -10,8 +10,7 @@ from spyweb.dashboard.render import HERE
 from spyweb.store.model.access import Scope
 from spyweb.web.access.principal import Right, rights_of
 from spyweb.web.app import tcp_app
-from spyweb.web.pages.page import Action, DashboardPage
-from spyweb.web.pages.pages import ACTIONS, PAGES
+from spyweb.web.pages.page import ACTIONS, PAGES, Action, DashboardPage
 from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.dashboard import make_dashboard_service
@@ -36,7 +35,7 @@ def path_of(each: DashboardPage | Action, **names: str) -> str:
 
 
 async def browser_of(service: FakeDaemonService, *scopes: Scope, jobs: tuple[str, ...] = ()) -> dict[str, str]:
-    made = await service.access.add(f"k{len(service.access.keys())}", scopes, jobs)
+    made = await service.access.add(f"k{len(service.access.all_keys())}", scopes, jobs)
     found = service.access.admit_token(made.token)
     assert found
     return {**BROWSER, "Cookie": f"{COOKIE}={service.access.sign_in(found)}"}

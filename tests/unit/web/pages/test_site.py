@@ -15,7 +15,7 @@ from spyweb.dashboard.when import ROWS
 from spyweb.model import Outcome, RunId
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.access import NewAuditLine, Scope
-from spyweb.views.events import EventType, RunHappened
+from spyweb.events.happenings import EventType, RunHappened
 from spyweb.web.pages import events, health, keys, outbox, records, state, when
 from tests.fakes.client import Client
 from tests.fakes.daemon_service import NOW_MS, PRICES, FakeDaemonService, make_run, make_vitals, unsent_message
@@ -147,7 +147,7 @@ async def test_a_page_without_anything_teaches_how_to_have_some(path: str, said:
     service = make_dashboard_service()
     service.alert_settings = AlertSettings()
     service.calendar = CrowdedCalendar(jobs=0, gaps_known=0)
-    service.calendar.rules = ()
+    service.maintenance.rules = ()
     page = await page_of(path, service)
     assert said in page
     assert taught in page

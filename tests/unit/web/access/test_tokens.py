@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from spyweb.service.tokens import (
+from spyweb.web.access.tokens import (
     CHECKSUM,
     find_handle,
     hash_secret,

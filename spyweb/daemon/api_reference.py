@@ -1,6 +1,6 @@
 """Generate the parts of docs/reference/api.md: the table of routes and the types of their answers.
 
-`python -m spyweb.web.api.reference`, in the repository, writes them anew.  Both are made of the OpenAPI document, so
+`python -m spyweb.daemon.api_reference`, in the repository, writes them anew.  Both are made of the OpenAPI document, so
 that the page says what the document says.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from spyweb.daemon.subjects import ROUTES
 from spyweb.web.api.document import make_document
 from spyweb.web.api.route import LINES, Route
-from spyweb.web.api.routes import ROUTES
 
 PAGE = "docs/reference/api.md"
 _PART = re.compile(r"<!-- generated: (?P<kind>routes|types) -->\n.*?<!-- end -->", re.DOTALL)

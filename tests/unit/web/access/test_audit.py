@@ -9,8 +9,8 @@ from unittest.mock import patch
 from structlog.testing import capture_logs
 
 from spyweb.limits import AUDIT_PENDING
-from spyweb.service.audit import FAILURES_AT_ONCE, AuditService
 from spyweb.store.model.access import NewAuditLine
+from spyweb.web.access.audit import FAILURES_AT_ONCE, AuditService
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 

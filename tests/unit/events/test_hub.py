@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from spyweb.events.happenings import EventType
+from spyweb.events.hub import LINGER_S, MOST_KEPT, MOST_KEPT_BYTES, MOST_TAKEN, WOKEN_AT_ONCE, Topic, Wish
 from spyweb.model import JobId
-from spyweb.service.events import LINGER_S, MOST_KEPT, MOST_KEPT_BYTES, MOST_TAKEN, WOKEN_AT_ONCE, Topic, Wish
-from spyweb.views.events import EventType
 from tests.fakes.listening import BACKUP, BOOT, PRICES, Listening
 
 LINES = Wish(types=frozenset({EventType.LOG}), job=PRICES)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from spyweb.errors import PoolError, StoreError
+from spyweb.events import changes as module
+from spyweb.events.changes import LOG_LINES, MOST_TICKS, ROOM, TICK_S, ChangeHub, PageFollower, Shows
+from spyweb.events.happenings import EventType, JobHappened, RunHappened
+from spyweb.events.hub import LINGER_S, MOST_KEPT
 from spyweb.model import JobId, Outcome, RunId
 from spyweb.runs.live import JobChange
-from spyweb.service import changes as module
-from spyweb.service.changes import LOG_LINES, MOST_TICKS, ROOM, TICK_S, ChangeHub, PageFollower, Shows
-from spyweb.service.events import LINGER_S, MOST_KEPT
-from spyweb.views.events import EventType, JobHappened, RunHappened
 from tests.fakes.clock import FakeClock
 from tests.fakes.listening import BACKUP, PRICES, Listening
 

@@ -9,8 +9,10 @@ import pytest
 
 from spyweb.errors import Refused, StoreError
 from spyweb.limits import ACCESS_KEYS, SESSIONS, SESSIONS_OF_KEY
-from spyweb.service.access import OWNER, OWNER_PASS, AccessService, Pass, is_within
 from spyweb.store.model.access import Scope
+from spyweb.store.patterns import is_within
+from spyweb.web.access.keys import OWNER, OWNER_PASS, AccessService, Pass
+from spyweb.web.access.tokens import PREFIX
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 
@@ -71,7 +73,7 @@ async def test_nothing_but_the_token_lets_in(world: World) -> None:
 
 async def test_a_token_is_compared_in_constant_time(world: World) -> None:
     token = await world.key()
-    with patch("spyweb.service.access.hmac.compare_digest", wraps=hmac.compare_digest) as compare:
+    with patch("spyweb.web.access.keys.hmac.compare_digest", wraps=hmac.compare_digest) as compare:
         world.access.admit_token(token)
 
     assert compare.call_count == 1
@@ -80,10 +82,10 @@ async def test_a_token_is_compared_in_constant_time(world: World) -> None:
 async def test_the_token_is_shown_once_and_kept_nowhere(world: World) -> None:
     made = await world.access.add("phone", [Scope.READ])
 
-    (view,) = world.access.keys()
+    (view,) = world.access.all_keys()
     (stored,) = await world.store.keys.all()
     assert view == made.key
-    assert made.token.startswith(view.begins)
+    assert made.token.startswith(f"{PREFIX}{view.handle}")
     assert made.token not in f"{view} {stored}"
     assert made.token[15:] not in f"{view} {stored}"
 
@@ -168,7 +170,7 @@ async def test_the_last_use_is_stored_at_most_once_a_minute(world: World) -> Non
     for _ in range(61):
         world.access.admit_key(token)
         await world.clock.turn(1)
-        uses.append(world.access.keys()[0].used_ms)
+        uses.append(world.access.all_keys()[0].used_ms)
 
     assert world.store.stats().writes == writes + 2
     assert len(set(uses)) == 2

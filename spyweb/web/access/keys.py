@@ -12,6 +12,7 @@ from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,12 +21,11 @@ from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED, Refused
 from spyweb.limits import ACCESS_KEYS, KEY_JOBS, PATTERN, SESSIONS, SESSIONS_OF_KEY
 from spyweb.logs.output import tell_refusal
-from spyweb.service.tokens import PREFIX, find_handle, hash_secret, is_same, make_cookie, make_token
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.store.model.access import AccessKey, BrowserSession, KeyId, NewKey, Scope
-from spyweb.store.patterns import compile_pattern
+from spyweb.store.patterns import is_within
 from spyweb.store.sqlite.keys import AccessKeys
-from spyweb.views.keys import KeyView, MadeKey, view_key
+from spyweb.web.access.tokens import find_handle, hash_secret, is_same, make_cookie, make_token
 
 IDLE_MS = 12 * HOUR_MS  # a session ends when its browser has asked for nothing for so long
 LONGEST_MS = 7 * DAY_MS  # a session ends, whatever happened in it
@@ -52,11 +52,11 @@ class Pass(Struct, frozen=True, kw_only=True):
 OWNER_PASS = Pass(name=OWNER, scopes=frozenset(Scope))
 
 
-def is_within(patterns: Sequence[str], job: str) -> bool:
-    """Return whether a key with these patterns may see a job; without any it may see what is of no job, "", too."""
-    if not patterns or not job:
-        return not patterns
-    return any(compile_pattern(each.encode()).matches(job.encode()) for each in patterns)
+class NewToken(NamedTuple):
+    """A new key with its token, which nobody is ever shown again."""
+
+    key: AccessKey
+    token: str
 
 
 class AccessService:
@@ -89,10 +89,11 @@ class AccessService:
 
     # Keys
 
-    def keys(self) -> list[KeyView]:
-        return [_view(key) for key in sorted(self._keys.values(), key=lambda key: key.name)]
+    def all_keys(self) -> list[AccessKey]:
+        """Return all keys, by name."""
+        return sorted(self._keys.values(), key=lambda key: key.name)
 
-    async def add(self, name: str, scopes: Sequence[Scope], jobs: Sequence[str] = ()) -> MadeKey:
+    async def add(self, name: str, scopes: Sequence[Scope], jobs: Sequence[str] = ()) -> NewToken:
         """Make a key.  Raises Refused where it makes no sense."""
         if found := find_problem(name, scopes, jobs):
             raise Refused(found[1])
@@ -111,7 +112,7 @@ class AccessService:
         if key is None:
             raise Refused(f"there is a key {name} already: revoke it, or take another name")
         self._keys[key.handle] = key
-        return MadeKey(key=_view(key), token=token)
+        return NewToken(key, token)
 
     async def revoke(self, name: str) -> bool:
         """Remove a key with its sessions; from then on nobody comes in with them, even if the store refuses."""
@@ -264,10 +265,6 @@ def find_problem(name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> tup
     if len(jobs) > KEY_JOBS or any(not each or len(each.encode("utf-8", "replace")) > PATTERN for each in jobs):
         return "jobs", f"expected at most {KEY_JOBS} patterns of jobs, each of at most {PATTERN} bytes"
     return None
-
-
-def _view(key: AccessKey) -> KeyView:
-    return view_key(key, f"{PREFIX}{key.handle}", key.used_ms)
 
 
 def _pass_of(key: AccessKey) -> Pass:

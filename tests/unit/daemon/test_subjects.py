@@ -7,9 +7,8 @@ import pkgutil
 from aiohttp import web
 
 import spyweb.web.api
-from spyweb.web.api import routes
+from spyweb.daemon.subjects import MODULES, ROUTES
 from spyweb.web.api.route import PUBLIC, TABLE, Right, Route
-from spyweb.web.api.routes import ROUTES
 
 
 def test_every_route_that_a_module_declares_is_in_the_table() -> None:
@@ -17,7 +16,7 @@ def test_every_route_that_a_module_declares_is_in_the_table() -> None:
         __import__(f"spyweb.web.api.{module.name}")
     declared = [each for each in TABLE if each.handler.__module__.startswith("spyweb.web.api.")]
     assert sorted(each.name for each in declared) == sorted(each.name for each in ROUTES)
-    assert len({module.__name__ for module in routes.MODULES}) == len(routes.MODULES)
+    assert len(set(MODULES)) == len(MODULES)
 
 
 def test_an_address_with_its_method_is_there_once_and_so_is_each_name() -> None:

@@ -25,8 +25,8 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from spyweb.clock import Clock, Handle
+from spyweb.events.happenings import EventType, Happening, frame_of
 from spyweb.model import MIB, JobId
-from spyweb.views.events import EventType, Happening, frame_of
 
 MOST_KEPT = 2_000  # events
 MOST_KEPT_BYTES = 2 * MIB

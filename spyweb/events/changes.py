@@ -20,11 +20,11 @@ from msgspec import Struct
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import PoolError, SpywebError
+from spyweb.events.happenings import EventType, JobHappened, LogHappened, RunHappened, StateHappened, lines_in_file
+from spyweb.events.hub import RETRY_MS, Event, EventHub, Topic
 from spyweb.model import JobId
 from spyweb.runs.live import JobChange
-from spyweb.service.access import is_within
-from spyweb.service.events import RETRY_MS, Event, EventHub, Topic
-from spyweb.views.events import EventType, JobHappened, LogHappened, RunHappened, StateHappened, lines_in_file
+from spyweb.store.patterns import is_within
 
 TICK_S = 0.5  # between two looks at what has changed, at least
 MOST_TICKS = 10  # that are passed over while pages still fetch what they were told of

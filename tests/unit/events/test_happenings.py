@@ -6,9 +6,7 @@ import json
 
 import pytest
 
-from spyweb.model import ChangeKind, JobId, Outcome, RunId
-from spyweb.store.model.entries import ChangeEvent, Origin
-from spyweb.views.events import (
+from spyweb.events.happenings import (
     KINDS,
     LONGEST_LINE,
     LONGEST_REASON,
@@ -20,6 +18,8 @@ from spyweb.views.events import (
     run_has_ended,
     state_changed,
 )
+from spyweb.model import ChangeKind, JobId, Outcome, RunId
+from spyweb.store.model.entries import ChangeEvent, Origin
 from tests.fakes.clock import START_MS
 from tests.fakes.daemon_service import PRICES, make_run
 
