@@ -25,7 +25,6 @@ from benchmarks.place import folder
 from benchmarks.processes import command_line, family, pss_bytes
 from benchmarks.servers import started
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
-from spyweb.cli.alerts import ask_channel
 from spyweb.cli.client import find_daemon
 from spyweb.clock import RealClock
 from spyweb.incidents.policy import AlertPolicy
@@ -36,6 +35,7 @@ from spyweb.store.model.entries import Put
 from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.store.model.runs import Change, End, NewRun
 from spyweb.store.sqlite.store import Store, open_store
+from spyweb.subjects.incidents.commands import ask_channel
 
 MB = 1 << 20
 JOBS, RATE = 100, 1000  # healthy ones, and their runs a second

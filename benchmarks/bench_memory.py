@@ -16,8 +16,8 @@ from benchmarks.place import folder
 from benchmarks.processes import family, pss_bytes, rss_bytes
 from benchmarks.table import Row, read_effort, show
 from spyweb.cli.client import find_daemon
-from spyweb.cli.jobs import start_run
 from spyweb.model import JobId
+from spyweb.subjects.jobs.commands import start_run
 
 KB, MB = 1 << 10, 1 << 20
 SOURCE = 'local n = tonumber(store_get("n") or "0") + 1 store_set("n", tostring(n))\n'

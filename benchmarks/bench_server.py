@@ -19,7 +19,7 @@ from benchmarks.place import folder
 from benchmarks.servers import started
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
 from spyweb.cli.client import find_daemon
-from spyweb.cli.runs import newest_runs
+from spyweb.subjects.runs.commands import newest_runs
 
 INIT = 'function get:hello() return "hello" end\n'
 PATH = "/api/v/hello"

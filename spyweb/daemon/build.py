@@ -38,10 +38,10 @@ from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.parse import alerts_without_file
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.sqlite.values import Values
-from spyweb.views.health import Vitals, find_parts
+from spyweb.subjects.health.views import Vitals, find_parts
 from spyweb.views.jobs import join_problems
 from spyweb.web.access.keys import AccessService
-from spyweb.web.services import Services
+from spyweb.web.api.services import Services
 
 
 class Daemon(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from spyweb.errors import STORE_REFUSED
 from spyweb.logs.output import tell_refusal
 from spyweb.scheduler.timers import Timers
 from spyweb.stalls import Work, work_for
-from spyweb.views.health import ChoreHealth
+from spyweb.subjects.health.views import ChoreHealth
 
 log = structlog.get_logger()
 

@@ -11,19 +11,19 @@ from spyweb import descriptors
 from spyweb.clock import Clock
 from spyweb.daemon.build import Daemon
 from spyweb.daemon.chore_runner import Chore
-from spyweb.daemon.drift_checks import DriftChecks
 from spyweb.daemon.systemd import Notifier
 from spyweb.errors import LockHeld, NoAccess
 from spyweb.ops.files.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
-from spyweb.service.drift import DriftService
 from spyweb.settings import Settings
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.lock import Lock
 from spyweb.store.sqlite.store import Store
-from spyweb.views.health import SCARCE_DESCRIPTORS, find_problems
+from spyweb.subjects.drift.checks import DriftChecks
+from spyweb.subjects.drift.service import DriftService
+from spyweb.subjects.health.views import SCARCE_DESCRIPTORS, find_problems
 from spyweb.web.access.keys import AccessService
 from spyweb.web.serve import PrivateSocket
 from spyweb.web.tls import ServerCertificate

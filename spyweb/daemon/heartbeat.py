@@ -24,7 +24,7 @@ from spyweb.settings.sections import HeartbeatSettings
 from spyweb.settings.units import MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.model.messages import Channel
 from spyweb.store.sqlite.store import Store
-from spyweb.views.health import SCHEDULER_STALLED_MS, HeartbeatHealth
+from spyweb.subjects.health.views import SCHEDULER_STALLED_MS, HeartbeatHealth
 
 log = structlog.get_logger()
 

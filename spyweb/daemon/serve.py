@@ -28,11 +28,11 @@ from spyweb.errors import Problem, Refused
 from spyweb.logs.output import printable, set_up
 from spyweb.reload.swap import SettingsFile
 from spyweb.reload.watch import Watcher
-from spyweb.service.jobs import JobService
-from spyweb.service.readiness import STOPPING, ReadinessService
 from spyweb.settings import LogLevel, Settings, load_settings
 from spyweb.store.interchange.foreign import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
+from spyweb.subjects.health.service import STOPPING, ReadinessService
+from spyweb.subjects.jobs.service import JobService
 from spyweb.views.jobs import JobView
 from spyweb.web.access.keys import AccessService
 from spyweb.web.serve import serve_socket

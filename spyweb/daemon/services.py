@@ -14,30 +14,24 @@ from spyweb.events.hub import EventHub
 from spyweb.reload.swap import Reloader
 from spyweb.runs.pings import PingRuns
 from spyweb.scheduler.scheduler import Scheduler
-from spyweb.service.calendar import CalendarService
-from spyweb.service.channels import ChannelService
-from spyweb.service.drift import DriftService
-from spyweb.service.event_sources import EventSources, FindTroubles
-from spyweb.service.health import HealthService
-from spyweb.service.hooks import HookService
-from spyweb.service.incidents import IncidentService, StandingService
-from spyweb.service.job_detail import JobDetails
-from spyweb.service.jobs import JobService
-from spyweb.service.maintenance import MaintenanceService
-from spyweb.service.metrics import MetricsService
-from spyweb.service.once import OnceService
-from spyweb.service.overview import OverviewService
-from spyweb.service.past_runs import PastRunsService
-from spyweb.service.readiness import ReadinessService
-from spyweb.service.record_search import RecordSearch
-from spyweb.service.running import RunService
-from spyweb.service.state import StateService
-from spyweb.service.workflows import WorkflowService
-from spyweb.views.health import Vitals
+from spyweb.subjects.drift.service import DriftService
+from spyweb.subjects.events.sources import EventSources, FindTroubles
+from spyweb.subjects.health.service import HealthService, MetricsService, ReadinessService
+from spyweb.subjects.health.views import Vitals
+from spyweb.subjects.hooks.service import HookService
+from spyweb.subjects.incidents.service import ChannelService, IncidentService, StandingService
+from spyweb.subjects.jobs.overview_page import outlook_of
+from spyweb.subjects.jobs.overview_service import OverviewService
+from spyweb.subjects.jobs.service import JobDetails, JobService
+from spyweb.subjects.maintenance.service import MaintenanceService
+from spyweb.subjects.records.service import RecordSearch
+from spyweb.subjects.runs.service import OnceService, PastRunsService, RunService
+from spyweb.subjects.state.service import StateService
+from spyweb.subjects.when.service import CalendarService
+from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.web.access.audit import AuditService
 from spyweb.web.access.keys import AccessService
-from spyweb.web.pages.overview import outlook_of
-from spyweb.web.services import STARTING, Services
+from spyweb.web.api.services import STARTING, Services
 
 BOOT_BYTES = 4  # of the name of this start: numbers of an earlier one must not be believed
 

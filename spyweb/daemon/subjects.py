@@ -1,47 +1,44 @@
-"""All subjects that the server serves: a new one is one more line here.
+"""All subjects that the server serves: a new one is a line more here, and in daemon/services.py.
 
-Whoever imports a module of routes or pages has them put into their tables, so the order is that of the document.
+A module puts its routes and pages into their tables when it is imported; MODULES has the order of the document.
 """
 
 from __future__ import annotations
 
-import spyweb.web.pages.events
-import spyweb.web.pages.health
-import spyweb.web.pages.incidents
-import spyweb.web.pages.job
-import spyweb.web.pages.keys
-import spyweb.web.pages.maintenance
-import spyweb.web.pages.outbox
-import spyweb.web.pages.overview
-import spyweb.web.pages.records
-import spyweb.web.pages.runs
-import spyweb.web.pages.sign_in
-import spyweb.web.pages.state
-import spyweb.web.pages.when  # noqa: F401
-from spyweb.web.api import (
-    access,
-    channels,
-    document,
-    drift,
-    events,
-    health,
-    hooks,
-    incidents,
-    jobs,
-    maintenance,
-    outbox,
-    records,
-    runs,
-    state,
-    when,
-    workflows,
-)
+# ruff: noqa: F401 - what is imported only for what it puts into a table
+import spyweb.subjects.access.pages
+import spyweb.subjects.events.pages
+import spyweb.subjects.health.pages
+import spyweb.subjects.incidents.pages
+import spyweb.subjects.jobs.overview_page
+import spyweb.subjects.jobs.pages
+import spyweb.subjects.maintenance.pages
+import spyweb.subjects.outbox.pages
+import spyweb.subjects.records.pages
+import spyweb.subjects.runs.pages
+import spyweb.subjects.state.pages
+import spyweb.subjects.when.pages
+from spyweb.subjects.access import api as access
+from spyweb.subjects.drift import api as drift
+from spyweb.subjects.events import api as events
+from spyweb.subjects.health import api as health
+from spyweb.subjects.hooks import api as hooks
+from spyweb.subjects.incidents import api as incidents
+from spyweb.subjects.incidents.ack import ack_routes
+from spyweb.subjects.jobs import api as jobs
+from spyweb.subjects.maintenance import api as maintenance
+from spyweb.subjects.outbox import api as outbox
+from spyweb.subjects.records import api as records
+from spyweb.subjects.runs import api as runs
+from spyweb.subjects.state import api as state
+from spyweb.subjects.when import api as when
+from spyweb.subjects.workflows import api as workflows
+from spyweb.web.api import document
 from spyweb.web.api.route import Addresses, Route, routes_of
-from spyweb.web.pages.ack import ack_routes
+from spyweb.web.pages import site
 from spyweb.web.pages.page import ACTIONS, PAGES
 from spyweb.web.pages.site import page_routes
 
-# In the order of the document and the reference.
 MODULES = (
     jobs,
     hooks,
@@ -54,7 +51,6 @@ MODULES = (
     outbox,
     incidents,
     maintenance,
-    channels,
     access,
     health,
     events,

@@ -366,10 +366,10 @@ async def open_server_environment(
     """Serve the suite's server.  Raises ScriptError when its code does not compile, Refused when there is no port."""
     from spyweb.daemon.subjects import ADDRESSES
     from spyweb.runs.live import LiveJobs
-    from spyweb.service.record_search import RecordSearch
+    from spyweb.subjects.records.service import RecordSearch
+    from spyweb.web.api.services import Services
     from spyweb.web.app import Site, project_app  # few projects have a server, and these import much
     from spyweb.web.serve import serve_app
-    from spyweb.web.services import Services
     from spyweb.web.ui import FOLDER as UI
 
     assert suite.server is not None

@@ -26,11 +26,11 @@ from spyweb.web.access.throttle import Throttle
 from spyweb.web.answer import answer_errors
 from spyweb.web.api.document import DOCUMENTED, MADE
 from spyweb.web.api.route import LARGEST_BODY, PageRoute, Route
+from spyweb.web.api.services import SERVICES, Services
 from spyweb.web.body import BODY_MEMORY, LARGEST, BodyMemory
 from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINT_RULES, ENDPOINTS
 from spyweb.web.event_streams import EVENT_STREAMS, OPEN_STREAMS, PAGE_STREAMS, StreamCounter
 from spyweb.web.pages.site import showing_errors
-from spyweb.web.services import SERVICES, Services
 from spyweb.web.ui import UI, UI_ROUTES
 
 # What pages of a project ask for beside its endpoints: SpyWeb's own API.

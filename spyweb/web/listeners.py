@@ -18,10 +18,10 @@ from spyweb.errors import Refused
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.settings import ServerSettings
 from spyweb.web.access.keys import AccessService
+from spyweb.web.api.services import Services
 from spyweb.web.app import Site, content_app, tcp_app
 from spyweb.web.connections import ConnectionLimiter
 from spyweb.web.serve import Listening, MakeHandler, handlers, listen, refuse_strangers
-from spyweb.web.services import Services
 
 HIGHEST_PORT = 65_535
 

@@ -26,9 +26,9 @@ from spyweb.model import MIB
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.settings.socket_path import claim_socket, find_socket, release_socket
 from spyweb.web.answer import CODES, error_of, json_answer
+from spyweb.web.api.services import Services
 from spyweb.web.app import socket_app
 from spyweb.web.connections import ConnectionLimiter, LimitedHandler, private_limits, tcp_limits
-from spyweb.web.services import Services
 from spyweb.web.tls import serve_tls
 
 PATIENCE = 1.0  # seconds for answers under way when the server closes

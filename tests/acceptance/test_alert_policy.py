@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import JobId
-from spyweb.views.incidents import IncidentView
+from spyweb.subjects.incidents.views import IncidentView
 from tests.fakes.hook import Hook, open_hook
 from tests.fakes.project import Project, eventually
 

@@ -8,7 +8,7 @@ from spyweb.daemon.api_reference import PAGE, renewed
 from spyweb.daemon.subjects import ROUTES
 from spyweb.model import RunMark
 from spyweb.store.model.runs import RunPoint
-from spyweb.views.job_list import JobSort
+from spyweb.subjects.jobs.views import JobSort
 from spyweb.web.answer import CODES, STATUS
 from tests.fakes.repository import read
 

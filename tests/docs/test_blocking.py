@@ -16,6 +16,19 @@ BLOCKING = {
 ELSEWHERE = {
     "spyweb/cli/": "a command is a process of its own",
     "spyweb/daemon/commands/": "the same",
+    "spyweb/subjects/access/commands.py": "the same",
+    "spyweb/subjects/drift/commands.py": "the same",
+    "spyweb/subjects/health/commands.py": "the same",
+    "spyweb/subjects/incidents/commands.py": "the same",
+    "spyweb/subjects/jobs/commands.py": "the same",
+    "spyweb/subjects/jobs/logs.py": "the same",
+    "spyweb/subjects/jobs/stored_jobs.py": "the same",
+    "spyweb/subjects/outbox/commands.py": "the same",
+    "spyweb/subjects/records/commands.py": "the same",
+    "spyweb/subjects/runs/artifacts.py": "the same",
+    "spyweb/subjects/runs/commands.py": "the same",
+    "spyweb/subjects/state/commands/": "the same",
+    "spyweb/subjects/workflows/commands.py": "the same",
     "spyweb/reference/": "commands and `make docs` alone use it",
     "spyweb/lua/worker/": "a worker is a process of its own",
     "spyweb/extraction/worker/": "so is the one that parses pages",
@@ -64,7 +77,7 @@ IN_THREADS = {
     ("spyweb/daemon/check.py", "_has_no_new_privileges"): "`spyweb check`, a command of its own",
     ("spyweb/programs/running.py", "_hear"): "a socket that does not block",
     ("spyweb/programs/running.py", "_write"): "a pipe or a socket that does not block",
-    ("spyweb/dashboard/static_files.py", "_read"): "the renderer is made in a thread, at the first page",
+    ("spyweb/web/pages/static_files.py", "_read"): "the renderer is made in a thread, at the first page",
     ("spyweb/settings/load.py", "_written_zone"): "a small file of the system, read before the daemon serves",
 }
 

@@ -42,9 +42,7 @@ PUT_TOGETHER = {
 # module.name → what bounds what it is asked with, so what it keeps
 CACHES = {
     "alerts.hooks.functions_in": "the code of jobs, of 64 at most",
-    "dashboard.charts.strip": "a letter for each of the runs that are shown",
-    "dashboard.render.renderer": "nothing",
-    "dashboard.static_files.static_files": "nothing",
+    "events.changes.index_of": "an address, as long as a request line may be",
     "extraction.worker.document._is_field_wrong": "_LONGEST_REMEMBERED",
     "extraction.worker.document._is_wrong": "_LONGEST_REMEMBERED",
     "lua.wire._foreign": "_LONGEST_NAME",
@@ -58,7 +56,6 @@ CACHES = {
     "schedules.cron.spans": "a zone that was parsed",
     "schedules.due.schedule_text": "a schedule that was parsed",
     "schedules.words.cron_words": "LONGEST_TEXT",
-    "service.changes.index_of": "an address, as long as a request line may be",
     "settings.tables._loads": "TEXT_KEPT",
     "settings.units._sum_of_parts": "LONGEST_TEXT",
     "settings.values._has_zone": "LONGEST_ZONE",
@@ -69,7 +66,10 @@ CACHES = {
     "views.jobs.describe_schedule": "a schedule that was parsed",
     "web.access.hosts.is_loopback": "limits.HOST, or the address of a peer",
     "web.api.query._fields": "a Struct of a handler",
+    "web.pages.charts.strip": "a letter for each of the runs that are shown",
+    "web.pages.render.renderer": "nothing",
     "web.pages.site.host_name": "nothing",
+    "web.pages.static_files.static_files": "nothing",
 }
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from spyweb.web.api.services import Services
 from spyweb.web.app import Site, content_app, tcp_app
-from spyweb.web.services import Services
 
 DASHBOARD_PORT = 7980
 

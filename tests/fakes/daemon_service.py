@@ -46,24 +46,6 @@ from spyweb.outbox.sender import MessageCounts, OutboxSender
 from spyweb.reload.swap import Reloader
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
-from spyweb.service.calendar import CalendarService
-from spyweb.service.channels import ChannelService
-from spyweb.service.drift import DriftService
-from spyweb.service.health import HealthService
-from spyweb.service.hooks import Delivery, HookService
-from spyweb.service.incidents import IncidentService
-from spyweb.service.job_detail import JobDetails
-from spyweb.service.jobs import JobService
-from spyweb.service.maintenance import USUAL_DAYS, MaintenanceService
-from spyweb.service.metrics import MetricsService
-from spyweb.service.once import StartedRun
-from spyweb.service.overview import OverviewService
-from spyweb.service.past_runs import PastRunsService
-from spyweb.service.readiness import ReadinessService
-from spyweb.service.record_search import RecordSearch
-from spyweb.service.running import RunService
-from spyweb.service.state import StateService
-from spyweb.service.workflows import WorkflowService
 from spyweb.settings import Settings, StateSettings
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.load import load_settings
@@ -74,10 +56,37 @@ from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
 from spyweb.store.model.runs import RunFilter, RunPage
 from spyweb.store.sqlite.store import Store
-from spyweb.views.calendar import DayAhead, GapPage, view_gap
-from spyweb.views.drift import DriftReport, DriftView
-from spyweb.views.health import Vitals
-from spyweb.views.job_detail import JobDetail, Tie
+from spyweb.subjects.drift.service import DriftService
+from spyweb.subjects.drift.views import DriftReport, DriftView
+from spyweb.subjects.health.service import HealthService, MetricsService, ReadinessService
+from spyweb.subjects.health.views import Vitals
+from spyweb.subjects.hooks.service import Delivery, HookService
+from spyweb.subjects.incidents.service import ChannelService, IncidentService
+from spyweb.subjects.jobs.overview import view_row
+from spyweb.subjects.jobs.overview_page import outlook_of
+from spyweb.subjects.jobs.overview_service import OverviewService
+from spyweb.subjects.jobs.service import JobDetails, JobService
+from spyweb.subjects.jobs.views import JobDetail, Tie
+from spyweb.subjects.maintenance.service import USUAL_DAYS, MaintenanceService
+from spyweb.subjects.maintenance.views import MaintenanceView, view_maintenance
+from spyweb.subjects.records.service import RecordSearch
+from spyweb.subjects.records.views import RecordView
+from spyweb.subjects.runs.service import PastRunsService, RunService, StartedRun
+from spyweb.subjects.runs.views import (
+    CauseStep,
+    JobStatistics,
+    RunDetail,
+    RunLog,
+    TimeSpan,
+    brief,
+    make_statistics,
+    run_words,
+)
+from spyweb.subjects.state.service import StateService
+from spyweb.subjects.when.service import CalendarService
+from spyweb.subjects.when.views import DayAhead, GapPage, view_gap
+from spyweb.subjects.workflows.service import WorkflowService
+from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView, view_workflow
 from spyweb.views.jobs import (
     JobState,
     JobView,
@@ -86,19 +95,12 @@ from spyweb.views.jobs import (
     anything,
     next_run,
 )
-from spyweb.views.maintenance import MaintenanceView, view_maintenance
-from spyweb.views.overview import view_row
-from spyweb.views.records import RecordView
-from spyweb.views.run_detail import CauseStep, RunDetail, RunLog, brief, run_words
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from spyweb.views.source import SourceView, whole
-from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
-from spyweb.views.workflows import WorkflowDetail, WorkflowView, view_workflow
 from spyweb.web.access.audit import AuditService
 from spyweb.web.access.keys import AccessService
 from spyweb.web.access.principal import Principal
-from spyweb.web.pages.overview import outlook_of
-from spyweb.web.services import STARTING, Outlook, Services
+from spyweb.web.api.services import STARTING, Outlook, Services
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import make_job
 from tests.fakes.memory_store import MemoryStore

@@ -14,20 +14,29 @@ from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused
 from spyweb.events.hub import EventHub
 from spyweb.model import Every, HistoryRule, JobId, Outcome, Run, RunId, RunMark, TriggerType
-from spyweb.service.job_detail import JobDetails
-from spyweb.service.overview import OverviewService
-from spyweb.service.record_search import RecordSearch
 from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip
-from spyweb.views.calendar import DayAhead, GapPage, day_ahead, view_gap
-from spyweb.views.job_detail import JobDetail, LastError, Tie
+from spyweb.subjects.jobs.overview import Overview, OverviewRow, make_overview, view_row
+from spyweb.subjects.jobs.overview_service import OverviewService
+from spyweb.subjects.jobs.service import JobDetails
+from spyweb.subjects.jobs.views import JobDetail, LastError, Tie
+from spyweb.subjects.records.service import RecordSearch
+from spyweb.subjects.runs.views import (
+    CauseStep,
+    JobStatistics,
+    LimitView,
+    RunDetail,
+    RunLog,
+    TimeSpan,
+    brief,
+    make_statistics,
+    run_words,
+)
+from spyweb.subjects.when.views import DayAhead, GapPage, day_ahead, view_gap
 from spyweb.views.jobs import MaySee, anything, next_run
-from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
-from spyweb.views.run_detail import CauseStep, LimitView, RunDetail, RunLog, brief, run_words
 from spyweb.views.runs import TaskView
 from spyweb.views.source import SourceView, TraceFrame
-from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
 from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
 from spyweb.web.access.principal import LOOPBACK, PRINCIPAL, Principal
 from spyweb.web.app import tcp_app
@@ -281,7 +290,7 @@ async def page_of(
 
 def asked_of(service: FakeDaemonService, principal: Principal = LOOPBACK, path: str = "/") -> Asked:
     """Return a request for a page, as its handler and its view are given it."""
-    from spyweb.dashboard.render import renderer
+    from spyweb.web.pages.render import renderer
 
     request = make_mocked_request("GET", path)
     request[PRINCIPAL] = principal

@@ -10,8 +10,8 @@ from spyweb.model import JobId, JobSpec
 from spyweb.ops import catalog
 from spyweb.ops.files.files import Files
 from spyweb.permissions.policy import FilesRule, Grants, Policy
-from spyweb.service.drift import DriftService
 from spyweb.store.sqlite.store import Store
+from spyweb.subjects.drift.service import DriftService
 
 NOWHERE = Path("/nonexistent")
 

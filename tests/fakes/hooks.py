@@ -8,9 +8,9 @@ from multidict import CIMultiDict
 
 from spyweb.model import HookSigning, JobHook
 from spyweb.runs.pings import PingRuns
-from spyweb.service.hooks import Delivery, HookService
-from spyweb.service.once import OnceService
-from spyweb.service.signatures import SECRET_HEADER, sign, stamped
+from spyweb.subjects.hooks.service import Delivery, HookService
+from spyweb.subjects.hooks.signatures import SECRET_HEADER, sign, stamped
+from spyweb.subjects.runs.service import OnceService
 from tests.fakes.harness import Harness
 
 SECRET = "It's a Secret to Everybody"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Event, Failed, Succeeded
 from spyweb.model import JobId, RunId
-from spyweb.service.incidents import IncidentService
 from spyweb.store.model.incidents import SubjectEvent
 from spyweb.store.sqlite.incidents import Incidents
-from spyweb.views.incidents import IncidentView
+from spyweb.subjects.incidents.service import IncidentService
+from spyweb.subjects.incidents.views import IncidentView
 from tests.fakes.clock import FakeClock
 
 AT_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z

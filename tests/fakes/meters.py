@@ -8,9 +8,8 @@ from spyweb.histogram import SHORT_SECONDS, Histogram
 from spyweb.incidents.policy import Level
 from spyweb.model import Outcome
 from spyweb.store.model.messages import Backlog
-from spyweb.views.health import ChoreHealth, view_health
-from spyweb.views.metrics import ChannelMeters, JobMeters, Meters, OpMeters
-from spyweb.web.exposition import write
+from spyweb.subjects.health.exposition import write
+from spyweb.subjects.health.views import ChannelMeters, ChoreHealth, JobMeters, Meters, OpMeters, view_health
 from tests.fakes.daemon_service import NOW_MS, make_vitals, three_states
 
 WAITING = Backlog(2, NOW_MS - 90_000)

@@ -14,22 +14,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from spyweb.cli.alerts import ask_channel, incidents
 from spyweb.cli.client import DaemonClient, find_daemon, of_job
-from spyweb.cli.jobs import start_run
-from spyweb.cli.records import page_of
-from spyweb.cli.runs import newest_runs
 from spyweb.cli.transport import SocketTransport
 from spyweb.daemon.commands.run import RunOptions, Watcher, run_in_daemon
 from spyweb.daemon.commands.start import daemon_command
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.settings.socket_path import find_socket
-from spyweb.views.channels import ChannelTried
-from spyweb.views.health import Health
-from spyweb.views.incidents import IncidentView
+from spyweb.subjects.health.views import Health
+from spyweb.subjects.incidents.commands import ask_channel, incidents
+from spyweb.subjects.incidents.views import ChannelTried, IncidentView
+from spyweb.subjects.jobs.commands import start_run
+from spyweb.subjects.records.commands import page_of
+from spyweb.subjects.records.views import RecordView
+from spyweb.subjects.runs.commands import newest_runs
 from spyweb.views.jobs import JobView
-from spyweb.views.records import RecordView
 from spyweb.views.runs import RunEnded
 from tests.fakes.fork_server import ForkedProcess, can_fork, fork_server, run_command
 

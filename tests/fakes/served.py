@@ -11,15 +11,12 @@ from spyweb.model import Ending, JobId, RunId
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
-from spyweb.service.calendar import CalendarService
-from spyweb.service.health import HealthService
-from spyweb.service.job_detail import JobDetails
-from spyweb.service.jobs import JobService
-from spyweb.service.maintenance import MaintenanceService
-from spyweb.service.once import OnceService
-from spyweb.service.overview import OverviewService
-from spyweb.service.past_runs import PastRunsService
-from spyweb.service.running import RunService
+from spyweb.subjects.health.service import HealthService
+from spyweb.subjects.jobs.overview_service import OverviewService
+from spyweb.subjects.jobs.service import JobDetails, JobService
+from spyweb.subjects.maintenance.service import MaintenanceService
+from spyweb.subjects.runs.service import OnceService, PastRunsService, RunService
+from spyweb.subjects.when.service import CalendarService
 from tests.fakes.daemon_service import (
     FakeReloader,
     make_vitals,

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from spyweb.views.channels import ChannelView
+from spyweb.subjects.incidents.views import ChannelView
 from tests.fakes.alert_services import Answer, Arrived, Services, open_services
 from tests.fakes.hook import Hook, open_hook
 from tests.fakes.project import DaemonProcess, daemon, until

@@ -12,7 +12,7 @@ import pytest
 
 from spyweb.clock import RealClock
 from spyweb.model import Failure, JobId, Outcome, RunId, Trigger
-from spyweb.views.health import ChoreHealth
+from spyweb.subjects.health.views import ChoreHealth
 from spyweb.views.runs import LogLine, RunEnded, RunEvent
 from tests.fakes.command import Answer, spyweb
 from tests.fakes.daemon_service import (

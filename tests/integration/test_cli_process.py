@@ -15,11 +15,11 @@ from typing import IO
 import pytest
 
 from spyweb.cli.client import DaemonClient, find_daemon
-from spyweb.cli.runs import newest_runs
 from spyweb.daemon.commands.run import RunOptions, run_in_daemon
 from spyweb.model import JobId
 from spyweb.settings.sections import LOCK_NAME
-from spyweb.views.health import Health
+from spyweb.subjects.health.views import Health
+from spyweb.subjects.runs.commands import newest_runs
 from tests.fakes.command import spyweb
 from tests.fakes.project import Project
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spyweb.model import RunMark
 from spyweb.store.model.runs import RunPoint
-from spyweb.views.statistics import OF_SLOT, percentiles, thin, uptime_of
+from spyweb.subjects.runs.views import OF_SLOT, percentiles, thin, uptime_of
 
 SPAN_MS = 10_000
 RUNS = st.lists(

@@ -7,7 +7,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.dashboard.charts import (
+from spyweb.model import RunMark
+from spyweb.store.model.runs import RunPoint
+from spyweb.web.pages.charts import (
     BARS,
     CHART_HEIGHT,
     CHART_WIDTH,
@@ -19,8 +21,6 @@ from spyweb.dashboard.charts import (
     span,
     strip,
 )
-from spyweb.model import RunMark
-from spyweb.store.model.runs import RunPoint
 
 letters = st.text(st.sampled_from("".join(KINDS)), max_size=60)
 moments = st.integers(0, 10**12)

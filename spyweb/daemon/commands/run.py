@@ -19,12 +19,12 @@ from spyweb.cli.client import DaemonClient, of_job
 from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in
-from spyweb.cli.task_tree import TaskTree
 from spyweb.errors import ConfigError, ExitCode, LockHeld, Problem, Refused
 from spyweb.model import JobId, Outcome
 from spyweb.settings.script_values import merge, parse_variable, to_text, values_table
 from spyweb.settings.tables import parse_table
 from spyweb.settings.units import format_duration
+from spyweb.subjects.runs.task_tree import TaskTree
 from spyweb.views.jobs import to_json
 from spyweb.views.runs import (
     LogLine,

@@ -20,8 +20,8 @@ from msgspec import Meta, inspect
 from spyweb.model import JobId, RunId
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, BadParameter, page_answer
+from spyweb.web.api.services import SERVICES, STARTING
 from spyweb.web.body import BODY_MEMORY, LARGEST, Body
-from spyweb.web.services import SERVICES, STARTING
 
 MOST = (1 << 63) - 1  # the largest number that the store takes
 MAX_LIMIT = 1_000

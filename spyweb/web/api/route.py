@@ -64,8 +64,8 @@ class Route(Struct, frozen=True):
 
     @property
     def subject(self) -> str:
-        """Return what it is about: the name of its module."""
-        return self.handler.__module__.rpartition(".")[2]
+        """Return what it is about: the name of its folder."""
+        return self.handler.__module__.split(".")[-2]
 
     @property
     def doc(self) -> str:

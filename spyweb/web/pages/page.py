@@ -17,19 +17,19 @@ from aiohttp import web
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from spyweb.dashboard.frame import Chip, Link
-from spyweb.dashboard.words import Moments
 from spyweb.events.changes import Shows
 from spyweb.model import JobId
 from spyweb.settings.reading import nearest_name
 from spyweb.views.source import SourceView
 from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.query import query_of
-from spyweb.web.services import Outlook, Services
+from spyweb.web.api.services import Outlook, Services
+from spyweb.web.pages.frame import Chip, Link
+from spyweb.web.pages.words import Moments
 
 if TYPE_CHECKING:
-    from spyweb.dashboard.lua_source import SourceLine  # with Pygments
-    from spyweb.dashboard.render import Renderer  # with Jinja2: a daemon of which nobody asks a page does without it
+    from spyweb.web.pages.lua_source import SourceLine  # with Pygments
+    from spyweb.web.pages.render import Renderer  # with Jinja2: a daemon of which nobody asks a page does without it
 
 OF_JOB = "{job}"
 LONGEST_NAME = 80  # characters that are shown of an unknown name
@@ -263,6 +263,6 @@ async def coloured(source: SourceView | None, line: int | None = None) -> list[S
 
 
 def _coloured(source: SourceView, line: int | None) -> list[SourceLine]:
-    from spyweb.dashboard.lua_source import colour  # imports Pygments: only here, in a thread
+    from spyweb.web.pages.lua_source import colour  # imports Pygments: only here, in a thread
 
     return colour("\n".join(source.lines), first=source.first, here=source.line or line)

@@ -19,8 +19,6 @@ from aiohttp.typedefs import Handler
 from msgspec.structs import replace
 
 from spyweb import __version__
-from spyweb.dashboard.frame import Link, PageFrame, nav_entries
-from spyweb.dashboard.static_files import static_files
 from spyweb.errors import SpywebError
 from spyweb.events.changes import ChangeHub, PageFollower, Shows
 from spyweb.settings.reading import nearest_name
@@ -29,10 +27,12 @@ from spyweb.web.access.principal import NOBODY, PRINCIPAL, PUBLIC
 from spyweb.web.access.recognise import AccessRule, check_page
 from spyweb.web.answer import WholeAnswer, status_of, wants_page
 from spyweb.web.api.route import PageRoute
+from spyweb.web.api.services import SERVICES
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.event_streams import PAGE_STREAMS, send_events
+from spyweb.web.pages.frame import Link, PageFrame, nav_entries
 from spyweb.web.pages.page import OF_JOB, Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
-from spyweb.web.services import SERVICES
+from spyweb.web.pages.static_files import static_files
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -40,7 +40,7 @@ else:
     from backports import zstd
 
 if TYPE_CHECKING:
-    from spyweb.dashboard.render import Renderer
+    from spyweb.web.pages.render import Renderer
 
 THEME, THEMES = "spyweb_theme", frozenset({"light", "dark"})  # a cookie, and what it may say
 A_YEAR_S = 31_536_000
@@ -189,7 +189,7 @@ async def ask(request: web.Request, form: Mapping[str, str] | None = None) -> As
 
 def _renderer() -> Renderer:
     """Return the renderer; at the first page it is imported, which takes a while and memory."""
-    from spyweb.dashboard.render import renderer
+    from spyweb.web.pages.render import renderer
 
     return renderer()
 

@@ -13,10 +13,10 @@ from typing import TypeVar
 import pytest
 
 from spyweb.cli.client import DaemonClient, find_daemon
-from spyweb.cli.jobs import start_run
 from spyweb.daemon.commands.run import RunOptions, run_in_daemon
 from spyweb.errors import NoAccess, Refused
 from spyweb.model import JobId
+from spyweb.subjects.jobs.commands import start_run
 from spyweb.views.runs import RunEvent
 from spyweb.web.connections import ConnectionLimiter, ConnectionLimits
 from spyweb.web.serve import serve_socket

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from spyweb import __version__
-from spyweb.cli import health
 from spyweb.cli import main as command_line
 from spyweb.cli.main import exit_code_of
 from spyweb.errors import (
@@ -25,6 +24,7 @@ from spyweb.errors import (
     SpywebError,
     StoreCorrupt,
 )
+from spyweb.subjects.health import commands as health
 from tests.fakes.command import spyweb
 
 TWO_PROBLEMS = ConfigError(
@@ -195,7 +195,10 @@ def test_without_a_daemon_a_list_is_made_without_what_runs_jobs(words: list[str]
 
 
 def test_what_asks_a_daemon_needs_neither_the_store_nor_the_files_of_jobs(tmp_path: Path) -> None:
-    found = imported_by("import spyweb.cli.jobs, spyweb.cli.runs, spyweb.cli.outbox", root=tmp_path)
+    found = imported_by(
+        "import spyweb.subjects.jobs.commands, spyweb.subjects.runs.commands, spyweb.subjects.outbox.commands",
+        root=tmp_path,
+    )
     assert "spyweb.cli.client" in found
     assert not found & {*PARTS, "asyncio", "sqlite3", "cronsim", "spyweb.store.sqlite.store", "spyweb.specs.discover"}
 

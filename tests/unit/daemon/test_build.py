@@ -14,8 +14,8 @@ from spyweb.daemon import build
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.serve import Options, read_settings
 from spyweb.errors import StoreClosed
-from spyweb.service.health import HealthService
-from spyweb.service.jobs import JobService
+from spyweb.subjects.health.service import HealthService
+from spyweb.subjects.jobs.service import JobService
 from tests.fakes.clock import FakeClock
 
 SCRIPT = '-- /// job\n-- every = "1s"\n-- ///\nlog.info("ran")\n'

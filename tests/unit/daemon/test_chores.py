@@ -39,7 +39,7 @@ from spyweb.settings.units import DAY_MS
 from spyweb.store.lock import hold_lock
 from spyweb.store.model.incidents import SubjectNow
 from spyweb.store.model.runs import Change, End, NewRun
-from spyweb.views.health import SCHEDULER_STALLED_MS, ChoreHealth
+from spyweb.subjects.health.views import SCHEDULER_STALLED_MS, ChoreHealth
 from spyweb.web.serve import PrivateSocket
 from spyweb.web.tls import ServerCertificate
 from tests.fakes.changes import PRICES

@@ -6,15 +6,15 @@ import pkgutil
 
 from aiohttp import web
 
-import spyweb.web.api
+import spyweb.subjects
 from spyweb.daemon.subjects import MODULES, ROUTES
 from spyweb.web.api.route import PUBLIC, TABLE, Right, Route
 
 
 def test_every_route_that_a_module_declares_is_in_the_table() -> None:
-    for module in pkgutil.iter_modules(spyweb.web.api.__path__):
-        __import__(f"spyweb.web.api.{module.name}")
-    declared = [each for each in TABLE if each.handler.__module__.startswith("spyweb.web.api.")]
+    for module in pkgutil.walk_packages(spyweb.subjects.__path__, "spyweb.subjects."):
+        __import__(module.name)
+    declared = [each for each in TABLE if each.handler.__module__.startswith("spyweb.")]
     assert sorted(each.name for each in declared) == sorted(each.name for each in ROUTES)
     assert len(set(MODULES)) == len(MODULES)
 
@@ -44,4 +44,4 @@ def test_a_decorated_handler_is_put_into_the_table_as_it_is() -> None:
         (added,) = (each for each in TABLE if each not in before)
     finally:
         TABLE[:] = before
-    assert (added.name, added.subject, added.doc, added.of_job) == ("show_it", "test_routes", "Show it.", True)
+    assert (added.name, added.subject, added.doc, added.of_job) == ("show_it", "daemon", "Show it.", True)

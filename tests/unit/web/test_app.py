@@ -10,8 +10,8 @@ from aiohttp import web
 
 from spyweb.daemon.subjects import ROUTES
 from spyweb.store.model.access import Scope
+from spyweb.subjects.incidents.ack import ack_routes
 from spyweb.web.app import Site, project_app, socket_app, tcp_app
-from spyweb.web.pages.ack import ack_routes
 from spyweb.web.pages.page import ACTIONS, PAGES
 from spyweb.web.pages.site import page_routes
 from tests.fakes.client import DASHBOARD_PORT, client_of, content_of, failure, get_json

@@ -20,7 +20,7 @@ from spyweb.store.model.runs import Change
 from spyweb.store.sqlite import store as sqlite
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.store import Store, open_any, open_store, open_up_to_date
-from spyweb.views.health import find_problems
+from spyweb.subjects.health.views import find_problems
 from tests.fakes.changes import make_cursor, make_run, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KEY, LOGGED, RULES, put

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from spyweb.model import JobId
-from spyweb.service.once import StartedRun
+from spyweb.subjects.runs.service import StartedRun
 from tests.fakes.daemon_service import NINTH
 from tests.fakes.keys import Doors
 

@@ -9,9 +9,9 @@ from msgspec import Struct
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from spyweb.daemon.subjects import ROUTES
+from spyweb.subjects.jobs.api import show_overview
+from spyweb.subjects.outbox.api import RetryQuery
 from spyweb.web.api.document import make_document
-from spyweb.web.api.jobs import show_overview
-from spyweb.web.api.outbox import RetryQuery
 from spyweb.web.api.route import LINES, Right, Route
 
 

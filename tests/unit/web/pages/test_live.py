@@ -23,7 +23,8 @@ from spyweb.events.happenings import (
 from spyweb.model import ChangeKind, Outcome, RunId, RunState
 from spyweb.runs.live import JobChange
 from spyweb.store.model.access import Scope
-from spyweb.web.pages import outbox, site
+from spyweb.subjects.outbox import pages as outbox
+from spyweb.web.pages import site
 from spyweb.web.pages.page import Asked
 from tests.fakes.client import Client
 from tests.fakes.daemon_service import BACKUP, NOW_MS, FakeDaemonService, make_run

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from spyweb.dashboard.render import HERE
 from spyweb.store.model.access import Scope
 from spyweb.web.access.principal import Right, rights_of
 from spyweb.web.app import tcp_app
 from spyweb.web.pages.page import ACTIONS, PAGES, Action, DashboardPage
+from spyweb.web.pages.render import SUBJECTS
 from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.dashboard import make_dashboard_service
@@ -83,7 +83,7 @@ async def test_a_session_of_some_jobs_sees_nothing_of_others(method: str, each: 
 def test_every_page_has_an_address_of_its_own_and_a_template() -> None:
     assert len({page.path for page in PAGES}) == len(PAGES)
     for page in PAGES:
-        assert (HERE / "templates" / page.template).is_file(), page.template
+        assert [*SUBJECTS.glob(f"*/templates/{page.template}")], page.template
         assert page.show.__doc__
 
 

@@ -11,12 +11,18 @@ from aiohttp import ClientSession, FormData
 from backports import zstd
 from msgspec.structs import replace
 
-from spyweb.dashboard.when import ROWS
+from spyweb.events.happenings import EventType, RunHappened
 from spyweb.model import Outcome, RunId
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.access import NewAuditLine, Scope
-from spyweb.events.happenings import EventType, RunHappened
-from spyweb.web.pages import events, health, keys, outbox, records, state, when
+from spyweb.subjects.access import pages as keys
+from spyweb.subjects.events import pages as events
+from spyweb.subjects.health import pages as health
+from spyweb.subjects.outbox import pages as outbox
+from spyweb.subjects.records import pages as records
+from spyweb.subjects.state import pages as state
+from spyweb.subjects.when import pages as when
+from spyweb.subjects.when.pages import ROWS
 from tests.fakes.client import Client
 from tests.fakes.daemon_service import NOW_MS, PRICES, FakeDaemonService, make_run, make_vitals, unsent_message
 from tests.fakes.dashboard import (

@@ -1,1 +1,0 @@
-"""`spyweb state`: look at what scripts keep, and change it, from outside."""

@@ -1,0 +1,160 @@
+"""`spyweb keys`: make, list and revoke the keys with which others come in, and see what was done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeVar
+from urllib.parse import quote
+
+import msgspec
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.client import DaemonClient, with_query
+from spyweb.cli.options import Output, project_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import Backend, Project
+from spyweb.clock import RealClock
+from spyweb.errors import Refused
+from spyweb.store.model.access import AuditLine, NewAuditLine, Scope
+from spyweb.subjects.access.views import KeyRevoked, KeyView, MadeKey, view_key
+
+if TYPE_CHECKING:
+    from spyweb.cli.offline import OfflineProject
+    from spyweb.store.sqlite.store import Store
+    from spyweb.web.access.keys import AccessService
+
+T = TypeVar("T")
+
+KEYS_HEADER = ("name", "token", "scopes", "jobs", "made", "last used")
+LOCAL, OFFLINE = "local", "no daemon"  # who it was, and how they came in, in the audit trail
+AUDIT_HEADER = ("when", "who", "what", "job", "target", "status", "from", "times")
+
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.", show_default=False)]
+
+
+def add(
+    context: typer.Context,
+    name: KeyName,
+    scopes: Annotated[
+        list[Scope], typer.Option("--scope", help="What it permits; run and state include read, admin all. Repeatable.")
+    ] = [Scope.READ],  # noqa: B006 - typer reads it, nobody changes it
+    jobs: Annotated[
+        list[str] | None,
+        typer.Option("--job", metavar="PATTERN", help="Only these jobs, with * and ?. Repeatable.", show_default=False),
+    ] = None,
+    form: Output = Format.TABLE,
+) -> None:
+    """Make a key, and show its token, once.
+
+    Others send it to the daemon's HTTP server, or sign in with it in a browser.
+    """
+    made = add_key(project_of(context).stored(), name, scopes, jobs or [])
+    output.tell(form, made.token, made)
+    if form is Format.TABLE:
+        output.note(f"this is the token of {made.key.name}: keep it, nobody is shown it again")
+
+
+def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:
+    """List the keys; never their tokens."""
+    project = project_of(context)
+    found = known_keys(project.stored())
+    row = partial(_key_row, project)
+    output.show_list(form, found, KEYS_HEADER, row, empty="there is no key", cut=("jobs", "name"))
+
+
+def revoke(context: typer.Context, name: KeyName, form: Output = Format.TABLE) -> None:
+    """Revoke a key; whoever is signed in with it is signed out."""
+    if not revoke_key(project_of(context).stored(), name):
+        raise Refused(f"there is no key {name[:80]!r}: `spyweb keys list` shows them")
+    output.tell(form, f"{name} is revoked", {"name": name, "revoked": True})
+
+
+def audit(
+    context: typer.Context,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1_000, help="How many.")] = 50,
+    form: Output = Format.TABLE,
+) -> None:
+    """List what was done by whom, newest first."""
+    project = project_of(context)
+    found = audit_lines(project.stored(), count)
+    empty, cut = "nobody has done anything yet", ("target", "what", "job", "who")
+    output.show_list(form, found, AUDIT_HEADER, partial(_audit_row, project), empty=empty, cut=cut)
+
+
+def _key_row(project: Project, key: KeyView) -> tuple[str, ...]:
+    return (
+        key.name,
+        f"{key.begins}...",
+        " ".join(key.scopes),
+        " ".join(key.jobs),
+        project.moment(key.created_ms),
+        "never" if key.used_ms is None else project.moment(key.used_ms),
+    )
+
+
+def _audit_row(project: Project, line: AuditLine) -> tuple[str, ...]:
+    return (
+        project.moment(line.at_ms),
+        line.who,
+        line.action,
+        line.job,
+        line.target,
+        str(line.status),
+        line.address or line.source,
+        str(line.times),
+    )
+
+
+def known_keys(source: Backend) -> list[KeyView]:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", "/api/keys", list[KeyView])
+
+    async def ask(store: Store) -> list[KeyView]:
+        return [view_key(key) for key in (await _access(store)).all_keys()]
+
+    return source.read(ask, [])
+
+
+def add_key(source: Backend, name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> MadeKey:
+    if isinstance(source, DaemonClient):
+        body = msgspec.json.encode({"name": name, "scopes": scopes, "jobs": jobs})
+        return source.ask("POST", "/api/keys", MadeKey, body=body)
+    made = _change(source, "POST /api/keys", name, lambda access: access.add(name, scopes, jobs))
+    return MadeKey(key=view_key(made.key), token=made.token)
+
+
+def revoke_key(source: Backend, name: str) -> bool:
+    if isinstance(source, DaemonClient):
+        return source.ask("DELETE", f"/api/keys/{quote(name, safe='')}", KeyRevoked).revoked
+    return _change(source, "DELETE /api/keys/{name}", name, lambda access: access.revoke(name))
+
+
+def audit_lines(source: Backend, limit: int) -> list[AuditLine]:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", with_query("/api/audit", limit=limit), list[AuditLine])
+    from spyweb.web.access.audit import AuditService
+
+    return source.read(lambda store: AuditService(store.audit, RealClock()).lines(limit=limit), [])
+
+
+def _change(offline: OfflineProject, action: str, name: str, ask: Callable[[AccessService], Awaitable[T]]) -> T:
+    """Change a key, and put it on record as a daemon does."""
+
+    async def change(store: Store) -> T:
+        changed = await ask(await _access(store))
+        now_ms = RealClock().now_ms()
+        line = NewAuditLine(at_ms=now_ms, who=LOCAL, source=OFFLINE, action=action, target=name, status=200)
+        await store.audit.add(line)
+        return changed
+
+    return offline.write(change)
+
+
+async def _access(store: Store) -> AccessService:
+    from spyweb.web.access.keys import AccessService
+
+    access = AccessService(store.keys, RealClock())
+    await access.load()
+    return access

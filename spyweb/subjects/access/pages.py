@@ -1,0 +1,183 @@
+"""Keys, and the audit trail: who may come in, and what was done."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from msgspec import Struct
+
+from spyweb.errors import Refused
+from spyweb.store.model.access import AccessKey, Scope
+from spyweb.subjects.access.views import view_key
+from spyweb.web.access.audit import AuditService
+from spyweb.web.access.cookies import drop_session, set_session
+from spyweb.web.access.guard import ABOUT, TRAIL
+from spyweb.web.access.keys import AccessService, NewToken, find_problem
+from spyweb.web.access.principal import PUBLIC, Right, check_may_make_keys
+from spyweb.web.access.recognise import RECOGNISER, TooManyTries, WrongKey, address_in
+from spyweb.web.api.query import Natural
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Question, Shown, lead_to
+from spyweb.web.pages.site import answer_with
+
+TEMPLATE, PLACE = "keys.html", "keys"
+KEYS = 50
+LINES = 50  # of the audit trail, at a time
+SCOPES = (
+    (Scope.READ, "look at everything"),
+    (Scope.RUN, "run, pause and cancel jobs"),
+    (Scope.STATE, "change stored values, break locks"),
+    (Scope.ADMIN, "all of that, and keys"),
+)
+
+
+class KeysQuery(Struct, frozen=True):
+    """Where the lines of the audit trail go on."""
+
+    before: Natural = 0
+    page: Natural = 1  # of the keys
+
+
+@DashboardPage("keys", TEMPLATE, place=PLACE, right=Right.ADMIN, parts={"audit": PagePart("audit.html", ("audit",))})
+async def show_keys(asked: Asked) -> Shown:
+    """Show who may come in, and what was done by whom."""
+    query = asked.query(KeysQuery)
+    return Shown(title="Keys", values=await values_of(asked, query), is_live=not query.before)
+
+
+async def values_of(
+    asked: Asked, query: KeysQuery, made: NewToken | None = None, problem: tuple[str, str] = ("", "")
+) -> dict[str, object]:
+    access, form = asked.services[AccessService], asked.form
+    lines = await asked.services[AuditService].lines(limit=LINES + 1, before=query.before or None)
+    keys = [view_key(key) for key in access.all_keys()]
+    page = min(max(query.page, 1), max(1, -(-len(keys) // KEYS)))
+    return {
+        "lines": lines[:LINES],
+        **asked.places(query, lines[LINES - 1].id if len(lines) > LINES else 0),
+        "keys": keys[(page - 1) * KEYS : page * KEYS],
+        "count": len(keys),
+        "next_keys": page + 1 if page * KEYS < len(keys) else 0,
+        "keys_before": page - 1,
+        "is_open": access.is_open,
+        "scopes": SCOPES,
+        "made": made,
+        "problem_of": problem[0],
+        "problem": problem[1],
+        "given": {"name": form.get("name", ""), "scope": form.get("scope", ""), "jobs": form.get("jobs", "")},
+    }
+
+
+@Action("keys", right=Right.ADMIN)
+async def add_key(asked: Asked) -> web.Response:
+    """Make a key, and show it: this is the only time."""
+    check_may_make_keys(asked.principal)
+    form = asked.form
+    name, jobs = form.get("name", "").strip(), form.get("jobs", "").replace(",", " ").split()
+    scopes = [Scope(form["scope"])] if form.get("scope") in set(Scope) else []
+    problem, made = find_problem(name, scopes, jobs) or find_wrong_key(asked), None
+    asked.request[ABOUT] = name
+    if problem is None:
+        try:
+            made = await asked.services[AccessService].add(name, scopes, jobs)
+        except Refused as error:
+            problem = "name", str(error)
+    status = web.HTTPOk.status_code if made else web.HTTPUnprocessableEntity.status_code
+    shown = Shown(title="Keys", values=await values_of(asked, KeysQuery(), made, problem or ("", "")), status=status)
+    answer = await answer_with(asked, TEMPLATE, PLACE, shown)
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+def find_wrong_key(asked: Asked) -> tuple[str, str] | None:
+    """Return what is wrong with the key that was typed again: a session alone makes no other key."""
+    request = asked.request
+    if asked.principal.source != "session":
+        return None
+    try:
+        given = request.app[RECOGNISER].admit(asked.form.get("key", "").strip(), address_in(request))
+    except WrongKey:
+        request.app[TRAIL].note_wrong_key(request)
+        return "key", "This key is not known here."
+    return None if given.name == asked.principal.name else ("key", "This is not the key that you have signed in with.")
+
+
+async def ask_before_revoking(asked: Asked) -> Question:
+    key = _key(asked)
+    return Question(
+        title=f"Revoke the key {key.name}?",
+        words="Whoever uses it is turned away from the next request on, and browsers that signed in with it are "
+        "signed out. It can't be brought back.",
+        button="Revoke the key",
+    )
+
+
+@Action("keys/{name}/revoke", right=Right.ADMIN, question=ask_before_revoking)
+async def revoke_key(asked: Asked) -> web.Response:
+    """Revoke a key, with the sessions that began with it."""
+    await asked.services[AccessService].revoke(_key(asked).name)
+    return lead_to(asked.to("keys"))
+
+
+def _key(asked: Asked) -> AccessKey:
+    name = asked.request.match_info["name"]
+    keys = asked.services[AccessService].all_keys()
+    found = next((key for key in keys if key.name == name), None)
+    if found is None:
+        raise PageMissing("There is no such key")
+    return found
+
+
+SIGN_IN, SIGN_IN_PAGE = "sign-in", "sign_in.html"
+WRONG = "This key is not known here. It may have been revoked, or not copied as a whole."
+
+
+class SignInQuery(Struct, frozen=True):
+    """Where the browser goes then."""
+
+    back: str = ""
+
+
+@DashboardPage(SIGN_IN, SIGN_IN_PAGE, right=PUBLIC)
+async def show_form(asked: Asked) -> Shown:
+    """Ask for a key."""
+    return _form(asked.query(SignInQuery).back)
+
+
+@Action(SIGN_IN, right=PUBLIC)
+async def sign_in(asked: Asked) -> web.Response:
+    """Begin a session of the key that was typed."""
+    request, access = asked.request, asked.services[AccessService]
+    if access.is_open:
+        return lead_to(asked.back())
+    try:
+        given = request.app[RECOGNISER].admit(asked.form.get("key", "").strip(), address_in(request))
+    except TooManyTries as error:
+        answer = await answer_with(asked, SIGN_IN_PAGE, "", _form(asked.back(), error.text or "", error.status))
+        answer.headers["Retry-After"] = error.headers["Retry-After"]
+        return answer
+    except WrongKey as error:
+        request.app[TRAIL].note_wrong_key(request)
+        return await answer_with(asked, SIGN_IN_PAGE, "", _form(asked.back(), WRONG, error.status))
+    _end_session(asked)  # the one that this browser had before: nobody could end it any more
+    request.app[TRAIL].note_session(request, given.name, web.HTTPSeeOther.status_code)
+    away = lead_to(asked.back())
+    set_session(request, away, access.sign_in(given))
+    return away
+
+
+@Action("sign-out", right=Right.READ, of_job=True)
+async def sign_out(asked: Asked) -> web.Response:
+    """End the session, here and in the browser."""
+    _end_session(asked)
+    away = lead_to(asked.to(SIGN_IN))
+    drop_session(asked.request, away)
+    return away
+
+
+def _end_session(asked: Asked) -> None:
+    given = asked.principal.given
+    if given and given.session:
+        asked.services[AccessService].sign_out(given.session)
+
+
+def _form(back: str, error: str = "", status: int = 200) -> Shown:
+    return Shown(title="Sign in", values={"error": error, "back": back}, status=status)

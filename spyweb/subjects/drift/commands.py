@@ -1,0 +1,84 @@
+"""`spyweb drift`: compare what is there with what the jobs' runs have recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.client import DaemonClient, with_query
+from spyweb.cli.options import MaybeJob, Output, project_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import Backend, Project
+from spyweb.errors import ExitCode, Refused
+from spyweb.model import JobId
+from spyweb.subjects.drift.views import DriftReport, DriftView
+from spyweb.views.jobs import find_job, no_such_job
+from spyweb.words import counted
+
+if TYPE_CHECKING:
+    from spyweb.store.sqlite.store import Store
+
+
+def drift(context: typer.Context, job: MaybeJob = None, form: Output = Format.TABLE) -> ExitCode:
+    """List what is not as the jobs have left it.
+
+    Compares what is there with what file.* and commands have recorded; runs neither Lua nor a command.  Exit code 1
+    when something differs.
+    """
+    project = project_of(context)
+    return show_drift(project, find_drift(project, job), form)
+
+
+def find_drift(project: Project, name: str | None) -> DriftReport:
+    """Compare.  Raises Refused for a job that there never was."""
+    source = project.backend()
+    if name is None:
+        return compare(source, None)
+    known = source.jobs()
+    job = find_job(known, name)
+    report = compare(source, job or JobId(name))
+    if not (job or report.checked or report.remarks):
+        raise Refused(no_such_job(known, name))
+    return report
+
+
+def compare(source: Backend, job: JobId | None) -> DriftReport:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", with_query("/api/drift", job=job), DriftReport, timeout=None)
+    from spyweb.ops.files.files import Files  # no other command needs the ops
+    from spyweb.subjects.drift.service import DriftService
+
+    files, clock = Files(source.settings.root, source.clock), source.clock
+    specs, broken = {spec.id: spec for spec in source.specs}, source.scanned.broken
+
+    def check(store: Store) -> Awaitable[DriftReport]:
+        service = DriftService(store=store, files=files, clock=clock, specs=lambda: specs, broken=lambda: broken)
+        return service.check(job)
+
+    return source.read(check, DriftReport())
+
+
+def show_drift(project: Project, report: DriftReport, form: Format) -> ExitCode:
+    if form is Format.JSON:
+        output.show_json(report.differences)
+    else:
+        show_differences(project, report)
+    for remark in report.remarks:
+        output.note(remark)
+    return ExitCode.FAILED if report.differences else ExitCode.OK
+
+
+def show_differences(project: Project, report: DriftReport) -> None:
+    header = ("resource", "expected", "actual", "since", "run")
+    count = counted(report.checked, "resource")
+    empty = f"{count} compared, nothing differs" if report.checked else "nothing is recorded"
+    rows = [_row(project, each) for each in report.differences]
+    output.show_table(header, rows, empty=empty, cut=("actual", "expected"))
+
+
+def _row(project: Project, each: DriftView) -> tuple[str, ...]:
+    since = "" if each.since_ms is None else project.moment(each.since_ms)
+    return (each.resource, each.expected, each.actual, since, "" if each.run is None else str(each.run))

@@ -1,0 +1,187 @@
+"""Look for drift: compare what is there with what the jobs' last runs have recorded, a slice at a time.
+
+A running daemon has one of these, for its socket and for the jobs that ask for it; without a daemon a command makes
+one over the database that it opened itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+from msgspec import Struct
+
+from spyweb.clock import Clock
+from spyweb.model import JobId, JobSpec
+from spyweb.ops.drift import describe_expected, find_difference, path_in
+from spyweb.ops.files.files import Files
+from spyweb.ops.resources import NAMESPACE, SCOPE, BadResource, Expected, Resource, job_of, prefix_of, read_resource
+from spyweb.store.model.entries import Entry
+from spyweb.store.sqlite.store import Store
+from spyweb.subjects.drift.views import DriftReport, DriftView
+from spyweb.subjects.state.service import PAGE, take_page
+from spyweb.words import counted
+
+SLICE_S = 0.1  # of comparing, in a thread; then others may have it
+MOST = 200_000  # rows of one comparison, which are in memory
+TRIES = 3  # where jobs write meanwhile
+
+Specs = Mapping[JobId, JobSpec]
+Difference = tuple[Resource, str]  # and what is there instead
+
+
+class RecordedState(Struct):
+    """The rows of some jobs: those to compare, and what is not compared."""
+
+    resources: list[Resource] = msgspec.field(default_factory=list)  # of several for one target the newest
+    versions: dict[bytes, int] = msgspec.field(default_factory=dict)  # of each row, by key
+    bad: list[tuple[bytes, str]] = msgspec.field(default_factory=list)  # rows that can't be read, and why
+    is_cut: bool = False  # there are more
+    gone: Counter[JobId] = msgspec.field(default_factory=Counter)  # how many rows of jobs that are not there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftService:
+    """Compares resources; `specs` gives the jobs that are there, `broken` those whose files do not load."""
+
+    store: Store
+    files: Files
+    clock: Clock
+    specs: Callable[[], Specs]
+    broken: Callable[[], Collection[JobId]] = frozenset
+
+    async def check(self, job: JobId | None) -> DriftReport:
+        """Compare everything that was recorded of one job, or of all."""
+        specs = self.specs()
+        for _ in range(TRIES):
+            recorded = await self._read(specs, job)
+            differing = await self._compare(specs, recorded.resources)
+            if not differing:
+                break
+            now = await self._read(specs, job)
+            if all(now.versions.get(each.key) == recorded.versions[each.key] for each, _ in differing):
+                break  # else a run has done something meanwhile, which would be taken for a difference
+        every = await self._read(specs, None) if differing and job is not None else recorded
+        return await asyncio.to_thread(self._report, specs, recorded, differing, every.resources)
+
+    def _report(
+        self, specs: Specs, recorded: RecordedState, differing: Sequence[Difference], every: Sequence[Resource]
+    ) -> DriftReport:
+        """Make the report; in a thread, since there may be very many."""
+        others = self._others(specs, differing, every) if differing else {}
+        views = [_view(each, actual, others[each.key]) for each, actual in differing]
+        views += [_bad_view(key, reason) for key, reason in recorded.bad]
+        return DriftReport(
+            checked=len(recorded.resources) + len(recorded.bad),
+            differences=sorted(views, key=lambda each: each.resource),
+            remarks=list(self._remarks(recorded)),
+        )
+
+    async def _read(self, specs: Specs, job: JobId | None) -> RecordedState:
+        """Read the rows of one job, or of all, page by page."""
+        recorded, newest = RecordedState(), dict[tuple[JobId, str, bool], Resource]()
+        prefix = b"" if job is None else prefix_of(job)
+        least = prefix
+        while not recorded.is_cut and (page := await self._page(prefix, least)):
+            for key, entry in page:
+                owner = job_of(key)
+                if owner not in specs:
+                    recorded.gone[owner] += 1
+                    continue
+                recorded.versions[key] = entry.version
+                try:
+                    found = read_resource(key, entry.value)
+                except BadResource as error:
+                    recorded.bad.append((key, str(error)))
+                    continue
+                subject = (owner, found.kept.target, found.kept.expected is Expected.COMMAND)
+                known = newest.get(subject)
+                if known is None or (known.run, known.number) < (found.run, found.number):
+                    newest[subject] = found
+            least = page[-1][0] + b"\0"
+            recorded.is_cut = len(recorded.versions) >= MOST
+        recorded.resources = list(newest.values())
+        return recorded
+
+    async def _page(self, prefix: bytes, least: bytes) -> list[tuple[bytes, Entry]]:
+        return await self.store.values.gather(NAMESPACE, prefix, partial(take_page, PAGE), least=least)
+
+    async def _compare(self, specs: Specs, resources: Sequence[Resource]) -> list[Difference]:
+        """Return those that differ, each with what is there instead.
+
+        In threads, and never in more than one at a time; the ops of `file` have the others.
+        """
+        found: list[Difference] = []
+        left = iter(resources)
+        is_over = False
+        while not is_over:
+            async with self.files.turns:
+                some, is_over = await asyncio.to_thread(self._compare_some, specs, left)
+            found += some
+        return found
+
+    def _compare_some(self, specs: Specs, left: Iterator[Resource]) -> tuple[list[Difference], bool]:
+        """Compare the next ones, until a slice of time is over; tell whether none is left."""
+        found: list[Difference] = []
+        until = self.clock.monotonic() + SLICE_S
+        for each in left:
+            actual = find_difference(self.files, specs[each.job], each.kept)
+            if actual is not None:
+                found.append((each, actual))
+            if self.clock.monotonic() > until:
+                return found, False
+        return found, True
+
+    def _others(
+        self, specs: Specs, differing: Sequence[Difference], every: Sequence[Resource]
+    ) -> Mapping[bytes, Collection[JobId]]:
+        """Return which other jobs keep something at the place of each that differs."""
+        jobs_at: dict[str, set[JobId]] = {}
+        for each in every:
+            if each.kept.expected is not Expected.COMMAND:
+                jobs_at.setdefault(path_in(specs[each.job], self.files.top, each.kept.target), set()).add(each.job)
+        return {
+            each.key: jobs_at.get(path_in(specs[each.job], self.files.top, each.kept.target), set()) - {each.job}
+            for each, _ in differing
+        }
+
+    def _remarks(self, recorded: RecordedState) -> Iterator[str]:
+        if recorded.is_cut:
+            yield f"only the first {len(recorded.versions)} resources were looked at: there are more"
+        for job, count in sorted(recorded.gone.items()):
+            left = counted(count, "resource")
+            if job in self.broken():
+                yield f"{left} of {job} not looked at: its file does not load"
+            else:
+                yield (
+                    f"{left} of {job} not looked at: that job is gone; "
+                    f"`spyweb state clear '{job}:*' --scope {SCOPE}` forgets them"
+                )
+
+
+def _view(resource: Resource, actual: str, others: Collection[JobId]) -> DriftView:
+    also = f" (kept by {', '.join(sorted(others))} as well)" if others else ""
+    return DriftView(
+        resource=_shown(resource.key),
+        job=resource.job,
+        module=resource.kept.module,
+        target=resource.kept.target,
+        expected=describe_expected(resource.kept),
+        actual=f"{actual}{also}",
+        since_ms=resource.at_ms,
+        run=resource.run,
+    )
+
+
+def _shown(key: bytes) -> str:
+    return key.decode("utf-8", "backslashreplace")
+
+
+def _bad_view(key: bytes, reason: str) -> DriftView:
+    _, module, target, *_ = (*key.decode("utf-8", "replace").split(":", 2), "", "")
+    remedy = f"its row can't be read ({reason}); the next run of its job writes it anew"
+    return DriftView(resource=_shown(key), job=job_of(key), module=module, target=target, expected="", actual=remedy)

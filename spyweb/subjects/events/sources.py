@@ -1,0 +1,202 @@
+"""Tell the hub of events what happens in the parts of a daemon, as long as somebody listens.
+
+Each part has a place for one listener, and pays one comparison while that is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, assert_never
+
+from spyweb.clock import Clock, Handle
+from spyweb.errors import Problem
+from spyweb.events.happenings import (
+    EventType,
+    HealthHappened,
+    IncidentHappened,
+    JobHappened,
+    OutboxHappened,
+    RunHappened,
+    line_logged,
+    run_began,
+    run_has_ended,
+    run_waits,
+    state_changed,
+    was_audited,
+    were_skipped,
+)
+from spyweb.events.hub import EventHub, Topic
+from spyweb.logs.job import JobLogs
+from spyweb.model import ChangeKind, JobId, Run, RunId, RunMark
+from spyweb.outbox.sender import OutboxSender
+from spyweb.runs.live import JobChange, LiveJob, LiveJobs
+from spyweb.store.model.access import NewAuditLine
+from spyweb.store.model.entries import ChangeEvent, Watch, job_namespace
+from spyweb.store.model.runs import SkippedRange
+from spyweb.store.sqlite.events import Events
+from spyweb.subjects.health.views import HealthProblem
+from spyweb.subjects.incidents.service import IncidentService
+from spyweb.subjects.jobs.overview import is_doubtful
+from spyweb.views.jobs import join_problems, usual_folder
+from spyweb.views.strips import mark_of
+from spyweb.web.access.audit import AuditService
+
+LOOK_S = 5.0  # between two looks at the health: nothing announces it
+OF_A_JOB = job_namespace(JobId(""))
+
+Kind = Literal["problem", "warning"]
+FindTroubles = Callable[[], tuple[Sequence[HealthProblem], Sequence[HealthProblem]]]  # the problems and the warnings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSources:
+    """Begins and ends what tells of a topic."""
+
+    clock: Clock
+    live: LiveJobs
+    changes: Events
+    outbox_sender: OutboxSender
+    job_logs: JobLogs
+    trail: AuditService
+    incidents: IncidentService
+    troubles: FindTroubles
+
+    def begin(self, hub: EventHub, topic: Topic) -> Callable[[], None]:
+        """Tell the hub of this topic from now on; return what ends that."""
+        match topic.type:
+            case EventType.RUN | EventType.JOB:
+                self.live.listener = JobTeller(hub)
+                return partial(self._end_jobs, hub)
+            case EventType.STATE:
+                everything = Watch(namespace="", is_prefix=True, kinds=frozenset(ChangeKind))
+                return self.changes.follow(everything, partial(tell_of_state, hub))
+            case EventType.HEALTH:
+                return HealthWatch(hub, self.clock, self.troubles).stop
+            case EventType.OUTBOX:
+                return _listen(self.outbox_sender, partial(tell_of_message, hub))
+            case EventType.AUDIT:
+                return _listen(self.trail, partial(tell_of_action, hub))
+            case EventType.INCIDENT:
+                return _listen(self.incidents, partial(tell_of_incident, hub))
+            case EventType.LOG:
+                return self._begin_log(hub, topic.job)
+            case _:
+                assert_never(topic.type)
+
+    def _end_jobs(self, hub: EventHub) -> None:
+        if not (hub.wants(Topic(EventType.RUN)) or hub.wants(Topic(EventType.JOB))):
+            self.live.listener = None
+
+    def _begin_log(self, hub: EventHub, job: JobId | None) -> Callable[[], None]:
+        if job is None:
+            return lambda: None
+        return self.job_logs.listen(self._folder(job), partial(tell_of_line, hub, job))
+
+    def _folder(self, job: JobId) -> str:
+        found = self.live.find(job)
+        return found.spec.folder if found else usual_folder(job)  # whose file does not load yet
+
+    async def last_lines(self, job: JobId, count: int, note_place: Callable[[], None]) -> list[str]:
+        """Return the last lines of a job's log up to the moment at which `note_place` is called."""
+        return await self.job_logs.last_lines(self._folder(job), count, note_place)
+
+
+def _listen(part: OutboxSender | AuditService | IncidentService, listener: Any) -> Callable[[], None]:
+    """Have a part tell its one listener; return what ends that."""
+    part.listener = listener
+    return partial(setattr, part, "listener", None)
+
+
+class JobTeller:
+    """Tells of jobs and their runs."""
+
+    def __init__(self, hub: EventHub) -> None:
+        self._hub = hub
+        self._ends: dict[JobId, tuple[RunMark, bool]] = {}  # how the last run of each job has ended
+
+    def run_waits(self, run: Run) -> None:
+        self._tell(run_waits(run))
+
+    def run_began(self, run: Run, late_ms: int | None) -> None:
+        self._tell(run_began(run, late_ms))
+
+    def run_ended(self, run: Run, late_ms: int | None) -> None:
+        end = mark_of(run), is_doubtful(run)
+        changes_standing = end[1] or self._ends.get(run.job) != end
+        self._ends[run.job] = end
+        happened = run_has_ended(run, late_ms)
+        self._hub.publish(EventType.RUN, run.job, happened, changes_standing=changes_standing)
+
+    def skipped(self, skipped: SkippedRange) -> None:
+        self._tell(were_skipped(skipped))
+
+    def _tell(self, happened: RunHappened) -> None:
+        self._hub.publish(EventType.RUN, happened.job, happened)
+
+    def changed(self, job: LiveJob, change: JobChange) -> None:
+        self._tell_of_job(job.id, change, job.code.generation, join_problems(job.problems))
+
+    def broken(self, job: JobId, problems: Sequence[Problem]) -> None:
+        self._tell_of_job(job, JobChange.BROKEN, 0, join_problems(problems))
+
+    def _tell_of_job(self, job: JobId, change: JobChange, generation: int, error: str) -> None:
+        self._hub.publish(EventType.JOB, job, JobHappened(what=change, job=job, generation=generation, error=error))
+
+
+def tell_of_state(hub: EventHub, event: ChangeEvent) -> None:
+    """Tell of a change: as one of the job whose own values these are, else of the one whose run has made it."""
+    own = event.namespace.removeprefix(OF_A_JOB) if event.namespace.startswith(OF_A_JOB) else None
+    hub.publish(EventType.STATE, event.origin.job if own is None else JobId(own), state_changed(event))
+
+
+def tell_of_message(
+    hub: EventHub, job: JobId, message: int, what: Literal["sent", "put off", "given up"], reason: str
+) -> None:
+    happened = OutboxHappened(what=what, message=message, job=job, reason=reason)
+    hub.publish(EventType.OUTBOX, job, happened)
+
+
+def tell_of_action(hub: EventHub, line: NewAuditLine) -> None:
+    hub.publish(EventType.AUDIT, JobId(line.job) if line.job else None, was_audited(line))
+
+
+def tell_of_incident(hub: EventHub, happened: IncidentHappened) -> None:
+    hub.publish(EventType.INCIDENT, happened.job, happened)
+
+
+def tell_of_line(hub: EventHub, job: JobId, at_ms: int, level: str, text: bytes | str, run: int | None) -> None:
+    hub.publish(EventType.LOG, job, line_logged(job, level, text, at_ms, None if run is None else RunId(run)))
+
+
+class HealthWatch:
+    """Looks at the daemon's health every few seconds, and tells what is new and what is gone."""
+
+    def __init__(self, hub: EventHub, clock: Clock, troubles: FindTroubles) -> None:
+        self._hub = hub
+        self._clock = clock
+        self._troubles = troubles
+        self._known = self._read()
+        self._timer: Handle = clock.call_later(LOOK_S, self._look)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _read(self) -> Mapping[tuple[Kind, str, str], str]:
+        problems, warnings = self._troubles()
+        found: dict[tuple[Kind, str, str], str] = {
+            ("problem", each.code, each.timeless): each.text for each in problems
+        }
+        return found | {("warning", each.code, each.timeless): each.text for each in warnings}
+
+    def _look(self) -> None:
+        self._timer = self._clock.call_later(LOOK_S, self._look)
+        known, self._known = self._known, self._read()
+        for which in known.keys() - self._known.keys():
+            self._tell("ended", which[0], known[which])
+        for which in self._known.keys() - known.keys():
+            self._tell("began", which[0], self._known[which])
+
+    def _tell(self, what: Literal["began", "ended"], kind: Kind, text: str) -> None:
+        self._hub.publish(EventType.HEALTH, None, HealthHappened(what=what, kind=kind, text=text))

@@ -1,0 +1,81 @@
+"""`spyweb health`: say whether the daemon makes progress."""
+
+from __future__ import annotations
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.options import Output, project_of
+from spyweb.cli.output import Format
+from spyweb.clock import RealClock
+from spyweb.errors import ExitCode
+from spyweb.settings.units import format_duration
+from spyweb.subjects.health.views import ChoreHealth, Health, HeartbeatHealth
+
+
+def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
+    """Say whether the daemon makes progress.
+
+    And what it measures of itself.  Exit code 1 when the scheduler or the store stands still.
+    """
+    project = project_of(context)
+    found = project.need_daemon().ask("GET", "/api/health", Health)
+    if form is Format.JSON:
+        output.show_json(found)
+    else:
+        _show(found)
+    return ExitCode.FAILED if found.problems else ExitCode.OK
+
+
+def _show(health: Health) -> None:
+    store, vms = health.store, sum(worker.vms for worker in health.workers)
+    output.show_verdict(health.status, "; ".join(health.problems))
+    output.show_fields(
+        [
+            *[("warning", warning) for warning in health.warnings],
+            ("daemon", f"spyweb {health.version}, pid {health.pid}, up {format_duration(int(health.uptime_s) * 1000)}"),
+            ("server", health.server_url or "off"),
+            ("dashboard", health.dashboard_url or "off"),
+            ("scheduler", f"{format_duration(health.scheduler_lag_ms)} behind"),
+            ("jobs", ", ".join(f"{count} {state}" for state, count in health.jobs.items() if count) or "none"),
+            ("store", f"{store.size_bytes:,} bytes, {store.pending} writes pending, {store.errors} errors"),
+            ("workers", f"{len(health.workers)} with {vms} VMs; {health.worker_deaths} have died since the start"),
+            ("quarantined", "; ".join(f"{job}: {why}" for job, why in health.quarantined.items()) or "none"),
+            *[("not begun", f"{job}: {why}") for job, why in health.held_back.items()],
+            ("event loop", _loop(health)),
+            *([("heartbeat", _heartbeat(health.heartbeat, RealClock().now_ms()))] if health.heartbeat else []),
+            ("sandbox", ", ".join(health.rights) or "none"),
+            *[("chore", _chore(chore, RealClock().now_ms())) for chore in health.chores],
+        ]
+    )
+
+
+def _chore(chore: ChoreHealth, now_ms: int) -> str:
+    facts = [f"{chore.name}: every {format_duration(round(chore.every_s * 1000))}"]
+    if chore.last_at_ms is not None:
+        ago = format_duration(max(0, now_ms - chore.last_at_ms) // 1000 * 1000)
+        facts.append(f"the last {ago} ago took {chore.last_took_ms} ms")
+    if chore.next_at_ms is not None:
+        facts.append(f"next in {format_duration(max(0, chore.next_at_ms - now_ms) // 1000 * 1000)}")
+    if chore.error:
+        facts.append(f"failed: {chore.error}")
+    return "; ".join(facts)
+
+
+def _heartbeat(heartbeat: HeartbeatHealth, now_ms: int) -> str:
+    facts = [f"every {format_duration(round(heartbeat.every_s * 1000))}"]
+    if heartbeat.last_at_ms is not None:
+        ago = format_duration(max(0, now_ms - heartbeat.last_at_ms) // 1000 * 1000)
+        said = f'that it fails: "{heartbeat.problem}"' if heartbeat.problem else "that all is well"
+        facts.append(f"the last {ago} ago, {said}")
+    if heartbeat.error:
+        facts.append(f"it has not arrived: {heartbeat.error}")
+    return "; ".join(facts)
+
+
+def _loop(health: Health) -> str:
+    loop = health.loop
+    if not loop.stalls:
+        return "never held up"
+    times = "once" if loop.stalls == 1 else f"{loop.stalls} times"
+    return f"held up {times}, for {format_duration(loop.worst_ms)} at worst; the last: {loop.last}"

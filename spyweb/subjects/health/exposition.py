@@ -1,0 +1,188 @@
+"""Write the measurements of a daemon as Prometheus reads them.  Works in a thread: what it is given does not change.
+
+Importing this module imports prometheus_client, which a daemon that nobody scrapes does without.
+"""
+
+from __future__ import annotations
+
+import gzip
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from spyweb.histogram import Histogram
+from spyweb.subjects.health.views import JobMeters, Meters
+
+COMPRESSION = 1  # of 9: most of what there is to gain, at a fraction of the time
+
+Samples = Iterable[tuple[Any, ...]]  # of a family: the values of its labels, and its own
+
+PROCESS = ProcessCollector(registry=None)  # of the daemon's own process
+
+
+def write(meters: Meters, accept: str, *, compressed: bool) -> tuple[bytes, str]:
+    """Return the text in the format that is accepted, and its content type."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(MeterCollector(meters))
+    registry.register(PROCESS)
+    encode, content_type = choose_encoder(accept)
+    text = encode(registry)
+    return gzip.compress(text, COMPRESSION) if compressed else text, content_type
+
+
+class MeterCollector(Collector):
+    """Hands the measurements of one scrape to prometheus_client."""
+
+    def __init__(self, meters: Meters) -> None:
+        self._meters = meters
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # else a registry collects everything once to learn the names
+
+    def collect(self) -> Iterator[Metric]:
+        yield from of_daemon(self._meters)
+        yield from of_jobs(self._meters)
+        yield from of_ops(self._meters)
+        yield from of_store(self._meters)
+        yield from of_alerts(self._meters)
+        yield from of_workers(self._meters)
+        yield from of_chores(self._meters)
+
+
+def of_daemon(meters: Meters) -> Iterator[Metric]:
+    vitals, health = meters.vitals, meters.health
+    build = [(vitals.version, platform.python_version(), 1)]
+    yield gauge("spyweb_build_info", "What the daemon is made of.", build, labels=("version", "python"))
+    yield gauge("spyweb_uptime_seconds", "How long the daemon has been up.", vitals.uptime_s)
+    yield gauge("spyweb_healthy", "1 while the daemon makes progress, as /healthz says.", not health.problems)
+    yield gauge(
+        "spyweb_scheduler_lag_seconds",
+        "How long the oldest due time has been waiting to be dealt with.",
+        vitals.scheduler_lag_ms / 1000,
+    )
+    yield counter("spyweb_loop_stalls", "Times that something held up the event loop for too long.", vitals.loop.stalls)
+    yield gauge("spyweb_loop_worst_stall_seconds", "The longest of these times.", vitals.loop.worst_ms / 1000)
+
+
+def of_jobs(meters: Meters) -> Iterator[Metric]:
+    yield gauge("spyweb_jobs", "Jobs in each state.", meters.health.jobs.items(), labels=("state",))
+    yield from per_job(meters.jobs)
+    yield histogram("spyweb_run_lateness_seconds", "From a due time to the start of its run.", meters.lateness)
+    yield histogram("spyweb_run_duration_seconds", "From the start of a run to its end.", meters.duration)
+    yield gauge("spyweb_runs_in_flight", "Runs that have started and not ended.", meters.in_flight)
+    yield gauge("spyweb_runs_waiting", "Runs that are on record and wait for their turn.", meters.waiting)
+
+
+def per_job(jobs: Sequence[JobMeters]) -> Iterator[Metric]:
+    """Yield one family after the other: the samples of all at once would call the collector, which stops the loop."""
+    due = "Due times that have come: run, or recorded with a reason."
+    yield counter("spyweb_due_times", due, ((job.job, job.due) for job in jobs), labels=("job",))
+    started = ((job.job, job.started) for job in jobs)
+    yield counter("spyweb_runs_started", "Runs that have started.", started, labels=("job",))
+    ended = ((job.job, outcome.value, count) for job in jobs for outcome, count in job.ended.items())
+    text = "Runs that have ended, and due times that did not run."
+    yield counter("spyweb_runs_ended", text, ended, labels=("job", "outcome"))
+    succeeded = ((job.job, job.succeeded_ms / 1000) for job in jobs if job.succeeded_ms is not None)
+    name, text = "spyweb_job_last_success_timestamp_seconds", "When a run of the job last succeeded."
+    yield gauge(name, text, succeeded, labels=("job",))
+    failing = ((job.job, job.is_failing) for job in jobs if job.is_failing is not None)
+    yield gauge("spyweb_job_failing", "1 where the latest run of the job has failed.", failing, labels=("job",))
+
+
+def of_ops(meters: Meters) -> Iterator[Metric]:
+    calls = ((each.op, each.calls) for each in meters.ops)
+    yield counter("spyweb_ops", "Ops that scripts have asked for.", calls, labels=("op",))
+    errors = ((each.op, each.errors) for each in meters.ops if each.errors)
+    yield counter("spyweb_op_errors", "Ops that were refused, or have failed.", errors, labels=("op",))
+    refused = ((each.op, each.storage_errors) for each in meters.ops if each.storage_errors)
+    yield counter("spyweb_storage_errors", "Writes of scripts that the store has refused.", refused, labels=("op",))
+    name, text = "spyweb_op_duration_seconds", "From the arrival of an op to its answer."
+    times = HistogramMetricFamily(name, text, labels=("op",))
+    for each in meters.ops:
+        if each.times:
+            times.add_metric([each.op], buckets_of(each.times), each.times.sum)
+    yield times
+
+
+def of_store(meters: Meters) -> Iterator[Metric]:
+    store = meters.vitals.store
+    yield histogram("spyweb_store_commit_writes", "Writes that share a commit.", meters.commit_sizes)
+    yield counter("spyweb_store_errors", "Writes that have failed.", store.errors)
+    yield gauge("spyweb_store_pending_writes", "What waits to be committed.", store.pending)
+    yield gauge("spyweb_store_oldest_pending_seconds", "How long the oldest of it waits.", store.oldest_pending_s)
+    yield gauge("spyweb_store_size_bytes", "The size of the database with its log.", store.size_bytes)
+    yield gauge("spyweb_outbox_dead_messages", "Messages that were given up.", meters.vitals.dead_messages)
+    if meters.backlog is not None:
+        waiting, oldest_ms = meters.backlog
+        age_s = 0.0 if oldest_ms is None else max(0, meters.vitals.now_ms - oldest_ms) / 1000
+        yield gauge("spyweb_outbox_messages", "Messages that have not arrived yet.", waiting)
+        yield gauge("spyweb_outbox_oldest_age_seconds", "The age of the oldest of them; 0 without any.", age_s)
+
+
+def of_alerts(meters: Meters) -> Iterator[Metric]:
+    if meters.incidents is not None:
+        levels = ((level.value, count) for level, count in meters.incidents.items())
+        yield gauge("spyweb_incidents_open", "Incidents that are open.", levels, labels=("level",))
+    sent = ((each.channel, each.sent) for each in meters.channels)
+    yield counter("spyweb_alerts_sent", "Messages that alert channels have taken.", sent, labels=("channel",))
+    failed = ((each.channel, each.failed) for each in meters.channels)
+    text = "Attempts to send to alert channels that have failed."
+    yield counter("spyweb_alerts_failed", text, failed, labels=("channel",))
+
+
+def of_workers(meters: Meters) -> Iterator[Metric]:
+    pool = meters.vitals.pool
+    up = [worker for worker in pool.workers if worker.pid]
+    yield gauge("spyweb_workers", "Worker processes that are up.", len(up))
+    yield counter("spyweb_worker_deaths", "Workers that have died, those that were killed too.", pool.deaths)
+    yield counter("spyweb_worker_kills", "Workers that the daemon has killed: stuck, silent or broken.", pool.kills)
+    shared = (worker for worker in up if worker.job is None)  # by number: a process id would be a new series each death
+    found = [(str(number), worker.used_bytes, worker.vms) for number, worker in enumerate(shared, 1)]
+    if own := [worker for worker in up if worker.job is not None]:
+        found.append(("own", sum(worker.used_bytes for worker in own), sum(worker.vms for worker in own)))
+    memory = ((name, used) for name, used, _ in found)
+    yield gauge("spyweb_worker_memory_bytes", "What the VMs of a worker hold.", memory, labels=("worker",))
+    vms = ((name, count) for name, _, count in found)
+    yield gauge("spyweb_worker_vms", "VMs of a worker.", vms, labels=("worker",))
+    yield gauge(
+        "spyweb_quarantined_jobs", "Jobs that have a worker of their own for what they did.", len(pool.quarantined)
+    )
+    yield counter("spyweb_vms_loaded", "VMs that were made for runs.", pool.loads)
+
+
+def of_chores(meters: Meters) -> Iterator[Metric]:
+    done = [each for each in meters.vitals.chores if each.last_at_ms is not None]
+    at = ((each.name, (each.last_at_ms or 0) / 1000) for each in done)
+    yield gauge("spyweb_chore_last_run_timestamp_seconds", "When a chore was last begun.", at, labels=("chore",))
+    took = ((each.name, (each.last_took_ms or 0) / 1000) for each in done)
+    yield gauge("spyweb_chore_last_duration_seconds", "How long it took then.", took, labels=("chore",))
+    failed = ((each.name, bool(each.error)) for each in done)
+    yield gauge("spyweb_chore_failed", "1 where it failed then.", failed, labels=("chore",))
+
+
+def gauge(name: str, text: str, value: Samples | float, *, labels: tuple[str, ...] = ()) -> Metric:
+    return _filled(GaugeMetricFamily(name, text, labels=labels), value)
+
+
+def counter(name: str, text: str, value: Samples | float, *, labels: tuple[str, ...] = ()) -> Metric:
+    return _filled(CounterMetricFamily(name, text, labels=labels), value)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, value: Samples | float) -> Metric:
+    for *names, each in [(value,)] if isinstance(value, int | float) else value:
+        family.add_metric(names, each)
+    return family
+
+
+def histogram(name: str, text: str, measured: Histogram) -> HistogramMetricFamily:
+    return HistogramMetricFamily(name, text, buckets=buckets_of(measured), sum_value=measured.sum)
+
+
+def buckets_of(measured: Histogram) -> list[tuple[str, float]]:
+    return [("+Inf" if bound == inf else str(bound), count) for bound, count in measured.cumulative()]

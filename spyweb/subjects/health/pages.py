@@ -1,0 +1,164 @@
+"""Show the daemon's health: figures in words, and what is in force.  Pure."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from spyweb.settings import Settings
+from spyweb.settings.units import SECOND_MS
+from spyweb.subjects.health.service import HealthService
+from spyweb.subjects.health.views import Health, health_words
+from spyweb.web.api.query import Natural
+from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
+from spyweb.web.pages.words import NBSP, show_duration, show_share, show_size
+
+FULL = 0.9  # of a disk, from which on its gauge warns
+
+
+class Disk(Struct, frozen=True, kw_only=True):
+    """The disk on which the store lies."""
+
+    free_bytes: int
+    size_bytes: int
+
+    @property
+    def used(self) -> float:
+        return 1 - self.free_bytes / self.size_bytes if self.size_bytes else 0.0
+
+
+class Tile(Struct, frozen=True, kw_only=True):
+    """A figure with what it counts."""
+
+    figure: str
+    words: str
+    tone: str = ""
+    used: float | None = None  # the share of something that is used
+
+
+class InForce(Struct, frozen=True, kw_only=True):
+    """A limit or a protection that is in force, or could not be put in force."""
+
+    name: str
+    words: str
+    is_missing: bool = False
+
+
+def tiles_of(health: Health, disk: Disk | None) -> Iterator[Tile]:
+    store, loop = health.store, health.loop
+    lag = health.scheduler_lag_ms
+    yield Tile(figure=show_duration(lag), words="behind the schedule", tone="bad" if lag > 5000 else "")
+    yield Tile(figure=f"{store.pending:,}", words="writes wait for the disk", tone="bad" if store.stalled_s > 1 else "")
+    yield Tile(figure=show_size(store.size_bytes), words=f"stored, in {store.batches:,} commits since the start")
+    if disk:
+        tone = "warn" if disk.used > FULL else ""
+        words = f"free of {show_size(disk.size_bytes)} on its disk"
+        yield Tile(figure=show_size(disk.free_bytes), words=words, tone=tone, used=disk.used)
+    memory = sum(worker.used_bytes for worker in health.workers)
+    yield Tile(figure=show_size(memory), words="memory of scripts, all workers")
+    held_up = f"times held up, at most {show_duration(loop.worst_ms)}"
+    yield Tile(figure=f"{loop.stalls:,}", words=held_up) if loop.stalls else Tile(figure="never", words="held up")
+    if health.storage_errors:
+        yield Tile(figure=f"{health.storage_errors:,}", words="store calls of scripts failed", tone="warn")
+    if health.worker_deaths:
+        yield Tile(figure=f"{health.worker_deaths:,}", words="workers have died since the start")
+
+
+def protections_of(health: Health) -> Iterator[InForce]:
+    """Yield what workers have given up, and what could not be."""
+    for text in health.rights:
+        is_missing = "not in force" in text or text.startswith("no system-call filter and no Landlock")
+        yield InForce(name="workers", words=text, is_missing=is_missing)
+
+
+def limits_of(settings: Settings) -> Iterator[InForce]:
+    """Yield the limits and rules of config.toml that hold for all jobs."""
+    server, store, runs, records = settings.server, settings.store, settings.runs, settings.records
+    where = f"{server.host}:{server.port}" + (" with TLS" if server.tls_cert else "")
+    yield InForce(name="reached at", words=where if server.enabled else "nowhere: the server is off")
+    yield InForce(name="workers", words=f"{settings.daemon.workers}")
+    yield InForce(name="durability", words=store.durability.value)
+    yield InForce(name="encryption", words="values are encrypted" if store.key_file else "none")
+    yield InForce(name="values", words=f"at most {show_size(settings.state.max_value_bytes)} each")
+    yield InForce(name="runs kept", words=f"{runs.keep:,} of each job, {show_duration(runs.keep_for_ms)}")
+    kept_for = "for good" if records.keep_for_ms is None else show_duration(records.keep_for_ms)
+    yield InForce(name="records kept", words=f"{records.keep:,} of each job, {kept_for}")
+    private = "not to private networks" if settings.http.deny_private else "also to private networks"
+    yield InForce(
+        name="requests",
+        words=f"{show_duration(settings.http.timeout_ms)}, {show_size(settings.http.max_body_size)}, {private}",
+    )
+    yield InForce(name="commands", words=f"{settings.exec.at_once} at once")
+
+
+def pieces_of(text: str) -> list[tuple[bool, str]]:
+    """Return a text in pieces, each with whether it stands between backticks, as a command does."""
+    return [(place % 2 == 1, piece) for place, piece in enumerate(text.split("`")) if piece]
+
+
+def uptime_words(seconds: float) -> str:
+    return show_duration(int(seconds) * SECOND_MS).replace(NBSP, " ")
+
+
+def gauge_words(used: float) -> str:
+    return f"{show_share(used)} of the disk is used"
+
+
+WORKERS = 50
+PAGES = {"jobs": "", "outbox": "outbox"}  # where a remedy leads to
+PAGE_WORDS = {"jobs": "The jobs", "outbox": "The outbox"}
+
+
+class HealthQuery(Struct, frozen=True):
+    """The page of the workers."""
+
+    page: Natural = 1
+
+
+async def values_of(asked: Asked) -> Mapping[str, object]:
+    """Gather what changes."""
+    health = asked.services[HealthService].health()
+    disk = await asyncio.to_thread(_disk_of, health.store.path)
+    return {
+        "words": health_words(health),
+        "health": health,
+        "mark": "bad" if health.problems else "warn" if health.warnings else "well",
+        "tiles": list(tiles_of(health, disk)),
+        "uptime": uptime_words(health.uptime_s),
+        "pages": PAGES,
+        "page_words": PAGE_WORDS,
+        "gauge_words": gauge_words,
+        "pieces_of": pieces_of,
+    }
+
+
+@DashboardPage("health", "health.html", place="health", parts={"health-now": PagePart("health_now.html", ("health",))})
+async def show_health(asked: Asked) -> Shown:
+    """Show what is wrong, what to do about it, and what is in force."""
+    values = await values_of(asked)
+    health = asked.services[HealthService].health()
+    workers = health.workers
+    number = min(max(asked.query(HealthQuery).page, 1), max(1, -(-len(workers) // WORKERS)))
+    more = {
+        "workers": workers[(number - 1) * WORKERS : number * WORKERS],
+        "first_worker": (number - 1) * WORKERS + 1,
+        "next_workers": number + 1 if number * WORKERS < len(workers) else 0,
+        "protections": list(protections_of(health)),
+        "limits": list(limits_of(asked.services[HealthService].settings())),
+    }
+    count = len(health.advice)
+    title = "Health" if not count else "1 problem" if count == 1 else f"{count} problems"
+    return Shown(title=title, values={**values, **more})
+
+
+def _disk_of(path: str) -> Disk | None:
+    """Measure the disk of the store; None where it has none, or it can't be asked."""
+    try:
+        found = shutil.disk_usage(Path(path).parent)
+    except OSError:
+        return None
+    return Disk(free_bytes=found.free, size_bytes=found.total)

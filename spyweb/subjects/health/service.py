@@ -1,0 +1,202 @@
+"""How the daemon does: its health, and what is wrong with it."""
+
+from __future__ import annotations
+
+from asyncio import Lock
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spyweb.alerts.channels import ChannelTally
+from spyweb.clock import Clock
+from spyweb.cooperative import Steps, run_in_slices, within
+from spyweb.errors import STORE_REFUSED
+from spyweb.histogram import Histogram
+from spyweb.incidents.policy import Level
+from spyweb.model import JobId
+from spyweb.monitor.expectations import is_short
+from spyweb.ops.world import Metrics
+from spyweb.runs.counters import RunCounters
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.records import is_drifting
+from spyweb.settings import Settings
+from spyweb.store.model.messages import Backlog
+from spyweb.store.sqlite.store import Store
+from spyweb.subjects.health.views import (
+    OTHERS,
+    ChannelMeters,
+    Health,
+    HealthProblem,
+    JobMeters,
+    Meters,
+    OpMeters,
+    Readiness,
+    Vitals,
+    find_all_problems,
+    find_warnings,
+    is_failing,
+    view_health,
+    view_readiness,
+)
+from spyweb.subjects.incidents.service import MOST_OPEN
+from spyweb.views.jobs import JobState
+from spyweb.web.api.services import STARTING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthService:
+    live: LiveJobs
+    states: Callable[[], Iterable[JobState]]  # of all jobs
+    vitals: Callable[[], Vitals]
+    settings: Callable[[], Settings]
+
+    def health(self) -> Health:
+        return view_health(self.vitals(), self.states(), *_count_short_and_drifting(self.live))
+
+    def troubles(self) -> tuple[Sequence[HealthProblem], Sequence[HealthProblem]]:
+        """Return the problems and the warnings of the daemon now."""
+        return find_troubles(self.vitals, self.live)
+
+
+def find_troubles(
+    vitals: Callable[[], Vitals], live: LiveJobs
+) -> tuple[Sequence[HealthProblem], Sequence[HealthProblem]]:
+    """Return the problems and the warnings of the daemon now."""
+    measured = vitals()
+    return find_all_problems(measured), find_warnings(measured, *_count_short_and_drifting(live))
+
+
+def _count_short_and_drifting(live: LiveJobs) -> tuple[int, int]:
+    """Count the monitors that don't find what is expected, and the jobs whose files are not as they left them."""
+    drifting = sum(job.spec.enabled and is_drifting(job.last) for job in live)
+    return sum(map(_is_short, live)), drifting
+
+
+def _is_short(job: LiveJob) -> bool:
+    """Tell whether this is a monitor at work that does not find what is expected."""
+    return is_short(job.last) and job.spec.monitor is not None and job.spec.enabled and not job.cursor.paused
+
+
+@dataclass(slots=True, kw_only=True)
+class MetricsService:
+    """Takes the measurements of each scrape."""
+
+    live: LiveJobs
+    counters: RunCounters
+    op_times: Mapping[str, Histogram]
+    op_counts: Metrics
+    store: Store
+    clock: Clock
+    vitals: Callable[[], Vitals]
+    tallies: Callable[[], Mapping[str, ChannelTally]]  # of the alert channels of the settings
+    one_at_a_time: Lock = field(default_factory=Lock, init=False)  # a scrape's text may have some megabytes
+    _succeeded: dict[JobId, int] | None = field(default=None, init=False)  # as the store had it at the first scrape
+
+    async def measure(self, health: Health) -> Meters:
+        """Take all measurements; those that the store refuses are left out."""
+        backlog = await self._ask_the_store()
+        incidents = await self._count_incidents()
+        jobs = await run_in_slices(self.clock, self._jobs())
+        busy = [(len(job.queue.in_flight), job.queue.waiting_count) for job in self.live]
+        return Meters(
+            vitals=self.vitals(),
+            health=health,
+            jobs=jobs,
+            lateness=self.counters.lateness.copy(),
+            duration=self.counters.duration.copy(),
+            in_flight=sum(in_flight for in_flight, _ in busy),
+            waiting=sum(waiting for _, waiting in busy),
+            ops=list(self._ops()),
+            commit_sizes=self.store.commit_sizes().copy(),
+            backlog=backlog,
+            incidents=incidents,
+            channels=[
+                ChannelMeters(channel=name, sent=tally.sent, failed=tally.failed)
+                for name, tally in self.tallies().items()
+            ],
+        )
+
+    async def _count_incidents(self) -> Mapping[Level, int] | None:
+        try:
+            found = Counter(each.level for each in await self.store.incidents.all_open(MOST_OPEN))
+        except STORE_REFUSED:
+            return None
+        return {level: found[level] for level in Level}
+
+    async def _ask_the_store(self) -> Backlog | None:
+        try:
+            if self._succeeded is None:
+                self._succeeded = await self.store.runs.succeeded()
+            return await self.store.outbox.backlog()
+        except STORE_REFUSED:
+            return None
+
+    def _jobs(self) -> Steps[list[JobMeters]]:
+        found = []
+        for job in self.live:
+            yield
+            if self.counters.of(job.id) is not self.counters.others:
+                found.append(self._job(job))
+        others = self.counters.others
+        if others.ended or others.started or others.due:
+            found.append(JobMeters(job=OTHERS, due=others.due, started=others.started, ended=dict(others.ended)))
+        return found
+
+    def _job(self, job: LiveJob) -> JobMeters:
+        counts = self.counters.of(job.id)
+        known_ms = (self._succeeded or {}).get(job.id)
+        return JobMeters(
+            job=job.id,
+            due=counts.due,
+            started=counts.started,
+            ended=dict(counts.ended),
+            succeeded_ms=known_ms if counts.succeeded_ms is None else counts.succeeded_ms,
+            is_failing=is_failing(job.last),
+        )
+
+    def _ops(self) -> Iterator[OpMeters]:
+        counts, times = self.op_counts, {op: each for op, each in self.op_times.items() if each.count}
+        for op in sorted({*counts.calls, *times}):
+            histogram = times.get(op)
+            yield OpMeters(
+                op=op,
+                calls=counts.calls[op],
+                errors=counts.errors[op],
+                storage_errors=counts.storage_errors[op],
+                times=histogram.copy() if histogram else None,
+            )
+
+
+KEPT_S = 1.0  # how long an answer holds
+PATIENCE_S = 2.0  # for the writer: less than any prober waits
+
+STOPPING = "the daemon is stopping"
+
+
+class ReadinessService:
+    """Answers probes; one of several at once asks, the others wait for its answer."""
+
+    def __init__(self, *, store: Store, clock: Clock, vitals: Callable[[], Vitals]) -> None:
+        self.stage = STARTING  # what keeps the daemon from being ready, whatever its parts do
+        self._store = store
+        self._clock = clock
+        self._vitals = vitals
+        self._lock = Lock()
+        self._seen: tuple[float, Vitals, str] | None = None  # when, and what was wrong with the probe
+
+    async def look(self) -> Readiness:
+        async with self._lock:
+            if self._seen is None or self._clock.monotonic() - self._seen[0] >= KEPT_S:
+                probe = await self._probe_the_writer()
+                self._seen = self._clock.monotonic(), self._vitals(), probe
+            _, vitals, probe = self._seen
+        return view_readiness(vitals, stage=self.stage, probe=probe)
+
+    async def _probe_the_writer(self) -> str:
+        """Return what is wrong; empty where the writer has answered."""
+        probe = self._store.probe()
+        if not await within(self._clock, PATIENCE_S, probe):
+            probe.cancel()
+            return f"the writer has not answered within {PATIENCE_S:.0f} s"
+        error = probe.exception()
+        return "" if error is None else f"nothing is stored: {type(error).__name__}"

@@ -1,0 +1,438 @@
+"""The health of the daemon: whether it makes progress, and what it measures of itself.
+
+What starves the watchdog, `/healthz` calls failing too; and beside it a disk that is full, which no restart cures.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct, field
+
+from spyweb.histogram import Histogram
+from spyweb.incidents.policy import Level
+from spyweb.lua.session import PoolStats, WorkerInfo
+from spyweb.model import Outcome, Run
+from spyweb.settings.units import MINUTE_MS, format_duration
+from spyweb.stalls import LoopStats
+from spyweb.store.model.entries import StoreStats
+from spyweb.store.model.messages import Backlog
+from spyweb.views.jobs import JobState
+from spyweb.words import counted
+
+SCHEDULER_STALLED_MS = 5_000  # far beyond what the loop promises, so no passing delay
+STALLS_SHOWN_MS = 10 * MINUTE_MS
+STORAGE_ERRORS_SHOWN_MS = 10 * MINUTE_MS
+WRITER_STALLED_S = 10.0  # even a slow disk syncs much sooner
+SLOW_COMMIT_S = 0.1  # a disk syncs in a few ms
+SCARCE_DESCRIPTORS = 64
+SCHEDULER, STORE, DISK, WORKERS = "scheduler", "store", "disk", "workers"  # parts of the daemon
+LOOP = "loop"
+OTHERWISE = "The log says more."
+
+
+class ChoreHealth(Struct, frozen=True, kw_only=True):
+    """A periodic chore of the daemon, and how it went the last time."""
+
+    name: str
+    every_s: float
+    last_at_ms: int | None = None  # None: not yet
+    last_took_ms: int | None = None
+    next_at_ms: int | None = None
+    error: str = ""  # why it failed, if it did
+
+
+class HeartbeatHealth(Struct, frozen=True, kw_only=True):
+    """The pings of `[heartbeat] url`, and how the last one went."""
+
+    every_s: float
+    last_at_ms: int | None = None  # None: none yet
+    problem: str = ""  # what the watcher was told; empty: that all is well
+    error: str = ""  # why it has not arrived
+
+
+class Vitals(Struct, frozen=True, kw_only=True):
+    """The measurements that the daemon takes of itself."""
+
+    version: str
+    pid: int
+    uptime_s: float
+    scheduler_lag_ms: int  # how long the oldest due time has been waiting to be dealt with
+    store: StoreStats
+    pool: PoolStats
+    storage_errors: int  # store calls of scripts that failed since the start
+    storage_error_at_ms: int | None = None  # the latest of them
+    refused_ms: int = 0  # how long the store has refused to claim what is due of a job
+    dead_messages: int = 0  # webhooks and notifications that were given up
+    troubled_channels: Sequence[str] = ()  # alert channels with which something is wrong
+    server_is_broken: bool = False  # server/init.lua as it is on disk does not load
+    refused_connections: str = ""  # why the HTTP server has just refused some
+    descriptors_left: int = 1 << 16  # that this process can still open
+    server_url: str = ""  # where the HTTP server listens; empty: it is switched off
+    dashboard_url: str = ""  # the same, or another while the project serves content
+    loop: LoopStats = field(default_factory=LoopStats)
+    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
+    chores: Sequence[ChoreHealth] = ()
+    heartbeat: HeartbeatHealth | None = None  # None: nobody is pinged
+    now_ms: int = 0
+
+
+class HealthProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that is wrong with the daemon, and what to do about it."""
+
+    code: str
+    text: str
+    remedy: str
+    page: str = "health"  # "jobs", "runs", "outbox" or "drift": the page that shows more
+    lasting_ms: int = 0  # so far, where that is known
+    timeless: str = ""  # the text without how long it has lasted; what tells it from others of its code
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    status: str  # "ok", or "failing"
+    problems: Sequence[str]  # why it is not ok
+    version: str
+    pid: int
+    uptime_s: float
+    scheduler_lag_ms: int
+    store: StoreStats
+    workers: Sequence[WorkerInfo]
+    worker_deaths: int
+    quarantined: Mapping[str, str]  # job → why
+    rights: Sequence[str]  # what workers have given up, and what could not be
+    jobs: Mapping[str, int]  # how many in each state
+    storage_errors: int
+    loop: LoopStats = field(default_factory=LoopStats)
+    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
+    chores: Sequence[ChoreHealth] = ()
+    heartbeat: HeartbeatHealth | None = None  # None: nobody is pinged
+    server_url: str = ""  # where the HTTP server listens; empty: it is switched off
+    dashboard_url: str = ""  # the same, or another while the project serves content
+    warnings: Sequence[str] = ()  # what somebody should look at, though the daemon makes progress
+    advice: Sequence[HealthProblem] = ()  # the problems, then the warnings, each with what to do about it
+
+
+class Readiness(Struct, frozen=True, kw_only=True):
+    ready: bool
+    reasons: list[str]  # why it is not
+
+
+def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
+    """Return why the daemon makes no progress; an empty list where it does."""
+    return [problem.text for problem in _problems(scheduler_lag_ms, store)]
+
+
+def find_all_problems(vitals: Vitals) -> list[HealthProblem]:
+    """Return why the daemon makes no progress, that which a restart would not cure too."""
+    return [*_problems(vitals.scheduler_lag_ms, vitals.store), *_refused_claims(vitals)]
+
+
+def find_parts(vitals: Vitals) -> dict[str, HealthProblem]:
+    """Return the parts of the daemon with which something is wrong that keeps jobs from running, each with what."""
+    found = [*find_all_problems(vitals), *_lack_of_workers(vitals)]
+    return {problem.code: problem for problem in reversed(found)}  # of several the first
+
+
+def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProblem]:
+    if scheduler_lag_ms > SCHEDULER_STALLED_MS:
+        yield HealthProblem(
+            code=SCHEDULER,
+            text=f"the scheduler is {format_duration(scheduler_lag_ms)} behind",
+            remedy="See what holds it up: a slow disk, too few cores, or a stall in the log.",
+            timeless="the scheduler is behind",
+            lasting_ms=scheduler_lag_ms,
+        )
+    if store.failed:
+        yield HealthProblem(
+            code=STORE,
+            text=f"nothing is stored: {store.failed.replace(_folder_of(store.path), '')}",
+            remedy="Free the disk or repair the database; until then no run begins. Then restart.",
+        )
+    if store.stalled_s > WRITER_STALLED_S:
+        yield HealthProblem(
+            code=DISK,
+            text=f"a write has waited {store.stalled_s:.0f}s for the disk",
+            remedy="Look at the disk: it answers too slowly, or not at all.",
+            timeless="a write waits for the disk",
+            lasting_ms=round(store.stalled_s * 1000),
+        )
+
+
+def _refused_claims(vitals: Vitals) -> Iterator[HealthProblem]:
+    if vitals.refused_ms > SCHEDULER_STALLED_MS:
+        yield HealthProblem(
+            code=STORE,
+            text=f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why",
+            remedy="The store refuses: the log says why, and it is tried again.",
+            timeless="no due run could be claimed: the log says why",
+            lasting_ms=vitals.refused_ms,
+        )
+
+
+def _lack_of_workers(vitals: Vitals) -> Iterator[HealthProblem]:
+    if not any(worker.pid for worker in vitals.pool.workers):
+        yield HealthProblem(
+            code=WORKERS,
+            text="no worker is up, so no script runs: the log says why",
+            remedy="Workers can't be started: look for a lack of memory or processes in the log.",
+        )
+
+
+def _folder_of(path: str) -> str:
+    """Return the folder's part of a path, since strangers are not told where the database lies."""
+    return path.removesuffix(os.path.basename(path))
+
+
+def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) -> list[HealthProblem]:
+    return [
+        *_of_jobs(vitals, short_monitors, drifting),
+        *_of_messages(vitals),
+        *_lack_of_workers(vitals),
+        *_scarce(vitals),
+        *_of_the_store(vitals),
+        *_of_the_loop(vitals),
+    ]
+
+
+def _of_jobs(vitals: Vitals, short_monitors: int, drifting: int) -> Iterator[HealthProblem]:
+    if short_monitors:
+        yield HealthProblem(
+            code="monitors",
+            text=f"{counted(short_monitors, 'monitor does', 'monitors do')} not find what is expected: "
+            "`spyweb jobs` says which",
+            remedy="Look at these pages: they may have changed, or ask who visits.",
+            page="jobs",
+        )
+    if drifting:
+        yield HealthProblem(
+            code="drift",
+            text=f"{counted(drifting, 'job has', 'jobs have')} files that are not as their runs left them: "
+            "`spyweb drift` lists them",
+            remedy="Compare them with what the jobs keep; run the jobs to put them right.",
+            page="drift",
+        )
+    if vitals.server_is_broken:
+        yield HealthProblem(
+            code="server",
+            text="the server's file does not load: `spyweb check` says why",
+            remedy="Correct server/init.lua; the version before goes on.",
+        )
+
+
+def _of_messages(vitals: Vitals) -> Iterator[HealthProblem]:
+    if count := vitals.dead_messages:
+        given_up = "messages never arrived and were" if count > 1 else "message never arrived and was"
+        yield HealthProblem(
+            code="outbox",
+            text=f"{count} {given_up} given up: `spyweb outbox` lists them",
+            remedy="Send them again once the receiver is well, or leave them to be removed.",
+            page="outbox",
+        )
+    if vitals.troubled_channels:
+        names = ", ".join(vitals.troubled_channels)
+        yield HealthProblem(
+            code="channels",
+            text=f"something is wrong with how people are told ({names}): `spyweb alerts list` says what",
+            remedy=OTHERWISE,
+            timeless=names,
+        )
+    if vitals.heartbeat and vitals.heartbeat.error:
+        yield HealthProblem(
+            code="heartbeat", text="the heartbeat does not arrive: `spyweb health` says why", remedy=OTHERWISE
+        )
+
+
+def _scarce(vitals: Vitals) -> Iterator[HealthProblem]:
+    if vitals.refused_connections:
+        yield HealthProblem(
+            code="connections",
+            text=vitals.refused_connections,
+            remedy="Clients open more connections than the server takes: close some, or raise the limit.",
+        )
+    if vitals.descriptors_left < SCARCE_DESCRIPTORS:
+        yield HealthProblem(
+            code="descriptors",
+            text=f"only {vitals.descriptors_left} file descriptors are left: raise LimitNOFILE, or `ulimit -n`",
+            remedy="Raise LimitNOFILE of the service, or `ulimit -n`, and restart.",
+        )
+    if waiting := vitals.pool.waiting:
+        most = f"at most {vitals.pool.most_own} jobs with `exec` or `isolation` have one at a time"
+        yield HealthProblem(
+            code="processes",
+            text=f"{counted(waiting, 'run waits', 'runs wait')} for a process: {most}, a third of the file descriptors",
+            remedy="Raise LimitNOFILE of the service, or `ulimit -n`, and restart; or wait.",
+        )
+
+
+def _of_the_store(vitals: Vitals) -> Iterator[HealthProblem]:
+    if vitals.store.commit_s > SLOW_COMMIT_S:
+        took = format_duration(round(1000 * vitals.store.commit_s))
+        yield HealthProblem(
+            code="slow disk",
+            text=f"the disk is slow: each commit takes {took} or longer, and whatever is stored waits for it",
+            remedy="See what else uses it, or move data/ to a faster one. The scripts wait for it.",
+        )
+    if _was_lately(vitals.storage_error_at_ms, vitals, STORAGE_ERRORS_SHOWN_MS):
+        yield HealthProblem(
+            code="storage errors",
+            text="what scripts store is refused: `spyweb runs` shows of which runs, the log says why",
+            remedy="Look at the runs with storage errors; the log has the reason.",
+            page="runs",
+        )
+
+
+def _of_the_loop(vitals: Vitals) -> Iterator[HealthProblem]:
+    if _was_lately(vitals.loop.last_at_ms, vitals, STALLS_SHOWN_MS):
+        yield HealthProblem(
+            code=LOOP,
+            text="the event loop was held up: `spyweb health` and the log say by what",
+            remedy="The log names the job or the part that did it.",
+        )
+    if count := len(vitals.held_back):
+        yield HealthProblem(
+            code="held back",
+            text=f"{counted(count, 'job has', 'jobs have')} held up the daemon too often: `spyweb health` says which",
+            remedy="Change the script: it begins again once its file is saved.",
+            page="jobs",
+        )
+
+
+def _was_lately(at_ms: int | None, vitals: Vitals, shown_ms: int) -> bool:
+    return at_ms is not None and vitals.now_ms - at_ms < shown_ms
+
+
+def health_words(health: Health) -> str:
+    """Say in one line whether jobs run on time, and what else there is."""
+    if health.problems:
+        more = len(health.problems) + len(health.warnings) - 1
+        first = health.problems[0][:1].upper() + health.problems[0][1:]
+        return f"{first}, and {more} more" if more else first
+    if not health.warnings:
+        return "Jobs run on time; all is well"
+    if len(health.warnings) == 1:
+        return f"Jobs run on time; {health.warnings[0].partition(':')[0]}"
+    return f"Jobs run on time; {len(health.warnings)} things to look at"
+
+
+def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0, drifting: int = 0) -> Health:
+    problems, warnings = find_all_problems(vitals), find_warnings(vitals, short_monitors, drifting)
+    return Health(
+        status="failing" if problems else "ok",
+        problems=[each.text for each in problems],
+        version=vitals.version,
+        pid=vitals.pid,
+        uptime_s=round(vitals.uptime_s, 3),
+        scheduler_lag_ms=vitals.scheduler_lag_ms,
+        store=vitals.store,
+        workers=vitals.pool.workers,
+        worker_deaths=vitals.pool.deaths,
+        quarantined={str(job): why for job, why in vitals.pool.quarantined.items()},
+        rights=vitals.pool.rights,
+        jobs=count_states(states),
+        storage_errors=vitals.storage_errors,
+        loop=vitals.loop,
+        held_back=vitals.held_back,
+        chores=list(vitals.chores),
+        heartbeat=vitals.heartbeat,
+        server_url=vitals.server_url,
+        dashboard_url=vitals.dashboard_url,
+        warnings=[each.text for each in warnings],
+        advice=[*problems, *warnings],
+    )
+
+
+def count_states(states: Iterable[JobState]) -> dict[str, int]:
+    counts = Counter(states)
+    return {state.value: counts[state] for state in JobState}
+
+
+def summarize(health: Health) -> dict[str, object]:
+    """Select what anybody who can reach the port may know: no job names, no paths, no process ids."""
+    store = health.store
+    return {
+        "status": health.status,
+        "problems": list(health.problems),
+        "warnings": list(health.warnings),
+        "version": health.version,
+        "uptime_s": health.uptime_s,
+        "scheduler_lag_ms": health.scheduler_lag_ms,
+        "loop": {"stalls": health.loop.stalls, "worst_ms": health.loop.worst_ms},
+        "jobs": dict(health.jobs),
+        "workers": len(health.workers),
+        "worker_deaths": health.worker_deaths,
+        "storage_errors": health.storage_errors,
+        "store": {
+            "last_commit_ms": store.last_commit_ms,
+            "errors": store.errors,
+            "pending": store.pending,
+            "oldest_pending_s": round(store.oldest_pending_s, 3),
+        },
+    }
+
+
+def view_readiness(vitals: Vitals, *, stage: str, probe: str) -> Readiness:
+    """Decide whether a daemon is ready: its parts make progress, and it is neither starting nor stopping.
+
+    `stage` says what the daemon is still, or already, doing; `probe` what was wrong with a write that was tried.
+    """
+    reasons = [stage] if stage else []
+    reasons += [problem.text for problem in find_all_problems(vitals)]
+    if probe and not vitals.store.failed:
+        reasons.append(probe)
+    if not vitals.pool.answering:
+        reasons.append("no worker answers")
+    return Readiness(ready=not reasons, reasons=reasons)
+
+
+OTHERS = "_other"  # stands for the jobs that have no series of their own; no job has such an id
+FAILURES = frozenset({Outcome.FAILED, Outcome.LOST})
+
+
+class JobMeters(Struct, frozen=True, kw_only=True):
+    """The measurements of one job, or of the others together."""
+
+    job: str
+    due: int
+    started: int
+    ended: Mapping[Outcome, int]
+    succeeded_ms: int | None = None  # when a run last ended as a success
+    is_failing: bool | None = None  # None: it has not run, or these are several jobs
+
+
+class OpMeters(Struct, frozen=True, kw_only=True):
+    op: str
+    calls: int
+    errors: int
+    storage_errors: int
+    times: Histogram | None = None
+
+
+class ChannelMeters(Struct, frozen=True, kw_only=True):
+    """The measurements of one alert channel of the settings."""
+
+    channel: str
+    sent: int
+    failed: int  # attempts
+
+
+class Meters(Struct, frozen=True, kw_only=True):
+    """All measurements of one scrape."""
+
+    vitals: Vitals
+    health: Health
+    jobs: Sequence[JobMeters]
+    lateness: Histogram
+    duration: Histogram
+    in_flight: int
+    waiting: int
+    ops: Sequence[OpMeters]
+    commit_sizes: Histogram
+    backlog: Backlog | None  # of the outbox; None: the store did not tell
+    incidents: Mapping[Level, int] | None = None  # that are open, by level; None: the store did not tell
+    channels: Sequence[ChannelMeters] = ()
+
+
+def is_failing(last: Run | None) -> bool | None:
+    return None if last is None or last.outcome is None else last.outcome in FAILURES

@@ -1,0 +1,202 @@
+"""Start jobs by requests of other programs, which show that they may by a signature instead of a key.
+
+To whoever may not, every job looks alike, whether there is one or not: same answer, after the same work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from spyweb.limits import HOOK_BODY, HOOK_QUERY, HOOK_VALUES, SCRIPT_VALUES, too_large
+from spyweb.model import JobId
+from spyweb.runs.pings import FAIL, LONGEST_LOG, START, SUCCESS, Ping
+from spyweb.subjects.hooks.service import Delivery, HookService
+from spyweb.subjects.runs.starting import HEADERS, REUSED, key_of, parent_of, read_payload, started_answer
+from spyweb.views.jobs import Triggered
+from spyweb.web.access.cookies import HOSTS
+from spyweb.web.access.hosts import comes_from_elsewhere
+from spyweb.web.access.principal import PRINCIPAL, Principal, principal_of
+from spyweb.web.access.recognise import HARMLESS
+from spyweb.web.answer import BadBody, json_answer
+from spyweb.web.api.query import check_loaded, check_may_see, query_of
+from spyweb.web.api.route import Right, Route
+from spyweb.web.api.services import SERVICES, service_of
+from spyweb.web.body import BODY_MEMORY, Body, media_type_of
+
+ACCEPTED = 202
+REFUSED = "expected the signature of this hook, or a key"
+OF_BROWSERS = ("session", "loopback")  # what a page of another site may make use of
+EXIT_CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
+MOST_EXIT_CODE = 255
+LONGEST_RID = 100
+
+
+class PingQuery(Struct, frozen=True):
+    """The run that a ping tells of."""
+
+    rid: Annotated[
+        str, Meta(max_length=LONGEST_RID, pattern=r"^[!-~]*$", description="by which the sender knows the run")
+    ] = ""
+
+
+@Route(
+    "POST",
+    "/api/hooks/{job}",
+    right=Right.RUN,
+    answer=Triggered,
+    body=object | None,
+    status=ACCEPTED,
+    statuses=REUSED,
+    headers=HEADERS,
+    asks_itself=True,
+)
+async def receive_hook(request: web.Request) -> web.Response:
+    """Start a job for another program, which signs its request, or has a key with the right to run the job.
+
+    The script finds the body in `ctx.trigger.payload`: a table of JSON, or else text.  With the header
+    `Idempotency-Key` a request that is repeated within a day starts no second run, and gets the first answer.
+    For a job that expects pings it is one: the run was a success, and the body is its log.
+    """
+    with closing(Body(request.app[BODY_MEMORY], HOOK_BODY, "what is sent to a hook")) as body:
+        content = await body.read(request) if request.can_read_body else b""
+        job = _admitted(request, content)
+        services = request.app[SERVICES]
+        if services[HookService].expects_pings(job):
+            return await _hear(request, job, SUCCESS, content)
+        delivery = Delivery(
+            body=content,
+            payload=await _payload(request, content),
+            headers=request.headers,
+            query=_query(request),
+            key=key_of(request),
+            parent=parent_of(request),
+        )
+    return started_answer(await services[HookService].receive(job, delivery), ACCEPTED)
+
+
+@Route(
+    "GET",
+    "/api/hooks/{job}",
+    right=Right.RUN,
+    answer=Triggered,
+    query=PingQuery,
+    status=ACCEPTED,
+    statuses={web.HTTPMethodNotAllowed.status_code: "The job expects no pings: POST starts it."},
+    asks_itself=True,
+)
+async def receive_ping(request: web.Request) -> web.Response:
+    """Tell of a run of a job that runs elsewhere, and expects pings: it was a success."""
+    return await _receive_ping(request, SUCCESS)
+
+
+@Route(
+    "GET",
+    "/api/hooks/{job}/{says}",
+    right=Right.RUN,
+    answer=Triggered,
+    query=PingQuery,
+    status=ACCEPTED,
+    asks_itself=True,
+)
+async def receive_signal(request: web.Request) -> web.Response:
+    """Tell of a run of a job that runs elsewhere: that it has begun (`start`), has failed (`fail`), or its exit code.
+
+    A `start` and its end belong together by their `rid`, or where both have none.
+    """
+    return await _receive_ping(request, request.match_info["says"])
+
+
+@Route(
+    "POST",
+    "/api/hooks/{job}/{says}",
+    right=Right.RUN,
+    answer=Triggered,
+    query=PingQuery,
+    body=str | None,
+    body_media="text/plain",
+    status=ACCEPTED,
+    asks_itself=True,
+)
+async def receive_signal_with_log(request: web.Request) -> web.Response:
+    """Tell of a run of a job that runs elsewhere, as with GET; the body is its log, of which the end is kept."""
+    return await _receive_ping(request, request.match_info["says"])
+
+
+async def _receive_ping(request: web.Request, says: str) -> web.Response:
+    with closing(Body(request.app[BODY_MEMORY], HOOK_BODY, "what is sent to a hook")) as body:
+        content = await body.read(request) if request.can_read_body else b""
+        job = _admitted(request, content)
+        source, site = principal_of(request).source, request.headers.get("Sec-Fetch-Site", "")
+        is_unsure = source == "session" and request.method in HARMLESS and site not in ("same-origin", "none")
+        if is_unsure or (source in OF_BROWSERS and comes_from_elsewhere(request, request.app[HOSTS])):
+            raise web.HTTPForbidden(text="a page of another site may tell nothing here")
+        if not service_of(request, HookService).expects_pings(job):
+            if request.match_info.get("says") is None:
+                raise web.HTTPMethodNotAllowed(request.method, ["POST"])
+            raise web.HTTPNotFound(text=f"{job} expects no pings: POST to /api/hooks/{job} starts it")
+        if says not in (START, SUCCESS, FAIL):
+            if not EXIT_CODE.fullmatch(says) or int(says) > MOST_EXIT_CODE:
+                raise web.HTTPNotFound(text=f"expected start, fail or an exit code from 0 to 255, not {says[:40]!r}")
+            says = str(int(says))
+        return await _hear(request, job, says, content)
+
+
+async def _hear(request: web.Request, job: JobId, says: str, content: bytes) -> web.Response:
+    rid = query_of(request, PingQuery).rid
+    text = content[-LONGEST_LOG:].decode("utf-8", "replace")
+    run = await service_of(request, HookService).hear(job, Ping(says=says, rid=rid, text=text))
+    return json_answer(Triggered(run=run), ACCEPTED)
+
+
+def _admitted(request: web.Request, content: bytes) -> JobId:
+    """Return the job of a hook that whoever asks may use.  Raises HTTPNotFound, as `check_loaded` and as `_let_in`."""
+    services, name = request.app[SERVICES], request.match_info["job"]
+    check_loaded(request)
+    job = _let_in(request, services[HookService], services.catalogue.find(name), content)
+    if job is None:
+        raise web.HTTPNotFound(text=services.catalogue.no_such_job(name))
+    return job
+
+
+def _let_in(request: web.Request, hooks: HookService, job: JobId | None, content: bytes) -> JobId | None:
+    """Return the job that may be started, None where there is none.  Raises HTTPUnauthorized or HTTPForbidden."""
+    principal = principal_of(request)
+    if hooks.is_signed(job, request.headers, content) and job is not None:
+        request[PRINCIPAL] = Principal(name=f"hook {job}", rights=frozenset({Right.RUN}), source="key", jobs=(job,))
+        return job
+    is_only_near = principal.source == "loopback" and hooks.needs_signature(job)
+    if principal.source == "nobody" or is_only_near:
+        raise web.HTTPUnauthorized(text=REFUSED)
+    if not principal.may(Right.RUN):
+        raise web.HTTPForbidden(text=f"{principal.name} lacks the right {Right.RUN}")
+    check_may_see(request, job or request.match_info["job"])
+    return job
+
+
+async def _payload(request: web.Request, content: bytes) -> object:
+    if not content:
+        return None
+    kind = media_type_of(request)
+    if kind == "application/json" or kind.endswith("+json"):
+        if len(content) <= SCRIPT_VALUES:
+            return read_payload(content, HOOK_VALUES)
+        return await asyncio.to_thread(read_payload, content, HOOK_VALUES)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise BadBody(None, "the body is neither JSON nor text in UTF-8") from error
+
+
+def _query(request: web.Request) -> Mapping[str, str]:
+    raw = request.rel_url.raw_query_string
+    if len(raw) > HOOK_QUERY:
+        raise web.HTTPBadRequest(text=too_large("the query", len(raw), HOOK_QUERY, "characters"))
+    return dict(parse_qsl(raw, keep_blank_values=True, encoding="utf-8", errors="replace"))

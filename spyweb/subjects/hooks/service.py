@@ -1,0 +1,129 @@
+"""Start jobs by requests from elsewhere: whose requests a job's hook takes, and what its script sees of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spyweb.clock import Clock
+from spyweb.errors import Refused
+from spyweb.limits import SCRIPT_VALUES
+from spyweb.model import NO_HOOK, HookSigning, JobHook, JobId, Pings, RunId, Trigger, TriggerType
+from spyweb.runs.live import LiveJobs
+from spyweb.runs.pings import Ping, PingRuns
+from spyweb.runs.runner import Runner, RunRequest
+from spyweb.settings.addresses import read_secret
+from spyweb.subjects.hooks.signatures import is_signed
+from spyweb.subjects.runs.service import OnceService, StartedRun, request_key
+from spyweb.views.jobs import to_json
+
+log = structlog.get_logger()
+
+GITHUB_DELIVERY = "X-GitHub-Delivery"
+NOBODYS = JobHook(secret="env:NOBODYS", signing=HookSigning.GITHUB)  # of a job that is not there
+
+
+class Delivery(Struct, frozen=True, kw_only=True):
+    """One request to a hook."""
+
+    body: bytes
+    payload: object  # what the body says: JSON, or its text
+    headers: Mapping[str, str]  # looked up in any case
+    query: Mapping[str, str]
+    key: str | None = None  # the Idempotency-Key
+    parent: str = ""  # the trace that it belongs to
+
+
+@dataclass(slots=True, kw_only=True)
+class HookService:
+    live: LiveJobs
+    runner: Runner
+    pings: PingRuns
+    once: OnceService
+    clock: Clock
+    environ: Mapping[str, str]
+    _nobodys: bytes = field(default_factory=partial(secrets.token_bytes, 32))
+    _missed: set[str] = field(default_factory=set)  # secrets that were not found, each told once
+
+    def needs_signature(self, job: JobId | None) -> bool:
+        """Return whether the hook of a job has a secret: then being on this machine is not enough."""
+        return bool(self._hook_of(job).secret)
+
+    def is_signed(self, job: JobId | None, headers: Mapping[str, str], body: bytes) -> bool:
+        """Return whether a request knows the secret of a job's hook; takes as long where there is no such job."""
+        hook = self._hook_of(job)
+        if not hook.secret:
+            hook = NOBODYS
+        secret = None if hook is NOBODYS else self._find_secret(hook.secret)
+        now_s = self.clock.now_ms() / 1000
+        signed = is_signed(hook.signing, secret or self._nobodys, headers, body, now_s)
+        return signed and secret is not None
+
+    async def receive(self, job: JobId, delivery: Delivery) -> StartedRun:
+        """Start a run for a request that may.  Raises Refused where the job takes none, and as OnceService does."""
+        live = self.live.find(job)
+        if live is None:
+            raise Refused(f"{job} is gone")
+        if not live.spec.enabled:
+            raise Refused(f"{job} is disabled")
+        if live.cursor.paused:
+            raise Refused(f"{job} is paused")
+        key = None
+        given = _github_key(live.spec.hook, delivery) or delivery.key
+        if given is not None:
+            asked = to_json(sorted(delivery.query.items())) + delivery.body
+            key = request_key(f"hook {job}", given, asked, self.clock.now_ms())
+        request = request_of(live.spec.hook, delivery)
+        return await self.once.start(key, lambda key: self.runner.start_by_hand(live, replace(request, key=key)))
+
+    def expects_pings(self, job: JobId) -> bool:
+        """Return whether a request to the hook of a job is a ping, which tells of a run elsewhere."""
+        live = self.live.find(job)
+        return live is not None and isinstance(live.spec.schedule, Pings)
+
+    async def hear(self, job: JobId, ping: Ping) -> RunId:
+        """Record what a ping says; return its run.  Raises Refused where the job takes none."""
+        live = self.live.find(job)
+        if live is None or not self.expects_pings(job):
+            raise Refused(f"{job} is gone")
+        return await self.pings.hear(live, ping)
+
+    def _hook_of(self, job: JobId | None) -> JobHook:
+        live = None if job is None else self.live.find(job)
+        return NO_HOOK if live is None else live.spec.hook
+
+    def _find_secret(self, place: str) -> bytes | None:
+        """Return a secret; None where it is not there, which is told once."""
+        found = read_secret(place, self.environ)
+        if not found and place not in self._missed:
+            self._missed.add(place)
+            log.warning("the secret of a hook is not there: nobody can start the job by it", secret=place)
+        return found or None
+
+
+def _github_key(hook: JobHook, delivery: Delivery) -> str | None:
+    """Return GitHub's own id of an event: its signature is good for ever, so what it signs is taken once."""
+    found = delivery.headers.get(GITHUB_DELIVERY) if hook.signing is HookSigning.GITHUB else None
+    return f"github {found}" if found else None
+
+
+def request_of(hook: JobHook, delivery: Delivery) -> RunRequest:
+    """Return the request for a run that sees what was sent; a large payload is kept apart from the trigger."""
+    trigger = Trigger(
+        type=TriggerType.WEBHOOK,
+        headers={name: delivery.headers[name] for name in hook.headers if name in delivery.headers},
+        query=dict(delivery.query),
+        traceparent=delivery.parent,
+    )
+    if delivery.payload is None:
+        return RunRequest(trigger=trigger)
+    content = to_json(delivery.payload)
+    if len(content) <= SCRIPT_VALUES:
+        return RunRequest(trigger=replace(trigger, payload=delivery.payload))
+    return RunRequest(trigger=replace(trigger, payload_stored=True), payload=content)

@@ -1,0 +1,151 @@
+"""Handlers for incidents: list them, look at one, and acknowledge one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from aiohttp import web
+from msgspec import Meta, Struct, field
+
+from spyweb.errors import Refused
+from spyweb.settings.units import DAY_MS, MINUTE_MS
+from spyweb.settings.values import duration
+from spyweb.subjects.incidents.service import ChannelService, IncidentService
+from spyweb.subjects.incidents.views import (
+    ChannelTried,
+    ChannelView,
+    IncidentAcked,
+    IncidentView,
+    JobSilenced,
+    incident_seen_by,
+)
+from spyweb.web.access.principal import LONGEST_NAME, principal_of, typed_name
+from spyweb.web.answer import BadBody, json_answer
+from spyweb.web.api.query import (
+    MOST,
+    PageQuery,
+    body_of,
+    check_may_see,
+    job_in_path,
+    job_of,
+    list_answer,
+    number_in_path,
+    query_of,
+)
+from spyweb.web.api.route import Right, Route
+from spyweb.web.api.services import service_of
+
+SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
+
+
+class IncidentsQuery(PageQuery, frozen=True):
+    """Which incidents, of which job."""
+
+    state: Literal["open", "closed"] | None = None
+    since: (
+        Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds: those that were open then or later")] | None
+    ) = None
+
+
+class SenderQuery(Struct, frozen=True):
+    """The name of whoever does it; it counts on the socket alone, elsewhere that of the key does."""
+
+    by: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
+
+
+class SilenceBody(Struct, frozen=True):
+    """For how long, as "2h"."""
+
+    for_: str = field(name="for")
+
+
+@Route(
+    "GET",
+    "/api/incidents",
+    right=Right.READ,
+    answer=list[IncidentView],
+    query=IncidentsQuery,
+    of_job=True,
+    is_paged=True,
+)
+async def list_incidents(request: web.Request) -> web.Response:
+    """List incidents, newest first: what is wrong, and what was."""
+    query, incidents = query_of(request, IncidentsQuery), service_of(request, IncidentService)
+    may_see = principal_of(request).may_see
+    is_open = None if query.state is None else query.state == "open"
+    job = job_of(request, query)
+    return await list_answer(
+        request,
+        query,
+        lambda most, older: incidents.list(is_open=is_open, job=job, before=older, limit=most, since_ms=query.since),
+        lambda each: (each.job_id or "", each.id),
+        lambda each: incident_seen_by(each, may_see),
+    )
+
+
+@Route("GET", "/api/incidents/{incident}", right=Right.READ, answer=IncidentView, of_job=True)
+async def show_incident(request: web.Request) -> web.Response:
+    """Show one incident with its history, and what each channel was told."""
+    return json_answer(await _find(request))
+
+
+@Route("POST", "/api/incidents/{incident}/ack", right=Right.RUN, answer=IncidentAcked, query=SenderQuery, of_job=True)
+async def acknowledge_incident(request: web.Request) -> web.Response:
+    """Acknowledge an open incident: no reminders and no escalation any more; its end is still told."""
+    incident = await _find(request)
+    by = _named(request, query_of(request, SenderQuery).by)
+    await service_of(request, IncidentService).acknowledge(incident.id, by)
+    return json_answer(IncidentAcked(acked=incident.id, by=by))
+
+
+@Route("POST", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SenderQuery, body=SilenceBody)
+async def silence_job(request: web.Request) -> web.Response:
+    """Tell nothing of a job for a while: what is over by then is not told at all."""
+    job, by = job_in_path(request), _named(request, query_of(request, SenderQuery).by)
+    body = await body_of(request, SilenceBody)
+    try:
+        for_ms = SILENCE(body.for_)
+    except ValueError as error:
+        raise BadBody("for", str(error)) from error
+    await service_of(request, IncidentService).silence(job, for_ms, by)
+    return json_answer(JobSilenced(job=job, for_ms=for_ms))
+
+
+@Route("DELETE", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SenderQuery)
+async def unsilence_job(request: web.Request) -> web.Response:
+    """Tell of a job again that was silent."""
+    job, by = job_in_path(request), _named(request, query_of(request, SenderQuery).by)
+    await service_of(request, IncidentService).silence(job, None, by)
+    return json_answer(JobSilenced(job=job, for_ms=0))
+
+
+def _named(request: web.Request, by: str) -> str:
+    principal = principal_of(request)
+    return (typed_name(by) if principal.source == "socket" else "") or principal.name
+
+
+async def _find(request: web.Request) -> IncidentView:
+    """Return the incident in the path.  Raises HTTPNotFound, or HTTPForbidden where its job may not be seen."""
+    try:
+        found = await service_of(request, IncidentService).get(number_in_path(request, "incident"))
+    except Refused as refused:
+        check_may_see(request, "")
+        raise web.HTTPNotFound(text=str(refused)) from refused
+    check_may_see(request, found.job_id or "")
+    return incident_seen_by(found, principal_of(request).may_see)
+
+
+@Route("GET", "/api/channels", right=Right.READ, answer=list[ChannelView])
+async def list_channels(request: web.Request) -> web.Response:
+    """List the alert channels: what each is told, what waits for it, and why it took nothing lately."""
+    return json_answer(await service_of(request, ChannelService).list())
+
+
+@Route("POST", "/api/channels/{channel}/test", right=Right.RUN, answer=ChannelTried)
+async def try_channel(request: web.Request) -> web.Response:
+    """Send a message to an alert channel, at once and past the outbox, and say how that went."""
+    try:
+        tried = await service_of(request, ChannelService).try_out(request.match_info["channel"])
+    except Refused as refused:
+        raise web.HTTPNotFound(text=str(refused)) from refused
+    return json_answer(tried)

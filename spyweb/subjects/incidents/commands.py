@@ -1,0 +1,389 @@
+"""`spyweb alerts`: list incidents and channels, look at one, and acknowledge one."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.client import DaemonClient, of_job, with_query
+from spyweb.cli.options import JobName, Output, project_of
+from spyweb.cli.output import Format, rounded
+from spyweb.cli.project import Backend, Project, find_in, found_of
+from spyweb.clock import RealClock
+from spyweb.errors import ExitCode, Refused
+from spyweb.model import JobId
+from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
+from spyweb.settings.values import duration
+from spyweb.subjects.incidents.views import (
+    ChannelTried,
+    ChannelView,
+    IncidentAcked,
+    IncidentChannel,
+    IncidentView,
+    JobSilenced,
+)
+
+if TYPE_CHECKING:
+    from spyweb.store.sqlite.store import Store
+    from spyweb.subjects.incidents.service import IncidentService
+
+
+SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
+HEADER = ("id", "subject", "level", "since", "lasts", "reason", "acknowledged by", "told", "text")
+ONLY_IT = ", and only it has the addresses: `spyweb start`"
+CHANNELS = ("channel", "kind", "host", "level", "quiet", "waiting", "state", "last error")
+
+ByName = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who does it; else you.")]
+Number = Annotated[int, typer.Argument(metavar="N", min=1, help="The incident's number.", show_default=False)]
+
+
+def list_incidents(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1_000, help="How many.")] = 50,
+    form: Output = Format.TABLE,
+) -> None:
+    """List what is wrong, newest first."""
+    project = project_of(context)
+    found = incidents(project.stored(), is_open=None if every else True, limit=count)
+    cut, spare, row = ("text", "subject"), ("level", "told"), partial(_row, project)
+    output.show_list(form, found, HEADER, row, empty="nothing is wrong", cut=cut, spare=spare)
+
+
+def show(context: typer.Context, number: Number, form: Output = Format.TABLE) -> None:
+    """Show one incident with its history, and who was told."""
+    project = project_of(context)
+    found = _incident(project.stored(), number)
+    if form is Format.JSON:
+        output.show_json(found)
+        return
+    output.show_table(("fact", "value"), _facts(project, found), empty="")
+
+
+def ack(
+    context: typer.Context,
+    number: Number,
+    by: ByName = None,
+    form: Output = Format.TABLE,
+) -> None:
+    """Acknowledge an incident: nobody is reminded any more."""
+    name = _acknowledge(project_of(context).stored(), number, by or _user())
+    output.tell(form, f"incident {number} is acknowledged by {name}", {"acked": number})
+
+
+def silence(
+    context: typer.Context,
+    job: JobName,
+    how_long: Annotated[str, typer.Argument(metavar="HOW_LONG", help='As "2h".', show_default=False)],
+    by: ByName = None,
+    form: Output = Format.TABLE,
+) -> None:
+    """Have nobody told of a job for a while."""
+    try:
+        for_ms = SILENCE(how_long)
+    except ValueError as error:
+        raise Refused(f"{how_long[:80]!r}: {error}") from error
+    source = project_of(context).stored()
+    chosen = find_in(source.jobs(), job)
+    _silence(source, chosen, for_ms, by or _user())
+    output.tell(form, f"nobody is told of {chosen} for {format_duration(for_ms)}", {"job": chosen, "for_ms": for_ms})
+
+
+def unsilence(context: typer.Context, job: JobName, by: ByName = None, form: Output = Format.TABLE) -> None:
+    """Have a job told of again that was silent."""
+    source = project_of(context).stored()
+    chosen = find_in(source.jobs(), job)
+    _silence(source, chosen, None, by or _user())
+    output.tell(form, f"{chosen} is told of again", {"job": chosen, "for_ms": 0})
+
+
+def try_channel(
+    context: typer.Context,
+    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Its name in config.toml.", show_default=False)],
+    form: Output = Format.TABLE,
+) -> ExitCode:
+    """Send a message to a channel, and say how that went."""
+    tried = ask_channel(project_of(context).need_daemon(ONLY_IT), channel)
+    output.tell(form, _tried(tried), tried)
+    return ExitCode.OK if tried.is_sent else ExitCode.FAILED
+
+
+def _tried(tried: ChannelTried) -> str:
+    if not tried.is_sent:
+        return f"{tried.channel}: {tried.reason}"
+    return f"{tried.channel} has taken it" + (f"; {tried.reason}" if tried.reason else "")
+
+
+def list_channels(context: typer.Context, form: Output = Format.TABLE) -> None:
+    """List the alert channels, and what waits for each."""
+    project = project_of(context)
+    found = project.need_daemon(ONLY_IT).ask("GET", "/api/channels", list[ChannelView])
+    empty, cut, spare = "config.toml has no channels: [channels.NAME]", ("last error",), ("quiet", "level")
+    output.show_list(form, found, CHANNELS, partial(_channel_row, project), empty=empty, cut=cut, spare=spare)
+
+
+def incidents(
+    source: Backend, *, is_open: bool | None, limit: int, job: JobId | None = None, since_ms: int | None = None
+) -> list[IncidentView]:
+    if isinstance(source, DaemonClient):
+        state = None if is_open is None else "open" if is_open else "closed"
+        target = with_query("/api/incidents", state=state, job=job, since=since_ms, limit=limit)
+        return source.ask("GET", target, list[IncidentView])
+    return source.read(
+        lambda store: _service(store).list(is_open=is_open, job=job, before=None, limit=limit, since_ms=since_ms), []
+    )
+
+
+def _incident(source: Backend, number: int) -> IncidentView:
+    if isinstance(source, DaemonClient):
+        return source.ask("GET", f"/api/incidents/{number}", IncidentView)
+    found = source.read(lambda store: _service(store).get(number), None)
+    if found is None:
+        raise Refused(f"there is no incident {number}")
+    return found
+
+
+def _acknowledge(source: Backend, number: int, by: str) -> str:
+    """Acknowledge an incident; return by whom it is, as the daemon says."""
+    if isinstance(source, DaemonClient):
+        return source.ask("POST", with_query(f"/api/incidents/{number}/ack", by=by), IncidentAcked).by or by
+    source.write(lambda store: _service(store).acknowledge(number, by))
+    return by
+
+
+def _silence(source: Backend, job: JobId, for_ms: int | None, by: str) -> None:
+    if not isinstance(source, DaemonClient):
+        source.write(lambda store: _service(store).silence(job, for_ms, by))
+        return
+    target = with_query(of_job(job, "silence"), by=by)
+    if for_ms is None:
+        source.ask("DELETE", target, JobSilenced)
+    else:
+        source.ask("POST", target, JobSilenced, body=msgspec.json.encode({"for": f"{for_ms}ms"}))
+
+
+def _service(store: Store) -> IncidentService:
+    from spyweb.subjects.incidents.service import IncidentService  # where a daemon runs, it is the one that needs it
+
+    return IncidentService(store.incidents, RealClock())
+
+
+def ask_channel(daemon: DaemonClient, channel: str) -> ChannelTried:
+    return daemon.ask("POST", f"/api/channels/{quote(channel, safe='')}/test", ChannelTried)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "local"
+
+
+def _row(project: Project, incident: IncidentView) -> tuple[str, ...]:
+    return (
+        str(incident.id),
+        incident.job_id or incident.subject,
+        incident.level,
+        project.moment(incident.since_ms),
+        output.rounded((incident.closed_ms or project.clock.now_ms()) - incident.since_ms),
+        incident.reason,
+        incident.acked_by,
+        _told(incident),
+        incident.text,
+    )
+
+
+def _told(incident: IncidentView) -> str:
+    """Say who knows of an incident, or why nobody does."""
+    told = [channel for channel, state in incident.told.items() if state != "spared"]
+    return ", ".join(told) or incident.held
+
+
+def _channel_row(project: Project, channel: ChannelView) -> tuple[str, ...]:
+    moment = project.moment
+    if channel.down_since_ms is not None:
+        state = f"down since {moment(channel.down_since_ms)}"
+    elif channel.unusable:
+        state = "can't be used"
+    elif channel.template_problem:
+        state = "its template fails"
+    elif channel.quiet_until_ms is not None:
+        state = f"quiet until {moment(channel.quiet_until_ms)}"
+    else:
+        state = ""
+    failed = f"{moment(channel.failed_ms)}: " if channel.failed_ms is not None else ""
+    return (
+        channel.name,
+        channel.service or channel.kind,
+        channel.host,
+        channel.level,
+        channel.quiet,
+        str(channel.waiting),
+        state,
+        channel.unusable or channel.template_problem or (f"{failed}{channel.error}" if channel.error else ""),
+    )
+
+
+def _facts(project: Project, incident: IncidentView) -> Sequence[tuple[str, str]]:
+    moment = project.moment
+    facts = [
+        ("incident", str(incident.id)),
+        ("subject", incident.job_id or incident.subject),
+        ("level", incident.level),
+        ("reason", f"{incident.reason}: {incident.text}"),
+        *((f"now {sign}", f"{seen.text}, since {moment(seen.since_ms)}") for sign, seen in incident.signs.items()),
+        ("since", moment(incident.since_ms)),
+        ("opened", moment(incident.opened_ms)),
+    ]
+    if incident.closed_ms is not None:
+        facts.append(("closed", moment(incident.closed_ms)))
+    if incident.acked_ms is not None:
+        facts.append(("acknowledged by", f"{incident.acked_by}, {moment(incident.acked_ms)}"))
+    if incident.run is not None:
+        facts.append(("run", str(incident.run)))
+    if incident.failures:
+        facts.append(("failures", str(incident.failures)))
+    if incident.held:
+        facts.append(("held", incident.held))
+    facts += [(f"told {channel}", state) for channel, state in incident.told.items()]
+    facts += [(f"tells {each.name}", _later(project, each)) for each in _untold(incident)]
+    return [*facts, *((moment(note.at_ms), note.text) for note in incident.notes)]
+
+
+def _untold(incident: IncidentView) -> Sequence[IncidentChannel]:
+    """Return the channels that may still be told that it began."""
+    if incident.closed_ms is not None or incident.acked_ms is not None:
+        return []
+    return [each for each in incident.channels if not each.told]
+
+
+def _later(project: Project, channel: IncidentChannel) -> str:
+    if channel.from_ms > project.clock.now_ms():
+        return f"at {project.moment(channel.from_ms)}, unless acknowledged"
+    return channel.held or "now"
+
+
+SPAN = duration(MINUTE_MS, 365 * DAY_MS)
+CELLS = 42  # of a bar: four hours each, of a week
+DRAWN = 20  # subjects, those that were wrong for longest
+WELL, PARTLY, WRONG = "·", "▒", "█"
+BARS = ("subject", "", "incidents", "wrong for", "share")
+HISTORY_HEADER = ("id", "subject", "level", "since", "lasted", "reason", "acknowledged by", "text")
+
+
+class HistorySpan(NamedTuple):
+    start_ms: int
+    end_ms: int
+
+
+class SubjectBar(NamedTuple):
+    """One subject over the span."""
+
+    subject: str
+    cells: str
+    incidents: int
+    wrong_ms: int
+
+
+def history(
+    context: typer.Context,
+    job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only of this job.")] = None,
+    since: Annotated[str, typer.Option("--since", metavar="HOW_LONG", help="How far back.")] = "7d",
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1_000, help="How many.")] = 100,
+    form: Output = Format.TABLE,
+) -> None:
+    """Show what was wrong, with a bar for each job."""
+    try:
+        span_ms = SPAN(since)
+    except ValueError as error:
+        raise Refused(f"{since[:80]!r}: {error}") from error
+    project = project_of(context)
+    now_ms = project.clock.now_ms()
+    span = HistorySpan(now_ms - span_ms, now_ms)
+    source = project.stored()  # also a job that is gone has its incidents
+    found = found_of(
+        source, job, lambda job: incidents(source, is_open=None, limit=count, job=job, since_ms=span.start_ms)
+    )
+    if form is Format.JSON:
+        output.show_json(found)
+        return
+    if not found:
+        output.note(f"nothing was wrong in the last {format_duration(span_ms)}")
+        return
+    bars = draw(found, span)
+    rows = [
+        (
+            each.subject,
+            each.cells,
+            str(each.incidents),
+            rounded(each.wrong_ms),
+            f"{100 * each.wrong_ms / span_ms:.1f} %",
+        )
+        for each in bars[:DRAWN]
+    ]
+    header = (BARS[0], f"{format_duration(span_ms)} up to now", *BARS[2:])
+    output.show_table(header, rows, empty="", cut=("subject",), spare=("share", "incidents"))
+    output.say("")
+    table = [_history_row(project, each) for each in found]
+    output.show_table(HISTORY_HEADER, table, empty="", cut=("text", "subject"), spare=("level",))
+    if len(bars) > DRAWN:
+        output.note(f"{len(bars) - DRAWN} more subjects have no bar: --job shows one")
+    if len(found) == count:
+        output.note(f"the newest {count}: -n shows more")
+
+
+def draw(found: Iterable[IncidentView], span: HistorySpan) -> list[SubjectBar]:
+    """Return a bar for each subject, that which was wrong for longest first."""
+    spans: dict[str, list[HistorySpan]] = {}
+    for each in found:
+        end_ms = span.end_ms if each.closed_ms is None else min(each.closed_ms, span.end_ms)
+        spans.setdefault(each.job_id or each.subject, []).append(HistorySpan(max(each.since_ms, span.start_ms), end_ms))
+    bars = [
+        SubjectBar(
+            subject, cells_of(found, span), len(found), sum(max(0, each.end_ms - each.start_ms) for each in found)
+        )
+        for subject, found in spans.items()
+    ]
+    return sorted(bars, key=lambda bar: (-bar.wrong_ms, bar.subject))
+
+
+def cells_of(spans: Sequence[HistorySpan], whole: HistorySpan) -> str:
+    """Draw the times at which something was wrong; what lasted for a moment is seen all the same."""
+    width_ms = max(1, (whole.end_ms - whole.start_ms) / CELLS)
+    wrong_ms, touched = [0.0] * CELLS, [False] * CELLS
+    for each in spans:
+        first, last = (_cell(moment, whole.start_ms, width_ms) for moment in each)
+        for cell in range(first, last + 1):
+            begin_ms = whole.start_ms + cell * width_ms
+            wrong_ms[cell] += max(0, min(each.end_ms, begin_ms + width_ms) - max(each.start_ms, begin_ms))
+            touched[cell] = True
+    return "".join(
+        WRONG if wrong >= width_ms / 2 else PARTLY if is_touched else WELL
+        for wrong, is_touched in zip(wrong_ms, touched, strict=True)
+    )
+
+
+def _cell(moment_ms: int, start_ms: int, width_ms: float) -> int:
+    return min(CELLS - 1, max(0, int((moment_ms - start_ms) / width_ms)))
+
+
+def _history_row(project: Project, incident: IncidentView) -> tuple[str, ...]:
+    end_ms = project.clock.now_ms() if incident.closed_ms is None else incident.closed_ms
+    lasted = rounded(end_ms - incident.since_ms)
+    return (
+        str(incident.id),
+        incident.job_id or incident.subject,
+        incident.level,
+        project.moment(incident.since_ms),
+        f"{lasted}, open" if incident.closed_ms is None else lasted,
+        incident.reason,
+        incident.acked_by,
+        incident.text,
+    )

@@ -1,0 +1,240 @@
+"""Incidents: what is wrong, what was, and one of them; acknowledging, silence, and the channels of alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spyweb.errors import Refused
+from spyweb.incidents.policy import Level
+from spyweb.model import JobId
+from spyweb.subjects.incidents.service import ChannelService, IncidentService
+from spyweb.subjects.incidents.views import IncidentView, incident_seen_by
+from spyweb.subjects.incidents.words import (
+    SILENCES,
+    ShownIncident,
+    held_words,
+    history_of,
+    left_alone,
+    reason_of,
+    show_incident,
+    sign_words,
+    tellings_of,
+    told_words,
+)
+from spyweb.subjects.maintenance.service import MaintenanceService
+from spyweb.web.access.principal import LONGEST_NAME, Right, typed_name
+from spyweb.web.api.query import LONGEST_NUMBER, MOST, Natural, visible
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
+
+OPEN_SHOWN, PAST_SHOWN = 50, 30
+JOBS_OFFERED = 200  # of more, somebody types the id
+STATES = (("", "All"), ("open", "Open"), ("closed", "Over"))
+
+
+class IncidentsPageQuery(Struct, frozen=True):
+    """Which incidents are listed, and before which one the list goes on."""
+
+    job: str = ""
+    state: str = ""
+    before: Natural = 0
+
+    def shows(self, state: str) -> bool:
+        """Tell whether those of a state are listed; where a list goes on, it is the one of the past."""
+        if self.state in ("open", "closed"):
+            return self.state == state
+        return state == "closed" or not self.before
+
+
+async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, object]:
+    """Gather a page of incidents that somebody may see."""
+    still, more_open = await _some(asked, query, "open", OPEN_SHOWN)
+    past, more_past = await _some(asked, query, "closed", PAST_SHOWN)
+    everything = (await asked.outlook()).incidents
+    return {
+        "query": query,
+        "title": f"{len(everything):,} open: incidents" if everything else "Incidents",
+        "jobs": _jobs(asked),
+        "held_words": held_words,
+        "open_count": len(everything),
+        "left_alone": left_alone(everything),
+        "worst": max((each.level for each in everything), key=lambda level: level.rank, default=None),
+        "oldest_ms": min((each.since_ms for each in everything), default=None),
+        "maintenance": (await asked.services[MaintenanceService].view(1, asked.principal.may_see)).now,
+        "still": sorted(still, key=lambda shown: -Level(shown.view.level).rank),  # the gravest first
+        "past": past,
+        "shows_open": query.shows("open"),
+        "shows_past": query.shows("closed"),
+        "more_open": asked.address(query, state="open", before=still[-1].view.id) if more_open else "",
+        **asked.places(query, past[-1].view.id if more_past else 0),
+        "chips": asked.chips(query, "state", STATES),
+        "sees_all": not asked.principal.jobs,
+        "told_words": told_words,
+        "teaches": not (still or past or query.job or query.before or await asked.services[ChannelService].list()),
+        "silences": SILENCES,
+    }
+
+
+def _jobs(asked: Asked) -> Sequence[str]:
+    """Return the jobs that somebody can choose from, where they are not too many for a page."""
+    jobs = sorted(filter(asked.principal.may_see, asked.services.catalogue.names()))
+    return jobs if len(jobs) <= JOBS_OFFERED else []
+
+
+async def _some(asked: Asked, query: IncidentsPageQuery, state: str, most: int) -> tuple[Sequence[ShownIncident], bool]:
+    """Return incidents of a state, and whether there are more."""
+    if not query.shows(state):
+        return [], False
+    job = JobId(query.job) if query.job else None
+    found = await visible(
+        asked.request,
+        lambda limit, before: asked.services[IncidentService].list(
+            is_open=state == "open", job=job, before=before, limit=limit
+        ),
+        lambda each: (each.job_id or "", each.id),
+        limit=most + 1,
+        before=query.before or None,
+    )
+    return [_shown(asked, incident_seen_by(each, asked.principal.may_see)) for each in found[:most]], len(found) > most
+
+
+def _shown(asked: Asked, view: IncidentView) -> ShownIncident:
+    return show_incident(view, asked.name_of(view.job_id) if view.job_id else "")
+
+
+SUBJECTS = ("incident", "job:*")
+
+
+@DashboardPage(
+    "incidents",
+    "incidents.html",
+    place="incidents",
+    of_job=True,
+    parts={"title": PagePart("title.html", SUBJECTS), "incidents-now": PagePart("incident_list.html", SUBJECTS)},
+)
+async def show_incidents(asked: Asked) -> Shown:
+    """Show what is wrong, then what was."""
+    query = asked.query(IncidentsPageQuery)
+    if query.job:  # its name will do; one that is gone may have some
+        query = replace(query, job=asked.services.catalogue.find(query.job) or query.job)
+    if query.job and not asked.principal.may_see(query.job):
+        raise PageMissing("There is no such job")
+    values = await values_of(asked, query)
+    return Shown(title=str(values["title"]), values=values, is_live=not query.before)
+
+
+async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
+    """Gather everything about an incident."""
+    view = await _find(asked, number)
+    shown = _shown(asked, view)
+    return {
+        "paused_for": asked.services.catalogue.paused_for(view.job_id),
+        "title": f"{shown.name}: {shown.wrong if view.closed_ms is None else 'over'}, incident {number}",
+        "held_words": held_words,
+        "shown": shown,
+        "incident": view,
+        "sees_all": not asked.principal.jobs,
+        "sign_words": sign_words,
+        "history": history_of(view),
+        "reason": reason_of(view),
+        "tellings": tellings_of(view, asked.services.clock.now_ms()),
+        "silence": await asked.services[IncidentService].silence_of(view.job_id) if view.job_id else None,
+        "silences": SILENCES,
+        "longest_name": LONGEST_NAME,
+        "me": asked.principal.name if asked.principal.source != "loopback" else "",
+    }
+
+
+@DashboardPage(
+    "incidents/{incident}",
+    "incident.html",
+    place="incidents",
+    of_job=True,
+    parts={
+        "title": PagePart("title.html", (*SUBJECTS, "outbox")),
+        "incident-now": PagePart("incident_now.html", (*SUBJECTS, "outbox")),
+    },
+)
+async def show_one(asked: Asked) -> Shown:
+    """Show everything about an incident."""
+    number = _number(asked.request.match_info["incident"])
+    values = await values_of_one(asked, number)
+    return Shown(title=str(values["title"]), values=values)
+
+
+@Action("incidents/{incident}/acknowledge", right=Right.RUN, of_job=True)
+async def acknowledge(asked: Asked) -> web.Response:
+    """Acknowledge an incident: nobody is reminded any more."""
+    found = await _find(asked, _number(asked.request.match_info["incident"]))
+    await asked.services[IncidentService].acknowledge(found.id, _who(asked))
+    return lead_to(asked.back())
+
+
+@Action("jobs/{job}/silence", right=Right.RUN)
+async def silence(asked: Asked) -> web.Response:
+    """Have nobody told of a job for a while."""
+    job, wanted = asked.job(), asked.form.get("value") or asked.form.get("for", "")
+    if wanted not in SILENCES:
+        raise Refused(f"for how long? {', '.join(SILENCES)}")
+    await asked.services[IncidentService].silence(job, SILENCES[wanted][0], _who(asked))
+    return lead_to(asked.back())
+
+
+@Action("jobs/{job}/unsilence", right=Right.RUN)
+async def unsilence(asked: Asked) -> web.Response:
+    """Have people told of a job again."""
+    await asked.services[IncidentService].silence(asked.job(), None, _who(asked))
+    return lead_to(asked.back())
+
+
+def _who(asked: Asked) -> str:
+    """Return the name of the key; where there is none at all, the one that somebody has given."""
+    if asked.principal.source != "loopback":
+        return asked.principal.name
+    return typed_name(asked.form.get("by", "")) or "somebody at this machine"
+
+
+def _number(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER and int(text) <= MOST:
+        return int(text)
+    raise PageMissing("There is no such incident")
+
+
+async def _find(asked: Asked, number: int) -> IncidentView:
+    """Return an incident that whoever asks may see.  Raises PageMissing where there is none."""
+    try:
+        found = await asked.services[IncidentService].get(number)
+    except Refused:
+        found = None
+    if found is None or not asked.principal.may_see(found.job_id or ""):
+        raise PageMissing(f"There is no incident {number}")
+    return incident_seen_by(found, asked.principal.may_see)
+
+
+LEVEL_WORDS = {"info": "everything", "warning": "warnings and what is critical", "critical": "what is critical"}
+
+
+@DashboardPage(
+    "channels",
+    "channels.html",
+    place="incidents",
+    parts={"channels-now": PagePart("channel_list.html", ("incident", "outbox"))},
+)
+async def show_channels(asked: Asked) -> Shown:
+    """Show the channels of the settings."""
+    channels = await asked.services[ChannelService].list()
+    down = sum(channel.down_since_ms is not None for channel in channels)
+    return Shown(title="Alert channels", values={"channels": channels, "down": down, "level_words": LEVEL_WORDS})
+
+
+@Action("channels/{name}/test", right=Right.RUN)
+async def try_channel(asked: Asked) -> web.Response:
+    """Send a message that tells of nothing; the page shows how that went."""
+    try:
+        await asked.services[ChannelService].try_out(asked.request.match_info["name"])
+    except Refused as refused:
+        raise PageMissing(str(refused)) from refused
+    return lead_to(asked.back())

@@ -1,0 +1,262 @@
+"""Incidents as clients ask for them: what is wrong, since when, who is notified, and what holds messages back.
+
+Who is notified is asked of the same rule as the planner asks (incidents/telling.py), so what is shown is what will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from spyweb.alerts.channels import ADDRESS, DOWN, TEMPLATE, ChannelTally, shown
+from spyweb.alerts.delivery import Attempt
+from spyweb.clock import Clock
+from spyweb.cooperative import Steps, run_in_slices
+from spyweb.errors import Refused
+from spyweb.events.happenings import IncidentHappened, incident_acked, incident_changed
+from spyweb.incidents.policy import quiet_until
+from spyweb.incidents.telling import ChannelState, Hold, HoldReason, KnownIncident, hold_of
+from spyweb.incidents.truth import CHANNEL, JOB
+from spyweb.model import JobId
+from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, show_quiet
+from spyweb.store.model.incidents import AlertChannelNow, Incident, OpenIncident, Silence, SubjectChange, SubjectNow
+from spyweb.store.model.messages import Channel, TargetBacklog
+from spyweb.store.sqlite.incidents import Incidents
+from spyweb.store.sqlite.store import Store
+from spyweb.subjects.incidents.views import (
+    NOBODY,
+    WAITS_FOR,
+    ChannelTried,
+    ChannelView,
+    IncidentChannel,
+    IncidentStanding,
+    IncidentView,
+    view_incident,
+)
+
+if TYPE_CHECKING:
+    from spyweb.alerts.watcher import AlertWatcher  # a command without a daemon does without it
+
+
+MOST_OPEN = 10_000  # the newest; there is no more than one for each job
+
+
+@dataclass(frozen=True, slots=True)
+class StandingService:
+    """Says how incidents stand with the channels of the settings."""
+
+    incidents: Incidents
+    now: AlertWatcher
+    clock: Clock
+    timezone: str
+
+    async def of(self, incidents: Sequence[Incident]) -> list[IncidentStanding]:
+        """Return how each of these stands."""
+        subjects = await run_in_slices(self.clock, self.now.subjects_now({each.subject for each in incidents}))
+        parents = {parent for subject in subjects.values() for parent in subject.policy.depends_on}
+        failing = await self.incidents.open_among(parents) if parents else {}
+        return await run_in_slices(self.clock, self._all(incidents, subjects, failing))
+
+    def _all(
+        self, incidents: Iterable[Incident], subjects: Mapping[str, SubjectNow], failing: Iterable[str]
+    ) -> Steps[list[IncidentStanding]]:
+        channels, found = self.now.channels_now(), []
+        for each in incidents:
+            found.append(self._one(each, subjects[each.subject], channels, failing))
+            yield
+        return found
+
+    def _one(
+        self, incident: Incident, subject: SubjectNow, channels: Iterable[AlertChannelNow], failing: Iterable[str]
+    ) -> IncidentStanding:
+        failing = [parent for parent in subject.policy.depends_on if parent in failing]
+        found, now_ms = list[IncidentChannel](), self.clock.now_ms()
+        for channel in channels:
+            wait_ms = subject.policy.tells(channel.name)
+            if wait_ms is None or incident.level.rank < channel.level.rank:
+                continue
+            hold = self._hold(incident, subject, channel, failing)
+            found.append(
+                IncidentChannel(
+                    name=channel.name,
+                    told=incident.told.get(channel.name, ""),
+                    from_ms=incident.opened_ms + wait_ms,
+                    held=in_words(hold, failing, ZoneInfo(self.timezone), now_ms) if hold else "",
+                    held_until_ms=hold.until_ms if hold else None,
+                )
+            )
+        due = [each for each in found if each.from_ms <= now_ms] or found  # others are only told later
+        if not due or not all(each.held for each in due):
+            return IncidentStanding(channels=found, held="")
+        return IncidentStanding(channels=found, held=due[0].held, held_until_ms=due[0].held_until_ms)
+
+    def _hold(
+        self, incident: Incident, subject: SubjectNow, channel: AlertChannelNow, failing: Sequence[str]
+    ) -> Hold | None:
+        if incident.closed_ms is not None:
+            return None
+        now_ms, silence = self.clock.now_ms(), incident.silence
+        known = KnownIncident(
+            id=incident.id,
+            opened_ms=incident.opened_ms,
+            policy=subject.policy,
+            level=incident.level,
+            maintenance_until_ms=subject.maintenance_until_ms,
+            silent_until_ms=silence.until_ms if silence and silence.holds(now_ms) else None,
+            quiet_until_ms=None if channel.has_own_quiet else subject.quiet_until_ms,
+            is_under_another=bool(failing),
+        )
+        return hold_of(ChannelState(name=channel.name, quiet_until_ms=channel.quiet_until_ms), known)
+
+
+def in_words(hold: Hold, failing: Sequence[str], zone: ZoneInfo, now_ms: int) -> str:
+    """Say what keeps messages back, and until when."""
+    if hold.reason is HoldReason.ANOTHER:
+        return f"{WAITS_FOR} {' and '.join(each.replace(JOB, 'job ', 1) for each in failing)}"
+    word = "silenced" if hold.reason is HoldReason.SILENCE else hold.reason.value
+    return word if hold.until_ms is None else f"{word} until {moment(hold.until_ms, zone, now_ms)}"
+
+
+def moment(moment_ms: int, zone: ZoneInfo, now_ms: int) -> str:
+    """Return a moment to come as a clock shows it, with its day unless it is within the next 24 hours."""
+    at, now = (datetime.fromtimestamp(each / 1000, zone) for each in (moment_ms, now_ms))
+    return at.strftime("%H:%M" if at - now < timedelta(days=1) else "%Y-%m-%d %H:%M")
+
+
+@dataclass(slots=True)
+class IncidentService:
+    """Answers for the incidents of a store; `wake` has the planner look again.
+
+    Without `standing` nobody is told: no daemon runs.
+    """
+
+    incidents: Incidents
+    clock: Clock
+    wake: Callable[[], None] = lambda: None
+    standing: StandingService | None = None
+    listener: Callable[[IncidentHappened], None] | None = None  # while somebody wants to know
+
+    def __post_init__(self) -> None:
+        self.incidents.on_changed(self._tell)
+
+    async def list(
+        self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int, since_ms: int | None = None
+    ) -> list[IncidentView]:
+        """Return incidents, newest first; those that were open at `since_ms` or later."""
+        subject = None if job is None else f"{JOB}{job}"
+        found = await self.incidents.list(
+            is_open=is_open, subject=subject, since_ms=since_ms, before=before, limit=limit
+        )
+        return [*await self._view(found)]
+
+    async def all_open(self) -> Sequence[OpenIncident]:
+        """Return the open incidents, newest first, in a line each."""
+        return await self.incidents.all_open(MOST_OPEN)
+
+    async def get(self, incident: int) -> IncidentView:
+        """Return one incident.  Raises Refused."""
+        (view,) = await self._view([await self._find(incident)])
+        return view
+
+    async def acknowledge(self, incident: int, by: str) -> None:
+        """Acknowledge an incident.  Raises Refused where there is no such open incident."""
+        if not await self.incidents.acknowledge(incident, by):
+            await self._find(incident)
+            raise Refused(f"incident {incident} is over")
+        self.wake()
+        if self.listener:
+            self.listener(incident_acked(await self._find(incident)))
+
+    async def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
+        """Tell nothing of a job for so long; None ends that."""
+        await self.incidents.silence(f"{JOB}{job}", for_ms, by)
+        self.wake()
+
+    def _tell(self, changes: Sequence[SubjectChange]) -> None:
+        """Tell whoever listens which incidents have begun, and which are over."""
+        if self.listener is None:
+            return
+        for happened in filter(None, map(incident_changed, changes)):
+            self.listener(happened)
+
+    async def silence_of(self, job: JobId) -> Silence | None:
+        """Return the silence that a job is in now."""
+        found = await self.incidents.silence_of(f"{JOB}{job}")
+        return found if found is not None and found.holds(self.clock.now_ms()) else None
+
+    async def _view(self, incidents: Sequence[Incident]) -> Sequence[IncidentView]:
+        standings = await self.standing.of(incidents) if self.standing else [NOBODY] * len(incidents)
+        now_ms = self.clock.now_ms()
+        return [view_incident(each, now_ms, standing) for each, standing in zip(incidents, standings, strict=True)]
+
+    async def _find(self, incident: int) -> Incident:
+        found = await self.incidents.get(incident)
+        if found is None:
+            raise Refused(f"there is no incident {incident}")
+        return found
+
+
+SendTest = Callable[[str, int], Awaitable[Attempt]]
+
+
+@dataclass(slots=True, kw_only=True)
+class ChannelService:
+    """Shows the channels of the settings."""
+
+    send_test: SendTest
+    store: Store
+    settings: Callable[[], AlertSettings]
+    tallies: Mapping[str, ChannelTally]
+    clock: Clock
+    _tests: dict[str, tuple[int, ChannelTried]] = field(default_factory=dict)  # the last of each channel
+
+    async def list(self) -> list[ChannelView]:
+        """Return the channels in the order of the settings."""
+        settings = self.settings()
+        backlogs = await self.store.outbox.backlogs(Channel.ALERT)
+        return [await self._view(each, settings, backlogs.get(each.name)) for each in settings.channels.values()]
+
+    async def _view(
+        self, channel: AlertChannelSettings, settings: AlertSettings, backlog: TargetBacklog | None
+    ) -> ChannelView:
+        subject = f"{CHANNEL}{channel.name}"
+        wrong = next(iter(await self.store.incidents.list(is_open=True, subject=subject, limit=1)), None)
+        signs = wrong.signs if wrong else {}
+        tally = self.tallies.get(channel.name, ChannelTally())
+        address, quiet = shown(channel), channel.quiet if channel.has_own_quiet else settings.policy.quiet
+        tested_ms, test = self._tests.get(channel.name, (None, None))
+        return ChannelView(
+            name=channel.name,
+            kind=address.kind,
+            service=address.service,
+            host=address.host,
+            level=channel.level.value,
+            quiet=show_quiet(quiet),
+            quiet_until_ms=quiet and quiet_until(quiet, self.clock.now_ms()),
+            waiting=backlog.waiting if backlog else 0,
+            oldest_ms=backlog and backlog.oldest_ms,
+            sent=tally.sent,
+            failed=tally.failed,
+            sent_ms=tally.sent_ms,
+            error=tally.error or (backlog.error if backlog else ""),
+            failed_ms=tally.failed_ms,
+            down_since_ms=signs[DOWN].since_ms if DOWN in signs else None,
+            incident=wrong.id if wrong else None,
+            unusable=signs[ADDRESS].text if ADDRESS in signs else "",
+            template_problem=signs[TEMPLATE].text if TEMPLATE in signs else "",
+            tested_ms=tested_ms,
+            test=test,
+        )
+
+    async def try_out(self, channel: str) -> ChannelTried:
+        """Send a message that tells of nothing, past the outbox.  Raises Refused where there is no such channel."""
+        attempt = await self.send_test(channel, self.clock.now_ms())
+        failed = attempt.failure.reason if attempt.failure else ""
+        problem = attempt.template_problem
+        told = problem and f"its template fails, the built-in text was sent: {problem}"
+        tried = ChannelTried(channel=channel, is_sent=attempt.failure is None, reason=failed or told)
+        self._tests[channel] = self.clock.now_ms(), tried
+        return tried

@@ -1,0 +1,179 @@
+"""Show incidents: what each is about in words, who was told, and who has acknowledged it.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from spyweb.incidents.truth import JOB, WORDS, name_of
+from spyweb.settings.units import DAY_MS, HOUR_MS
+from spyweb.store.model.incidents import OpenIncident
+from spyweb.subjects.incidents.views import IncidentChannel, IncidentNote, IncidentView
+from spyweb.web.pages.words import show_counted
+from spyweb.words import first_line
+
+NAMED = 3  # jobs that the one line of all pages names
+LEVEL_MARKS: Mapping[str, str] = {"critical": "bad", "warning": "warn", "info": "wait"}
+LEVEL_TONES: Mapping[str, str] = {"critical": "bad", "warning": "warn"}
+TOLD: Mapping[str, tuple[str, str]] = {
+    "open": ("ok", "told that it began"),
+    "closed": ("ok", "told that it is over"),
+    "spared": ("none", "was told nothing of it"),
+}
+
+# How long a job can be silent, as a button says it and as it is sent.
+SILENCES: Mapping[str, tuple[int, str]] = {
+    "1h": (HOUR_MS, "1 hour"),
+    "8h": (8 * HOUR_MS, "8 hours"),
+    "1d": (DAY_MS, "1 day"),
+    "1w": (7 * DAY_MS, "1 week"),
+}
+
+
+class ShownIncident(Struct, frozen=True, kw_only=True):
+    """An incident as it is drawn."""
+
+    view: IncidentView
+    name: str  # of its subject
+    mark: str
+    tone: str
+    wrong: str  # "failing, 7 runs in a row"
+    line: str  # the beginning of the reason
+    lasted_ms: int | None  # None: it goes on
+
+
+class ShownTelling(Struct, frozen=True, kw_only=True):
+    """An alert channel beside an incident: what it knows of it."""
+
+    name: str
+    mark: str
+    words: str
+    held: str = ""  # what keeps messages from it, up to `until_ms` where that is known
+    until_ms: int | None = None
+    from_ms: int | None = None  # it is told then, where nobody acknowledges before
+
+
+class OpenLine(Struct, frozen=True, kw_only=True):
+    """All open incidents in one line."""
+
+    count: int
+    oldest: OpenIncident
+    named: Sequence[tuple[OpenIncident, str]]  # with the names of their subjects
+    unnamed: int
+    left_alone: int  # that are not acknowledged
+
+
+def subject_name(subject: str, name_of_job: str = "") -> str:
+    """Return a subject as people call it, as it begins a line."""
+    if name_of_job and subject.startswith(JOB):
+        return name_of_job
+    name = name_of(subject)
+    return "C" + name.removeprefix("the c") if name.startswith("the channel") else name
+
+
+def sign_words(sign: str) -> str:
+    """Say what is wrong behind the name of a subject: `late`, `finds nothing`; of an unknown sign, its own name."""
+    return WORDS.get(sign, sign).removeprefix("is ")
+
+
+def show_incident(view: IncidentView, name: str) -> ShownIncident:
+    """Return an incident as it is drawn; `name` is that of its job, where it has one."""
+    is_open = view.closed_ms is None
+    signs = list(view.signs) or [view.reason]
+    wrong = ", ".join(map(sign_words, signs))
+    if "failing" in signs and view.failures > 1:
+        wrong = f"{wrong}, {show_counted(view.failures, 'run')} in a row"
+    return ShownIncident(
+        view=view,
+        name=subject_name(view.subject, name),
+        mark=LEVEL_MARKS.get(view.level, "warn") if is_open else "ok",
+        tone=LEVEL_TONES.get(view.level, "") if is_open else "",
+        wrong=wrong,
+        line=first_line(view.text),
+        lasted_ms=None if view.closed_ms is None else view.closed_ms - view.since_ms,
+    )
+
+
+def tellings_of(view: IncidentView, now_ms: int) -> list[ShownTelling]:
+    """Return what each channel knows, those that are told at once first; then those that are asked no more."""
+    named = {each.name for each in view.channels}
+    rest = [ShownTelling(name=name, mark=_told(told)[0], words=_told(told)[1]) for name, told in view.told.items()]
+    return [_telling(each, view, now_ms) for each in view.channels] + [each for each in rest if each.name not in named]
+
+
+def _telling(channel: IncidentChannel, view: IncidentView, now_ms: int) -> ShownTelling:
+    if channel.told:
+        mark, words = _told(channel.told)
+        words = f"{words}; now" if channel.held else words
+        return ShownTelling(
+            name=channel.name, mark=mark, words=words, held=held_words(channel.held), until_ms=channel.held_until_ms
+        )
+    if view.closed_ms is not None:
+        return ShownTelling(name=channel.name, mark="wait", words="not told yet that it was")
+    if view.acked_ms is not None:
+        return ShownTelling(name=channel.name, mark="none", words="not told: acknowledged")
+    if channel.from_ms > now_ms:
+        words = "told unless acknowledged by then"
+        return ShownTelling(name=channel.name, mark="wait", words=words, from_ms=channel.from_ms)
+    return ShownTelling(
+        name=channel.name,
+        mark="wait",
+        words="not told yet:" if channel.held else "is being told",
+        held=held_words(channel.held),
+        until_ms=channel.held_until_ms,
+    )
+
+
+def held_words(held: str) -> str:
+    """Return what keeps messages back without until when: a browser tells that in its own zone."""
+    return held.partition(" until ")[0]
+
+
+def _told(told: str) -> tuple[str, str]:
+    return TOLD.get(told, ("none", told))
+
+
+def history_of(view: IncidentView) -> list[IncidentNote]:
+    """Return what has happened, oldest first: its beginning and its end among the notes."""
+    notes = [IncidentNote(at_ms=view.opened_ms, text=f"became an incident: {sign_words(view.reason)}"), *view.notes]
+    if view.since_ms < view.opened_ms:
+        notes.append(IncidentNote(at_ms=view.since_ms, text="the first failure"))
+    if view.closed_ms is not None:
+        notes.append(IncidentNote(at_ms=view.closed_ms, text="over"))
+    return sorted(notes, key=lambda note: note.at_ms)
+
+
+def reason_of(view: IncidentView) -> str:
+    """Return why, where there is one reason; several signs are told one by one."""
+    if len(view.signs) > 1:
+        return ""
+    return next((seen.text for seen in view.signs.values()), view.text)
+
+
+def told_words(view: IncidentView) -> str:
+    """Return who was told, in one line: `told phone, ops`."""
+    told = [name for name, state in view.told.items() if state != "spared"]
+    if told:
+        return f"told {', '.join(told)}"
+    return "nobody was told" if view.closed_ms is not None or not view.channels else "nobody is told yet"
+
+
+def open_line(incidents: Sequence[OpenIncident], name_of: Callable[[str], str]) -> OpenLine | None:
+    """Return all open incidents in one line; `name_of` gives the name of a subject's job."""
+    if not incidents:
+        return None
+    oldest_first = sorted(incidents, key=lambda each: (each.since_ms, each.id))
+    named = [(each, subject_name(each.subject, name_of(each.subject))) for each in oldest_first[:NAMED]]
+    return OpenLine(
+        count=len(incidents),
+        oldest=oldest_first[0],
+        named=named,
+        unnamed=len(incidents) - len(named),
+        left_alone=left_alone(incidents),
+    )
+
+
+def left_alone(incidents: Iterable[OpenIncident]) -> int:
+    """Count those that are not acknowledged."""
+    return sum(each.acked_ms is None for each in incidents)

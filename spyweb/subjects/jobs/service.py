@@ -1,0 +1,279 @@
+"""The jobs of a running daemon as its clients see them: found by name, shown, paused, and what is due next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from msgspec import structs
+
+from spyweb.clock import Clock
+from spyweb.cooperative import Steps, run_at_once, run_in_slices
+from spyweb.errors import Problem, Refused
+from spyweb.model import JobId, JobSpec, Outcome, Pings
+from spyweb.reload.swap import Reloader
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.scheduler.scheduler import Scheduler
+from spyweb.schedules.due import earliest, upcoming
+from spyweb.settings import Settings
+from spyweb.specs.origins import resolve_settings
+from spyweb.specs.tree import SUFFIXES, read_source
+from spyweb.store.model.entries import job_namespace
+from spyweb.store.model.runs import RunFilter
+from spyweb.store.sqlite.past_runs import PastRuns
+from spyweb.subjects.jobs.overview_service import OverviewService
+from spyweb.subjects.jobs.views import (
+    NEXT_SHOWN,
+    JobDetail,
+    LastError,
+    Tie,
+    last_error,
+    listen_words,
+    schedule_words,
+    tie,
+)
+from spyweb.subjects.runs.service import located
+from spyweb.views.jobs import (
+    JobState,
+    JobView,
+    MaySee,
+    NextRun,
+    anything,
+    broken_job,
+    find_job,
+    join_problems,
+    log_file,
+    next_run,
+    no_such_job,
+    state_of,
+    view_job,
+    zone_of,
+)
+from spyweb.views.source import SourceView, excerpt, unreadable_source, whole
+
+
+@dataclass(slots=True, kw_only=True)
+class JobService:
+    root: Path
+    timezone: str
+    live: LiveJobs
+    scheduler: Scheduler
+    reloader: Reloader
+    clock: Clock
+    vms_of: Callable[[JobId], int]
+
+    def find(self, name_or_id: str) -> JobId | None:
+        return find_job((job.spec for job in self.live), name_or_id)
+
+    @property
+    def settings(self) -> Settings:
+        return self.reloader.settings
+
+    def spec(self, job: str | None) -> JobSpec | None:
+        """Return the settings of a job that is loaded."""
+        found = self.live.find(JobId(job)) if job else None
+        return found.spec if found else None
+
+    def paused_for(self, job: JobId | None) -> str:
+        """Return why a job was paused by itself; nothing where somebody has paused it, or nobody."""
+        found = self.live.find(job) if job else None
+        return found.cursor.paused_for if found else ""
+
+    def no_such_job(self, name_or_id: str) -> str:
+        """Say that there is no such job, and which one may be meant."""
+        return no_such_job(self.broken_views(), name_or_id, [job.id for job in self.live])
+
+    def find_any(self, name_or_id: str) -> JobId | None:
+        """Return the job of this name or id, also one that does not load."""
+        return self.find(name_or_id) or next((job for job, _ in self._broken() if job == name_or_id), None)
+
+    def names(self) -> dict[JobId, str]:
+        """Return the name of each job, also of those that don't load."""
+        return {**{job: job for job, _ in self._broken()}, **{job.id: job.spec.name for job in self.live}}
+
+    def jobs(self) -> list[JobView]:
+        return run_at_once(self._all_views())
+
+    async def all_jobs(self) -> list[JobView]:
+        """Return all jobs, by id, without holding up anything else."""
+        return await run_in_slices(self.clock, self._all_views())
+
+    def _all_views(self) -> Steps[list[JobView]]:
+        views = []
+        for job in self.live:
+            views.append(self.view(job))
+            yield
+        return sorted([*views, *self.broken_views()], key=lambda view: view.id)
+
+    def warnings(self) -> list[Problem]:
+        """Return what is doubtful in the project's files, and about live jobs."""
+        of_jobs = (warning for job in self.live for warning in job.warnings)
+        return sorted({*self.reloader.warnings, *of_jobs}, key=Problem.place)
+
+    def _broken(self) -> Iterator[tuple[JobId, Sequence[Problem]]]:
+        """Yield the jobs whose file does not load, and for which no earlier version runs, each with what is wrong."""
+        return (found for found in self.reloader.broken.items() if self.live.find(found[0]) is None)
+
+    def broken_views(self) -> list[JobView]:
+        return [broken_job(job, problems) for job, problems in self._broken()]
+
+    def view(self, job: LiveJob) -> JobView:
+        queue = job.queue
+        view = view_job(job.spec, job.cursor, job.last, in_flight=len(queue.in_flight), waiting=queue.waiting_count)
+        return structs.replace(
+            view,
+            next_due_ms=next(self._upcoming(job), None),
+            generation=job.code.generation,
+            vms=self.vms_of(job.id),
+            error=join_problems(job.problems),
+            warnings=tuple(map(str, job.warnings)),
+        )
+
+    def _upcoming(self, job: LiveJob) -> Iterator[int]:
+        if job.expected_ms is not None:
+            return iter([job.expected_ms])
+        return upcoming(job.spec, job.cursor.due_ms) if job.scheduled else iter(())
+
+    async def next_runs(
+        self, job: JobId | None, count: int, *, until_ms: int | None = None, may_see: MaySee = anything
+    ) -> list[NextRun]:
+        """Return the next due times before a moment, of one job or of all that somebody may see, earliest first."""
+        jobs = [each for each in self.live if may_see(each.id)] if job is None else [self.live.get(job)]
+        return await run_in_slices(self.clock, self._next_runs(jobs, count, until_ms))
+
+    def _next_runs(self, jobs: Sequence[LiveJob], count: int, until_ms: int | None) -> Steps[list[NextRun]]:
+        zones = {job.id: zone_of(job.spec.schedule, self.timezone) for job in jobs}
+        found = yield from earliest(((job.id, self._until(job, until_ms)) for job in jobs), count)
+        shown = []
+        for due_ms, job in found:
+            yield
+            shown.append(next_run(job, due_ms, zones[job]))
+        return shown
+
+    def _until(self, job: LiveJob, until_ms: int | None) -> Iterator[int]:
+        due = self._upcoming(job)
+        return due if until_ms is None else takewhile(lambda due_ms: due_ms < until_ms, due)
+
+    def log_file(self, job: JobId) -> Path:
+        """Return where the job's script logs; the file need not exist."""
+        return log_file(self.root, self.live.get(job).spec.folder)
+
+    def states(self) -> Iterator[JobState]:
+        """Yield the state of each job alone: building their whole views would hold up the loop."""
+        for job in self.live:
+            running, waiting = bool(job.queue.in_flight), bool(job.queue.waiting_count)
+            yield state_of(job.spec, job.cursor, running=running, waiting=waiting)
+        for _ in self._broken():
+            yield JobState.BROKEN
+
+    async def pause(self, job: JobId) -> None:
+        await self.scheduler.pause(self.live.get(job))
+
+    async def resume(self, job: JobId) -> None:
+        await self.scheduler.resume(self.live.get(job))
+
+
+COMPARED = 50  # failures whose reasons are compared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDetails:
+    root: Path
+    timezone: str
+    live: LiveJobs
+    past_runs: PastRuns
+    overview: OverviewService
+    reloader: Reloader
+    next_runs: Callable[[JobId, int], Awaitable[list[NextRun]]]
+
+    async def detail(self, job: JobId) -> JobDetail:
+        """Return everything about a job.  Raises Refused where there is none."""
+        row = await self.overview.row(job)
+        if row is None:
+            raise Refused(f"{job} is gone")
+        live = self.live.find(job)
+        if live is None:
+            problems = self.reloader.broken.get(job, ())
+            return JobDetail(
+                row=row,
+                schedule="",
+                problems=problems,
+                source=await self._source_of(problems),
+            )
+        problems = [*live.problems, *live.warnings]
+        monitor, permissions = live.spec.monitor, self.reloader.settings.permissions
+        return JobDetail(
+            row=row,
+            schedule=schedule_words(live.spec, self.timezone),
+            next_due=await self.next_runs(job, NEXT_SHOWN),
+            problems=problems,
+            source=await self._source_of(problems),
+            error=await self._last_error(live, row.failing.count if row.failing else 0),
+            follows=list(self._follows(live)),
+            followed_by=list(self._followed_by(live)),
+            listens=list(map(listen_words, live.spec.on)),
+            settings=await asyncio.to_thread(resolve_settings, job, monitor is not None, live.sources, permissions),
+            files=[chunk for chunk, source in live.code.files if source],
+            pages=monitor.urls if monitor else (),
+            is_elsewhere=isinstance(live.spec.schedule, Pings),
+            generation=live.code.generation,
+            namespace=job_namespace(job),
+        )
+
+    async def source(self, job: JobId, file: str | None = None) -> SourceView:
+        """Return a file of the version that runs, else of a broken job as it is on disk.
+
+        Raises Refused where the job has no such file.
+        """
+        live = self.live.find(job)
+        if live is not None:
+            files = dict(live.code.files)
+            name = live.code.chunk if file is None else file
+            if name not in files or not files[name]:
+                raise Refused(f"{job} has no Lua file {name!r}" if file else f"{job} has no Lua")
+            return await asyncio.to_thread(whole, name, files[name])
+        problems = self.reloader.broken.get(job, ())
+        found = next((problem for problem in problems if file in (None, problem.file)), None)
+        if found is None:
+            raise Refused(f"{job} is gone")
+        return await asyncio.to_thread(read_part, self.root, found, whole)
+
+    async def _source_of(self, problems: Sequence[Problem]) -> SourceView | None:
+        """Return the lines around the first problem that names one, as they are on disk."""
+        found = next((problem for problem in problems if problem.line is not None), None)
+        return await asyncio.to_thread(read_part, self.root, found, excerpt) if found else None
+
+    async def _last_error(self, job: LiveJob, in_a_row: int) -> LastError | None:
+        """Return why a failing job fails."""
+        if not in_a_row:
+            return None
+        wanted = RunFilter(job=job.id, outcomes=[Outcome.FAILED, Outcome.LOST])
+        page = await self.past_runs.search(wanted, limit=min(in_a_row, COMPARED))
+        if not page.runs:
+            return None
+        newest = page.runs[0]
+        return last_error(newest, *located(job, newest), [run.reason for run in page.runs])
+
+    def _follows(self, job: LiveJob) -> Iterator[Tie]:
+        for after in job.spec.after:
+            before = self.live.find(after.job)
+            yield tie(after, after.job, before.spec.name if before else None)
+
+    def _followed_by(self, job: LiveJob) -> Iterator[Tie]:
+        for follower in self.live.after(job.id):
+            for after in follower.spec.after:
+                if after.job == job.id:
+                    yield tie(after, follower.id, follower.spec.name)
+
+
+def read_part(root: Path, problem: Problem, show: Callable[[str, bytes, int | None], SourceView]) -> SourceView:
+    """Read a Lua file; no other is shown, as settings may hold what is secret."""
+    if not problem.file.endswith(SUFFIXES):
+        return unreadable_source(problem.file, "only Lua files are shown")
+    source = read_source(root, problem.file)
+    if isinstance(source, Problem):
+        return unreadable_source(problem.file, source.reason)
+    return show(problem.file, source, problem.line)

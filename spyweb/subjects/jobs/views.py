@@ -1,0 +1,208 @@
+"""Everything about one job on one page.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct, structs
+
+from spyweb.errors import Problem
+from spyweb.model import After, At, Cron, Every, JobId, JobSpec, Never, On, Outcome, Pings, Run, RunId, Schedule
+from spyweb.schedules.words import cron_words
+from spyweb.settings.units import format_duration
+from spyweb.specs.origins import ResolvedSetting
+from spyweb.specs.watches import scope_of
+from spyweb.subjects.jobs.overview import OverviewRow, row_seen_by
+from spyweb.views.jobs import JobState, JobView, NextRun
+from spyweb.views.source import SourceView, TraceFrame
+from spyweb.views.strips import moment_of
+from spyweb.words import describe_moment
+
+NEXT_SHOWN = 5
+
+
+class Tie(Struct, frozen=True, kw_only=True):
+    """A job that starts after another, or before it."""
+
+    job: JobId
+    name: str
+    outcomes: Sequence[Outcome]  # after which of them
+    is_there: bool = True
+
+
+class LastError(Struct, frozen=True, kw_only=True):
+    """Why the latest run that failed did."""
+
+    run: RunId
+    at_ms: int
+    reason: str
+    failure: str | None
+    frames: Sequence[TraceFrame]
+    source: SourceView | None  # around the line that it names
+    is_same: bool | None = None  # all failures in a row have this reason; None: not known
+
+
+class JobDetail(Struct, frozen=True, kw_only=True):
+    row: OverviewRow
+    schedule: str  # in words
+    next_due: Sequence[NextRun] = ()
+    problems: Sequence[Problem] = ()  # warnings too
+    source: SourceView | None = None  # around the first problem's line
+    error: LastError | None = None  # of a job that fails
+    follows: Sequence[Tie] = ()
+    followed_by: Sequence[Tie] = ()
+    listens: Sequence[str] = ()  # changes of stored values that start it, in words
+    settings: Sequence[ResolvedSetting] = ()
+    files: Sequence[str] = ()  # its Lua files
+    pages: Sequence[str] = ()  # a monitor's addresses
+    is_elsewhere: bool = False  # it expects pings: nothing of it can be started here
+    generation: int = 0
+    namespace: str = ""  # of what it stores with store_*
+
+
+def detail_seen_by(detail: JobDetail, may_see: Callable[[str], bool]) -> JobDetail:
+    """Return a job's details without the other jobs that somebody may not see."""
+    return structs.replace(
+        detail,
+        row=row_seen_by(detail.row, may_see),
+        follows=[each for each in detail.follows if may_see(each.job)],
+        followed_by=[each for each in detail.followed_by if may_see(each.job)],
+    )
+
+
+def schedule_words(spec: JobSpec, timezone: str) -> str:
+    """Say when a job runs: by its schedule, and after what else."""
+    parts = [_schedule(spec.schedule, timezone)]
+    if spec.after:
+        parts.append("after " + ", ".join(after.job for after in spec.after))
+    if spec.on:
+        parts.append("when " + ", or ".join(map(listen_words, spec.on)))
+    words = "; ".join(filter(None, parts)) or "only by hand"
+    return f"{words}, each up to {format_duration(spec.jitter_ms)} later" if spec.jitter_ms else words
+
+
+def _schedule(schedule: Schedule, timezone: str) -> str:
+    match schedule:
+        case Every(period_ms=period_ms):
+            return f"every {long_duration(period_ms)}"
+        case Cron(expression=expression, timezone=zone):
+            words = cron_words(expression)
+            return f"{words}, {zone}" if words else f"cron {expression}, {zone}"
+        case At(at_ms=at_ms):
+            return f"once, at {describe_moment(at_ms, timezone)}"
+        case Never():
+            return ""
+        case Pings(schedule=expected, grace_ms=grace_ms):
+            return f"expects a ping {_schedule(expected, timezone)}, at most {format_duration(grace_ms)} later"
+
+
+_UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, "second"))
+
+
+def long_duration(ms: int) -> str:
+    """Return `5 minutes`, `minute`, `90 seconds`; what is in no unit whole as it is written in a file."""
+    for unit, name in _UNITS:
+        if ms and ms % unit == 0:
+            return name if ms == unit else f"{ms // unit:,} {name}s"
+    return format_duration(ms)
+
+
+def listen_words(on: On) -> str:
+    """Say of which changes a job hears."""
+    scope = "any scope" if on.is_prefix else scope_of(on.namespace)
+    key = on.key.decode("utf-8", "backslashreplace")
+    kinds = " or ".join(sorted(kind.value for kind in on.kinds))
+    what = "any key" if key == "*" else key
+    allowed = f", if {on.when}() allows it" if on.when else ""
+    return f"{what} of {scope} is {kinds}{allowed}"
+
+
+def tie(after: After, job: JobId, name: str | None) -> Tie:
+    """Return the tie that `after` makes with this job, the one before or the one after it."""
+    outcomes = [outcome for outcome in Outcome if outcome in after.outcomes]
+    return Tie(job=job, name=name or job, outcomes=outcomes, is_there=name is not None)
+
+
+def last_error(run: Run, frames: Sequence[TraceFrame], source: SourceView | None, reasons: Sequence[str]) -> LastError:
+    return LastError(
+        run=run.id,
+        at_ms=moment_of(run) or 0,  # what has ended has one
+        reason=run.reason,
+        failure=run.failure,
+        frames=frames,
+        source=source,
+        is_same=all(reason == run.reason for reason in reasons) if len(reasons) > 1 else None,
+    )
+
+
+MOST_JOBS = 10_000  # of a page
+
+
+class JobSort(StrEnum):
+    """The order of a list of jobs; with `-`, the other way round.
+
+    They are: `id`, `name`, `state`, `next` (due first, without a due time last), `last` (the latest to end first),
+    `duration` (of the last run, the longest first); those that never ran are last.
+    """
+
+    ID = "id"
+    NAME = "name"
+    STATE = "state"
+    NEXT = "next"
+    LAST = "last"
+    DURATION = "duration"
+    ID_REVERSED = "-id"
+    NAME_REVERSED = "-name"
+    STATE_REVERSED = "-state"
+    NEXT_REVERSED = "-next"
+    LAST_REVERSED = "-last"
+    DURATION_REVERSED = "-duration"
+
+
+class JobsQuery(Struct, frozen=True, kw_only=True):
+    """Which jobs, in which order."""
+
+    state: JobState | None = None
+    tag: str = ""
+    q: Annotated[str, Meta(description="a text in the id, the name, the description or a tag")] = ""
+    sort: JobSort = JobSort.ID
+    limit: Annotated[int, Meta(ge=0, le=MOST_JOBS, description="0: all")] = 0
+    after: Annotated[str, Meta(description="the id of the last job of the page before")] = ""
+
+
+Key = tuple[object, ...]
+_KEYS: Mapping[str, Callable[[JobView], Key]] = {
+    "id": lambda view: (view.id,),
+    "name": lambda view: (view.name.casefold(),),
+    "state": lambda view: (view.state.value,),
+    "next": lambda view: (view.next_due_ms is None, view.next_due_ms or 0),
+    "last": lambda view: (view.last is None, -((view.last and view.last.ended_ms) or 0)),
+    "duration": lambda view: (view.last is None, -((view.last and view.last.duration_ms) or 0)),
+}
+
+
+def pick_jobs(views: Iterable[JobView], wanted: JobsQuery) -> tuple[Sequence[JobView], JobId | None]:
+    """Return a page of those that match, and what `after` takes for the next one.
+
+    Where the last job of the page before is gone, it begins anew.
+    """
+    chosen = [view for view in views if _matches(view, wanted)]
+    chosen.sort(key=lambda view: view.id)
+    if wanted.sort is not JobSort.ID:
+        chosen.sort(key=_KEYS[wanted.sort.removeprefix("-")])
+        if wanted.sort.startswith("-"):
+            chosen.reverse()
+    start = next((place + 1 for place, view in enumerate(chosen) if view.id == wanted.after), 0) if wanted.after else 0
+    page = chosen[start : start + wanted.limit] if wanted.limit else chosen[start:]
+    return page, page[-1].id if page and start + len(page) < len(chosen) else None
+
+
+def _matches(view: JobView, wanted: JobsQuery) -> bool:
+    if wanted.state is not None and view.state is not wanted.state:
+        return False
+    if wanted.tag and wanted.tag not in view.tags:
+        return False
+    text = wanted.q.casefold()
+    return not text or any(text in each.casefold() for each in (view.id, view.name, view.description, *view.tags))

@@ -1,0 +1,151 @@
+"""Handlers for the records of monitor jobs, newest first: a page of one job's, or the latest of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import structlog
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from spyweb.errors import SpywebError
+from spyweb.model import JobId
+from spyweb.store.model.records import RecordFilter
+from spyweb.subjects.records.service import RecordSearch
+from spyweb.subjects.records.views import RecordsPage, RecordView, by_job, flatten
+from spyweb.web.answer import json_answer
+from spyweb.web.api.query import MOST, Natural, Positive, check_may_see, check_may_see_all, query_of, visible
+from spyweb.web.api.route import CSV, Right, Route
+from spyweb.web.api.services import SERVICES, service_of
+from spyweb.web.event_streams import OPEN_STREAMS
+
+log = structlog.get_logger()
+
+DEFAULT_LIMIT, MAX_LIMIT = 30, 1_000
+
+
+TABLE_HEADERS = {
+    "Content-Type": f"{CSV}; charset=utf-8; header=present",
+    "Content-Disposition": 'attachment; filename="records.csv"',
+}
+NS_IN_MS = 1_000_000
+MOST_MS = MOST // NS_IN_MS
+
+Text = Annotated[str, Meta(description="a text in a field, a keyword or the address, whatever its case")]
+Since = Annotated[int, Meta(ge=0, le=MOST_MS, description="epoch milliseconds")]
+
+
+class RecordsQuery(Struct, frozen=True):
+    """Which records, of which job."""
+
+    job_id: str = ""
+    limit: Positive = DEFAULT_LIMIT  # over the largest it counts as the largest; the answer says which it was
+    after: Natural = 0  # `next_after` of the page before
+    q: Text = ""
+    since: Since | None = None
+
+
+class TableQuery(Struct, frozen=True):
+    """Which records go into a table."""
+
+    job_id: str = ""
+    q: Text = ""
+    since: Since | None = None
+    spreadsheet: Annotated[bool, Meta(description="what a spreadsheet would take for a formula is made text")] = True
+
+
+@Route(
+    "GET",
+    "/api/records",
+    right=Right.READ,
+    answer=(RecordsPage, dict[str, list[RecordView]]),
+    query=RecordsQuery,
+    of_job=True,
+)
+async def list_records(request: web.Request) -> web.Response:
+    """List a page of one job's records; without a job, the newest of all, by job.
+
+    With `q` or `since` it is a page of those that match, also without a job; it may hold fewer than there are, even
+    none: `next_after` leads on.
+    """
+    query = query_of(request, RecordsQuery)
+    limit, after = min(query.limit, MAX_LIMIT), query.after or None
+    if query.q or query.since is not None:
+        return await _search(request, query, limit)
+    if not query.job_id:
+        records = service_of(request, RecordSearch).newest
+        found = await visible(
+            request,
+            lambda most, before: records(None, limit=most, before_ns=before),
+            lambda view: (view.job_id, view.timestamp),
+            limit=limit,
+            before=after,
+        )
+        return json_answer(by_job(found))
+    return await _page(request, query.job_id, limit, after)
+
+
+@Route(
+    "GET",
+    "/api/records.csv",
+    right=Right.READ,
+    answer=str,
+    query=TableQuery,
+    media=CSV,
+    of_job=True,
+)
+async def export_records(request: web.Request) -> web.StreamResponse:
+    """Send all records that match as CSV, newest first.  An answer that breaks off is not whole."""
+    query = query_of(request, TableQuery)
+    wanted = _wanted(request, query.job_id, query.q, query.since)
+    lines = service_of(request, RecordSearch).table(wanted, for_spreadsheet=query.spreadsheet)
+    with request.app[OPEN_STREAMS].one(request):
+        first = await anext(lines)
+        response = web.StreamResponse(headers=TABLE_HEADERS)
+        await response.prepare(request)
+        try:
+            await response.write(first.encode())
+            async for line in lines:
+                await response.write(line.encode())
+        except SpywebError as error:
+            log.warning("a table of records breaks off", reason=str(error))
+            if request.transport is not None:
+                request.transport.abort()  # without its end nobody takes it for whole
+            return response
+        await response.write_eof()
+    return response
+
+
+async def _search(request: web.Request, query: RecordsQuery, limit: int) -> web.Response:
+    wanted = _wanted(request, query.job_id, query.q, query.since)
+    found = await service_of(request, RecordSearch).search(wanted, limit=limit, before_ns=query.after or None)
+    return _page_of(found.records, limit, found.before_ns)
+
+
+def _wanted(request: web.Request, name: str, text: str, since_ms: int | None) -> RecordFilter:
+    """Return what is looked for.  Raises HTTPForbidden where whoever asks may not see all of it."""
+    job = (request.app[SERVICES].catalogue.find(name) or JobId(name)) if name else None
+    if job is None:
+        check_may_see_all(request)
+    else:
+        check_may_see(request, job)
+    since_ns = None if since_ms is None else since_ms * NS_IN_MS
+    return RecordFilter(job=job, text=text, since_ns=since_ns)
+
+
+async def _page(request: web.Request, name: str, limit: int, after: int | None) -> web.Response:
+    """List one job's records, also those of a deleted job; past the last one the page is empty."""
+    jobs = request.app[SERVICES].catalogue
+    job = jobs.find(name)
+    check_may_see(request, job or name)
+    found = await service_of(request, RecordSearch).newest(job or JobId(name), limit=limit + 1, before_ns=after)
+    if job is None and not found and after is None:
+        raise web.HTTPNotFound(text=jobs.no_such_job(name))
+    return _page_of(found[:limit], limit, found[limit - 1].timestamp if len(found) > limit else None)
+
+
+def _page_of(records: Sequence[RecordView], limit: int, next_after: int | None) -> web.Response:
+    shown = [flatten(view) for view in records]
+    has_more = next_after is not None
+    return json_answer({"records": shown, "limit": limit, "has_more": has_more, "next_after": next_after})

@@ -1,0 +1,114 @@
+"""`spyweb records`: list what a monitor job has found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from itertools import islice, takewhile
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.client import DaemonClient, with_query
+from spyweb.cli.options import MOST_ROWS, JobName, project_of
+from spyweb.cli.project import Backend, Project, found_of
+from spyweb.errors import Refused
+from spyweb.model import JobId
+from spyweb.settings.units import parse_duration
+from spyweb.store.model.records import Record
+from spyweb.subjects.records.views import RecordsPage, RecordView, csv_line, flatten, view_record
+
+PAGE = 500
+NS_IN_MS = 1_000_000
+SINCE_EXPECTED = 'expected an age such as "2h", or a moment such as 2026-12-24T18:00'
+
+
+class RecordFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+def records(
+    context: typer.Context,
+    job: JobName,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help='Only those since then: an age such as "2h", or a moment.')
+    ] = None,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many.")] = 20,
+    form: Annotated[
+        RecordFormat, typer.Option("-o", "--output", help="A table for people, JSON, or CSV.")
+    ] = RecordFormat.TABLE,
+) -> None:
+    """List what a monitor job has found, newest first."""
+    project = project_of(context)
+    timezone = project.settings.daemon.timezone
+    since_ms = 0 if since is None else moment_of(since, project.clock.now_ms(), timezone)
+    recent = takewhile(lambda view: view.timestamp >= since_ms * NS_IN_MS, _pages(project.backend(), job))
+    found = list(islice(recent, count))
+    match form:
+        case RecordFormat.JSON:
+            output.show_json([flatten(view) for view in found])
+        case RecordFormat.CSV:
+            output.show_bytes(to_csv(found).removesuffix("\n").encode())
+        case RecordFormat.TABLE:
+            show_records(project, found)
+
+
+def _pages(source: Backend, name: str) -> Iterator[RecordView]:
+    """Yield records page by page as they are asked for; a job that is gone still has its records."""
+    page = found_of(source, name, lambda job: page_of(source, job or JobId(name), limit=PAGE))
+    yield from page
+    while len(page) == PAGE:
+        page = page_of(source, page[-1].job_id, limit=PAGE, before_ns=page[-1].timestamp)
+        yield from page
+
+
+def page_of(source: Backend, job: JobId, *, limit: int, before_ns: int | None = None) -> list[RecordView]:
+    if isinstance(source, DaemonClient):
+        target = with_query("/api/records", job_id=job, limit=limit, after=before_ns)
+        return source.ask("GET", target, RecordsPage).records
+    found: list[Record] = source.read(lambda store: store.records.list(job, limit=limit, before_ns=before_ns), [])
+    return [view_record(record) for record in found]
+
+
+def moment_of(text: str, now_ms: int, timezone: str) -> int:
+    """Return a moment in epoch milliseconds.  Raises Refused when the text is neither an age nor a moment."""
+    try:
+        return now_ms - parse_duration(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return round((moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(timezone))).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise Refused(f"--since {text[:80]!r}: {SINCE_EXPECTED}") from error
+
+
+def show_records(project: Project, found: Sequence[RecordView]) -> None:
+    names = field_names(found)
+    rows = [_row(project, view, names) for view in found]
+    output.show_table(("found", *names, "keywords"), rows, empty="no records")
+
+
+def _row(project: Project, view: RecordView, names: Sequence[str]) -> tuple[str, ...]:
+    found = project.moment(view.timestamp // NS_IN_MS)
+    return (found, *(view.fields.get(name, "") for name in names), ", ".join(view.match_key))
+
+
+def field_names(found: Sequence[RecordView]) -> list[str]:
+    """Return the field names of all records, in the order of their first appearance."""
+    return list(dict.fromkeys(name for view in found for name in view.fields))
+
+
+def to_csv(found: Sequence[RecordView]) -> str:
+    """Format records as CSV by RFC 4180, but that a row ends without a carriage return."""
+    names = field_names(found)
+    rows = [("date_time", *names, "keywords", "page_url")]
+    for view in found:
+        cells = (view.fields.get(name, "") for name in names)
+        rows.append((view.date_time, *cells, " ".join(view.match_key), view.page_url))
+    return "".join(csv_line(row).removesuffix("\r\n") + "\n" for row in rows)

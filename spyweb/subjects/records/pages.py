@@ -1,0 +1,102 @@
+"""Records: what monitors have found, searched and as a table to download."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlencode, urlsplit
+
+from msgspec import Struct
+
+from spyweb.model import JobId
+from spyweb.store.model.records import RecordFilter
+from spyweb.subjects.records.service import RecordSearch
+from spyweb.subjects.records.views import RecordView
+from spyweb.web.api.query import Natural
+from spyweb.web.pages.page import Asked, DashboardPage, PageMissing, PagePart, Shown
+
+RECORDS = 30
+ROUNDS = 10  # pages of records of others that are passed over, for whoever may see those of some jobs only
+CHIPS = 30
+TABLE = "/api/records.csv?"
+MOST_FIELDS = 24  # of a record that are shown, and as many of its keywords
+LONGEST = 400  # characters of a field that are shown: the table has the whole
+
+
+class RecordsPageQuery(Struct, frozen=True):
+    """The records that somebody looks for."""
+
+    q: str = ""
+    job: str = ""
+    before: Natural = 0  # the timestamp of a record: only older ones
+
+    def filter(self) -> RecordFilter:
+        return RecordFilter(job=JobId(self.job) if self.job else None, text=self.q)
+
+
+@DashboardPage(
+    "records",
+    "records.html",
+    place="records",
+    of_job=True,
+    parts={"records-now": PagePart("records_now.html", ("records",))},
+)
+async def show_records(asked: Asked) -> Shown:
+    """Show what monitors have found, newest first."""
+    query = asked.query(RecordsPageQuery)
+    if query.job and not asked.principal.may_see(query.job):
+        raise PageMissing("There are no records of such a job")
+    is_newest = not (query.q or query.before)
+    return Shown(title="Records", values=await values_of(asked, query), is_live=is_newest)
+
+
+async def values_of(asked: Asked, query: RecordsPageQuery) -> Mapping[str, object]:
+    """Gather a page of records that somebody may see."""
+    may_see = asked.principal.may_see
+    counts: dict[str, int] = {
+        job: count for job, count in (await asked.services[RecordSearch].counts()).items() if may_see(job)
+    }
+    records, before = await _search(asked, query)
+    return {
+        "records": records,
+        "name_of": asked.name_of,
+        "total": sum(counts.values()),
+        "of_job": counts.get(query.job, 0),
+        "query": query,
+        "chips": asked.chips(query, "job", _jobs(counts, query.job), {"": sum(counts.values()), **counts}),
+        "left_out": max(0, len(counts) - CHIPS),
+        **asked.places(query, before),
+        "table": TABLE + urlencode({"job_id": query.job, "q": query.q}),
+        "may_have_table": bool(query.job) or not asked.principal.jobs,
+        "is_web": is_web,
+        "longest": LONGEST,
+        "most_fields": MOST_FIELDS,
+        "clear": asked.address(query, q=""),
+    }
+
+
+async def _search(asked: Asked, query: RecordsPageQuery) -> tuple[list[RecordView], int | None]:
+    """Return a page of records that somebody may see, and where the next begins."""
+    found: list[RecordView] = []
+    before: int | None = query.before or None
+    for _ in range(ROUNDS):
+        page = await asked.services[RecordSearch].search(query.filter(), limit=RECORDS - len(found), before_ns=before)
+        found += [record for record in page.records if asked.principal.may_see(record.job_id)]
+        before = page.before_ns
+        if before is None or len(found) >= RECORDS or query.job or not asked.principal.jobs:
+            break
+    return found, before
+
+
+def _jobs(counts: Mapping[str, int], job: str) -> list[tuple[str, str]]:
+    """Return the jobs that have most records, and the one that is chosen, each with its words."""
+    most = sorted(counts, key=lambda each: (-counts[each], each))[:CHIPS]
+    chosen = [job] if job and job not in most else []
+    return [("", "All jobs"), *((each, each) for each in (*chosen, *most))]
+
+
+def is_web(address: str) -> bool:
+    """Tell whether a browser may be led to an address that was found: to pages of the web alone."""
+    try:
+        return urlsplit(address).scheme in ("http", "https")
+    except ValueError:
+        return False

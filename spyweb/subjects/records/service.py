@@ -1,0 +1,70 @@
+"""Records that somebody looks for: found by text, counted, and as a table of any length."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spyweb.clock import Clock
+from spyweb.model import JobId
+from spyweb.runs.live import LiveJobs
+from spyweb.store.model.records import RecordFilter
+from spyweb.store.sqlite.records import Records
+from spyweb.subjects.records.views import RecordView, column_names, csv_header, csv_row, view_record
+
+SEARCH_S = 0.2  # after which a search that has found little says how far it has come
+PAGE = 500  # records of a table that are read at a time
+
+
+class FoundRecords(Struct, frozen=True, kw_only=True):
+    """Records, newest first, and where to go on."""
+
+    records: list[RecordView]
+    before_ns: int | None  # None: there are no more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSearch:
+    records: Records
+    live: LiveJobs
+    clock: Clock
+
+    async def search(self, wanted: RecordFilter, *, limit: int, before_ns: int | None = None) -> FoundRecords:
+        """Return records that match, newest first; where the search takes long, what was found so far."""
+        began, found = self.clock.monotonic(), list[RecordView]()
+        while True:
+            page = await self.records.search(wanted, limit=limit - len(found), before_ns=before_ns)
+            found += map(view_record, page.records)
+            before_ns = page.before_ns
+            if before_ns is None or len(found) >= limit or self.clock.monotonic() - began > SEARCH_S:
+                return FoundRecords(records=found, before_ns=before_ns)
+
+    async def newest(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        """Return records, newest first, of one job or of all together."""
+        return [view_record(record) for record in await self.records.list(job, limit=limit, before_ns=before_ns)]
+
+    async def counts(self) -> Mapping[JobId, int]:
+        """Return how many records each job has that has any."""
+        return await self.records.counts()
+
+    async def table(self, wanted: RecordFilter, *, for_spreadsheet: bool = False) -> AsyncIterator[str]:
+        """Yield all records that match as lines of CSV, newest first, a page of them at a time."""
+        first = await self.search(replace(wanted, text=""), limit=PAGE)
+        names = column_names(self._declared(wanted.job), first.records)
+        yield csv_header(names, for_spreadsheet=for_spreadsheet)
+        before_ns: int | None = None
+        while True:
+            page = await self.search(wanted, limit=PAGE, before_ns=before_ns)
+            if page.records:
+                yield "".join(csv_row(names, view, for_spreadsheet=for_spreadsheet) for view in page.records)
+            before_ns = page.before_ns
+            if before_ns is None:
+                return
+
+    def _declared(self, job: JobId | None) -> list[str]:
+        found = self.live.find(job) if job else None
+        monitor = found.spec.monitor if found else None
+        return [field.name for field in monitor.fields] if monitor else []

@@ -1,0 +1,173 @@
+"""Handlers for the record of all runs, and for one run by hand that is watched while it goes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from enum import StrEnum
+from typing import Annotated, TypeVar
+
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from spyweb.errors import Refused
+from spyweb.model import JobId, Outcome, Run, RunId, TriggerType
+from spyweb.store.model.runs import RunFilter
+from spyweb.subjects.runs.service import PastRunsService, RunService
+from spyweb.subjects.runs.starting import payload_of
+from spyweb.subjects.runs.views import RunDetail, run_seen_by
+from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, TaskView, event_to_json
+from spyweb.web.access.principal import principal_of
+from spyweb.web.answer import BadBody, BadParameter, json_answer, page_answer
+from spyweb.web.api.query import (
+    MOST,
+    PageQuery,
+    check_may_see,
+    job_in_path,
+    job_of,
+    list_answer,
+    query_of,
+    run_in_path,
+)
+from spyweb.web.api.route import LINES, Right, Route
+from spyweb.web.api.services import SERVICES, service_of
+from spyweb.web.api.streams import UNREAD_S, stream
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class RunsQuery(PageQuery, frozen=True):
+    """Which runs, of which job."""
+
+    outcome: Annotated[str, Meta(description="outcomes, separated by commas")] = ""
+    trigger: Annotated[str, Meta(description="types of triggers, separated by commas")] = ""
+    since: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds")] | None = None
+    until: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds; not included")] | None = None
+
+
+class WatchedRunQuery(Struct, frozen=True):
+    """How a run by hand is done."""
+
+    debug: bool = False  # a monitor job keeps nothing
+    audit: bool = False  # the end says which permissions it has used
+    dry_run: bool = False  # nothing is changed, and what would be is said
+
+
+@Route("GET", "/api/runs", right=Right.READ, answer=list[Run], query=RunsQuery, of_job=True, is_paged=True)
+async def list_runs(request: web.Request) -> web.Response:
+    """List runs, newest first, of one job or of all, also those of a deleted job.
+
+    With a filter, a page may hold fewer than there are, even none: the header `Link` leads on.
+    """
+    services, query = request.app[SERVICES], query_of(request, RunsQuery)
+    job = job_of(request, query)
+    if query.outcome or query.trigger or query.since is not None or query.until is not None:
+        return await _search_runs(request, query, job)
+    if job and not (
+        query.before
+        or services.catalogue.find(job)
+        or await services[PastRunsService].newest(job, limit=1, before=None)
+    ):
+        raise web.HTTPNotFound(text=services.catalogue.no_such_job(job))
+    return await list_answer(
+        request,
+        query,
+        lambda most, older: services[PastRunsService].newest(job, limit=most, before=older),
+        lambda run: (run.job, run.id),
+    )
+
+
+async def permitted_run(request: web.Request) -> RunId:
+    """Return the run in the path.  Raises HTTPForbidden where whoever asks may not see its job."""
+    run = run_in_path(request)
+    if principal_of(request).jobs:
+        found = await service_of(request, PastRunsService).newest(None, limit=1, before=RunId(min(run + 1, MOST)))
+        check_may_see(request, found[0].job if found and found[0].id == run else "")
+    return run
+
+
+async def _search_runs(request: web.Request, query: RunsQuery, job: JobId | None) -> web.Response:
+    wanted = RunFilter(
+        job=job,
+        outcomes=_named(Outcome, "outcome", query.outcome),
+        triggers=_named(TriggerType, "trigger", query.trigger),
+        since_ms=query.since,
+        until_ms=query.until,
+    )
+    before, may_see = RunId(query.before) or None, principal_of(request).may_see
+    page = await service_of(request, PastRunsService).search(wanted, limit=query.limit, before=before)
+    return page_answer(request, [run for run in page.runs if may_see(run.job)], before=page.before)
+
+
+def _named(kind: type[E], parameter: str, text: str) -> list[E]:
+    try:
+        return [kind(each.strip()) for each in text.split(",") if each.strip()]
+    except ValueError as error:
+        raise BadParameter(parameter, f"expected some of {', '.join(each.value for each in kind)}") from error
+
+
+@Route("GET", "/api/runs/{run}", right=Right.READ, answer=RunDetail, of_job=True)
+async def show_run(request: web.Request) -> web.Response:
+    """Show everything about one run: how it came about, its log lines, tasks, traceback, limits, and what followed."""
+    run, may_see = await permitted_run(request), principal_of(request).may_see
+    try:
+        detail = await service_of(request, PastRunsService).detail(run)
+    except Refused as refused:
+        raise web.HTTPNotFound(text=str(refused)) from refused
+    return json_answer(run_seen_by(detail, may_see))
+
+
+@Route("GET", "/api/runs/{run}/tasks", right=Right.READ, answer=list[TaskView], of_job=True)
+async def list_tasks(request: web.Request) -> web.Response:
+    """List how the tasks of a run ended, in the order of their definition."""
+    return json_answer(await service_of(request, PastRunsService).tasks(await permitted_run(request)))
+
+
+@Route("POST", "/api/runs/{run}/cancel", right=Right.RUN, answer=RunCancelled, of_job=True)
+async def cancel(request: web.Request) -> web.Response:
+    """Have a run end that is under way, or give up one that waits.  It is not tried again."""
+    run = await permitted_run(request)
+    found = await service_of(request, RunService).cancel(run)
+    if found is None:
+        raise web.HTTPNotFound(text=f"there is no run {run}")
+    return json_answer(RunCancelled(run=run, job=found.job))
+
+
+@Route(
+    "POST",
+    "/api/jobs/{job}/run",
+    right=Right.RUN,
+    answer=(LogLine, TaskView, RunEnded),
+    query=WatchedRunQuery,
+    body=dict[str, object] | None,
+    media=LINES,
+)
+async def run_once(request: web.Request) -> web.StreamResponse:
+    """Run a job, and send what it logs, each of its tasks, and its end, as they come."""
+    job, query = job_in_path(request), query_of(request, WatchedRunQuery)
+    values = await payload_of(request, "what is laid over the values")
+    if not isinstance(values, dict | None):
+        raise BadBody(None, "expected an object of values")
+    services = request.app[SERVICES]
+    return await _watch(
+        request,
+        services[RunService].run_once(
+            job, debug=query.debug, audit=query.audit, dry_run=query.dry_run, values=values or {}
+        ),
+    )
+
+
+@Route("POST", "/api/jobs/{job}/debug", right=Right.RUN, answer=(LogLine, TaskView, RunEnded), media=LINES)
+async def debug(request: web.Request) -> web.StreamResponse:
+    """Run a job as `spyweb debug` does, and send what it logs and its end.
+
+    A monitor shows what it finds and keeps nothing; of a job with tasks the plan is shown, and nothing is run.
+    """
+    return await _watch(request, service_of(request, RunService).run_once(job_in_path(request), debug=True))
+
+
+async def _watch(request: web.Request, events: AsyncGenerator[RunEvent, None]) -> web.StreamResponse:
+    """Send the events of a run as they come."""
+    async with aclosing(events):
+        lines = (event_to_json(event) + b"\n" async for event in events)
+        return await stream(request, lines, about_errors={"event": "error"}, unread_s=UNREAD_S)

@@ -1,0 +1,112 @@
+"""The page of a run, and the list of all."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from msgspec import Struct
+
+from spyweb.events.happenings import lines_in_file
+from spyweb.model import JobId, Outcome, Run, RunId
+from spyweb.store.model.runs import RunFilter
+from spyweb.subjects.runs.service import PastRunsService, RunService
+from spyweb.subjects.runs.views import run_seen_by
+from spyweb.subjects.runs.words import (
+    causes_of,
+    drawn,
+    facts_of,
+    is_open,
+    said_of,
+    scale_of,
+    show_run,
+    task_bars,
+    tone_of,
+    whole_of,
+)
+from spyweb.views.strips import late_after
+from spyweb.web.access.principal import Right
+from spyweb.web.api.query import Natural, run_in_path
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, coloured, lead_to
+
+PAGE = 50  # runs of a list
+WORDS = {Outcome.SUCCESS: "Succeeded"}
+OUTCOMES = [("", "All"), *((each.value, WORDS.get(each, each.value.capitalize())) for each in Outcome)]
+
+CANCEL = Question(
+    title="Cancel this run?",
+    words="It is ended where it is, and counts as failed. What it has stored stays.",
+    button="Cancel the run",
+)
+
+
+class RunsPageQuery(Struct, frozen=True):
+    """Which runs are listed, and before which one the list goes on."""
+
+    job: str = ""
+    outcome: str = ""
+    before: Natural = 0
+
+    def filter(self) -> RunFilter:
+        outcomes = [Outcome(self.outcome)] if self.outcome in set(Outcome) else []
+        return RunFilter(job=JobId(self.job) if self.job else None, outcomes=outcomes)
+
+
+@DashboardPage("runs/{run}", "run.html", place="jobs", of_job=True, anew=("run:{run}",))
+async def show_run_page(asked: Asked) -> Shown:
+    """Show everything about a run."""
+    number = run_in_path(asked.request)
+    await find_run(asked, number)
+    detail = run_seen_by(await asked.services[PastRunsService].detail(number), asked.principal.may_see)
+    values = {
+        "detail": detail,
+        "run": detail.run,
+        "mark": drawn(detail.mark),
+        "tone": tone_of(detail.mark),
+        "said": said_of(detail),
+        "is_open": is_open(detail),
+        "bars": task_bars(detail),
+        "scale": scale_of(whole_of(detail)),
+        "cpu_share": min(1.0, detail.run.cpu_ms / detail.took_ms) if detail.took_ms else None,
+        "causes": causes_of(detail),
+        "facts": facts_of(detail),
+        "error_lines": await coloured(detail.source),
+        "lines": lines_in_file(detail.run.job, detail.log.lines),
+    }
+    return Shown(title=f"{detail.words}: {detail.name}, run {number}", values=values, is_live=is_open(detail))
+
+
+async def find_run(asked: Asked, number: RunId) -> Run:
+    """Return a run that whoever asks may see.  Raises PageMissing where there is none."""
+    run = await asked.services[PastRunsService].find(number)
+    if run is None or not asked.principal.may_see(run.job):
+        raise PageMissing(f"There is no run {number}")
+    return run
+
+
+@DashboardPage("runs", "runs.html", place="jobs", of_job=True)
+async def list_runs(asked: Asked) -> Shown:
+    """List runs, newest first: of all jobs or of one, of all outcomes or of one."""
+    query = asked.query(RunsPageQuery)
+    wanted = query.filter()
+    if wanted.job and not asked.principal.may_see(wanted.job):
+        raise PageMissing("There is no such job")
+    found = await asked.services[PastRunsService].search(wanted, limit=PAGE, before=RunId(query.before) or None)
+    late_ms = late_after(asked.services.catalogue.spec(wanted.job))
+    name = asked.name_of(wanted.job) if wanted.job else None
+    values = {
+        "job": wanted.job,
+        "name": name,
+        "runs": [show_run(run, late_ms) for run in found.runs if asked.principal.may_see(run.job)],
+        "is_of_all": wanted.job is None,
+        "outcomes": asked.chips(query, "outcome", OUTCOMES),
+        **asked.places(query, found.before),
+    }
+    return Shown(title=f"Runs of {name}" if name else "Runs", values=values)
+
+
+@Action("runs/{run}/cancel", right=Right.RUN, of_job=True, question=CANCEL)
+async def cancel(asked: Asked) -> web.Response:
+    """Have a run end that is under way, or give up one that waits."""
+    number = run_in_path(asked.request)
+    await find_run(asked, number)
+    await asked.services[RunService].cancel(number)
+    return lead_to(asked.to("runs", number))

@@ -1,0 +1,384 @@
+"""Past runs: those that match, everything about one of them, and figures of those of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from asyncio import shield
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from spyweb.clock import Clock
+from spyweb.errors import KeyReused, Refused
+from spyweb.logs.reading import lines_between
+from spyweb.model import MIB, Ending, JobId, Run, RunId, TaskBegun, TaskRow
+from spyweb.permissions.policy import Audit
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.runner import Claims, Runner, by_hand
+from spyweb.settings.units import DAY_MS
+from spyweb.store.model.runs import RequestKey, RunFilter, RunPage, RunPoint
+from spyweb.store.sqlite.runs import Requests
+from spyweb.store.sqlite.store import Store
+from spyweb.subjects.records.views import RecordView, view_record
+from spyweb.subjects.runs.views import (
+    CauseStep,
+    JobStatistics,
+    RunBrief,
+    RunDetail,
+    RunLog,
+    TimeSpan,
+    brief,
+    cause_run,
+    make_statistics,
+    run_words,
+    view_cause,
+    view_limits,
+)
+from spyweb.views.jobs import log_file, to_json
+from spyweb.views.runs import RunEnded, RunEvent, TaskView, log_line, run_ended, view_task
+from spyweb.views.source import SourceView, TraceFrame, error_place, excerpt, frames_of
+from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
+
+MOST_CAUSES = 16  # steps back from a run
+MOST_FOLLOWERS = 50
+MOST_RECORDS = 50
+SEARCH_S = 0.2  # after which a search that has found little says how far it has come
+NS_IN_MS = 1_000_000
+POINTS_PAGE = 5_000  # runs that statistics read at a time
+MOST_RUNS = 100_000  # that statistics count
+FEW = 1_000  # are counted on the loop; more in a thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRunsService:
+    root: Path
+    live: LiveJobs
+    store: Store
+    clock: Clock
+
+    async def newest(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
+        """Return runs, newest first."""
+        return await self.store.runs.list(job, limit=limit, before=before)
+
+    async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
+        """Return runs that match, newest first.
+
+        The record is searched in slices, so that other questions get their turn; where that takes long, a page holds
+        what was found so far, and where to go on.
+        """
+        began, found = self.clock.monotonic(), list[Run]()
+        while True:
+            page = await self.store.past_runs.search(wanted, limit=limit - len(found), before=before)
+            found += page.runs
+            before = page.before
+            if before is None or len(found) >= limit or self.clock.monotonic() - began > SEARCH_S:
+                return RunPage(runs=found, before=before)
+
+    async def detail(self, run_id: RunId) -> RunDetail:
+        """Return everything about a run.  Raises Refused where there is none."""
+        run = await self._find(run_id)
+        job = self.live.find(run.job)
+        frames, source = located(job, run) if job else (frames_of(run.traceback), None)
+        followers, attempts = await self._followers(run), await self._attempts(run)
+        before, after = await self.store.past_runs.neighbours(run.job, run.id)
+        return RunDetail(
+            run=run,
+            name=job.spec.name if job else run.job,
+            words=run_words(run),
+            mark=mark_of(run),
+            at_ms=moment_of(run),
+            took_ms=took_of(run),
+            late_ms=lateness_of(run),
+            causes=await self._causes(run),
+            attempts=attempts,
+            followers=followers,
+            tasks=await self.tasks(run.id),
+            frames=frames,
+            source=source,
+            log=await self._log(run, job),
+            limits=view_limits(run, job.spec) if job else (),
+            records=await self._records(run),
+            before=before,
+            after=after,
+            is_there=job is not None,
+        )
+
+    async def statistics(self, job: JobId, span: TimeSpan) -> JobStatistics:
+        """Return how a job has done, also one that is gone."""
+        now_ms = self.clock.now_ms()
+        points, is_partial = await self._points(job, now_ms - span.ms)
+        if len(points) <= FEW:
+            return make_statistics(job, span, points, now_ms, is_partial=is_partial)
+        return await asyncio.to_thread(make_statistics, job, span, points, now_ms, is_partial=is_partial)
+
+    async def _points(self, job: JobId, since_ms: int) -> tuple[list[RunPoint], bool]:
+        """Return the runs of a span, oldest first, and whether there are older ones that were left out."""
+        found: list[RunPoint] = []
+        before: RunId | None = None
+        while len(found) < MOST_RUNS:
+            page = await self.store.past_runs.points(job, since_ms=since_ms, limit=POINTS_PAGE, before=before)
+            found += page
+            if len(page) < POINTS_PAGE:
+                return found[::-1], False
+            before = RunId(page[-1].run)
+        return found[::-1], True
+
+    async def log(self, run_id: RunId) -> RunLog:
+        """Return the lines that a run logged.  Raises Refused where there is no such run."""
+        run = await self._find(run_id)
+        return await self._log(run, self.live.find(run.job))
+
+    async def tasks(self, run: RunId) -> list[TaskView]:
+        """Return how the tasks of a run ended, in the order of their definition."""
+        found = await self.store.tasks.of_runs([run])
+        return [view_task(row) for row in found.get(run, ())]
+
+    async def find(self, run: RunId) -> Run | None:
+        return await self.store.past_runs.find(run)
+
+    async def _find(self, run: RunId) -> Run:
+        found = await self.find(run)
+        if found is None:
+            raise Refused(f"there is no run {run}: it may have been pruned")
+        return found
+
+    async def _log(self, run: Run, job: LiveJob | None) -> RunLog:
+        """Return the lines of the job's log between the beginning and the end of a run."""
+        if run.started_ms is None or job is None:
+            return RunLog()
+        ended_ms = self.clock.now_ms() if run.ended_ms is None else run.ended_ms
+        path = log_file(self.root, job.spec.folder)
+        found = await asyncio.to_thread(lines_between, path, run.started_ms, ended_ms)
+        is_shared = bool(found.lines) and await self._has_company(run, run.started_ms, ended_ms)
+        return RunLog(lines=found.lines, is_cut=found.is_cut, is_shared=is_shared)
+
+    async def _has_company(self, run: Run, started_ms: int, ended_ms: int) -> bool:
+        """Tell whether another run of the job was under way at the same time."""
+        job = self.live.find(run.job)
+        others = [each for each in job.queue.in_flight.values() if each.id != run.id] if job else []
+        if any(other.started_ms is not None and other.started_ms < ended_ms for other in others):
+            return True
+        earlier = await self.store.past_runs.points(run.job, since_ms=0, limit=1, before=run.id)
+        if any(point.at_ms + point.took_ms > started_ms for point in earlier):
+            return True
+        wanted = RunFilter(job=run.job, since_ms=started_ms, until_ms=ended_ms)
+        during = await self.store.past_runs.search(wanted, limit=2)
+        return any(other.id != run.id and other.started_ms is not None for other in during.runs)
+
+    async def _causes(self, run: Run) -> list[CauseStep]:
+        """Return how a run came about, the first cause first."""
+        steps: list[CauseStep] = []
+        at: Run | None = run
+        while at is not None and len(steps) < MOST_CAUSES:
+            cause = cause_run(at)
+            before = await self.store.past_runs.find(cause) if cause is not None else None
+            job = self.live.find(before.job) if before else None
+            steps.append(view_cause(at, before, job.spec.name if job else None))
+            at = before
+        return steps[::-1]
+
+    async def _attempts(self, run: Run) -> Sequence[RunBrief]:
+        """Return all attempts of a run that was tried again."""
+        first = cause_run(run) if run.trigger.of else run.id
+        if first is None:
+            return ()
+        begun = run if first == run.id else await self.store.past_runs.find(first)
+        retries = [
+            each
+            for each in await self.store.past_runs.followers(first, limit=MOST_FOLLOWERS)
+            if each.trigger.of == first and each.job == run.job
+        ]
+        return [brief(each) for each in (*([begun] if begun else []), *retries)] if retries else ()
+
+    async def _followers(self, run: Run) -> list[RunBrief]:
+        """Return the runs that a run has started; those that try it again are among its attempts."""
+        found = await self.store.past_runs.followers(run.id, limit=MOST_FOLLOWERS)
+        return [brief(each) for each in found if not each.trigger.of or each.job != run.job]
+
+    async def _records(self, run: Run) -> list[RecordView]:
+        """Return what a monitor's run has recorded, as far as it is still there."""
+        if not run.items_new or run.started_ms is None or run.ended_ms is None:
+            return []
+        before_ns = (run.ended_ms + 1) * NS_IN_MS
+        found = await self.store.records.list(run.job, limit=min(run.items_new, MOST_RECORDS), before_ns=before_ns)
+        return [view_record(record) for record in found if record.created_ms >= run.started_ms]
+
+
+def located(job: LiveJob, run: Run) -> tuple[list[TraceFrame], SourceView | None]:
+    """Return the frames of a run's traceback, and the source around the line that its error names."""
+    file_of = job.code.chunk_shown_as
+    place = error_place(run.reason, run.traceback, file_of)
+    source = dict(job.code.files).get(place[0]) if place and run.generation in (0, job.code.generation) else None
+    return frames_of(run.traceback, file_of), excerpt(place[0], source, place[1]) if place and source else None
+
+
+KEPT_MS = DAY_MS
+
+
+class StartedRun(Struct, frozen=True, kw_only=True):
+    """The run that a request has started, now or when it was first sent."""
+
+    run: RunId | None
+    is_repeated: bool = False
+
+
+def request_key(scope: str, key: str, asked: bytes, now_ms: int) -> RequestKey:
+    """Make the key of a request: `asked` is all that makes two requests the same."""
+    hashed = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+    return RequestKey(scope=scope, key=hashed, fingerprint=hashlib.sha256(asked).digest(), at_ms=now_ms)
+
+
+class OnceService:
+    def __init__(self, requests: Requests, clock: Clock) -> None:
+        self._requests = requests
+        self._clock = clock
+        self._under_way: dict[tuple[str, bytes], bytes] = {}  # fingerprints, until the store has answered
+
+    async def start(self, key: RequestKey | None, start: Callable[[RequestKey | None], Claims]) -> StartedRun:
+        """Start a run, unless a request with this key has started one within a day: then that is the answer.
+
+        Raises KeyReused where that was another request, and Refused while it is under way.
+        """
+        if key is None:
+            return StartedRun(run=next(iter(await start(None)), None))
+        place = (key.scope, key.key)
+        if place in self._under_way:
+            _expect_same(self._under_way[place], key)
+            raise Refused("the same request is under way: its answer is not known yet")
+        self._under_way[place] = key.fingerprint
+        try:
+            known = await self._requests.find(*place)
+            if known is not None and self._clock.now_ms() - known.at_ms < KEPT_MS:
+                _expect_same(known.fingerprint, key)
+                del self._under_way[place]
+                return StartedRun(run=known.run, is_repeated=True)
+            claims = start(key)
+        except BaseException:
+            del self._under_way[place]
+            raise
+        # Until the commit, also where nobody waits for it any more.
+        claims.add_done_callback(lambda _: self._under_way.pop(place, None))
+        run = next(iter(await shield(claims)), None)
+        self._under_way.pop(place, None)  # the callback may still have to come, where the answer was there at once
+        return StartedRun(run=run)
+
+
+def _expect_same(fingerprint: bytes, key: RequestKey) -> None:
+    if fingerprint != key.fingerprint:
+        raise KeyReused("this Idempotency-Key was used for another request")
+
+
+MOST_LOG_BYTES = MIB  # of a watched run's lines that wait; who reads more slowly misses some, and is told how many
+LINE_BYTES = 256  # that a line takes beside its text
+
+
+@dataclass(slots=True)
+class RunWatcher:
+    """Queues what a run's observer sees for the client that watches."""
+
+    clock: Clock
+    audit: Audit | None = None
+    is_watched: bool = True  # whoever watches may leave before the run ends
+    _waiting: asyncio.Queue[tuple[RunEvent, int]] = field(default_factory=asyncio.Queue)
+    _size: int = 0
+    _dropped: int = 0
+
+    def log(self, level: str, text: bytes) -> None:
+        if not self.is_watched:
+            return
+        if self._size + len(text) + LINE_BYTES > MOST_LOG_BYTES:
+            self._dropped += 1
+            return
+        self._tell_of_dropped()
+        self._put(level, text)
+
+    def task(self, event: TaskBegun | TaskRow) -> None:
+        if self.is_watched:
+            self._tell_of_dropped()
+            self._waiting.put_nowait((view_task(event), 0))
+
+    def ended(self, run: Run, ending: Ending) -> None:
+        self._tell_of_dropped()
+        self._waiting.put_nowait((run_ended(run, ending, self.clock.now_ms(), self.audit), 0))
+
+    async def next(self) -> RunEvent:
+        event, size = await self._waiting.get()
+        self._size -= size
+        return event
+
+    def _tell_of_dropped(self) -> None:
+        if self._dropped:
+            self._put("warn", b"%d lines came faster than they were read and are not shown" % self._dropped)
+            self._dropped = 0
+
+    def _put(self, level: str, text: bytes) -> None:
+        size = len(text) + LINE_BYTES
+        self._size += size
+        self._waiting.put_nowait((log_line(level, text, self.clock.now_ms()), size))
+
+
+@dataclass(slots=True, kw_only=True)
+class RunService:
+    live: LiveJobs
+    runner: Runner
+    past: PastRunsService
+    once: OnceService
+    clock: Clock
+    is_traced: bool = False  # runs join the traces of the requests that start them
+
+    async def start(self, job: JobId, payload: object = None, key: str | None = None, parent: str = "") -> StartedRun:
+        """Start a run, or queue it.  Raises Refused where a due time would be skipped, and at a stop.
+
+        Its script finds the payload, any JSON, in its trigger; with a key, a request that is repeated starts no
+        second run.
+        """
+        live, request, known = self.live.get(job), by_hand(payload=payload, parent=parent), None
+        if key is not None:
+            known = request_key(f"trigger {job}", key, to_json(payload), self.clock.now_ms())
+
+        def begin(key: RequestKey | None) -> Claims:
+            return self.runner.start_by_hand(live, structs.replace(request, key=key))
+
+        return await self.once.start(known, begin)
+
+    async def cancel(self, run: RunId) -> Run | None:
+        """Have a run end that is under way, or give up one that waits; return it as it was, or None if there is none.
+
+        Raises Refused where it has ended.
+        """
+        found = await self.past.find(run)
+        if found is not None and not self.runner.cancel(run):
+            raise Refused(f"run {run} of {found.job} is not under way: `spyweb runs {found.job}` shows how it ended")
+        return found
+
+    async def run_once(
+        self,
+        job: JobId,
+        *,
+        debug: bool = False,
+        audit: bool = False,
+        dry_run: bool = False,
+        values: Mapping[str, object] | None = None,
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Run a job by hand: yield its log lines as they come, then its end.  With `debug` a monitor job keeps nothing.
+
+        With `audit` the end says which permissions it has used.  With `dry_run` it changes nothing.
+
+        Raises Refused, before the first event, when it can't start.  Whoever stops watching closes the generator; the
+        run itself goes on.
+        """
+        watcher = RunWatcher(self.clock, Audit() if audit else None)
+        await self.runner.start_by_hand(
+            self.live.get(job), by_hand(watcher, debug=debug, dry_run=dry_run, values=values)
+        )
+        try:
+            while True:
+                event = await watcher.next()
+                yield event
+                if isinstance(event, RunEnded):
+                    return
+        finally:
+            watcher.is_watched = False

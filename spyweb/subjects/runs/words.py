@@ -1,0 +1,207 @@
+"""Show one run: where its time went, how it came about, and its facts.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from msgspec import Struct
+
+from spyweb.model import Outcome, Run, RunMark, RunState, TaskStatus, TriggerType
+from spyweb.subjects.runs.views import LimitView, RunBrief, RunDetail
+from spyweb.views.runs import describe_details
+from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
+from spyweb.web.pages.charts import KINDS, WaterfallBar, span
+from spyweb.web.pages.words import show_duration, show_size
+from spyweb.words import first_line
+
+SCALE_STEPS = 4
+
+_TASK_TONES = {TaskStatus.FAILED.value: "bad", TaskStatus.SKIPPED.value: "off", TaskStatus.UNCHANGED.value: "off"}
+
+
+OUTCOME_MARKS: Mapping[RunMark, str] = {
+    RunMark.SUCCESS: "ok",
+    RunMark.LATE: "warn",
+    RunMark.FAILED: "bad",
+    RunMark.LOST: "bad",
+    RunMark.MISSED: "warn",
+    RunMark.STOPPED: "off",
+    RunMark.PAUSED: "off",
+    RunMark.RUNNING: "run",
+    RunMark.WAITING: "wait",
+}
+
+
+def drawn(mark: RunMark) -> str:
+    """Return the name of the mark with which a run is drawn."""
+    return OUTCOME_MARKS.get(mark, "none")
+
+
+def tone_of(mark: RunMark) -> str:
+    """Return the tone of what is said of a run; none where its mark says it all."""
+    return drawn(mark) if drawn(mark) in ("ok", "warn", "bad") else ""
+
+
+def mark_of_outcome(outcome: Outcome | None) -> str:
+    """Return how an outcome is drawn."""
+    return drawn(RunMark[outcome.name]) if outcome else "none"
+
+
+class ShownRun(Struct, frozen=True, kw_only=True):
+    """One run in a table."""
+
+    run: Run
+    mark: str
+    word: str
+    tone: str
+    at_ms: int | None
+    took_ms: int | None
+    late_ms: int | None
+    details: str
+
+
+def show_run(run: Run, late_ms: int) -> ShownRun:
+    mark = mark_of(run, late_ms)
+    word = KINDS[mark][1]
+    began = run.started_ms is not None and run.due_ms is not None and run.attempt == 1
+    return ShownRun(
+        run=run,
+        mark=drawn(mark),
+        word=f"{word} {run.count:,} times" if run.count > 1 else word,
+        tone=tone_of(mark),
+        at_ms=moment_of(run),
+        took_ms=took_of(run),
+        late_ms=lateness_of(run) if began and run.outcome is not Outcome.SKIPPED else None,
+        details=first_line(describe_details(run)),
+    )
+
+
+class TaskBar(Struct, frozen=True, kw_only=True):
+    """A task as a bar of the waterfall."""
+
+    name: str
+    words: str
+    tone: str
+    took_ms: int | None
+    span: WaterfallBar
+
+
+class ShownCause(Struct, frozen=True, kw_only=True):
+    """A step of how a run came about, or of what came of it."""
+
+    words: str
+    mark: str
+    at_ms: int | None = None
+    run: int | None = None
+
+
+class Fact(Struct, frozen=True, kw_only=True):
+    """A fact of a run: a moment, words, or both."""
+
+    name: str
+    words: str = ""
+    at_ms: int | None = None
+    tone: str = ""
+
+
+def is_open(detail: RunDetail) -> bool:
+    return detail.run.state is not RunState.ENDED
+
+
+def task_bars(detail: RunDetail) -> list[TaskBar]:
+    """Return a bar for each task that began."""
+    began_ms = detail.run.started_ms
+    if began_ms is None:
+        return []
+    whole_ms = whole_of(detail)
+    return [
+        TaskBar(
+            name=task.task,
+            words=f"{task.task}: {task.status}{', ' + task.message if task.message else ''}",
+            tone=_TASK_TONES.get(task.status, "ok"),
+            took_ms=task.took_ms,
+            span=span(task.started_at * 1000 - began_ms, task.took_ms or 0, whole_ms),
+        )
+        for task in detail.tasks
+        if task.started_at is not None
+    ]
+
+
+def whole_of(detail: RunDetail) -> int:
+    """Return how long the run took, or as long as its tasks show that it has taken at least."""
+    began_ms = detail.run.started_ms or 0
+    ends = [round(task.started_at * 1000) - began_ms + (task.took_ms or 0) for task in detail.tasks if task.started_at]
+    return max([detail.took_ms or 0, *ends, 1])
+
+
+def scale_of(whole_ms: int) -> list[int]:
+    return [whole_ms * step // SCALE_STEPS for step in range(SCALE_STEPS + 1)]
+
+
+def causes_of(detail: RunDetail) -> list[ShownCause]:
+    """Return what led to a run, its attempts, and what came of it, in this order."""
+    causes = [
+        ShownCause(
+            words=cause.words,
+            mark=drawn(cause.run.mark) if cause.run else "ok",
+            at_ms=cause.at_ms,
+            run=cause.run.run if cause.run else None,
+        )
+        for cause in detail.causes
+        if cause.kind != TriggerType.RETRY or not detail.attempts  # which have a line each
+    ]
+    attempts = [_shown(each, f"attempt {each.attempt}", detail) for each in detail.attempts]
+    return causes + attempts + [_shown(each, f"then {each.job}", detail) for each in detail.followers]
+
+
+def _shown(each: RunBrief, what: str, detail: RunDetail) -> ShownCause:
+    said = "this one" if each.run == detail.run.id else each.words[:1].lower() + each.words[1:]
+    return ShownCause(words=f"{what}: {said}", mark=drawn(each.mark), at_ms=each.at_ms, run=each.run)
+
+
+def facts_of(detail: RunDetail) -> list[Fact]:
+    """Return the moments of a run, what it has used beside what it may, and what else is known of it."""
+    return [*_moments(detail), *_amounts(detail), *_marks(detail)]
+
+
+def _moments(detail: RunDetail) -> Iterator[Fact]:
+    run = detail.run
+    moments = {"due": run.due_ms, "until": run.last_due_ms, "began": run.started_ms, "ended": run.ended_ms}
+    if is_open(detail):
+        moments["not before"] = run.start_after_ms
+    yield from (Fact(name=name, at_ms=at_ms) for name, at_ms in moments.items() if at_ms is not None)
+
+
+def _amounts(detail: RunDetail) -> Iterator[Fact]:
+    run = detail.run
+    if run.started_ms is not None and run.due_ms is not None and run.attempt == 1:
+        yield Fact(name="late", words=show_duration(detail.late_ms), tone="warn" if detail.mark is RunMark.LATE else "")
+    for limit in detail.limits:
+        yield Fact(name=limit.name, words=_of_limit(limit), tone="bad" if limit.is_over else "")
+    errors = f"{run.storage_errors:,}" if run.storage_errors else "none"
+    yield Fact(name="storage errors", words=errors, tone="warn" if run.storage_errors else "")
+
+
+def _of_limit(limit: LimitView) -> str:
+    show: Callable[[int], str] = show_size if limit.unit == "bytes" else show_duration
+    return f"at most {show(limit.limit)}" if limit.used is None else f"{show(limit.used)} of {show(limit.limit)}"
+
+
+def _marks(detail: RunDetail) -> Iterator[Fact]:
+    run = detail.run
+    known = {
+        "attempt": f"{run.attempt:,}" if run.attempt > 1 else "",
+        "page": f"status {run.http_status}" if run.http_status is not None else "",
+        "items": f"{run.items_found:,}, of them {run.items_new or 0:,} new" if run.items_found is not None else "",
+        "note": run.note,
+        "version": f"{run.generation:,} since the daemon's start" if run.generation else "",
+    }
+    yield from (Fact(name=name, words=words) for name, words in known.items() if words)
+
+
+def said_of(detail: RunDetail) -> str:
+    """Say what stands behind the reason in the heading."""
+    attempts = len(detail.attempts)
+    if attempts > 1:
+        return f"Attempt {detail.run.attempt:,} of {attempts:,}."
+    return "" if detail.is_there else "The job is gone."

@@ -1,0 +1,404 @@
+"""Handlers for stored values and locks: look, change, export, import, watch.
+
+A key or pattern is a parameter of percent-encoded bytes, which need not be UTF-8.  A value is a body, in the form of
+store/interchange/value_json.py.  Long answers are one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, closing
+from typing import Annotated
+
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from spyweb.limits import OP_ELEMENTS
+from spyweb.model import MIB, JobId, Value
+from spyweb.settings.units import LONGEST_MS
+from spyweb.store.interchange.lines import BadLine, LineReader, entry_line, find_namespace
+from spyweb.store.interchange.value_json import decode_value
+from spyweb.store.model.entries import STATE, PortableEntry, job_namespace
+from spyweb.store.model.records import NewRecord
+from spyweb.store.patterns import excess
+from spyweb.subjects.state.service import StateService
+from spyweb.subjects.state.views import (
+    ChangeView,
+    EntriesCleared,
+    EntriesCounted,
+    EntryDeleted,
+    EntryFound,
+    EntryUpdate,
+    EntryUpdated,
+    EntryView,
+    EntryWritten,
+    Imported,
+    LockBroken,
+    LockView,
+    Moved,
+    NamespaceView,
+    RecordsAdded,
+    StateStats,
+    StreamEnded,
+)
+from spyweb.views.jobs import to_json
+from spyweb.web.answer import BadParameter, json_answer
+from spyweb.web.api.query import Natural, Positive, body_of, check_may_see, check_may_see_all, query_of, read_body
+from spyweb.web.api.route import LARGEST_BODY, LINES, Right, Route
+from spyweb.web.api.services import service_of
+from spyweb.web.api.streams import UNREAD_S, counted, stream
+from spyweb.web.body import BODY_MEMORY, Body, pieces
+
+UPDATE_BODY = 4 * MIB  # bytes of the ops of an update: they are parsed on the loop
+BATCH = 1 << 18  # bytes of lines parsed at a time
+ANY_VALUE = object  # any JSON
+OF_JOB = job_namespace(JobId(""))  # the beginning of the namespaces of store_*
+
+Namespace = Annotated[str, Meta(description="`state`, `global`, `job:ID` or `scope:NAME`")]
+
+
+class EntriesQuery(Struct, frozen=True):
+    """The entries of a namespace whose keys begin so."""
+
+    namespace: Namespace = STATE
+    prefix: bytes = b""
+    limit: Natural = 0  # 0: all
+
+
+class EntryQuery(Struct, frozen=True):
+    """One entry."""
+
+    key: bytes
+    namespace: Namespace = STATE
+
+
+class PutQuery(Struct, frozen=True):
+    """Where a value goes, and for how long."""
+
+    key: bytes
+    namespace: Namespace = STATE
+    ttl_ms: Annotated[int, Meta(ge=0, le=LONGEST_MS)] = 0  # 0: for ever
+
+
+class PatternQuery(Struct, frozen=True):
+    """The entries of a namespace whose keys match."""
+
+    namespace: Namespace = STATE
+    pattern: bytes = b"*"
+
+
+class NamespaceQuery(Struct, frozen=True):
+    """One namespace, or all."""
+
+    namespace: Namespace = ""
+
+
+class HistoryQuery(Struct, frozen=True):
+    """The versions of one entry."""
+
+    key: bytes
+    namespace: Namespace = STATE
+    limit: Natural = 0  # 0: all
+
+
+class RollbackQuery(Struct, frozen=True):
+    """The version that an entry gets again."""
+
+    key: bytes
+    version: Positive
+    namespace: Namespace = STATE
+
+
+class LockQuery(Struct, frozen=True):
+    """One lock."""
+
+    name: bytes
+
+
+class ImportQuery(Struct, frozen=True):
+    """The choice between an import and only saying what it would do."""
+
+    dry_run: bool = False
+
+
+class RecordsOfQuery(Struct, frozen=True):
+    """The job that gets records."""
+
+    job: str
+
+
+class MoveQuery(Struct, frozen=True):
+    """The namespace that entries leave, and the one that they go to."""
+
+    old: Namespace
+    new: Namespace
+    force: bool = False
+
+
+class WatchQuery(Struct, frozen=True):
+    """The changes to watch."""
+
+    namespace: Namespace = ""
+    pattern: bytes = b"*"
+
+
+def state_of(request: web.Request) -> StateService:
+    return service_of(request, StateService)
+
+
+@Route(
+    "GET",
+    "/api/state/entries",
+    right=Right.READ,
+    answer=(EntryView, StreamEnded),
+    query=EntriesQuery,
+    media=LINES,
+    of_job=True,
+)
+async def list_entries(request: web.Request) -> web.StreamResponse:
+    """List entries, sorted by key, bytewise."""
+    query = query_of(request, EntriesQuery)
+    entries = state_of(request).entries(_permitted(request, query.namespace), query.prefix, query.limit or None)
+    return await stream(request, counted(to_json(entry) + b"\n" async for entry in entries))
+
+
+@Route("GET", "/api/state/entry", right=Right.READ, answer=EntryFound, query=EntryQuery, of_job=True)
+async def read_entry(request: web.Request) -> web.Response:
+    """Show one entry."""
+    query = query_of(request, EntryQuery)
+    return json_answer(EntryFound(entry=await state_of(request).entry(_permitted(request, query.namespace), query.key)))
+
+
+@Route("PUT", "/api/state/entry", right=Right.STATE, answer=EntryWritten, query=PutQuery, body=ANY_VALUE, of_job=True)
+async def put_entry(request: web.Request) -> web.Response:
+    """Write one entry, its expiry included."""
+    query = query_of(request, PutQuery)
+    namespace = _permitted(request, query.namespace)
+    with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY])) as body:
+        value = await asyncio.to_thread(_value, await body.read(request), _most_values(request))
+    return json_answer(await state_of(request).put(namespace, query.key, value, query.ttl_ms or None))
+
+
+@Route(
+    "PATCH", "/api/state/entry", right=Right.STATE, answer=EntryUpdated, query=EntryQuery, body=EntryUpdate, of_job=True
+)
+async def update_entry(request: web.Request) -> web.Response:
+    """Change a part of one entry, of a scope or of `state`, as `state.update` of a script does: all ops as one step.
+
+    The ops are `set`, `merge`, `increment`, `decrement`, `append` and `remove`, each with a `path`.  One that can't be
+    done is in `errors`, and the others are done.  The expiry stays.
+    """
+    query = query_of(request, EntryQuery)
+    namespace = _permitted(request, query.namespace)
+    update = await body_of(request, EntryUpdate, UPDATE_BODY)
+    return json_answer(await state_of(request).update(namespace, query.key, update.ops))
+
+
+@Route("GET", "/api/state/namespaces", right=Right.READ, answer=list[NamespaceView])
+async def list_namespaces(request: web.Request) -> web.Response:
+    """List the namespaces that hold something."""
+    return json_answer(await state_of(request).namespaces())
+
+
+@Route("DELETE", "/api/state/entry", right=Right.STATE, answer=EntryDeleted, query=EntryQuery, of_job=True)
+async def delete_entry(request: web.Request) -> web.Response:
+    """Delete one entry."""
+    query = query_of(request, EntryQuery)
+    return json_answer(await state_of(request).delete(_permitted(request, query.namespace), query.key))
+
+
+@Route("GET", "/api/state/count", right=Right.READ, answer=EntriesCounted, query=PatternQuery, of_job=True)
+async def count_entries(request: web.Request) -> web.Response:
+    """Count the entries whose keys match a pattern."""
+    namespace, pattern = _matching(request, query_of(request, PatternQuery))
+    return json_answer(EntriesCounted(count=await state_of(request).count(namespace, pattern)))
+
+
+@Route("DELETE", "/api/state/entries", right=Right.STATE, answer=EntriesCleared, query=PatternQuery, of_job=True)
+async def clear_entries(request: web.Request) -> web.Response:
+    """Delete the entries whose keys match a pattern."""
+    namespace, pattern = _matching(request, query_of(request, PatternQuery))
+    return json_answer(EntriesCleared(deleted=await state_of(request).clear(namespace, pattern)))
+
+
+@Route("GET", "/api/state/stats", right=Right.READ, answer=StateStats, query=NamespaceQuery, of_job=True)
+async def show_stats(request: web.Request) -> web.Response:
+    """Show how much a namespace holds, or all of them together."""
+    return json_answer(await state_of(request).stats(_one_or_all(request, query_of(request, NamespaceQuery).namespace)))
+
+
+@Route("GET", "/api/state/history", right=Right.READ, answer=list[EntryView], query=HistoryQuery, of_job=True)
+async def list_history(request: web.Request) -> web.Response:
+    """List the versions of an entry that are kept, newest first; the first of a live one is what it is now."""
+    query = query_of(request, HistoryQuery)
+    return json_answer(
+        await state_of(request).history(_permitted(request, query.namespace), query.key, query.limit or None)
+    )
+
+
+@Route("POST", "/api/state/rollback", right=Right.STATE, answer=EntryWritten, query=RollbackQuery, of_job=True)
+async def roll_back(request: web.Request) -> web.Response:
+    """Write the value of an earlier version as a new one without expiry."""
+    query = query_of(request, RollbackQuery)
+    return json_answer(await state_of(request).rollback(_permitted(request, query.namespace), query.key, query.version))
+
+
+@Route("GET", "/api/state/locks", right=Right.READ, answer=list[LockView])
+async def list_locks(request: web.Request) -> web.Response:
+    """List the locks that are held."""
+    return json_answer(await state_of(request).locks())
+
+
+@Route("DELETE", "/api/state/locks", right=Right.STATE, answer=LockBroken, query=LockQuery)
+async def break_lock(request: web.Request) -> web.Response:
+    """Release a lock, whoever holds it: that run is not told."""
+    return json_answer(LockBroken(broken=await state_of(request).break_lock(query_of(request, LockQuery).name)))
+
+
+@Route(
+    "GET", "/api/state/export", right=Right.READ, answer=(ANY_VALUE,), query=NamespaceQuery, media=LINES, of_job=True
+)
+async def export_entries(request: web.Request) -> web.StreamResponse:
+    """Export entries as they can be imported, and a last line that counts them."""
+    entries = state_of(request).export(_one_or_all(request, query_of(request, NamespaceQuery).namespace))
+    return await stream(request, counted(entry_line(portable) async for portable in entries))
+
+
+@Route(
+    "POST",
+    "/api/state/import",
+    right=Right.STATE,
+    answer=Imported,
+    query=ImportQuery,
+    body=(ANY_VALUE,),
+    body_media=LINES,
+)
+async def import_entries(request: web.Request) -> web.Response:
+    """Import the entries of an export, which is the body: all of them or none."""
+    query = query_of(request, ImportQuery)
+    entries = await _read_entries(request)
+    return json_answer(await state_of(request).load(entries, dry_run=query.dry_run))
+
+
+@Route(
+    "POST",
+    "/api/state/records",
+    right=Right.STATE,
+    answer=RecordsAdded,
+    query=RecordsOfQuery,
+    body=list[NewRecord],
+    of_job=True,
+)
+async def add_records(request: web.Request) -> web.Response:
+    """Add records that another program has found: the body is a JSON array of them."""
+    job = JobId(query_of(request, RecordsOfQuery).job)
+    check_may_see(request, job)
+    with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY])) as body:
+        records = await asyncio.to_thread(read_body, await body.read(request), list[NewRecord])
+    return json_answer(RecordsAdded(added=await state_of(request).add_records(job, records)))
+
+
+@Route("POST", "/api/state/move", right=Right.STATE, answer=Moved, query=MoveQuery, of_job=True)
+async def move_entries(request: web.Request) -> web.Response:
+    """Give one namespace's entries to another, a job's records with them; `force`: the other's own keys give way."""
+    query = query_of(request, MoveQuery)
+    old, new = _permitted(request, query.old, "old"), _permitted(request, query.new, "new")
+    return json_answer(await state_of(request).move(old, new, force=query.force))
+
+
+@Route("GET", "/api/state/watch", right=Right.READ, answer=ChangeView, query=WatchQuery, media=LINES, of_job=True)
+async def watch_changes(request: web.Request) -> web.StreamResponse:
+    """Send each change as it comes, without end.  The first line is blank: from then on nothing is missed.
+
+    Other blank lines are signs of life.  A client that takes nothing for five minutes is hung up on.
+    """
+    query = query_of(request, WatchQuery)
+    async with aclosing(
+        state_of(request).watch(_one_or_all(request, query.namespace), _check_pattern(query.pattern))
+    ) as changes:
+        lines = ((to_json(change) if change else b"") + b"\n" async for change in changes)
+        return await stream(request, lines, unread_s=UNREAD_S)
+
+
+def _matching(request: web.Request, query: PatternQuery) -> tuple[str, bytes]:
+    return _permitted(request, query.namespace), _check_pattern(query.pattern)
+
+
+def _check_pattern(pattern: bytes) -> bytes:
+    if (reason := excess(pattern)) is not None:
+        raise BadParameter("pattern", reason)
+    return pattern
+
+
+def _one_or_all(request: web.Request, name: str) -> str | None:
+    """Return the namespace that is asked for; None for all of them."""
+    if name:
+        return _permitted(request, name)
+    check_may_see_all(request)
+    return None
+
+
+def _permitted(request: web.Request, name: str, parameter: str = "namespace") -> str:
+    """Return the namespace that is meant: for a key that is limited to jobs, one in which one of these keeps values."""
+    namespace = find_namespace(name)
+    if namespace is None:
+        raise BadParameter(parameter, f"{name!r} is no namespace")
+    if namespace.startswith(OF_JOB):
+        check_may_see(request, namespace.removeprefix(OF_JOB))
+    else:
+        check_may_see_all(request)
+    return namespace
+
+
+def _most_values(request: web.Request) -> int:
+    """Return how many values a value may hold: each takes a byte at least, unless a script had it stored."""
+    return max(state_of(request).limits.max_value_bytes, OP_ELEMENTS)
+
+
+def _value(body: bytes, most: int) -> Value:
+    try:
+        return decode_value(body, most)
+    except ValueError as error:
+        raise web.HTTPBadRequest(text=f"the value {error}") from error
+
+
+async def _read_entries(request: web.Request) -> list[PortableEntry]:
+    """Parse a body in a thread, many lines at a time."""
+    reader = LineReader(_most_values(request))
+    entries: list[PortableEntry] = []
+    try:
+        async with aclosing(_line_batches(request)) as batches:
+            async for lines in batches:
+                entries += await asyncio.to_thread(_read_batch, reader, lines)
+    except BadLine as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
+    return entries
+
+
+def _read_batch(reader: LineReader, lines: list[bytes]) -> list[PortableEntry]:
+    return [portable for line in lines if (portable := reader.read(line)) is not None]
+
+
+async def _line_batches(request: web.Request) -> AsyncGenerator[list[bytes], None]:
+    """Yield the whole lines of a body; one may be as long as a body of another request."""
+    with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY], "a line")) as room:
+        batch: list[bytes] = []
+        rest: list[bytes] = []
+        size = 0
+        async with aclosing(pieces(request)) as found:
+            async for piece in found:
+                room.take(len(piece))
+                first, *more = piece.split(b"\n")
+                rest.append(first)
+                for line in more:
+                    batch.append(b"".join(rest))
+                    rest = [line]
+                size += len(piece)
+                if batch and size >= BATCH:
+                    yield batch
+                    batch, size = [], 0
+                    room.close()
+                    room.take(sum(map(len, rest)))
+        batch.append(b"".join(rest))
+        yield batch

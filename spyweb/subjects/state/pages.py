@@ -1,0 +1,419 @@
+"""State: what is stored, key by key; it can be edited, deleted and brought back, and locks can be broken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+
+from aiohttp import web
+from msgspec import Struct, structs
+
+from spyweb.errors import Refused
+from spyweb.model import JobId, RunId, Value
+from spyweb.settings.units import parse_duration
+from spyweb.store.interchange.lines import find_namespace
+from spyweb.store.interchange.value_json import TypeName, decode_value, type_of
+from spyweb.store.model.entries import GLOBAL, job_namespace
+from spyweb.subjects.runs.service import PastRunsService
+from spyweb.subjects.state.service import StateService
+from spyweb.subjects.state.views import LockView, NamespaceView, bytes_of
+from spyweb.subjects.state.words import (
+    FIELD_WORDS,
+    LONGEST_PREVIEW,
+    TYPE_WORDS,
+    FieldType,
+    FieldValue,
+    as_text,
+    edit_value,
+    show_entries,
+    show_versions,
+)
+from spyweb.web.access.principal import Right
+from spyweb.web.answer import BadParameter
+from spyweb.web.api.query import LONGEST_NUMBER, Natural
+from spyweb.web.pages.frame import Chip
+from spyweb.web.pages.page import (
+    Action,
+    Asked,
+    DashboardPage,
+    PageMissing,
+    PagePart,
+    Question,
+    Shown,
+    lead_to,
+    with_query,
+)
+from spyweb.web.pages.site import answer_with
+from spyweb.words import cut
+
+TEMPLATE, PLACE = "state.html", "state"
+KEYS = 50
+VERSIONS = 20
+CHIPS = 24
+LOCKS = 50
+NAMES = 200  # that a field proposes
+MOST_VALUES = 100_000  # inside a value that is typed
+OF_JOB = job_namespace(JobId(""))
+FOR_EVER = "never"
+
+
+class StateQuery(Struct, frozen=True):
+    """A part of what is stored."""
+
+    namespace: str = ""
+    prefix: bytes = b""
+    after: bytes | None = None  # a key: only later ones
+    key: bytes | None = None  # the one that is looked at
+
+
+class VersionQuery(Struct, frozen=True):
+    """A version of a value."""
+
+    namespace: str
+    key: bytes
+    version: Natural = 0
+
+
+class LockPageQuery(Struct, frozen=True):
+    """A lock."""
+
+    name: bytes
+
+
+def address(asked: Asked, *parts: str, **given: str | bytes | int | None) -> str:
+    """Return an address with parameters, which may be any bytes."""
+    return with_query(asked.to("state", *parts), given)
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+def live_parts(asked: Asked) -> Mapping[str, PagePart]:
+    """Return the keys, and the history of one, of the namespace in the address."""
+    query = asked.query(StateQuery)
+    if not query.namespace:
+        return {}
+    subjects = (f"state:{_permitted(asked, query.namespace)}",)
+    past = {"past": PagePart("state_past.html", subjects)} if query.key is not None else {}
+    return {"keys": PagePart("state_keys.html", subjects), **past}
+
+
+async def parts_of(asked: Asked, query: StateQuery) -> Mapping[str, object]:
+    """Gather what changes with what is stored."""
+    state, namespace = asked.services[StateService], query.namespace
+    found = await state.page(namespace, query.prefix, after=query.after, limit=KEYS + 1)
+    # A page of large values is shorter, and there may be more of them.
+    has_more = len(found) > KEYS or (
+        bool(found) and bool(await state.page(namespace, query.prefix, after=bytes_of(found[-1].key), limit=1))
+    )
+    entries = await asyncio.to_thread(show_entries, found[:KEYS])
+    to = partial(address, asked)
+    versions = []
+    if query.key is not None:
+        history = await state.history(namespace, query.key, VERSIONS + 1)
+        versions = await asyncio.to_thread(show_versions, history, VERSIONS)
+    last = entries[-1].key_bytes if entries and has_more else None
+    return {
+        "namespace": namespace,
+        "namespace_words": words_of(namespace),
+        "entries": entries,
+        "prefix": query.prefix.decode("utf-8", "replace"),
+        "key_bytes": query.key,
+        "href": lambda key: to(namespace=namespace, prefix=query.prefix, after=query.after, key=key),
+        "rollback": lambda version: address(asked, "rollback", namespace=namespace, key=query.key, version=version),
+        "older": to(namespace=namespace, prefix=query.prefix, after=last) if last is not None else "",
+        "first": to(namespace=namespace, prefix=query.prefix) if query.after is not None else "",
+        "clear": to(namespace=namespace),
+        "versions": versions,
+    }
+
+
+@DashboardPage("state", TEMPLATE, place=PLACE, of_job=True, parts=live_parts)
+async def show_state(asked: Asked) -> Shown:
+    """Show what is stored; without a namespace, lead to the one that comes first."""
+    query = asked.query(StateQuery)
+    if not query.namespace:
+        first = next((each.namespace for each in _sorted(await _namespaces(asked))), _default_of(asked))
+        namespace = _permitted(asked, first)
+        raise web.HTTPFound(address(asked, namespace=namespace, prefix=query.prefix, after=query.after, key=query.key))
+    return await _shown(asked, query)
+
+
+async def _namespaces(asked: Asked) -> list[NamespaceView]:
+    return [each for each in await asked.services[StateService].namespaces() if _is_shown(asked, each)]
+
+
+async def _shown(
+    asked: Asked, query: StateQuery, *, typed: Mapping[str, str] | None = None, problem: tuple[str, str] = ("", "")
+) -> Shown:
+    """Gather the whole page; `typed` is what a form has asked for in vain."""
+    namespaces = await _namespaces(asked)
+    query = structs.replace(query, namespace=_permitted(asked, query.namespace))
+    values = {
+        **await parts_of(asked, query),
+        "total": sum(each.keys for each in namespaces),
+        "scopes": len(namespaces),
+        "chips": _chips(asked, namespaces, query.namespace),
+        "left_out": max(0, len(namespaces) - CHIPS),
+        "names": [each.namespace for each in namespaces[:NAMES]],
+        "job": query.namespace.removeprefix(OF_JOB) if query.namespace.startswith(OF_JOB) else "",
+        **await _one(asked, query, typed or {}),
+        **await _locks(asked),
+        "field_types": [(kind.value, words) for kind, words in FIELD_WORDS.items()],
+        "typed": typed or {},
+        "problem_of": problem[0],
+        "problem": problem[1],
+        "add_to": address(asked, "add", namespace=query.namespace),
+        "leave": address(asked, namespace=query.namespace, prefix=query.prefix, after=query.after),
+    }
+    status = web.HTTPUnprocessableEntity.status_code if problem[1] else web.HTTPOk.status_code
+    return Shown(title=f"State: {words_of(query.namespace)}", values=values, status=status)
+
+
+async def _one(asked: Asked, query: StateQuery, typed: Mapping[str, str]) -> dict[str, object]:
+    """Gather what is shown of the key that is looked at."""
+    key = query.key
+    entry = await asked.services[StateService].entry(query.namespace, key) if key is not None else None
+    edited = await asyncio.to_thread(edit_value, entry) if entry else FieldValue(text="", type=FieldType.TEXT)
+    return {
+        "key": "" if key is None else key.decode("utf-8", "replace"),
+        "entry": entry,
+        "entry_type": TYPE_WORDS[entry.type] if entry else "",
+        "edited": edited,
+        "field_type": typed.get("type") or edited.type.value,
+        "field_text": typed.get("value", edited.text),
+        "put_to": address(asked, "put", namespace=query.namespace, key=key),
+        "delete_at": address(asked, "delete", namespace=query.namespace, key=key),
+    }
+
+
+async def _locks(asked: Asked) -> dict[str, object]:
+    """Gather the locks, which are of no job: whoever may see some jobs only is shown none."""
+    if asked.principal.jobs:
+        return {"locks": [], "more_locks": 0, "sees_locks": False}
+    locks = await asked.services[StateService].locks()
+    shown = [
+        {
+            "lock": lock,
+            "name": as_text(lock.name),
+            "holder": as_text(lock.holder),
+            "break_at": address(asked, "locks", "break", name=bytes_of(lock.name)),
+            "ask": await _who_is_hit(asked, lock),
+        }
+        for lock in locks[:LOCKS]
+    ]
+    return {"locks": shown, "more_locks": max(0, len(locks) - LOCKS), "sees_locks": True}
+
+
+def words_of(namespace: str) -> str:
+    """Return a namespace as people call it."""
+    return namespace.partition(":")[2] or namespace
+
+
+def _sorted(namespaces: list[NamespaceView]) -> list[NamespaceView]:
+    """Put first what all jobs share, then scopes, then what single jobs keep; of each, those that hold most."""
+    return sorted(namespaces, key=lambda each: (each.job is not None, each.scope is not None, -each.keys))
+
+
+def _default_of(asked: Asked) -> str:
+    if not asked.principal.jobs:
+        return GLOBAL
+    seen = next(filter(asked.principal.may_see, asked.services.catalogue.names()), None)
+    return job_namespace(seen) if seen else ""
+
+
+def _is_shown(asked: Asked, each: NamespaceView) -> bool:
+    return not asked.principal.jobs or (each.job is not None and asked.principal.may_see(each.job))
+
+
+def _chips(asked: Asked, namespaces: list[NamespaceView], chosen: str) -> list[Chip]:
+    shown = _sorted(namespaces)[:CHIPS]
+    if all(each.namespace != chosen for each in shown):
+        found = next((each for each in namespaces if each.namespace == chosen), NamespaceView(namespace=chosen))
+        shown = [found, *shown]
+    return [
+        Chip(
+            words=words_of(each.namespace),
+            href=address(asked, namespace=each.namespace),
+            is_current=each.namespace == chosen,
+            count=each.keys,
+        )
+        for each in shown
+    ]
+
+
+def _permitted(asked: Asked, name: str) -> str:
+    """Return the namespace that is meant.  Raises PageMissing where there can be none, or it may not be seen."""
+    namespace = find_namespace(name)
+    principal = asked.principal
+    if namespace is None:
+        raise PageMissing(f"{name[:80]!r} is no namespace" if name else "Nothing is stored that this key may see")
+    if principal.jobs and not (namespace.startswith(OF_JOB) and principal.may_see(namespace.removeprefix(OF_JOB))):
+        raise web.HTTPForbidden(text=f"{principal.name} may not see what is stored there")
+    return namespace
+
+
+# -- what forms do ----------------------------------------------------------------------------------------------------
+
+
+@Action("state/put", right=Right.STATE, of_job=True)
+async def put_value(asked: Asked) -> web.Response:
+    """Write the value of a key, as it was typed."""
+    query = asked.query(StateQuery)
+    if query.key is None:
+        raise BadParameter("key", "is missing")
+    return await _write(asked, query, query.key)
+
+
+@Action("state/add", right=Right.STATE, of_job=True)
+async def add_value(asked: Asked) -> web.Response:
+    """Write the value of a new key."""
+    key = asked.form.get("key", "").encode("utf-8", "surrogateescape")
+    query = asked.query(StateQuery)
+    namespace = _permitted(asked, query.namespace)
+    if not key:
+        return await _again(asked, query, "key", "a key can't be empty")
+    if await asked.services[StateService].entry(namespace, key):
+        return await _again(asked, query, "key", "there is such a key: open it to change its value")
+    return await _write(asked, query, key)
+
+
+async def _write(asked: Asked, query: StateQuery, key: bytes) -> web.Response:
+    state, form, namespace = asked.services[StateService], asked.form, _permitted(asked, query.namespace)
+    entry = await state.entry(namespace, key)
+    try:
+        value = await asyncio.to_thread(read_field, form.get("value", ""), form.get("type", ""))
+    except ValueError as error:
+        return await _again(asked, query, "value", f"the value {error}")
+    try:
+        left_ms = entry.expires_ms - asked.services.clock.now_ms() if entry and entry.expires_ms else None
+        ttl_ms = read_ttl(form.get("ttl", ""), left_ms)
+    except ValueError as error:
+        return await _again(asked, query, "ttl", str(error))
+    try:
+        await state.put(namespace, key, value, ttl_ms, version=read_version(form.get("version", "")))
+    except Refused as error:
+        return await _again(asked, query, "value", str(error))
+    return lead_to(address(asked, namespace=namespace, key=key))
+
+
+async def _again(asked: Asked, query: StateQuery, field: str, reason: str) -> web.Response:
+    """Show the page again with what was typed, and what is wrong with it."""
+    shown = await _shown(asked, query, typed=asked.form, problem=(field, reason))
+    return await answer_with(asked, TEMPLATE, PLACE, shown)
+
+
+def read_field(text: str, kind: str) -> Value:
+    """Return the value that was typed.  Raises ValueError with what is wrong."""
+    text = text.replace("\r\n", "\n")  # as forms send line breaks
+    match kind:
+        case FieldType.TEXT:
+            return text.encode("utf-8", "surrogateescape")
+        case FieldType.NUMBER | FieldType.BOOLEAN:
+            wanted = TypeName.NUMBER if kind == FieldType.NUMBER else TypeName.BOOLEAN
+            value = _decoded(text.strip())
+            if value is None or type_of(value) is not wanted:
+                raise ValueError("is no number" if wanted is TypeName.NUMBER else "is neither true nor false")
+            return value
+        case _:
+            return decode_value(text.encode("utf-8", "surrogateescape"), MOST_VALUES)
+
+
+def _decoded(text: str) -> Value | None:
+    try:
+        return decode_value(text.encode(), 1 << 10)
+    except ValueError:
+        return None
+
+
+def read_version(text: str) -> int | None:
+    """Return the version that was seen when the value was edited; None: it does not matter."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else None
+
+
+def read_ttl(text: str, left_ms: int | None) -> int | None:
+    """Return how long a value is to be kept; None: for ever.  An empty field leaves it as it is."""
+    text = text.strip()
+    if not text:
+        return max(left_ms, 1) if left_ms is not None else None
+    if text == FOR_EVER:
+        return None
+    try:
+        ttl_ms = parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"when it expires: {error}") from error
+    if ttl_ms == 0:
+        raise ValueError("when it expires: expected a while, such as 10m or 3d, or never")
+    return ttl_ms
+
+
+async def ask_before_deleting(asked: Asked) -> Question:
+    query = asked.query(VersionQuery)
+    return Question(
+        title=f"Delete {_shown_key(query.key)} of {words_of(_permitted(asked, query.namespace))}?",
+        words="Scripts find nothing there from then on. Where its history is kept, it can be brought back.",
+        button="Delete the key",
+    )
+
+
+@Action("state/delete", right=Right.STATE, of_job=True, question=ask_before_deleting)
+async def delete_key(asked: Asked) -> web.Response:
+    """Delete a key with its value."""
+    query = asked.query(VersionQuery)
+    namespace = _permitted(asked, query.namespace)
+    await asked.services[StateService].delete(namespace, query.key)
+    return lead_to(address(asked, namespace=namespace))
+
+
+async def ask_before_rolling_back(asked: Asked) -> Question:
+    query = asked.query(VersionQuery)
+    return Question(
+        title=f"Bring back version {query.version:,} of {_shown_key(query.key)}?",
+        words=f"Its value is written to {words_of(_permitted(asked, query.namespace))} as a new version, which does "
+        "not expire. What is there now stays in the history.",
+        button="Bring it back",
+    )
+
+
+@Action("state/rollback", right=Right.STATE, of_job=True, question=ask_before_rolling_back)
+async def roll_back(asked: Asked) -> web.Response:
+    """Write the value of an earlier version again."""
+    query = asked.query(VersionQuery)
+    namespace = _permitted(asked, query.namespace)
+    await asked.services[StateService].rollback(namespace, query.key, query.version)
+    return lead_to(address(asked, namespace=namespace, key=query.key))
+
+
+async def ask_before_breaking(asked: Asked) -> Question:
+    name = asked.query(LockPageQuery).name
+    locks = await asked.services[StateService].locks()
+    lock = next((each for each in locks if bytes_of(each.name) == name), None)
+    if lock is None:
+        raise PageMissing("Nobody holds this lock any more")
+    return Question(
+        title=f"Break the lock {_shown_key(name)}?", words=await _who_is_hit(asked, lock), button="Break the lock"
+    )
+
+
+@Action("state/locks/break", right=Right.STATE, question=ask_before_breaking)
+async def break_lock(asked: Asked) -> web.Response:
+    """Release a lock, whoever holds it."""
+    await asked.services[StateService].break_lock(asked.query(LockPageQuery).name)
+    return lead_to(asked.back())
+
+
+async def _who_is_hit(asked: Asked, lock: LockView) -> str:
+    """Say who loses a lock that is broken."""
+    holder = cut(as_text(lock.holder), LONGEST_PREVIEW)
+    run = await asked.services[PastRunsService].find(RunId(lock.run)) if lock.run is not None else None
+    if run is None:
+        return f"{holder} holds it and is not told: whoever waits for it gets it, and both go on."
+    return (
+        f"Run {run.id:,} of {run.job} holds it. If it is still at work it is not told: whoever waits gets the lock, "
+        "and both go on."
+    )
+
+
+def _shown_key(key: bytes) -> str:
+    return cut(key.decode("utf-8", "replace"), LONGEST_PREVIEW)

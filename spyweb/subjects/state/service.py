@@ -1,0 +1,396 @@
+"""Stored values and locks as the command line and the HTTP server see them, over any open store.
+
+A running daemon has one for its socket; without a daemon a command makes one over the database that it opened itself.
+So both answer alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import cast
+
+from msgspec import structs
+from msgspec.structs import replace
+
+from spyweb.clock import Clock
+from spyweb.errors import Refused, StoreError
+from spyweb.limits import KEY
+from spyweb.model import MIB, NULL, ChangeKind, JobId, Value
+from spyweb.ops.resources import NAMESPACE, BadResource, Kept, job_of, key_of, prefix_of, read_resource
+from spyweb.ops.rules import updates
+from spyweb.ops.rules.updates import Update, Updated, UpdateKind
+from spyweb.ops.rules.values import Unstorable, fits, shown, size_of
+from spyweb.settings import StateSettings
+from spyweb.store.interchange.lines import UNKNOWN_MS
+from spyweb.store.interchange.value_json import Plain, from_plain, to_plain
+from spyweb.store.model.entries import (
+    GLOBAL,
+    KEEP,
+    SCOPES,
+    Blind,
+    ChangeEvent,
+    Drop,
+    Entry,
+    Leave,
+    PortableEntry,
+    Put,
+    Replacement,
+    Transform,
+    Watch,
+    job_namespace,
+)
+from spyweb.store.model.records import NewRecord
+from spyweb.store.sqlite.store import Store
+from spyweb.subjects.state.views import (
+    ChangeView,
+    EntryDeleted,
+    EntryUpdated,
+    EntryView,
+    EntryWritten,
+    Imported,
+    LockView,
+    Moved,
+    NamespaceView,
+    StateStats,
+    UpdateFailed,
+    UpdateOp,
+    view_change,
+    view_entry,
+    view_lock,
+    view_namespace,
+)
+
+REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be a list of names
+IN_MEMORY = ":memory:"  # what such a store calls its path
+JOB = job_namespace(JobId(""))
+PAGE = 200  # entries read at a time, or fewer large ones: an answer of a million holds up nothing else
+PAGE_BYTES = 4 * MIB  # of values; the one that reaches it is the last
+CHECKED = 50  # entries of an import looked up at a time; each may be a megabyte
+HEARTBEAT = 15.0  # seconds; without one, a watcher that has gone would be noticed at the next change only
+MOST_WAITING = 10_000  # changes; who reads more slowly than that is let go rather than filling the memory
+MOST_WAITING_BYTES = 4 * MIB  # of the keys and values in these changes
+
+
+@dataclass(slots=True)
+class ChangeQueue:
+    """Queues the changes that have been heard and not been taken yet."""
+
+    waiting: asyncio.Queue[tuple[ChangeEvent | None, int]] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
+    size: int = 0  # bytes of the keys and values that wait
+    is_late: bool = False
+
+    def hear(self, event: ChangeEvent | None) -> None:
+        """Queue a change as it is shared with other watchers, or let go of all of them where they are too many."""
+        if self.is_late:
+            return
+        size = len(event.key) + size_of(event.old) + size_of(event.new) if event else 0
+        if self.waiting.full() or (self.size and self.size + size > MOST_WAITING_BYTES):
+            self.is_late = True
+            while not self.waiting.empty():
+                self.waiting.get_nowait()
+            event, size, self.size = None, 0, 0
+        self.size += size
+        self.waiting.put_nowait((event, size))
+
+    async def next(self) -> ChangeView | None:
+        """Wait for the next change; return None as a sign of life after a while without one."""
+        event, size = await self.waiting.get()
+        self.size -= size
+        return view_change(event) if event else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateService:
+    store: Store
+    clock: Clock
+    limits: StateSettings
+
+    async def entries(self, namespace: str, prefix: bytes, limit: int | None) -> AsyncIterator[EntryView]:
+        """Yield entries, sorted by key, bytewise."""
+        least, left = prefix, sys.maxsize if limit is None else limit
+        while page := await self.store.values.gather(namespace, prefix, partial(take_page, left), least=least):
+            for key, entry in page:
+                yield view_entry(namespace, key, entry)
+            least, left = page[-1][0] + b"\0", left - len(page)
+
+    async def page(self, namespace: str, prefix: bytes, *, after: bytes | None, limit: int) -> list[EntryView]:
+        """Return entries whose keys have a prefix, sorted by key, bytewise, from the first after a key on.
+
+        There may be fewer than there are: of large ones, as many as fit into an answer.
+        """
+        least = prefix if after is None else max(prefix, after + b"\0")
+        page = await self.store.values.gather(namespace, prefix, partial(take_page, limit), least=least)
+        return await asyncio.to_thread(lambda: [view_entry(namespace, key, entry) for key, entry in page])
+
+    async def entry(self, namespace: str, key: bytes) -> EntryView | None:
+        found = await self.store.values.read(namespace, key)
+        return view_entry(namespace, key, found) if found else None
+
+    async def count(self, namespace: str, pattern: bytes) -> int:
+        return len(await self.store.values.keys(namespace, pattern))
+
+    async def put(
+        self, namespace: str, key: bytes, value: Value, ttl_ms: int | None, *, version: int | None = None
+    ) -> EntryWritten:
+        """Write an entry, its expiry included.
+
+        Raises Refused over the limits, and where a `version` is given and the entry has another; 0 stands for none.
+        """
+        self._check(namespace, key, value)
+        if value is NULL and not namespace.startswith(SCOPES):
+            raise Refused(f"{shown(key)}: only a scope can keep JSON's null, by itself or in a table")
+        expires_ms = self.clock.now_ms() + ttl_ms if ttl_ms else None
+        if version is None:
+            return await self._replace(namespace, key, value, expires_ms)
+        change = _replace_version(value, expires_ms, version)
+        return await asyncio.to_thread(view_written, await self.store.values.transform(namespace, key, change), value)
+
+    async def update(self, namespace: str, key: bytes, ops: Sequence[UpdateOp]) -> EntryUpdated:
+        """Do update ops on a value, as one step; an op that can't be done is reported, and the others are done.
+
+        Raises Refused over the limits, for a namespace of texts, and for an op that is wrong whatever the value is.
+        """
+        if is_text(namespace):
+            raise Refused(f"{shown(key)}: only a scope and `state` hold values that can be updated")
+        self._check(namespace, key, NULL)
+        steps = await asyncio.to_thread(_steps, ops)
+
+        def change(entry: Entry | None) -> Put:
+            old = entry.value if entry else None
+            try:
+                updated = updates.apply(old, steps)
+            except Unstorable as problem:
+                raise Refused(f"{shown(key)}: {problem}") from None
+            self._check(namespace, key, updated.value)
+            if updated.value is NULL and not namespace.startswith(SCOPES):
+                raise Refused(f"{shown(key)}: only a scope can keep JSON's null, by itself or in a table")
+            return Put(updated.value, KEEP, (old, updated))
+
+        written = await self.store.values.transform(namespace, key, change)
+        old, updated = cast("tuple[Value | None, Updated]", written)
+        return await asyncio.to_thread(view_update, old, updated)
+
+    async def namespaces(self) -> list[NamespaceView]:
+        """Return the namespaces that hold something, sorted, each with how much."""
+        return [view_namespace(name, keys) for name, keys in sorted((await self.store.values.counts()).items())]
+
+    async def delete(self, namespace: str, key: bytes) -> EntryDeleted:
+        found = await self._exchange(namespace, key, lambda there: Drop(there) if there else Leave(there))
+        return EntryDeleted(deleted=bool(found), old_value=await asyncio.to_thread(_old_value, found))
+
+    async def _replace(self, namespace: str, key: bytes, value: Value, expires_ms: int | None) -> EntryWritten:
+        found = await self._exchange(namespace, key, lambda there: Put(value, expires_ms, there))
+        return await asyncio.to_thread(view_written, found, value)
+
+    async def _exchange(self, namespace: str, key: bytes, change: Callable[[object], Put | Drop | Leave]) -> object:
+        """Do a change whose result is the entry before it; of a damaged one, only whether there was one."""
+        try:
+            return await self.store.values.transform(namespace, key, change)
+        except StoreError:
+            return await self.store.values.transform(namespace, key, Blind(change))
+
+    async def clear(self, namespace: str, pattern: bytes) -> int:
+        return await self.store.values.clear(namespace, pattern)
+
+    async def stats(self, namespace: str | None) -> StateStats:
+        counted, store = await self.store.values.stats(namespace), self.store.stats()
+        return StateStats(
+            total_keys=counted.total_keys,
+            expired_keys=counted.expired_keys,
+            active_locks=counted.active_locks,
+            size_bytes=counted.size_bytes,
+            db_size_bytes=store.size_bytes,
+            db_path=store.path,
+            backend="memory" if store.path == IN_MEMORY else "sqlite",
+            last_modified_ms=counted.last_modified_ms,
+        )
+
+    async def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
+        """Return the versions that are kept, newest first; the first of a live entry is what it is now."""
+        versions = await self.store.values.history(namespace, key, limit)
+        return [view_entry(namespace, key, entry) for entry in versions]
+
+    async def rollback(self, namespace: str, key: bytes, version: int) -> EntryWritten:
+        """Write the value of an earlier version as a new one without expiry.  Raises Refused when it is not kept."""
+        found = await self.store.values.version(namespace, key, version)
+        if found is None:
+            raise Refused(f"{shown(key)}: version {version} is not kept: `spyweb state history` shows what is")
+        return await self._replace(namespace, key, found.value, None)
+
+    async def locks(self) -> list[LockView]:
+        return [view_lock(held) for held in await self.store.locks.list()]
+
+    async def break_lock(self, name: bytes) -> LockView | None:
+        """Release a lock whoever holds it; return the holder, or None when nobody did."""
+        held = await self.store.locks.break_(name)
+        return view_lock(held) if held else None
+
+    def export(self, namespace: str | None) -> AsyncIterator[PortableEntry]:
+        return self.store.values.export(None if namespace is None else [namespace])
+
+    async def load(self, entries: Sequence[PortableEntry], *, dry_run: bool) -> Imported:
+        """Import all entries or none.  Raises Refused when one is beyond the limits."""
+        now_ms = self.clock.now_ms()
+        ready: list[PortableEntry] = []
+        replaced = expired = 0
+        rest = iter(entries)
+        while chunk := list(islice(rest, CHECKED)):
+            await asyncio.to_thread(self._check_all, chunk)
+            found = await asyncio.gather(*(self.store.values.read(each.namespace, each.key) for each in chunk))
+            is_over = [each.entry.expires_ms is not None and each.entry.expires_ms <= now_ms for each in chunk]
+            expired += sum(is_over)
+            replaced += sum(there is not None and not over for there, over in zip(found, is_over, strict=True))
+            ready += [_dated(portable, now_ms) for portable in chunk]
+        if not dry_run:
+            await self.store.values.load(ready, replace=True)
+        return Imported(added=len(ready) - replaced - expired, replaced=replaced, expired=expired)
+
+    async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
+        """Record what another program has found, and announce none of it; return how many were new here."""
+        added = await self.store.records.add(job, records)
+        return sum(number is not None for number in added)
+
+    async def move(self, old: str, new: str, *, force: bool = False) -> Moved:
+        """Give one namespace's entries to another.
+
+        Where a key is in both, that of the other one is deleted with `force`; else it raises StoreError, and moves
+        nothing.
+        A job's records, and the rows of what it keeps in a state, go with its keys; where that is cut off in between,
+        moving again brings them.
+        """
+        moved, records = await self.store.values.move(old, new, force=force), 0
+        if old.startswith(JOB) and new.startswith(JOB):
+            of_old, of_new = (JobId(namespace.removeprefix(JOB)) for namespace in (old, new))
+            records = await self.store.records.move(of_old, of_new)
+            moved += await self._move_resources(of_old, of_new)
+        return Moved(moved=moved, records=records)
+
+    async def _move_resources(self, old: JobId, new: JobId) -> int:
+        """Give a job what another has kept in a state, but for what it has kept itself since; return how many rows."""
+        values, take, least, moved = self.store.values, partial(take_page, PAGE), prefix_of(old), 0
+        while old != new and (page := await values.gather(NAMESPACE, prefix_of(old), take, least=least)):
+            least = page[-1][0] + b"\0"
+            readable = [(key, entry, kept) for key, entry in page if (kept := _kept_by(old, key, entry)) is not None]
+            renamed = [
+                PortableEntry(namespace=NAMESPACE, key=key_of(new, kept, self.limits.max_key_bytes), entry=entry)
+                for _, entry, kept in readable
+            ]
+            moved += (await values.load(renamed, replace=False)).written
+            await asyncio.gather(*(values.transform(NAMESPACE, key, Replacement(Drop)) for key, _, _ in readable))
+        return moved
+
+    async def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
+        """Yield each change of such a key after its commit.  Raises Refused when they come faster than they are taken.
+
+        The first None says that nothing is missed from then on; None again now and then lets whoever hands it on notice
+        when nobody is there any more.  Changes are heard from memory: nothing is written for it.
+        """
+        changes = ChangeQueue()
+        wanted = Watch(namespace=namespace or "", is_prefix=namespace is None, key=pattern, kinds=frozenset(ChangeKind))
+        leave = self.store.events.follow(wanted, changes.hear)
+        try:
+            yield None
+            while not changes.is_late:
+                beat = self.clock.call_later(HEARTBEAT, partial(changes.hear, None))
+                try:
+                    change = await changes.next()
+                finally:
+                    beat.cancel()
+                yield change
+            raise Refused("changes come faster than they are taken")
+        finally:
+            leave()
+
+    def _check_all(self, entries: Sequence[PortableEntry]) -> None:
+        for portable in entries:
+            self._check(portable.namespace, portable.key, portable.entry.value)
+
+    def _check(self, namespace: str, key: bytes, value: Value) -> None:
+        """Raise Refused beyond the limits, which are those of `state`; for store_* only keys are limited."""
+        longest = KEY if is_text(namespace) else self.limits.max_key_bytes
+        if len(key) > longest:
+            raise Refused(f"{shown(key)}: the key of {len(key)} bytes is over the limit of {longest}")
+        if is_text(namespace):
+            return
+        size = size_of(value)
+        if size > self.limits.max_value_bytes:
+            raise Refused(f"{shown(key)}: the value of {size} bytes is over the limit of {self.limits.max_value_bytes}")
+
+
+def is_text(namespace: str) -> bool:
+    """Tell whether a namespace holds the texts of `store_set`."""
+    return namespace == GLOBAL or namespace.startswith(JOB)
+
+
+def _steps(ops: Sequence[UpdateOp]) -> list[Update]:
+    return [_step(number, op) for number, op in enumerate(ops)]
+
+
+def _step(number: int, op: UpdateOp) -> Update:
+    path = (op.path,) if isinstance(op.path, str) else tuple(op.path)
+    if len(path) > 1 and op.type not in REACH_DEEPER:
+        raise Refused(f"ops[{number}].path: {op.type} takes the name of a field, not a list")
+    if not fits(op.by):
+        raise Refused(f"ops[{number}].by: does not fit into 64 bits")
+    try:
+        value = from_plain(op.value)
+    except ValueError as error:
+        raise Refused(f"ops[{number}].value: {error}") from error
+    return Update(kind=op.type, path=tuple(each.encode() for each in path if each), value=value, by=op.by)
+
+
+def view_written(found: object, value: Value) -> EntryWritten:
+    return EntryWritten(created=not found, old_value=_old_value(found), new_value=to_plain(value))
+
+
+def _old_value(found: object) -> Plain:
+    return to_plain(found.value) if isinstance(found, Entry) else None
+
+
+def view_update(old: Value | None, updated: Updated) -> EntryUpdated:
+    errors = [UpdateFailed(op_index=each.op_index, code=each.code, message=each.message) for each in updated.problems]
+    return EntryUpdated(
+        old_value=None if old is None else to_plain(old), new_value=to_plain(updated.value), errors=errors
+    )
+
+
+def take_page(most: int, entries: Iterator[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
+    page, size = [], 0
+    for key, entry in islice(entries, min(most, PAGE)):
+        page.append((key, entry))
+        size += size_of(entry.value)
+        if size >= PAGE_BYTES:
+            break
+    return page
+
+
+def _kept_by(job: JobId, key: bytes, entry: Entry) -> Kept | None:
+    """Return what a row says that a job keeps; None for a row of another job, or one that can't be read."""
+    with suppress(BadResource):
+        if job_of(key) == job:
+            return read_resource(key, entry.value).kept
+    return None
+
+
+def _dated(portable: PortableEntry, now_ms: int) -> PortableEntry:
+    """Return the entry with `now` for the times that its line left out."""
+    if portable.entry.created_ms != UNKNOWN_MS and portable.entry.updated_ms != UNKNOWN_MS:
+        return portable
+    created_ms = portable.entry.created_ms or portable.entry.updated_ms or now_ms
+    updated_ms = portable.entry.updated_ms or max(created_ms, now_ms)
+    return replace(portable, entry=structs.replace(portable.entry, created_ms=created_ms, updated_ms=updated_ms))
+
+
+def _replace_version(value: Value, expires_ms: int | None, version: int) -> Transform:
+    def change(entry: Entry | None) -> Put:
+        if version != (entry.version if entry else 0):
+            raise Refused("it was changed meanwhile: see its history, and save again if need be")
+        return Put(value, expires_ms, entry)
+
+    return change

@@ -1,0 +1,47 @@
+"""Handlers for what runs when: the day ahead, and due times that did not run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from aiohttp import web
+from msgspec import Meta
+
+from spyweb.model import RunId
+from spyweb.subjects.when.service import CalendarService
+from spyweb.subjects.when.views import DayAhead, GapPage
+from spyweb.web.access.principal import principal_of
+from spyweb.web.answer import json_answer, page_answer
+from spyweb.web.api.query import MOST, PageQuery, job_of, query_of
+from spyweb.web.api.route import Right, Route
+from spyweb.web.api.services import SERVICES, service_of
+
+MAX_GAPS = 200  # each is looked up with what followed
+
+
+class GapsQuery(PageQuery, frozen=True):
+    """Whose due times, and since when."""
+
+    since: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_GAPS)] = 50
+
+
+@Route("GET", "/api/next/day", right=Right.READ, answer=DayAhead, of_job=True)
+async def show_day(request: web.Request) -> web.Response:
+    """Count the due times of the next 24 hours, of each job by quarters of an hour, and find the busiest minute."""
+    return json_answer(await service_of(request, CalendarService).day_ahead(principal_of(request).may_see))
+
+
+@Route("GET", "/api/gaps", right=Right.READ, answer=GapPage, query=GapsQuery, of_job=True, is_paged=True)
+async def list_gaps(request: web.Request) -> web.Response:
+    """List due times that did not run, and runs that were lost, newest first, each with the reason and what followed.
+
+    A page may hold fewer than there are, even none: the header `Link`, and `before`, lead on.
+    """
+    services, query = request.app[SERVICES], query_of(request, GapsQuery)
+    job = job_of(request, query)
+    before, may_see = RunId(query.before) or None, principal_of(request).may_see
+    page = await services[CalendarService].gaps(
+        job, since_ms=query.since, limit=query.limit, before=before, may_see=may_see
+    )
+    return page_answer(request, page, before=page.before)

@@ -1,0 +1,193 @@
+"""Reckon the charts of pages: paths and rectangles in the units of their SVG, without any markup.
+
+A chart has one path for each meaning, not an element for each run: a page of a thousand jobs stays small and quick.
+The style sheet gives paths their colours and dashes, so a letter is both the kind of a run and the class of its path.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby
+
+from msgspec import Struct
+
+from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from spyweb.store.model.runs import RunPoint
+from spyweb.web.pages.words import show_duration
+
+BARS = 40  # of a strip
+STEP, BAR = 6, 4  # units from one bar to the next, and its width
+CHART_WIDTH, CHART_HEIGHT, LATE_HEIGHT = 1000, 100, 40
+KNOWN_STRIPS = 1_000  # that are not drawn anew: most jobs have had the same runs as many others
+HEAT_GAP = 0.9  # of a slot that is filled
+SUM_HEIGHT = 64
+THINNEST = 0.005  # of a waterfall's width, or a short operation is not seen
+
+# letter → the heights of the middle of its bar in a strip of 24, and its word
+KINDS: Mapping[str, tuple[tuple[int, ...], str]] = {
+    "s": ((19,), "succeeded"),
+    "t": ((16,), "succeeded late"),
+    "f": ((12,), "failed"),
+    "c": ((19,), "cancelled"),
+    "l": ((3, 21), "lost"),
+    "x": ((19,), "stopped"),
+    "k": ((22,), "skipped"),
+    "m": ((12,), "missed"),
+    "p": ((22,), "paused"),
+    "r": ((19,), "running"),
+    "w": ((22,), "waiting"),
+}
+OTHER = "k"  # stands for a letter of a later version
+
+DURATIONS_MS = (1, 10, 100, SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, 10 * HOUR_MS, DAY_MS)
+
+
+class Strip(Struct, frozen=True):
+    """The last runs of a job, newest at the right."""
+
+    paths: tuple[tuple[str, str], ...]  # letter and path
+    label: str  # the same in words
+
+
+class Chart(Struct, frozen=True, kw_only=True):
+    """Durations over time, on a logarithmic scale, and under them how late the runs began."""
+
+    paths: tuple[tuple[str, str], ...]  # letter and path: a dot for each run
+    lines: tuple[tuple[float, str], ...]  # height and words of each line of the grid, topmost first
+    late: str  # a path: a bar for each run
+    label: str
+    late_label: str
+    limit: float | None = None  # the height of the longest that a run may take, if that is in the picture
+
+
+class Herd(Struct, frozen=True, kw_only=True):
+    """How many runs of all jobs begin in each slot."""
+
+    bars: str
+    peak: str  # the one that is marked
+    peak_slot: int | None  # None: nothing runs
+    most: int
+
+
+class WaterfallBar(Struct, frozen=True, kw_only=True):
+    """A bar of a waterfall, in shares of the whole width."""
+
+    x: float
+    width: float
+
+
+@lru_cache(KNOWN_STRIPS)
+def strip(letters: str) -> Strip:
+    """Draw the last runs as bars: a path for each kind, and in it a line for each stretch of that kind."""
+    shown = [letter if letter in KINDS else OTHER for letter in letters[-BARS:]]
+    paths: dict[str, list[str]] = {}
+    at = BARS - len(shown)
+    for letter, group in groupby(shown):
+        length = sum(1 for _ in group)
+        for y in KINDS[letter][0]:
+            paths.setdefault(letter, []).append(f"M{at * STEP} {y}h{length * STEP - (STEP - BAR)}")
+        at += length
+    return Strip(tuple((letter, "".join(parts)) for letter, parts in paths.items()), describe(shown))
+
+
+def describe(letters: Iterable[str]) -> str:
+    """Return how many of each kind there are, in the order of KINDS: `39 succeeded, 1 failed`."""
+    counts = Counter(letters)
+    return ", ".join(f"{counts[letter]} {word}" for letter, (_, word) in KINDS.items() if counts[letter]) or "no runs"
+
+
+def chart(points: Iterable[RunPoint], *, start_ms: int, end_ms: int, limit_ms: int | None = None) -> Chart:
+    """Draw durations from `start_ms` to `end_ms`; points outside are left out."""
+    seen = sorted((p for p in points if start_ms <= p.at_ms <= end_ms), key=lambda point: point.at_ms)
+    longest = max((point.took_ms for point in seen), default=SECOND_MS)
+    shortest = min((point.took_ms for point in seen), default=100)
+    low, high = _bounds(shortest, longest)
+    paths: dict[str, list[str]] = {}
+    for point in seen:
+        x, y = _across(point.at_ms, start_ms, end_ms), _height(point.took_ms, low, high)
+        paths.setdefault(point.mark.value, []).append(f"M{x:g} {y:g}h.01")
+    latest = max((point.late_ms for point in seen), default=0)
+    late = "".join(
+        f"M{_across(point.at_ms, start_ms, end_ms):g} {LATE_HEIGHT}v-{point.late_ms / latest * LATE_HEIGHT:.3g}"
+        for point in seen
+        if latest and point.late_ms > 0
+    )
+    return Chart(
+        paths=tuple((letter, "".join(paths[letter])) for letter in KINDS if letter in paths),
+        lines=_grid(low, high),
+        late=late,
+        label=_describe_durations(seen, shortest, longest),
+        late_label=f"Lateness: at most {show_duration(latest)}",
+        limit=_height(limit_ms, low, high) if limit_ms is not None and low <= limit_ms <= high else None,
+    )
+
+
+def _bounds(shortest: int, longest: int) -> tuple[int, int]:
+    """Return the nearest round durations around both, at least a decade apart."""
+    low = max((ms for ms in DURATIONS_MS if ms <= shortest), default=DURATIONS_MS[0])
+    high = min((ms for ms in DURATIONS_MS if ms >= longest), default=max(longest, DURATIONS_MS[-1]))
+    if low < high:
+        return low, high
+    if low == DURATIONS_MS[-1]:
+        return DURATIONS_MS[-2], max(high, DURATIONS_MS[-1])
+    return low, DURATIONS_MS[DURATIONS_MS.index(low) + 1]
+
+
+def _grid(low: int, high: int) -> tuple[tuple[float, str], ...]:
+    between = [ms for ms in DURATIONS_MS if low <= ms <= high]
+    values = between if between[-1] == high else [*between, high]
+    return tuple((_height(ms, low, high), show_duration(ms)) for ms in reversed(values))
+
+
+def _height(ms: int, low: int, high: int) -> float:
+    share = (math.log(max(ms, 1)) - math.log(low)) / (math.log(high) - math.log(low))
+    return round(CHART_HEIGHT * (1 - min(1.0, max(0.0, share))), 1)
+
+
+def _across(at_ms: int, start_ms: int, end_ms: int) -> float:
+    return round(CHART_WIDTH * (at_ms - start_ms) / max(1, end_ms - start_ms), 1)
+
+
+def _describe_durations(points: Sequence[RunPoint], shortest: int, longest: int) -> str:
+    if not points:
+        return "Durations: no runs"
+    return f"Durations from {show_duration(shortest)} to {show_duration(longest)}: {describe(p.mark for p in points)}"
+
+
+def heat(counts: Sequence[int]) -> tuple[tuple[str, str], ...]:
+    """Draw one row of a heat map: a path for each of four levels."""
+    paths: dict[str, list[str]] = {}
+    for slot, count in enumerate(counts):
+        if count > 0:
+            paths.setdefault(level_of(count), []).append(f"M{slot} .5h{HEAT_GAP}")
+    return tuple((level, "".join(paths[level])) for level in sorted(paths))
+
+
+def level_of(count: int) -> str:
+    return "h1" if count == 1 else "h2" if count < 4 else "h3" if count < 16 else "h4"
+
+
+def herd(counts: Sequence[int], marked: int | None = None) -> Herd:
+    """Draw the sum over all jobs, one bar apart: that of the slot `marked`, or else the tallest."""
+    most = max(counts, default=0)
+    if most == 0:
+        return Herd(bars="", peak="", peak_slot=None, most=0)
+    peak_slot = counts.index(most)
+    bars = [(slot, f"M{slot + 0.5} {SUM_HEIGHT}v-{count / most * SUM_HEIGHT:.3g}") for slot, count in enumerate(counts)]
+    apart = peak_slot if marked is None or not counts[marked] else marked
+    return Herd(
+        bars="".join(bar for slot, bar in bars if slot != apart and counts[slot]),
+        peak=bars[apart][1],
+        peak_slot=peak_slot,
+        most=most,
+    )
+
+
+def span(start_ms: float, took_ms: float, whole_ms: float) -> WaterfallBar:
+    """Place one operation in its run: never outside, and never too thin to be seen."""
+    whole = max(whole_ms, 1)
+    width = min(1.0, max(THINNEST, took_ms / whole))
+    return WaterfallBar(x=round(min(max(0.0, start_ms / whole), 1 - width), 4), width=round(width, 4))

@@ -1,0 +1,70 @@
+"""The parts of every page that stand around its own.  Pure, and cheap to import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from spyweb.web.pages.words import Moments
+
+
+class NavEntry(Struct, frozen=True):
+    """An entry of the bar."""
+
+    name: str
+    path: str  # without the slash that it begins with
+    words: str
+
+
+BAR = (
+    NavEntry("jobs", "", "Jobs"),
+    NavEntry("incidents", "incidents", "Incidents"),
+    NavEntry("when", "when", "When"),
+    NavEntry("records", "records", "Records"),
+    NavEntry("state", "state", "State"),
+    NavEntry("events", "events", "Events"),
+    NavEntry("outbox", "outbox", "Outbox"),
+    NavEntry("health", "health", "Health"),
+)
+FOOT = (NavEntry("keys", "keys", "Keys"),)
+
+
+class PageFrame(Struct, frozen=True, kw_only=True):
+    """The parts of every page that stand around its own."""
+
+    moments: Moments
+    host: str = ""
+    version: str = ""
+    here: str = ""  # the address of this page, for forms that come back to it
+    api: str = "/api/openapi.json"
+    place: str = ""  # the entry of the bar that is current
+    state: str = "ok"  # "ok", "warn" or "bad": the icon
+    counts: Mapping[str, int] = field(default_factory=dict)  # at entries of the bar: what needs somebody
+    theme: str = ""  # "light", "dark"; empty: as the system has it
+    is_known: bool = True  # whoever asks may see more than how to sign in
+    who: str = ""  # the key of this session; empty: nobody needs to sign in
+    may: frozenset[str] = frozenset()  # the rights of whoever looks: there is no button for what they may not
+    nonce: str = ""  # of the scripts that may run
+    live: str = ""  # the mark of this page; empty: it does not change by itself
+
+
+class Link(Struct, frozen=True):
+    """A place to go to, in its own words."""
+
+    words: str
+    href: str
+
+
+class Chip(Struct, frozen=True, kw_only=True):
+    """One of several links of which one is in force."""
+
+    words: str
+    href: str
+    value: str = ""
+    is_current: bool = False
+    count: int | None = None
+
+
+def nav_entries() -> tuple[NavEntry, ...]:
+    return (*BAR, *FOOT)

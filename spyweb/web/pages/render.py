@@ -1,0 +1,159 @@
+"""Render the pages of the dashboard: templates, filters and what every page shows around its own part.
+
+Whatever comes from scripts, pages and clients is text: everything is escaped, and a template marks nothing as safe.
+Jinja2 is slow to import and takes memory, so this module is imported at the first page, in a thread (web/pages/).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib.util import cache_from_source
+from pathlib import Path
+from urllib.parse import quote
+
+import jinja2
+from jinja2.bccache import Bucket
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
+
+from spyweb import __version__
+from spyweb.web.pages import words
+from spyweb.web.pages.charts import KINDS
+from spyweb.web.pages.frame import BAR, FOOT, PageFrame
+from spyweb.web.pages.static_files import StaticFiles, static_files
+from spyweb.web.pages.words import Moments
+
+HERE = Path(__file__).parent
+SUBJECTS = HERE.parents[1] / "subjects"  # each has its templates beside its code
+
+
+class CompiledTemplates(jinja2.FileSystemBytecodeCache):
+    """Keeps templates as byte code where Python keeps that of modules: compiling those of one page takes a while.
+
+    Where none can be written, they are compiled each time.  Who may write there may write the templates too.
+    """
+
+    def __init__(self, beside: Path) -> None:
+        self._folder = Path(cache_from_source(str(beside / "any.py"))).parent
+        # Byte code depends on what compiles it, and on how it is told to, not only on the template.
+        super().__init__(str(self._folder), f"%s.jinja2-{jinja2.__version__}.spyweb-{__version__}.pyc")
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            super().load_bytecode(bucket)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if sys.dont_write_bytecode:
+            return
+        with suppress(OSError):
+            self._folder.mkdir(exist_ok=True)
+            super().dump_bytecode(bucket)
+
+
+class Renderer:
+    """Makes pages, and parts of them, from the templates."""
+
+    def __init__(self, static_files: StaticFiles) -> None:
+        self._static_files = static_files
+        self._pages = jinja2.Environment(
+            loader=jinja2.FileSystemLoader([HERE / "templates", *sorted(SUBJECTS.glob("*/templates"))]),
+            autoescape=True,
+            auto_reload=False,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            cache_size=-1,
+            bytecode_cache=CompiledTemplates(HERE),
+        )
+        self._pages.filters.update(FILTERS)
+        kinds = [(letter, heights, word) for letter, (heights, word) in KINDS.items()]
+        self._pages.globals.update(hide=hide, to=to, static=static, bar=BAR, foot=FOOT, kinds=kinds)
+
+    def page(self, template: str, frame: PageFrame, title: str, values: Mapping[str, object]) -> str:
+        """Render a whole page."""
+        return self.part(template, frame, {**values, "title": title})
+
+    def text(self, source: str, frame: PageFrame, values: Mapping[str, object] | None = None) -> str:
+        """Render a template that is given as text."""
+        return self._pages.from_string(source).render({**(values or {}), "frame": frame, "files": self._static_files})
+
+    @property
+    def version(self) -> str:
+        """Return the part of the addresses of static files that says which content they have."""
+        return self._static_files.version
+
+    def part(self, template: str, frame: PageFrame, values: Mapping[str, object]) -> Markup:
+        """Render a part of a page, as it is put into one, or fetched when it has changed."""
+        text = self._pages.get_template(template).render({**values, "frame": frame, "files": self._static_files})
+        return Markup(text)
+
+
+def to(*parts: object) -> str:
+    """Return the address of a page, each part of it percent-encoded."""
+    return "/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+@jinja2.pass_context
+def static(context: Context, name: str) -> str:
+    """Return the address of a static file; another content has another address."""
+    files: StaticFiles = context["files"]
+    if name not in files.files:
+        raise KeyError(name)
+    return f"/static/{files.version}/{name}"
+
+
+def hide(part: Markup) -> Markup:
+    """Return a part that is not to be seen until somebody asks for it."""
+    return Markup(part.replace(" ", " hidden ", 1))  # behind the name of its element
+
+
+TimeFilter = Callable[[Context, int | None], str]
+
+
+def time_filter(name: str, tell: Callable[[Moments, int], str]) -> TimeFilter:
+    """Make a filter that shows a moment as an element, which the browser tells anew, and counts down where it is to.
+
+    The name is that of the words in static/times.js.
+    """
+    told_as = Markup(' data-as="{}"').format(name) if name else Markup()
+
+    @jinja2.pass_context
+    def show(context: Context, ms: int | None) -> str:
+        if ms is None:
+            return words.ABSENT
+        moments: Moments = context["frame"].moments
+        iso, told = escape(words.iso_moment(ms)), escape(tell(moments, ms))
+        return Markup(f'<time datetime="{iso}"{told_as}>{told}</time>')  # there is one in each row: format() is slower
+
+    return show
+
+
+def tell_soon(moments: Moments, ms: int) -> str:
+    """Return how long it is until a moment, within a sentence: `in 9 s`, or `now`."""
+    until = moments.until(ms)
+    return until if until == "now" else f"in {until}"
+
+
+FILTERS = {
+    "when": time_filter("", Moments.show),
+    "exact_time": time_filter("exact", Moments.show_exactly),
+    "clock": time_filter("clock", Moments.show_clock),
+    "day": time_filter("day", Moments.show_day),
+    "countdown": time_filter("until", Moments.until),
+    "soon": time_filter("in", tell_soon),
+    "age": time_filter("since", Moments.since),
+    "duration": words.show_duration,
+    "count": words.show_count,
+    "counted": words.show_counted,
+    "size": words.show_size,
+    "share": words.show_share,
+}
+
+
+@cache
+def renderer() -> Renderer:
+    """Return the one renderer of this process."""
+    return Renderer(static_files())

@@ -1,0 +1,83 @@
+"""Events in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.events.happenings import (
+    AuditHappened,
+    EventType,
+    Happening,
+    HealthHappened,
+    IncidentHappened,
+    JobHappened,
+    LogHappened,
+    OutboxHappened,
+    RunHappened,
+    StateHappened,
+)
+from spyweb.model import ChangeKind, JobId, Outcome, RunId
+from spyweb.runs.live import JobChange
+from spyweb.subjects.events.pages import JOB_WORDS, TYPE_WORDS, describe
+from spyweb.web.pages.words import NBSP
+
+PRICES = JobId("prices")
+
+
+def run(**fields: object) -> RunHappened:
+    return RunHappened(job=PRICES, **fields)  # type: ignore[arg-type]
+
+
+def incident(**fields: object) -> IncidentHappened:
+    return IncidentHappened(incident=4, subject="job:prices", job=PRICES, at_ms=0, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("happening", "mark", "words"),
+    [
+        (run(what="began", run=RunId(1234), late_ms=900), "run", "run 1,234 began"),
+        (run(what="began", run=RunId(1), late_ms=2_000), "run", f"run 1 began, 2{NBSP}s late"),
+        (run(what="waits", run=RunId(1)), "wait", "run 1 waits its turn"),
+        (run(what="skipped", count=3, outcome=Outcome.MISSED), "warn", f"3{NBSP}due times missed"),
+        (
+            run(what="ended", run=RunId(1), took_ms=1_500, outcome=Outcome.SUCCESS, items_new=2),
+            "ok",
+            f"run 1 succeeded after 1.5{NBSP}s, 2 new",
+        ),
+        (run(what="ended", run=RunId(1), outcome=Outcome.LOST), "bad", "run 1 lost"),
+        (run(what="ended", run=RunId(1)), "none", "run 1 ended"),
+        (JobHappened(what=JobChange.BROKEN, job=PRICES, error="x"), "bad", "saved with an error"),
+        (HealthHappened(what="began", kind="problem", text="x"), "bad", "began"),
+        (HealthHappened(what="began", kind="warning", text="x"), "warn", "began"),
+        (HealthHappened(what="ended", kind="problem", text="x"), "ok", "is over"),
+        (OutboxHappened(what="given up", message=7, job=PRICES), "bad", "message 7 given up"),
+        (
+            AuditHappened(who="anna", source="key", action="POST /x", status=403, at_ms=0, times=3),
+            "warn",
+            "anna: POST /x 3 times",
+        ),
+        (incident(what="opened", level="critical", reason="late", text="x"), "bad", "incident 4 began: late"),
+        (incident(what="opened", level="info", reason="drift", text="x"), "warn", "incident 4 began: drift"),
+        (incident(what="acked", by="me"), "none", "incident 4 is acknowledged by me"),
+        (
+            IncidentHappened(what="closed", incident=4, subject="channel:ops", at_ms=0),
+            "ok",
+            "incident 4 of channel:ops is over",
+        ),
+        (LogHappened(job=PRICES, level="info", text="x", at_ms=0), "none", "logged"),
+    ],
+)
+def test_what_has_happened_is_said_with_a_mark(happening: Happening, mark: str, words: str) -> None:
+    line = describe(happening)
+    assert (line.mark, line.words) == (mark, words)
+
+
+def test_a_change_of_a_value_names_its_key_cut_where_it_is_long() -> None:
+    change = StateHappened(what=ChangeKind.EXPIRED, namespace="global", key="k" * 100, version=1, at_ms=0)
+    line = describe(change)
+    assert (len(line.key), line.words, line.more) == (80, "has expired", "global")
+
+
+def test_every_change_and_every_type_has_words() -> None:
+    assert set(JOB_WORDS) == set(JobChange)
+    assert set(TYPE_WORDS) == set(EventType) - {EventType.LOG}

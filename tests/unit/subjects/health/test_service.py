@@ -1,0 +1,131 @@
+"""What is measured of a running daemon, and that nothing is late for it."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from typing import NoReturn
+
+import pytest
+
+from spyweb.alerts.channels import AttemptTallies
+from spyweb.clock import RealClock
+from spyweb.errors import StoreError
+from spyweb.histogram import SHORT_SECONDS, Histogram
+from spyweb.incidents.policy import Level
+from spyweb.model import JobId, Outcome
+from spyweb.ops.world import Metrics
+from spyweb.runs.counters import RunCounters
+from spyweb.runs.live import LiveJobs
+from spyweb.store.model.messages import Backlog
+from spyweb.subjects.health.service import MetricsService
+from spyweb.subjects.health.views import OTHERS, Health, view_health
+from tests.fakes.changes import run_once
+from tests.fakes.clock import FakeClock
+from tests.fakes.daemon_service import make_metrics, make_run, make_vitals, three_states
+from tests.fakes.harness import Harness, harness, make_job
+from tests.fakes.incidents import fail, succeed
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.pool import FAILED
+
+PRICES, NEWS = JobId("prices"), JobId("news")
+
+
+def health() -> Health:
+    return view_health(make_vitals(), three_states())
+
+
+def of(t: Harness) -> MetricsService:
+    return make_metrics(t.live, counters=t.runner.counters, store=t.store, clock=t.clock)
+
+
+async def test_each_job_is_told_with_its_outcomes_and_its_latest_success() -> None:
+    async with harness() as t:
+        t.pool.endings[PRICES] = [FAILED]
+        await t.settle(make_job("news"), make_job("prices"))
+        await t.clock.turn(61)
+        meters = await of(t).measure(health())
+        jobs = {job.job: job for job in meters.jobs}
+    assert jobs["prices"].ended[Outcome.FAILED] == 1
+    assert jobs["news"].ended.keys() == {Outcome.SUCCESS}
+    assert (jobs["prices"].is_failing, jobs["news"].is_failing) == (False, False)
+    assert jobs["news"].succeeded_ms is not None
+    assert meters.lateness.count == sum(job.started for job in meters.jobs)
+
+
+async def test_a_success_of_before_the_start_is_known_from_the_store() -> None:
+    async with harness() as t:
+        run = await run_once(t.store, PRICES)
+        t.live.add(make_job("prices"))
+        (job,) = (await of(t).measure(health())).jobs
+        (ended,) = await t.store.runs.list(PRICES)
+    assert ended.id == run
+    assert job.succeeded_ms == ended.ended_ms
+
+
+async def test_jobs_beyond_the_limit_are_told_together_and_none_of_them_alone() -> None:
+    live, counters = LiveJobs(), RunCounters(most_jobs=1)
+    for name in ("prices", "news"):
+        live.add(make_job(name))
+    counters.started(PRICES, None)
+    counters.started(NEWS, None)
+    counters.started(NEWS, None)
+    meters = await make_metrics(live, counters=counters).measure(health())
+    assert [(job.job, job.started) for job in meters.jobs] == [("prices", 1), (OTHERS, 2)]
+
+
+async def test_ops_are_told_by_name_with_their_errors_and_times() -> None:
+    counts, times = Metrics(), {name: Histogram(SHORT_SECONDS) for name in ("sleep", "store_get")}
+    counts.calls["store_set"] = 3
+    counts.errors["store_set"] = counts.storage_errors["store_set"] = 1
+    times["sleep"].observe(1.5)
+    meters = await make_metrics(op_counts=counts, op_times=times).measure(health())
+    sleep, store_set = meters.ops
+    assert (sleep.op, sleep.calls, sleep.times and sleep.times.sum) == ("sleep", 0, 1.5)
+    assert (store_set.calls, store_set.errors, store_set.storage_errors, store_set.times) == (3, 1, 1, None)
+
+
+async def test_what_is_measured_does_not_change_any_more() -> None:
+    counters = RunCounters()
+    live = LiveJobs()
+    live.add(make_job("prices"))
+    counters.ended(make_run(), has_lasted=True)
+    meters = await make_metrics(live, counters=counters).measure(health())
+    counters.ended(make_run(), has_lasted=True)
+    assert meters.jobs[0].ended == {Outcome.SUCCESS: 1}
+    assert meters.duration.count == 1
+
+
+async def test_a_store_that_refuses_is_no_reason_to_tell_nothing() -> None:
+    store = MemoryStore(RealClock())
+
+    def refuse() -> Future[Backlog]:
+        raise StoreError("full")
+
+    store.outbox.backlog = refuse  # type: ignore[method-assign]
+    meters = await make_metrics(store=store).measure(health())
+    assert meters.backlog is None
+    assert meters.vitals.uptime_s == 12.5
+
+
+async def test_open_incidents_are_counted_by_level_and_channels_are_those_of_the_settings() -> None:
+    clock = FakeClock()
+    store, tallies = MemoryStore(clock), AttemptTallies(clock)
+    await fail(store.incidents, "prices")
+    await fail(store.incidents, "news")
+    await fail(store.incidents, "backup")
+    await succeed(store.incidents, "backup")
+    tallies.attempted("ops", "answered 500")
+    tallies.attempted("gone", None)
+    service = make_metrics(store=store, tallies=lambda: tallies.among(["ops", "new"]))
+    meters = await service.measure(health())
+    assert meters.incidents == {Level.INFO: 0, Level.WARNING: 2, Level.CRITICAL: 0}
+    assert [(each.channel, each.sent, each.failed) for each in meters.channels] == [("ops", 0, 1), ("new", 0, 0)]
+
+
+async def test_where_the_store_refuses_incidents_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_limit: int) -> NoReturn:
+        raise StoreError("closed")
+
+    store = MemoryStore(FakeClock())
+    monkeypatch.setattr(store.incidents, "all_open", refuse)
+    assert (await make_metrics(store=store).measure(health())).incidents is None

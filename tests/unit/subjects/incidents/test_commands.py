@@ -1,0 +1,127 @@
+"""`spyweb alerts`: against a database, and against a daemon's socket."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from spyweb.settings.alerts import AlertSettings
+from spyweb.store.sqlite.store import open_store
+from spyweb.subjects.incidents.views import IncidentChannel, SignView
+from tests.fakes.clock import FakeClock
+from tests.fakes.command import spyweb
+from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.daemon_socket import serve_daemon_socket
+from tests.fakes.incidents import KNOWN, FakeIncidents, fail, succeed
+
+
+def leave(root: Path) -> None:
+    """One of backup, which is over, and one of prices, which is open."""
+
+    async def add() -> None:
+        store = await open_store(root / "data" / "spyweb.db", clock=FakeClock())
+        await fail(store.incidents, "backup")
+        await succeed(store.incidents, "backup")
+        await fail(store.incidents, "prices")
+        await store.close()
+
+    asyncio.run(add())
+
+
+def test_what_is_wrong_is_a_table_and_with_all_what_was(project: Path) -> None:
+    assert spyweb("alerts", "list", root=project).err == "nothing is wrong\n"
+    leave(project)
+    answer = spyweb("alerts", "list", root=project)
+    assert " ".join(answer.lines[0].split()) == "id subject level since lasts reason acknowledged by told text"
+    (row,) = answer.table
+    assert (row[:3], row[-2:]) == (["2", "prices", "warning"], ["failing", "no space"])
+    assert [row[1] for row in spyweb("alerts", "list", "--all", root=project).table] == ["prices", "backup"]
+    found = spyweb("alerts", "list", "--all", "-o", "json", root=project).json
+    assert [each["state"] for each in found] == ["open", "closed"]
+
+
+def test_one_is_shown_and_somebody_takes_care(project: Path) -> None:
+    leave(project)
+    assert spyweb("alerts", "ack", "2", "--by", "me", root=project).out == "incident 2 is acknowledged by me\n"
+    shown = spyweb("alerts", "show", "2", root=project).out
+    assert "acknowledged by me" in shown
+    assert "failing: no space" in shown
+    assert spyweb("alerts", "show", "2", "-o", "json", root=project).json["acked_by"] == "me"
+
+
+def test_a_job_is_silent_for_a_while(project: Path) -> None:
+    leave(project)
+    assert (
+        spyweb("alerts", "silence", "prices", "2h", "--by", "me", root=project).out
+        == "nobody is told of prices for 2h\n"
+    )
+    assert spyweb("alerts", "unsilence", "prices", "--by", "me", root=project).out == "prices is told of again\n"
+    shown = spyweb("alerts", "show", "2", root=project).out
+    assert "silenced by me" in shown
+    assert "no longer silent, by me" in shown
+    assert "must be at least 1m" in spyweb("alerts", "silence", "prices", "2s", root=project).err
+    assert spyweb("alerts", "silence", "prise", "2h", root=project).code == 2
+
+
+def test_a_daemon_is_asked_where_one_runs(project: Path) -> None:
+    service = FakeDaemonService(root=project)
+    service.incidents = known = FakeIncidents(service.stored_incidents)
+    with serve_daemon_socket(service, project / "data"):
+        for words in ([], ["--all"]):
+            assert "asked the daemon" in spyweb("alerts", "list", *words, root=project).out
+        assert "asked the daemon" in spyweb("alerts", "show", "1", root=project).out
+        assert spyweb("alerts", "ack", "1", "--by", "me", root=project).code == 0
+        assert spyweb("alerts", "silence", "prices", "2h", "--by", "me", root=project).code == 0
+        assert spyweb("alerts", "unsilence", "prices", "--by", "me", root=project).code == 0
+    assert known.story == ["open", "all", "ack 1 me", "silence prices 7200000 me", "silence prices None me"]
+
+
+def test_a_channel_is_tried_out_by_the_daemon_alone(project: Path) -> None:
+    assert "no daemon runs" in spyweb("alerts", "test", "ops", root=project).err
+    with serve_daemon_socket(FakeDaemonService(root=project), project / "data"):
+        fine = spyweb("alerts", "test", "ops", root=project)
+        assert (fine.code, fine.out) == (0, "ops has taken it\n")
+        bad = spyweb("alerts", "test", "phone", root=project)
+        assert (bad.code, bad.out) == (1, "phone: answered 401\n")
+        unknown = spyweb("alerts", "test", "nope", root=project)
+        assert (unknown.code, unknown.err) == (2, "spyweb: there is no channel nope\n")
+
+
+def test_who_was_told_or_what_holds_it_is_listed_and_shown(project: Path) -> None:
+    service = FakeDaemonService(root=project)
+    service.incidents = known = FakeIncidents(service.stored_incidents)
+    at_once, later = (
+        IncidentChannel(name=name, told="", from_ms=from_ms, held=held)
+        for name, from_ms, held in (("phone", 0, "quiet until 07:00"), ("boss", 1 << 42, ""))
+    )
+    signs = {"failing": SignView(since_ms=0, text="no space"), "late": SignView(since_ms=0, text="not begun")}
+    held = replace(KNOWN, held="quiet until 07:00", channels=[at_once, later], signs=signs)
+    with serve_daemon_socket(service, project / "data"):
+        known.known = held
+        assert "quiet until 07:00" in spyweb("alerts", "list", root=project).table[0]
+        shown = {row[0]: row[1:] for row in spyweb("alerts", "show", "1", root=project).table}
+        assert shown["failures"] == ["1"]
+        assert shown["held"] == shown["tells phone"] == ["quiet until 07:00"]
+        assert shown["tells boss"][0].endswith("unless acknowledged")
+        assert shown["now late"][0].startswith("not begun, since ")
+        known.known = replace(held, told={"ops": "open", "night": "spared"}, acked_ms=1, acked_by="me")
+        assert "ops" in spyweb("alerts", "list", root=project).table[0]
+        assert "tells boss" not in spyweb("alerts", "show", "1", root=project).out
+
+
+def test_channels_are_listed_by_the_daemon_without_their_secrets(project: Path) -> None:
+    assert "no daemon runs" in spyweb("alerts", "channels", root=project).err
+    service = FakeDaemonService(root=project)
+    service.tallies.attempted("ops", "answered 500")
+    with serve_daemon_socket(service, project / "data"):
+        answer = spyweb("alerts", "channels", root=project)
+        found = spyweb("alerts", "channels", "-o", "json", root=project).json
+        service.alert_settings = AlertSettings()
+        nothing = spyweb("alerts", "channels", root=project)
+    assert [row[:3] for row in answer.table] == [["ops", "webhook", "example.org"], ["phone", "ntfy", "critical"]]
+    assert answer.table[0][-1].endswith("answered 500")
+    assert "s3cret" not in answer.out
+    assert [each["name"] for each in found] == ["ops", "phone"]
+    assert nothing.err == "config.toml has no channels: [channels.NAME]\n"

@@ -1,0 +1,269 @@
+"""The pages of incidents."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+from msgspec.structs import replace
+from yarl import URL
+
+from spyweb.incidents.policy import AlertPolicy, Level
+from spyweb.incidents.truth import Failed, SignSeen
+from spyweb.model import JobId
+from spyweb.store.model.access import Scope
+from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
+from spyweb.subjects.incidents.pages import OPEN_SHOWN, PAST_SHOWN
+from spyweb.subjects.incidents.service import IncidentService
+from spyweb.subjects.incidents.views import IncidentChannel, IncidentStanding
+from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
+from tests.fakes.dashboard import (
+    MARKUP,
+    POST,
+    dashboard,
+    get_page,
+    make_dashboard_service,
+    page_of,
+    post_form,
+    signed_in,
+    three_rows,
+)
+from tests.fakes.incidents import fail, succeed
+
+WAITING = IncidentStanding(
+    channels=[IncidentChannel(name="phone", told="", from_ms=0, held="waits for job prices")],
+    held="waits for job prices",
+)
+
+
+class FakeStanding:
+    """Everybody waits for prices."""
+
+    async def of(self, incidents: list[object]) -> list[IncidentStanding]:
+        return [WAITING] * len(incidents)
+
+
+async def with_incidents() -> FakeDaemonService:
+    """One of prices that is over, and one of backup that is open."""
+    service = make_dashboard_service()
+    await fail(service.stored_incidents, PRICES)
+    await succeed(service.stored_incidents, PRICES)
+    await fail(service.stored_incidents, BACKUP, "no route")
+    return service
+
+
+def ids(page: str) -> list[str]:
+    return re.findall(r'id="i-(\d+)"', page)
+
+
+async def test_open_ones_come_first_and_then_those_that_are_over() -> None:
+    async with dashboard(await with_incidents()) as client:
+        status, page = await get_page(client, "/incidents")
+        assert (status, ids(page)) == (200, ["2", "1"])
+        assert "1\N{NO-BREAK SPACE}incident open</h1>" in page
+        assert "not acknowledged yet" in page
+        assert '<b id="count-incidents">1</b>' in page
+        assert 'formaction="/incidents/2/acknowledge"' in page
+        assert 'formaction="/jobs/backup/silence" name="value" value="8h"' in page
+        for path, expected in (
+            ("?state=open", ["2"]),
+            ("?state=closed", ["1"]),
+            ("?job=backup", ["2"]),
+            ("?job=prices", ["1"]),
+            ("?job=Backup", ["2"]),
+            ("?job=gone", []),
+            ("?state=open&job=prices", []),
+            ("?state=nonsense", ["2", "1"]),
+            ("?before=2", ["1"]),
+        ):
+            assert ids((await get_page(client, f"/incidents{path}"))[1]) == expected, path
+
+
+async def test_many_are_shown_a_page_at_a_time() -> None:
+    service = make_dashboard_service()
+    for number in range(PAST_SHOWN + 1):
+        await fail(service.stored_incidents, f"over{number}")
+        await succeed(service.stored_incidents, f"over{number}")
+    for number in range(OPEN_SHOWN + 1):
+        await fail(service.stored_incidents, f"open{number}")
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/incidents")
+        assert len(ids(page)) == OPEN_SHOWN + PAST_SHOWN
+        more, older = re.findall(r'href="(/incidents\?[^"]+)" rel="next"', page.replace("More that", '" rel="next"'))[
+            :2
+        ]
+        _, page = await get_page(client, older.replace("&amp;", "&"))
+        assert ids(page) == ["1"]
+        assert "data-mark" not in page
+        _, page = await get_page(client, more.replace("&amp;", "&"))
+        assert ids(page) == [str(PAST_SHOWN + 2)]
+
+
+async def test_one_is_shown_with_all_that_is_known() -> None:
+    service = await with_incidents()
+    await service.incidents.silence(BACKUP, 3_600_000, "anna")
+    async with dashboard(service) as client:
+        status, page = await get_page(client, "/incidents/2")
+        assert status == 200
+        assert re.search(r"<bdi>Backup</bdi>: failing since <time", page)
+        assert "<strong" in page
+        assert "no route</strong>" in page
+        assert 'href="/runs/7">run 7</a>' in page
+        assert "silenced by anna" in page
+        assert 'formaction="/jobs/backup/unsilence"' in page
+        _, page = await get_page(client, "/incidents/1")
+        assert re.search(r"<bdi>prices</bdi>: recovered after ", page)
+        assert '/acknowledge"' not in page
+        for path in ("/incidents/3", "/incidents/x", "/incidents/99999999999999999999", "/incidents/0x1"):
+            assert (await get_page(client, path))[0] == 404, path
+
+
+async def test_several_signs_are_told_one_by_one() -> None:
+    service = await with_incidents()
+    policy = AlertPolicy(after_failures=1, level=Level.CRITICAL)
+    seen = [
+        SubjectEvent(subject="job:both", event=event, policy=policy, at_ms=NOW_MS)
+        for event in (Failed("no disk"), SignSeen("drift", "a file differs"))
+    ]
+    await service.stored_incidents.note(seen)
+    page = await page_of("/incidents/3", service)
+    assert ids(await page_of("/incidents?state=open", service)) == ["3", "2"], "the gravest first"
+    await fail(service.stored_incidents, PRICES)
+    assert ids(await page_of("/incidents?state=open", service)) == ["3", "4", "2"]
+    assert "What is wrong now" in page
+    assert ("<code>no disk</code>" in page, "<code>a file differs</code>" in page) == (True, True)
+
+
+async def test_somebody_takes_care_and_it_says_who() -> None:
+    service = await with_incidents()
+    await fail(service.stored_incidents, PRICES)
+    for number, given, status, by in (
+        (2, {"by": " Anna \n B. "}, 303, "Anna B."),
+        (2, {"by": "Ben"}, 303, "Anna B."),  # who was first
+        (3, {}, 303, "somebody at this machine"),
+        (1, {}, 409, ""),
+        (9, {}, 404, ""),
+    ):
+        assert (await post_form(service, f"/incidents/{number}/acknowledge", None, **given))[0] == status, number
+        if by:
+            assert (await service.incidents.get(number)).acked_by == by
+    page = await page_of("/incidents", service)
+    assert "acknowledged by <strong><bdi>somebody at this machine</bdi></strong>" in page
+    assert '/acknowledge"' not in page
+
+
+async def test_a_job_is_silent_for_as_long_as_somebody_says() -> None:
+    service = await with_incidents()
+    silence_at = "/jobs/backup/silence"
+    for fields, for_ms in (({"for": "1h"}, 3_600_000), ({"value": "1w", "for": "1h"}, 604_800_000)):
+        assert (await post_form(service, silence_at, None, by="anna", **fields))[0] == 303
+        silence = await service.incidents.silence_of(BACKUP)
+        assert silence is not None
+        assert (silence.until_ms, silence.by) == (NOW_MS + for_ms, "anna")
+    assert (await post_form(service, silence_at, value="99y"))[0] == 409
+    assert (await post_form(service, "/jobs/nothing/silence", value="1h"))[0] == 404
+    page = await page_of("/jobs/backup", service)
+    assert "Nothing is told of this job until" in page
+    assert 'href="/incidents/2">Incident 2</a> is open' in page
+    assert (await post_form(service, "/jobs/backup/unsilence"))[0] == 303
+    assert await service.incidents.silence_of(BACKUP) is None
+
+
+async def test_a_job_that_spyweb_has_paused_can_be_resumed() -> None:
+    rows = [replace(row, job=replace(row.job, paused_for="5 failures in a row")) for row in three_rows()]
+    service = make_dashboard_service(rows)
+    backup = service.live.get(BACKUP)
+    backup.cursor = replace(backup.cursor, paused_for="5 failures in a row")
+    await fail(service.stored_incidents, BACKUP)
+    page = await page_of("/incidents/1", service)
+    assert "spyweb has paused the job: 5 failures in a row" in page
+    assert 'formaction="/jobs/backup/resume"' in page
+    assert "spyweb has paused it: 5 failures in a row. " in await page_of("/jobs/backup", service)
+
+
+async def test_whoever_may_see_some_jobs_sees_the_incidents_of_those_and_no_other_name() -> None:
+    service = await with_incidents()
+    await service.stored_incidents.note(
+        [SubjectEvent(subject="channel:phone", event=SignSeen("down", "x"), policy=AlertPolicy(), at_ms=0)]
+    )
+    await fail(service.stored_incidents, PRICES)
+    standing = FakeStanding()
+    service.incidents = IncidentService(service.stored_incidents, service.clock, standing=standing)  # type: ignore[arg-type]
+    async with dashboard(service) as client:
+        assert "waits for job prices" in (await get_page(client, "/incidents/2"))[1]
+        limited = await signed_in(service, Scope.RUN, jobs=("backup",))
+        for path in ("/incidents", "/incidents/2", "/jobs/backup", "/"):
+            status, page = await get_page(client, path, **limited)
+            assert (status, "prices" in page, "phone: down" in page) == (200, False, False), path
+            assert '<b id="count-incidents">1</b>' in page, path
+        _, page = await get_page(client, "/incidents", **limited)
+        assert ids(page) == ["2"]
+        assert 'href="/channels"' not in page
+        assert "waits for another job" in page
+        assert (await get_page(client, "/incidents?job=prices", **limited))[0] == 404
+        for number in (1, 3, 4):
+            assert (await get_page(client, f"/incidents/{number}", **limited))[0] == 404
+        assert (await post_form(service, "/incidents/4/acknowledge", limited, by="x"))[0] == 404
+        async with client.get("/api/incidents", headers=limited) as answer:
+            assert "prices" not in await answer.text()
+        async with client.get("/api/incidents/2", headers=limited) as answer:
+            assert "waits for another job" in await answer.text()
+
+
+async def test_a_session_takes_care_under_the_name_of_its_key() -> None:
+    service = await with_incidents()
+    runs = await signed_in(service, Scope.RUN)
+    assert 'name="by"' not in await page_of("/incidents/2", service, runs)
+    await post_form(service, "/incidents/2/acknowledge", runs, by="boss")
+    assert (await service.incidents.get(2)).acked_by == "anna"
+
+
+async def test_a_channel_that_was_told_is_named() -> None:
+    service = make_dashboard_service()
+    policy = AlertPolicy(after_failures=1, to=("phone",), remind_ms=None)
+    await service.stored_incidents.note(
+        [SubjectEvent(subject="job:backup", event=Failed("no disk"), policy=policy, at_ms=NOW_MS)]
+    )
+    service.clock.advance(10)  # type: ignore[attr-defined]
+    await service.stored_incidents.plan([AlertChannelNow(name="phone")], {"job:backup": SubjectNow(policy=policy)})
+    assert "told phone" in await page_of("/incidents", service)
+    assert "told that it began" in await page_of("/incidents/1", service)
+    assert (await service.incidents.get(1)).job_id == JobId("backup")
+
+
+async def down(service: FakeDaemonService) -> None:
+    seen = SubjectEvent(subject="channel:ops", event=SignSeen("down", MARKUP), policy=AlertPolicy(), at_ms=NOW_MS)
+    await service.stored_incidents.note([seen])
+
+
+async def test_each_says_what_it_is_told_and_how_it_does() -> None:
+    service = make_dashboard_service()
+    service.tallies.attempted("phone", None)
+    async with dashboard(service) as client:
+        status, page = await get_page(client, "/channels")
+        assert status == 200
+        assert "2\N{NO-BREAK SPACE}alert channels</h1>" in page
+        assert "webhook at <bdi>example.org</bdi>" in page
+        assert "is told of what is critical · never quiet · nothing waits · took its last at <time" in page
+        assert "s3cret" not in page
+        await down(service)
+        service.tallies.attempted("ops", MARKUP)
+        _, page = await get_page(client, "/channels")
+    assert "1 of 2\N{NO-BREAK SPACE}channels takes no messages</h1>" in page
+    assert 'href="/incidents/1">incident 1</a>' in page
+    assert page.count("&lt;script&gt;") == 1
+
+
+async def test_a_test_is_sent_and_how_it_went_is_shown() -> None:
+    async with dashboard() as client:
+        for name, status in (("ops", 303), ("phone", 303), (MARKUP, 404)):
+            address = f"/channels/{quote(name, safe='')}/test"
+            async with client.post(
+                URL(address, encoded=True), data={"back": "/channels"}, headers=POST, allow_redirects=False
+            ) as answer:
+                assert answer.status == status
+                assert "<script>alert" not in await answer.text()
+        _, page = await get_page(client, "/channels")
+    assert "It has taken the test of <time" in page
+    assert "It did not take the test of <time" in page
+    assert "<code>answered 401</code>" in page

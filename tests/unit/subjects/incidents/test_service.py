@@ -1,0 +1,203 @@
+"""Incidents as clients are told of them, and in which words it is said what keeps messages back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import time
+from zoneinfo import ZoneInfo
+
+import pytest
+from msgspec.structs import replace
+
+from spyweb.alerts.watcher import AlertWatcher
+from spyweb.cooperative import Steps
+from spyweb.incidents.policy import AlertPolicy, Escalation, Level, QuietHours
+from spyweb.incidents.telling import Hold, HoldReason
+from spyweb.model import JobId
+from spyweb.store.model.incidents import AlertChannelNow, SubjectNow
+from spyweb.store.sqlite.incidents import Incidents
+from spyweb.subjects.incidents.service import IncidentService, StandingService, in_words
+from spyweb.subjects.incidents.views import IncidentChannel, IncidentStanding, SignView
+from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.incidents import AT_MS, KNOWN, fail, succeed
+from tests.fakes.memory_store import MemoryStore
+
+HOUR_MS = 3_600_000
+POLICY = AlertPolicy(to=("phone",))
+
+
+@pytest.fixture
+async def incidents() -> Incidents:
+    """One of prices, which is over, and one of backup, which is open."""
+    found = MemoryStore(FakeClock()).incidents
+    await fail(found, "prices")
+    await succeed(found, "prices")
+    await fail(found, "backup", "no route")
+    return found
+
+
+async def test_one_is_shown_with_all_that_is_known(incidents: Incidents) -> None:
+    assert await IncidentService(incidents, FakeClock()).get(2) == replace(
+        KNOWN,
+        id=2,
+        subject="job:backup",
+        job_id=JobId("backup"),
+        text="no route",
+        run=(await incidents.list())[0].run,
+        since_ms=AT_MS,
+        opened_ms=AT_MS,
+        signs={"failing": SignView(since_ms=AT_MS, text="no route")},
+    )
+
+
+async def test_whoever_takes_care_is_noted_and_the_planner_looks_again(incidents: Incidents) -> None:
+    woken: list[bool] = []
+    service = IncidentService(incidents, FakeClock(), lambda: woken.append(True))
+    await service.acknowledge(2, "me")
+    found = await service.get(2)
+    assert (found.acked_by, found.acked_ms, [note.text for note in found.notes]) == (
+        "me",
+        START_MS,
+        ["acknowledged by me"],
+    )
+    assert woken == [True]
+
+
+async def test_what_is_over_has_no_signs_and_silence_is_said_while_it_lasts(incidents: Incidents) -> None:
+    clock = FakeClock()
+    service = IncidentService(incidents, clock)
+    over = await service.get(1)
+    assert (over.signs, over.failures) == ({}, 0)
+    await service.silence(JobId("backup"), 60_000, "me")
+    silent = await service.get(2)
+    assert (silent.silent_until_ms, silent.silent_by) == (START_MS + 60_000, "me")
+    clock.advance(60)
+    loud = await service.get(2)
+    assert (loud.silent_until_ms, loud.silent_by) == (None, "")
+
+
+class Now(AlertWatcher):
+    """The settings and the moment, as a test wants them."""
+
+    def __init__(self, subject: SubjectNow, *channels: AlertChannelNow) -> None:
+        self._subject = subject
+        self._channels = [*channels]
+
+    def subjects_now(self, names: Iterable[str]) -> Steps[dict[str, SubjectNow]]:
+        yield
+        return dict.fromkeys(names, self._subject)
+
+    def channels_now(self) -> list[AlertChannelNow]:
+        return self._channels
+
+
+PHONE, BOSS = AlertChannelNow(name="phone"), AlertChannelNow(name="boss")
+
+
+async def standing(store: MemoryStore, subject: SubjectNow, *channels: AlertChannelNow) -> IncidentStanding:
+    """Return that of the newest incident."""
+    (incident, *_) = await store.incidents.list()
+    service = StandingService(store.incidents, Now(subject, *channels or (PHONE,)), FakeClock(), "UTC")
+    return (await service.of([incident]))[0]
+
+
+@pytest.fixture
+async def store() -> MemoryStore:
+    """One incident of prices, which is open."""
+    store = MemoryStore(FakeClock())
+    await fail(store.incidents)
+    return store
+
+
+async def test_who_is_told_is_as_the_settings_say_now(store: MemoryStore) -> None:
+    policy = AlertPolicy(to=("phone", "gone"), escalations=(Escalation(30 * 60_000, ("boss",)),))
+    ops = AlertChannelNow(name="ops")
+    critical = AlertChannelNow(name="pager", level=Level.CRITICAL)
+    found = await standing(store, SubjectNow(policy=policy), PHONE, ops, BOSS, critical)
+    assert found == IncidentStanding(
+        [
+            IncidentChannel(name="phone", told="", from_ms=AT_MS, held=""),
+            IncidentChannel(name="boss", told="", from_ms=AT_MS + 30 * 60_000, held=""),
+        ],
+        "",
+    )
+
+
+async def test_maintenance_holds_all(store: MemoryStore) -> None:
+    found = await standing(store, SubjectNow(policy=POLICY, maintenance_until_ms=AT_MS + 3 * HOUR_MS))
+    assert found.held == "maintenance until 03:00"
+    assert [each.held for each in found.channels] == ["maintenance until 03:00"]
+    assert (found.held_until_ms, found.channels[0].held_until_ms) == (AT_MS + 3 * HOUR_MS,) * 2
+
+
+async def test_silence_holds_all_while_it_lasts(store: MemoryStore) -> None:
+    await store.incidents.silence("job:prices", 2 * HOUR_MS, "me")
+    assert (await standing(store, SubjectNow(policy=POLICY))).held == "silenced until 02:00"
+    await store.incidents.silence("job:prices", None, "me")
+    assert (await standing(store, SubjectNow(policy=POLICY))).held == ""
+
+
+async def test_an_open_incident_of_what_it_depends_on_holds_all(store: MemoryStore) -> None:
+    await fail(store.incidents, "internet")
+    policy = AlertPolicy(to=("phone",), depends_on=("job:internet", "job:power"))
+    await succeed(store.incidents, "prices")
+    await fail(store.incidents, "prices")
+    assert (await standing(store, SubjectNow(policy=policy))).held == "waits for job internet"
+
+
+async def test_quiet_hours_hold_the_channels_that_are_in_them(store: MemoryStore) -> None:
+    loud = AlertChannelNow(name="boss", has_own_quiet=True)
+    quiet = SubjectNow(policy=AlertPolicy(to=("phone", "boss")), quiet_until_ms=AT_MS + 7 * HOUR_MS)
+    found = await standing(store, quiet, PHONE, loud)
+    assert [each.held for each in found.channels] == ["quiet until 07:00", ""]
+    assert found.held == "", "somebody is told"
+    assert (await standing(store, quiet, PHONE)).held == "quiet until 07:00"
+
+
+async def test_one_who_is_only_told_later_does_not_count(store: MemoryStore) -> None:
+    escalation = Escalation(30 * 60_000, ("boss",))
+    policy = AlertPolicy(to=("phone",), escalations=(escalation,), quiet=QuietHours(time(22), time(7), "UTC"))
+    loud = AlertChannelNow(name="boss", has_own_quiet=True)
+    found = await standing(store, SubjectNow(policy=policy, quiet_until_ms=AT_MS + 7 * HOUR_MS), PHONE, loud)
+    assert found.held == "quiet until 07:00"
+
+
+async def test_what_is_over_is_held_by_nothing(store: MemoryStore) -> None:
+    await succeed(store.incidents)
+    found = await standing(store, SubjectNow(policy=POLICY, maintenance_until_ms=AT_MS + HOUR_MS))
+    assert (found.held, [each.held for each in found.channels]) == ("", [""])
+
+
+@pytest.mark.parametrize(
+    ("hold", "words"),
+    [
+        (Hold(HoldReason.QUIET, START_MS + 7 * HOUR_MS, spares=False), "quiet until 08:00"),
+        (Hold(HoldReason.MAINTENANCE, START_MS + 24 * HOUR_MS, spares=False), "maintenance until 2026-01-02 01:00"),
+        (Hold(HoldReason.ANOTHER, None, spares=True), "waits for job internet and channel:ops"),
+    ],
+)
+def test_it_is_said_in_words_with_the_day_where_that_is_not_plain(hold: Hold, words: str) -> None:
+    failing = ["job:internet", "channel:ops"]
+    assert in_words(hold, failing, ZoneInfo("Europe/Berlin"), START_MS) == words
+
+
+async def test_very_many_are_looked_at_in_slices(store: MemoryStore) -> None:
+    class CountingClock(FakeClock):
+        """A millisecond passes at each look."""
+
+        looks = 0
+        rests = 0
+
+        def monotonic(self) -> float:
+            self.looks += 1
+            return self.looks / 1000
+
+        async def sleep(self, seconds: float) -> None:
+            self.rests += 1
+
+    (incident,) = await store.incidents.list()
+    clock = CountingClock()
+    service = StandingService(store.incidents, Now(SubjectNow(policy=POLICY), PHONE), clock, "UTC")
+    found = await service.of([incident] * 100)
+    assert (len(found), found[0].channels[0].name) == (100, "phone")
+    assert clock.rests > 10

@@ -1,0 +1,75 @@
+"""How a person reads what is to come and what was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from spyweb.cli import output
+from spyweb.model import JobId, Outcome
+from spyweb.subjects.jobs.commands import describe_last, show_jobs
+from spyweb.views.jobs import JobState, JobView
+from spyweb.views.runs import LastRun, last_run
+from tests.fakes.daemon_service import NOW_MS, make_run
+from tests.fakes.terminal import open_terminal, shown_lines
+
+
+def make_view(name: str, last: LastRun | None = None, **more: Any) -> JobView:
+    view = JobView(
+        id=JobId(name),
+        name=name,
+        enabled=True,
+        state=JobState.IDLE,
+        schedule="every 10s",
+        path=f"jobs/{name}.lua",
+        folder=f"jobs/{name}",
+        next_due_ms=NOW_MS + 4_000,
+        last=last,
+    )
+    return replace(view, **more)
+
+
+def last_of(**changes: Any) -> LastRun:
+    found = last_run(make_run(**changes))
+    assert found
+    return found
+
+
+CRON = "cron 30 3 * * mon-fri (Europe/Berlin)"
+BROKEN = "jobs/typo.lua:1: unexpected symbol near 'x', and much more of it"
+VIEWS = [
+    make_view("check_api", last_of(result="open: asking again in 50 s"), description="Asks an address"),
+    make_view("nightly", last_of(outcome=Outcome.FAILED, reason="jobs/nightly.lua:3: no disk"), schedule=CRON),
+    make_view("typo", state=JobState.BROKEN, schedule="", next_due_ms=None, error=BROKEN),
+]
+
+
+def test_jobs_fit_80_columns_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch, 80)
+    show_jobs(VIEWS, "Europe/Berlin", NOW_MS)
+    lines = shown_lines(terminal)
+    assert max(map(len, lines)) <= 80
+    assert len(lines) == 4
+    assert lines[0].split() == ["job", "state", "schedule", "next", "last", "note"]
+    assert lines[2].split()[:3] == ["nightly", "idle", "cron"]
+    assert "(Europe" not in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"http_status": 404, "items_found": 0, "note": "not as expected: http status 404"}, "not as expected: http"),
+        ({"storage_errors": 1, "result": "7"}, "1 storage error; 7"),
+        ({"outcome": Outcome.FAILED, "reason": "no", "items_found": 2, "items_new": 1}, "no; 2 items, 1 new"),
+        ({}, ""),
+    ],
+)
+def test_what_asks_for_attention_goes_first(changes: dict[str, object], note: str) -> None:
+    assert describe_last(last_of(**changes)).startswith(note)
+
+
+def test_what_is_late_is_due_now() -> None:
+    assert output.until(-10) == output.until(0) == "now"
+    assert output.until(61_000) == "in 1m 1s"

@@ -1,0 +1,157 @@
+"""The page of a job, and what its buttons do."""
+
+from __future__ import annotations
+
+import re
+
+from spyweb.errors import Refused
+from spyweb.model import Failure, JobId, Outcome, RunId
+from spyweb.store.model.access import Scope
+from spyweb.subjects.records.views import RecordView
+from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
+from tests.fakes.daemon_service import NOW_MS
+from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
+
+
+async def test_it_says_what_is_wrong_and_shows_the_line() -> None:
+    page = await page_of("/jobs/backup")
+    assert "<bdi>Backup</bdi>: failing since <time" in page
+    assert "The same error each time." in page
+    assert '<span class="here"><a class="n" href="/jobs/backup/source?file=jobs/backup.lua#L3"' in page
+    assert "Backup: failing · spyweb" in page
+
+
+async def test_it_draws_the_runs_of_the_chosen_time() -> None:
+    page = await page_of("/jobs/prices?span=7d")
+    assert '<a href="/jobs/prices?span=7d" aria-current="true">7 d</a>' in page
+    assert 'class="dots s"' in page
+    assert "60 succeeded" in page
+    await page_of("/jobs/prices?span=nonsense")
+
+
+async def test_a_broken_job_shows_its_problem_and_can_not_be_started() -> None:
+    page = await page_of("/jobs/typo")
+    assert "its file does not load</h1>" in page
+    assert "What is wrong with the file" in page
+    assert "Run now" not in page
+
+
+async def test_an_unknown_job_offers_what_is_close() -> None:
+    page = await page_of("/jobs/pices", status=404)
+    assert '<a href="/jobs/prices"><bdi>prices</bdi></a>' in page
+
+
+async def test_a_key_of_some_jobs_is_told_of_no_other_that_starts_after_them() -> None:
+    service = make_dashboard_service()
+    async with dashboard(service) as client:
+        for path in ("/jobs/backup", "/"):
+            assert 'href="/jobs/report"' in (await get_page(client, path))[1]
+        limited = await signed_in(service, Scope.READ, jobs=("backup",))
+        for path in ("/jobs/backup", "/"):
+            status, page = await get_page(client, path, **limited)
+            assert (status, 'href="/jobs/report"' in page) == (200, False)
+
+
+async def test_a_button_does_what_it_says_and_leads_back() -> None:
+    service = make_dashboard_service()
+    for what in ("run", "pause", "resume"):
+        done = await post_form(service, f"/jobs/prices/{what}", back="/?state=failing")
+        assert done[:2] == (303, "/?state=failing")
+    assert service.story == ["trigger prices", "pause prices", "resume prices"]
+
+
+async def test_a_refusal_is_a_page_in_plain_words() -> None:
+    service = make_dashboard_service()
+    service.refusal = Refused("prices is <b>running</b>")
+    status, _, page = await post_form(service, "/jobs/prices/run")
+    assert status == 409
+    assert "Not now</h1>" in page
+    assert "prices is &lt;b&gt;running&lt;/b&gt;" in page
+
+
+async def test_the_name_of_a_job_leads_to_it() -> None:
+    async with dashboard() as client:
+        named = await client.get("/jobs/BackUp?span=7d", allow_redirects=False)
+        assert (named.status, named.headers["Location"]) == (302, "/jobs/backup")
+        assert (await client.get("/jobs/Backups", allow_redirects=False)).status == 404
+        assert (await client.post("/jobs/Backup/pause", allow_redirects=False)).status == 404
+
+
+async def test_a_job_that_runs_elsewhere_has_no_button_that_would_run_it_here() -> None:
+    service = make_dashboard_service()
+    service.details.is_elsewhere = True  # type: ignore[attr-defined]  # it is the fake's
+    page = await page_of("/jobs/prices", service)
+    assert "Run now" not in page
+    assert "Dry run" not in page
+    assert "Pause" in page
+
+
+async def test_a_whole_file_is_shown_line_by_line() -> None:
+    page = await page_of("/jobs/prices/source?line=2")
+    assert re.findall(r'id="L(\d)"', page) == ["1", "2"]
+    assert '<span class="kw">local</span>' in page
+    assert '<span id="L2" class="here">' in page
+
+
+async def test_no_other_file_is_shown() -> None:
+    for file in ("../../etc/passwd", "config.toml"):
+        await page_of(f"/jobs/prices/source?file={file}", status=404)
+    await page_of("/jobs/prices/source?line=x", status=400)
+
+
+async def tried(events: list[RunEvent]) -> tuple[str, list[str]]:
+    service = make_dashboard_service()
+    service.watched = events
+    status, _, page = await post_form(service, "/jobs/prices/try", back="/jobs/prices")
+    assert status == 200
+    return page, service.story
+
+
+def ended(**changes: object) -> RunEnded:
+    known = {"job": JobId("prices"), "run": RunId(9), "outcome": Outcome.SUCCESS, "duration_ms": 12}
+    return RunEnded(**{**known, **changes})  # type: ignore[arg-type]
+
+
+async def test_a_trial_shows_what_was_logged_and_found() -> None:
+    line = LogLine(level="info", text=MARKUP, at_ms=NOW_MS)
+    tasks = [TaskView(task=MARKUP, workflow="", status=status, message=MARKUP) for status in ("running", "failed")]
+    page, story = await tried([line, *tasks, ended(result={"items": [MARKUP]})])
+    assert "Succeeded after 12\N{NO-BREAK SPACE}ms</h1>" in page
+    assert story[0] == "debug prices", "it has pages, so it is a monitor"
+    assert story[-1] == "closed"
+    assert "<script>alert" not in page
+    assert page.count("&lt;script&gt;") >= 4
+    assert 'name="back" value="/jobs/prices"' in page
+
+
+async def test_a_trial_that_fails_says_why() -> None:
+    failed = ended(outcome=Outcome.FAILED, failure=Failure.ERROR, reason=MARKUP, traceback=MARKUP)
+    page, _ = await tried([failed])
+    assert "Failed after" in page
+    assert "It logged nothing." in page
+    assert page.count("&lt;script&gt;") >= 2
+
+
+async def test_a_trial_that_logs_much_is_cut_off() -> None:
+    lines: list[RunEvent] = [LogLine(level="info", text="x", at_ms=NOW_MS)] * (MOST_LINES + 3)
+    page, _ = await tried([*lines, ended()])
+    assert page.count('data-as="exact"') == MOST_LINES
+    assert "3\N{NO-BREAK SPACE}further lines" in page
+
+
+async def test_it_shows_what_it_keeps_and_what_it_found() -> None:
+    service = make_dashboard_service()
+    await service.state.put("job:prices", MARKUP[:20].encode(), MARKUP.encode(), None)
+    record = RecordView(
+        fields={"title": MARKUP},
+        match_key=(),
+        page_url=MARKUP,
+        job_id=JobId("prices"),
+        date_time="",
+        timestamp=NOW_MS * 1_000_000,
+        hash="",
+    )
+    service.kept = [record]
+    page = await page_of("/jobs/prices", service)
+    assert "Stored values" in page
+    assert "What it found" in page

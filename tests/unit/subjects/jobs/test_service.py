@@ -1,0 +1,213 @@
+"""The service answers from what lives: each test asks it what a client would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import Problem, Refused
+from spyweb.model import Ending, Every, JobId, Outcome, RunId
+from spyweb.subjects.runs.service import LINE_BYTES, MOST_LOG_BYTES, RunWatcher
+from spyweb.views.jobs import JobState
+from spyweb.views.runs import LogLine, RunEnded
+from tests.fakes.clock import FakeClock
+from tests.fakes.daemon_service import make_run
+from tests.fakes.harness import MINUTE_MS, make_job
+from tests.fakes.served import Served, serving
+
+PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    """Two jobs: prices each minute, backup by hand alone."""
+    jobs = make_job("prices"), make_job("backup", schedule=Every(period_ms=5 * MINUTE_MS))
+    async with serving(tmp_path, *jobs) as served:
+        yield served
+
+
+async def test_jobs_are_shown_by_id_with_what_is_known_of_each(served: Served) -> None:
+    backup, prices = served.jobs.jobs()
+
+    assert (backup.id, backup.vms, prices.id, prices.vms) == (BACKUP, 6, PRICES, 6)
+    assert [view.state for view in (backup, prices)] == [JobState.IDLE, JobState.IDLE]
+
+
+async def test_a_job_that_never_loaded_is_broken_and_one_whose_earlier_version_runs_is_not(served: Served) -> None:
+    problem = Problem("jobs/typo.lua", 1, None, "unexpected symbol")
+    served.reloader.broken = {TYPO: [problem], PRICES: [problem]}
+
+    states = {view.id: view.state for view in served.jobs.jobs()}
+
+    assert states == {BACKUP: JobState.IDLE, PRICES: JobState.IDLE, TYPO: JobState.BROKEN}
+    assert served.health.health().jobs[JobState.BROKEN] == 1
+
+
+async def test_what_is_doubtful_in_files_and_about_live_jobs_is_listed_once(served: Served) -> None:
+    of_file, of_job = (Problem(f"jobs/{name}.lua", 1, None, "odd", is_warning=True) for name in ("prices", "backup"))
+    served.reloader.warnings = (of_file,)
+    for job in served.t.live:
+        job.warnings = (of_file if job.id == PRICES else of_job,)
+    assert served.jobs.warnings() == [of_job, of_file]
+
+
+async def test_due_times_of_all_jobs_come_earliest_first_and_those_of_one_alone(served: Served) -> None:
+    both = await served.jobs.next_runs(None, 7)
+    one = await served.jobs.next_runs(BACKUP, 2)
+
+    assert [run.due_ms for run in both] == sorted(run.due_ms for run in both)
+    assert len(both) == 7
+    assert {run.job for run in both} == {PRICES, BACKUP}
+    assert {run.job for run in one} == {BACKUP}
+    assert one[1].due_ms - one[0].due_ms == 5 * MINUTE_MS
+
+
+async def test_due_times_of_a_span_are_those_of_the_jobs_that_may_be_seen(served: Served) -> None:
+    every = await served.jobs.next_runs(None, 100)
+    until_ms = every[20].due_ms
+    found = await served.jobs.next_runs(None, 100, until_ms=until_ms)
+    seen = await served.jobs.next_runs(None, 100, until_ms=until_ms, may_see=lambda job: job == BACKUP)
+
+    assert [run.due_ms for run in found] == [run.due_ms for run in every if run.due_ms < until_ms]
+    assert [run.due_ms for run in seen] == [run.due_ms for run in found if run.job == BACKUP] != []
+
+
+async def test_a_paused_job_shows_it_and_has_no_due_times_until_it_is_resumed(served: Served) -> None:
+    await served.jobs.pause(PRICES)
+    assert served.jobs.jobs()[1].state == JobState.PAUSED
+    assert await served.jobs.next_runs(PRICES, 2) == []
+
+    await served.jobs.resume(PRICES)
+    assert served.jobs.jobs()[1].state == JobState.IDLE
+    assert len(await served.jobs.next_runs(PRICES, 2)) == 2
+
+
+async def test_a_start_by_hand_is_refused_where_the_overlap_rule_would_skip_it(served: Served) -> None:
+    served.t.pool.held.add(BACKUP)
+    assert (await served.runs.start(BACKUP)).run is not None
+    await served.t.clock.turn()
+    with pytest.raises(Refused):
+        await served.runs.start(BACKUP)
+
+
+async def test_a_run_has_its_payload_in_its_trigger(served: Served) -> None:
+    await served.runs.start(BACKUP, {"branch": "main"})
+    await served.t.clock.turn()
+
+    (request,) = served.t.pool.requests
+    ctx = request.arguments[0]
+    assert isinstance(ctx, dict)
+    assert ctx["trigger"] == {"type": "manual", "payload": {"branch": "main"}}
+
+
+async def test_a_run_is_cancelled_once_and_one_that_never_was_is_none(served: Served) -> None:
+    served.t.pool.held.add(BACKUP)
+    run = (await served.runs.start(BACKUP)).run
+    assert run is not None
+    await served.t.clock.turn()
+    cancelled = await served.runs.cancel(run)
+    assert cancelled is not None
+    assert (cancelled.id, cancelled.job) == (run, BACKUP)
+    await served.t.clock.turn()
+    with pytest.raises(Refused, match="is not under way"):
+        await served.runs.cancel(run)
+    assert await served.runs.cancel(RunId(99)) is None
+
+
+async def test_a_watched_run_ends_with_its_end(served: Served) -> None:
+    events = [event async for event in served.runs.run_once(BACKUP)]
+
+    (end,) = events
+    assert isinstance(end, RunEnded)
+    assert (end.job, end.outcome) == (BACKUP, Outcome.SUCCESS)
+
+
+async def test_a_run_goes_on_when_nobody_watches_it_any_more(served: Served) -> None:
+    served.t.pool.held.add(BACKUP)
+    watching = served.runs.run_once(BACKUP)
+    first = asyncio.ensure_future(anext(watching))
+    await served.t.clock.turn()
+    observer = next(iter(served.t.live.running()))
+    first.cancel()
+    await asyncio.wait([first])
+    await watching.aclose()
+
+    served.t.pool.finish(observer.id)
+    await served.t.clock.turn()
+
+    (kept,) = await served.past.newest(BACKUP, limit=9, before=None)
+    assert kept.outcome == Outcome.SUCCESS
+
+
+async def test_a_job_that_is_gone_is_refused_by_name(served: Served) -> None:
+    for ask in (served.runs.start(TYPO), served.jobs.pause(TYPO), served.jobs.resume(TYPO)):
+        with pytest.raises(Refused, match="typo is gone"):
+            await ask
+    with pytest.raises(Refused, match="typo is gone"):
+        await served.jobs.next_runs(TYPO, 1)
+    with pytest.raises(Refused, match="typo is gone"):
+        await anext(served.runs.run_once(TYPO))
+    with pytest.raises(Refused, match="typo is gone"):
+        served.jobs.log_file(TYPO)
+
+
+LINE = b"x" * (MOST_LOG_BYTES // 4 - LINE_BYTES)
+
+
+async def text_of_next(watcher: RunWatcher) -> str:
+    event = await watcher.next()
+    assert isinstance(event, LogLine)
+    return f"{event.level} {event.text[:60]}"
+
+
+async def test_lines_come_in_their_order_and_then_the_end() -> None:
+    watcher = RunWatcher(FakeClock())
+    watcher.log("info", b"one")
+    watcher.log("warn", b"two")
+    watcher.ended(make_run(), Ending(outcome=Outcome.SUCCESS))
+
+    assert [await text_of_next(watcher), await text_of_next(watcher)] == ["info one", "warn two"]
+    assert isinstance(await watcher.next(), RunEnded)
+
+
+async def test_who_reads_too_slowly_is_told_how_many_lines_are_missing() -> None:
+    watcher = RunWatcher(FakeClock())
+    for _ in range(7):
+        watcher.log("info", LINE)
+    for _ in range(4):
+        assert (await text_of_next(watcher)).startswith("info xxx")
+    watcher.log("info", b"again")
+    missing = "warn {} lines came faster than they were read and are not shown"
+
+    assert await text_of_next(watcher) == missing.format(3)
+    assert await text_of_next(watcher) == "info again"
+
+    for _ in range(6):
+        watcher.log("info", LINE)
+    watcher.ended(make_run(), Ending(outcome=Outcome.SUCCESS))
+    for _ in range(4):
+        await watcher.next()
+    assert await text_of_next(watcher) == missing.format(2)
+    assert isinstance(await watcher.next(), RunEnded)
+
+
+async def test_empty_lines_take_room_as_well() -> None:
+    watcher = RunWatcher(FakeClock())
+    for _ in range(MOST_LOG_BYTES // LINE_BYTES + 7):
+        watcher.log("info", b"")
+    for _ in range(MOST_LOG_BYTES // LINE_BYTES):
+        await text_of_next(watcher)
+    watcher.log("info", b"again")
+    assert await text_of_next(watcher) == "warn 7 lines came faster than they were read and are not shown"
+
+
+async def test_nothing_is_kept_for_who_has_left() -> None:
+    watcher = RunWatcher(FakeClock())
+    watcher.is_watched = False
+    watcher.log("info", b"one")
+    watcher.ended(make_run(), Ending(outcome=Outcome.SUCCESS))
+
+    assert isinstance(await watcher.next(), RunEnded)

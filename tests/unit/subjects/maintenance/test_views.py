@@ -1,0 +1,57 @@
+"""The windows that somebody is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from spyweb.cooperative import run_at_once
+from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
+from spyweb.specs.maintenance import MaintenanceRule, Once, Recurring
+from spyweb.subjects.maintenance.views import MOST_WINDOWS, MaintenanceView, view_maintenance
+
+NOW_MS = 1_795_417_200_000  # Monday, 23 November 2026, 07:00 UTC
+JOBS = ("backup_db", "backup_files", "prices")
+NIGHTLY = MaintenanceRule(Recurring("0 3 * * *", "UTC", 2 * HOUR_MS), ("backup_*", "gone"), "copies")
+NOW_ALL = MaintenanceRule(Once(NOW_MS - HOUR_MS, NOW_MS + HOUR_MS), text="reboot")
+
+
+def shown(
+    rules: Sequence[MaintenanceRule], may_see: Callable[[str], bool] = lambda _: True, days: int = 2
+) -> MaintenanceView:
+    return run_at_once(view_maintenance(rules, JOBS, NOW_MS, NOW_MS + days * DAY_MS, may_see))
+
+
+def test_what_is_now_and_what_comes_next() -> None:
+    found = shown([NIGHTLY, NOW_ALL])
+    (now,) = found.now
+    assert (now.start_ms, now.end_ms, now.text, list(now.jobs), now.job_count, now.cron, now.timezone) == (
+        NOW_MS - HOUR_MS, NOW_MS + HOUR_MS, "reboot", [], 3, "", "",
+    )  # fmt: skip
+    first, second = found.next
+    assert (first.start_ms, first.end_ms) == (NOW_MS + 20 * HOUR_MS, NOW_MS + 22 * HOUR_MS)
+    assert second.start_ms == first.start_ms + DAY_MS
+    assert (list(first.jobs), first.job_count, first.cron, first.timezone) == (
+        ["backup_*", "gone"], 2, "0 3 * * *", "UTC",
+    )  # fmt: skip
+    assert (found.until_ms, found.is_cut) == (NOW_MS + 2 * DAY_MS, False)
+
+
+def test_who_may_see_some_jobs_is_shown_what_is_about_these_and_no_name_of_others() -> None:
+    found = shown([NIGHTLY, NOW_ALL], lambda job: job == "prices")
+    assert [each.text for each in (*found.now, *found.next)] == ["reboot"]
+    assert found.now[0].job_count == 1
+    found = shown([NIGHTLY], lambda job: job == "backup_db")
+    assert [(list(each.jobs), each.job_count) for each in found.next] == [(["backup_*"], 1)] * 2
+
+
+def test_a_rule_that_meets_no_job_is_shown_to_who_sees_all() -> None:
+    rule = NIGHTLY._replace(jobs=("web_*",))
+    assert [each.job_count for each in shown([rule]).next] == [0, 0]
+    assert not shown([rule], lambda job: job == "prices").next
+
+
+def test_there_are_only_so_many() -> None:
+    often = MaintenanceRule(Recurring("*/5 * * * *", "UTC", MINUTE_MS))
+    found = shown([often, often], days=366)
+    assert len(found.now) + len(found.next) == MOST_WINDOWS
+    assert found.is_cut

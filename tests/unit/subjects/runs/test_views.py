@@ -1,0 +1,105 @@
+"""A run in words: how it ended, how it came about, what it used."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import convert
+
+from spyweb.model import Failure, Outcome, RunId, RunState, Trigger, TriggerType
+from spyweb.subjects.runs.views import (
+    brief,
+    cause_run,
+    run_words,
+    view_cause,
+    view_limits,
+)
+from tests.fakes.daemon_service import NOW_MS, make_run, make_spec
+
+CREATED = {"type": "state", "key": "k", "scope": "orders", "event_type": "state:created", "by": 5}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "Succeeded"),
+        ({"outcome": Outcome.FAILED, "failure": Failure.ERROR}, "Failed"),
+        ({"outcome": Outcome.FAILED, "failure": Failure.TIMEOUT}, "Over its timeout"),
+        ({"outcome": Outcome.FAILED, "failure": Failure.CANCELLED}, "Cancelled"),
+        ({"outcome": Outcome.MISSED, "count": 1_200}, "Missed, 1,200 due times"),
+        ({"outcome": None, "state": RunState.RUNNING}, "Running"),
+        ({"outcome": None, "state": RunState.WAITING}, "Waiting"),
+        ({"outcome": None, "state": RunState.WAITING, "start_after_ms": 5}, "Waiting to be tried again"),
+    ],
+)
+def test_how_a_run_ended_is_said(changes: dict[str, object], words: str) -> None:
+    assert run_words(make_run(1, **changes)) == words
+
+
+def test_every_outcome_and_failure_has_words() -> None:
+    assert all(run_words(make_run(outcome=outcome)) for outcome in Outcome)
+    assert all(run_words(make_run(outcome=Outcome.FAILED, failure=failure)) for failure in Failure)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "words", "cause"),
+    [
+        ({"type": "schedule"}, "due", None),
+        ({"type": "manual"}, "started by hand", None),
+        ({"type": "manual", "debug": True, "values": {"a": 1}}, "started by hand, to debug, with values", None),
+        ({"type": "webhook"}, "a request to its webhook", None),
+        ({"type": "startup"}, "the daemon started", None),
+        ({"type": "depends", "job": "news", "incident_id": 3}, "news depends on it, and is failing", None),
+        ({"type": "after", "job": "news", "run_id": 3, "outcome": "failed"}, "news ended: failed", 3),
+        ({"type": "retry", "of": 4}, "attempt 2, of run 4", 4),
+        (CREATED, "k of orders was created", 5),
+        ({"type": "alert", "hook": "on_down", "incident": {"id": 42, "run": 6}}, "on_down: incident 42 has begun", 6),
+        ({"type": "alert", "hook": "on_up", "incident": {"id": 42, "closed": 1.5}}, "on_up: incident 42 is over", None),
+        ({}, "started, nobody knows by what", None),
+        ({"type": "state"}, "a change of state", None),
+        ({"type": "retry"}, "it is tried again", None),
+        ({"type": "magic", "x": 4}, "started, nobody knows by what", None),
+        ({"type": "retry", "of": 9}, "attempt 2, of run 9", None),
+        ({"type": "after"}, "another job ended", None),
+    ],
+)  # fmt: skip
+def test_what_started_a_run_is_said(trigger: dict[str, object], words: str, cause: int | None) -> None:
+    run = make_run(9, trigger=convert(trigger, Trigger), attempt=2)
+    assert view_cause(run, None).words == words
+    assert cause_run(run) == cause
+
+
+def test_a_cause_is_shown_with_the_run_before_and_its_job_by_name() -> None:
+    after = make_run(9, trigger=Trigger(type="after", job="news", run_id=RunId(3), outcome="success"))
+    step = view_cause(after, make_run(3), "News")
+    assert (step.words, step.at_ms) == ("News ended: success", NOW_MS - 58_766)
+    assert step.run is not None
+    assert (step.run.run, step.kind) == (RunId(3), "after")
+
+
+def test_a_range_of_due_times_was_due_so_often() -> None:
+    step = view_cause(make_run(outcome=Outcome.MISSED, count=7), None)
+    assert (step.words, step.at_ms) == ("due 7 times", NOW_MS - 60_000)
+
+
+def test_facts_stand_beside_their_limits() -> None:
+    time, cpu, memory = view_limits(make_run(cpu_ms=2_500), make_spec())
+    assert (time.words, time.used, time.is_over) == ("1.234s of 5m", 1_234, False)
+    assert (cpu.words, cpu.share) == ("2.5s of 10s", 0.25)
+    assert (memory.words, memory.used) == ("at most 64MB", None)
+
+
+def test_a_run_over_a_limit_says_so_and_one_under_way_has_used_nothing_yet() -> None:
+    over = view_limits(make_run(outcome=Outcome.FAILED, failure=Failure.CPU, cpu_ms=99_000), make_spec())
+    assert [limit.is_over for limit in over] == [False, True, False]
+    assert over[1].share == 1.0
+    running = make_run(outcome=None, state=RunState.RUNNING, ended_ms=None)
+    assert [limit.used for limit in view_limits(running, make_spec())] == [None, None, None]
+
+
+def test_a_brief_has_one_line_of_the_reason() -> None:
+    assert brief(make_run(reason="a\nb")).reason == "a"
+
+
+def test_whatever_starts_a_run_is_known_as_its_cause() -> None:
+    words = [view_cause(make_run(trigger=Trigger(type=each)), None).words for each in TriggerType]
+    assert "started, nobody knows by what" not in words

@@ -1,0 +1,122 @@
+"""The frame of every page, and the filters."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import jinja2
+import pytest
+
+from spyweb.web.pages.frame import PageFrame, nav_entries
+from spyweb.web.pages.render import HERE, CompiledTemplates, renderer
+from spyweb.web.pages.words import ABSENT, Moments
+
+NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+MARKUP = "<script>alert(1)</script>"
+
+
+def make_frame(**changes: object) -> PageFrame:
+    known: dict[str, object] = {
+        "host": "nas",
+        "version": "1.0",
+        "moments": Moments(NOW_MS, ZoneInfo("Europe/Berlin")),
+    }
+    return PageFrame(**{**known, **changes})  # type: ignore[arg-type]
+
+
+def error_page(frame: PageFrame, **values: object) -> str:
+    return renderer().page("error.html", frame, "No such job", {"reason": "", "close": [], **values})
+
+
+def test_a_page_has_a_bar_with_every_place_and_marks_the_one_it_is() -> None:
+    page = error_page(make_frame(place="state", counts={"jobs": 2}))
+    for place in nav_entries():
+        assert f">{place.words}<" in page
+    assert '<a href="/state" aria-current="page">' in page
+    assert '<b id="count-jobs">2</b>' in page
+    assert '<b id="count-health"></b>' in page
+
+
+def test_markup_of_others_is_text() -> None:
+    frame = make_frame(host=MARKUP, who=MARKUP, here=MARKUP, version=MARKUP, live=MARKUP)
+    page = error_page(frame, reason=MARKUP, close=[{"href": f'/"{MARKUP}', "words": MARKUP}])
+    assert MARKUP not in page
+    assert page.count("&lt;script&gt;") >= 8
+
+
+def test_a_moment_is_an_element_that_the_browser_can_tell_in_its_own_zone() -> None:
+    frame = make_frame()
+    assert render("{{ 1767225600000|when }}", frame) == ('<time datetime="2026-01-01T00:00:00Z">01:00:00</time>')
+    assert 'data-as="until">1\N{NO-BREAK SPACE}m' in render("{{ (1767225600000 + 60000)|countdown }}", frame)
+    assert 'data-as="since">1\N{NO-BREAK SPACE}m' in render("{{ (1767225600000 - 60000)|age }}", frame)
+    assert 'data-as="exact">01:00:00.000' in render("{{ 1767225600000|exact_time }}", frame)
+    assert render("{{ none|when }}{{ none|countdown }}{{ none|age }}{{ none|exact_time }}", frame) == 4 * ABSENT
+
+
+def test_parts_of_an_address_are_encoded() -> None:
+    assert render("{{ to('jobs', 'a/b?c', 'run') }}", make_frame()) == "/jobs/a%2Fb%3Fc/run"
+
+
+def test_a_value_that_is_missing_is_an_error() -> None:
+    with pytest.raises(jinja2.UndefinedError):
+        render("{{ nothing }}", make_frame())
+
+
+def test_no_template_marks_anything_as_safe() -> None:
+    for path in (HERE / "templates").iterdir():
+        assert "safe" not in path.read_text(encoding="utf-8").replace("is-safe", ""), path.name
+
+
+def render(source: str, frame: PageFrame) -> str:
+    return renderer().text(source, frame)
+
+
+@pytest.fixture
+def templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    (tmp_path / "page.html").write_text("hello {{ name }}")
+    return tmp_path
+
+
+def compiled(templates: Path) -> list[Path]:
+    return sorted(templates.glob("__pycache__/*.pyc"))
+
+
+def rendered(templates: Path) -> str:
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates), bytecode_cache=CompiledTemplates(templates), autoescape=True
+    )
+    return pages.get_template("page.html").render(name="<b>")
+
+
+def test_a_template_is_compiled_once(templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rendered(templates) == "hello &lt;b&gt;"
+    assert len(compiled(templates)) == 1
+    monkeypatch.setattr(jinja2.Environment, "compile", None)
+    assert rendered(templates) == "hello &lt;b&gt;"
+
+
+def test_another_text_is_compiled_anew(templates: Path) -> None:
+    rendered(templates)
+    (templates / "page.html").write_text("goodbye {{ name }}")
+    assert rendered(templates) == "goodbye &lt;b&gt;"
+
+
+def test_what_is_broken_is_compiled_anew(templates: Path) -> None:
+    rendered(templates)
+    compiled(templates)[0].write_bytes(b"nothing of the kind")
+    assert rendered(templates) == "hello &lt;b&gt;"
+
+
+def test_nothing_is_needed_where_nothing_can_be_written(templates: Path) -> None:
+    (templates / "__pycache__").write_text("a file is in the way")
+    assert rendered(templates) == "hello &lt;b&gt;"
+
+
+def test_nothing_is_written_where_python_writes_none(templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert rendered(templates) == "hello &lt;b&gt;"
+    assert not (templates / "__pycache__").exists()
