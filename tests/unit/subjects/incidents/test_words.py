@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from spyweb.incidents.policy import Level
+from spyweb.model import JobId
+from spyweb.store.model.incidents import OpenIncident
+from spyweb.subjects.incidents.views import IncidentChannel, IncidentNote, SignView
 from spyweb.subjects.incidents.words import (
     history_of,
     left_alone,

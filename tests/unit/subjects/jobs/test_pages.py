@@ -7,6 +7,7 @@ import re
 from spyweb.errors import Refused
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.store.model.access import Scope
+from spyweb.subjects.jobs.pages import MOST_LINES
 from spyweb.subjects.records.views import RecordView
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from tests.fakes.daemon_service import NOW_MS
