@@ -161,17 +161,13 @@ def read_key(path: Path, *, others: int = NOT_THE_OWNER) -> bytes:
     """Read a key file to which `others`, given as bits of its mode, must have no rights."""
     try:
         with open_regular(path) as file:
-            refuse_shared(path, os.fstat(file.fileno()).st_mode & others)
+            if os.fstat(file.fileno()).st_mode & others:
+                raise NoAccess(f"{path}: others than its owner may use this key: `chmod 600 {path}`")
             return parse_key(path, file.read(4096))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(f"{path}: there is no key file") from error
     except OSError as error:
         raise explain(error, path) from error
-
-
-def refuse_shared(path: Path, rights: int) -> None:
-    if rights:
-        raise NoAccess(f"{path}: others than its owner may use this key: `chmod 600 {path}`")
 
 
 def parse_key(path: Path, content: bytes) -> bytes:

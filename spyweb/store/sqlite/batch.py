@@ -315,7 +315,9 @@ class BatchQueue:
 
     async def watch_progress(self) -> None:
         """Notice that a long op goes on."""
-        await self._connection.run(set_progress_handler, self._note_progress)
+        await self._connection.run(
+            lambda connection: connection.set_progress_handler(self._note_progress, STEPS_OF_PROGRESS)
+        )
 
     def _note_progress(self) -> None:
         """Note progress, on the loop or the connection's thread; anything but None would end the statement."""
@@ -425,7 +427,3 @@ def refusal_of(error: Exception, path: Path) -> Exception:
     """Translate an error for callers of an open store, who expect StoreErrors: NoAccess is for those who open one."""
     refusal = translate(error, path)
     return StoreError(str(refusal)) if isinstance(refusal, NoAccess) else refusal
-
-
-def set_progress_handler(connection: sqlite3.Connection, note: Callable[[], None]) -> None:
-    connection.set_progress_handler(note, STEPS_OF_PROGRESS)

@@ -191,7 +191,10 @@ class LogIndex:
 
 
 class FileIdentity:
-    """Remembers the files that were opened: a database, and its log if the file system supports one."""
+    """Remembers the files that were opened: a database, and its log if the file system supports one.
+
+    Raises NoAccess or StoreError where the database can't be looked at.
+    """
 
     def __init__(self, path: Path, index: LogIndex | None = None) -> None:
         self._path = path
@@ -199,7 +202,10 @@ class FileIdentity:
         self._log_size = size_of(wal_of(path))
         self._index = index
         files = [path, *filter(Path.exists, [wal_of(path)])]
-        self._identities = {str(file): identity_of(os.stat(file)) for file in files}
+        try:
+            self._identities = {str(file): identity_of(os.stat(file)) for file in files}
+        except OSError as error:
+            raise explain(error, path) from error
         self.stamp = stamp_of(path)  # of the database, when it was looked at last
 
     def trouble(self) -> StoreError | None:

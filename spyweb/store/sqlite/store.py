@@ -206,7 +206,7 @@ async def open_connections(
         opened.push_async_callback(questions.close)
         await writer.watch_progress()
         index = LogIndex(path)
-        writer.files = files = identify_files(path, index)
+        writer.files = files = FileIdentity(path, index)
         writer.damage = reader.damage = questions.damage
         last = await writer.count_commits(marker.note_commit if marker else None)
         checkpoints = Checkpoints(path, files, partial(connect_to, path, "rw"), index)
@@ -226,13 +226,6 @@ async def open_queue(
         return BatchQueue(await Connection.open(connect), path, clock, limit=limit)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise translate_opening(error, path) from error
-    except OSError as error:
-        raise explain(error, path) from error
-
-
-def identify_files(path: Path, index: LogIndex) -> FileIdentity:
-    try:
-        return FileIdentity(path, index)
     except OSError as error:
         raise explain(error, path) from error
 

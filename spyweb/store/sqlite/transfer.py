@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from spyweb.errors import StoreError
+from spyweb.model import HistoryRule
 from spyweb.store.encoding import Cell
 from spyweb.store.encryption import Codec, Place
 from spyweb.store.model.entries import HistoryRules, Loaded, PortableEntry
@@ -39,28 +39,34 @@ GIVE_WAY = [
 TABLES = ["past", "entry"]  # in this order: once the entries are moved, the other namespace has their keys
 
 
-class Loading(NamedTuple):
-    codec: Codec
-    items: Sequence[PortableEntry]
-    replace: bool
-    now_ms: int
-    history: HistoryRules
+def load(
+    connection: sqlite3.Connection,
+    codec: Codec,
+    items: Sequence[PortableEntry],
+    replace: bool,
+    history: HistoryRules,
+    now_ms: int,
+) -> Loaded:
+    written = kept = 0
+    for item in items:
+        if item.entry.expires_ms is None or item.entry.expires_ms > now_ms:
+            context = EntryContext(codec, item.namespace, item.key, now_ms)
+            is_written = load_entry(connection, context, item, replace, history.get(item.namespace))
+            written, kept = written + is_written, kept + (not is_written)
+    return Loaded(written=written, kept=kept, expired=len(items) - written - kept)
 
 
-def load(connection: sqlite3.Connection, loading: Loading) -> Loaded:
-    now_ms = loading.now_ms
-    items = [each for each in loading.items if each.entry.expires_ms is None or each.entry.expires_ms > now_ms]
-    written = sum(load_entry(connection, loading, portable) for portable in items)
-    return Loaded(written=written, kept=len(items) - written, expired=len(loading.items) - len(items))
-
-
-def load_entry(connection: sqlite3.Connection, loading: Loading, portable: PortableEntry) -> bool:
+def load_entry(
+    connection: sqlite3.Connection,
+    context: EntryContext,
+    portable: PortableEntry,
+    replace: bool,
+    rule: HistoryRule | None,
+) -> bool:
     """Write an entry, unless one that is here is to be kept; return whether it was written."""
-    context = EntryContext(loading.codec, portable.namespace, portable.key, loading.now_ms)
-    rule = loading.history.get(portable.namespace)
     row = find_row(connection, portable.namespace, portable.key)
-    live = row if row and is_live(row, loading.now_ms) else None
-    if live and not loading.replace:
+    live = row if row and is_live(row, context.now_ms) else None
+    if live and not replace:
         return False
     last_version = row.version if row else find_last_version(connection, context) if rule else 0
     put_row(connection, context, loaded_row(context, portable, live, last_version))
@@ -85,7 +91,8 @@ def move(connection: sqlite3.Connection, codec: Codec, old: str, new: str, force
         for statement in GIVE_WAY:
             connection.execute(statement, names)
     if clash := connection.execute(IN_BOTH, names).fetchone():
-        raise in_both(old, new, clash[0])
+        key = clash[0].decode("utf-8", "replace")
+        raise StoreError(f"{old} can't be moved to {new}: both have the key {key!r}")
     for statement in MAKE_ROOM:
         connection.execute(statement, names)
     if not codec.is_plain:
@@ -93,10 +100,6 @@ def move(connection: sqlite3.Connection, codec: Codec, old: str, new: str, force
             reseal(connection, table, codec, names)
     moved = [connection.execute(f"UPDATE {table} SET namespace = :new WHERE {MOVING}", names) for table in TABLES]
     return moved[-1].rowcount
-
-
-def in_both(old: str, new: str, key: bytes) -> StoreError:
-    return StoreError(f"{old} can't be moved to {new}: both have the key {key.decode('utf-8', 'replace')!r}")
 
 
 def reseal(connection: sqlite3.Connection, table: str, codec: Codec, names: Mapping[str, str | int]) -> None:

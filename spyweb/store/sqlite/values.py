@@ -249,8 +249,8 @@ class Values:
 
         Existing live entries are replaced, or with `replace=False` kept.  Watchers are not told.
         """
-        loading = transfer.Loading(self._codec, tuple(items), replace, self._clock.now_ms(), self._history)
-        return self._connections.writer.submit(OpKind.SEVERAL, transfer.load, loading, subject=EVERYTHING)
+        arguments = (self._codec, tuple(items), replace, self._history, self._clock.now_ms())
+        return self._connections.writer.submit(OpKind.SEVERAL, transfer.load, *arguments, subject=EVERYTHING)
 
     def move(self, old: str, new: str, *, force: bool = False) -> Future[int]:
         """Move all entries of a namespace to another, with their history; return how many.

@@ -9,9 +9,8 @@ from types import TracebackType
 import structlog
 
 from spyweb.clock import Clock, Handle
-from spyweb.errors import StoreError
+from spyweb.errors import SpywebError, StoreError
 from spyweb.model import JobId, Owner
-from spyweb.store.access import explain
 from spyweb.store.sqlite.damage import FileIdentity
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
 from spyweb.store.user_sql.spawner import SqlProcess, SqlSpawner
@@ -179,9 +178,9 @@ class Session:
             self._process = await SqlProcess.start(self._spawner, self.opening, self.job)
             try:
                 self._file = FileIdentity(self.opening.path)
-            except OSError as error:
+            except SpywebError:
                 self._end_process()
-                raise explain(error, self.opening.path) from error
+                raise
         return self._process
 
     async def _leave_what_is_gone(self) -> None:
