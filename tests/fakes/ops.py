@@ -25,7 +25,7 @@ from spyweb.programs.runner import CommandRunner
 from spyweb.settings import HttpSettings, StateSettings
 from spyweb.store.sqlite.store import Store
 from spyweb.store.user_sql.connection import Opening
-from spyweb.store.user_sql.spawner import SqlSpawner
+from spyweb.store.user_sql.session import SqlSpawner
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.store.user_sql.views import Engine
 from tests.fakes.clock import FakeClock

@@ -46,8 +46,7 @@ from spyweb.store.sqlite.incidents import Incidents
 from spyweb.store.sqlite.keys import AccessKeys, AuditTrail
 from spyweb.store.sqlite.locks import Locks
 from spyweb.store.sqlite.migrate import create, load_migrations, migrate, refuse_newer, refuse_older
-from spyweb.store.sqlite.notices import ScriptNotices
-from spyweb.store.sqlite.outbox import Outbox
+from spyweb.store.sqlite.outbox import Outbox, ScriptNotices
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.records import Records
 from spyweb.store.sqlite.runs import Requests, Runs

@@ -29,8 +29,7 @@ from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess, SpywebError, StoreClosed, StoreError
 from spyweb.model import JobId, Owner
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
-from spyweb.store.user_sql.session import LOCKED, Session, TimeLimit
-from spyweb.store.user_sql.spawner import SqlSpawner
+from spyweb.store.user_sql.session import LOCKED, Session, SqlSpawner, TimeLimit
 
 PATIENCE_S = 5.0  # how long another run's or job's transaction is waited for
 RETRY_S = 0.02

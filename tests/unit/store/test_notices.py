@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId, RunId
 from spyweb.store.model.messages import Channel, Notice, NoticeFate, QueuedMessage, Target
-from spyweb.store.sqlite import notices
 from spyweb.store.sqlite.migrate import load_migrations, migrate
+from spyweb.store.sqlite.outbox import add_notice, prune_notices
 from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
 
@@ -184,7 +184,7 @@ def say(db: CrashingConnection, notice: Notice, now_ms: int, fuse: int | None) -
     while True:
         try:
             db.execute("BEGIN")
-            fate = notices.add(db, notice, now_ms)
+            fate = add_notice(db, notice, now_ms)
             db.execute("COMMIT")
         except Crash:
             if db.in_transaction:
@@ -262,6 +262,6 @@ def test_what_is_not_needed_any_more_is_pruned() -> None:
             notice = Notice(job=JobId(f"j{number % 2}"), run=RunId(1), channel="b", level=Level.INFO, title="x")
             say(db, msgspec.structs.replace(notice, key=b"%d" % number, day="d"), number, None)
         deliver(db, 2 * MINUTE_MS)
-        notices.prune(db, 100)
+        prune_notices(db, 100)
         tables = ("notice_key", "notice_pace", "notice_digest")
         assert [db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables] == [0, 0, 0]

@@ -15,7 +15,7 @@ from spyweb.clock import RealClock
 from spyweb.errors import StoreError
 from spyweb.model import Durability, JobId
 from spyweb.store.user_sql.connection import Opening
-from spyweb.store.user_sql.spawner import SqlProcess, SqlSpawner
+from spyweb.store.user_sql.session import SqlProcess, SqlSpawner
 from tests.fakes.sql import statement
 
 

@@ -18,7 +18,6 @@ from spyweb.clock import RealClock
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.model import BranchId, Durability, JobId, RunId
 from spyweb.store.user_sql import session as user_session
-from spyweb.store.user_sql import spawner as user_spawner
 from spyweb.store.user_sql import user_db
 from spyweb.store.user_sql.connection import Answered, Opening
 from spyweb.store.user_sql.user_db import SqlUser, UserDatabase
@@ -268,7 +267,7 @@ async def test_a_fault_in_the_midst_of_an_answer_fails_one_statement_and_the_job
         def fail(_: bytes) -> Answered:
             raise error
 
-        patched.setattr(user_spawner, "decode_answer", fail)
+        patched.setattr(user_session, "decode_answer", fail)
         with pytest.raises(StoreError, match=f"failed inside spyweb \\({type(error).__name__}\\)"):
             await a.changed("INSERT INTO t VALUES (1)")
     assert [line["event"] for line in told] == ["user_db.bug"]
