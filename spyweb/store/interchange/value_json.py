@@ -222,7 +222,9 @@ def _from_pairs(pairs: list[list[Plain]], depth: int) -> Value:
         if key in table:
             raise ValueError(f"has a {TABLE} with the same key twice: {msgspec.json.encode(plain).decode()[:40]}")
         table[key] = from_plain(item, depth)
-    return _as_list(table) if _is_sequence(table) else table
+    numbers = range(1, len(table) + 1)  # with these keys it is an array
+    is_array = table and all(type(key) is int and key in numbers for key in table)
+    return [table[number] for number in numbers] if is_array else table
 
 
 def _key(plain: Plain) -> ValueKey:
@@ -230,16 +232,6 @@ def _key(plain: Plain) -> ValueKey:
     if isinstance(key, bytes | bool | int | float):
         return key
     raise ValueError(f"has a {TABLE} with a key that is neither text nor number nor boolean")
-
-
-def _is_sequence(table: dict[ValueKey, Value]) -> bool:
-    """Return whether the keys are 1..n, which makes the table an array."""
-    whole = all(isinstance(key, int) and not isinstance(key, bool) for key in table)
-    return bool(table) and whole and all(number in table for number in range(1, len(table) + 1))
-
-
-def _as_list(table: dict[ValueKey, Value]) -> list[Value]:
-    return [table[number] for number in range(1, len(table) + 1)]
 
 
 def number_of(value: int | float) -> int | float:

@@ -119,7 +119,8 @@ def try_together(connection: sqlite3.Connection, batch: Sequence[Op], committer:
     try:
         for op in batch:
             results.append(run_saved(connection, op) if op.kind is OpKind.SEVERAL else attempt(connection, op))
-            expect_transaction(connection)
+            if not connection.in_transaction:
+                raise sqlite3.OperationalError("SQLite has rolled all of it back: a full disk, an I/O error")
         finish(connection, before, committer)
     except Exception:  # noqa: BLE001 - the boundary of a batch: whose error it was is seen when it is done again
         roll_back_if_possible(connection)
@@ -133,11 +134,6 @@ def finish(connection: sqlite3.Connection, before: int, committer: Committer | N
         committer.commit(connection)
     else:
         connection.execute("COMMIT")
-
-
-def expect_transaction(connection: sqlite3.Connection) -> None:
-    if not connection.in_transaction:
-        raise sqlite3.OperationalError("SQLite has rolled all of it back: a full disk, an I/O error")
 
 
 def run_saved(connection: sqlite3.Connection, op: Op) -> object:

@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable
-from contextlib import AsyncExitStack, ExitStack, closing
+from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -298,26 +298,16 @@ def rotate_key(path: Path, *, old: bytes | None, new: bytes | None, marker: Mark
             refuse_older(connection, path, load_migrations())
             set_up_writing(connection, Durability.FULL)
             rewrite(connection, codec_of(connection, before), after)
-            return is_purged(connection)
+            with suppress(sqlite3.Error):  # the values have their new key by now: no failure may hide that
+                return purge(connection)
+            return False
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise translate_opening(error, path) from error
 
 
-def is_purged(connection: sqlite3.Connection) -> bool:
-    """Return whether the old form is purged.  The values have their new key by now: no failure may hide that."""
-    try:
-        return purge(connection)
-    except sqlite3.Error:
-        return False
-
-
 def connect_to_memory(now_ms: int) -> sqlite3.Connection:
     connection = connect(IN_MEMORY)
-    try:
-        create(connection, now_ms)
-    except BaseException:
-        connection.close()
-        raise
+    create(connection, now_ms)
     return connection
 
 
