@@ -139,8 +139,8 @@ async def _fetch_over_network(context: CycleContext, request: FetchRequest) -> F
     except FetchError as error:
         return failed(request, str(error), error.kind)
     fetched = replied(request, response_of(response, request))
-    if fetched.failure:
-        context.telemetry.blame("fetch", fetched.failure.message)
+    if fetched.error is not None:
+        context.telemetry.blame("fetch", fetched.error)
     return fetched
 
 
@@ -161,7 +161,7 @@ async def inspect(context: CycleContext, fetched: FetchResult) -> FetchResponse:
 
 def _response_or_fail(fetched: FetchResult) -> FetchResponse:
     if fetched.response is None:
-        raise CycleFailed(fetched.failure.message if fetched.failure else "there is no response")
+        raise CycleFailed("there is no response" if fetched.error is None else fetched.error)
     return fetched.response
 
 

@@ -56,21 +56,15 @@ class FetchResponse(Struct, frozen=True, kw_only=True):
         return 200 <= self.status < 300
 
 
-class FetchFailure(Struct, frozen=True, kw_only=True):
-    """The reason why a fetch failed."""
-
-    message: str
-    kind: str
-
-
 class FetchResult(Struct, frozen=True, kw_only=True):
     request: FetchRequest
     response: FetchResponse | None = None
-    failure: FetchFailure | None = None  # no response, or one whose status says no
+    error: str | None = None  # there is no response, or one whose status says no
+    kind: str = ""  # of the error
 
     @property
     def ok(self) -> bool:
-        return self.failure is None
+        return self.error is None
 
 
 class ProxyRotation(Struct):
@@ -101,12 +95,12 @@ def first_request(monitor: Monitor, url: str, settings: HttpSettings) -> FetchRe
 
 
 def replied(request: FetchRequest, response: FetchResponse) -> FetchResult:
-    failure = None if response.ok else FetchFailure(message=f"http status: {response.status}", kind="http")
-    return FetchResult(request=request, response=response, failure=failure)
+    error = None if response.ok else f"http status: {response.status}"
+    return FetchResult(request=request, response=response, error=error, kind="" if response.ok else "http")
 
 
 def failed(request: FetchRequest, message: str, kind: str) -> FetchResult:
-    return FetchResult(request=request, failure=FetchFailure(message=message, kind=kind))
+    return FetchResult(request=request, error=message, kind=kind)
 
 
 def response_of(received: Response, request: FetchRequest) -> FetchResponse:
@@ -155,8 +149,8 @@ def result_to_lua(fetched: FetchResult) -> dict[str, object]:
     table: dict[str, object] = {"ok": fetched.ok, "request": request_to_lua(fetched.request)}
     if fetched.response:
         table["response"] = response_to_lua(fetched.response)
-    if fetched.failure:
-        table["error"] = {"message": fetched.failure.message, "kind": fetched.failure.kind}
+    if not fetched.ok:
+        table["error"] = {"message": fetched.error, "kind": fetched.kind}
     return table
 
 

@@ -19,7 +19,6 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import structlog
-from msgspec import Struct
 
 from spyweb.errors import FetchError, NotPermitted, OpError, StoreError
 from spyweb.model import JobId, Notification, Webhook
@@ -43,13 +42,7 @@ MOST_ITEMS = 10  # in one notification: a desktop shows a few lines
 _TAG = re.compile(r"\{([^{}\n]+)\}")
 
 Messages = dict[str, NewMessage]  # by stage
-
-
-class StoredItem(Struct, frozen=True):
-    """An item that was new and is stored."""
-
-    item: Item
-    timestamp_ns: int  # of its record
+StoredItem = tuple[Item, int]  # and the timestamp_ns of its record
 
 
 async def keep(context: CycleContext, items: Sequence[Item]) -> list[StoredItem]:
@@ -76,7 +69,7 @@ async def keep(context: CycleContext, items: Sequence[Item]) -> list[StoredItem]
                     for item in some
                 ]
                 stored = await context.services.records.add(job, records, owed=context.announces)
-                new += [StoredItem(item, at) for item, at in zip(some, stored, strict=True) if at is not None]
+                new += [(item, at) for item, at in zip(some, stored, strict=True) if at is not None]
     except StoreError as error:
         raise CycleFailed(f"not stored: {error}") from error
     finally:
@@ -133,10 +126,10 @@ class UnannouncedRecords:
 
 async def announce(context: CycleContext, left: Sequence[Record], new: Sequence[StoredItem]) -> None:
     """Announce the new items, and with them those that earlier cycles have left."""
-    items = [*(Item(record.fields, record.matches, is_searched=True) for record in left), *(each.item for each in new)]
+    items = [*(Item(record.fields, record.matches, is_searched=True) for record in left), *(item for item, _ in new)]
     if left or (new and context.announces):
         messages = await _messages(context, items)
-        owed = [record.timestamp_ns for record in left] + [each.timestamp_ns for each in new]
+        owed = [record.timestamp_ns for record in left] + [at_ns for _, at_ns in new]
         await _send(context, messages, owed)
 
 

@@ -275,12 +275,12 @@ class Scheduler:
 
         return list((await self._runs.write_cursors(decide, known.__setitem__)).cursors)
 
-    async def pause(self, job: LiveJob, why: str = "") -> None:
+    async def pause(self, job: LiveJob) -> None:
         """Stop a job's schedule until it is resumed; one that is paused already keeps why.
 
         Raises Refused for a new job, and for one that was deleted meanwhile.
         """
-        await self.pause_together({job.id: why}, [job])
+        await self.pause_together({job.id: ""}, [job])
 
     async def pause_together(self, why: Mapping[JobId, str], jobs: Sequence[LiveJob]) -> None:
         """Pause several jobs in one commit, each for a reason of its own.  Raises Refused as `pause` does."""

@@ -155,7 +155,7 @@ async def test_incidents_of_other_subjects_start_nothing(m: Measured) -> None:
 
 
 async def test_a_job_that_was_paused_before_the_crash_is_noted_as_paused_after_it(m: Measured) -> None:
-    await m.harness.scheduler.pause(m.job(NET), "3 failures in a row")
+    await m.harness.scheduler.pause_together({m.job(NET).id: "3 failures in a row"}, [m.job(NET)])
     m.measures.load({"job:net": 3, "job:gone": 3})
     assert await m.measures.pause() == [("job:net", Paused("3 failures in a row"))]
     m.measures.load({"job:net": 4})
