@@ -173,23 +173,6 @@ def test_an_edit_of_on_counts_from_then_on(project: Project) -> None:
         assert told(project, 1) == ["updated orders 1 1 1"]
 
 
-def test_a_burst_is_handled_whole_and_in_order_by_each_job(project: Project) -> None:
-    body = 'function on_state(event) state.list_push("{name}", event.new_value) end'
-    for name in ("one", "two"):
-        project.job(name, body.replace("{name}", name), ON_ORDERS)
-    project.job("shop", 'for i = 1, 500 do state.set { scope = "orders", key = "k" .. i % 7, value = i } end')
-    project.job("told", 'return { state.get("one", {}), state.get("two", {}) }')
-    with project.daemon():
-        project.result("shop")
-
-        def both() -> bool:
-            answer = project.result("told") or []
-            assert isinstance(answer, list)
-            return all(list(each) == list(range(1, 501)) for each in answer)
-
-        eventually(both, patience=3 * PATIENCE)
-
-
 def test_what_was_written_before_a_crash_is_handed_out_after_it(project: Project) -> None:
     (project.root / "data").mkdir()
     command = [sys.executable, "-m", "tests.fakes.store_child", "watched", str(project.root / "data/spyweb.db"), "k"]
@@ -239,30 +222,6 @@ def test_what_is_written_while_no_daemon_runs_starts_jobs_once_one_does(project:
     project.spyweb("run", "shop")
     with project.daemon():
         assert told(project, 1) == ["created orders 1 nil 1"]
-
-
-def test_changes_wait_for_a_job_whose_file_is_broken_until_it_is_mended(project: Project) -> None:
-    path = project.job("orders", KEEP_ALL, ON_ORDERS)
-    project.job("other", 'function on_state(event) state.increment("other") end', ON_ORDERS)
-    project.job("shop", 'for i = 1, 3 do state.set { scope = "orders", key = "k", value = i } end')
-    project.job("told", 'return { state.get("told") or {}, state.get("other", 0) }')
-    project.spyweb("run", "shop")
-    whole = path.read_text()
-    path.write_text(whole + "end\n")
-
-    def answer() -> list[object]:
-        found = project.result("told")
-        assert isinstance(found, list)
-        return found
-
-    with project.daemon() as daemon:
-        eventually(lambda: answer()[1] == 3)
-        assert not answer()[0]
-        assert daemon.stop() == 0
-    with project.daemon():
-        path.write_text(whole)
-        in_order = ["created orders k nil 1", "updated orders k 1 2", "updated orders k 2 3"]
-        eventually(lambda: answer() == [in_order, 3])
 
 
 @pytest.mark.deep

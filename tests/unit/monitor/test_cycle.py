@@ -315,18 +315,6 @@ async def test_a_folder_that_can_not_be_written_costs_the_files_only(tmp_path: P
         assert (await s.start(make_monitor(debug=True))).outcome is Outcome.SUCCESS
 
 
-async def test_a_debug_run_tells_all_that_is_to_be_seen(tmp_path: Path) -> None:
-    async with shop(tmp_path) as s:
-        ending = await s.start(make_monitor(keywords=("lamp",)), debug=True)
-    result = cast("dict[str, object]", ending.preview)
-    assert (result["trouble"], result["http_status"], result["url"]) == ("", 200, URL)
-    assert (result["extracted"], result["items"]) == (
-        2,
-        [{"fields": {"title": "Lamp", "price": "5"}, "matches": ["lamp"]}],
-    )
-    assert result["files"] == ["jobs/shop/shop-response.html", "jobs/shop/shop-fields.json"]
-
-
 async def test_a_debug_run_that_fails_shows_how_far_it_came(tmp_path: Path) -> None:
     async with shop(tmp_path) as s:
         s.http.answers[URL] = FetchError("dns", "no such host")

@@ -7,12 +7,10 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
-import structlog
 from msgspec import to_builtins
 
 from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import (
-    NULL,
     After,
     Every,
     JobId,
@@ -25,7 +23,7 @@ from spyweb.model import (
     RunState,
 )
 from spyweb.runs.run_queue import CAUSED_LIMIT
-from spyweb.runs.triggers import MOST_DEPTH, PAGE
+from spyweb.runs.triggers import PAGE
 from spyweb.store.model.entries import BEFORE_ALL, GLOBAL, Origin, Position, Put, WantedChange
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
@@ -44,36 +42,6 @@ ORDERS = JobId("orders")
 async def t() -> AsyncIterator[TriggeredHarness]:
     async with triggered_harness() as opened:
         yield opened
-
-
-async def test_a_change_starts_the_job_that_asks_for_it_with_the_values_before_and_after(t: TriggeredHarness) -> None:
-    await t.settle(make_listener())
-    await t.change("42", b"new")
-    await t.change("42", b"newer")
-    await t.delete("42")
-    await t.harness.clock.turn()
-
-    told = {"type": "state", "scope": "orders", "key": "42"}
-    assert t.events() == [
-        {**told, "event_type": "state:created", "new_value": "new"},
-        {**told, "event_type": "state:updated", "old_value": "new", "new_value": "newer"},
-        {**told, "event_type": "state:deleted", "old_value": "newer"},
-    ]
-    assert await t.harness.record() == ["orders state success"] * 3
-    assert await t.left() == []
-
-
-async def test_values_cross_as_lua_has_them(t: TriggeredHarness) -> None:
-    value = {b"\xff\0": [1, 2.5, True, NULL], 7: {b"deep": []}, b"big": (1 << 63) - 1}
-    await t.settle(make_listener())
-    await t.change("42", value)  # type: ignore[arg-type]  # a table of a script
-
-    (event,) = t.events()
-    new = event["new_value"]
-    assert isinstance(new, dict)
-    assert new[b"\xff\0"][:3] == [1, 2.5, True]
-    assert new[b"\xff\0"][3].code == 4  # wire.Ext.NULL
-    assert (new[7], new[b"big"]) == ({b"deep": []}, (1 << 63) - 1)
 
 
 async def test_the_record_says_what_changed_and_not_from_what_to_what(t: TriggeredHarness) -> None:
@@ -303,24 +271,6 @@ async def test_changes_for_a_job_that_is_gone_leave_the_store(t: TriggeredHarnes
 
 
 # Chains
-
-
-async def test_a_job_that_starts_itself_is_stopped_at_depth_16(t: TriggeredHarness) -> None:
-    job = make_listener("loop")
-    await t.settle(make_listener("other", on=on(scope="elsewhere")), job)
-    with structlog.testing.capture_logs() as logged:
-        await t.change("k")
-        for depth in range(1, 2 * MOST_DEPTH):
-            runs = await t.harness.store.runs.list(job.id, limit=1)
-            if len(t.events("loop")) < depth:
-                break
-            await t.change("k", depth, origin=Origin(job=job.id, run=runs[0].id, depth=depth))
-
-    assert len(t.events("loop")) == MOST_DEPTH
-    assert (await t.harness.record())[-1] == "loop state skipped"
-    (error,) = [line for line in logged if line["log_level"] == "error"]
-    assert error["chain"] == " → ".join(["loop"] * (MOST_DEPTH + 1))
-    assert (error["scope"], error["key"]) == ("orders", "k")
 
 
 async def test_a_chain_goes_on_through_retries_and_the_jobs_that_follow(t: TriggeredHarness) -> None:

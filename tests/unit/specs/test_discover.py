@@ -262,19 +262,6 @@ def test_a_file_name_that_is_not_utf8_is_refused_and_can_be_shown(tmp_path: Path
     assert told(found.problems) == ["jobs/caf\\xe9.lua: its name is not UTF-8"]
 
 
-def test_doubtful_files_are_warned_of_and_still_run(tmp_path: Path) -> None:
-    found = scanned(
-        tmp_path,
-        {"jobs/a.lua": "x = 1\n" + EVERY_SECOND, "jobs/b.lua": "function run() end\nrun()"},
-    )
-
-    assert list(found.jobs) == ["a", "b"]
-    assert told(found.warnings) == [
-        "jobs/a.lua:2: this settings block is not at the top of the file and has no effect",
-        "jobs/b.lua:2: the file defines run and calls it; spyweb calls it too",
-    ]
-
-
 def test_a_condition_that_the_file_does_not_define_is_warned_of(tmp_path: Path) -> None:
     block = (
         "-- /// job\n-- on = [{ when = 'is_big' }, { scope = 'a', when = 'is_big' }, { when = 'is_late' }]\n-- ///\n"
@@ -401,12 +388,6 @@ def test_an_unknown_key_of_a_monitor_is_a_warning_and_in_its_section_a_problem(t
     assert told(found.problems) == ['config.toml:2: jobs.watch.workerz: unknown key; did you mean "workers"?']
 
 
-def test_a_script_has_no_monitors_keys(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/a.lua": LUA, "config.toml": "[jobs.a]\nworkers = 5"})
-
-    assert [(problem.file, problem.line) for problem in found.problems] == [("config.toml", 2)]
-
-
 def test_settings_from_outside_count_for_monitors_too(tmp_path: Path) -> None:
     config = (
         "[defaults]\nretries = 2\nevery = '1h'\n"
@@ -419,16 +400,6 @@ def test_settings_from_outside_count_for_monitors_too(tmp_path: Path) -> None:
     assert (file.spec.monitor.urls, file.spec.monitor.is_queue) == (("https://x.y",), True)
     assert (file.spec.monitor.workers, file.spec.monitor.proxies) == (3, None)
     assert (file.spec.retry.retries, file.spec.schedule) == (2, Every(period_ms=3_600_000))
-
-
-def test_doubtful_hooks_are_warned_of(tmp_path: Path) -> None:
-    hooks = '-- /// job\n-- every = "1s"\n-- ///\ncdp.launch({})'
-    found = scanned(tmp_path, {"jobs/w/config.toml": MONITOR, "jobs/w/hooks.lua": hooks})
-
-    assert told(found.warnings) == [
-        "jobs/w/hooks.lua:1: a settings block has no effect here: a monitor's settings are in config.toml",
-        "jobs/w/hooks.lua:4: cdp.launch is not part of this version",
-    ]
 
 
 def test_two_jobs_of_one_id_are_told_with_the_line_of_the_second(tmp_path: Path) -> None:

@@ -23,10 +23,8 @@ from spyweb.specs.linting.linter import (
     read_module,
 )
 from spyweb.specs.linting.lua_file import LuaFile
-from spyweb.specs.linting.names import ABSENT, SERVER
+from spyweb.specs.linting.names import ABSENT
 from tests.fakes.repository import ROOT
-
-NOWHERE = Path("/nowhere")
 
 
 def nothing(_: bytes) -> None:
@@ -334,12 +332,6 @@ def test_modules_are_read_only_where_a_name_is_open() -> None:
         raise AssertionError(name)
 
     assert find_undefined(LuaFile(b"require('lib') log('x')"), read=refuse) == []
-
-
-def test_a_server_has_its_tables_of_handlers() -> None:
-    source = "function get:users() end public.post.x = 1"
-    assert told(source, known=SERVER) == []
-    assert told("function gett:users() end", known=SERVER) == ['1: nobody defines gett; did you mean "get"?']
 
 
 def test_no_more_than_a_few_are_told() -> None:
