@@ -132,6 +132,12 @@ class Harness:
             await after.runner.take_up(left)
             yield after
 
+    async def finish(self, *runs: int) -> None:
+        """Have these runs end, one after the other, and let follow what does."""
+        for run in runs:
+            self.pool.finish(run)
+            await self.clock.turn()
+
     def delete(self, job: LiveJob) -> None:
         self.live.remove(job.id)
         self.runner.forget(job)

@@ -16,6 +16,14 @@ from spyweb.logs.output import as_json, as_text, printable, set_up, tell_refusal
 from tests.fakes.clock import FakeClock
 
 
+@pytest.fixture
+def stream() -> io.StringIO:
+    """A stream on which all is logged."""
+    stream = io.StringIO()
+    set_up(stream=stream)
+    return stream
+
+
 class Terminal(io.StringIO):
     encoding = "utf-8"
 
@@ -69,9 +77,7 @@ def test_level_and_quietness_choose_the_stricter(level: str, quiet: int, heard: 
     assert [line["level"] for line in lines(stream)] == heard
 
 
-def test_an_exception_comes_with_its_traceback() -> None:
-    stream = io.StringIO()
-    set_up(stream=stream)
+def test_an_exception_comes_with_its_traceback(stream: io.StringIO) -> None:
     try:
         raise RuntimeError("boom")
     except RuntimeError as error:
@@ -79,9 +85,7 @@ def test_an_exception_comes_with_its_traceback() -> None:
     assert "RuntimeError: boom" in str(lines(stream)[0]["exception"])
 
 
-def test_what_libraries_log_takes_the_same_way() -> None:
-    stream = io.StringIO()
-    set_up(stream=stream)
+def test_what_libraries_log_takes_the_same_way(stream: io.StringIO) -> None:
     logging.getLogger("apscheduler").warning("late by %s", "2s", extra={"job": "prices"})
     logging.getLogger("apscheduler").info("chatter")
     logging.getLogger("spyweb.anything").info("ours")
@@ -109,9 +113,7 @@ def test_a_library_that_misformats_its_message_loses_nothing() -> None:
     assert lines(stream)[0]["event"] == "%d items ('three',)"
 
 
-def test_python_warnings_are_logged() -> None:
-    stream = io.StringIO()
-    set_up(stream=stream)
+def test_python_warnings_are_logged(stream: io.StringIO) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         logging.captureWarnings(True)

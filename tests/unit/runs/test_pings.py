@@ -27,9 +27,13 @@ def backup(**settings: object) -> LiveJob:
 
 
 @pytest.fixture
-async def pings(t: Harness) -> PingRuns:
-    """Those of the job `backup`, which lives."""
-    await t.settle(backup())
+async def job(t: Harness) -> LiveJob:
+    await t.settle(job := backup())
+    return job
+
+
+@pytest.fixture
+async def pings(t: Harness, job: LiveJob) -> PingRuns:
     return make_pings(t)
 
 
@@ -115,10 +119,9 @@ async def test_more_than_so_many_beginnings_are_refused(t: Harness, pings: PingR
         await pings.hear(cast("LiveJob", t.live.find(BACKUP)), Ping("start"))
 
 
-async def test_the_first_ping_arms_it_and_each_moves_when_the_next_is_expected(t: Harness) -> None:
-    job = backup()
-    await t.settle(job)
-    pings = make_pings(t)
+async def test_the_first_ping_arms_it_and_each_moves_when_the_next_is_expected(
+    t: Harness, job: LiveJob, pings: PingRuns
+) -> None:
     before = job.expected_ms
     await t.clock.turn(60)
     await heard(t, pings, "fail")
@@ -127,10 +130,9 @@ async def test_the_first_ping_arms_it_and_each_moves_when_the_next_is_expected(t
     assert cursors[BACKUP] == job.cursor == job.recorded
 
 
-async def test_a_job_that_is_paused_expects_nothing_and_records_what_comes(t: Harness) -> None:
-    job = backup()
-    await t.settle(job)
-    pings = make_pings(t)
+async def test_a_job_that_is_paused_expects_nothing_and_records_what_comes(
+    t: Harness, job: LiveJob, pings: PingRuns
+) -> None:
     await heard(t, pings, "success")
     pausing = t.tasks.create_task(t.scheduler.pause(job))
     await t.clock.turn()
@@ -151,9 +153,7 @@ async def test_a_disabled_job_takes_no_pings(t: Harness) -> None:
         await make_pings(t).hear(cast("LiveJob", t.live.find(BACKUP)), Ping("success"))
 
 
-async def test_nothing_of_it_is_started_here(t: Harness) -> None:
-    job = backup()
-    await t.settle(job)
+async def test_nothing_of_it_is_started_here(t: Harness, job: LiveJob) -> None:
     await t.clock.turn(10 * 86_400)
     with pytest.raises(Refused, match="backup runs elsewhere"):
         t.runner.start_by_hand(job, by_hand())
@@ -217,10 +217,7 @@ async def test_the_run_of_a_job_that_expects_no_pings_any_more_is_lost(t: Harnes
     assert await runs(t) == ["1 lost the daemon died"]
 
 
-async def test_when_the_job_is_deleted_what_is_under_way_is_over(t: Harness) -> None:
-    job = backup()
-    await t.settle(job)
-    pings = make_pings(t)
+async def test_when_the_job_is_deleted_what_is_under_way_is_over(t: Harness, job: LiveJob, pings: PingRuns) -> None:
     await heard(t, pings, "start")
     t.delete(job)
     await t.clock.turn(2 * HOUR_S)

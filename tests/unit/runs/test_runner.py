@@ -91,10 +91,7 @@ async def test_no_more_wait_than_a_queue_holds_however_many_claims_are_on_their_
 
 
 async def test_replace_cancels_what_runs_and_drops_what_waits(t: Harness) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
-    for _ in range(2):
-        await t.start(job)
+    await t.start(await t.hold(make_job(schedule=Never(), overlap=Overlap.REPLACE)))
     assert (t.pool.story, t.monitors.story) == (
         ["run prices", "cancel 1 cancelled", "run prices"],
         ["cancel 1 cancelled"],
@@ -132,8 +129,7 @@ async def test_replace_cancels_one_that_has_waited_and_is_about_to_begin(
         return ensure_future(begin_after_a_start(change)) if change.begin else record(change)
 
     monkeypatch.setattr(t.store.runs, "record", record_slowly)
-    t.pool.finish(1)
-    await t.clock.turn()
+    await t.finish(1)
     assert t.pool.story.count("run prices") == 2
     assert await t.record() == ["prices manual success", "prices manual failed", "prices manual running"]
 
@@ -155,8 +151,7 @@ async def test_a_bug_while_a_start_is_recorded_leaves_the_job_free_for_the_next(
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(t.store.runs, "record", record_or_fail)
-    t.pool.finish(1)
-    await t.clock.turn()
+    await t.finish(1)
     assert list(job.queue.in_flight) == [3]
     assert await t.record() == ["prices manual success", "prices manual failed", "prices manual running"]
 
@@ -168,8 +163,7 @@ async def test_a_claim_that_is_refused_replaces_nothing(t: Harness) -> None:
         await t.runner.start_by_hand(job, BY_HAND)
     assert await t.record() == ["prices manual running", "prices manual waiting"]
     t.pool.held.clear()
-    t.pool.finish(1)
-    await t.clock.turn()
+    await t.finish(1)
     assert await t.record() == ["prices manual success"] * 2
 
 
@@ -338,8 +332,7 @@ async def test_a_run_that_is_to_change_nothing_replaces_none(t: Harness, extra: 
     await t.clock.turn()
     assert await t.record() == ["prices manual running", "prices manual waiting"]
     t.pool.held.clear()
-    t.pool.finish(1)
-    await t.clock.turn()
+    await t.finish(1)
     assert await t.record() == ["prices manual success", "prices manual success"]
 
 
@@ -480,8 +473,7 @@ async def test_a_job_that_is_deleted_and_comes_back_does_not_overlap_the_run_sti
     await t.start(back)
     assert await t.record() == ["prices manual running", "prices manual waiting"]
     t.pool.held.clear()
-    t.pool.finish(1)
-    await t.clock.turn()
+    await t.finish(1)
     assert await t.record() == ["prices manual success"] * 2
 
 
@@ -508,8 +500,7 @@ async def test_a_planned_stop_waits_for_its_grace_and_then_stops_what_is_left(t:
 async def test_a_run_that_ends_while_the_daemon_stops_is_recorded_at_once(t: Harness) -> None:
     draining = await stop_beside_two_runs(t)
     await t.clock.turn()
-    t.pool.finish(1)
-    await t.clock.turn()
+    await t.finish(1)
     assert await t.record() == ["prices manual success", "report manual running"]
     t.pool.finish(2)
     await draining
@@ -612,8 +603,7 @@ async def test_whoever_watches_a_run_whose_end_a_damaged_store_does_not_take_hea
     watcher = Watcher()
     job = await t.hold(make_job(schedule=Never()), request=by_hand(watcher))
     monkeypatch.setattr(t.store.runs, "record", partial(refuse, error=StoreCorrupt(Path("spyweb.db"), "malformed")))
-    t.pool.finish(1)
-    await t.clock.turn()
+    await t.finish(1)
     assert [ending.outcome for ending in watcher.seen] == [Outcome.SUCCESS]
     assert not job.queue.is_busy
     assert await t.record() == ["prices manual running"]
@@ -635,8 +625,7 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free(t:
     assert [ending.reason for ending in watcher.seen] == ["a bug in spyweb: see its log"]
     assert job.last is not None
     assert job.last.reason == watcher.seen[0].reason
-    t.pool.finish(2)
-    await t.clock.turn()
+    await t.finish(2)
     assert await t.record() == ["prices manual failed", "prices manual success"]
 
 
@@ -683,8 +672,7 @@ async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_
         with pytest.raises(Refused, match="busy"):
             t.runner.start_by_hand(back, BY_HAND)
         await hanging.grant()
-    t.pool.finish(1)
-    await t.clock.turn()
+    await t.finish(1)
     assert not back.queue.is_busy
     assert await t.record() == ["prices manual success"]
 
@@ -696,8 +684,7 @@ async def test_a_run_of_a_deleted_job_replaces_none_even_if_the_job_has_come_bac
         t.delete(job)
         t.live.add(make_job(schedule=Never(), overlap=Overlap.REPLACE))
         await hanging.grant()
-    t.pool.finish(1)
-    await t.clock.turn()
+    await t.finish(1)
     assert await t.record() == ["prices manual success", "prices manual skipped"]
 
 
@@ -721,8 +708,7 @@ async def test_one_that_waits_never_begins_and_the_next_takes_its_turn(t: Harnes
     await hold(t, 3)
     assert t.runner.cancel(RunId(2))
     await t.clock.turn()
-    t.pool.finish(1)
-    await t.clock.turn()
+    await t.finish(1)
     assert await t.record() == ["prices manual success", "prices manual skipped", "prices manual running"]
     skipped = (await t.store.runs.list(PRICES, limit=9))[1]
     assert skipped.reason == BY_REQUEST
@@ -740,8 +726,7 @@ async def test_a_retry_that_waits_for_its_delay_does_not_come(t: Harness) -> Non
 
 async def test_one_that_has_ended_or_never_was_is_not_cancelled(t: Harness) -> None:
     await hold(t, 1)
-    t.pool.finish(1)
-    await t.clock.turn()
+    await t.finish(1)
     assert not t.runner.cancel(RunId(1))
     assert not t.runner.cancel(RunId(99))
     assert t.pool.story == ["run prices"]
@@ -755,10 +740,8 @@ async def test_of_changes_the_next_one_is_dealt_with_and_no_change_is_left() -> 
             await t.write(key)
         await t.harness.clock.turn()
         assert t.harness.runner.cancel(RunId(2))
-        t.harness.pool.finish(1)
-        await t.harness.clock.turn()
-        t.harness.pool.finish(3)
-        await t.harness.clock.turn()
+        await t.harness.finish(1)
+        await t.harness.finish(3)
 
         assert t.handled() == ["a", "c"]
         assert await t.left() == []

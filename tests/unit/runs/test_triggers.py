@@ -27,7 +27,7 @@ from spyweb.runs.triggers import PAGE
 from spyweb.store.model.entries import BEFORE_ALL, GLOBAL, Origin, Position, Put, WantedChange
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
-from tests.fakes.harness import BY_HAND, make_job
+from tests.fakes.harness import make_job
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED
 from tests.fakes.triggered import TriggeredHarness, make_listener, on, triggered_harness
@@ -136,8 +136,7 @@ async def test_runs_come_one_at_a_time_in_the_order_of_the_changes_whatever_over
     started = []
     for run in (1, 2, 3, 4):
         started.append(t.handled())
-        t.harness.pool.finish(run)
-        await t.harness.clock.turn()
+        await t.harness.finish(run)
 
     assert started == [["a"], ["a", "b"], ["a", "b", "a"], ["a", "b", "a", "c"]]
     assert await t.harness.record() == ["orders state success"] * 4
@@ -149,11 +148,8 @@ async def test_a_newer_start_that_replaces_leaves_what_changes_have_started_alon
     await t.settle(job)
     await t.change("a")
     await t.change("b")
-    t.harness.runner.start_by_hand(job, BY_HAND)
-    await t.harness.clock.turn()
-    for run in (1, 2, 3):
-        t.harness.pool.finish(run)
-        await t.harness.clock.turn()
+    await t.harness.start(job)
+    await t.harness.finish(1, 2, 3)
 
     assert "cancel" not in " ".join(t.harness.pool.story)
     assert await t.harness.record() == ["orders state success"] * 2 + ["orders manual success"]
@@ -205,8 +201,7 @@ async def test_what_has_no_room_stays_in_the_store_and_comes_later(t: TriggeredH
     assert CAUSED_LIMIT <= waiting <= CAUSED_LIMIT + 1
     assert len(await t.left()) == count - waiting
     t.harness.pool.held.clear()
-    t.harness.pool.finish(1)
-    await t.harness.clock.turn()
+    await t.harness.finish(1)
 
     assert t.handled() == [str(number) for number in range(count)]
     assert await t.left() == []
@@ -354,11 +349,9 @@ async def test_a_change_is_forgotten_once_the_runs_that_it_started_have_ended(t:
     await t.change("a")
     find = t.harness.store.events.find
     assert await t.left() == []
-    t.harness.pool.finish(1)
-    await t.harness.clock.turn()
+    await t.harness.finish(1)
     assert await find(1) is not None
-    t.harness.pool.finish(2)
-    await t.harness.clock.turn()
+    await t.harness.finish(2)
     assert await find(1) is None
 
 
@@ -387,8 +380,7 @@ async def test_a_schedule_and_changes_share_the_job_one_run_at_a_time(t: Trigger
     await t.change("a")
     for run in (1, 2):
         assert len(t.harness.pool.story) == run
-        t.harness.pool.finish(run)
-        await t.harness.clock.turn()
+        await t.harness.finish(run)
 
     assert await t.harness.record() == ["orders schedule success", "orders state success"]
 
@@ -550,6 +542,5 @@ async def test_a_job_that_comes_back_under_its_name_waits_for_the_change_still_a
     await t.harness.settle(make_listener(overlap=Overlap.ALLOW))
     await t.change("2")
     assert t.handled() == ["1"]
-    t.harness.pool.finish(1)
-    await t.harness.clock.turn()
+    await t.harness.finish(1)
     assert t.handled() == ["1", "2"]

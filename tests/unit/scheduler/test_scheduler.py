@@ -53,6 +53,14 @@ def overtake(t: Harness, patch: pytest.MonkeyPatch, *theirs: Cursor) -> None:
 
 
 @pytest.fixture
+async def job(t: Harness) -> LiveJob:
+    """A job that runs every minute, and has run once."""
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    return job
+
+
+@pytest.fixture
 async def watched(t: Harness) -> AsyncIterator[None]:
     """The daemon looks at the clock every so often."""
     watching = t.tasks.create_task(t.scheduler.watch_the_clock())
@@ -202,9 +210,9 @@ async def test_a_due_time_during_a_run_is_recorded_as_skipped_in_one_row(t: Harn
     assert (await t.record())[-1] == "prices schedule running"
 
 
-async def test_a_paused_job_is_due_again_after_resume_and_the_time_between_is_one_record(t: Harness) -> None:
-    await t.settle(job := make_job())
-    await t.clock.turn(1)
+async def test_a_paused_job_is_due_again_after_resume_and_the_time_between_is_one_record(
+    t: Harness, job: LiveJob
+) -> None:
     await t.scheduler.pause(job)
     await t.clock.turn(300)
     assert await t.record() == ["prices schedule success"]
@@ -257,10 +265,10 @@ async def test_what_is_due_before_an_edit_is_dealt_with_ahead_of_the_timers(t: H
     assert (await t.record("off"), len(await t.record("held"))) == ([], 1)
 
 
-async def test_a_timer_can_not_come_between_an_edit_and_its_record(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_timer_can_not_come_between_an_edit_and_its_record(
+    t: Harness, job: LiveJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it claimed would be forgotten by the cursor that the edit was reckoned from."""
-    await t.settle(job := make_job())
-    await t.clock.turn(1)
     record = t.store.runs.record
 
     def slow(change: Change) -> asyncio.Future[list[RunId | None]]:
@@ -277,10 +285,8 @@ async def test_a_timer_can_not_come_between_an_edit_and_its_record(t: Harness, m
 
 
 async def test_a_claim_that_the_store_refuses_is_made_later_and_told_until_then(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
+    t: Harness, job: LiveJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await t.settle(job := make_job())
-    await t.clock.turn(1)
     record = t.store.runs.record
     monkeypatch.setattr(t.store.runs, "record", refuse)
     cursor = job.cursor
@@ -352,10 +358,8 @@ async def test_an_edit_goes_on_from_where_somebody_else_has_taken_the_schedule_m
 
 
 async def test_a_pause_undoes_nothing_that_somebody_else_has_dealt_with_meanwhile(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
+    t: Harness, job: LiveJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await t.settle(job := make_job())
-    await t.clock.turn(1)
     ahead = structs.replace(job.cursor, due_ms=job.cursor.due_ms + MINUTE_MS)
     with monkeypatch.context() as patch:
         overtake(t, patch, ahead)
@@ -366,10 +370,8 @@ async def test_a_pause_undoes_nothing_that_somebody_else_has_dealt_with_meanwhil
 
 
 async def test_a_resume_that_somebody_else_has_forestalled_records_no_time_twice(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
+    t: Harness, job: LiveJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await t.settle(job := make_job())
-    await t.clock.turn(1)
     resumed = structs.replace(job.cursor, due_ms=job.cursor.due_ms + 5 * MINUTE_MS)
     await t.scheduler.pause(job)
     await t.clock.turn(330)
@@ -471,18 +473,14 @@ async def test_a_pause_waits_for_the_claim_on_its_way(t: Harness, is_granted: bo
     assert sorted(set(await dealt_with(t.store, 1000))) == list(range(16))
 
 
-async def test_a_pause_that_the_store_refuses_leaves_the_job_on_its_schedule(t: Harness) -> None:
-    await t.settle(job := make_job())
-    await t.clock.turn(1)
+async def test_a_pause_that_the_store_refuses_leaves_the_job_on_its_schedule(t: Harness, job: LiveJob) -> None:
     with t.refused(), pytest.raises(StoreError):
         await t.scheduler.pause(job)
     await t.clock.turn(60)
     assert await t.record() == ["prices schedule success"] * 2
 
 
-async def test_a_pause_outlasts_an_edit_that_came_while_it_was_on_its_way(t: Harness) -> None:
-    await t.settle(job := make_job())
-    await t.clock.turn(1)
+async def test_a_pause_outlasts_an_edit_that_came_while_it_was_on_its_way(t: Harness, job: LiveJob) -> None:
     with t.hung() as hanging:
         pausing = t.tasks.create_task(t.scheduler.pause(job))
         await settle()
@@ -534,9 +532,7 @@ async def test_a_job_that_has_no_cursor_yet_can_not_be_paused(t: Harness, monkey
         await t.scheduler.resume(job)
 
 
-async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(t: Harness) -> None:
-    await t.settle(job := make_job())
-    await t.clock.turn(1)
+async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(t: Harness, job: LiveJob) -> None:
     with t.hung() as hanging:
         await t.clock.turn(60)
         activating = t.tasks.create_task(t.scheduler.activate([job], {job.id: job.cursor}))
@@ -548,9 +544,7 @@ async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(t: Ha
     assert await dealt_with(t.store, MINUTE_MS) == list(range(5))
 
 
-async def test_a_deactivation_that_the_store_refuses_leaves_the_job_on_its_schedule(t: Harness) -> None:
-    await t.settle(job := make_job())
-    await t.clock.turn(1)
+async def test_a_deactivation_that_the_store_refuses_leaves_the_job_on_its_schedule(t: Harness, job: LiveJob) -> None:
     cursor = job.cursor
     with t.refused(), pytest.raises(StoreError):
         await t.scheduler.deactivate([job])
@@ -559,9 +553,7 @@ async def test_a_deactivation_that_the_store_refuses_leaves_the_job_on_its_sched
     assert await t.record() == ["prices schedule success"] * 2
 
 
-async def test_a_deactivation_waits_for_the_claim_on_its_way(t: Harness) -> None:
-    await t.settle(job := make_job())
-    await t.clock.turn(1)
+async def test_a_deactivation_waits_for_the_claim_on_its_way(t: Harness, job: LiveJob) -> None:
     with t.hung() as hanging:
         await t.clock.turn(60)
         deactivating = t.tasks.create_task(t.scheduler.deactivate([job]))
@@ -600,9 +592,7 @@ async def test_a_job_that_comes_due_twice_in_one_wake_up_goes_on(t: Harness) -> 
     assert t.clock.now_ms() - job.cursor.due_ms < 1_000
 
 
-async def test_what_has_fired_is_claimed_before_a_stop_returns(t: Harness) -> None:
-    await t.settle(job := make_job())
-    await t.clock.turn(1)
+async def test_what_has_fired_is_claimed_before_a_stop_returns(t: Harness, job: LiveJob) -> None:
     t.clock.advance(60)  # its timer has come, and the loop has not gone on since
     t.scheduler._fire(job)
     t.scheduler.stop()
