@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from msgspec import Struct, structs
@@ -98,19 +98,6 @@ class OutboxHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-class AuditHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Somebody has changed something through the API or the dashboard."""
-
-    who: str
-    source: str  # how they came in
-    action: str  # the method, and the address with names in place of what varies
-    status: int
-    at_ms: int
-    job: str = ""
-    target: str = ""
-    times: int = 1
-
-
 class IncidentHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An incident has begun, is over, or was acknowledged."""
 
@@ -135,27 +122,18 @@ class LogHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     run: RunId | None = None  # unknown of lines that were read from the file
 
 
+# In the order of their types.
 Happening = (
     RunHappened
     | JobHappened
     | StateHappened
     | HealthHappened
     | OutboxHappened
-    | AuditHappened
+    | NewAuditLine
     | IncidentHappened
     | LogHappened
 )
-
-KINDS: dict[EventType, type[Happening]] = {
-    EventType.RUN: RunHappened,
-    EventType.JOB: JobHappened,
-    EventType.STATE: StateHappened,
-    EventType.HEALTH: HealthHappened,
-    EventType.OUTBOX: OutboxHappened,
-    EventType.AUDIT: AuditHappened,
-    EventType.INCIDENT: IncidentHappened,
-    EventType.LOG: LogHappened,
-}
+KINDS: dict[EventType, type[Happening]] = dict(zip(EventType, get_args(Happening), strict=True))
 
 _encode = msgspec.json.Encoder().encode
 
@@ -249,19 +227,6 @@ def incident_acked(incident: Incident) -> IncidentHappened:
         at_ms=incident.acked_ms or 0,
         job=job_of(incident.subject),
         by=incident.acked_by,
-    )
-
-
-def was_audited(line: NewAuditLine) -> AuditHappened:
-    return AuditHappened(
-        who=line.who,
-        source=line.source,
-        action=line.action,
-        status=line.status,
-        at_ms=line.at_ms,
-        job=line.job,
-        target=line.target,
-        times=line.times,
     )
 
 

@@ -1,4 +1,4 @@
-"""Read log files: the last lines, those of a span of time, and what is written from now on, across rotations.
+"""Read log files: the last lines, and those of a span of time.
 
 Stamped lines are in the order of their stamps, which sort as text: so the place of a moment is found by halving.  A
 clock that was set back breaks the order; then lines may be missed, which a reader of a log can bear.
@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
 from msgspec import Struct
 
-from spyweb.clock import Clock
 from spyweb.errors import NoAccess
 from spyweb.files import open_regular
 from spyweb.logs.output import stamp
@@ -24,7 +22,6 @@ KEPT = 5  # older files: NAME.1 is the newest of them
 NOTHING = (FileNotFoundError, NotADirectoryError)
 BLOCK = 65_536  # bytes read at a time, from the end
 LARGEST = 1 << 24  # bytes read in all: more than a log has before it is rotated
-INTERVAL = 0.2  # seconds between reads: nothing announces new lines, and people read them
 MOST_BYTES = 256 * 1024  # that are shown of one span
 
 _STAMPED = re.compile(rb"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}Z ", re.MULTILINE)
@@ -69,60 +66,6 @@ def _lines(data: bytes) -> list[str]:
     if not lines[-1]:
         lines.pop()
     return [line.decode("utf-8", "replace") for line in lines]
-
-
-class LogTail:
-    """Reads what is added to a file, across rotations.  Close it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = _open(path)
-        self._rest = b""
-        if self._file:
-            self._file.seek(0, os.SEEK_END)
-
-    def close(self) -> None:
-        if self._file:
-            self._file.close()
-
-    def read_new(self) -> list[str]:
-        """Return the whole lines added since the last call; after a rotation those of the old file come first."""
-        lines = self._read_on()
-        if self._is_elsewhere():
-            self.close()
-            self._file, self._rest = _open(self._path), b""
-            lines += self._read_on()
-        return lines
-
-    def _read_on(self) -> list[str]:
-        if not self._file:
-            return []
-        whole, newline, self._rest = (self._rest + self._file.read()).rpartition(b"\n")
-        return _lines(whole + newline)
-
-    def _is_elsewhere(self) -> bool:
-        """Return whether the name leads to another file by now, or the file was truncated."""
-        try:
-            named = self._path.stat()
-        except NOTHING:
-            return False
-        if not self._file:
-            return True
-        ours = os.fstat(self._file.fileno())
-        return named.st_ino != ours.st_ino or ours.st_size < self._file.tell()
-
-
-async def follow(path: Path, clock: Clock, look_elsewhere: Callable[[], Sequence[str]] = tuple) -> AsyncIterator[str]:
-    """Yield every line that is added from now on, and after those the lines that are found elsewhere."""
-    with closing(LogTail(path)) as tail:
-        while True:
-            elsewhere = look_elsewhere()
-            for line in (*tail.read_new(), *elsewhere):
-                yield line
-            await clock.sleep(INTERVAL)
-
-
-# A span of time
 
 
 class LogRange(Struct, frozen=True, kw_only=True):

@@ -114,12 +114,14 @@ def test_the_overview_is_kept_up_to_date(project: Project) -> None:
         assert "<b>luck" not in shown
 
 
-def test_logs_are_followed_on_another_machine_too(project: Project, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_elsewhere", [True, False])
+def test_logs_are_followed_here_and_on_another_machine(project: Project, tmp_path: Path, is_elsewhere: bool) -> None:
     project.job("flaky", 'log("about\\nto fail") return nil, "it is down"', 'every = "never"\noverlap = "allow"')
     with project.daemon() as daemon, (tmp_path / "followed").open("w+") as out:
         project.spyweb("trigger", "flaky")
         project.ended("flaky")
-        words = [*COMMAND, "--url", url_of(project), "logs", "flaky", "-f"]
+        place = ["--url", url_of(project)] if is_elsewhere else ["-C", str(project.root)]
+        words = [*COMMAND, *place, "logs", "flaky", "-f"]
         follower = subprocess.Popen(words, env=project.environment, stdout=out, stderr=subprocess.DEVNULL)
         try:
             followed = eventually(lambda: shown_twice(project, tmp_path / "followed"))
@@ -127,7 +129,12 @@ def test_logs_are_followed_on_another_machine_too(project: Project, tmp_path: Pa
             assert len(set(failures)) == len(failures)
             assert len(set(re.findall(r"^\S+Z INFO about$", followed, re.MULTILINE))) == followed.count("INFO about")
             daemon.stop()
-            assert follower.wait(20) == 2
+            if is_elsewhere:
+                assert follower.wait(20) == 2
+            else:  # it goes on with the next one
+                with project.daemon():
+                    before = followed.count("Z ERROR run ")
+                    eventually(lambda: shown_twice(project, tmp_path / "followed").count("Z ERROR run ") > before)
         finally:
             follower.kill()
             follower.wait()

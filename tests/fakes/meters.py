@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from prometheus_client.parser import text_string_to_metric_families
 
+from spyweb.alerts.channels import ChannelTally
 from spyweb.histogram import SHORT_SECONDS, Histogram
 from spyweb.incidents.policy import Level
 from spyweb.model import Outcome
+from spyweb.ops.world import Metrics
 from spyweb.store.model.messages import Backlog
 from spyweb.subjects.health.exposition import write
-from spyweb.subjects.health.views import ChannelMeters, ChoreHealth, JobMeters, Meters, OpMeters, view_health
+from spyweb.subjects.health.service import JobMeters, Meters
+from spyweb.subjects.health.views import ChoreHealth, view_health
 from tests.fakes.daemon_service import NOW_MS, make_vitals, three_states
 
 WAITING = Backlog(2, NOW_MS - 90_000)
@@ -25,7 +30,7 @@ def measured(*values: float) -> Histogram:
 def make_meters(*jobs: JobMeters, backlog: Backlog | None = WAITING) -> Meters:
     chore = ChoreHealth(name="prune", every_s=60, last_at_ms=NOW_MS, last_took_ms=1500, error="full")
     vitals = make_vitals(now_ms=NOW_MS, chores=[chore, ChoreHealth(name="sweep", every_s=60)])
-    op = OpMeters(op="http_get", calls=3, errors=1, storage_errors=1, times=measured(0.2, 3.0))
+    ops = Metrics(calls=Counter(http_get=3), errors=Counter(http_get=1), storage_errors=Counter(http_get=1))
     prices = JobMeters(
         job="prices",
         due=4,
@@ -42,11 +47,12 @@ def make_meters(*jobs: JobMeters, backlog: Backlog | None = WAITING) -> Meters:
         duration=measured(0.5, 2.0),
         in_flight=1,
         waiting=2,
-        ops=[op],
+        ops=ops,
+        op_times={"http_get": measured(0.2, 3.0)},
         commit_sizes=measured(1.0),
         backlog=backlog,
         incidents={Level.INFO: 0, Level.WARNING: 2, Level.CRITICAL: 1},
-        channels=[ChannelMeters(channel="ops", sent=5, failed=1)],
+        channels={"ops": ChannelTally(sent=5, failed=1)},
     )
 
 

@@ -48,6 +48,8 @@ LINES_KEPT: Final = 10_000  # as the trigger of the table says
 
 
 class NewAuditLine(Struct, frozen=True, kw_only=True):
+    """Something that somebody has done, or tried to, through the API or the dashboard."""
+
     at_ms: int
     who: str  # the name of a key, or of the local user
     source: str  # how they came in

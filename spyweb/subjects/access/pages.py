@@ -174,9 +174,8 @@ async def sign_out(asked: Asked) -> web.Response:
 
 
 def _end_session(asked: Asked) -> None:
-    given = asked.principal.given
-    if given and given.session:
-        asked.services[AccessService].sign_out(given.session)
+    if asked.principal.session:
+        asked.services[AccessService].sign_out(asked.principal.session)
 
 
 def _form(back: str, error: str = "", status: int = 200) -> Shown:

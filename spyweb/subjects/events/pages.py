@@ -8,7 +8,6 @@ from itertools import islice
 from msgspec import Struct
 
 from spyweb.events.happenings import (
-    AuditHappened,
     EventType,
     Happening,
     HealthHappened,
@@ -21,6 +20,7 @@ from spyweb.events.happenings import (
 from spyweb.events.hub import EventHub, Wish
 from spyweb.model import ChangeKind, JobId, Outcome
 from spyweb.runs.live import JobChange
+from spyweb.store.model.access import NewAuditLine
 from spyweb.subjects.runs.words import mark_of_outcome
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural
@@ -81,7 +81,7 @@ def describe(happening: Happening) -> EventLine:
             return _message(happening)
         case IncidentHappened():
             return _incident(happening)
-        case AuditHappened():
+        case NewAuditLine():
             return _action(happening)
         case _:  # a line of a log
             return EventLine(mark="none", words="logged", more=happening.text)
@@ -92,7 +92,7 @@ def _message(happening: OutboxHappened) -> EventLine:
     return EventLine(mark=mark, words=f"message {happening.message} {happening.what}", more=happening.reason)
 
 
-def _action(happening: AuditHappened) -> EventLine:
+def _action(happening: NewAuditLine) -> EventLine:
     mark = "none" if happening.status < 400 else "warn"
     words = f"{happening.who}: {happening.action}" + (f" {happening.times} times" if happening.times > 1 else "")
     return EventLine(mark=mark, words=words, more=happening.target)

@@ -15,7 +15,6 @@ from spyweb.errors import Problem
 from spyweb.events.happenings import (
     EventType,
     HealthHappened,
-    IncidentHappened,
     JobHappened,
     OutboxHappened,
     RunHappened,
@@ -24,7 +23,6 @@ from spyweb.events.happenings import (
     run_has_ended,
     run_waits,
     state_changed,
-    was_audited,
     were_skipped,
 )
 from spyweb.events.hub import EventHub, Topic
@@ -32,7 +30,6 @@ from spyweb.logs.job import JobLogs
 from spyweb.model import ChangeKind, JobId, Run, RunId, RunMark
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
-from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.entries import ChangeEvent, Watch, job_namespace
 from spyweb.store.model.runs import SkippedRange
 from spyweb.store.sqlite.events import Events
@@ -75,11 +72,19 @@ class EventSources:
             case EventType.HEALTH:
                 return HealthWatch(hub, self.clock, self.troubles).stop
             case EventType.OUTBOX:
-                return _listen(self.outbox_sender, partial(tell_of_message, hub))
+                return _listen(
+                    self.outbox_sender,
+                    lambda job, message, what, reason: hub.publish(
+                        EventType.OUTBOX, job, OutboxHappened(what=what, message=message, job=job, reason=reason)
+                    ),
+                )
             case EventType.AUDIT:
-                return _listen(self.trail, partial(tell_of_action, hub))
+                return _listen(
+                    self.trail,
+                    lambda line: hub.publish(EventType.AUDIT, JobId(line.job) if line.job else None, line),
+                )
             case EventType.INCIDENT:
-                return _listen(self.incidents, partial(tell_of_incident, hub))
+                return _listen(self.incidents, lambda happened: hub.publish(EventType.INCIDENT, happened.job, happened))
             case EventType.LOG:
                 return self._begin_log(hub, topic.job)
             case _:
@@ -149,21 +154,6 @@ def tell_of_state(hub: EventHub, event: ChangeEvent) -> None:
     """Tell of a change: as one of the job whose own values these are, else of the one whose run has made it."""
     own = event.namespace.removeprefix(OF_A_JOB) if event.namespace.startswith(OF_A_JOB) else None
     hub.publish(EventType.STATE, event.origin.job if own is None else JobId(own), state_changed(event))
-
-
-def tell_of_message(
-    hub: EventHub, job: JobId, message: int, what: Literal["sent", "put off", "given up"], reason: str
-) -> None:
-    happened = OutboxHappened(what=what, message=message, job=job, reason=reason)
-    hub.publish(EventType.OUTBOX, job, happened)
-
-
-def tell_of_action(hub: EventHub, line: NewAuditLine) -> None:
-    hub.publish(EventType.AUDIT, JobId(line.job) if line.job else None, was_audited(line))
-
-
-def tell_of_incident(hub: EventHub, happened: IncidentHappened) -> None:
-    hub.publish(EventType.INCIDENT, happened.job, happened)
 
 
 def tell_of_line(hub: EventHub, job: JobId, at_ms: int, level: str, text: bytes | str, run: int | None) -> None:

@@ -6,8 +6,8 @@ import asyncio
 
 from aiohttp import web
 
-from spyweb.subjects.health.service import HealthService, MetricsService, ReadinessService
-from spyweb.subjects.health.views import Health, Meters, Readiness, summarize
+from spyweb.subjects.health.service import HealthService, Meters, MetricsService, ReadinessService
+from spyweb.subjects.health.views import Health, Readiness, summarize
 from spyweb.web.answer import WholeAnswer, json_answer
 from spyweb.web.api.route import PUBLIC, Right, Route
 from spyweb.web.api.services import SERVICES, service_of

@@ -17,7 +17,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from spyweb.histogram import Histogram
-from spyweb.subjects.health.views import JobMeters, Meters
+from spyweb.subjects.health.service import JobMeters, Meters
 
 COMPRESSION = 1  # of 9: most of what there is to gain, at a fraction of the time
 
@@ -96,17 +96,14 @@ def per_job(jobs: Sequence[JobMeters]) -> Iterator[Metric]:
 
 
 def of_ops(meters: Meters) -> Iterator[Metric]:
-    calls = ((each.op, each.calls) for each in meters.ops)
-    yield counter("spyweb_ops", "Ops that scripts have asked for.", calls, labels=("op",))
-    errors = ((each.op, each.errors) for each in meters.ops if each.errors)
-    yield counter("spyweb_op_errors", "Ops that were refused, or have failed.", errors, labels=("op",))
-    refused = ((each.op, each.storage_errors) for each in meters.ops if each.storage_errors)
-    yield counter("spyweb_storage_errors", "Writes of scripts that the store has refused.", refused, labels=("op",))
-    name, text = "spyweb_op_duration_seconds", "From the arrival of an op to its answer."
-    times = HistogramMetricFamily(name, text, labels=("op",))
-    for each in meters.ops:
-        if each.times:
-            times.add_metric([each.op], buckets_of(each.times), each.times.sum)
+    ops, op = meters.ops, ("op",)
+    yield counter("spyweb_ops", "Ops that scripts have asked for.", sorted(ops.calls.items()), labels=op)
+    yield counter("spyweb_op_errors", "Ops that were refused, or have failed.", sorted(ops.errors.items()), labels=op)
+    refused = sorted(ops.storage_errors.items())
+    yield counter("spyweb_storage_errors", "Writes of scripts that the store has refused.", refused, labels=op)
+    times = HistogramMetricFamily("spyweb_op_duration_seconds", "From the arrival of an op to its answer.", labels=op)
+    for name, each in sorted(meters.op_times.items()):
+        times.add_metric([name], buckets_of(each), each.sum)
     yield times
 
 
@@ -129,9 +126,9 @@ def of_alerts(meters: Meters) -> Iterator[Metric]:
     if meters.incidents is not None:
         levels = ((level.value, count) for level, count in meters.incidents.items())
         yield gauge("spyweb_incidents_open", "Incidents that are open.", levels, labels=("level",))
-    sent = ((each.channel, each.sent) for each in meters.channels)
+    sent = ((name, each.sent) for name, each in meters.channels.items())
     yield counter("spyweb_alerts_sent", "Messages that alert channels have taken.", sent, labels=("channel",))
-    failed = ((each.channel, each.failed) for each in meters.channels)
+    failed = ((name, each.failed) for name, each in meters.channels.items())
     text = "Attempts to send to alert channels that have failed."
     yield counter("spyweb_alerts_failed", text, failed, labels=("channel",))
 

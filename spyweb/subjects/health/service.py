@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from asyncio import Lock
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from spyweb.alerts.channels import ChannelTally
 from spyweb.clock import Clock
@@ -13,28 +16,22 @@ from spyweb.cooperative import Steps, run_in_slices, within
 from spyweb.errors import STORE_REFUSED
 from spyweb.histogram import Histogram
 from spyweb.incidents.policy import Level
-from spyweb.model import JobId
+from spyweb.model import JobId, Outcome, Run
 from spyweb.monitor.expectations import is_short
 from spyweb.ops.world import Metrics
-from spyweb.runs.counters import RunCounters
+from spyweb.runs.counters import JobCounts, RunCounters
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import is_drifting
 from spyweb.settings import Settings
 from spyweb.store.model.messages import Backlog
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.health.views import (
-    OTHERS,
-    ChannelMeters,
     Health,
     HealthProblem,
-    JobMeters,
-    Meters,
-    OpMeters,
     Readiness,
     Vitals,
     find_all_problems,
     find_warnings,
-    is_failing,
     view_health,
     view_readiness,
 )
@@ -77,6 +74,34 @@ def _is_short(job: LiveJob) -> bool:
     return is_short(job.last) and job.spec.monitor is not None and job.spec.enabled and not job.cursor.paused
 
 
+OTHERS = "_other"  # stands for the jobs that have no series of their own; no job has such an id
+
+
+class JobMeters(JobCounts, kw_only=True, eq=False):
+    """The counts of one job, or of the others together."""
+
+    job: str
+    is_failing: bool | None = None  # None: it has not run, or these are several jobs
+
+
+class Meters(Struct, frozen=True, kw_only=True):
+    """All measurements of one scrape, for another thread: nothing in them changes any more."""
+
+    vitals: Vitals
+    health: Health
+    jobs: Sequence[JobMeters]
+    lateness: Histogram
+    duration: Histogram
+    in_flight: int
+    waiting: int
+    ops: Metrics
+    op_times: Mapping[str, Histogram]  # of those that were asked for
+    commit_sizes: Histogram
+    backlog: Backlog | None  # of the outbox; None: the store did not tell
+    incidents: Mapping[Level, int] | None = None  # that are open, by level; None: the store did not tell
+    channels: Mapping[str, ChannelTally] = {}  # of the settings
+
+
 @dataclass(slots=True, kw_only=True)
 class MetricsService:
     """Takes the measurements of each scrape."""
@@ -106,14 +131,17 @@ class MetricsService:
             duration=self.counters.duration.copy(),
             in_flight=sum(in_flight for in_flight, _ in busy),
             waiting=sum(waiting for _, waiting in busy),
-            ops=list(self._ops()),
+            ops=replace(
+                self.op_counts,
+                calls=Counter(self.op_counts.calls),
+                errors=Counter(self.op_counts.errors),
+                storage_errors=Counter(self.op_counts.storage_errors),
+            ),
+            op_times={op: each.copy() for op, each in self.op_times.items() if each.count},
             commit_sizes=self.store.commit_sizes().copy(),
             backlog=backlog,
             incidents=incidents,
-            channels=[
-                ChannelMeters(channel=name, sent=tally.sent, failed=tally.failed)
-                for name, tally in self.tallies().items()
-            ],
+            channels={name: replace(tally) for name, tally in self.tallies().items()},
         )
 
     async def _count_incidents(self) -> Mapping[Level, int] | None:
@@ -139,32 +167,23 @@ class MetricsService:
                 found.append(self._job(job))
         others = self.counters.others
         if others.ended or others.started or others.due:
-            found.append(JobMeters(job=OTHERS, due=others.due, started=others.started, ended=dict(others.ended)))
+            found.append(_meters_of(OTHERS, others))
         return found
 
     def _job(self, job: LiveJob) -> JobMeters:
-        counts = self.counters.of(job.id)
-        known_ms = (self._succeeded or {}).get(job.id)
-        return JobMeters(
-            job=job.id,
-            due=counts.due,
-            started=counts.started,
-            ended=dict(counts.ended),
-            succeeded_ms=known_ms if counts.succeeded_ms is None else counts.succeeded_ms,
-            is_failing=is_failing(job.last),
-        )
+        meters = _meters_of(job.id, self.counters.of(job.id))
+        if meters.succeeded_ms is None:
+            meters.succeeded_ms = (self._succeeded or {}).get(job.id)
+        meters.is_failing = is_failing(job.last)
+        return meters
 
-    def _ops(self) -> Iterator[OpMeters]:
-        counts, times = self.op_counts, {op: each for op, each in self.op_times.items() if each.count}
-        for op in sorted({*counts.calls, *times}):
-            histogram = times.get(op)
-            yield OpMeters(
-                op=op,
-                calls=counts.calls[op],
-                errors=counts.errors[op],
-                storage_errors=counts.storage_errors[op],
-                times=histogram.copy() if histogram else None,
-            )
+
+def _meters_of(job: str, counts: JobCounts) -> JobMeters:
+    return JobMeters(**{**asdict(counts), "ended": dict(counts.ended)}, job=job)
+
+
+def is_failing(last: Run | None) -> bool | None:
+    return None if last is None or last.outcome is None else last.outcome in (Outcome.FAILED, Outcome.LOST)
 
 
 KEPT_S = 1.0  # how long an answer holds

@@ -11,14 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from spyweb.histogram import Histogram
-from spyweb.incidents.policy import Level
 from spyweb.lua.session import PoolStats, WorkerInfo
-from spyweb.model import Outcome, Run
 from spyweb.settings.units import MINUTE_MS, format_duration
 from spyweb.stalls import LoopStats
 from spyweb.store.model.entries import StoreStats
-from spyweb.store.model.messages import Backlog
 from spyweb.views.jobs import JobState
 from spyweb.words import counted
 
@@ -53,16 +49,27 @@ class HeartbeatHealth(Struct, frozen=True, kw_only=True):
     error: str = ""  # why it has not arrived
 
 
-class Vitals(Struct, frozen=True, kw_only=True):
-    """The measurements that the daemon takes of itself."""
+class Measured(Struct, frozen=True, kw_only=True):
+    """The measurements of a daemon that are shown as they were taken."""
 
     version: str
     pid: int
     uptime_s: float
     scheduler_lag_ms: int  # how long the oldest due time has been waiting to be dealt with
     store: StoreStats
-    pool: PoolStats
     storage_errors: int  # store calls of scripts that failed since the start
+    loop: LoopStats = field(default_factory=LoopStats)
+    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
+    chores: Sequence[ChoreHealth] = ()
+    heartbeat: HeartbeatHealth | None = None  # None: nobody is pinged
+    server_url: str = ""  # where the HTTP server listens; empty: it is switched off
+    dashboard_url: str = ""  # the same, or another while the project serves content
+
+
+class Vitals(Measured, frozen=True, kw_only=True):
+    """The measurements that the daemon takes of itself."""
+
+    pool: PoolStats
     storage_error_at_ms: int | None = None  # the latest of them
     refused_ms: int = 0  # how long the store has refused to claim what is due of a job
     dead_messages: int = 0  # webhooks and notifications that were given up
@@ -70,12 +77,6 @@ class Vitals(Struct, frozen=True, kw_only=True):
     server_is_broken: bool = False  # server/init.lua as it is on disk does not load
     refused_connections: str = ""  # why the HTTP server has just refused some
     descriptors_left: int = 1 << 16  # that this process can still open
-    server_url: str = ""  # where the HTTP server listens; empty: it is switched off
-    dashboard_url: str = ""  # the same, or another while the project serves content
-    loop: LoopStats = field(default_factory=LoopStats)
-    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
-    chores: Sequence[ChoreHealth] = ()
-    heartbeat: HeartbeatHealth | None = None  # None: nobody is pinged
     now_ms: int = 0
 
 
@@ -90,26 +91,14 @@ class HealthProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeless: str = ""  # the text without how long it has lasted; what tells it from others of its code
 
 
-class Health(Struct, frozen=True, kw_only=True):
+class Health(Measured, frozen=True, kw_only=True):
     status: str  # "ok", or "failing"
     problems: Sequence[str]  # why it is not ok
-    version: str
-    pid: int
-    uptime_s: float
-    scheduler_lag_ms: int
-    store: StoreStats
     workers: Sequence[WorkerInfo]
     worker_deaths: int
     quarantined: Mapping[str, str]  # job → why
     rights: Sequence[str]  # what workers have given up, and what could not be
     jobs: Mapping[str, int]  # how many in each state
-    storage_errors: int
-    loop: LoopStats = field(default_factory=LoopStats)
-    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
-    chores: Sequence[ChoreHealth] = ()
-    heartbeat: HeartbeatHealth | None = None  # None: nobody is pinged
-    server_url: str = ""  # where the HTTP server listens; empty: it is switched off
-    dashboard_url: str = ""  # the same, or another while the project serves content
     warnings: Sequence[str] = ()  # what somebody should look at, though the daemon makes progress
     advice: Sequence[HealthProblem] = ()  # the problems, then the warnings, each with what to do about it
 
@@ -318,26 +307,16 @@ def health_words(health: Health) -> str:
 
 def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0, drifting: int = 0) -> Health:
     problems, warnings = find_all_problems(vitals), find_warnings(vitals, short_monitors, drifting)
+    measured = {name: getattr(vitals, name) for name in Measured.__struct_fields__}
     return Health(
+        **{**measured, "uptime_s": round(vitals.uptime_s, 3)},
         status="failing" if problems else "ok",
         problems=[each.text for each in problems],
-        version=vitals.version,
-        pid=vitals.pid,
-        uptime_s=round(vitals.uptime_s, 3),
-        scheduler_lag_ms=vitals.scheduler_lag_ms,
-        store=vitals.store,
         workers=vitals.pool.workers,
         worker_deaths=vitals.pool.deaths,
         quarantined={str(job): why for job, why in vitals.pool.quarantined.items()},
         rights=vitals.pool.rights,
         jobs=count_states(states),
-        storage_errors=vitals.storage_errors,
-        loop=vitals.loop,
-        held_back=vitals.held_back,
-        chores=list(vitals.chores),
-        heartbeat=vitals.heartbeat,
-        server_url=vitals.server_url,
-        dashboard_url=vitals.dashboard_url,
         warnings=[each.text for each in warnings],
         advice=[*problems, *warnings],
     )
@@ -384,55 +363,3 @@ def view_readiness(vitals: Vitals, *, stage: str, probe: str) -> Readiness:
     if not vitals.pool.answering:
         reasons.append("no worker answers")
     return Readiness(ready=not reasons, reasons=reasons)
-
-
-OTHERS = "_other"  # stands for the jobs that have no series of their own; no job has such an id
-FAILURES = frozenset({Outcome.FAILED, Outcome.LOST})
-
-
-class JobMeters(Struct, frozen=True, kw_only=True):
-    """The measurements of one job, or of the others together."""
-
-    job: str
-    due: int
-    started: int
-    ended: Mapping[Outcome, int]
-    succeeded_ms: int | None = None  # when a run last ended as a success
-    is_failing: bool | None = None  # None: it has not run, or these are several jobs
-
-
-class OpMeters(Struct, frozen=True, kw_only=True):
-    op: str
-    calls: int
-    errors: int
-    storage_errors: int
-    times: Histogram | None = None
-
-
-class ChannelMeters(Struct, frozen=True, kw_only=True):
-    """The measurements of one alert channel of the settings."""
-
-    channel: str
-    sent: int
-    failed: int  # attempts
-
-
-class Meters(Struct, frozen=True, kw_only=True):
-    """All measurements of one scrape."""
-
-    vitals: Vitals
-    health: Health
-    jobs: Sequence[JobMeters]
-    lateness: Histogram
-    duration: Histogram
-    in_flight: int
-    waiting: int
-    ops: Sequence[OpMeters]
-    commit_sizes: Histogram
-    backlog: Backlog | None  # of the outbox; None: the store did not tell
-    incidents: Mapping[Level, int] | None = None  # that are open, by level; None: the store did not tell
-    channels: Sequence[ChannelMeters] = ()
-
-
-def is_failing(last: Run | None) -> bool | None:
-    return None if last is None or last.outcome is None else last.outcome in FAILURES

@@ -55,8 +55,8 @@ def guarded_by(
         if rule.right is not None and _is_linked_from_elsewhere(request, principal):
             return _see_again(request)
         _check(principal, rule)
-        if underway and principal.given:
-            return await underway.handle(request, principal.given, handler)
+        if underway and principal.has_key:
+            return await underway.handle(request, principal, handler)
         return await handler(request)
 
     @web.middleware

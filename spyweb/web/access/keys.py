@@ -12,7 +12,7 @@ from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,20 +36,37 @@ TAKEN_NAMES = frozenset({OWNER, "local", "loopback", "nobody"})  # each means so
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-class Pass(Struct, frozen=True, kw_only=True):
-    """Says what a token or a cookie stands for."""
+Right = Scope  # what a key permits is what a request needs
+ALL = frozenset(Right)
+
+
+class Principal(Struct, frozen=True, kw_only=True):
+    """The sender of a request, and what it may do."""
 
     name: str
-    scopes: frozenset[Scope]
-    jobs: tuple[str, ...] = ()  # patterns of the jobs that it is limited to; none: all
-    key: KeyId | None = None  # None: SPYWEB_API_KEY
-    session: bytes | None = None  # None: it was shown by itself, not by a browser's session
+    rights: frozenset[Right]
+    source: Literal["key", "session", "socket", "loopback", "nobody"]
+    jobs: tuple[str, ...] = ()  # patterns of the ids that it may see; none: all jobs, and what is of no job
+    key: KeyId | None = None  # None: SPYWEB_API_KEY, or it has shown none
+    session: bytes | None = None  # by which a browser has shown its key
+
+    @property
+    def has_key(self) -> bool:
+        return self.source in ("key", "session")
+
+    def may(self, right: Right | None) -> bool:
+        return right is None or right in self.rights
 
     def may_see(self, job: str) -> bool:
         return is_within(self.jobs, job)
 
 
-OWNER_PASS = Pass(name=OWNER, scopes=frozenset(Scope))
+THE_OWNER = Principal(name=OWNER, rights=ALL, source="key")
+
+
+def rights_of(*scopes: Right) -> frozenset[Right]:
+    """Return all rights that come with these: reading comes with each, and everything with `admin`."""
+    return ALL if Right.ADMIN in scopes else frozenset({Right.READ, *scopes}) if scopes else frozenset()
 
 
 class NewToken(NamedTuple):
@@ -127,21 +144,21 @@ class AccessService:
             self._keys |= {key.handle: key for key in gone}  # it is still there, and would be back after a restart
             raise
 
-    def admit_key(self, text: str) -> Pass | None:
+    def admit_key(self, text: str) -> Principal | None:
         """Return what a client's key stands for; None where it is none."""
         if self.is_owner(text):
-            return OWNER_PASS
+            return THE_OWNER
         return self.admit_token(text)
 
     def is_owner(self, text: str) -> bool:
         return self._api_key is not None and is_same(text, self._api_key)
 
-    def admit_token(self, text: str) -> Pass | None:
+    def admit_token(self, text: str) -> Principal | None:
         key = self._keys.get(find_handle(text) or "")
         if key is None or not hmac.compare_digest(hash_secret(text), key.hash):
             return None
         self._note_use(key)
-        return _pass_of(key)
+        return _principal_of(key)
 
     def _note_use(self, key: AccessKey) -> None:
         now_ms = self._clock.now_ms()
@@ -151,7 +168,7 @@ class AccessService:
 
     # Sessions
 
-    def sign_in(self, who: Pass) -> str:
+    def sign_in(self, who: Principal) -> str:
         """Begin a session, and return its cookie; of too many sessions of a key the one seen longest ago ends.
 
         A session of SPYWEB_API_KEY is known by a hash that covers the key: with another key it is nobody's.
@@ -165,7 +182,7 @@ class AccessService:
         self._store(self._sessions[hash_])
         return cookie
 
-    def admit_session(self, cookie: str) -> Pass | None:
+    def admit_session(self, cookie: str) -> Principal | None:
         """Return what the session of a cookie stands for; None where there is none, or it is over."""
         session = self._sessions.get(hash_secret(cookie))
         if session is None and self._api_key:
@@ -175,7 +192,7 @@ class AccessService:
     def sign_out(self, session: bytes) -> None:
         self._end([session])
 
-    def is_valid(self, given: Pass) -> bool:
+    def is_valid(self, given: Principal) -> bool:
         """Tell whether what was admitted still stands."""
         if given.session is not None:
             session = self._sessions.get(given.session)
@@ -183,7 +200,7 @@ class AccessService:
         return given.key is None or any(key.id == given.key for key in self._keys.values())
 
     @contextmanager
-    def held(self, given: Pass) -> Iterator[None]:
+    def held(self, given: Principal) -> Iterator[None]:
         """Keep a session while a request is under way: an open page, which listens, is no idle one."""
         hash_ = given.session
         if hash_ is None:
@@ -204,7 +221,7 @@ class AccessService:
         """End the sessions whose time is over."""
         self._end([each.hash for each in self._sessions.values() if self._is_over(each)])
 
-    def _seen(self, session: BrowserSession) -> Pass | None:
+    def _seen(self, session: BrowserSession) -> Principal | None:
         if self._is_over(session):
             self._end([session.hash])
             return None
@@ -214,9 +231,9 @@ class AccessService:
         if abs(seen.seen_ms - self._noted_ms[session.hash]) >= NOTED_MS:
             self._store(seen)
         if session.key is None:
-            return replace(OWNER_PASS, session=session.hash)
+            return replace(THE_OWNER, source="session", session=session.hash)
         key = next((key for key in self._keys.values() if key.id == session.key), None)
-        return replace(_pass_of(key), session=session.hash) if key else None
+        return replace(_principal_of(key), source="session", session=session.hash) if key else None
 
     def _is_over(self, session: BrowserSession) -> bool:
         """Tell whether a session's time is over; a clock that was set back by as much ends it, too."""
@@ -267,8 +284,8 @@ def find_problem(name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> tup
     return None
 
 
-def _pass_of(key: AccessKey) -> Pass:
-    return Pass(name=key.name, scopes=frozenset(key.scopes), jobs=key.jobs, key=key.id)
+def _principal_of(key: AccessKey) -> Principal:
+    return Principal(name=key.name, rights=rights_of(*key.scopes), source="key", jobs=key.jobs, key=key.id)
 
 
 def _note_failure(write: Future[None]) -> None:

@@ -11,13 +11,14 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from msgspec import Struct
 
-from spyweb.web.access.keys import AccessService, Pass
+from spyweb.web.access.keys import AccessService
+from spyweb.web.access.principal import Principal
 
 LAST_S = 1.0  # for the end of a stream, where its client reads nothing
 
 
 class Underway(Struct):
-    given: Pass
+    given: Principal
     task: asyncio.Task[object] | None
     answer: web.StreamResponse | None = None  # once its head has been sent
     is_ended: bool = False
@@ -29,7 +30,7 @@ class OpenRequests:
         self._open: dict[int, Underway] = {}  # by the identity of the request
         access.on_ended(self._end)
 
-    async def handle(self, request: web.Request, given: Pass, handler: Handler) -> web.StreamResponse:
+    async def handle(self, request: web.Request, given: Principal, handler: Handler) -> web.StreamResponse:
         """Have a request answered, and count it while that is under way."""
         underway = self._open[id(request)] = Underway(given, asyncio.current_task())
         try:

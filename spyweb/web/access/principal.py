@@ -1,47 +1,15 @@
-"""The sender of a request, as the guard has recognised it, and the rights that it has."""
+"""The sender of a request, as the guard has recognised it."""
 
 from __future__ import annotations
 
-from typing import Literal
-
 from aiohttp import web
-from msgspec import Struct
 
-from spyweb.store.model.access import Scope
-from spyweb.store.patterns import is_within
-from spyweb.web.access.keys import Pass
+from spyweb.web.access.keys import ALL as ALL  # whoever asks about a principal needs all of these
+from spyweb.web.access.keys import Principal as Principal
+from spyweb.web.access.keys import Right as Right
+from spyweb.web.access.keys import rights_of as rights_of
 
-Right = Scope  # what a key permits is what a request needs
-ALL = frozenset(Right)
 PUBLIC = None  # in place of a right: anybody may ask
-
-
-def rights_of(*scopes: Right) -> frozenset[Right]:
-    """Return all rights that come with these: reading comes with each, and everything with `admin`."""
-    return ALL if Right.ADMIN in scopes else frozenset({Right.READ, *scopes}) if scopes else frozenset()
-
-
-class Principal(Struct, frozen=True, kw_only=True):
-    """The sender of a request, and what it may do."""
-
-    name: str
-    rights: frozenset[Right]
-    source: Literal["key", "session", "socket", "loopback", "nobody"]
-    jobs: tuple[str, ...] = ()  # patterns of the ids that it may see; none: all jobs, and what is of no job
-    given: Pass | None = None  # the key, or the session, that it has shown
-
-    def may(self, right: Right | None) -> bool:
-        return right is None or right in self.rights
-
-    @property
-    def may_do(self) -> frozenset[str]:
-        """The names of the rights, as pages ask for them."""
-        return frozenset(right.value for right in self.rights)
-
-    def may_see(self, job: str) -> bool:
-        return is_within(self.jobs, job)
-
-
 SOCKET = Principal(name="local", rights=ALL, source="socket")
 LOOPBACK = Principal(name="loopback", rights=ALL, source="loopback")  # where there is no key at all
 NOBODY = Principal(name="", rights=frozenset(), source="nobody")  # has shown no key, and needs none
@@ -71,7 +39,7 @@ PRINCIPAL = web.RequestKey("principal", Principal)
 def key_of(request: web.Request) -> str:
     """Return the name of the key that a request, or its session, has shown; an empty text where it is none."""
     principal = request.get(PRINCIPAL)
-    return principal.given.name if principal and principal.given else ""
+    return principal.name if principal and principal.has_key else ""
 
 
 def principal_of(request: web.Request) -> Principal:

@@ -16,8 +16,8 @@ from spyweb.limits import KEY_TEXT
 from spyweb.ops.network.address_check import OwnSockets, Peer
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, session_cookie
 from spyweb.web.access.hosts import comes_from_elsewhere, is_known, is_proxied, names_loopback
-from spyweb.web.access.keys import OWNER_PASS, AccessService, Pass
-from spyweb.web.access.principal import LOOPBACK, NOBODY, SOCKET, Principal, Right, rights_of
+from spyweb.web.access.keys import THE_OWNER, AccessService
+from spyweb.web.access.principal import LOOPBACK, NOBODY, SOCKET, Principal, Right
 from spyweb.web.access.throttle import Throttle
 from spyweb.web.connections import address_of
 
@@ -76,11 +76,11 @@ class Recogniser:
             return local if rule.of_project or not self._is_of_content else _nobody_on_content(request, rule)
         given = key_in(request)
         if given and rule.right is not None:
-            return principal_from(self.admit(given, address_in(request)), "key")
+            return self.admit(given, address_in(request))
         found = None if given or self._is_of_content else self._session(request, rule)
         return found or NOBODY
 
-    def admit(self, given: str, address: str) -> Pass:
+    def admit(self, given: str, address: str) -> Principal:
         """Return what a key stands for.  Raises WrongKey, or TooManyTries where it is not even tried.
 
         A token is always tried: nobody can guess one, so those who have one wait for nobody.
@@ -92,7 +92,7 @@ class Recogniser:
             raise TooManyTries(wait_s)
         if len(given) <= KEY_TEXT and self._access.is_owner(given):
             self._throttle.succeed(address)
-            return OWNER_PASS
+            return THE_OWNER
         self._throttle.fail(address)
         raise WrongKey
 
@@ -107,7 +107,7 @@ class Recogniser:
             return None
         if rule.right is not None:
             check_page(request)
-        return principal_from(found, "session")
+        return found
 
 
 def _nobody_on_content(request: web.Request, rule: AccessRule) -> Principal:
@@ -165,14 +165,6 @@ def key_in(request: web.Request) -> str:
 def bearer_of(authorization: str) -> str:
     is_bearer = authorization[: len(BEARER)].lower() == BEARER.lower()
     return authorization[len(BEARER) :].strip() if is_bearer else ""
-
-
-def principal_from(given: Pass, source: str) -> Principal:
-    rights = rights_of(*given.scopes)
-    is_session = source == "session"
-    return Principal(
-        name=given.name, rights=rights, source="session" if is_session else "key", jobs=given.jobs, given=given
-    )
 
 
 def address_in(request: web.Request) -> str:

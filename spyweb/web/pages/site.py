@@ -218,7 +218,7 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
         theme=theme if theme in THEMES else "",
         is_known=is_known,
         who=principal.name if principal.source == "session" else "",
-        may=principal.may_do,
+        may=principal.rights,
         live=live,
         nonce=secrets.token_urlsafe(16),
     )

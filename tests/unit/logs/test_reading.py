@@ -1,10 +1,9 @@
-"""The end of a log file, and what is written to it from now on."""
+"""The end of a log file, and the lines of a span of time."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,21 +12,12 @@ from hypothesis import strategies as st
 
 from spyweb.errors import NoAccess
 from spyweb.logs.output import stamp
-from spyweb.logs.reading import BLOCK, INTERVAL, LogRange, LogTail, follow, last_lines, lines_between
-from tests.fakes.clock import FakeClock
+from spyweb.logs.reading import BLOCK, LogRange, last_lines, lines_between
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "hooks.log"
-
-
-@pytest.fixture
-def tail(log: Path) -> Iterator[LogTail]:
-    log.write_text("old\n")
-    tail = LogTail(log)
-    yield tail
-    tail.close()
 
 
 def test_the_last_lines_come_oldest_first(log: Path) -> None:
@@ -78,76 +68,11 @@ def test_what_is_no_file_is_refused_and_not_waited_for(log: Path, make: Callable
     make(log)
     with pytest.raises(NoAccess, match=words):
         last_lines(log, 10)
-    with pytest.raises(NoAccess, match=words):
-        LogTail(log)
 
 
 def test_a_file_in_place_of_the_folder_leaves_no_lines(log: Path) -> None:
     log.touch()
     assert last_lines(log / "hooks.log", 10) == []
-    assert LogTail(log / "hooks.log").read_new() == []
-
-
-def test_only_what_is_added_is_followed(log: Path, tail: LogTail) -> None:
-    assert tail.read_new() == []
-    with log.open("a") as file:
-        file.write("new\n")
-    assert tail.read_new() == ["new"]
-    assert tail.read_new() == []
-
-
-def test_half_a_line_waits_for_its_end(log: Path, tail: LogTail) -> None:
-    with log.open("a") as file:
-        file.write("ha")
-        file.flush()
-        assert tail.read_new() == []
-        file.write("lf\nnext")
-        file.flush()
-        assert tail.read_new() == ["half"]
-
-
-def test_rotation_loses_no_line(log: Path, tail: LogTail) -> None:
-    with log.open("a") as file:
-        file.write("last of the old\n")
-    log.rename(log.with_suffix(".1"))
-    assert tail.read_new() == ["last of the old"]
-    log.write_text("first of the new\n")
-    assert tail.read_new() == ["first of the new"]
-
-
-def test_a_file_that_was_cut_is_read_from_its_start(log: Path, tail: LogTail) -> None:
-    log.write_text("a\n")
-    assert tail.read_new() == ["a"]
-
-
-def test_a_file_that_comes_later_is_followed_from_its_first_line(log: Path) -> None:
-    tail = LogTail(log)
-    assert tail.read_new() == []
-    log.write_text("first\n")
-    assert tail.read_new() == ["first"]
-    tail.close()
-
-
-def append(path: Path, text: str) -> None:
-    with path.open("a") as file:
-        file.write(text)
-
-
-async def test_following_looks_again_at_every_interval(log: Path) -> None:
-    clock, seen = FakeClock(), list[str]()
-
-    async def watch() -> None:
-        async for line in follow(log, clock):
-            seen.append(line)
-
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(watch())
-        await clock.turn()
-        append(log, "a\nb\n")
-        assert seen == []
-        await clock.turn(INTERVAL)
-        assert seen == ["a", "b"]
-        task.cancel()
 
 
 BEGIN_MS = 1_767_225_600_000

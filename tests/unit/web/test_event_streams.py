@@ -9,7 +9,6 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from spyweb.web.access.keys import Pass
 from spyweb.web.access.principal import PRINCIPAL, Principal
 from spyweb.web.event_streams import StreamCounter, TooManyStreams
 
@@ -20,8 +19,7 @@ def request_of(peer: object) -> web.Request:
 
 
 def of_key(name: str, address: str = "127.0.0.1") -> web.Request:
-    given = Pass(name=name, scopes=frozenset())
-    principal = Principal(name=name, rights=frozenset(), source="key", given=given)
+    principal = Principal(name=name, rights=frozenset(), source="key")
     transport = SimpleNamespace(get_extra_info=lambda _name: (address, 1))
     return cast(web.Request, SimpleNamespace(transport=transport, get={PRINCIPAL: principal}.get))
 

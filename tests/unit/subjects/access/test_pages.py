@@ -39,7 +39,7 @@ async def test_a_new_key_is_shown_once() -> None:
     assert token
     given = service.access.admit_token(token[1])
     assert given
-    assert (given.name, given.scopes, given.jobs) == ("grafana", frozenset({Scope.READ}), ("pri*", "backup"))
+    assert (given.name, given.rights, given.jobs) == ("grafana", frozenset({Scope.READ}), ("pri*", "backup"))
     headers = {"X-SpyWeb-Key": (await service.access.add("root", [Scope.ADMIN])).token}
     page = await page_of("/keys", service, headers)
     assert token[1] not in page

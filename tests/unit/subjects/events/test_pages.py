@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from spyweb.events.happenings import (
-    AuditHappened,
     EventType,
     Happening,
     HealthHappened,
@@ -18,6 +17,7 @@ from spyweb.events.happenings import (
 )
 from spyweb.model import ChangeKind, JobId, Outcome, RunId
 from spyweb.runs.live import JobChange
+from spyweb.store.model.access import NewAuditLine
 from spyweb.subjects.events.pages import JOB_WORDS, TYPE_WORDS, describe
 from spyweb.web.pages.words import NBSP
 
@@ -52,7 +52,7 @@ def incident(**fields: object) -> IncidentHappened:
         (HealthHappened(what="ended", kind="problem", text="x"), "ok", "is over"),
         (OutboxHappened(what="given up", message=7, job=PRICES), "bad", "message 7 given up"),
         (
-            AuditHappened(who="anna", source="key", action="POST /x", status=403, at_ms=0, times=3),
+            NewAuditLine(who="anna", source="key", action="POST /x", status=403, at_ms=0, times=3),
             "warn",
             "anna: POST /x 3 times",
         ),

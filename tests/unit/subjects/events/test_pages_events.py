@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from spyweb.events.happenings import AuditHappened, EventType, RunHappened, StateHappened
+from spyweb.events.happenings import EventType, RunHappened, StateHappened
 from spyweb.model import ChangeKind, JobId, Outcome, RunId
-from spyweb.store.model.access import Scope
+from spyweb.store.model.access import NewAuditLine, Scope
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, signed_in
 
@@ -55,7 +55,7 @@ async def test_whoever_may_see_some_jobs_hears_of_those_and_actions_are_for_admi
     await lines(service, **limited)
     run_ended(service, 2)
     run_ended(service, 3, BACKUP)
-    action = AuditHappened(who="anna", source="key", action="POST /x", status=200, at_ms=NOW_MS, job="backup")
+    action = NewAuditLine(who="anna", source="key", action="POST /x", status=200, at_ms=NOW_MS, job="backup")
     service.events.publish(EventType.AUDIT, BACKUP, action)
     assert await lines(service, **limited) == ["3"]
     for path in ("/events", "/events?type=audit"):

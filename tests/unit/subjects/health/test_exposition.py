@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from spyweb.subjects.health.exposition import write
-from spyweb.subjects.health.views import OTHERS, JobMeters, Meters
+from spyweb.subjects.health.service import OTHERS, JobMeters, Meters
 from tests.fakes.daemon_service import NOW_MS
 from tests.fakes.meters import make_meters
 

@@ -16,9 +16,10 @@ from spyweb.model import JobId, Outcome
 from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
+from spyweb.specs.parse import job_id
 from spyweb.store.model.messages import Backlog
-from spyweb.subjects.health.service import MetricsService
-from spyweb.subjects.health.views import OTHERS, Health, view_health
+from spyweb.subjects.health.service import OTHERS, MetricsService, is_failing
+from spyweb.subjects.health.views import Health, view_health
 from tests.fakes.changes import run_once
 from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import make_metrics, make_run, make_vitals, three_states
@@ -79,9 +80,22 @@ async def test_ops_are_told_by_name_with_their_errors_and_times() -> None:
     counts.errors["store_set"] = counts.storage_errors["store_set"] = 1
     times["sleep"].observe(1.5)
     meters = await make_metrics(op_counts=counts, op_times=times).measure(health())
-    sleep, store_set = meters.ops
-    assert (sleep.op, sleep.calls, sleep.times and sleep.times.sum) == ("sleep", 0, 1.5)
-    assert (store_set.calls, store_set.errors, store_set.storage_errors, store_set.times) == (3, 1, 1, None)
+    assert meters.ops.calls == {"store_set": 3}
+    assert [*meters.op_times] == ["sleep"]
+    assert meters.ops.errors == meters.ops.storage_errors == {"store_set": 1}
+    assert meters.op_times["sleep"].sum == 1.5
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failing"), [(Outcome.SUCCESS, False), (Outcome.FAILED, True), (Outcome.LOST, True), (None, None)]
+)
+def test_a_job_is_failing_while_its_latest_run_has_failed(outcome: Outcome | None, failing: bool | None) -> None:
+    assert is_failing(make_run(outcome=outcome)) is failing
+    assert is_failing(None) is None
+
+
+def test_no_job_can_have_the_name_of_the_others() -> None:
+    assert job_id(OTHERS) != OTHERS
 
 
 async def test_what_is_measured_does_not_change_any_more() -> None:
@@ -119,7 +133,8 @@ async def test_open_incidents_are_counted_by_level_and_channels_are_those_of_the
     service = make_metrics(store=store, tallies=lambda: tallies.among(["ops", "new"]))
     meters = await service.measure(health())
     assert meters.incidents == {Level.INFO: 0, Level.WARNING: 2, Level.CRITICAL: 0}
-    assert [(each.channel, each.sent, each.failed) for each in meters.channels] == [("ops", 0, 1), ("new", 0, 0)]
+    told = {name: (each.sent, each.failed) for name, each in meters.channels.items()}
+    assert told == {"ops": (0, 1), "new": (0, 0)}
 
 
 async def test_where_the_store_refuses_incidents_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from spyweb.errors import Refused, StoreError
 from spyweb.limits import ACCESS_KEYS, SESSIONS, SESSIONS_OF_KEY
 from spyweb.store.model.access import Scope
 from spyweb.store.patterns import is_within
-from spyweb.web.access.keys import OWNER, OWNER_PASS, AccessService, Pass
+from spyweb.web.access.keys import OWNER, THE_OWNER, AccessService, Principal
 from spyweb.web.access.tokens import PREFIX
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
@@ -47,7 +47,7 @@ def world() -> World:
     return World()
 
 
-def admitted(found: Pass | None) -> Pass:
+def admitted(found: Principal | None) -> Principal:
     assert found
     return found
 
@@ -58,7 +58,8 @@ async def test_a_key_lets_in_with_what_it_permits(world: World) -> None:
     token = await world.key("deploy", Scope.STATE, Scope.RUN, jobs=("deploy-*",))
 
     found = admitted(world.access.admit_key(token))
-    assert (found.name, found.scopes, found.session) == ("deploy", frozenset({Scope.RUN, Scope.STATE}), None)
+    rights = frozenset({Scope.READ, Scope.RUN, Scope.STATE})
+    assert (found.name, found.rights, found.session) == ("deploy", rights, None)
     assert found.may_see("deploy-web")
     assert not found.may_see("prices")
     assert not world.access.is_open
@@ -94,8 +95,8 @@ async def test_the_key_of_the_environment_permits_all() -> None:
     world = World("clé-secrète")
 
     assert not world.access.is_open
-    assert world.access.admit_key("clé-secrète") == OWNER_PASS
-    assert OWNER_PASS.scopes == frozenset(Scope)
+    assert world.access.admit_key("clé-secrète") == THE_OWNER
+    assert THE_OWNER.rights == frozenset(Scope)
     assert world.access.admit_key("clé-secrèt") is None
     assert world.access.admit_token("clé-secrète") is None
     assert World().access.admit_key("") is None
@@ -233,9 +234,9 @@ async def test_a_clock_that_was_set_back_prolongs_no_session(world: World) -> No
 
 async def test_a_session_of_the_environments_key_ends_with_that_key() -> None:
     world = World("first")
-    cookie = world.access.sign_in(OWNER_PASS)
+    cookie = world.access.sign_in(THE_OWNER)
     assert admitted(world.access.admit_session(cookie)).name == OWNER
-    assert admitted((await world.restart("first")).admit_session(cookie)).scopes == frozenset(Scope)
+    assert admitted((await world.restart("first")).admit_session(cookie)).rights == frozenset(Scope)
 
     for other in ("second", None):
         assert (await world.restart(other)).admit_session(cookie) is None

@@ -9,7 +9,6 @@ import pytest
 
 from spyweb.events.changes import LOG_LINES
 from spyweb.events.happenings import (
-    AuditHappened,
     EventType,
     Happening,
     HealthHappened,
@@ -22,7 +21,7 @@ from spyweb.events.happenings import (
 )
 from spyweb.model import ChangeKind, Outcome, RunId, RunState
 from spyweb.runs.live import JobChange
-from spyweb.store.model.access import Scope
+from spyweb.store.model.access import NewAuditLine, Scope
 from spyweb.subjects.outbox import pages as outbox
 from spyweb.web.pages import site
 from spyweb.web.pages.page import Asked
@@ -39,7 +38,7 @@ EVENTS: dict[EventType, Happening] = {
     EventType.HEALTH: HealthHappened(what="began", kind="warning", text="the disk is full"),
     EventType.OUTBOX: OutboxHappened(what="sent", message=1, job=BACKUP, reason=""),
     EventType.INCIDENT: IncidentHappened(what="opened", incident=1, subject="job:backup", at_ms=NOW_MS, job=BACKUP),
-    EventType.AUDIT: AuditHappened(who="anna", source="key", action="POST /x", status=200, at_ms=NOW_MS),
+    EventType.AUDIT: NewAuditLine(who="anna", source="key", action="POST /x", status=200, at_ms=NOW_MS),
     EventType.LOG: LogHappened(job=BACKUP, level="info", text=MARKUP, at_ms=NOW_MS),
 }
 BAR = ["count-health", "count-incidents", "count-jobs", "icon"]
