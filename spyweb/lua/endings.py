@@ -30,14 +30,6 @@ _OUTCOMES: dict[int, tuple[Outcome, Failure | None]] = {
     Ended.SKIPPED: (Outcome.SKIPPED, None),
 }
 
-_ENDED_FOR = {
-    Why.CPU: Ended.CPU,
-    Why.TIMEOUT: Ended.TIMEOUT,
-    Why.CANCELLED: Ended.CANCELLED,
-    Why.STOPPED: Ended.STOPPED,
-    Why.MEMORY: Ended.MEMORY,
-}
-
 _REASONS = {
     Why.CPU: "over its CPU limit",
     Why.TIMEOUT: "over its timeout",
@@ -68,7 +60,7 @@ def failed(reason: str) -> Ending:
 
 def ended_for(why: Why, where: str) -> Ending:
     """Return the ending of a run that was told to end; `where` it was then follows the reason."""
-    outcome, failure = _OUTCOMES[_ENDED_FOR[why]]
+    outcome, failure = _OUTCOMES[why]
     return Ending(outcome=outcome, failure=failure, reason=_REASONS[why] + where)
 
 

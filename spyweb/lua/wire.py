@@ -79,15 +79,15 @@ OVER_TIMEOUT = 6  # beside these: why a branch must end, while its run goes on
 
 
 class Ended(IntEnum):
-    """The end of a run, as its worker saw it."""
+    """The end of a run, as its worker saw it; of one that had to end, the number of Why."""
 
     SUCCESS = 0
-    ERROR = 1
-    CPU = 2
-    TIMEOUT = 3
-    CANCELLED = 4
-    STOPPED = 5
-    MEMORY = 6
+    CPU = 1
+    TIMEOUT = 2
+    CANCELLED = 3
+    STOPPED = 4
+    MEMORY = 5
+    ERROR = 6
     UNBEGUN = 7  # its VM was gone when BeginRun arrived: nothing of it has run, it may begin in another VM
     DECLINED = 8  # by its own condition: its handler has not run
     SKIPPED = 9  # the script said that there was nothing to do

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, NoReturn
 
 import yaml
-from msgspec import Struct
 from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, DocumentStartEvent, Event, NodeEvent
 
 from spyweb.extraction.worker.document import ExtractionProblem
@@ -89,58 +88,32 @@ def _check_shape(text: str) -> None:
             anchors.add(anchor)
 
 
-class _Built(Struct):
-    """A value, and how much there is in it."""
-
-    value: Value
-    nodes: int = 1
-    text: int = 0  # bytes
-    height: int = 0  # levels of lists and mappings
-
-
 class _Builder:
-    """Builds values of nodes; an alias is the node that it stands for."""
+    """Builds values of nodes; what an alias stands for is built, and counted, again."""
 
     def __init__(self) -> None:
-        self._built: dict[int, _Built | None] = {}  # by the node's id; None: its end has not come yet
+        self._under_way: set[int] = set()  # ids of nodes whose end has not come yet
         self._nodes = 0
         self._text = 0
 
     def build(self, node: yaml.Node, level: int) -> Value:
         """Return the value of a node that has so many lists and mappings around it."""
-        if id(node) in self._built:
-            return self._repeat(node, level)
-        self._built[id(node)] = None
-        nodes, text = self._nodes, self._text
         self._count(node, nodes=1)
-        value: Value
-        height = 0
         if isinstance(node, yaml.ScalarNode):
             value = _scalar(node)
             self._count(node, text=len(value) if isinstance(value, bytes) else 0)
-        else:
-            is_list = isinstance(node, yaml.SequenceNode)
-            if node.tag != _CORE + ("seq" if is_list else "map"):
-                _refuse_tag(node)
-            value = [self.build(each, level + 1) for each in node.value] if is_list else self._mapping(node, level + 1)
-            inner = node.value if is_list else [each for _, each in node.value]
-            height = 1 + max((self._height(each) for each in inner), default=0)
-        self._built[id(node)] = _Built(value, self._nodes - nodes, self._text - text, height)
-        return value
-
-    def _repeat(self, node: yaml.Node, level: int) -> Value:
-        """Return once more what a node stands for, and count it as such."""
-        built = self._built[id(node)]
-        if built is None:
+            return value
+        if id(node) in self._under_way:
             _refuse(node, "it is inside what it stands for")
-        self._count(node, nodes=built.nodes, text=built.text)
-        if level + built.height > LEVELS:
+        if level == LEVELS:
             _refuse(node, f"more than {LEVELS} levels")
-        return built.value
-
-    def _height(self, node: yaml.Node) -> int:
-        built = self._built[id(node)]
-        return 0 if built is None else built.height
+        is_list = isinstance(node, yaml.SequenceNode)
+        if node.tag != _CORE + ("seq" if is_list else "map"):
+            _refuse_tag(node)
+        self._under_way.add(id(node))
+        made = [self.build(each, level + 1) for each in node.value] if is_list else self._mapping(node, level + 1)
+        self._under_way.discard(id(node))
+        return made
 
     def _mapping(self, node: yaml.MappingNode, level: int) -> dict[bytes, Value]:
         made: dict[bytes, Value] = {}

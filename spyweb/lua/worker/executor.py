@@ -27,11 +27,11 @@ _CPU, _MEMORY = int(Why.CPU), int(Why.MEMORY)
 _NO_MEMORY = OUT_OF_MEMORY.encode()
 _SHORT = 0.0005  # seconds; a shorter step used the CPU for as long as it took
 _BEFORE = {
-    Why.CPU: (Ended.CPU, b"over its CPU limit before it began"),
-    Why.TIMEOUT: (Ended.TIMEOUT, b"timed out before it began"),
-    Why.CANCELLED: (Ended.CANCELLED, b"cancelled before it began"),
-    Why.STOPPED: (Ended.STOPPED, b"stopped before it began"),
-    Why.MEMORY: (Ended.MEMORY, b"not enough memory to begin"),
+    Why.CPU: b"over its CPU limit before it began",
+    Why.TIMEOUT: b"timed out before it began",
+    Why.CANCELLED: b"cancelled before it began",
+    Why.STOPPED: b"stopped before it began",
+    Why.MEMORY: b"not enough memory to begin",
 }
 
 
@@ -141,7 +141,7 @@ class Executor:
         if not run.why and not vm.has_room(len(run.arguments)):
             run.why = _MEMORY
         if run.why:
-            return _end(*_BEFORE[Why(run.why)], discarded=run.why == _MEMORY)
+            return _end(Ended(run.why), _BEFORE[Why(run.why)], discarded=run.why == _MEMORY)
         pointer = vm.begin(run.id, run.procedure, run.arguments)
         run.phase, run.arguments = Phase.BEGUN, b""
         self._set_address(run, pointer)
@@ -273,8 +273,7 @@ def _failed(run: WorkerRun, error: MemoryError | LuaError) -> Result:
 
 def _out_of_memory(run: WorkerRun) -> Result:
     """Return the end of a run that did not even have the memory to say why it ended."""
-    ended = _BEFORE[Why(run.why)][0] if run.why else Ended.MEMORY
-    return _end(ended, _NO_MEMORY, discarded=True)
+    return _end(Ended(run.why or Ended.MEMORY), _NO_MEMORY, discarded=True)
 
 
 def _account(run: WorkerRun, thread: ThreadState) -> None:

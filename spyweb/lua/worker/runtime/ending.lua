@@ -9,7 +9,7 @@ local find, format, gsub, sub = raw.string.find, raw.string.format, raw.string.g
 local getmetatable, next, rawequal, close = raw.getmetatable, raw.next, raw.rawequal, raw.coroutine.close
 local concat, sort = raw.table.concat, raw.table.sort
 
-local SUCCESS, ERROR, CANCELLED, STOPPED, SKIPPED = 0, 1, 4, 5, 9 -- wire.Ended
+local SUCCESS, CANCELLED, STOPPED, ERROR, SKIPPED = 0, 3, 4, 6, 9 -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 local NIL_GLOBAL = "a nil value (global '"                      -- in a text of Lua's
 local LOG_LINE, REASON = 16384, 4096                            -- bytes, wire.LOG_LINE

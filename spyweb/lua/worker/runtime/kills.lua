@@ -10,7 +10,6 @@ local resume, running = raw.coroutine.resume, raw.coroutine.running
 
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 local WHY = { "cpu limit exceeded", "timed out", "cancelled", "stopped", OUT_OF_MEMORY, "over its timeout" }  -- by wire.Why
-local ENDED = { 2, 3, 4, 5, 6 }                                 -- wire.Ended by wire.Why
 local ROOM = 16384                                              -- bytes: for a coroutine, and for saying where
 local EMIT = 1                                                  -- what the worker is called for
 local STEP_AFTERMATH, STEP_SEQUEL = 2, 4                        -- the kinds of result of a step (values.StepKind)
@@ -88,7 +87,7 @@ local function end_killed(run, frames)
     use("ending").overran(run, frames)
     return ended(run)
   end
-  use("ending").killed(run, ENDED[why], WHY[why], frames)
+  use("ending").killed(run, why, WHY[why], frames)
   return rescue(run)
 end
 

@@ -15,7 +15,7 @@ local COLLECT_KB, COLLECT_GROWTH = 256, 1.1                     -- KB; when a VM
 local WHY = 0                       -- what the worker is called for; runtime.lua has the others
 local OVER_TIMEOUT = 6              -- of wire: of a branch, not of the run
 local MAX_DEPTH = 150               -- of pcalls and coroutines; Lua has 200 C levels for a whole chain, and a kill needs some
-local SUCCESS, MEMORY, REASON = 0, 6, 4096                      -- wire.Ended; bytes
+local SUCCESS, MEMORY, REASON = 0, 5, 4096                      -- wire.Ended; bytes
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 local STEP_OP, STEP_END, STEP_STARVED = 0, 1, 3                 -- the kinds of result of a step (values.StepKind)
 
