@@ -7,10 +7,9 @@ on in order, a frame at a time; what breaks the protocol is reported to the list
 from __future__ import annotations
 
 import asyncio
-import sys
 from asyncio import Transport
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from socket import socket
@@ -20,11 +19,7 @@ from spyweb.confined.frames import HEADER, FrameReader
 from spyweb.lua import wire
 from spyweb.lua.wire import FromWorker, Message
 
-if sys.platform == "linux":
-    from mmap import MADV_HUGEPAGE
-
 PIECE = 65_536  # bytes of a big frame read at once: uvloop would take many larger pieces in a row and hold the loop up
-MOST_KEPT = 1 << 24  # bytes of the memory for a big message that are kept for the next one
 FULL_BATCH = 256  # messages; a frame leaves early rather than let its first answer wait for the last
 
 
@@ -92,54 +87,16 @@ class SmallStream(asyncio.Protocol):
         self._listener.lost()
 
 
-class ReceiveBuffer:
-    """The memory where big messages are put together, one at a time.
-
-    It is kept for the next message, since most of the time goes into touching fresh pages.
-    """
-
-    def __init__(self) -> None:
-        self._kept: mmap | None = None
-        self._is_used = False
-
-    def take(self, size: int) -> memoryview:
-        """Return a buffer of this size, which is valid until the next call."""
-        self._is_used = True
-        kept = self._kept
-        if kept is None or len(kept) < size:
-            kept = _new_mapping(size)
-            self._kept = kept if size <= MOST_KEPT else None
-        return memoryview(kept)[:size]
-
-    def drop(self) -> None:
-        self._kept = None
-
-    def tidy(self) -> None:
-        """Free the memory unless it was used since the last call."""
-        if not self._is_used:
-            self._kept = None
-        self._is_used = False
-
-
-def _new_mapping(size: int) -> mmap:
-    """Map fresh memory, whose pages are not touched before they are filled."""
-    made = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
-    if sys.platform == "linux":
-        with suppress(OSError):  # a kernel without huge pages; with them, fresh pages cost less
-            made.madvise(MADV_HUGEPAGE)
-    return made
-
-
 class BulkStream(asyncio.BufferedProtocol):
     """Reads the big messages, each straight into the buffer it is decoded from; a FrameReader would copy it."""
 
     def __init__(self, listener: ConnectionListener) -> None:
         self._listener = listener
-        self._receive_buffer = ReceiveBuffer()
         self._looks = 0  # at the message that is not whole yet
-        self._expect_header()
+        self.drop()
 
-    def _expect_header(self) -> None:
+    def drop(self) -> None:
+        """Free the memory of an unfinished message, and expect a header."""
         self._expect(memoryview(bytearray(HEADER)), is_header=True)
 
     def _expect(self, frame: memoryview, *, is_header: bool) -> None:
@@ -149,14 +106,8 @@ class BulkStream(asyncio.BufferedProtocol):
 
     def look(self) -> int:
         """Count the calls in a row during which one message was still arriving."""
-        self._receive_buffer.tidy()
         self._looks = 0 if self._is_header and not self._filled else self._looks + 1
         return self._looks
-
-    def drop(self) -> None:
-        """Free the memory of an unfinished message."""
-        self._expect_header()
-        self._receive_buffer.drop()
 
     def get_buffer(self, _size: int) -> memoryview:
         return self._frame[self._filled : self._filled + PIECE]
@@ -168,10 +119,12 @@ class BulkStream(asyncio.BufferedProtocol):
         frame = self._frame
         try:
             if self._is_header:
-                self._expect(self._receive_buffer.take(_size_in(frame, self._listener.most_bulk)), is_header=False)
+                size = _size_in(frame, self._listener.most_bulk)
+                room = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)  # no page is touched before it is filled
+                self._expect(memoryview(room), is_header=False)
             else:
                 self._looks = 0
-                self._expect_header()
+                self.drop()
                 self._listener.received(wire.decode_from_worker(frame))
         except Exception as error:  # noqa: BLE001 - as above
             self.drop()

@@ -12,10 +12,8 @@ from spyweb.confined.frames import HEADER, MAX_FRAME
 from spyweb.lua import wire
 from spyweb.lua.connection import (
     FULL_BATCH,
-    MOST_KEPT,
     BulkStream,
     FlushQueue,
-    ReceiveBuffer,
     SmallStream,
     WorkerConnection,
 )
@@ -175,22 +173,6 @@ async def test_a_shorter_message_after_a_longer_one_has_nothing_of_it(harness: C
     assert harness.listener.heard == messages
 
 
-def test_room_is_kept_while_it_is_used_and_then_given_back() -> None:
-    room = ReceiveBuffer()
-    first = room.take(5000).obj
-    room.tidy()
-    assert room.take(4000).obj is first
-    room.tidy()
-    room.tidy()
-    assert room.take(4000).obj is not first
-
-
-def test_room_is_as_long_as_was_asked_for_and_the_largest_is_not_kept() -> None:
-    room = ReceiveBuffer()
-    assert [len(room.take(size)) for size in (10, 5000, 70)] == [10, 5000, 70]
-    assert room.take(MOST_KEPT + 1).obj is not room.take(MOST_KEPT + 1).obj
-
-
 @pytest.mark.parametrize("which", ["small", "bulk"])
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x01\x00\x00\x00\xc1", b"\x01\x00\x00\x00\x07"])
 async def test_a_frame_that_cannot_be_right_is_reported_and_not_raised(
@@ -256,11 +238,11 @@ def test_what_is_sent_to_a_worker_that_has_just_died_is_dropped() -> None:
 
 
 async def test_what_there_is_of_an_unfinished_message_is_given_back_with_the_link(harness: ConnectionHarness) -> None:
-    harness.bulk.sendall((MOST_KEPT + 1).to_bytes(4, "little") + b"x" * 1000)
+    harness.bulk.sendall((5000).to_bytes(4, "little") + b"x" * 1000)
     await settle()
     stream = harness.connection._bulk._protocol
     assert isinstance(stream, BulkStream)
-    assert memoryview(stream.get_buffer(0).obj).nbytes > MOST_KEPT
+    assert memoryview(stream.get_buffer(0).obj).nbytes == 5000
 
     harness.connection.close()
     assert memoryview(stream.get_buffer(0).obj).nbytes == HEADER
