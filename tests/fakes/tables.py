@@ -1,14 +1,11 @@
-"""Make tables to write to: of numbers, for tests of what lies between an op and SQLite, and the store's own."""
+"""Make tables of numbers, for tests of what lies between an op and SQLite; and connections that crash or wait."""
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
-
-from spyweb.store.sqlite.batch import Op, OpKind, commit
+from typing import Any
 
 PATIENCE = 20  # seconds: a test that hangs fails by itself
 
@@ -34,17 +31,38 @@ def numbers(connection: sqlite3.Connection) -> list[int]:
     return [value for (value,) in connection.execute("SELECT value FROM number ORDER BY value")]
 
 
-Entry = tuple[str, bytes, str, object, int | None]  # namespace, key, type, value, expires_ms
+class Crash(Exception):
+    """Here the process would be gone."""
 
 
-def committed(
-    connection: sqlite3.Connection, kind: OpKind, function: Callable[..., object], asked: Sequence[tuple[object, ...]]
-) -> list[object]:
-    """Execute ops of one function in one batch; return the results, or what they failed with."""
-    loop = asyncio.new_event_loop()
-    batch = [Op(kind, function, arguments, loop.create_future(), None) for arguments in asked]
-    loop.close()
-    return commit(connection, batch)
+class CrashingConnection(sqlite3.Connection):
+    """Raises Crash before the statement at which its fuse has burnt down."""
+
+    fuse: int | None = None
+
+    def _burn(self) -> None:
+        if self.fuse is not None:
+            self.fuse -= 1
+            if self.fuse < 0:
+                self.fuse = None
+                raise Crash
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        self._burn()
+        return super().execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        self._burn()
+        return super().executemany(*arguments)
+
+
+def files_beside(folder: Path) -> dict[str, bytes]:
+    """Return the contents of a database, its log and what else lies there, but for what SQLite makes anew."""
+    return {
+        file.name: file.read_bytes()
+        for file in folder.iterdir()
+        if not file.name.endswith(("-shm", "-lock")) and file.stat().st_size
+    }
 
 
 class Gate:

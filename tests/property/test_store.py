@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.errors import StoreError
-from spyweb.model import Durability
-from spyweb.store.sqlite.store import Store, open_store
+from spyweb.store.sqlite.store import Store
 from spyweb.store.sqlite.values import Values
 from tests.fakes.clock import FakeClock
+from tests.fakes.stores import opened
 
 # Entries
 
@@ -129,7 +128,7 @@ async def live_through(story: list[list[Call] | Pass | Reopen], path: Path) -> N
     chapters = iter(story)
     more = True
     while more:
-        async with opened(path, clock) as store:
+        async with opened("sqlite", path, clock) as store:
             more = await live_until_reopened(store, model, clock, chapters)
 
 
@@ -149,15 +148,6 @@ async def live_until_reopened(
                 expected = [getattr(model, call.name)(call.namespace, call.key, *call.arguments) for call in chapter]
                 assert told == expected
     return False
-
-
-@asynccontextmanager
-async def opened(path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    store = await open_store(path, clock=clock, durability=Durability.NORMAL)
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 def ask(values: Values, call: Call) -> Awaitable[Result]:

@@ -37,16 +37,6 @@ from tests.fakes.stores import opened
 # Entries
 
 
-async def test_a_get_sees_a_write_whose_caller_has_gone(store: Store) -> None:
-    first = store.values.set(GLOBAL, b"other", b"1")
-    write = store.values.set(GLOBAL, b"k", b"1")
-    await asyncio.sleep(0)  # the batch begins
-    write.cancel()
-
-    assert await store.values.get(GLOBAL, b"k") == b"1"
-    await first
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -375,18 +365,6 @@ async def test_a_due_time_may_be_claimed_again_once_its_row_is_pruned(store: Sto
 
 
 # The store itself
-
-
-async def test_a_closed_store_refuses_and_closes_again(store: Store) -> None:
-    await store.close()
-    await store.close()
-
-    with pytest.raises(StoreClosed):
-        await store.values.get(GLOBAL, b"k")
-    with pytest.raises(StoreClosed):
-        await store.values.set(GLOBAL, b"k", b"1")
-    with pytest.raises(StoreClosed):
-        await store.runs.prune(keep=1, older_than_ms=0)
 
 
 async def test_stats_count_what_was_committed(store: Store, clock: FakeClock) -> None:

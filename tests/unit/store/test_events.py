@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -296,21 +295,6 @@ async def test_somebody_is_told_after_the_commit(store: Store) -> None:
     await put(store, b"k", 1, namespace=ORDERS)
     await until_told()
     assert rounds
-
-
-async def test_somebody_is_told_though_the_writer_has_gone(store: Store) -> None:
-    told = asyncio.Event()
-    store.events.watch([watch(namespace=ORDERS)])
-    store.events.on_committed(told.set)
-
-    first = store.values.transform("state", b"other", putting(1))
-    write = store.values.transform(ORDERS, b"k", putting(1))
-    await asyncio.sleep(0)  # the batch begins
-    write.cancel()
-    await first
-    await told.wait()
-
-    assert await pending(store) == [("created", b"k", None, 1)]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "sealed"])

@@ -21,6 +21,7 @@ from spyweb.store.marker import LastCommit, Marker
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
+from tests.fakes.tables import files_beside
 
 
 @pytest.fixture
@@ -128,63 +129,31 @@ def overwrite(file: Path, start: int, content: bytes) -> None:
         opened.write(content)
 
 
-def remove_the_log(data: Path) -> None:
-    log_of(data).unlink()
-
-
-def cut_the_log_in_half(data: Path) -> None:
-    os.truncate(log_of(data), log_of(data).stat().st_size // 2)
-
-
-def empty_the_log(data: Path) -> None:
-    os.truncate(log_of(data), 0)
-
-
-def ruin_the_head_of_the_log(data: Path) -> None:
-    overwrite(log_of(data), 0, b"\xff" * 32)
-
-
-def ruin_the_first_page_of_the_log(data: Path) -> None:
-    overwrite(log_of(data), 32 + 24 + 100, b"\x55" * 1000)
-
-
-def ruin_all_of_the_log(data: Path) -> None:
-    overwrite(log_of(data), 0, os.urandom(log_of(data).stat().st_size))
-
-
-LOSSES = [
-    remove_the_log,
-    cut_the_log_in_half,
-    empty_the_log,
-    ruin_the_head_of_the_log,
-    ruin_the_first_page_of_the_log,
-    ruin_all_of_the_log,
-]
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "cut in half": lambda log: os.truncate(log, log.stat().st_size // 2),
+    "empty": lambda log: os.truncate(log, 0),
+    "its head": lambda log: overwrite(log, 0, b"\xff" * 32),
+    "its first page": lambda log: overwrite(log, 32 + 24 + 100, b"\x55" * 1000),
+    "all of it": lambda log: overwrite(log, 0, os.urandom(log.stat().st_size)),
+}
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize("lose", LOSSES)
+@pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)
 async def test_a_database_without_commits_that_were_acknowledged_is_refused_and_nothing_is_touched(
-    killed: Path, lose: Callable[[Path], None], read_only: bool
+    killed: Path, lose: Callable[[Path], object], read_only: bool
 ) -> None:
-    lose(killed)
+    lose(log_of(killed))
     (killed / "spyweb.db-shm").unlink()
-    before = contents(killed)
+    before = files_beside(killed)
 
     with pytest.raises(
         StoreIncomplete, match=r"its log spyweb\.db-wal .*, and with it [1234] commits?.*, the last at 20"
     ):
         await opened(killed, read_only=read_only)
 
-    assert contents(killed) == before
-
-
-def contents(data: Path) -> dict[str, bytes]:
-    return {
-        file.name: file.read_bytes()
-        for file in data.iterdir()
-        if not file.name.endswith(("-shm", "-lock")) and file.stat().st_size
-    }
+    assert files_beside(killed) == before
 
 
 async def test_what_is_missing_is_told_exactly(killed: Path) -> None:

@@ -21,6 +21,7 @@ from spyweb.store.sqlite.migrate import load_migrations, migrate
 from spyweb.store.sqlite.outbox import add_notice, prune_notices
 from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
+from tests.fakes.tables import Crash, CrashingConnection
 
 PHONE = Target(Channel.ALERT, "phone")
 QUEUED, HELD, GATHERED, REPEATED = NoticeFate.QUEUED, NoticeFate.HELD, NoticeFate.GATHERED, NoticeFate.REPEATED
@@ -151,24 +152,6 @@ DAY_MS, MINUTE_MS = 86_400_000, 60_000
 QUIET_MS = 8 * 3_600_000  # the first of each day
 
 Step = tuple[int, str, str, bytes, bool, int | None]  # wait, job, channel, key, critical, the fuse
-
-
-class Crash(Exception):
-    pass
-
-
-class CrashingConnection(sqlite3.Connection):
-    """Raises Crash before the statement at which its fuse has burnt down."""
-
-    fuse: int | None = None
-
-    def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        if self.fuse is not None:
-            self.fuse -= 1
-            if self.fuse < 0:
-                self.fuse = None
-                raise Crash
-        return super().execute(*arguments)
 
 
 @contextmanager

@@ -41,32 +41,21 @@ def nested(depth: int) -> Value:
     "value",
     [
         True,
-        False,
         0,
         LARGEST,
         -LARGEST - 1,
-        1.5,
         -0.0,
-        1e300,
         5e-324,
         math.inf,
-        2.0**53,
         b"",
-        b"text",
         b"a\0b",
         b"\xff\xfe",
-        "naïve 漢字".encode(),
-        bytes(range(256)),
         NULL,
         [],
         {},
-        [[], {}],
         [1, 1.0, True, b"1", NULL],
         {b"a": {b"b": [NULL, b"c"]}, b"": b""},
-        {b"n": LARGEST, b"f": 1e16, b"minus": -0.0},
         {1: b"integer", b"1": b"string"},
-        {1.5: b"float key", True: b"boolean key"},
-        {b"\xff": b"bytes", b"\0": b"\0"},
         [math.inf, -math.inf],
         {b"deep": nested(199)},
     ],
@@ -270,21 +259,12 @@ async def test_a_sweep_deletes_what_has_expired_and_nothing_else(store: Store, c
     ("pattern", "found"),
     [
         (b"*", [b"", b"100%", b"USER:1", b"[a]", b"a_b", b"axb", b"user:1", b"user:12", "ü".encode(), b"\xff\0x"]),
-        (b"user:*", [b"user:1", b"user:12"]),
         (b"user:?", [b"user:1"]),
         (b"*:1", [b"USER:1", b"user:1"]),
-        (b"a_b", [b"a_b"]),
         (b"a?b", [b"a_b", b"axb"]),
-        (b"100%", [b"100%"]),
         (b"[a]", [b"[a]"]),
-        (b"[a]*", [b"[a]"]),
-        (b"?", ["ü".encode()]),
         (b"\xff*", [b"\xff\0x"]),
         (b"*\0*", [b"\xff\0x"]),
-        (b"*r*1*", [b"user:1", b"user:12"]),
-        (b"", [b""]),
-        (b"**", [b"", b"100%", b"USER:1", b"[a]", b"a_b", b"axb", b"user:1", b"user:12", "ü".encode(), b"\xff\0x"]),
-        (b"none*", []),
     ],
 )
 async def test_keys_are_found_by_pattern_sorted_bytewise(store: Store, pattern: bytes, found: list[bytes]) -> None:
@@ -646,10 +626,16 @@ async def test_a_namespace_that_is_moved_to_itself_keeps_its_history(store: Stor
 # Closing
 
 
-async def test_a_closed_store_refuses_everything(store: Store) -> None:
+async def test_a_closed_store_refuses_everything_and_closes_again(store: Store) -> None:
+    await store.values.set(STATE, b"k", b"remembered")
+    await store.values.get(STATE, b"k")
+    await store.close()
     await store.close()
 
     for asked in (
+        store.values.get(STATE, b"k"),
+        store.values.set(STATE, b"k", b"v"),
+        store.runs.prune(keep=1, older_than_ms=0),
         store.values.read(STATE, b"k"),
         store.values.transform(STATE, b"k", putting(1)),
         store.values.keys(STATE),

@@ -12,7 +12,7 @@ import pytest
 from spyweb.model import Value
 from spyweb.store.model.entries import Entry, PortableEntry
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.pending_writes import EVERYTHING, LONGEST_KEY, LONGEST_VALUE, MOST_CACHED, PendingWrites
+from spyweb.store.sqlite.pending_writes import LONGEST_KEY, LONGEST_VALUE, MOST_CACHED, PendingWrites
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import put, putting
@@ -181,20 +181,3 @@ def test_a_full_cache_forgets_the_older_half() -> None:
     assert not pending.cached("a", b"0").is_known
     assert pending.cached("a", b"%d" % MOST_CACHED).value == MOST_CACHED
     assert len(pending._cached) <= MOST_CACHED
-
-
-def test_an_entry_is_written_until_the_last_write_has_ended() -> None:
-    pending = PendingWrites()
-    for _ in range(2):
-        pending.begin(("a", b"k"))
-    pending.end(("a", b"k"))
-    assert pending.is_written("a", b"k")
-    pending.end(("a", b"k"))
-    assert not pending.is_written("a", b"k")
-
-
-@pytest.mark.parametrize("subject", ["a", EVERYTHING])
-def test_an_entry_is_written_with_its_namespace_and_with_all(subject: object) -> None:
-    pending = PendingWrites()
-    pending.begin(subject)
-    assert pending.is_written("a", b"k")

@@ -19,6 +19,7 @@ from spyweb.store.sqlite import damage
 from spyweb.store.sqlite.damage import FileIdentity, LogIndex, index_of, move_aside, wal_of, was_killed
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
+from tests.fakes.tables import files_beside
 
 ENTRIES = 2000
 
@@ -93,48 +94,29 @@ async def killed(tmp_path: Path, data: Path) -> Path:
     return data
 
 
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def shorten(path: Path) -> None:
-    os.truncate(path, 4096)
-
-
-def overwrite(path: Path) -> None:
-    path.write_bytes(b"dear diary, " * 4096)
-
-
-def ruin_pages(path: Path) -> None:
-    ruin(path, 0.15, 1)
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "shortened": lambda path: os.truncate(path, 4096),
+    "overwritten": lambda path: path.write_bytes(b"dear diary, " * 4096),
+    "its pages": lambda path: ruin(path, 0.15, 1),
+}
 
 
 # What is only read is not checked first.
 @pytest.mark.parametrize(
-    ("lose", "read_only"), [*product([remove, empty, shorten, overwrite], [False, True]), (ruin_pages, False)]
+    ("loss", "read_only"), [pair for pair in product(LOSSES, [False, True]) if pair != ("its pages", True)]
 )
 async def test_a_missing_or_damaged_database_keeps_the_log_of_a_killed_daemon(
-    killed: Path, lose: Callable[[Path], None], read_only: bool
+    killed: Path, loss: str, read_only: bool
 ) -> None:
-    lose(killed)
-    before = contents(killed)
+    LOSSES[loss](killed)
+    before = files_beside(killed.parent)
 
     with pytest.raises((StoreIncomplete, StoreCorrupt), match="spyweb start --repair"):
         await open_store(killed, clock=FakeClock(), read_only=read_only)
 
-    assert contents(killed) == before
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    return {
-        file.name: file.read_bytes()
-        for file in path.parent.iterdir()
-        if not file.name.endswith(("-shm", "-lock")) and file.stat().st_size
-    }
+    assert files_beside(killed.parent) == before
 
 
 async def test_pages_that_a_broken_off_checkpoint_left_in_the_log_are_no_loss(tmp_path: Path) -> None:
@@ -225,14 +207,6 @@ async def store(data: Path) -> AsyncIterator[Store]:
     await store.close()
 
 
-def remove_the_log(path: Path) -> None:
-    wal_of(path).unlink()
-
-
-def remove_the_folder(path: Path) -> None:
-    shutil.rmtree(path.parent)
-
-
 def put_another_in_its_place(path: Path) -> None:
     other = path.with_name("backup.db")
     with closing(sqlite3.connect(other)) as connection:
@@ -240,9 +214,17 @@ def put_another_in_its_place(path: Path) -> None:
     os.replace(other, path)
 
 
-@pytest.mark.parametrize("take_away", [remove, remove_the_log, remove_the_folder, put_another_in_its_place])
+AWAY: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "its log": lambda path: wal_of(path).unlink(),
+    "its folder": lambda path: shutil.rmtree(path.parent),
+    "replaced": put_another_in_its_place,
+}
+
+
+@pytest.mark.parametrize("take_away", AWAY.values(), ids=AWAY)
 async def test_what_would_be_lost_is_refused_and_the_trouble_told(
-    store: Store, data: Path, take_away: Callable[[Path], None]
+    store: Store, data: Path, take_away: Callable[[Path], object]
 ) -> None:
     assert store.stats().failed == ""
     take_away(data)

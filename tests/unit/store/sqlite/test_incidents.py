@@ -34,6 +34,7 @@ from spyweb.store.sqlite import incidents
 from spyweb.store.sqlite.migrate import load_migrations, migrate
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
+from tests.fakes.tables import Crash, CrashingConnection
 
 MIN, HOUR_MS = 60_000, 3_600_000
 PATIENCE = 10.0  # seconds; a deadline for a hang, not a measure
@@ -59,31 +60,6 @@ class Ack:
 @dataclass(frozen=True)
 class Silence:
     for_ms: int
-
-
-class Crash(Exception):
-    pass
-
-
-class CrashingConnection(sqlite3.Connection):
-    """Raises Crash before the statement at which its fuse has burnt down."""
-
-    fuse: int | None = None
-
-    def _burn(self) -> None:
-        if self.fuse is not None:
-            self.fuse -= 1
-            if self.fuse < 0:
-                self.fuse = None
-                raise Crash
-
-    def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        self._burn()
-        return super().execute(*arguments)
-
-    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
-        self._burn()
-        return super().executemany(*arguments)
 
 
 Window = tuple[str, int, int]  # of a subject or channel, from, to

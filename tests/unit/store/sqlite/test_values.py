@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.errors import StoreClosed, StoreError
+from spyweb.errors import StoreError
 from spyweb.model import Value
 from spyweb.store.encryption import PLAIN
 from spyweb.store.model.entries import (
@@ -58,15 +58,6 @@ def words(seen: list[str]) -> list[str]:
     return [statement for statement in seen if not statement.startswith(("BEGIN", "COMMIT"))]
 
 
-async def test_counting_is_two_statements_and_no_rule(store: Store) -> None:
-    await put(store, b"k", 1)
-    seen = await trace(store)
-
-    assert await store.values.transform("state", b"k", Addition(2, str, refusing)) == "3"
-
-    assert words(seen) == ["SELECT type,", "UPDATE entry"]
-
-
 async def test_a_write_that_leaves_a_trail_has_a_savepoint(store: Store) -> None:
     store.events.watch([Watch(job=PRICES, namespace=LOGGED)])
     await put(store, b"k", 1, namespace=LOGGED)
@@ -76,27 +67,6 @@ async def test_a_write_that_leaves_a_trail_has_a_savepoint(store: Store) -> None
     await second
     assert words(seen)[0] == "SAVEPOINT op"
     assert words(seen).count("RELEASE op") == 2
-
-
-async def test_a_closed_store_answers_nothing_not_even_what_it_remembers(store: Store) -> None:
-    await store.values.set("a", b"k", b"v")
-    assert await store.values.get("a", b"k") == b"v"
-    await store.close()
-    for ask in (partial(store.values.set, "a", b"k", b"v"), partial(store.values.get, "a", b"k")):
-        with pytest.raises(StoreClosed):
-            await ask()
-
-
-async def test_one_row_brings_a_checkpoint_nearer_by_one(store: Store) -> None:
-    told: list[int] = []
-    store._connections.writer.tell_of_rows = told.append
-    await store.values.set("a", b"k", b"v")
-    await store.values.get("a", b"k")
-    assert told == [1]
-
-
-def refusing(entry: Entry | None) -> Leave:
-    return Leave("the rule")
 
 
 async def test_counting_leaves_a_trail_where_one_is_wanted(store: Store) -> None:
