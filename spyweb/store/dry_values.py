@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from spyweb.clock import Clock
-from spyweb.store.encoding import decode, encode
-from spyweb.store.model.entries import Drop, Entry, Keep, Leave, Order, Put, Transform
+from spyweb.store.encoding import encode
+from spyweb.store.encryption import PLAIN
+from spyweb.store.model.entries import Drop, Entry, Leave, Order, Put, Transform
 from spyweb.store.patterns import compile_pattern
+from spyweb.store.sqlite.changes import EntryContext, Row, decide, entry_of, is_live
 from spyweb.store.sqlite.entries import put_sum
 from spyweb.store.sqlite.values import Values
 
@@ -23,7 +25,7 @@ class DryValues:
     def __init__(self, stored: Values, clock: Clock) -> None:
         self._stored = stored
         self._clock = clock
-        self._own: dict[tuple[str, bytes], Entry | None] = {}  # what the run has read or written
+        self._own: dict[tuple[str, bytes], Row | None] = {}  # what the run has read or written
         self.history, self.version, self.stats = stored.history, stored.version, stored.stats
         self.namespaces = stored.namespaces
 
@@ -59,26 +61,16 @@ class DryValues:
 
     async def _decide(self, place: tuple[str, bytes], change: Transform) -> object:
         if place not in self._own:
-            self._own.setdefault(place, await self._stored.read(*place))
-        entry, now_ms = self._live(place), self._clock.now_ms()
-        decision = change(entry)
-        if isinstance(decision, Drop):
-            self._own[place] = None
-        elif isinstance(decision, Put):
-            kept = entry.expires_ms if entry else None
-            self._own[place] = Entry(
-                value=decode(*encode(decision.value)),  # as it would come back
-                version=entry.version + 1 if entry else 1,
-                created_ms=entry.created_ms if entry else now_ms,
-                updated_ms=now_ms,
-                expires_ms=kept if isinstance(decision.expires_ms, Keep) else decision.expires_ms,
-            )
-        return decision.result
+            entry = await self._stored.read(*place)
+            self._own.setdefault(place, row_of(entry) if entry else None)
+        effect = decide(EntryContext(PLAIN, *place, self._clock.now_ms()), self._own[place], change)
+        if effect.changes:
+            self._own[place] = effect.row
+        return effect.result
 
     def _live(self, place: tuple[str, bytes]) -> Entry | None:
-        entry = self._own[place]
-        is_over = entry and entry.expires_ms is not None and entry.expires_ms <= self._clock.now_ms()
-        return None if is_over else entry
+        row = self._own[place]
+        return entry_of(PLAIN, *place, row) if row and is_live(row, self._clock.now_ms()) else None
 
     def _own_in(self, namespace: str) -> Iterator[tuple[bytes, Entry]]:
         live = ((place, self._live(place)) for place in self._own)
@@ -102,3 +94,7 @@ class DryValues:
         is_by_age = options.get("order") is Order.CREATED
         items.sort(key=lambda item: item[1].created_ms if is_by_age else item[0])
         return into(iter(items))
+
+
+def row_of(entry: Entry) -> Row:
+    return Row(*encode(entry.value), entry.expires_ms, entry.version, entry.created_ms, entry.updated_ms)

@@ -102,13 +102,14 @@ def gather(
     order: Order,
     largest: int | None,
 ) -> T:
-    with closing(WAYS[order](connection, key_range)) as rows:
+    found: sqlite3.Cursor | Generator[KeyedCells]
+    if order is Order.CREATED:
+        found = by_creation(connection, key_range)
+    else:
+        found = select(connection, f"key, {COLUMNS}", key_range, "ORDER BY key")
+    with closing(found) as rows:
         keyed = within(largest, ((key, Row(*row)) for key, *row in rows), size_of_row)
         return into((key, entry_of(codec, key_range.namespace, key, row)) for key, row in keyed)
-
-
-def by_key(connection: sqlite3.Connection, key_range: KeyRange) -> sqlite3.Cursor:
-    return select(connection, f"key, {COLUMNS}", key_range, "ORDER BY key")
 
 
 def by_creation(connection: sqlite3.Connection, key_range: KeyRange) -> Generator[KeyedCells]:
@@ -116,10 +117,6 @@ def by_creation(connection: sqlite3.Connection, key_range: KeyRange) -> Generato
     with closing(select(connection, "rowid", key_range, "ORDER BY rowid")) as numbers:
         for numbered in numbers:
             yield connection.execute(ROW, numbered).fetchone()
-
-
-Way = Callable[[sqlite3.Connection, KeyRange], "sqlite3.Cursor | Generator[KeyedCells]"]
-WAYS: dict[Order, Way] = {Order.KEY: by_key, Order.CREATED: by_creation}
 
 
 def count_entries(connection: sqlite3.Connection, now_ms: int) -> Mapping[str, int]:

@@ -17,7 +17,6 @@ import asyncio
 from asyncio import Lock, Semaphore, TaskGroup
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import structlog
@@ -85,9 +84,7 @@ class UserDatabase:
         self._is_open = True
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """End the running statements and roll back open transactions."""
         self._is_open = False
         if self._check:
