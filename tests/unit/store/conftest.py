@@ -9,12 +9,12 @@ import pytest
 
 from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, opened
+from tests.fakes.stores import KINDS, RULES, opened
 
 
 @pytest.fixture(params=KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
+    async with opened(request.param, tmp_path / "spyweb.db", clock, RULES) as store:
         yield store
 
 

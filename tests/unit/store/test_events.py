@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -28,16 +27,10 @@ from spyweb.store.sqlite.events import Notices, Subscriptions
 from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, kept, make_end, make_run, waiting
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, LOGGED, RULES, adding, dropping, opened, put, putting, until_told
+from tests.fakes.stores import LOGGED, adding, dropping, opened, put, putting, until_told
 
 ORDERS = scope_namespace("orders")
 EXPIRY = WRITTEN | {ChangeKind.EXPIRED}
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", clock, RULES) as store:
-        yield store
 
 
 def watch(
@@ -311,13 +304,12 @@ async def test_what_was_not_handed_out_waits_after_a_restart(kind: str, tmp_path
 WATCHES = [Watch(job=job, namespace=SCOPES, is_prefix=True) for job in (PRICES, NEWS)]
 
 
-@pytest.fixture(params=KINDS)
-async def watched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", FakeClock()) as watched:
-        watched.events.watch(WATCHES)
-        await put(watched, b"a", b"first", namespace="scope:orders")
-        await put(watched, b"b", b"second", namespace="scope:orders")
-        yield watched
+@pytest.fixture
+async def watched(store: Store) -> Store:
+    store.events.watch(WATCHES)
+    await put(store, b"a", b"first", namespace="scope:orders")
+    await put(store, b"b", b"second", namespace="scope:orders")
+    return store
 
 
 async def start(watched: Store, *jobs: JobId, event: int = 1) -> list[RunId]:

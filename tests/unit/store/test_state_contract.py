@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -15,16 +15,10 @@ from spyweb.model import NULL, HistoryRule, Value
 from spyweb.store.model.entries import GLOBAL, Drop, Entry, Leave, Order, PortableEntry, Put
 from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import AGED, KINDS, LOGGED, RULES, adding, all_items, dropping, look, opened, put, putting
+from tests.fakes.stores import AGED, LOGGED, adding, all_items, dropping, look, opened, put, putting
 
 STATE = "state"
 LARGEST = (1 << 63) - 1
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", clock, RULES) as store:
-        yield store
 
 
 def nested(depth: int) -> Value:

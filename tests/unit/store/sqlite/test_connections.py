@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,13 +17,6 @@ from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import put, putting
 from tests.fakes.tables import Gate
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    store = await open_store(tmp_path / "spyweb.db", clock=FakeClock())
-    yield store
-    await store.close()
 
 
 async def test_a_read_waits_only_for_writes_of_its_key(store: Store) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 import threading
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,12 +27,11 @@ from msgspec.structs import replace
 from spyweb.incidents import telling, truth
 from spyweb.incidents.policy import AlertPolicy, Escalation, Flapping, Level
 from spyweb.incidents.truth import Event, Failed, Looked, SignGone, SignSeen, Succeeded
-from spyweb.model import Durability
 from spyweb.store.model.entries import Put
 from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.store.sqlite import incidents
 from spyweb.store.sqlite.migrate import load_migrations, migrate
-from spyweb.store.sqlite.store import Store, open_store
+from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.tables import Crash, CrashingConnection
 
@@ -552,15 +551,6 @@ def test_each_of_these_mistakes_is_found(
 
 
 AT_ONCE = AlertPolicy(after_failures=1, to=("phone",))
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    store = await open_store(tmp_path / "spyweb.db", clock=clock, durability=Durability.NORMAL)
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 async def note(store: Store, clock: FakeClock, event: Event, jobs: int = 1) -> dict[str, SubjectNow]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -29,17 +27,9 @@ from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.entries import NO_EFFECTS, put_sum, set_expiry, write
-from spyweb.store.sqlite.store import Store, open_store
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import PRICES, kept, make_end, start_run
-from tests.fakes.clock import FakeClock
-from tests.fakes.stores import LOGGED, RULES, all_items, counting, put, until_told
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    store = await open_store(tmp_path / "spyweb.db", clock=clock, history=RULES)
-    yield store
-    await store.close()
+from tests.fakes.stores import LOGGED, all_items, counting, put, until_told
 
 
 async def trace(store: Store) -> list[str]:
