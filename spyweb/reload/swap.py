@@ -26,7 +26,7 @@ from spyweb.runs.live import JobChange, JobListener, LiveJob, LiveJobs, code_of
 from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.settings import Settings
-from spyweb.settings.load import read_file
+from spyweb.settings.load import is_emptied
 from spyweb.settings.sections import FILE
 from spyweb.specs.discover import JobFile, Scan, scan
 from spyweb.specs.linting.linter import Linter
@@ -70,14 +70,6 @@ class SettingsFile:
             log.warning("settings take effect at the next start", settings=waiting)
         self._waiting = waiting
         return self.current != before
-
-
-def is_emptied(root: Path) -> bool:
-    """Return whether the file is there and empty: an editor, or `>`, empties a file before it writes it."""
-    try:
-        return not read_file(root).strip()
-    except OSError:
-        return False  # whoever reads the file tells it
 
 
 def waiting_for_a_start(before: Settings, now: Settings) -> list[str]:

@@ -158,6 +158,14 @@ def read_file(root: Path) -> bytes:
         return file.read(PROJECT_FILE + 1)
 
 
+def is_emptied(root: Path) -> bool:
+    """Return whether the file is there and empty: an editor, or `>`, empties a file before it writes it."""
+    try:
+        return not read_file(root).strip()
+    except OSError:
+        return False  # whoever reads the file tells it
+
+
 class _Sections:
     """The file's sections, each read below the flags and variables, which take precedence."""
 
