@@ -144,15 +144,21 @@ async def hello_project(tmp_path: Path) -> AsyncIterator[ReloadHarness]:
         yield opened
 
 
+@pytest.fixture
+async def bare(tmp_path: Path) -> AsyncIterator[ReloadHarness]:
+    """A project without jobs."""
+    async with reload_harness(tmp_path, {}) as opened:
+        yield opened
+
+
 def errors_of(job: LiveJob) -> Sequence[str]:
     return [problem.reason for problem in job.problems]
 
 
-async def test_a_dropped_file_lives_and_runs(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        await h.edit("jobs/hello.lua", HELLO)
-        await h.harness.clock.turn(1)
-        assert await h.harness.record() == ["hello schedule success"]
+async def test_a_dropped_file_lives_and_runs(bare: ReloadHarness) -> None:
+    await bare.edit("jobs/hello.lua", HELLO)
+    await bare.harness.clock.turn(1)
+    assert await bare.harness.record() == ["hello schedule success"]
 
 
 @pytest.mark.parametrize("edit", ["", "log('renamed and edited')\n"])
@@ -223,15 +229,14 @@ async def test_where_the_settings_of_a_job_come_from_is_that_of_the_version_that
     assert place_of_every() == "jobs/hello.lua:3"
 
 
-async def test_a_new_job_that_does_not_compile_does_not_live_until_it_does(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        h.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 1, "no")
-        await h.edit("jobs/hello.lua", HELLO)
-        assert h.names() == []
-        assert JobId("hello") in h.reloader.broken
-        h.harness.pool.broken.clear()
-        await h.look()
-        assert h.names() == ["hello"]
+async def test_a_new_job_that_does_not_compile_does_not_live_until_it_does(bare: ReloadHarness) -> None:
+    bare.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 1, "no")
+    await bare.edit("jobs/hello.lua", HELLO)
+    assert bare.names() == []
+    assert JobId("hello") in bare.reloader.broken
+    bare.harness.pool.broken.clear()
+    await bare.look()
+    assert bare.names() == ["hello"]
 
 
 async def test_a_job_that_never_could_be_loaded_is_awaited_until_it_can_be_or_is_gone(tmp_path: Path) -> None:
@@ -290,23 +295,21 @@ async def test_an_edit_that_the_store_refuses_forgets_no_pause_that_comes_before
     assert await h.harness.record() == ["hello schedule success"]
 
 
-async def test_a_new_job_that_is_edited_before_the_store_takes_it_is_not_due_since_1970(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        h.save("jobs/hello.lua", HELLO)
-        await h.look_in_vain()
-        await h.edit("jobs/hello.lua", HELLO + "log('again')\n")
-        await h.harness.clock.turn(1)
-        assert await h.harness.record() == ["hello schedule success"]
+async def test_a_new_job_that_is_edited_before_the_store_takes_it_is_not_due_since_1970(bare: ReloadHarness) -> None:
+    bare.save("jobs/hello.lua", HELLO)
+    await bare.look_in_vain()
+    await bare.edit("jobs/hello.lua", HELLO + "log('again')\n")
+    await bare.harness.clock.turn(1)
+    assert await bare.harness.record() == ["hello schedule success"]
 
 
-async def test_a_new_job_that_goes_before_the_store_takes_it_is_new_when_it_comes_back(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        h.save("jobs/hello.lua", HELLO)
-        await h.look_in_vain()
-        await h.remove("jobs/hello.lua")
-        await h.edit("jobs/hello.lua", HELLO)
-        await h.harness.clock.turn(1)
-        assert await h.harness.record() == ["hello schedule success"]
+async def test_a_new_job_that_goes_before_the_store_takes_it_is_new_when_it_comes_back(bare: ReloadHarness) -> None:
+    bare.save("jobs/hello.lua", HELLO)
+    await bare.look_in_vain()
+    await bare.remove("jobs/hello.lua")
+    await bare.edit("jobs/hello.lua", HELLO)
+    await bare.harness.clock.turn(1)
+    assert await bare.harness.record() == ["hello schedule success"]
 
 
 async def test_a_job_that_comes_back_is_due_again_and_its_absence_is_one_record(h: ReloadHarness) -> None:
@@ -435,111 +438,104 @@ async def edit_monitor(h: ReloadHarness, settings: str = MONITOR, **files: str) 
     await h.look()
 
 
-async def test_a_monitors_files_are_executed_in_the_version_that_then_lives(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        await edit_monitor(h, hooks=HOOKS, defer="x = 1")
-        (executed,) = h.executed
-        assert executed == h.job("watch").code
-        assert (executed.chunk, executed.more) == ("jobs/w/hooks.lua", (("jobs/w/defer.lua", b"x = 1"),))
+async def test_a_monitors_files_are_executed_in_the_version_that_then_lives(bare: ReloadHarness) -> None:
+    await edit_monitor(bare, hooks=HOOKS, defer="x = 1")
+    (executed,) = bare.executed
+    assert executed == bare.job("watch").code
+    assert (executed.chunk, executed.more) == ("jobs/w/hooks.lua", (("jobs/w/defer.lua", b"x = 1"),))
 
 
-async def test_hooks_that_fail_leave_the_old_version_running_and_show_why(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        await edit_monitor(h, hooks=HOOKS)
-        h.refusals["jobs/w/hooks.lua"] = "boom"
-        await h.edit("jobs/w/hooks.lua", HOOKS + "error('boom')\n")
-        assert h.job("watch").code == h.executed[0]
-        assert errors_of(h.job("watch")) == ["boom"]
-        assert h.harness.pool.discarded == [(JobId("watch"), 2)]
-        h.refusals.clear()
-        await h.edit("jobs/w/hooks.lua", HOOKS + "-- repaired\n")
-        assert h.job("watch").code.generation == 3
-        assert errors_of(h.job("watch")) == []
+async def test_hooks_that_fail_leave_the_old_version_running_and_show_why(bare: ReloadHarness) -> None:
+    await edit_monitor(bare, hooks=HOOKS)
+    bare.refusals["jobs/w/hooks.lua"] = "boom"
+    await bare.edit("jobs/w/hooks.lua", HOOKS + "error('boom')\n")
+    assert bare.job("watch").code == bare.executed[0]
+    assert errors_of(bare.job("watch")) == ["boom"]
+    assert bare.harness.pool.discarded == [(JobId("watch"), 2)]
+    bare.refusals.clear()
+    await bare.edit("jobs/w/hooks.lua", HOOKS + "-- repaired\n")
+    assert bare.job("watch").code.generation == 3
+    assert errors_of(bare.job("watch")) == []
 
 
-async def test_a_monitor_never_lives_without_its_hooks(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        h.refusals["jobs/w/hooks.lua"] = "boom"
-        await edit_monitor(h, hooks=HOOKS)
-        assert h.names() == []
-        assert [problem.reason for problem in h.reloader.broken[JobId("watch")]] == ["boom"]
+async def test_a_monitor_never_lives_without_its_hooks(bare: ReloadHarness) -> None:
+    bare.refusals["jobs/w/hooks.lua"] = "boom"
+    await edit_monitor(bare, hooks=HOOKS)
+    assert bare.names() == []
+    assert [problem.reason for problem in bare.reloader.broken[JobId("watch")]] == ["boom"]
 
 
-async def test_files_that_failed_are_executed_again_when_something_changes_or_after_a_while(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        h.refusals["jobs/w/hooks.lua"] = "boom"
-        h.save("lib/tools.lua", "return 1\n")
-        await edit_monitor(h, hooks=HOOKS)
-        await h.sources.find(JobId("watch"), 1, "jobs/w", b"lib.tools")
-        await h.look()
-        assert len(h.executed) == 1
-        await h.edit("lib/tools.lua", "return 2\n")
-        assert len(h.executed) == 2
-        await h.harness.clock.turn(proof.RETRY_S + 1)
-        h.refusals.clear()
-        await h.look()
-        assert h.names() == ["watch"]
+async def test_files_that_failed_are_executed_again_when_something_changes_or_after_a_while(
+    bare: ReloadHarness,
+) -> None:
+    bare.refusals["jobs/w/hooks.lua"] = "boom"
+    bare.save("lib/tools.lua", "return 1\n")
+    await edit_monitor(bare, hooks=HOOKS)
+    await bare.sources.find(JobId("watch"), 1, "jobs/w", b"lib.tools")
+    await bare.look()
+    assert len(bare.executed) == 1
+    await bare.edit("lib/tools.lua", "return 2\n")
+    assert len(bare.executed) == 2
+    await bare.harness.clock.turn(proof.RETRY_S + 1)
+    bare.refusals.clear()
+    await bare.look()
+    assert bare.names() == ["watch"]
 
 
-async def test_a_file_that_no_worker_could_be_had_for_is_soon_tried_again(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        h.harness.pool.broken["jobs/hello.lua"] = lambda: PoolError("no processes left")
-        h.save("jobs/hello.lua", HELLO)
-        keeping = h.harness.tasks.create_task(h.reloader.keep_up())
-        await h.look()
-        assert [problem.reason for problem in h.reloader.broken[JobId("hello")]] == ["no processes left"]
-        h.harness.pool.broken.clear()
-        await h.harness.clock.turn(RETRY_S)
-        async with asyncio.timeout(10):
-            while not h.names():
-                await asyncio.to_thread(lambda: None)
-        keeping.cancel()
-
-
-async def test_files_whose_worker_was_lost_are_soon_executed_again(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        h.refusals["jobs/w/hooks.lua"] = "its worker died"
-        h.lost = True
-        save_monitor(h, hooks=HOOKS)
-        keeping = h.harness.tasks.create_task(h.reloader.keep_up())
-        await h.look()
-        assert [problem.reason for problem in h.reloader.broken[JobId("watch")]] == ["its worker died"]
-        h.refusals.clear()
-        await h.harness.clock.turn(RETRY_S)
-        while not h.names():
+async def test_a_file_that_no_worker_could_be_had_for_is_soon_tried_again(bare: ReloadHarness) -> None:
+    bare.harness.pool.broken["jobs/hello.lua"] = lambda: PoolError("no processes left")
+    bare.save("jobs/hello.lua", HELLO)
+    keeping = bare.harness.tasks.create_task(bare.reloader.keep_up())
+    await bare.look()
+    assert [problem.reason for problem in bare.reloader.broken[JobId("hello")]] == ["no processes left"]
+    bare.harness.pool.broken.clear()
+    await bare.harness.clock.turn(RETRY_S)
+    async with asyncio.timeout(10):
+        while not bare.names():
             await asyncio.to_thread(lambda: None)
-        keeping.cancel()
+    keeping.cancel()
 
 
-async def test_a_disabled_monitor_is_executed_once_it_is_enabled(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        await edit_monitor(h, settings=MONITOR + "enabled = false\n", hooks=HOOKS)
-        assert (h.names(), h.executed) == (["watch"], [])
-        h.refusals["jobs/w/hooks.lua"] = "boom"
-        await edit_monitor(h)
-        assert not h.job("watch").spec.enabled
-        h.refusals.clear()
-        await h.edit("jobs/w/hooks.lua", HOOKS + "-- repaired\n")
-        assert h.job("watch").spec.enabled
+async def test_files_whose_worker_was_lost_are_soon_executed_again(bare: ReloadHarness) -> None:
+    bare.refusals["jobs/w/hooks.lua"] = "its worker died"
+    bare.lost = True
+    save_monitor(bare, hooks=HOOKS)
+    keeping = bare.harness.tasks.create_task(bare.reloader.keep_up())
+    await bare.look()
+    assert [problem.reason for problem in bare.reloader.broken[JobId("watch")]] == ["its worker died"]
+    bare.refusals.clear()
+    await bare.harness.clock.turn(RETRY_S)
+    while not bare.names():
+        await asyncio.to_thread(lambda: None)
+    keeping.cancel()
 
 
-async def test_slow_hooks_do_not_hold_up_the_jobs_that_need_none(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        seen: list[list[str]] = []
-        h.while_executing = lambda: seen.append(h.names())
-        save_monitor(h, hooks=HOOKS)
-        await h.edit("jobs/hello.lua", HELLO)
-        assert (seen, h.names()) == ([["hello"]], ["hello", "watch"])
+async def test_a_disabled_monitor_is_executed_once_it_is_enabled(bare: ReloadHarness) -> None:
+    await edit_monitor(bare, settings=MONITOR + "enabled = false\n", hooks=HOOKS)
+    assert (bare.names(), bare.executed) == (["watch"], [])
+    bare.refusals["jobs/w/hooks.lua"] = "boom"
+    await edit_monitor(bare)
+    assert not bare.job("watch").spec.enabled
+    bare.refusals.clear()
+    await bare.edit("jobs/w/hooks.lua", HOOKS + "-- repaired\n")
+    assert bare.job("watch").spec.enabled
 
 
-async def test_a_selector_that_nobody_can_parse_leaves_the_old_version_running(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        await edit_monitor(h)
-        await edit_monitor(h, settings=MONITOR.replace('"li"', '"li["'))
-        monitor = h.job("watch").spec.monitor
-        assert monitor
-        assert monitor.selector == "li"
-        assert [str(problem) for problem in h.job("watch").problems] == ["jobs/w/config.toml:3: selector: no CSS: li["]
+async def test_slow_hooks_do_not_hold_up_the_jobs_that_need_none(bare: ReloadHarness) -> None:
+    seen: list[list[str]] = []
+    bare.while_executing = lambda: seen.append(bare.names())
+    save_monitor(bare, hooks=HOOKS)
+    await bare.edit("jobs/hello.lua", HELLO)
+    assert (seen, bare.names()) == ([["hello"]], ["hello", "watch"])
+
+
+async def test_a_selector_that_nobody_can_parse_leaves_the_old_version_running(bare: ReloadHarness) -> None:
+    await edit_monitor(bare)
+    await edit_monitor(bare, settings=MONITOR.replace('"li"', '"li["'))
+    monitor = bare.job("watch").spec.monitor
+    assert monitor
+    assert monitor.selector == "li"
+    assert [str(problem) for problem in bare.job("watch").problems] == ["jobs/w/config.toml:3: selector: no CSS: li["]
 
 
 @pytest.mark.parametrize("text", ["", " \n", '-- /// job\n-- name = "Price Watch"\n'])
@@ -656,40 +652,37 @@ async def test_of_a_file_that_does_not_compile_nothing_else_is_told(h: ReloadHar
     assert (h.job("hello").warnings, list(h.reloader.warnings)) == ((), [])
 
 
-async def test_hooks_that_can_not_be_executed_are_told_with_what_is_doubtful_about_them(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        await edit_monitor(h, hooks=HOOKS)
-        h.refusals["jobs/w/hooks.lua"] = "attempt to call a nil value (global 'htp_get')"
-        await edit_monitor(h, hooks=HOOKS + "htp_get(1)")
-        assert errors_of(h.job("watch")) == ["attempt to call a nil value (global 'htp_get')"]
-        assert [str(each) for each in h.job("watch").warnings] == [
-            'jobs/w/hooks.lua:2: nobody defines htp_get; did you mean "http_get"?'
-        ]
+async def test_hooks_that_can_not_be_executed_are_told_with_what_is_doubtful_about_them(bare: ReloadHarness) -> None:
+    await edit_monitor(bare, hooks=HOOKS)
+    bare.refusals["jobs/w/hooks.lua"] = "attempt to call a nil value (global 'htp_get')"
+    await edit_monitor(bare, hooks=HOOKS + "htp_get(1)")
+    assert errors_of(bare.job("watch")) == ["attempt to call a nil value (global 'htp_get')"]
+    assert [str(each) for each in bare.job("watch").warnings] == [
+        'jobs/w/hooks.lua:2: nobody defines htp_get; did you mean "http_get"?'
+    ]
 
 
-async def test_the_server_is_looked_at_too_when_something_changed(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        keeping = h.harness.tasks.create_task(h.reloader.keep_up())
-        h.save("server/init.lua", "one")
-        h.reloader.wake()
-        await until_served(h, b"one")
-        h.save("server/init.lua", "two")
-        h.reloader.wake()
-        await until_served(h, b"two")
-        keeping.cancel()
+async def test_the_server_is_looked_at_too_when_something_changed(bare: ReloadHarness) -> None:
+    keeping = bare.harness.tasks.create_task(bare.reloader.keep_up())
+    bare.save("server/init.lua", "one")
+    bare.reloader.wake()
+    await until_served(bare, b"one")
+    bare.save("server/init.lua", "two")
+    bare.reloader.wake()
+    await until_served(bare, b"two")
+    keeping.cancel()
 
 
-async def test_a_server_that_no_worker_could_be_had_for_is_soon_tried_again(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        h.harness.pool.broken["server/init.lua"] = lambda: PoolError("no processes left")
-        h.save("server/init.lua", "one")
-        keeping = h.harness.tasks.create_task(h.reloader.keep_up())
-        await h.look()
-        assert str(h.endpoints.problem) == "server/init.lua: no processes left"
-        h.harness.pool.broken.clear()
-        await h.harness.clock.turn(RETRY_S)
-        await until_served(h, b"one")
-        keeping.cancel()
+async def test_a_server_that_no_worker_could_be_had_for_is_soon_tried_again(bare: ReloadHarness) -> None:
+    bare.harness.pool.broken["server/init.lua"] = lambda: PoolError("no processes left")
+    bare.save("server/init.lua", "one")
+    keeping = bare.harness.tasks.create_task(bare.reloader.keep_up())
+    await bare.look()
+    assert str(bare.endpoints.problem) == "server/init.lua: no processes left"
+    bare.harness.pool.broken.clear()
+    await bare.harness.clock.turn(RETRY_S)
+    await until_served(bare, b"one")
+    keeping.cancel()
 
 
 async def until_served(h: ReloadHarness, source: bytes) -> None:
@@ -699,21 +692,20 @@ async def until_served(h: ReloadHarness, source: bytes) -> None:
             await asyncio.to_thread(lambda: None)
 
 
-async def test_whoever_listens_is_told_what_becomes_of_jobs(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        h.harness.live.listener = listener = StoryListener()
-        await h.edit("jobs/a.lua", HELLO)
-        assert [line for line in listener.story if line.startswith("a ")] == ["a loaded"]
-        for text, reason in (("-- 1", ""), ("-- 2", "oops"), ("-- 3", "oops again"), ("-- 4", "")):
-            h.harness.pool.broken.clear()
-            if reason:
-                h.harness.pool.broken["jobs/a.lua"] = partial(ScriptError, "jobs/a.lua", 5, reason)
-            await h.edit("jobs/a.lua", HELLO + text)
-        await h.edit("jobs/a.lua", HELLO.replace("1m", "2m") + "-- 4")
-        await h.remove("jobs/a.lua")
-        told = [line.removeprefix("a ") for line in listener.story if line.startswith("a ")]
-        assert told[:4] == ["loaded", "reloaded", "broken: jobs/a.lua:5: oops", "broken: jobs/a.lua:5: oops again"]
-        assert told[4:] == ["reloaded", "mended", "settings", "removed"]
+async def test_whoever_listens_is_told_what_becomes_of_jobs(bare: ReloadHarness) -> None:
+    bare.harness.live.listener = listener = StoryListener()
+    await bare.edit("jobs/a.lua", HELLO)
+    assert [line for line in listener.story if line.startswith("a ")] == ["a loaded"]
+    for text, reason in (("-- 1", ""), ("-- 2", "oops"), ("-- 3", "oops again"), ("-- 4", "")):
+        bare.harness.pool.broken.clear()
+        if reason:
+            bare.harness.pool.broken["jobs/a.lua"] = partial(ScriptError, "jobs/a.lua", 5, reason)
+        await bare.edit("jobs/a.lua", HELLO + text)
+    await bare.edit("jobs/a.lua", HELLO.replace("1m", "2m") + "-- 4")
+    await bare.remove("jobs/a.lua")
+    told = [line.removeprefix("a ") for line in listener.story if line.startswith("a ")]
+    assert told[:4] == ["loaded", "reloaded", "broken: jobs/a.lua:5: oops", "broken: jobs/a.lua:5: oops again"]
+    assert told[4:] == ["reloaded", "mended", "settings", "removed"]
 
 
 SHOP = JobId("shop")
