@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 import pytest
@@ -25,7 +25,7 @@ from spyweb.model import (
     Trigger,
 )
 from spyweb.runs.live import LiveJob
-from spyweb.scheduler.scheduler import LOOK_AT_CLOCK_EVERY
+from spyweb.scheduler.scheduler import LOOK_AT_CLOCK_EVERY, Scheduler
 from spyweb.store.model.runs import Change, NewRun
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
@@ -473,9 +473,14 @@ async def test_a_pause_waits_for_the_claim_on_its_way(t: Harness, is_granted: bo
     assert sorted(set(await dealt_with(t.store, 1000))) == list(range(16))
 
 
-async def test_a_pause_that_the_store_refuses_leaves_the_job_on_its_schedule(t: Harness, job: LiveJob) -> None:
+@pytest.mark.parametrize("ask", [lambda s, job: s.pause(job), lambda s, job: s.deactivate([job])])
+async def test_a_pause_or_an_absence_that_the_store_refuses_leaves_the_job_on_its_schedule(
+    t: Harness, job: LiveJob, ask: Callable[[Scheduler, LiveJob], Awaitable[None]]
+) -> None:
+    cursor = job.cursor
     with t.refused(), pytest.raises(StoreError):
-        await t.scheduler.pause(job)
+        await ask(t.scheduler, job)
+    assert job.cursor == cursor
     await t.clock.turn(60)
     assert await t.record() == ["prices schedule success"] * 2
 
@@ -542,15 +547,6 @@ async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(t: Ha
         await activating
     await t.clock.turn(180)
     assert await dealt_with(t.store, MINUTE_MS) == list(range(5))
-
-
-async def test_a_deactivation_that_the_store_refuses_leaves_the_job_on_its_schedule(t: Harness, job: LiveJob) -> None:
-    cursor = job.cursor
-    with t.refused(), pytest.raises(StoreError):
-        await t.scheduler.deactivate([job])
-    assert job.cursor == cursor
-    await t.clock.turn(60)
-    assert await t.record() == ["prices schedule success"] * 2
 
 
 async def test_a_deactivation_waits_for_the_claim_on_its_way(t: Harness, job: LiveJob) -> None:
