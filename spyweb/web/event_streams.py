@@ -6,11 +6,12 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
 
 from aiohttp import web
 from msgspec import Struct, field
 
+from spyweb.events.changes import PageFollower
+from spyweb.events.hub import Follower
 from spyweb.web.access.hosts import is_loopback
 from spyweb.web.access.principal import key_of
 from spyweb.web.connections import address_of
@@ -32,22 +33,6 @@ class TooManyStreams(web.HTTPServiceUnavailable):
 
     def __init__(self, text: str) -> None:
         super().__init__(text=text, headers={"Retry-After": RETRY_AFTER_S})
-
-
-class StreamSource(Protocol):
-    """Gives a stream what to send."""
-
-    @property
-    def mark(self) -> str:
-        """Return how far everything was taken."""
-
-    @property
-    def has_more(self) -> bool: ...
-
-    def take(self) -> bytes:
-        """Return what is to be sent next; nothing once all was."""
-
-    def leave(self) -> None: ...
 
 
 class OpenStream(Struct, frozen=True, eq=False):
@@ -108,6 +93,7 @@ EVENT_STREAMS = web.AppKey("streams of events", StreamCounter)
 PAGE_STREAMS = web.AppKey("streams of pages", StreamCounter)
 OPEN_STREAMS = web.AppKey("answers that go on", StreamCounter)
 
+StreamSource = Follower | PageFollower  # gives a stream what to send
 Follow = Callable[[Callable[[], None]], Awaitable[StreamSource]]  # given what wakes the stream when there is something
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
-from msgspec import Struct
-
 from spyweb.store.model.incidents import job_of
 from spyweb.subjects.health.service import HealthService
 from spyweb.subjects.incidents.service import IncidentService
@@ -19,7 +17,6 @@ from spyweb.subjects.jobs.words import (
     ATTENTION_SHOWN,
     ORDER_WORDS,
     JobFilter,
-    JobOrder,
     in_trouble,
     show_job,
     sort_rows,
@@ -66,19 +63,6 @@ def outlook_of(
         return Outlook("warn" if state == "ok" and found else state, counts, found)
 
     return look
-
-
-class OverviewQuery(Struct, frozen=True):
-    """The rows of the list that somebody wants to see, and their order."""
-
-    q: str = ""
-    tag: str = ""
-    state: str = ""
-    sort: str = JobOrder.WORST.value
-
-    def filter(self) -> JobFilter:
-        sort = JobOrder(self.sort) if self.sort in set(JobOrder) else JobOrder.WORST
-        return JobFilter(q=self.q, tag=self.tag, state=self.state, sort=sort)
 
 
 async def rows_of(asked: Asked, rows: Iterable[OverviewRow]) -> dict[str, str]:
@@ -130,8 +114,7 @@ async def show_overview(asked: Asked) -> Shown:
     if asked.parts:
         html = await rows_of(asked, [row for row in overview.rows if ROW + row.job.id in asked.parts])
         return Shown(title=title, values=await summary_of(asked, overview), html=html)
-    query = asked.query(OverviewQuery)
-    chosen = query.filter()
+    chosen = asked.query(JobFilter)
     rows = sort_rows(overview.rows, chosen.sort)
     html = await rows_of(asked, rows)
     fits = [chosen.takes(row) for row in rows]
@@ -143,7 +126,7 @@ async def show_overview(asked: Asked) -> Shown:
         "tags": overview.tags,
         "orders": [(order.value, words) for order, words in ORDER_WORDS.items()],
         "states": asked.chips(
-            query,
+            chosen,
             "state",
             [("", "All"), *((state, word_of(Standing(state)).capitalize()) for state in overview.states)],
             {**overview.states, "": len(overview.rows)},

@@ -60,7 +60,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     q: str = ""
     tag: str = ""
     state: str = ""
-    sort: JobOrder = JobOrder.WORST
+    sort: str = JobOrder.WORST.value
 
     def takes(self, row: OverviewRow) -> bool:
         job = row.job
@@ -100,7 +100,7 @@ def word_of(standing: Standing) -> str:
     return WORDS.get(standing, standing.value)
 
 
-def sort_rows(rows: Iterable[OverviewRow], order: JobOrder) -> list[OverviewRow]:
+def sort_rows(rows: Iterable[OverviewRow], order: str) -> list[OverviewRow]:
     """Sort the rows of an overview, which come with the worst first."""
     match order:
         case JobOrder.NEXT:
@@ -109,7 +109,7 @@ def sort_rows(rows: Iterable[OverviewRow], order: JobOrder) -> list[OverviewRow]
             return sorted(rows, key=lambda row: (row.job.name.casefold(), row.job.id))
         case JobOrder.SLOWEST:
             return sorted(rows, key=lambda row: -(row.median_ms or -1))
-        case JobOrder.WORST:
+        case _:
             return list(rows)
 
 

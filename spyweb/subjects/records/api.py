@@ -9,7 +9,6 @@ import structlog
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.errors import SpywebError
 from spyweb.model import JobId
 from spyweb.store.model.records import RecordFilter
 from spyweb.subjects.records.service import RecordSearch
@@ -18,7 +17,7 @@ from spyweb.web.answer import json_answer
 from spyweb.web.api.query import MOST, Natural, Positive, check_may_see, check_may_see_all, query_of, visible
 from spyweb.web.api.route import CSV, Right, Route
 from spyweb.web.api.services import SERVICES, service_of
-from spyweb.web.event_streams import OPEN_STREAMS
+from spyweb.web.api.streams import stream
 
 log = structlog.get_logger()
 
@@ -99,22 +98,8 @@ async def export_records(request: web.Request) -> web.StreamResponse:
     """Send all records that match as CSV, newest first.  An answer that breaks off is not whole."""
     query = query_of(request, TableQuery)
     wanted = _wanted(request, query.job_id, query.q, query.since)
-    lines = service_of(request, RecordSearch).table(wanted, for_spreadsheet=query.spreadsheet)
-    with request.app[OPEN_STREAMS].one(request):
-        first = await anext(lines)
-        response = web.StreamResponse(headers=TABLE_HEADERS)
-        await response.prepare(request)
-        try:
-            await response.write(first.encode())
-            async for line in lines:
-                await response.write(line.encode())
-        except SpywebError as error:
-            log.warning("a table of records breaks off", reason=str(error))
-            if request.transport is not None:
-                request.transport.abort()  # without its end nobody takes it for whole
-            return response
-        await response.write_eof()
-    return response
+    table = service_of(request, RecordSearch).table(wanted, for_spreadsheet=query.spreadsheet)
+    return await stream(request, (line.encode() async for line in table), headers=TABLE_HEADERS)
 
 
 async def _search(request: web.Request, query: RecordsQuery, limit: int) -> web.Response:

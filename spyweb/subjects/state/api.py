@@ -73,11 +73,9 @@ class EntryQuery(Struct, frozen=True):
     namespace: Namespace = STATE
 
 
-class PutQuery(Struct, frozen=True):
+class PutQuery(EntryQuery, frozen=True):
     """Where a value goes, and for how long."""
 
-    key: bytes
-    namespace: Namespace = STATE
     ttl_ms: Annotated[int, Meta(ge=0, le=LONGEST_MS)] = 0  # 0: for ever
 
 
@@ -94,20 +92,16 @@ class NamespaceQuery(Struct, frozen=True):
     namespace: Namespace = ""
 
 
-class HistoryQuery(Struct, frozen=True):
+class HistoryQuery(EntryQuery, frozen=True):
     """The versions of one entry."""
 
-    key: bytes
-    namespace: Namespace = STATE
     limit: Natural = 0  # 0: all
 
 
-class RollbackQuery(Struct, frozen=True):
+class RollbackQuery(EntryQuery, frozen=True, kw_only=True):
     """The version that an entry gets again."""
 
-    key: bytes
     version: Positive
-    namespace: Namespace = STATE
 
 
 class LockQuery(Struct, frozen=True):
@@ -136,11 +130,10 @@ class MoveQuery(Struct, frozen=True):
     force: bool = False
 
 
-class WatchQuery(Struct, frozen=True):
+class WatchQuery(PatternQuery, frozen=True):
     """The changes to watch."""
 
     namespace: Namespace = ""
-    pattern: bytes = b"*"
 
 
 def state_of(request: web.Request) -> StateService:

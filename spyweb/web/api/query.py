@@ -64,27 +64,26 @@ def query_of(request: web.Request, kind: type[Q]) -> Q:
     try:
         return msgspec.convert(present, kind, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
-        raise _bad_parameter(error, kind) from error
+        name, reason = _located(error)
+        raise BadParameter(name, (name in given and _expected(kind, name)) or reason) from error
 
 
-def _bad_parameter(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> BadParameter:
+def _located(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Return the name of the field that is wrong, where one is, and what is wrong with it."""
     text = str(error)
     missing, where = _MISSING.match(text), _WHERE.search(text)
-    if missing:
-        return BadParameter(missing["field"], "is missing")
     name = where["field"] if where else ""
-    return BadParameter(name, _expected(kind, name) or _plain(_WHERE.sub("", text)))
+    if missing:
+        return ".".join(filter(None, (name, missing["field"]))), "is missing"
+    text = _WHERE.sub("", text)
+    return name, text[:1].lower() + text[1:].replace("`", "")  # the words of the library as they follow a colon
 
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> Mapping[str, inspect.Type]:
-    return {each.encode_name: _without_none(each.type) for each in _struct(kind).fields}
-
-
-def _struct(kind: type[msgspec.Struct]) -> inspect.StructType:
     found = inspect.type_info(kind)
     assert isinstance(found, inspect.StructType)
-    return found
+    return {each.encode_name: _without_none(each.type) for each in found.fields}
 
 
 def _expected(kind: type[msgspec.Struct], name: str) -> str:
@@ -141,23 +140,10 @@ def read_body(content: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:
-        raise _bad_body(error) from error
+        name, reason = _located(error)
+        raise BadBody(name or None, reason) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise web.HTTPBadRequest(text="the body is not JSON") from error
-
-
-def _bad_body(error: msgspec.ValidationError) -> BadBody:
-    text = str(error)
-    missing, where = _MISSING.match(text), _WHERE.search(text)
-    name = where["field"] if where else None
-    if missing:
-        return BadBody(f"{name}.{missing['field']}" if name else missing["field"], "is missing")
-    return BadBody(name, _plain(_WHERE.sub("", text)))
-
-
-def _plain(text: str) -> str:
-    """Return the words of the library as they follow a name and a colon."""
-    return text[:1].lower() + text[1:].replace("`", "")
 
 
 def job_in_path(request: web.Request) -> JobId:

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from spyweb.errors import SpywebError
@@ -17,6 +18,8 @@ from spyweb.store.interchange.lines import END
 from spyweb.views.jobs import to_json
 from spyweb.web.answer import describe
 from spyweb.web.event_streams import OPEN_STREAMS
+
+log = structlog.get_logger()
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 FLUSH = 1 << 16  # bytes of lines sent at a time
@@ -28,17 +31,19 @@ async def stream(
     pieces: AsyncGenerator[bytes, None],
     about_errors: Mapping[str, str] | None = None,
     unread_s: float | None = None,
+    headers: Mapping[str, str] = NDJSON,
 ) -> web.StreamResponse:
     """Send each piece, of whole lines, as it comes; a first piece is sent even when it is empty.
 
     A client that takes nothing for `unread_s` seconds is hung up on: what is sent as it happens waits in memory.
 
-    An error before the first is a plain answer; after it the status line has left, so it is a line of its own.
+    An error before the first is a plain answer; after it the status line has left, so it is a line of its own; of
+    another type than lines of JSON, the answer breaks off: without its end nobody takes it for whole.
     """
     with request.app[OPEN_STREAMS].one(request):
         async with aclosing(pieces):
             first = await anext(pieces)
-            response = web.StreamResponse(headers=NDJSON)
+            response = web.StreamResponse(headers=headers)
             await response.prepare(request)
             try:
                 await response.write(first)
@@ -51,6 +56,11 @@ async def stream(
                     request.transport.abort()
                 return response
             except SpywebError as error:
+                if headers is not NDJSON:
+                    log.warning("an answer breaks off", path=request.path, reason=str(error))
+                    if request.transport:
+                        request.transport.abort()
+                    return response
                 await response.write(
                     to_json({**(about_errors or {}), **msgspec.structs.asdict(describe(error))}) + b"\n"
                 )
