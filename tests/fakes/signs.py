@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.sign_watch import SignWatch
@@ -22,10 +23,23 @@ BACKUP = JobId("backup")
 SUCCESS = Ending(outcome=Outcome.SUCCESS)
 
 
+def make_watcher(
+    h: Harness, settings: Callable[[], AlertSettings] = AlertSettings, *, pause: Any = None, **more: Any
+) -> AlertWatcher:
+    """Make what judges the ends of a harness's runs; jobs that fail too often are paused by `pause`, or really."""
+    measures = JobMeasures(h.live, pause or h.scheduler.pause_together, h.runner.start_by_hand)
+    watcher = AlertWatcher(
+        incidents=h.store.incidents, live=h.live, settings=settings, measures=measures, clock=h.clock, **more
+    )
+    h.runner.judge = watcher.judge
+    return watcher
+
+
 @dataclass
 class Watched:
     harness: Harness
     watcher: AlertWatcher
+    watch: SignWatch
     conditions: Conditions = field(default_factory=Conditions)
 
     @property
@@ -59,14 +73,7 @@ async def watched(
     earlier = before.harness if before else None
     async with harness(earlier.store if earlier else None, earlier.clock if earlier else None) as h:
         w: Watched
-        settings = AlertSettings(policy=AlertPolicy())
-        watcher = AlertWatcher(
-            incidents=h.store.incidents,
-            live=h.live,
-            settings=lambda: settings,
-            measures=JobMeasures(h.live, h.scheduler.pause_together, h.runner.start_by_hand),
-            clock=h.clock,
-        )
+        watcher = make_watcher(h)
         signs = SignWatch(
             watcher=watcher,
             live=h.live,
@@ -75,8 +82,7 @@ async def watched(
             conditions=lambda: w.conditions,
             clock=h.clock,
         )
-        w = Watched(h, watcher)
-        h.runner.judge = watcher.judge
+        w = Watched(h, watcher, signs)
         await watcher.load()
         await signs.load()
         fields: dict[str, object] = {"schedule": Never(), **spec}

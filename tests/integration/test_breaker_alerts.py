@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.texts import decode_facts, title_of
-from spyweb.alerts.watcher import AlertWatcher
 from spyweb.lua import wire
 from spyweb.lua.endings import from_end
 from spyweb.lua.session import Host, Request
@@ -26,6 +24,7 @@ from tests.fakes.harness import harness, make_job
 from tests.fakes.inline_worker import InlineWorker
 from tests.fakes.pool import FakePool
 from tests.fakes.repository import read
+from tests.fakes.signs import make_watcher
 
 README = read("README.md")
 BREAKER = next(text for text in re.findall(r"```lua\n(.*?)```", README, re.DOTALL) if "MAX_FAILURES" in text)
@@ -89,14 +88,7 @@ async def test_it_is_told_once_as_down_and_as_well_again_only_once_it_is_up(
     clock = FakeClock()
     pool = BreakerPool(clock, compile_lua_files())
     async with harness(clock=clock, pool=pool) as h:
-        watcher = AlertWatcher(
-            incidents=h.store.incidents,
-            live=h.live,
-            settings=lambda: alerts,
-            measures=JobMeasures(h.live, h.scheduler.pause_together, h.runner.start_by_hand),
-            clock=clock,
-        )
-        h.runner.judge = watcher.judge
+        watcher = make_watcher(h, lambda: alerts)
         await watcher.load()
         planning = h.tasks.create_task(watcher.keep_up())
         await h.settle(make_job("check_api", schedule=Every(period_ms=30_000), alerts=alerts.policy))

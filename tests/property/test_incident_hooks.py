@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -12,17 +11,14 @@ from msgspec.structs import replace
 
 from spyweb.alerts import hooks
 from spyweb.alerts.hooks import IncidentHooks
-from spyweb.alerts.measures import JobMeasures
-from spyweb.alerts.watcher import AlertWatcher
 from spyweb.incidents.policy import AlertPolicy, Flapping
 from spyweb.incidents.telling import Told
 from spyweb.model import JobId, Never, Overlap, Trigger
-from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
-from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.incidents import ScriptTold
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.pool import FAILED, SUCCESS
+from tests.fakes.signs import make_watcher
 
 BACKUP = JobId("backup")
 POLICIES = (
@@ -36,10 +32,6 @@ STEPS = st.lists(
 )
 
 
-async def never_paused(_why: Mapping[JobId, str], _jobs: Sequence[LiveJob]) -> None:
-    raise AssertionError
-
-
 async def live(steps: list[tuple[bool, bool, float, bool]], policy: AlertPolicy, overlap: Overlap) -> int:
     """Let a job live, and compare what its functions were told with its incidents; return how many there were."""
     calls: list[tuple[str, int]] = []
@@ -47,14 +39,7 @@ async def live(steps: list[tuple[bool, bool, float, bool]], policy: AlertPolicy,
     rest = [*steps, (False, False, 90.0, True)]
     while rest:
         async with harness(before.store if before else None, before.clock if before else None) as h:
-            watcher = AlertWatcher(
-                incidents=h.store.incidents,
-                live=h.live,
-                settings=AlertSettings,
-                measures=JobMeasures(h.live, never_paused, h.runner.start_by_hand),
-                clock=h.clock,
-            )
-            h.runner.judge = watcher.judge
+            watcher = make_watcher(h)
             watcher.hooks = IncidentHooks(h.store.incidents, h.live, h.runner, h.clock)
             await watcher.load()
             job = make_job("backup", alerts=policy, schedule=Never(), overlap=overlap)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.alerts.hooks import IncidentHooks, functions_in
-from spyweb.alerts.measures import JobMeasures
-from spyweb.alerts.watcher import AlertWatcher
 from spyweb.errors import StoreError
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Failed, Succeeded
@@ -21,10 +19,10 @@ from spyweb.lua.session import Code
 from spyweb.model import After, Ending, JobId, Monitor, Never, Outcome, Overlap, Retry, Run
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
-from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.incidents import SubjectEvent
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.pool import FAILED, SUCCESS
+from tests.fakes.signs import make_watcher
 
 BACKUP = JobId("backup")
 ONE = AlertPolicy(after_failures=1, remind_ms=None)
@@ -59,26 +57,12 @@ class Told:
         return [each.told.get("lua") for each in reversed(await self.harness.store.incidents.list())]
 
 
-async def never_paused(_why: Mapping[JobId, str], _jobs: Sequence[LiveJob]) -> None:
-    raise AssertionError
-
-
 @asynccontextmanager
-async def told(
-    source: bytes = BOTH, before: Harness | None = None, *, tells: bool = True, **spec: Any
-) -> AsyncIterator[Told]:
+async def told(source: bytes = BOTH, before: Harness | None = None, **spec: Any) -> AsyncIterator[Told]:
     """Watch one job that is started by hand alone; `before` is an earlier daemon with the same store."""
     async with harness(before.store if before else None, before.clock if before else None) as h:
-        watcher = AlertWatcher(
-            incidents=h.store.incidents,
-            live=h.live,
-            settings=AlertSettings,
-            measures=JobMeasures(h.live, never_paused, h.runner.start_by_hand),
-            clock=h.clock,
-        )
-        h.runner.judge = watcher.judge
-        if tells:
-            watcher.hooks = IncidentHooks(h.store.incidents, h.live, h.runner, h.clock)
+        watcher = make_watcher(h)
+        watcher.hooks = IncidentHooks(h.store.incidents, h.live, h.runner, h.clock)
         await watcher.load()
         job = make_job("backup", **{"alerts": ONE, "schedule": Never(), **spec})
         job.code = replace(job.code, source=source)
@@ -151,23 +135,19 @@ async def test_it_is_tried_again_as_its_job_is() -> None:
         assert [(run.trigger.type, run.attempt) for run in await t.runs()] == [("alert", 1), ("retry", 2)]
 
 
-async def test_a_job_without_the_functions_starts_no_run_and_its_incident_is_settled() -> None:
-    async with told(b"-- on_down\nlocal text = 'on_up'") as t:
+@pytest.mark.parametrize(
+    ("source", "calls", "told_then"),
+    [(b"-- on_down\nlocal text = 'on_up'", [], [None]), (b"on_up = function() end", [("on_up", 1)], ["closed"])],
+)
+async def test_what_a_job_has_of_the_functions_is_called_and_its_incident_is_settled(
+    source: bytes, calls: list[tuple[str, int]], told_then: list[str | None]
+) -> None:
+    async with told(source) as t:
         await t.run(FAILED)
         await t.later()
         await t.run(SUCCESS)
         await t.later()
-        assert (t.calls, await t.told()) == ([], [None])
-        assert await t.harness.store.incidents.unsettled() == []
-
-
-async def test_of_a_job_with_one_of_them_that_one_is_called() -> None:
-    async with told(b"on_up = function() end") as t:
-        await t.run(FAILED)
-        await t.later()
-        await t.run(SUCCESS)
-        await t.later()
-        assert t.calls == [("on_up", 1)]
+        assert (t.calls, await t.told()) == (calls, told_then)
         assert await t.harness.store.incidents.unsettled() == []
 
 

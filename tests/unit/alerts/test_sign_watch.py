@@ -7,17 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from spyweb.alerts.measures import JobMeasures
-from spyweb.alerts.sign_watch import AT_A_LOOK, LOOK_S, SignWatch
+from spyweb.alerts.sign_watch import AT_A_LOOK, LOOK_S
 from spyweb.alerts.signs import Conditions
-from spyweb.alerts.watcher import AlertWatcher
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.lua.endings import failed
 from spyweb.model import Every, JobId, Never
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
-from spyweb.settings.alerts import AlertSettings
-from tests.fakes.harness import harness, make_job
+from tests.fakes.harness import make_job
 from tests.fakes.signs import BACKUP, Watched, watched
 
 MINUTE_MS = 60_000
@@ -187,27 +184,9 @@ async def test_of_very_many_jobs_each_has_its_turn() -> None:
         assert len(await w.signs()) == 2 * AT_A_LOOK + 5
 
 
-async def test_after_a_stop_has_begun_nobody_looks() -> None:
-    async with harness() as h:
-        watcher = AlertWatcher(
-            incidents=h.store.incidents,
-            live=h.live,
-            settings=lambda: AlertSettings(),
-            measures=JobMeasures(h.live, h.scheduler.pause_together, h.runner.start_by_hand),
-            clock=h.clock,
-        )
-        looks: list[int] = []
-        signs = SignWatch(
-            watcher=watcher,
-            live=h.live,
-            incidents=h.store.incidents,
-            runs=h.store.runs,
-            conditions=lambda: looks.append(1) or Conditions(),  # type: ignore[func-returns-value]
-            clock=h.clock,
-        )
-        task = h.tasks.create_task(signs.keep_up())
-        await h.clock.turn(LOOK_S + 1)
-        signs.stop()
-        await h.clock.turn(60)
-        assert looks == [1]
-        task.cancel()
+async def test_after_a_stop_has_begun_nobody_looks(w: Watched) -> None:
+    await w.turn(LOOK_S + 1)
+    w.conditions = Conditions(broken={BACKUP: "line 4"})
+    w.watch.stop()
+    await w.turn(60)
+    assert await w.signs() == {}

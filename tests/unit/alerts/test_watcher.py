@@ -17,7 +17,6 @@ from structlog.testing import capture_logs
 
 from spyweb.alerts import watcher
 from spyweb.alerts.delivery import Attempt
-from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.watcher import AlertWatcher, event_of
 from spyweb.cooperative import run_at_once
 from spyweb.errors import StoreError
@@ -47,6 +46,7 @@ from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.store.model.incidents import SubjectChange, SubjectEvent
 from spyweb.store.model.runs import End
 from tests.fakes.harness import Harness, harness, make_job
+from tests.fakes.signs import make_watcher
 
 DIFFERS = Trigger(type="drift", finding="motd differs")
 BACKUP = JobId("backup")
@@ -88,7 +88,19 @@ class Watched:
         """Let the job run once, and its attempts end so."""
         self.harness.pool.endings[BACKUP] = list(endings or (SUCCESS,))
         self.harness.runner.start(self.job, [request or by_hand()])
-        await self.harness.clock.turn(0.01)
+        await self.turn(0.01)
+
+    async def fail(self, times: int = 1) -> None:
+        for _ in range(times):
+            await self.run(failed("x"))
+
+    async def turn(self, seconds: float) -> None:
+        await self.harness.clock.turn(seconds)
+
+    def miss(self, added_ms: int | None, times: int = 3) -> None:
+        """Let so many attempts to send to `ops` fail."""
+        for _ in range(times):
+            self.watcher.attempted("ops", NOT_TAKEN, added_ms)
 
     async def told(self) -> list[tuple[str, list[str]]]:
         """Return the messages in the outbox, oldest first: to whom, and what."""
@@ -109,16 +121,13 @@ async def watched(
     """Watch one job that is started by hand alone; `before` is an earlier daemon with the same store."""
     async with harness(before.store if before else None, before.clock if before else None) as h:
         watched: Watched
-        watcher = AlertWatcher(
-            incidents=h.store.incidents,
-            live=h.live,
-            settings=lambda: watched.settings,
+        watcher = make_watcher(
+            h,
+            lambda: watched.settings,
+            pause=lambda why, jobs: watched.pause(why, jobs),
             maintenance=lambda: watched.maintenance,
-            measures=JobMeasures(h.live, lambda why, jobs: watched.pause(why, jobs), h.runner.start_by_hand),
-            clock=h.clock,
         )
         watched = Watched(h, watcher)
-        h.runner.judge = watcher.judge
         await watcher.load()
         await h.settle(make_job("backup", **{"alerts": policy, "schedule": Never(), **spec}))
         planning = h.tasks.create_task(watcher.keep_up())
@@ -152,10 +161,10 @@ async def test_an_incident_opens_with_the_nth_failure_is_told_once_and_its_end_i
     await w.run(failed("no space"))
     assert await w.open() == 1
     await w.run(failed("no space"))
-    await w.harness.clock.turn(7)
+    await w.turn(7)
     assert await w.told() == [("ops", ["opened"])]
     await w.run()
-    await w.harness.clock.turn(7)
+    await w.turn(7)
     assert (await w.open(), await w.told()) == (0, [("ops", ["opened"]), ("ops", ["closed"])])
 
 
@@ -172,7 +181,7 @@ async def test_of_a_run_that_is_tried_again_the_last_attempt_counts() -> None:
     async with watched(replace(TELL_OPS, after_failures=1), retry=RETRY) as w:
         await w.run(failed("x"), failed("x"))
         assert await w.open() == 0
-        await w.harness.clock.turn(2)
+        await w.turn(2)
         assert await w.open() == 1
 
 
@@ -180,7 +189,7 @@ async def test_a_run_that_succeeds_as_it_is_tried_again_begins_the_row_anew() ->
     async with watched(retry=RETRY) as w:
         for _ in range(2):
             await w.run(failed("x"), SUCCESS)
-            await w.harness.clock.turn(2)
+            await w.turn(2)
         assert (await w.open(), len(await w.harness.record())) == (0, 4)
         assert await w.harness.store.incidents.known() == {}
 
@@ -189,13 +198,13 @@ async def test_due_times_of_a_paused_job_neither_count_nor_begin_the_row_anew(w:
     job = make_job("prices", alerts=TELL_OPS)
     w.harness.pool.endings[job.id] = [failed("x"), failed("x")]
     await w.harness.settle(job)
-    await w.harness.clock.turn(60)
+    await w.turn(60)
     await w.harness.scheduler.pause(job)
-    await w.harness.clock.turn(180)
+    await w.turn(180)
     await w.harness.scheduler.resume(job)
     assert await w.harness.record() == ["prices schedule failed", "prices schedule paused x3"]
     assert await w.open() == 0
-    await w.harness.clock.turn(60)
+    await w.turn(60)
     assert await w.open() == 1
 
 
@@ -203,73 +212,67 @@ async def test_due_times_that_a_daemon_missed_neither_count_nor_begin_the_row_an
     every_minute, no_misfires = Every(period_ms=60_000), Misfire(policy=MisfirePolicy.SKIP)
     async with watched(schedule=every_minute, misfire=no_misfires) as w:
         w.harness.pool.endings[BACKUP] = [failed("x")]
-        await w.harness.clock.turn(60)
+        await w.turn(60)
     w.harness.clock.advance(570)
     async with watched(before=w.harness, schedule=every_minute, misfire=no_misfires) as later:
         later.harness.pool.endings[BACKUP] = [failed("x")]
         assert (await later.harness.record())[1:] == ["backup schedule failed", "backup schedule missed x9"]
         assert await later.open() == 0
-        await later.harness.clock.turn(60)
+        await later.turn(60)
         assert await later.open() == 1
-
-
-async def test_a_dry_run_counts_for_nothing(at_once: Watched) -> None:
-    await at_once.run(failed("x"), request=by_hand(dry_run=True))
-    assert await at_once.open() == 0
 
 
 async def test_what_was_decided_and_not_told_is_told_by_the_next_daemon() -> None:
     async with watched(replace(TELL_OPS, after_failures=1)) as w:
-        await w.run(failed("x"))
+        await w.fail()
         assert (await w.open(), await w.told()) == (1, [])
     async with watched(before=w.harness) as later:
-        await later.harness.clock.turn(6)
+        await later.turn(6)
         assert await later.told() == [("ops", ["opened"])]
         await later.run()
         assert await later.open() == 0, "it knows that the job was not well"
 
 
 async def test_a_job_that_is_deleted_closes_its_incident(at_once: Watched) -> None:
-    await at_once.run(failed("x"))
-    await at_once.harness.clock.turn(7)
+    await at_once.fail()
+    await at_once.turn(7)
     at_once.harness.live.remove(BACKUP)
     at_once.harness.live.link()
-    await at_once.harness.clock.turn(7)
+    await at_once.turn(7)
     assert (await at_once.open(), await at_once.told()) == (0, [("ops", ["opened"]), ("ops", ["closed"])])
 
 
 async def test_a_job_whose_file_can_not_be_read_keeps_its_incident(at_once: Watched) -> None:
-    await at_once.run(failed("x"))
+    await at_once.fail()
     at_once.harness.live.remove(BACKUP)
     at_once.harness.live.set_unloadable(frozenset({"backup"}))
-    await at_once.harness.clock.turn(7)
+    await at_once.turn(7)
     assert await at_once.open() == 1
 
 
 async def test_an_edit_of_the_code_counts_failures_anew_and_a_reload_does_not() -> None:
     async with watched(replace(TELL_OPS, after_failures=3)) as w:
         for _ in range(2):
-            await w.run(failed("x"))
+            await w.fail()
             w.harness.live.link()
-            await w.harness.clock.turn(2)
+            await w.turn(2)
         w.job.digest = "2"
         w.harness.live.link()
-        await w.harness.clock.turn(2)
-        await w.run(failed("x"))
+        await w.turn(2)
+        await w.fail()
         assert await w.open() == 0
-        await w.run(failed("x"))
-        await w.run(failed("x"))
+        await w.fail(2)
         assert await w.open() == 1
 
 
 async def test_a_channel_that_comes_with_a_reload_is_told(at_once: Watched) -> None:
     at_once.settings = AlertSettings()
-    await at_once.run(failed("x"))
-    await at_once.harness.clock.turn(60)
+    await at_once.fail()
+    await at_once.turn(60)
     assert await at_once.told() == []
     at_once.settings = AlertSettings(channels={"ops": OPS})
     at_once.harness.live.link()
-    await at_once.harness.clock.turn(7)
+    await at_once.turn(7)
     assert await at_once.told() == [("ops", ["opened"])]
 
 
@@ -285,10 +288,10 @@ async def test_what_is_quiet_is_told_at_its_end_and_what_is_critical_at_once() -
             w.job.spec = replace(
                 w.job.spec, alerts=AlertPolicy(to=("ops",), after_failures=1, level=level, quiet=quiet_for(w, 30))
             )
-            await w.run(failed("x"))
-            await w.harness.clock.turn(20 * 60)
+            await w.fail()
+            await w.turn(20 * 60)
             assert await w.told() == told_then
-            await w.harness.clock.turn(20 * 60)
+            await w.turn(20 * 60)
             assert await w.told() == [("ops", ["opened"])]
 
 
@@ -297,46 +300,46 @@ async def test_the_quiet_hours_of_a_channel_take_the_place_of_those_of_a_job() -
         quiet = quiet_for(w, 30)
         w.job.spec = replace(w.job.spec, alerts=replace(TELL_OPS, after_failures=1, quiet=quiet))
         w.settings = AlertSettings(channels={"ops": dataclasses.replace(OPS, has_own_quiet=True)})
-        await w.run(failed("x"))
-        await w.harness.clock.turn(10)
+        await w.fail()
+        await w.turn(10)
         assert await w.told() == [("ops", ["opened"])], "it is never quiet"
 
     async with watched(replace(TELL_OPS, after_failures=1)) as w:
         w.settings = AlertSettings(
             channels={"ops": dataclasses.replace(OPS, has_own_quiet=True, quiet=quiet_for(w, 30))}
         )
-        await w.run(failed("x"))
-        await w.harness.clock.turn(60)
+        await w.fail()
+        await w.turn(60)
         assert await w.told() == []
 
 
 async def test_maintenance_of_other_jobs_changes_nothing(at_once: Watched) -> None:
     at_once.begin_maintenance(30, "prices")
-    await at_once.run(failed("x"))
-    await at_once.harness.clock.turn(7)
+    await at_once.fail()
+    await at_once.turn(7)
     assert await at_once.told() == [("ops", ["opened"])]
 
 
 async def test_what_was_wrong_before_maintenance_is_told_of_after_it() -> None:
     async with watched(replace(TELL_OPS, after_failures=1, remind_ms=600_000)) as w:
-        await w.run(failed("x"))
-        await w.harness.clock.turn(7)
+        await w.fail()
+        await w.turn(7)
         w.begin_maintenance(30, "back*")
-        await w.harness.clock.turn(20 * 60)
+        await w.turn(20 * 60)
         assert await w.told() == [("ops", ["opened"])], "no reminder"
         await w.run()
-        await w.harness.clock.turn(7)
+        await w.turn(7)
         assert (await w.open(), await w.told()) == (0, [("ops", ["opened"])]), "it is well, which counts"
-        await w.harness.clock.turn(11 * 60)
+        await w.turn(11 * 60)
         assert await w.told() == [("ops", ["opened"]), ("ops", ["closed"])]
 
 
 async def test_a_sign_that_came_in_maintenance_and_is_there_at_its_end_counts_then(w: Watched) -> None:
     w.begin_maintenance(30)
     w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
-    await w.harness.clock.turn(5)
+    await w.turn(5)
     assert await w.open() == 0
-    await w.harness.clock.turn(30 * 60)
+    await w.turn(30 * 60)
     (found,) = await w.harness.store.incidents.list(is_open=True)
     assert (found.reason, found.text) == ("drift", "motd differs")
     assert await w.told() == [("ops", ["opened"])]
@@ -344,7 +347,7 @@ async def test_a_sign_that_came_in_maintenance_and_is_there_at_its_end_counts_th
 
 async def test_a_success_ends_what_drift_has_found_since_the_job_puts_its_files_right(w: Watched) -> None:
     w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
-    await w.harness.clock.turn(1)
+    await w.turn(1)
     assert await w.open() == 1
     await w.run()
     assert await w.open() == 0
@@ -357,17 +360,17 @@ async def test_what_a_run_shows_in_maintenance_counts_at_its_end_unless_another_
             await w.run(SHORT)
             await w.run(last)
             assert await w.open() == 0
-            await w.harness.clock.turn(31 * 60)
+            await w.turn(31 * 60)
             assert await w.open() == open_then
 
 
 async def test_a_sign_that_is_looked_for_is_not_taken_in_maintenance_but_its_end_is(w: Watched) -> None:
     assert w.watcher.saw("job:backup", SignSeen("late", ""))
-    await w.harness.clock.turn(2)
+    await w.turn(2)
     w.begin_maintenance(30)
     assert not w.watcher.saw("job:backup", SignSeen("broken", ""))
     assert w.watcher.saw("job:backup", SignGone("late"))
-    await w.harness.clock.turn(2)
+    await w.turn(2)
     assert await w.harness.store.incidents.signs() == {}
 
 
@@ -385,7 +388,7 @@ async def test_very_many_signs_are_noted_a_few_at_a_time_and_wait_while_the_stor
     monkeypatch.setattr(w.harness.store.incidents, "note", counted)
     for number in range(2 * watcher.NOTED_TOGETHER + 1):
         w.watcher.saw(f"job:{number}", SignSeen("broken", ""))
-    await w.harness.clock.turn(20)
+    await w.turn(20)
     assert sizes == [200, 200, 200, 1]
     assert len(await w.harness.store.incidents.signs()) == 401
 
@@ -393,11 +396,10 @@ async def test_very_many_signs_are_noted_a_few_at_a_time_and_wait_while_the_stor
 async def test_a_sign_that_came_and_went_in_maintenance_is_nothing(w: Watched) -> None:
     added_ms = w.harness.clock.now_ms() - 10 * 60_000
     w.begin_maintenance(30)
-    for _ in range(3):
-        w.watcher.attempted("ops", NOT_TAKEN, added_ms)
-    await w.harness.clock.turn(5)
+    w.miss(added_ms)
+    await w.turn(5)
     w.watcher.attempted("ops", Attempt(), added_ms)
-    await w.harness.clock.turn(40 * 60)
+    await w.turn(40 * 60)
     assert await w.harness.store.incidents.list() == []
 
 
@@ -406,21 +408,20 @@ async def test_a_channel_that_is_down_in_maintenance_of_all_is_so_at_its_end_and
         async with watched(TELL_OPS) as w:
             added_ms = w.harness.clock.now_ms() - 10 * 60_000
             w.begin_maintenance(30, *jobs)
-            for _ in range(3):
-                w.watcher.attempted("ops", NOT_TAKEN, added_ms)
-            await w.harness.clock.turn(5)
+            w.miss(added_ms)
+            await w.turn(5)
             assert await w.open() == open_then
-            await w.harness.clock.turn(31 * 60)
+            await w.turn(31 * 60)
             assert await w.open() == 1
 
 
 async def test_a_sign_of_a_job_that_is_gone_by_the_end_of_maintenance_is_nothing(w: Watched) -> None:
     w.begin_maintenance(30)
     w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
-    await w.harness.clock.turn(5)
+    await w.turn(5)
     w.harness.live.remove(BACKUP)
     w.harness.live.link()
-    await w.harness.clock.turn(31 * 60)
+    await w.turn(31 * 60)
     assert await w.harness.store.incidents.list() == []
 
 
@@ -428,11 +429,11 @@ async def test_a_sign_that_the_store_refuses_at_the_end_of_maintenance_is_not_lo
     async with watched(TELL_OPS) as w:
         w.begin_maintenance(30)
         w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
-        await w.harness.clock.turn(29 * 60)
+        await w.turn(29 * 60)
         note, w.harness.store.incidents.note = w.harness.store.incidents.note, refuse  # type: ignore[method-assign, assignment]
-        await w.harness.clock.turn(5 * 60)
+        await w.turn(5 * 60)
         w.harness.store.incidents.note = note  # type: ignore[method-assign]
-        await w.harness.clock.turn(20)
+        await w.turn(20)
         assert await w.open() == 1
 
 
@@ -440,12 +441,11 @@ PAUSES = replace(TELL_OPS, after_failures=2, pause_after=3)
 
 
 async def test_a_job_that_fails_too_often_is_paused_until_somebody_resumes_it_and_it_succeeds(pausing: Watched) -> None:
-    for _ in range(2):
-        await pausing.run(failed("x"))
-    await pausing.harness.clock.turn(3)
+    await pausing.fail(2)
+    await pausing.turn(3)
     assert not pausing.job.cursor.paused
-    await pausing.run(failed("x"))
-    await pausing.harness.clock.turn(3)
+    await pausing.fail()
+    await pausing.turn(3)
     assert (pausing.job.cursor.paused, pausing.job.cursor.paused_for) == (True, "3 failures in a row")
     assert (await pausing.harness.store.runs.cursors())[BACKUP].paused_for == "3 failures in a row"
     (found,) = await pausing.harness.store.incidents.list(is_open=True)
@@ -453,35 +453,34 @@ async def test_a_job_that_fails_too_often_is_paused_until_somebody_resumes_it_an
 
     await pausing.harness.scheduler.resume(pausing.job)
     assert (pausing.job.cursor.paused, pausing.job.cursor.paused_for, await pausing.open()) == (False, "", 1)
-    await pausing.run(failed("x"))
-    await pausing.harness.clock.turn(3)
+    await pausing.fail()
+    await pausing.turn(3)
     assert pausing.job.cursor.paused_for == "4 failures in a row", "it fails again"
     await pausing.harness.scheduler.resume(pausing.job)
     await pausing.run()
-    await pausing.harness.clock.turn(3)
+    await pausing.turn(3)
     assert (pausing.job.cursor.paused, await pausing.open()) == (False, 0)
 
 
 async def test_a_job_that_is_resumed_is_not_paused_again_by_the_next_daemon() -> None:
     async with watched(PAUSES) as w:
-        for _ in range(3):
-            await w.run(failed("x"))
-        await w.harness.clock.turn(3)
+        await w.fail(3)
+        await w.turn(3)
         await w.harness.scheduler.resume(w.job)
     async with watched(PAUSES, before=w.harness) as later:
-        await later.harness.clock.turn(3)
+        await later.turn(3)
         assert not later.job.cursor.paused
 
 
 async def test_a_job_is_paused_by_the_next_daemon_where_this_one_has_no_time_to() -> None:
     async with watched(PAUSES) as w:
         for _ in range(3):
-            await w.run(failed("x"))
-            await w.harness.clock.turn(0.1)  # the planner sleeps for a second
+            await w.fail()
+            await w.turn(0.1)  # the planner sleeps for a second
         assert not w.job.cursor.paused
         assert await w.harness.store.incidents.pausing() == {"job:backup": 3}
     async with watched(PAUSES, before=w.harness) as later:
-        await later.harness.clock.turn(3)
+        await later.turn(3)
         assert later.job.cursor.paused_for == "3 failures in a row"
         assert await w.harness.store.incidents.pausing() == {}
 
@@ -489,8 +488,8 @@ async def test_a_job_is_paused_by_the_next_daemon_where_this_one_has_no_time_to(
 async def test_a_job_that_somebody_has_paused_stays_as_it_is(pausing: Watched) -> None:
     await pausing.harness.scheduler.pause(pausing.job)
     for _ in range(4):
-        await pausing.run(failed("x"))
-        await pausing.harness.clock.turn(3)
+        await pausing.fail()
+        await pausing.turn(3)
     assert (pausing.job.cursor.paused, pausing.job.cursor.paused_for) == (True, "")
     (found,) = await pausing.harness.store.incidents.list(is_open=True)
     assert found.notes == ()
@@ -499,32 +498,30 @@ async def test_a_job_that_somebody_has_paused_stays_as_it_is(pausing: Watched) -
 
 async def test_a_job_that_is_gone_before_it_is_paused_holds_nobody_up(pausing: Watched) -> None:
     for _ in range(3):
-        await pausing.run(failed("x"))
-        await pausing.harness.clock.turn(0.1)
+        await pausing.fail()
+        await pausing.turn(0.1)
     pausing.harness.live.remove(BACKUP)
     pausing.harness.live.link()
-    await pausing.harness.clock.turn(10)
+    await pausing.turn(10)
     assert (await pausing.harness.store.incidents.pausing(), await pausing.open()) == ({}, 0)
 
 
 async def test_a_job_that_goes_while_it_is_paused_holds_nobody_up(pausing: Watched) -> None:
     with capture_logs() as lines:
-        for _ in range(3):
-            await pausing.run(failed("x"))
+        await pausing.fail(3)
         pausing.job.gone = True
-        await pausing.harness.clock.turn(10)
+        await pausing.turn(10)
     assert not [line for line in lines if line["log_level"] == "error"]
     assert await pausing.told() == [("ops", ["opened"])]
 
 
 async def test_a_pause_that_the_store_refuses_is_made_up_for(pausing: Watched) -> None:
     pausing.disk_is_full = True
-    for _ in range(3):
-        await pausing.run(failed("x"))
-    await pausing.harness.clock.turn(10)
+    await pausing.fail(3)
+    await pausing.turn(10)
     assert not pausing.job.cursor.paused
     pausing.disk_is_full = False
-    await pausing.harness.clock.turn(10)
+    await pausing.turn(10)
     assert pausing.job.cursor.paused
 
 
@@ -533,33 +530,33 @@ async def test_a_job_that_flapped_as_the_clock_was_set_back_is_calm_no_later(res
     policy = replace(TELL_OPS, after_failures=1, flapping=Flapping(2, 600_000))
     async with watched(policy) as w:
         for _ in range(2):
-            await w.run(failed("x"))
+            await w.fail()
             await w.run()
         assert await w.open() == 1
         w.harness.clock.jump(-24 * 3_600)
         if not restarts:
-            await w.harness.clock.turn(70)
+            await w.turn(70)
             assert await w.open() == 0
     async with watched(policy, before=w.harness) as later:
-        await later.harness.clock.turn(70)
+        await later.turn(70)
         assert await later.open() == 0
 
 
 async def test_where_the_store_refuses_it_is_planned_later(at_once: Watched) -> None:
     plan, at_once.harness.store.incidents.plan = at_once.harness.store.incidents.plan, refuse  # type: ignore[method-assign, assignment]
-    await at_once.run(failed("x"))
-    await at_once.harness.clock.turn(20)
+    await at_once.fail()
+    await at_once.turn(20)
     assert await at_once.told() == []
     at_once.harness.store.incidents.plan = plan  # type: ignore[method-assign]
-    await at_once.harness.clock.turn(12)
+    await at_once.turn(12)
     assert await at_once.told() == [("ops", ["opened"])]
 
 
 async def test_nothing_wakes_where_nothing_is_wrong(w: Watched) -> None:
-    await w.harness.clock.turn(5)
+    await w.turn(5)
     await w.run()
     before = w.harness.clock.pending
-    await w.harness.clock.turn(100)
+    await w.turn(100)
     assert w.harness.clock.pending == before
 
 
@@ -576,7 +573,8 @@ def test_ends_that_count() -> None:
     assert event_of(replace(retry, trigger=Trigger(type="retry", of=RunId(1), lost=1)), end_of(Outcome.SKIPPED)) is None
     cancelled = replace(end_of(Outcome.FAILED), failure=Failure.CANCELLED)
     assert event_of(by_hand_run, cancelled) is None, "somebody wanted it to end"
-    assert event_of(run_of({"type": "manual", "debug": True}), end_of(Outcome.FAILED)) is None
+    for aside in ("debug", "dry_run"):
+        assert event_of(run_of({"type": "manual", aside: True}), end_of(Outcome.FAILED)) is None
     assert len(event_text(event_of(by_hand_run, end_of(Outcome.FAILED, "x" * 5000)))) == 500
 
 
@@ -608,28 +606,26 @@ async def test_a_channel_that_takes_nothing_is_told_of_on_the_others_until_it_ta
     policy = AlertPolicy(to=("ops", "boss"), remind_ms=None)
     w.settings = AlertSettings(channels={"ops": OPS, "boss": boss}, policy=policy)
     added_ms = w.harness.clock.now_ms()
-    await w.harness.clock.turn(5 * 60)
-    for _ in range(3):
-        w.watcher.attempted("ops", NOT_TAKEN, added_ms)
-    await w.harness.clock.turn(10)
+    await w.turn(5 * 60)
+    w.miss(added_ms)
+    await w.turn(10)
     (found,) = await w.harness.store.incidents.list(is_open=True)
     assert (found.subject, found.reason, found.text) == ("channel:ops", "down", "answered 500")
     assert await w.told() == [("boss", ["opened"])]
     w.watcher.attempted("ops", Attempt(), added_ms)
-    await w.harness.clock.turn(10)
+    await w.turn(10)
     assert (await w.open(), await w.told()) == (0, [("boss", ["opened"]), ("boss", ["closed"])])
 
 
 async def test_a_channel_that_was_down_and_is_gone_from_the_settings_is_so_no_more(w: Watched) -> None:
     added_ms = w.harness.clock.now_ms() - 10 * 60_000
-    for _ in range(3):
-        w.watcher.attempted("ops", NOT_TAKEN, added_ms)
-    await w.harness.clock.turn(2)
+    w.miss(added_ms)
+    await w.turn(2)
     assert await w.open() == 1
     async with watched(TELL_OPS, w.harness) as later:
         later.settings = AlertSettings(channels={})
         later.watcher.wake()
-        await later.harness.clock.turn(2)
+        await later.turn(2)
         assert await later.open() == 0
 
 
@@ -638,29 +634,28 @@ async def test_a_template_that_fails_is_told_as_no_more_than_that_until_it_write
     for _ in range(2):
         w.watcher.attempted("ops", Attempt(template_problem="title: no"), 0)
     w.watcher.attempted("ops", NOT_TAKEN, w.harness.clock.now_ms())  # nothing was written
-    await w.harness.clock.turn(2)
+    await w.turn(2)
     (found,) = await w.harness.store.incidents.list(is_open=True)
     assert (found.subject, found.level, found.reason) == ("channel:ops", Level.INFO, "template")
     assert w.watcher.troubled_channels == ["ops"]
     w.watcher.attempted("ops", Attempt(), 0)
-    await w.harness.clock.turn(2)
+    await w.turn(2)
     assert (await w.open(), w.watcher.troubled_channels) == (0, [])
 
 
 async def test_an_address_that_can_not_be_used_is_told_at_once_and_ends_as_a_trial_arrives(w: Watched) -> None:
     w.watcher.attempted("ops", Attempt.without_address("no service"), w.harness.clock.now_ms())
-    await w.harness.clock.turn(2)
+    await w.turn(2)
     (found,) = await w.harness.store.incidents.list(is_open=True)
     assert (found.level, found.reason, found.text) == (Level.WARNING, "address", "no service")
     w.watcher.attempted("ops", Attempt(), None)
-    await w.harness.clock.turn(2)
+    await w.turn(2)
     assert await w.open() == 0
 
 
 async def test_a_trial_that_fails_does_not_count(w: Watched) -> None:
-    for _ in range(9):
-        w.watcher.attempted("ops", NOT_TAKEN, None)
-    await w.harness.clock.turn(2)
+    w.miss(None, times=9)
+    await w.turn(2)
     assert await w.open() == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time
 from pathlib import Path
 
@@ -14,10 +14,12 @@ from jsonschema import Draft202012Validator
 
 from spyweb.reference.schema import config_schema, example, job_schema
 from spyweb.settings import examine_settings
+from spyweb.settings.alerts import channel_keys
 from spyweb.settings.load import section_keys
 from spyweb.settings.reading import Schema
-from spyweb.settings.words import JOB
+from spyweb.settings.words import CHANNEL, JOB, MAINTENANCE, SETTINGS
 from spyweb.specs.discover import scan
+from spyweb.specs.maintenance import maintenance_keys
 from spyweb.specs.parse import NOT_IN_DEFAULTS, job_keys
 from tests.fakes.command import spyweb
 from tests.fakes.repository import ROOT
@@ -212,6 +214,26 @@ def test_every_key_says_what_it_takes() -> None:
     every: list[Schema] = [*job_keys(is_monitor=True).values()]
     every += [schema for keys in section_keys().values() for schema in keys.values()]
     assert all(schema.keys() & {"type", "anyOf", "enum"} for schema in every)
+
+
+def names(keys: Mapping[str, Schema], prefix: str = "") -> Iterator[str]:
+    for key, schema in keys.items():
+        yield prefix + key
+        instead = schema.get("anyOf", ())
+        for each in (schema, *(instead if isinstance(instead, list) else ())):
+            if isinstance(inner := each.get("properties"), Mapping):
+                yield from names(inner, f"{prefix}{key}.")
+
+
+def test_every_key_has_a_word_of_one_line_and_no_word_is_about_a_key_that_is_gone() -> None:
+    of_sections = {f"{section}.{key}": value for section, keys in section_keys().items() for key, value in keys.items()}
+    told = {key: str(value["description"]) for key, value in of_sections.items() if "description" in value}
+    assert set(names(job_keys(is_monitor=True))) == JOB.keys() >= set(names(job_keys(is_monitor=False)))
+    assert {*told, *SETTINGS} == {*of_sections}
+    assert (set(channel_keys()), set(maintenance_keys())) == ({*CHANNEL}, {*MAINTENANCE})
+    for word in (*JOB.values(), *SETTINGS.values(), *told.values(), *CHANNEL.values(), *MAINTENANCE.values()):
+        assert len(word.splitlines()) == 1
+        assert len(word) <= 120
 
 
 def test_keys_below_one_that_may_be_something_else_are_explained() -> None:
