@@ -60,18 +60,14 @@ async def check_channel(
     except ValueError as error:
         return [ChannelProblem(channel.name, (key,), str(error))]
     if channel.webhook:
-        return check_secret(channel, secrets)
+        try:
+            secrets.secret(channel)
+        except ValueError as error:
+            key = "secret_file" if channel.secret_file else "secret"
+            return [ChannelProblem(channel.name, (key,), str(error), is_of_environment=key == "secret")]
+        return []
     asked = CheckAddress(id=0, url=url, templates=templates_of(channel.templates), names=TEMPLATE_FACTS)
     return problems_in(await helper.ask(asked), channel.name, key)
-
-
-def check_secret(channel: AlertChannelSettings, secrets: ChannelSecrets) -> list[ChannelProblem]:
-    try:
-        secrets.secret(channel)
-    except ValueError as error:
-        key = "secret_file" if channel.secret_file else "secret"
-        return [ChannelProblem(channel.name, (key,), str(error), is_of_environment=key == "secret")]
-    return []
 
 
 def problems_in(answer: HelperAnswer, channel: str, key: str) -> list[ChannelProblem]:

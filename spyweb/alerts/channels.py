@@ -121,15 +121,19 @@ class OpenChannels:
             return None
         live = self._live.find(job)
         quiet = channel.quiet if channel.has_own_quiet else (live.spec.alerts if live else self.settings().policy).quiet
-        return AlertChannelNow(
-            name=name,
-            level=channel.level,
-            quiet_until_ms=quiet and quiet_until(quiet, now_ms),
-            has_own_quiet=channel.has_own_quiet,
-        )
+        return channel_now(channel, quiet and quiet_until(quiet, now_ms))
 
     def day(self, now_ms: int) -> str:
         return datetime.fromtimestamp(now_ms / 1000, self._zone).date().isoformat()
+
+
+def channel_now(channel: AlertChannelSettings, quiet_until_ms: int | None) -> AlertChannelNow:
+    return AlertChannelNow(
+        name=channel.name,
+        level=channel.level,
+        quiet_until_ms=quiet_until_ms,
+        has_own_quiet=channel.has_own_quiet,
+    )
 
 
 class ChannelTally(Struct):

@@ -8,8 +8,7 @@ A sign must last before it is noted: a file is broken for a moment whenever some
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -125,7 +124,8 @@ class SignWatch:
 
         A job that came while this daemon ran has no past that counts; one whose file did not load before has.
         """
-        if any(self._has_a_past(job) for job in self._timed if job not in self._recalled):
+        new = [job for each in self._timed if each not in self._recalled and (job := self._live.find(each))]
+        if any((job.cursor.active_since_ms or 0) < self._began_ms for job in new):
             started, succeeded = await self._runs.started(), await self._runs.succeeded()
             for job in self._live:
                 job.started_ms = max(job.started_ms, started.get(job.id, 0))
@@ -133,21 +133,13 @@ class SignWatch:
             self._recalled.update(job.id for job in self._live)
         self._recalled.update(self._timed)
 
-    def _has_a_past(self, job_id: JobId) -> bool:
-        job = self._live.find(job_id)
-        return job is not None and (job.cursor.active_since_ms or 0) < self._began_ms
-
     def _jobs_to_look_at(self) -> Sequence[JobId]:
         now = self._conditions
         not_well = (JobId(each.removeprefix(JOB)) for each in (*self._noted, *self._doubtful) if each.startswith(JOB))
-        return list(dict.fromkeys([*now.broken, *now.quarantined, *now.held_back, *not_well, *self._next_timed()]))
-
-    def _next_timed(self) -> Iterator[JobId]:
-        """Yield the jobs whose turn it is."""
-        if self._place >= len(self._timed):
-            self._place = 0
-        start, self._place = self._place, self._place + AT_A_LOOK
-        return islice(self._timed, start, start + AT_A_LOOK)
+        start = self._place if self._place < len(self._timed) else 0
+        self._place = start + AT_A_LOOK
+        in_turn = self._timed[start : self._place]
+        return list(dict.fromkeys([*now.broken, *now.quarantined, *now.held_back, *not_well, *in_turn]))
 
     def _look_at(self, jobs: Sequence[JobId]) -> Steps[None]:
         for job_id in jobs:

@@ -14,7 +14,7 @@ from functools import cache, partial
 import structlog
 from msgspec.structs import replace
 
-from spyweb.alerts.channels import ADDRESS, TEMPLATE, ChannelHealth
+from spyweb.alerts.channels import ADDRESS, TEMPLATE, ChannelHealth, channel_now
 from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.hooks import IncidentHooks
 from spyweb.alerts.measures import JobMeasures
@@ -309,15 +309,7 @@ class AlertWatcher:
     def channels_now(self) -> list[AlertChannelNow]:
         """Return the channels of the settings, as they are at this moment."""
         quiet_end = self._quiet_ends()
-        return [
-            AlertChannelNow(
-                name=each.name,
-                level=each.level,
-                quiet_until_ms=each.quiet and quiet_end(each.quiet),
-                has_own_quiet=each.has_own_quiet,
-            )
-            for each in self._settings().channels.values()
-        ]
+        return [channel_now(each, each.quiet and quiet_end(each.quiet)) for each in self._settings().channels.values()]
 
     def _quiet_ends(self) -> QuietEnd:
         """Return what finds until when it is quiet, once for all subjects with the same hours: that takes its time."""

@@ -126,12 +126,6 @@ def _where(problem: Problem) -> tuple[object, ...]:
     return *problem.place(), problem.key or "", problem.reason
 
 
-def each_alone(code: Code) -> list[Code]:
-    """Split a job's files into one code each, so that a problem in one hides none in another."""
-    files = ((code.chunk, code.source), *code.more)
-    return [structs.replace(code, chunk=chunk, source=source, more=()) for chunk, source in files if source]
-
-
 def tests_of(root: Path, spec: JobSpec) -> list[Code]:
     """Read a job's own tests; a file that can't be read is left for `spyweb test` to report."""
     path = f"{spec.folder}/{TESTS}"
@@ -177,7 +171,12 @@ async def parse_selectors(specs: Sequence[JobSpec]) -> list[Problem]:
 
 async def compile_all(settings: Settings, found: Scan, specs: Sequence[JobSpec]) -> list[Problem]:
     async with open_pool(clock=RealClock(), workers=1, init=engine_info(settings, None)) as pool:
-        codes = [code for file in found.jobs.values() for code in each_alone(code_of(file, 0))]
+        codes = [  # each file alone, so that a problem in one hides none in another
+            structs.replace(code, chunk=chunk, source=source, more=())
+            for code in (code_of(file, 0) for file in found.jobs.values())
+            for chunk, source in ((code.chunk, code.source), *code.more)
+            if source
+        ]
         codes += [code for spec in specs for code in tests_of(settings.root, spec)]
         codes += [Code(job=BROKEN, generation=0, chunk=path, source=source) for path, source in found.broken_lua]
         of_server, unread = read_all(settings.root)

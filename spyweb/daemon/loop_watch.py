@@ -95,13 +95,10 @@ class LoopWatch:
 def frames_from(frame: FrameType | None) -> Iterator[str]:
     """Yield a frame and its callers, innermost first: `ops/state.py:31 in set`."""
     while frame is not None:
-        yield f"{_in_package(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+        path = frame.f_code.co_filename
+        _, is_ours, below = path.rpartition("/spyweb/")
+        yield f"{below if is_ours else os.path.basename(path)}:{frame.f_lineno} in {frame.f_code.co_name}"
         frame = frame.f_back
-
-
-def _in_package(path: str) -> str:
-    _, found, rest = path.rpartition("/spyweb/")
-    return rest if found else os.path.basename(path)
 
 
 @contextmanager

@@ -112,25 +112,14 @@ def open_standard_streams() -> None:
     rather than close such a one.
     """
     for descriptor in STANDARD:
-        if not _is_open(descriptor):
-            _open_nothing(descriptor)
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, descriptor)
+            os.set_inheritable(descriptor, True)
+            if nothing != descriptor:
+                os.close(nothing)
     sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True
-
-
-def _open_nothing(descriptor: int) -> None:
-    nothing = os.open(os.devnull, os.O_RDWR)
-    if nothing == descriptor:
-        os.set_inheritable(nothing, True)
-        return
-    os.dup2(nothing, descriptor)
-    os.close(nothing)

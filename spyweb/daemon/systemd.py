@@ -55,12 +55,7 @@ def from_environment(environment: Mapping[str, str], pid: int | None = None) -> 
     address = environment.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return Notifier()
-    return Notifier(address=address, watchdog_interval_s=_watchdog_interval(environment, pid or os.getpid()))
-
-
-def _watchdog_interval(environment: Mapping[str, str], pid: int) -> float | None:
-    """Return half of systemd's timeout, as its manual advises; None if this process is not the one watched."""
-    if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
-        return None
-    microseconds = environment.get("WATCHDOG_USEC", "")
-    return int(microseconds) / 2_000_000 if microseconds.isdecimal() and int(microseconds) > 0 else None
+    microseconds, own = environment.get("WATCHDOG_USEC", ""), str(pid or os.getpid())
+    is_watched = environment.get("WATCHDOG_PID", own) == own and microseconds.isdecimal() and int(microseconds) > 0
+    half_s = int(microseconds) / 2_000_000 if is_watched else None  # of the timeout, as systemd's manual advises
+    return Notifier(address=address, watchdog_interval_s=half_s)

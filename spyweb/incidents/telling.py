@@ -132,7 +132,8 @@ def _look(channel: ChannelState, incident: KnownIncident, now_ms: int) -> _Due |
     """Return what is due, what is so without a message, or when to look again."""
     if incident.told in (Told.CLOSED, Told.SPARED):
         return None
-    hold, from_ms = hold_of(channel, incident), _from(channel, incident)
+    hold, wait_ms = hold_of(channel, incident), incident.policy.tells(channel.name)
+    from_ms = None if wait_ms is None else incident.opened_ms + wait_ms
     if incident.told is None and incident.closed_ms is not None and _is_spared(incident, hold, from_ms):
         return ToldNow(incident.id, Told.SPARED)
     if hold:
@@ -175,11 +176,6 @@ def hold_of(channel: ChannelState, incident: KnownIncident) -> Hold | None:
     if quiet_ms is not None and incident.level is not Level.CRITICAL:
         return Hold(HoldReason.QUIET, quiet_ms, spares=False)
     return None
-
-
-def _from(channel: ChannelState, incident: KnownIncident) -> int | None:
-    wait_ms = incident.policy.tells(channel.name)
-    return None if wait_ms is None else incident.opened_ms + wait_ms
 
 
 def _is_spared(incident: KnownIncident, hold: Hold | None, from_ms: int | None) -> bool:

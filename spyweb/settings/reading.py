@@ -309,17 +309,14 @@ def _schema_of(asked: Asked | Reading, is_required: bool) -> Schema:
         return table_of(asked.schema())
     read, default = asked
     schema: Schema = getattr(read, "schema", {})
-    shown = _shown_default(schema, getattr(read, "show", None), getattr(read, "none", None), default)
-    return schema if shown is None or not schema or is_required else {**schema, "default": shown}
-
-
-def _shown_default(schema: Schema, show: Callable[[object], object] | None, none: object, default: object) -> object:
-    """Return a default as a file would write it; None if there is none, or it can't be written."""
+    show: Callable[[object], object] | None = getattr(read, "show", None)
     if default is None:
-        return none
-    if default == ():
-        return {} if schema.get("type") == "object" else []
-    return show(default) if show else default
+        shown = getattr(read, "none", None)  # as a file would write it, if it can
+    elif default == ():
+        shown = {} if schema.get("type") == "object" else []
+    else:
+        shown = show(default) if show else default
+    return schema if shown is None or not schema or is_required else {**schema, "default": shown}
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import reduce
 
 import msgspec
@@ -46,19 +47,13 @@ def parse_variable(text: str) -> Mapping[str, object]:
     names = [name.strip() for name in path.split(".")]
     if not sign or not all(names) or len(names) > _MOST_DEPTH:
         raise ValueError(f"--var {text}: expected NAME=VALUE, or A.B=VALUE")
-    value: object = _toml_or_text(given)
+    value: object = given
+    if "\n" not in given:
+        with suppress(tomllib.TOMLDecodeError, RecursionError):
+            value = tomllib.loads(f"value = {given}")["value"]
     for name in reversed(names):
         value = {name: value}
     return values_table(value)
-
-
-def _toml_or_text(text: str) -> object:
-    if "\n" in text:
-        return text
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return text
 
 
 def merge(tables: Iterable[Mapping[str, object]]) -> dict[str, object]:

@@ -42,13 +42,21 @@ def parse_duration(value: object) -> int:
     """Return a duration in milliseconds."""
     seconds = _plain_number(value, DURATION_EXPECTED)
     exact = seconds * SECOND_MS if seconds is not None else _sum_of_parts(str(value).strip())
-    return _whole_milliseconds(exact, value)
+    if exact > LONGEST_MS:
+        raise ValueError("is longer than a century")
+    if exact.denominator != 1:
+        raise ValueError(f"{value!r} is finer than a millisecond")
+    return exact.numerator
 
 
 def parse_size(value: object) -> int:
     """Return a size in bytes."""
-    plain = _plain_number(value, SIZE_EXPECTED)
-    exact = plain if plain is not None else _scaled_size(str(value).strip())
+    exact = _plain_number(value, SIZE_EXPECTED)
+    if exact is None:
+        match = _SIZE.fullmatch(text := str(value).strip())
+        if match is None:
+            raise ValueError(f"{SIZE_EXPECTED}, not {text!r}")
+        exact = Fraction(match[1]) * _SIZES[match[2].upper() + "B"]
     if exact.denominator != 1:
         raise ValueError(f"{value!r} is not a whole number of bytes")
     return exact.numerator
@@ -109,18 +117,3 @@ def _sum_of_parts(text: str) -> Fraction:
         position = part.end()
         seen.add(unit)
     return total
-
-
-def _scaled_size(text: str) -> Fraction:
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{SIZE_EXPECTED}, not {text!r}")
-    return Fraction(match[1]) * _SIZES[match[2].upper() + "B"]
-
-
-def _whole_milliseconds(exact: Fraction, value: object) -> int:
-    if exact > LONGEST_MS:
-        raise ValueError("is longer than a century")
-    if exact.denominator != 1:
-        raise ValueError(f"{value!r} is finer than a millisecond")
-    return exact.numerator

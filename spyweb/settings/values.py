@@ -6,7 +6,7 @@ Each reader returns the value in spyweb's own terms, or raises ValueError with w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
@@ -83,18 +83,14 @@ def line(most: int) -> Shape[str]:
 def headers(value: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, Mapping):
         raise wrong('a table such as { "User-Agent" = "text" }', value)
-    return tuple(_checked_headers(value))
-
-
-def _checked_headers(given: Mapping[object, object]) -> Iterator[tuple[str, str]]:
-    for name, value in given.items():
+    for name, given in value.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a valid header name")
-        if not isinstance(value, str):
-            raise wrong(f"text for {name}", value)
-        if any(ord(character) < 32 and character != "\t" for character in value):
+        if not isinstance(given, str):
+            raise wrong(f"text for {name}", given)
+        if any(ord(character) < 32 and character != "\t" for character in given):
             raise ValueError(f"the header {name} can't hold line breaks or control characters")
-        yield name, value
+    return tuple(value.items())
 
 
 @shaped(list_of(TEXT), list)

@@ -74,7 +74,9 @@ class HelperProcess(asyncio.SubprocessProtocol):
         self._pending[request.id] = answer
         alarm = self._clock.call_later(ANSWER_S, lambda: self._give_up(request.id))
         try:
-            self._stdin().write(encode_line(request) + b"\n")
+            assert self._transport is not None
+            stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
+            stdin.write(encode_line(request) + b"\n")
             return await answer
         finally:
             alarm.cancel()
@@ -86,10 +88,6 @@ class HelperProcess(asyncio.SubprocessProtocol):
         self.takes = False
         if self._transport and not self.over.done():
             self._transport.kill()
-
-    def _stdin(self) -> asyncio.WriteTransport:
-        assert self._transport is not None
-        return cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
 
     def _give_up(self, number: int) -> None:
         """Take no more requests once one hangs: its thread can't be ended but with the process."""
