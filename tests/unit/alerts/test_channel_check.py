@@ -102,11 +102,18 @@ class Checked(AlertHelper):
     asked: list[str] = field(default_factory=list)
     told: list[tuple[str, str, str]] = field(default_factory=list)
     missing_desktop: str = ""
+    checker: ChannelChecker = field(init=False)
 
     async def ask(self, request: HelperRequest) -> HelperAnswer:
         assert isinstance(request, CheckAddress)
         self.asked.append(request.url)
         return self.wrong.get(request.url, HelperAnswer(id=1, ok=True))
+
+    async def reload(self, *channels: AlertChannelSettings) -> None:
+        """Let these be the channels now, and have them looked at."""
+        self.channels = {each.name: each for each in channels}
+        self.checker.wake()
+        await self.clock.turn(0)
 
     def take(self) -> tuple[list[str], list[tuple[str, str, str]]]:
         """Return what was asked and told since the last time."""
@@ -117,9 +124,9 @@ class Checked(AlertHelper):
 
 
 @asynccontextmanager
-async def checker_of(root: Path, *channels: AlertChannelSettings) -> AsyncIterator[tuple[Checked, ChannelChecker]]:
+async def checker_of(root: Path, *channels: AlertChannelSettings) -> AsyncIterator[Checked]:
     here = Checked({each.name: each for each in channels})
-    checker = ChannelChecker(
+    here.checker = ChannelChecker(
         settings=lambda: AlertSettings(channels=here.channels),
         secrets=ChannelSecrets(root, {}),
         helper=here,
@@ -128,33 +135,31 @@ async def checker_of(root: Path, *channels: AlertChannelSettings) -> AsyncIterat
         tell=lambda *found: here.told.append(found),
     )
     async with owned_tasks() as tasks:
-        checking = tasks.create_task(checker.keep_up())
+        checking = tasks.create_task(here.checker.keep_up())
         await here.clock.turn(0)
-        yield here, checker
+        yield here
         checking.cancel()
 
 
 async def test_each_form_of_a_channel_is_checked_once(tmp_path: Path) -> None:
-    async with checker_of(tmp_path, PHONE, OPS) as (here, checker):
+    async with checker_of(tmp_path, PHONE, OPS) as here:
         assert here.take() == (
             ["ntfy://topic"],
             [("phone", "address", ""), ("phone", "template", ""), ("ops", "address", ""), ("ops", "template", "")],
         )
-        checker.wake()
+        here.checker.wake()
         await here.clock.turn(10 * AGAIN_S)
         assert here.take() == ([], [])
-        here.channels = {"phone": replace(PHONE, url="ntfy://other")}
-        checker.wake()
-        await here.clock.turn(0)
+        await here.reload(replace(PHONE, url="ntfy://other"))
         assert here.take()[0] == ["ntfy://other"]
 
 
 async def test_a_wrong_address_is_told_and_asked_about_again_only_once_it_is_another(tmp_path: Path) -> None:
     with capture_logs() as lines:
-        async with checker_of(tmp_path) as (here, checker):
+        async with checker_of(tmp_path) as here:
             here.wrong = {"ntfyy://x": HelperAnswer(id=1, ok=False, reason="no service", is_address_wrong=True)}
             here.channels = {"phone": replace(PHONE, url="ntfyy://x")}
-            checker.wake()
+            here.checker.wake()
             await here.clock.turn(10 * AGAIN_S)
             assert here.take() == (["ntfyy://x"], [("phone", "address", "url: no service"), ("phone", "template", "")])
     assert [(line["log_level"], line["alert_channel"], line["reason"]) for line in lines] == [
@@ -164,7 +169,7 @@ async def test_a_wrong_address_is_told_and_asked_about_again_only_once_it_is_ano
 
 async def test_a_file_that_is_put_right_heals_the_channel_without_a_reload(tmp_path: Path) -> None:
     with capture_logs() as lines:
-        async with checker_of(tmp_path, AlertChannelSettings(name="phone", url_file="phone")) as (here, _):
+        async with checker_of(tmp_path, AlertChannelSettings(name="phone", url_file="phone")) as here:
             assert here.take()[1][0] == (
                 "phone",
                 "address",
@@ -180,47 +185,39 @@ async def test_a_file_that_is_put_right_heals_the_channel_without_a_reload(tmp_p
 
 
 async def test_a_desktop_that_is_not_there_is_told(tmp_path: Path) -> None:
-    async with checker_of(tmp_path) as (here, checker):
+    async with checker_of(tmp_path) as here:
         here.missing_desktop = "there is no desktop here"
-        here.channels = {"me": AlertChannelSettings(name="me", desktop=True)}
-        checker.wake()
-        await here.clock.turn(0)
+        await here.reload(AlertChannelSettings(name="me", desktop=True))
         assert here.take()[1][0] == ("me", "address", "desktop: there is no desktop here")
 
 
 async def test_a_template_that_compiles_is_believed_only_where_it_is_another_one(tmp_path: Path) -> None:
     fails, other = ChannelTemplates(body="{{ incident + 'x' }}"), ChannelTemplates(body="{{ incident }}")
-    async with checker_of(tmp_path, replace(PHONE, templates=fails)) as (here, checker):
+    async with checker_of(tmp_path, replace(PHONE, templates=fails)) as here:
         assert here.take()[1] == [("phone", "address", "")]
-        here.channels = {"phone": replace(PHONE, templates=fails, has_own_quiet=True)}
-        checker.wake()
-        await here.clock.turn(0)
+        await here.reload(replace(PHONE, templates=fails, has_own_quiet=True))
         assert here.take()[1] == [("phone", "address", "")]
-        here.channels = {"phone": replace(PHONE, templates=other)}
-        checker.wake()
-        await here.clock.turn(0)
+        await here.reload(replace(PHONE, templates=other))
         assert here.take()[1] == [("phone", "address", ""), ("phone", "template", "")]
 
 
 async def test_a_template_that_does_not_compile_is_told(tmp_path: Path) -> None:
-    async with checker_of(tmp_path) as (here, checker):
+    async with checker_of(tmp_path) as here:
         here.wrong = {PHONE.url: HelperAnswer(id=1, ok=False, template="body", template_problem="no")}
-        here.channels = {"phone": replace(PHONE, templates=ChannelTemplates(body="{% if %}"))}
-        checker.wake()
-        await here.clock.turn(0)
+        await here.reload(replace(PHONE, templates=ChannelTemplates(body="{% if %}")))
         assert here.take()[1] == [("phone", "address", ""), ("phone", "template", "templates.body: no")]
 
 
 async def test_a_bug_in_checking_ends_neither_the_daemon_nor_later_checks(tmp_path: Path) -> None:
     with capture_logs() as lines:
-        async with checker_of(tmp_path, PHONE) as (here, checker):
+        async with checker_of(tmp_path, PHONE) as here:
             here.take()
             here.channels = {"phone": replace(PHONE, url="ntfy://fails")}
             here.wrong = BrokenAnswers()
-            checker.wake()
+            here.checker.wake()
             await here.clock.turn(0)
             here.wrong, here.channels = {}, {"phone": replace(PHONE, url="ntfy://works")}
-            checker.wake()
+            here.checker.wake()
             await here.clock.turn(0)
             assert here.take()[0] == ["ntfy://fails", "ntfy://works"]
     assert [line["event"] for line in lines] == ["checking alert channels met a bug in spyweb"]

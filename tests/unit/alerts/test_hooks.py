@@ -34,7 +34,7 @@ class Told:
     harness: Harness
     job: LiveJob
 
-    async def run(self, *endings: Ending, seconds: float = 0.01) -> None:
+    async def run(self, *endings: Ending, seconds: float = 2) -> None:
         """Let the job run once, and the next runs of it end so."""
         self.harness.pool.endings[BACKUP] = list(endings)
         self.harness.runner.start(self.job, [by_hand()])
@@ -84,9 +84,7 @@ async def test_what_a_function_is_given_says_what_is_wrong_and_since_when() -> N
     async with told() as t:
         began_ms = t.harness.clock.now_ms()
         await t.run(FAILED)
-        await t.later()
         await t.run(SUCCESS)
-        await t.later()
         down, up = [run.trigger for run in await t.runs()]
     incident = down.incident
     assert (down.type, down.hook) == ("alert", "on_down")
@@ -107,20 +105,18 @@ async def test_what_a_function_is_given_says_what_is_wrong_and_since_when() -> N
 
 async def test_a_function_that_fails_counts_for_no_incident_and_is_on_record(t: Told) -> None:
     await t.run(FAILED, failed("on_down itself"))
-    await t.later()
     assert [(run.outcome, run.reason) for run in await t.runs()] == [(Outcome.FAILED, "on_down itself")]
     (incident,) = await t.harness.store.incidents.list()
     assert incident.failures == 1
     assert t.job.last
     assert t.job.last.reason == "jobs/x.lua:1: boom", "the job stands as its own runs left it"
     await t.run(SUCCESS, failed("on_up itself"))
-    await t.later()
     assert t.calls == [("on_down", 1), ("on_up", 1)], "no incident opens, so nothing goes round"
     assert await t.harness.store.incidents.known() == {}
 
 
 async def test_a_function_that_succeeds_ends_no_incident(t: Told) -> None:
-    await t.run(FAILED, SUCCESS)
+    await t.run(FAILED, SUCCESS, seconds=0.01)
     await t.later(60)
     assert len(await t.harness.store.incidents.list(is_open=True)) == 1
     assert (await t.harness.store.runs.succeeded()).get(BACKUP) is None
@@ -144,17 +140,15 @@ async def test_what_a_job_has_of_the_functions_is_called_and_its_incident_is_set
 ) -> None:
     async with told(source) as t:
         await t.run(FAILED)
-        await t.later()
         await t.run(SUCCESS)
-        await t.later()
         assert (t.calls, await t.told()) == (calls, told_then)
         assert await t.harness.store.incidents.unsettled() == []
 
 
 async def test_what_came_and_went_before_it_could_be_told_is_told_in_its_order(t: Told) -> None:
     t.harness.store.incidents.for_scripts = refuse_once(t.harness)  # type: ignore[method-assign]
-    await t.run(FAILED)
-    await t.run(SUCCESS)
+    await t.run(FAILED, seconds=0.01)
+    await t.run(SUCCESS, seconds=0.01)
     await t.later(10)
     assert t.calls == [("on_down", 1), ("on_up", 1)]
 
@@ -176,7 +170,7 @@ def refuse_once(h: Harness) -> Any:
 async def test_a_function_that_a_crash_cut_short_is_called_again_with_the_same_incident() -> None:
     async with told(resume=True) as t:
         t.harness.pool.held.add(BACKUP)
-        await t.run()
+        await t.run(seconds=0.01)
         t.harness.pool.finish(1, FAILED)
         await t.later()
         assert t.calls == [("on_down", 1)]
@@ -198,7 +192,7 @@ async def test_it_waits_for_the_run_under_way_whatever_overlap_says_and_none_is_
 ) -> None:
     async with told(overlap=overlap) as t:
         t.harness.pool.held.add(BACKUP)
-        await t.run()
+        await t.run(seconds=0.01)
         t.harness.pool.finish(1, FAILED)
         await t.later()
         down = (await t.runs())[-1]
@@ -216,7 +210,6 @@ async def test_it_waits_for_the_run_under_way_whatever_overlap_says_and_none_is_
 async def test_a_paused_job_is_told_and_one_that_is_switched_off_is_not(t: Told) -> None:
     t.job.cursor = replace(t.job.cursor, paused=True)
     await t.run(FAILED)
-    await t.later()
     assert t.calls == [("on_down", 1)]
     t.job.spec = replace(t.job.spec, enabled=False)
     t.harness.live.link()
@@ -228,14 +221,12 @@ async def test_a_paused_job_is_told_and_one_that_is_switched_off_is_not(t: Told)
 async def test_no_job_follows_it(t: Told) -> None:
     await t.harness.settle(make_job("next", schedule=Never(), after=(After(job=BACKUP, outcomes=frozenset(Outcome)),)))
     await t.run(FAILED)
-    await t.later()
     assert t.calls == [("on_down", 1)]
     assert await t.harness.record("next") == ["next after success"], "of the run that failed"
 
 
 async def test_a_file_that_can_t_be_loaded_is_told_once_it_can(t: Told) -> None:
     await t.run(FAILED)
-    await t.later()
     t.harness.live.remove(BACKUP)
     t.harness.live.set_unloadable(frozenset({"backup"}))
     now_ms = t.harness.clock.now_ms()
@@ -252,7 +243,6 @@ async def test_a_file_that_can_t_be_loaded_is_told_once_it_can(t: Told) -> None:
 async def test_a_function_that_is_added_later_is_told_of_what_is_still_so() -> None:
     async with told(b"return 1") as t:
         await t.run(FAILED)
-        await t.later()
         t.job.code = replace(t.job.code, source=BOTH)
         t.harness.live.link()
         await t.later()

@@ -84,15 +84,16 @@ class Watched:
         assert found
         return found
 
-    async def run(self, *endings: Ending, request: RunRequest | None = None) -> None:
-        """Let the job run once, and its attempts end so."""
+    async def run(self, *endings: Ending, request: RunRequest | None = None, then: float = 0) -> None:
+        """Let the job run once, and its attempts end so; then let so many seconds pass."""
         self.harness.pool.endings[BACKUP] = list(endings or (SUCCESS,))
         self.harness.runner.start(self.job, [request or by_hand()])
-        await self.turn(0.01)
+        await self.turn(0.01 + then)
 
-    async def fail(self, times: int = 1) -> None:
+    async def fail(self, times: int = 1, *, then: float = 0) -> None:
         for _ in range(times):
             await self.run(failed("x"))
+        await self.turn(then)
 
     async def turn(self, seconds: float) -> None:
         await self.harness.clock.turn(seconds)
@@ -160,11 +161,9 @@ async def test_an_incident_opens_with_the_nth_failure_is_told_once_and_its_end_i
     assert (await w.open(), await w.told()) == (0, [])
     await w.run(failed("no space"))
     assert await w.open() == 1
-    await w.run(failed("no space"))
-    await w.turn(7)
+    await w.run(failed("no space"), then=7)
     assert await w.told() == [("ops", ["opened"])]
-    await w.run()
-    await w.turn(7)
+    await w.run(then=7)
     assert (await w.open(), await w.told()) == (0, [("ops", ["opened"]), ("ops", ["closed"])])
 
 
@@ -188,8 +187,7 @@ async def test_of_a_run_that_is_tried_again_the_last_attempt_counts() -> None:
 async def test_a_run_that_succeeds_as_it_is_tried_again_begins_the_row_anew() -> None:
     async with watched(retry=RETRY) as w:
         for _ in range(2):
-            await w.run(failed("x"), SUCCESS)
-            await w.turn(2)
+            await w.run(failed("x"), SUCCESS, then=2)
         assert (await w.open(), len(await w.harness.record())) == (0, 4)
         assert await w.harness.store.incidents.known() == {}
 
@@ -234,8 +232,7 @@ async def test_what_was_decided_and_not_told_is_told_by_the_next_daemon() -> Non
 
 
 async def test_a_job_that_is_deleted_closes_its_incident(at_once: Watched) -> None:
-    await at_once.fail()
-    await at_once.turn(7)
+    await at_once.fail(then=7)
     at_once.harness.live.remove(BACKUP)
     at_once.harness.live.link()
     await at_once.turn(7)
@@ -267,8 +264,7 @@ async def test_an_edit_of_the_code_counts_failures_anew_and_a_reload_does_not() 
 
 async def test_a_channel_that_comes_with_a_reload_is_told(at_once: Watched) -> None:
     at_once.settings = AlertSettings()
-    await at_once.fail()
-    await at_once.turn(60)
+    await at_once.fail(then=60)
     assert await at_once.told() == []
     at_once.settings = AlertSettings(channels={"ops": OPS})
     at_once.harness.live.link()
@@ -300,35 +296,30 @@ async def test_the_quiet_hours_of_a_channel_take_the_place_of_those_of_a_job() -
         quiet = quiet_for(w, 30)
         w.job.spec = replace(w.job.spec, alerts=replace(TELL_OPS, after_failures=1, quiet=quiet))
         w.settings = AlertSettings(channels={"ops": dataclasses.replace(OPS, has_own_quiet=True)})
-        await w.fail()
-        await w.turn(10)
+        await w.fail(then=10)
         assert await w.told() == [("ops", ["opened"])], "it is never quiet"
 
     async with watched(replace(TELL_OPS, after_failures=1)) as w:
         w.settings = AlertSettings(
             channels={"ops": dataclasses.replace(OPS, has_own_quiet=True, quiet=quiet_for(w, 30))}
         )
-        await w.fail()
-        await w.turn(60)
+        await w.fail(then=60)
         assert await w.told() == []
 
 
 async def test_maintenance_of_other_jobs_changes_nothing(at_once: Watched) -> None:
     at_once.begin_maintenance(30, "prices")
-    await at_once.fail()
-    await at_once.turn(7)
+    await at_once.fail(then=7)
     assert await at_once.told() == [("ops", ["opened"])]
 
 
 async def test_what_was_wrong_before_maintenance_is_told_of_after_it() -> None:
     async with watched(replace(TELL_OPS, after_failures=1, remind_ms=600_000)) as w:
-        await w.fail()
-        await w.turn(7)
+        await w.fail(then=7)
         w.begin_maintenance(30, "back*")
         await w.turn(20 * 60)
         assert await w.told() == [("ops", ["opened"])], "no reminder"
-        await w.run()
-        await w.turn(7)
+        await w.run(then=7)
         assert (await w.open(), await w.told()) == (0, [("ops", ["opened"])]), "it is well, which counts"
         await w.turn(11 * 60)
         assert await w.told() == [("ops", ["opened"]), ("ops", ["closed"])]
@@ -441,11 +432,9 @@ PAUSES = replace(TELL_OPS, after_failures=2, pause_after=3)
 
 
 async def test_a_job_that_fails_too_often_is_paused_until_somebody_resumes_it_and_it_succeeds(pausing: Watched) -> None:
-    await pausing.fail(2)
-    await pausing.turn(3)
+    await pausing.fail(2, then=3)
     assert not pausing.job.cursor.paused
-    await pausing.fail()
-    await pausing.turn(3)
+    await pausing.fail(then=3)
     assert (pausing.job.cursor.paused, pausing.job.cursor.paused_for) == (True, "3 failures in a row")
     assert (await pausing.harness.store.runs.cursors())[BACKUP].paused_for == "3 failures in a row"
     (found,) = await pausing.harness.store.incidents.list(is_open=True)
@@ -453,19 +442,16 @@ async def test_a_job_that_fails_too_often_is_paused_until_somebody_resumes_it_an
 
     await pausing.harness.scheduler.resume(pausing.job)
     assert (pausing.job.cursor.paused, pausing.job.cursor.paused_for, await pausing.open()) == (False, "", 1)
-    await pausing.fail()
-    await pausing.turn(3)
+    await pausing.fail(then=3)
     assert pausing.job.cursor.paused_for == "4 failures in a row", "it fails again"
     await pausing.harness.scheduler.resume(pausing.job)
-    await pausing.run()
-    await pausing.turn(3)
+    await pausing.run(then=3)
     assert (pausing.job.cursor.paused, await pausing.open()) == (False, 0)
 
 
 async def test_a_job_that_is_resumed_is_not_paused_again_by_the_next_daemon() -> None:
     async with watched(PAUSES) as w:
-        await w.fail(3)
-        await w.turn(3)
+        await w.fail(3, then=3)
         await w.harness.scheduler.resume(w.job)
     async with watched(PAUSES, before=w.harness) as later:
         await later.turn(3)
@@ -475,8 +461,7 @@ async def test_a_job_that_is_resumed_is_not_paused_again_by_the_next_daemon() ->
 async def test_a_job_is_paused_by_the_next_daemon_where_this_one_has_no_time_to() -> None:
     async with watched(PAUSES) as w:
         for _ in range(3):
-            await w.fail()
-            await w.turn(0.1)  # the planner sleeps for a second
+            await w.fail(then=0.1)  # the planner sleeps for a second
         assert not w.job.cursor.paused
         assert await w.harness.store.incidents.pausing() == {"job:backup": 3}
     async with watched(PAUSES, before=w.harness) as later:
@@ -488,8 +473,7 @@ async def test_a_job_is_paused_by_the_next_daemon_where_this_one_has_no_time_to(
 async def test_a_job_that_somebody_has_paused_stays_as_it_is(pausing: Watched) -> None:
     await pausing.harness.scheduler.pause(pausing.job)
     for _ in range(4):
-        await pausing.fail()
-        await pausing.turn(3)
+        await pausing.fail(then=3)
     assert (pausing.job.cursor.paused, pausing.job.cursor.paused_for) == (True, "")
     (found,) = await pausing.harness.store.incidents.list(is_open=True)
     assert found.notes == ()
@@ -498,8 +482,7 @@ async def test_a_job_that_somebody_has_paused_stays_as_it_is(pausing: Watched) -
 
 async def test_a_job_that_is_gone_before_it_is_paused_holds_nobody_up(pausing: Watched) -> None:
     for _ in range(3):
-        await pausing.fail()
-        await pausing.turn(0.1)
+        await pausing.fail(then=0.1)
     pausing.harness.live.remove(BACKUP)
     pausing.harness.live.link()
     await pausing.turn(10)
@@ -517,8 +500,7 @@ async def test_a_job_that_goes_while_it_is_paused_holds_nobody_up(pausing: Watch
 
 async def test_a_pause_that_the_store_refuses_is_made_up_for(pausing: Watched) -> None:
     pausing.disk_is_full = True
-    await pausing.fail(3)
-    await pausing.turn(10)
+    await pausing.fail(3, then=10)
     assert not pausing.job.cursor.paused
     pausing.disk_is_full = False
     await pausing.turn(10)
@@ -544,8 +526,7 @@ async def test_a_job_that_flapped_as_the_clock_was_set_back_is_calm_no_later(res
 
 async def test_where_the_store_refuses_it_is_planned_later(at_once: Watched) -> None:
     plan, at_once.harness.store.incidents.plan = at_once.harness.store.incidents.plan, refuse  # type: ignore[method-assign, assignment]
-    await at_once.fail()
-    await at_once.turn(20)
+    await at_once.fail(then=20)
     assert await at_once.told() == []
     at_once.harness.store.incidents.plan = plan  # type: ignore[method-assign]
     await at_once.turn(12)

@@ -26,6 +26,7 @@ from spyweb.incidents.truth import (
 WELL = SubjectState(name="job:backup")
 THREE = AlertPolicy(after_failures=3)
 ONE = AlertPolicy(after_failures=1)
+ON_AND_OFF: list[Event] = [Failed(""), Succeeded()] * 3
 FLAPS = AlertPolicy(after_failures=1, flapping=Flapping(3, 1_000))
 
 
@@ -179,8 +180,7 @@ def test_what_fails_in_maintenance_pauses_nothing() -> None:
 
 
 def test_the_third_opening_within_the_window_stays_open_until_it_was_calm_that_long() -> None:
-    on_and_off: list[Event] = [Failed(""), Succeeded(), Failed(""), Succeeded(), Failed(""), Succeeded()]
-    held = led(*on_and_off, policy=FLAPS)
+    held = led(*ON_AND_OFF, policy=FLAPS)
     assert held.subject.is_flapping
     assert not held.closes
     assert held.wake_ms == 400 + 1_000
@@ -192,20 +192,17 @@ def test_the_third_opening_within_the_window_stays_open_until_it_was_calm_that_l
 
 
 def test_what_fails_in_maintenance_keeps_a_flapping_incident_open_no_longer() -> None:
-    on_and_off: list[Event] = [Failed(""), Succeeded(), Failed(""), Succeeded(), Failed(""), Succeeded()]
-    held = led(*on_and_off, policy=FLAPS)
+    held = led(*ON_AND_OFF, policy=FLAPS)
     ignored = advance(held.subject, Failed(""), FLAPS, 1_000, in_maintenance=True)
     assert (ignored.subject, ignored.wake_ms) == (held.subject, held.wake_ms)
     assert advance(held.subject, Failed(""), FLAPS, 1_400, in_maintenance=True).closes
 
 
 def test_a_clock_that_is_set_back_does_not_hold_a_flapping_incident_for_longer() -> None:
-    on_and_off: list[Event] = [Failed(""), Succeeded(), Failed(""), Succeeded(), Failed(""), Succeeded()]
-    held = led(*on_and_off, policy=FLAPS, every_ms=150)
+    held = led(*ON_AND_OFF, policy=FLAPS, every_ms=150)
     assert advance(held.subject, Looked(), FLAPS, -5_000, in_maintenance=False).closes
 
 
 def test_openings_that_are_long_past_count_no_more_and_are_forgotten() -> None:
-    slowly: list[Event] = [Failed(""), Succeeded()] * 3
-    assert led(*slowly, policy=FLAPS, every_ms=600).closes
-    assert led(*slowly, Looked(), Looked(), policy=FLAPS, every_ms=600).subject.is_blank
+    assert led(*ON_AND_OFF, policy=FLAPS, every_ms=600).closes
+    assert led(*ON_AND_OFF, Looked(), Looked(), policy=FLAPS, every_ms=600).subject.is_blank

@@ -52,6 +52,15 @@ class Harness:
             await asyncio.wait({task})
             assert task.cancelled(), task.exception()
 
+    async def send(self, *messages: NewMessage, seconds: float) -> None:
+        """Be at work for so long on these."""
+        async with self.at_work():
+            await self.add(*messages)
+            await self.clock.turn(seconds)
+
+    async def add(self, *messages: NewMessage) -> list[int]:
+        return await self.store.outbox.add(messages)
+
     def seconds_of(self, payload: str) -> list[float]:
         """When it was attempted, since the beginning."""
         return [(at_ms - self.began_ms) / 1000 for at_ms in self.receiver.times_of(payload)]
@@ -64,12 +73,12 @@ def harness() -> Harness:
 
 async def test_a_message_is_sent_as_soon_as_it_is_added(harness: Harness) -> None:
     async with harness.at_work():
-        await harness.store.outbox.add([message("1"), message("2"), message("3", DESKTOP)])
+        await harness.add(message("1"), message("2"), message("3", DESKTOP))
         await harness.clock.turn()
 
         assert sorted(harness.receiver.arrived) == ["1", "2", "3"]
         assert await harness.store.outbox.targets() == []
-        await harness.store.outbox.add([message("4")])
+        await harness.add(message("4"))
         await harness.clock.turn()
         assert harness.receiver.arrived[-1] == "4"
 
@@ -77,9 +86,9 @@ async def test_a_message_is_sent_as_soon_as_it_is_added(harness: Harness) -> Non
 async def test_a_receiver_that_is_down_gets_everything_in_order_once_it_is_up(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = in_turn(DOWN, DOWN, DOWN)
     async with harness.at_work():
-        await harness.store.outbox.add([message("1"), message("2")])
+        await harness.add(message("1"), message("2"))
         await harness.clock.turn(1.9)
-        await harness.store.outbox.add([message("3")])
+        await harness.add(message("3"))
         await harness.clock.turn(60)
 
     assert harness.receiver.arrived == ["1", "2", "3"]
@@ -92,9 +101,7 @@ async def test_delays_have_full_jitter_and_pass_no_minute_in_the_first_hour_then
     harness.receiver.answers[HOOK] = lambda _: DOWN
     drawn = iter([0.5, 0.0, 0.25])
     harness.random = lambda: next(drawn, 0.999999)
-    async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
-        await harness.clock.turn(23 * 3600)
+    await harness.send(message("1"), seconds=23 * 3600)
 
     at = harness.seconds_of("1")
     gaps = [later - earlier for earlier, later in pairwise(at)]
@@ -109,9 +116,9 @@ async def test_one_that_hangs_or_is_down_holds_up_no_other(harness: Harness) -> 
     harness.receiver.hung.add(HOOK)
     harness.receiver.answers[DESKTOP] = lambda _: DOWN
     async with harness.at_work():
-        await harness.store.outbox.add([message("1"), message("2", DESKTOP), message("3", OTHER_HOOK)])
+        await harness.add(message("1"), message("2", DESKTOP), message("3", OTHER_HOOK))
         await harness.clock.turn(60)
-        await harness.store.outbox.add([message("4"), message("5", OTHER_HOOK)])
+        await harness.add(message("4"), message("5", OTHER_HOOK))
         await harness.clock.turn(60)
 
     assert harness.receiver.arrived == ["3", "5"]
@@ -121,10 +128,10 @@ async def test_one_that_hangs_or_is_down_holds_up_no_other(harness: Harness) -> 
 async def test_a_message_that_is_refused_is_passed_and_tried_again(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = lambda sent: REFUSED if sent.payload == b"bad" and sent.attempts < 2 else None
     async with harness.at_work():
-        await harness.store.outbox.add([message("bad"), message("good")])
+        await harness.add(message("bad"), message("good"))
         await harness.clock.turn(1)
         assert harness.receiver.arrived == ["good"]
-        await harness.store.outbox.add([message("better")])
+        await harness.add(message("better"))
         await harness.clock.turn(1)
         assert harness.receiver.arrived == ["good", "better"]
         await harness.clock.turn(4 * 60)
@@ -137,9 +144,7 @@ async def test_a_receiver_is_left_alone_as_it_wishes_and_at_most_for_a_quarter_o
     harness: Harness, wish_ms: int, waited_min: int
 ) -> None:
     harness.receiver.answers[HOOK] = in_turn(DeliveryFailure(reason="answered 429", wait_ms=wish_ms))
-    async with harness.at_work():
-        await harness.store.outbox.add([message("1"), message("2")])
-        await harness.clock.turn(16 * 60)
+    await harness.send(message("1"), message("2"), seconds=16 * 60)
 
     assert harness.receiver.arrived == ["1", "2"]
     assert harness.seconds_of("1")[1] == pytest.approx(waited_min * 60, abs=0.01)
@@ -147,9 +152,7 @@ async def test_a_receiver_is_left_alone_as_it_wishes_and_at_most_for_a_quarter_o
 
 async def test_what_is_refused_is_tried_three_times_more_over_ten_minutes_and_then_given_up(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = lambda sent: REFUSED if sent.payload == b"bad" else None
-    async with harness.at_work():
-        await harness.store.outbox.add([message("bad"), message("good")])
-        await harness.clock.turn(DAY_MS / 1000)
+    await harness.send(message("bad"), message("good"), seconds=DAY_MS / 1000)
 
     assert [round(at) for at in harness.seconds_of("bad")] == [0, 60, 240, 600]
     assert harness.receiver.arrived == ["good"]
@@ -158,9 +161,7 @@ async def test_what_is_refused_is_tried_three_times_more_over_ten_minutes_and_th
 
 async def test_only_refusals_in_a_row_use_up_the_tries_of_a_message(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = in_turn(*[DOWN] * 8, REFUSED, REFUSED, DOWN, REFUSED, REFUSED, REFUSED)
-    async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
-        await harness.clock.turn(HOUR_MS / 1000)
+    await harness.send(message("1"), seconds=HOUR_MS / 1000)
 
     assert harness.receiver.arrived == ["1"]
 
@@ -168,7 +169,7 @@ async def test_only_refusals_in_a_row_use_up_the_tries_of_a_message(harness: Har
 async def test_a_refused_one_that_is_sent_again_by_hand_has_all_its_tries_again(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = lambda _: REFUSED
     async with harness.at_work():
-        await harness.store.outbox.add([message("1"), message("2")])
+        await harness.add(message("1"), message("2"))
         await harness.clock.turn(601)
         assert harness.outbox_sender.dead == 2
         await harness.outbox_sender.retry(1)
@@ -182,7 +183,7 @@ async def test_a_refused_one_that_is_sent_again_by_hand_has_all_its_tries_again(
 async def test_after_a_day_a_message_is_given_up_with_a_last_attempt(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = lambda _: DOWN
     async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
+        await harness.add(message("1"))
         await harness.clock.turn(DAY_MS / 1000 - 1)
         assert harness.outbox_sender.dead == 0
         await harness.clock.turn(2)
@@ -199,9 +200,7 @@ async def test_after_a_day_a_message_is_given_up_with_a_last_attempt(harness: Ha
 async def test_the_log_tells_of_the_first_miss_and_of_the_end_and_names_no_secret(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = lambda _: DOWN
     with capture_logs() as lines:
-        async with harness.at_work():
-            await harness.store.outbox.add([message("1")])
-            await harness.clock.turn(DAY_MS / 1000)
+        await harness.send(message("1"), seconds=DAY_MS / 1000)
 
     first, last = lines
     assert (first["log_level"], first["to"], first["reason"]) == ("warning", "hooks.example", DOWN.reason)
@@ -212,9 +211,9 @@ async def test_the_log_tells_of_the_first_miss_and_of_the_end_and_names_no_secre
 async def test_those_behind_one_that_was_given_up_do_not_hammer_the_target(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = lambda _: DOWN
     async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
+        await harness.add(message("1"))
         await harness.clock.turn(DAY_MS / 1000 - 1)
-        await harness.store.outbox.add([message("2"), message("3")])
+        await harness.add(message("2"), message("3"))
         await harness.clock.turn(5 * MINUTE_MS / 1000 - 2)
 
         assert len(harness.seconds_of("2")) == 1
@@ -226,19 +225,14 @@ async def test_those_behind_one_that_was_given_up_do_not_hammer_the_target(harne
 
 async def test_a_notification_on_the_desktop_is_given_up_after_minutes(harness: Harness) -> None:
     harness.receiver.answers[DESKTOP] = lambda _: DOWN
-    async with harness.at_work():
-        await harness.store.outbox.add([message("1", DESKTOP)])
-        await harness.clock.turn(5 * MINUTE_MS / 1000 + 1)
-
-        assert harness.outbox_sender.dead == 1
-        assert await harness.store.outbox.targets() == []
+    await harness.send(message("1", DESKTOP), seconds=5 * MINUTE_MS / 1000 + 1)
+    assert harness.outbox_sender.dead == 1
+    assert await harness.store.outbox.targets() == []
 
 
 async def test_attempts_go_on_where_an_earlier_daemon_had_left_off(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = in_turn(DOWN, DOWN, DOWN)
-    async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
-        await harness.clock.turn(7)
+    await harness.send(message("1"), seconds=7)
     assert [round(at) for at in harness.seconds_of("1")] == [0, 2, 6]
 
     harness.outbox_sender = harness.make_sender()
@@ -252,9 +246,7 @@ async def test_attempts_go_on_where_an_earlier_daemon_had_left_off(harness: Harn
 
 async def test_a_message_whose_sending_was_cut_off_is_sent_again_with_its_name(harness: Harness) -> None:
     harness.receiver.hung.add(HOOK)
-    async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
-        await harness.clock.turn(1)
+    await harness.send(message("1"), seconds=1)
     harness.receiver.hung.clear()
     harness.outbox_sender = harness.make_sender()
     async with harness.at_work():
@@ -277,7 +269,7 @@ async def test_at_a_stop_what_is_under_way_ends_and_nothing_more_begins(harness:
         outbox=harness.store.outbox, send=send, clock=harness.clock, random=lambda: 0.5
     )
     async with harness.at_work():
-        await harness.store.outbox.add([message("1"), message("2")])
+        await harness.add(message("1"), message("2"))
         await harness.clock.turn()
         stopping = asyncio.create_task(harness.outbox_sender.wind_down(2))
         await harness.clock.turn(1)
@@ -285,7 +277,7 @@ async def test_at_a_stop_what_is_under_way_ends_and_nothing_more_begins(harness:
         slow.set()
         await harness.clock.turn()
         assert stopping.done()
-        await harness.store.outbox.add([message("3", OTHER_HOOK)])
+        await harness.add(message("3", OTHER_HOOK))
         await harness.clock.turn(60)
 
     assert harness.receiver.arrived == ["1"]
@@ -295,7 +287,7 @@ async def test_at_a_stop_what_is_under_way_ends_and_nothing_more_begins(harness:
 async def test_a_stop_waits_no_longer_than_it_may_for_one_that_hangs(harness: Harness) -> None:
     harness.receiver.hung.add(HOOK)
     async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
+        await harness.add(message("1"))
         await harness.clock.turn()
         stopping = asyncio.create_task(harness.outbox_sender.wind_down(2))
         await harness.clock.turn(1.9)
@@ -314,9 +306,7 @@ async def test_what_the_store_finds_during_a_stop_is_left_for_the_next_daemon(
         return await find(target, now_ms)
 
     monkeypatch.setattr(harness.store.outbox, "next", lambda *of: asyncio.ensure_future(find_slowly(*of)))
-    async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
-        await harness.clock.turn(60)
+    await harness.send(message("1"), seconds=60)
 
     assert harness.receiver.attempts == []
     assert await harness.store.outbox.targets() == [HOOK]
@@ -325,7 +315,7 @@ async def test_what_the_store_finds_during_a_stop_is_left_for_the_next_daemon(
 async def test_a_bug_in_sending_is_one_messages_trouble(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = in_turn(ZeroDivisionError())
     async with harness.at_work():
-        await harness.store.outbox.add([message("1"), message("2")])
+        await harness.add(message("1"), message("2"))
         await harness.clock.turn(1)
         assert harness.receiver.arrived == ["2"]
         await harness.clock.turn(10)
@@ -357,7 +347,7 @@ async def test_a_store_that_can_not_be_read_is_asked_again(
 
     monkeypatch.setattr(harness.store.outbox, "next", refuse_once)
     async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
+        await harness.add(message("1"))
         await harness.clock.turn(PATIENCE - 0.1)
         assert harness.receiver.arrived == []
         await harness.clock.turn(0.2)
@@ -371,7 +361,7 @@ async def test_what_has_arrived_is_not_sent_again_while_the_store_refuses(
     async with harness.at_work():
         with monkeypatch.context() as patch:
             refusing(harness, patch)
-            await harness.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
+            await harness.add(message("1"), message("2"), message("3", OTHER_HOOK))
             await harness.clock.turn(HOUR_MS / 1000)
             assert sorted(harness.receiver.arrived) == ["1", "3"]
         await harness.clock.turn(PATIENCE)
@@ -387,7 +377,7 @@ async def test_one_miss_counts_once_however_often_the_store_refuses_it(
     async with harness.at_work():
         with monkeypatch.context() as patch:
             refusing(harness, patch)
-            await harness.store.outbox.add([message("1"), message("2")])
+            await harness.add(message("1"), message("2"))
             await harness.clock.turn(HOUR_MS / 1000 - 1)
             assert harness.seconds_of("1") == [0]
         await harness.clock.turn(MINUTE_MS / 1000)
@@ -401,7 +391,7 @@ async def test_what_is_given_up_is_not_sent_again_while_the_store_refuses(
 ) -> None:
     harness.receiver.answers[HOOK] = lambda _: DOWN
     async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
+        await harness.add(message("1"))
         harness.clock.jump(DAY_MS / 1000)
         with monkeypatch.context() as patch:
             refusing(harness, patch)
@@ -416,7 +406,7 @@ async def test_what_is_given_up_is_not_sent_again_while_the_store_refuses(
 async def test_a_clock_that_is_set_back_delays_nothing_by_as_much(harness: Harness, back_ms: int) -> None:
     harness.receiver.answers[HOOK] = in_turn(DOWN)
     async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
+        await harness.add(message("1"))
         await harness.clock.turn(1)
         harness.clock.jump(-back_ms / 1000)
         await harness.clock.turn(MINUTE_MS / 1000)
@@ -426,7 +416,7 @@ async def test_a_clock_that_is_set_back_delays_nothing_by_as_much(harness: Harne
 
 async def test_a_round_without_deliver_sends_what_is_due_and_waits_for_nothing(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = in_turn(DOWN)
-    await harness.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
+    await harness.add(message("1"), message("2"), message("3", OTHER_HOOK))
     assert len(await harness.outbox_sender.due(PRICES)) == 3
     await harness.outbox_sender.send_due(PRICES, 5)
 
@@ -439,7 +429,7 @@ async def test_a_round_without_deliver_is_one_jobs_and_passes_no_message_of_anot
     await harness.store.outbox.add(
         [message("1", job=news), message("2"), message("3", DESKTOP), message("4", OTHER_HOOK)]
     )
-    await harness.store.outbox.add([message("5", OTHER_HOOK, job=news)])
+    await harness.add(message("5", OTHER_HOOK, job=news))
     await harness.outbox_sender.send_due(PRICES, 5)
 
     assert sorted(harness.receiver.arrived) == ["3", "4"]
@@ -447,7 +437,7 @@ async def test_a_round_without_deliver_is_one_jobs_and_passes_no_message_of_anot
 
 async def test_a_round_without_deliver_ends_in_time_though_a_receiver_hangs(harness: Harness) -> None:
     harness.receiver.hung.add(HOOK)
-    await harness.store.outbox.add([message("1"), message("2", OTHER_HOOK)])
+    await harness.add(message("1"), message("2", OTHER_HOOK))
     sending = asyncio.create_task(harness.outbox_sender.send_due(PRICES, 5))
     await harness.clock.turn(4.9)
     assert not sending.done()
@@ -460,7 +450,7 @@ async def test_a_round_without_deliver_ends_in_time_though_a_receiver_hangs(harn
 async def test_a_round_without_deliver_ends_where_the_store_refuses(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await harness.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
+    await harness.add(message("1"), message("2"), message("3", OTHER_HOOK))
     refusing(harness, monkeypatch)
     await harness.outbox_sender.send_due(PRICES, 5)
 
@@ -468,7 +458,7 @@ async def test_a_round_without_deliver_ends_where_the_store_refuses(
 
 
 async def test_a_dead_one_that_is_to_be_sent_again_is_sent_and_counted_no_more(harness: Harness) -> None:
-    (number,) = await harness.store.outbox.add([message("1")])
+    (number,) = await harness.add(message("1"))
     await harness.store.outbox.give_up(number, error="")
     async with harness.at_work():
         assert await harness.outbox_sender.retry(None) == [number]
@@ -479,7 +469,7 @@ async def test_a_dead_one_that_is_to_be_sent_again_is_sent_and_counted_no_more(h
 
 
 async def test_the_dead_are_counted_and_forgotten(harness: Harness) -> None:
-    (number,) = await harness.store.outbox.add([message("1")])
+    (number,) = await harness.add(message("1"))
     await harness.store.outbox.give_up(number, error="")
     async with harness.at_work():
         assert harness.outbox_sender.dead == 1
@@ -498,14 +488,12 @@ async def test_a_message_added_while_the_store_finds_none_is_sent(
     async def find_slowly(target: Target, now_ms: int) -> QueuedMessage | None:
         found = await find(target, now_ms)
         if found is None and late:
-            await harness.store.outbox.add([late.pop()])
+            await harness.add(late.pop())
             await until_told()
         return found
 
     monkeypatch.setattr(harness.store.outbox, "next", lambda *of: asyncio.ensure_future(find_slowly(*of)))
-    async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
-        await harness.clock.turn(1)
+    await harness.send(message("1"), seconds=1)
 
     assert harness.receiver.arrived == ["1", "2"]
 
@@ -514,7 +502,7 @@ async def test_a_target_that_has_nothing_left_keeps_no_task(harness: Harness) ->
     before = len(asyncio.all_tasks())
     async with harness.at_work():
         for number in range(50):
-            await harness.store.outbox.add([message("x", HOOK._replace(address=f"http://hooks.example/{number}"))])
+            await harness.add(message("x", HOOK._replace(address=f"http://hooks.example/{number}")))
         await harness.clock.turn(1)
 
         assert len(asyncio.all_tasks()) == before + 1
