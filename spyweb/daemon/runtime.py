@@ -12,9 +12,8 @@ from functools import partial
 import structlog
 from msgspec import Struct
 
-from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.channels import AttemptTallies, ChannelSecrets, OpenChannels
-from spyweb.alerts.delivery import AlertDelivery, ChannelSender
+from spyweb.alerts.delivery import AckLinks, AlertDelivery, ChannelSender
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.texts import AlertWriter
 from spyweb.clock import Clock
@@ -32,8 +31,7 @@ from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.ops.world import Call, World
-from spyweb.outbox.pings import PingSender
-from spyweb.outbox.send import MessageTransport
+from spyweb.outbox.send import MessageTransport, PingSender
 from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.policy import policy_of
 from spyweb.reload.swap import SettingsFile

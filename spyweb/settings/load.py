@@ -7,7 +7,7 @@ kept as they stand, for specs/parse.py and specs/maintenance.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -49,11 +49,7 @@ from spyweb.settings.values import is_timezone, one_line, timezone, whole
 
 S = TypeVar("S")
 
-SECTIONS = (
-    *("daemon", "server", "store", "state", "runs", "records", "metrics", "telemetry", "http", "exec", "permissions"),
-    *("security", "channels", "alerts", "heartbeat", "maintenance", "values", "defaults", "jobs"),
-)
-
+SECTIONS = (*(each.name for each in fields(Settings) if each.name != "root"), "channels")
 LISTS = ("maintenance",)  # sections that there may be several of, [[…]]
 
 _FLAGS = {
@@ -126,7 +122,7 @@ def section_keys() -> Mapping[str, Mapping[str, Schema]]:
     """Return the JSON schema of every key of every section."""
     sections = _Sections(TomlTable(), {}, {}, [])
     _settings(Path(), sections, {})
-    return sections.schemas()
+    return {section: reading.schema() for section, reading in sections.readings.items()}
 
 
 def read_table(root: Path, problems: list[Problem]) -> TomlTable:
@@ -174,8 +170,8 @@ class _Sections:
     ) -> None:
         self._file = file
         self.problems = problems
-        self._stronger = [*_flag_sources(flags), *_variable_sources(environ)]
-        self._readings: dict[str, Reading] = {}
+        self._stronger = list(_stronger(flags, environ))
+        self.readings: dict[str, Reading] = {}
         for name, value in file.values.items():
             if name not in SECTIONS:
                 problems.append(file.problem(unknown("section", name, SECTIONS), name))
@@ -185,11 +181,8 @@ class _Sections:
     def read(self, section: str) -> Reading:
         sources = [source for name, source in self._stronger if name == section]
         reading = Reading([*sources, SettingsSource.of(self.table(section))], self.problems)
-        self._readings[section] = reading
+        self.readings[section] = reading
         return reading
-
-    def schemas(self) -> Mapping[str, Mapping[str, Schema]]:
-        return {section: reading.schema() for section, reading in self._readings.items()}
 
     def table(self, *path: str) -> TomlTable:
         return self._file.table(*path)
@@ -204,7 +197,7 @@ class _Sections:
 
     def finish(self) -> Mapping[str, TomlTable]:
         """Report unknown sections; return the tables under [jobs]."""
-        for reading in self._readings.values():
+        for reading in self.readings.values():
             reading.finish()
         return self.named("jobs", "expected the settings of a job, [jobs.ID]")
 
@@ -217,27 +210,19 @@ class _Sections:
         return {name: found.table(name) for name, value in found.values.items() if isinstance(value, Mapping)}
 
 
-def _flag_sources(flags: Mapping[str, object]) -> list[tuple[str, SettingsSource]]:
-    sources = []
+def _stronger(flags: Mapping[str, object], environ: Mapping[str, str]) -> Iterator[tuple[str, SettingsSource]]:
+    """Yield what is stronger than the file, the strongest first, each with its section."""
     for flag, value in flags.items():
-        section, key = _FLAGS[flag]
-        if value is None or (flag == "no_server" and value is False):
-            continue
-        given = False if flag == "no_server" else value
-        sources.append((section, _named(key, given, "command line", f"--{flag.replace('_', '-')}")))
-    return sources
+        if value is not None and not (flag == "no_server" and value is False):
+            given = False if flag == "no_server" else value
+            yield _named(*_FLAGS[flag], given, "command line", f"--{flag.replace('_', '-')}")
+    for variable, place in _VARIABLES.items():
+        if text := environ.get(variable, "").strip():
+            yield _named(*place, _from_text(variable, text), "environment", variable)
 
 
-def _variable_sources(environ: Mapping[str, str]) -> list[tuple[str, SettingsSource]]:
-    return [
-        (section, _named(key, _from_text(variable, environ[variable].strip()), "environment", variable))
-        for variable, (section, key) in _VARIABLES.items()
-        if environ.get(variable, "").strip()
-    ]
-
-
-def _named(key: str, value: object, origin: str, name: str) -> SettingsSource:
-    return SettingsSource({key: value}, lambda reason, *_keys: Problem(origin, None, name, reason))
+def _named(section: str, key: str, value: object, origin: str, name: str) -> tuple[str, SettingsSource]:
+    return section, SettingsSource({key: value}, lambda reason, *_keys: Problem(origin, None, name, reason))
 
 
 def _from_text(variable: str, value: str) -> object:

@@ -45,7 +45,7 @@ ELSEWHERE = {
 HARMLESS = {
     "transport.write": "a transport of the loop keeps what the socket does not take",
     "self._transport.write": "the same",
-    "self._stdin().write": "the same",
+    "stdin.write": "the same",
     "writer.write": "the same, in a handshake of tls_probe",
     "received.write": "into memory, in the same",
     "self.transport.write": "the same",

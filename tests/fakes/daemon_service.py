@@ -13,9 +13,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.channels import AttemptTallies
-from spyweb.alerts.delivery import Attempt
+from spyweb.alerts.delivery import AckLinks, Attempt
 from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
 from spyweb.daemon.subjects import ADDRESSES

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from spyweb.alerts.ack_links import AckLinks
+from spyweb.alerts.delivery import AckLinks
 from spyweb.errors import Refused
 from spyweb.subjects.incidents.service import IncidentService
 from spyweb.subjects.incidents.views import IncidentView

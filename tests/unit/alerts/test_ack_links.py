@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from spyweb.alerts.ack_links import LIFE_MS, AckLinks
+from spyweb.alerts.delivery import LIFE_MS, AckLinks
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.memory_store import MemoryStore

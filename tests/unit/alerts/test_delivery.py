@@ -16,9 +16,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.channels import ChannelSecrets
-from spyweb.alerts.delivery import AlertDelivery, Attempt, ChannelSender, failure_of
+from spyweb.alerts.delivery import AckLinks, AlertDelivery, Attempt, ChannelSender, failure_of
 from spyweb.alerts.sender.wire import HelperAnswer, MessageTemplates, SendText
 from spyweb.alerts.texts import AlertFacts, decode_facts
 from spyweb.errors import FetchError, Refused

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientResponse, DummyCookieJar
 from aiohttp.test_utils import TestClient, TestServer
 
-from spyweb.alerts.ack_links import LIFE_MS
+from spyweb.alerts.delivery import LIFE_MS
 from spyweb.incidents.truth import Removed
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.access import Scope

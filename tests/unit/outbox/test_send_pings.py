@@ -11,7 +11,7 @@ import pytest
 from spyweb.errors import FetchError
 from spyweb.logs.output import stamp
 from spyweb.model import JobId, JobSpec, PingAddresses, RunId
-from spyweb.outbox.pings import LONGEST_LOG, PingSender
+from spyweb.outbox.send import LONGEST_LOG, PingSender
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import Grants, policy_of
 from spyweb.runs.records import PingFacts
