@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import json
 import os
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
 from msgspec import structs
 
 from spyweb.alerts.channels import ChannelSecrets
-from spyweb.alerts.delivery import AckLinks, AlertDelivery, Attempt, ChannelSender, failure_of
+from spyweb.alerts.delivery import LIFE_MS, AckLinks, AlertDelivery, Attempt, ChannelSender, failure_of
 from spyweb.alerts.sender.wire import HelperAnswer, MessageTemplates, SendText
 from spyweb.alerts.texts import AlertFacts, decode_facts
 from spyweb.errors import FetchError, Refused
@@ -327,3 +331,78 @@ async def test_without_a_desktop_nothing_arrives() -> None:
     )
     assert attempt.failure
     assert attempt.address_problem.startswith("there is no desktop here")
+
+
+CHANNELS = {name: AlertChannelSettings(name=name, webhook="https://example.org") for name in ("phone", "ops")}
+SITE = "https://spyweb.example.org/sub"
+
+
+async def signed_links(public_url: str = SITE) -> AckLinks:
+    links = AckLinks(public_url, lambda: AlertSettings(channels=CHANNELS))
+    store = MemoryStore(FakeClock())
+    store.execute("INSERT INTO link_key VALUES (1, ?)", b"k" * 32)
+    await links.load(store.keys)
+    return links
+
+
+def parts_of(link: str) -> tuple[str, str, str]:
+    found = parse_qs(urlsplit(link).query)
+    return found["c"][0], found["e"][0], found["s"][0]
+
+
+async def test_a_link_has_the_signature_that_the_reference_says() -> None:
+    link = (await signed_links()).ack_link(42, "phone", START_MS)
+    channel, expires, signature = parts_of(link)
+    assert link.startswith(f"{SITE}/a/42?")
+    assert (channel, int(expires) * 1000) == ("phone", START_MS + LIFE_MS)
+    digest = hmac.digest(b"k" * 32, f"ack|42|phone|{expires}".encode(), hashlib.sha256)[:16]
+    assert signature == urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+async def test_it_holds_until_it_expires() -> None:
+    links = await signed_links()
+    parts = parts_of(links.ack_link(42, "phone", START_MS))
+    assert links.is_valid(42, *parts, START_MS)
+    assert links.is_valid(42, *parts, START_MS + LIFE_MS - 1)
+    assert not links.is_valid(42, *parts, START_MS + LIFE_MS)
+
+
+@pytest.mark.parametrize("position", range(22))
+async def test_no_character_of_the_signature_may_be_another(position: int) -> None:
+    links = await signed_links()
+    channel, expires, signature = parts_of(links.ack_link(42, "phone", START_MS))
+    other = "A" if signature[position] != "A" else "B"
+    wrong = signature[:position] + other + signature[position + 1 :]
+    assert not links.is_valid(42, channel, expires, wrong, START_MS)
+
+
+async def test_it_is_of_one_incident_one_channel_and_one_moment() -> None:
+    links = await signed_links()
+    channel, expires, signature = parts_of(links.ack_link(42, "phone", START_MS))
+    assert not links.is_valid(43, channel, expires, signature, START_MS)
+    assert not links.is_valid(42, "ops", expires, signature, START_MS)
+    for other in (str(int(expires) + 1), f"0{expires}", f" {expires}", "", "x", "9" * 5_000, "\u0661"):
+        assert not links.is_valid(42, channel, other, signature, START_MS), other
+    for other in ("", signature + "=", signature * 2, "é\udc80"):
+        assert not links.is_valid(42, channel, expires, other, START_MS), other
+
+
+async def test_a_channel_that_is_gone_takes_its_links_with_it() -> None:
+    links = await signed_links()
+    parts = parts_of(links.ack_link(42, "phone", START_MS))
+    links.settings = AlertSettings
+    assert not links.is_valid(42, *parts, START_MS)
+
+
+async def test_without_an_address_there_are_no_links_and_none_holds() -> None:
+    links, without = await signed_links(), await signed_links("")
+    assert without.ack_link(42, "phone", START_MS) == ""
+    assert not without.is_valid(42, *parts_of(links.ack_link(42, "phone", START_MS)), START_MS)
+
+
+async def test_before_the_secret_is_loaded_nothing_holds() -> None:
+    links = AckLinks(SITE, lambda: AlertSettings(channels=CHANNELS))
+    assert links.ack_link(42, "phone", START_MS) == ""
+    made_with_no_key = hmac.digest(b"", b"ack|42|phone|99999999999", hashlib.sha256)[:16]
+    signature = urlsafe_b64encode(made_with_no_key).decode().rstrip("=")
+    assert not links.is_valid(42, "phone", "99999999999", signature, START_MS)
