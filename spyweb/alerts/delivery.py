@@ -20,7 +20,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from spyweb.alerts.channels import ChannelSecrets
+from spyweb.alerts.channels import AttemptTallies, ChannelSecrets
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.sender.redaction import hide_webhook
 from spyweb.alerts.sender.wire import HelperAnswer, MessageTemplates, SendText
@@ -180,9 +180,15 @@ class AlertDelivery:
     """Finds the channel of each message, and has it sent."""
 
     def __init__(
-        self, sender: ChannelSender, settings: Callable[[], AlertSettings], links: AckLinks, secrets: Secrets
+        self,
+        sender: ChannelSender,
+        settings: Callable[[], AlertSettings],
+        links: AckLinks,
+        secrets: Secrets,
+        tallies: AttemptTallies,
     ) -> None:
         self._sender = sender
+        self._tallies = tallies
         self._links = links
         self._secrets = secrets
         self.settings = settings  # a daemon puts those there that are read again
@@ -243,6 +249,8 @@ class AlertDelivery:
         self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage, added_ms: int | None
     ) -> Attempt:
         attempt = await self._sender.send(channel, facts, queued)
+        if added_ms is not None:  # else it was tried out
+            self._tallies.attempted(channel.name, attempt.failure.reason if attempt.failure else None)
         if self.attempted:
             self.attempted(channel.name, attempt, added_ms)
         return attempt

@@ -13,7 +13,6 @@ from msgspec import Struct
 from spyweb import __version__, descriptors
 from spyweb.alerts.channel_check import ChannelChecker
 from spyweb.alerts.channels import ChannelSecrets
-from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.hooks import IncidentHooks
 from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.sign_watch import SignWatch
@@ -146,13 +145,7 @@ def build_alerts(runtime: JobRuntime, scheduler: Scheduler, reloader: Reloader) 
     )
     runtime.runner.judge = watcher.judge
     watcher.hooks = IncidentHooks(runtime.store.incidents, runtime.live, runtime.runner, runtime.clock)
-
-    def attempted(channel: str, attempt: Attempt, added_ms: int | None) -> None:
-        watcher.attempted(channel, attempt, added_ms)
-        if added_ms is not None:  # it was tried out
-            runtime.sending.tallies.attempted(channel, attempt.failure.reason if attempt.failure else None)
-
-    runtime.sending.delivery.attempted = attempted
+    runtime.sending.delivery.attempted = watcher.attempted
     watcher.without_file = lambda job: alerts_without_file(job, reloader.settings)
     return watcher
 

@@ -34,6 +34,9 @@ SILENCE_S = 120.0  # after which a part of the daemon is taken to stand still
 LONGEST_UNTOLD_MS = 15 * MINUTE_MS
 FAIL_EVERY_S = 60.0
 LARGEST_ANSWER = 1000  # bytes
+# What is said of a part of the daemon that stands still.
+SCHEDULER, WRITER, WORKERS = "nothing that is due is started", "nothing is stored", "no worker answers"
+PARTS = (SCHEDULER, WRITER, WORKERS)
 
 
 class Pulse(Struct, frozen=True):
@@ -41,14 +44,6 @@ class Pulse(Struct, frozen=True):
 
     lag_ms: int  # how long the oldest due time has been waiting, or has been refused by the store
     answering: int  # workers that answer
-
-
-class LastSeen(Struct):
-    """Notes when each part of the daemon was last seen at work, by the monotonic clock."""
-
-    scheduler: float
-    writer: float
-    workers: float
 
 
 class Heartbeat:
@@ -72,7 +67,7 @@ class Heartbeat:
         self._refusal = ""  # why the last one was not committed
         self._next: float | None = None  # ping, by the monotonic clock
         self._next_fail = 0.0
-        self._seen = LastSeen(*[clock.monotonic()] * 3)
+        self._seen = dict.fromkeys(PARTS, clock.monotonic())  # when each was last at work, by the monotonic clock
         self.health: HeartbeatHealth | None = None  # None: nobody is pinged
 
     async def look(self) -> None:
@@ -82,13 +77,13 @@ class Heartbeat:
             self._next = self.health = None
             return
         if self._next is None:
-            self._seen = LastSeen(now, now, now)
+            self._seen = dict.fromkeys(PARTS, now)
             self.health = HeartbeatHealth(every_s=settings.every_ms / SECOND_MS)
         pulse = self._pulse()
         if pulse.lag_ms <= SCHEDULER_STALLED_MS:
-            self._seen.scheduler = now
+            self._seen[SCHEDULER] = now
         if pulse.answering:
-            self._seen.workers = now
+            self._seen[WORKERS] = now
         due = now if self._next is None else min(self._next, now + settings.every_ms / SECOND_MS)
         if now >= due:
             self._next = max(due + settings.every_ms / SECOND_MS, now)
@@ -112,7 +107,7 @@ class Heartbeat:
         self._write = None
         error = None if write.cancelled() else write.exception()
         if error is None:
-            self._seen.writer, self._refusal = self._clock.monotonic(), ""
+            self._seen[WRITER], self._refusal = self._clock.monotonic(), ""
         elif isinstance(error, STORE_REFUSED):
             reason = str(error)
             self._refusal = type(error).__name__ if "/" in reason else reason  # strangers are told no paths
@@ -121,13 +116,10 @@ class Heartbeat:
 
     def _find_standing(self, now: float) -> Iterator[str]:
         """Yield what has stood still for too long."""
-        for since, what in (
-            (self._seen.scheduler, "nothing that is due is started"),
-            (self._seen.writer, f"nothing is stored{self._refusal and f' ({self._refusal})'}"),
-            (self._seen.workers, "no worker answers"),
-        ):
+        for what, since in self._seen.items():
             if now - since >= SILENCE_S:
-                yield f"{what}, for {format_duration(round(now - since) * SECOND_MS)} now"
+                why = f" ({self._refusal})" if what is WRITER and self._refusal else ""
+                yield f"{what}{why}, for {format_duration(round(now - since) * SECOND_MS)} now"
 
     async def _find_untold(self) -> str:
         """Say for how long people have not been told what they should be; empty where they have."""

@@ -186,13 +186,9 @@ def open_sending(
     sender = ChannelSender(
         http=world.http, helper=helper, desktop=world.desktop, writer=writer, secrets=channel_secrets, clock=clock
     )
-    ack_links = AckLinks(settings.server.public_url, alerts)
-    return AlertSending(
-        delivery=AlertDelivery(sender, alerts, ack_links, secrets_in(os.environ)),
-        ack_links=ack_links,
-        tallies=AttemptTallies(clock),
-        helper=helper,
-    )
+    links, tallies = AckLinks(settings.server.public_url, alerts), AttemptTallies(clock)
+    delivery = AlertDelivery(sender, alerts, links, secrets_in(os.environ), tallies)
+    return AlertSending(delivery=delivery, ack_links=links, tallies=tallies, helper=helper)
 
 
 async def open_runtime(

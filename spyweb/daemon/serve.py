@@ -116,7 +116,7 @@ def free_port(host: str) -> int:
 async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> Listeners:
     """Listen on the private socket, and over HTTP where the server is switched on."""
     settings, server = daemon.runtime.settings, daemon.server
-    certificate = find_certificate(settings)
+    certificate: ServerCertificate | None = None
     private = await stack.enter_async_context(serve_socket(daemon.services, settings.daemon.data_dir))
     if settings.server.enabled:
         if settings.server.hosts and daemon.services[AccessService].is_open:
@@ -125,18 +125,13 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> Listeners:
             )
         if 0 < len(settings.server.api_key or "") < SHORT_KEY:
             log.warning(f"SPYWEB_API_KEY has fewer than {SHORT_KEY} characters, and may be guessed")
+        if settings.server.tls_cert:
+            root = settings.root
+            certificate = ServerCertificate(root / settings.server.tls_cert, root / settings.server.tls_key)
         tls = certificate.context if certificate else None
         await stack.enter_async_context(server.listeners.opened(daemon.services, server.site(settings), tls))
         daemon.reloader.looked = server.listeners.look
     return Listeners(private=private, certificate=certificate)
-
-
-def find_certificate(settings: Settings) -> ServerCertificate | None:
-    """Return the certificate that the server shows; None: it speaks plain HTTP.  Raises Refused."""
-    server = settings.server
-    if not (server.enabled and server.tls_cert):
-        return None
-    return ServerCertificate(settings.root / server.tls_cert, settings.root / server.tls_key)
 
 
 async def unless_set(event: asyncio.Event, coroutine: Coroutine[object, object, None]) -> bool:

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from spyweb.alerts.channels import ChannelSecrets
+from spyweb.alerts.channels import AttemptTallies, ChannelSecrets
 from spyweb.alerts.delivery import LIFE_MS, AckLinks, AlertDelivery, Attempt, ChannelSender, failure_of
 from spyweb.alerts.sender.wire import HelperAnswer, MessageTemplates, SendText
 from spyweb.alerts.texts import AlertFacts, decode_facts
@@ -57,7 +57,8 @@ def delivery_by(
     links: AckLinks | None = None,
 ) -> AlertDelivery:
     settings = AlertSettings(channels=channels)
-    return AlertDelivery(sender or FakeSender(), lambda: settings, links or AckLinks("", lambda: settings), SECRETS)
+    links = links or AckLinks("", lambda: settings)
+    return AlertDelivery(sender or FakeSender(), lambda: settings, links, SECRETS, AttemptTallies(FakeClock()))
 
 
 def by_webhook(http: FakeHttp, environ: Mapping[str, str] = MappingProxyType({})) -> ChannelSender:
