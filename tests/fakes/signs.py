@@ -14,7 +14,7 @@ from spyweb.alerts.watcher import AlertWatcher
 from spyweb.incidents.policy import NOBODY, AlertPolicy
 from spyweb.model import Ending, JobId, Never, Outcome
 from spyweb.runs.live import LiveJob
-from spyweb.runs.runner import by_hand
+from spyweb.runs.runner import RunRequest, by_hand
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.incidents import Incident
 from tests.fakes.harness import Harness, harness, make_job
@@ -36,11 +36,11 @@ def make_watcher(
 
 
 @dataclass
-class Watched:
+class WatchedJob:
+    """A job, and what judges the ends of its runs."""
+
     harness: Harness
     watcher: AlertWatcher
-    watch: SignWatch
-    conditions: Conditions = field(default_factory=Conditions)
 
     @property
     def job(self) -> LiveJob:
@@ -48,16 +48,23 @@ class Watched:
         assert found
         return found
 
-    async def run(self, *endings: Ending) -> None:
+    async def run(self, *endings: Ending, request: RunRequest | None = None, then: float = 0) -> None:
+        """Let the job run once, and its attempts end so; then let so many seconds pass."""
         self.harness.pool.endings[BACKUP] = list(endings or (SUCCESS,))
-        self.harness.runner.start(self.job, [by_hand()])
-        await self.turn(0.01)
+        self.harness.runner.start(self.job, [request or by_hand()])
+        await self.turn(0.01 + then)
 
     async def turn(self, seconds: float) -> None:
         await self.harness.clock.turn(seconds)
 
     async def incidents(self, *, is_open: bool = True) -> list[Incident]:
         return await self.harness.store.incidents.list(is_open=is_open)
+
+
+@dataclass
+class Watched(WatchedJob):
+    watch: SignWatch
+    conditions: Conditions = field(default_factory=Conditions)
 
     async def signs(self) -> dict[str, str]:
         """Return what is noted, each with its text."""

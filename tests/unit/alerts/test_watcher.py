@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from spyweb.alerts import watcher
 from spyweb.alerts.delivery import Attempt
-from spyweb.alerts.watcher import AlertWatcher, event_of
+from spyweb.alerts.watcher import event_of
 from spyweb.cooperative import run_at_once
 from spyweb.errors import StoreError
 from spyweb.incidents.policy import AlertPolicy, Flapping, Level, QuietHours
@@ -40,17 +40,15 @@ from spyweb.model import (
 )
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.runs.live import LiveJob
-from spyweb.runs.runner import RunRequest, by_hand
+from spyweb.runs.runner import RunRequest
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.store.model.incidents import SubjectChange, SubjectEvent
 from spyweb.store.model.runs import End
 from tests.fakes.harness import Harness, harness, make_job
-from tests.fakes.signs import make_watcher
+from tests.fakes.signs import BACKUP, SUCCESS, WatchedJob, make_watcher
 
 DIFFERS = Trigger(type="drift", finding="motd differs")
-BACKUP = JobId("backup")
-SUCCESS = Ending(outcome=Outcome.SUCCESS)
 SHORT = Ending(outcome=Outcome.SUCCESS, note="not as expected: no items in 3 runs in a row")
 TELL_OPS = AlertPolicy(to=("ops",), after_failures=2, remind_ms=None)
 OPS = AlertChannelSettings(name="ops", webhook="https://example.org/secret")
@@ -59,9 +57,7 @@ RETRY = Retry(retries=1, delay_ms=1000, jitter=False)
 
 
 @dataclass
-class Watched:
-    harness: Harness
-    watcher: AlertWatcher
+class Watched(WatchedJob):
     settings: AlertSettings = field(default_factory=lambda: AlertSettings(channels={"ops": OPS}))
     maintenance: MaintenanceCalendar = field(default_factory=MaintenanceCalendar)
 
@@ -78,25 +74,10 @@ class Watched:
         self.maintenance = MaintenanceCalendar([MaintenanceRule(window, jobs)])
         self.harness.live.link()
 
-    @property
-    def job(self) -> LiveJob:
-        found = self.harness.live.find(BACKUP)
-        assert found
-        return found
-
-    async def run(self, *endings: Ending, request: RunRequest | None = None, then: float = 0) -> None:
-        """Let the job run once, and its attempts end so; then let so many seconds pass."""
-        self.harness.pool.endings[BACKUP] = list(endings or (SUCCESS,))
-        self.harness.runner.start(self.job, [request or by_hand()])
-        await self.turn(0.01 + then)
-
     async def fail(self, times: int = 1, *, then: float = 0) -> None:
         for _ in range(times):
             await self.run(failed("x"))
         await self.turn(then)
-
-    async def turn(self, seconds: float) -> None:
-        await self.harness.clock.turn(seconds)
 
     def miss(self, added_ms: int | None, times: int = 3) -> None:
         """Let so many attempts to send to `ops` fail."""
@@ -112,7 +93,7 @@ class Watched:
         ]
 
     async def open(self) -> int:
-        return len(await self.harness.store.incidents.list(is_open=True))
+        return len(await self.incidents())
 
 
 @asynccontextmanager
@@ -331,7 +312,7 @@ async def test_a_sign_that_came_in_maintenance_and_is_there_at_its_end_counts_th
     await w.turn(5)
     assert await w.open() == 0
     await w.turn(30 * 60)
-    (found,) = await w.harness.store.incidents.list(is_open=True)
+    (found,) = await w.incidents()
     assert (found.reason, found.text) == ("drift", "motd differs")
     assert await w.told() == [("ops", ["opened"])]
 
@@ -437,7 +418,7 @@ async def test_a_job_that_fails_too_often_is_paused_until_somebody_resumes_it_an
     await pausing.fail(then=3)
     assert (pausing.job.cursor.paused, pausing.job.cursor.paused_for) == (True, "3 failures in a row")
     assert (await pausing.harness.store.runs.cursors())[BACKUP].paused_for == "3 failures in a row"
-    (found,) = await pausing.harness.store.incidents.list(is_open=True)
+    (found,) = await pausing.incidents()
     assert [note.text for note in found.notes] == ["paused: 3 failures in a row"]
 
     await pausing.harness.scheduler.resume(pausing.job)
@@ -475,7 +456,7 @@ async def test_a_job_that_somebody_has_paused_stays_as_it_is(pausing: Watched) -
     for _ in range(4):
         await pausing.fail(then=3)
     assert (pausing.job.cursor.paused, pausing.job.cursor.paused_for) == (True, "")
-    (found,) = await pausing.harness.store.incidents.list(is_open=True)
+    (found,) = await pausing.incidents()
     assert found.notes == ()
     assert await pausing.harness.store.incidents.pausing() == {}
 
@@ -590,7 +571,7 @@ async def test_a_channel_that_takes_nothing_is_told_of_on_the_others_until_it_ta
     await w.turn(5 * 60)
     w.miss(added_ms)
     await w.turn(10)
-    (found,) = await w.harness.store.incidents.list(is_open=True)
+    (found,) = await w.incidents()
     assert (found.subject, found.reason, found.text) == ("channel:ops", "down", "answered 500")
     assert await w.told() == [("boss", ["opened"])]
     w.watcher.attempted("ops", Attempt(), added_ms)
@@ -616,7 +597,7 @@ async def test_a_template_that_fails_is_told_as_no_more_than_that_until_it_write
         w.watcher.attempted("ops", Attempt(template_problem="title: no"), 0)
     w.watcher.attempted("ops", NOT_TAKEN, w.harness.clock.now_ms())  # nothing was written
     await w.turn(2)
-    (found,) = await w.harness.store.incidents.list(is_open=True)
+    (found,) = await w.incidents()
     assert (found.subject, found.level, found.reason) == ("channel:ops", Level.INFO, "template")
     assert w.watcher.troubled_channels == ["ops"]
     w.watcher.attempted("ops", Attempt(), 0)
@@ -627,7 +608,7 @@ async def test_a_template_that_fails_is_told_as_no_more_than_that_until_it_write
 async def test_an_address_that_can_not_be_used_is_told_at_once_and_ends_as_a_trial_arrives(w: Watched) -> None:
     w.watcher.attempted("ops", Attempt.without_address("no service"), w.harness.clock.now_ms())
     await w.turn(2)
-    (found,) = await w.harness.store.incidents.list(is_open=True)
+    (found,) = await w.incidents()
     assert (found.level, found.reason, found.text) == (Level.WARNING, "address", "no service")
     w.watcher.attempted("ops", Attempt(), None)
     await w.turn(2)
