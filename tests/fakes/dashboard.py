@@ -69,27 +69,26 @@ FAILURES = {BACKUP: FailingSeries(since_ms=NOW_MS - HOUR_MS, count=2, first=RunI
 
 
 def three_rows() -> list[OverviewRow]:
-    rows = [
+    return [
         view_row(job, strip=STRIPS.get(job.id, RunStrip()), series=FAILURES.get(job.id), held_up=["report"])
         for job in three_jobs()
     ]
-    return [structs.replace(row, job=row.job) for row in rows]
 
 
-def overview_of(rows: Sequence[OverviewRow], problems: Sequence[str] = (), warnings: Sequence[str] = ()) -> Overview:
-    return run_at_once(make_overview(rows, problems=problems, warnings=warnings, now_ms=NOW_MS))
+def overview_of(rows: Sequence[OverviewRow], problems: Sequence[str] = ()) -> Overview:
+    return run_at_once(make_overview(rows, problems=problems, warnings=(), now_ms=NOW_MS))
 
 
 class FakeOverviewService(OverviewService):
-    def __init__(self, rows: list[OverviewRow] | None = None, warnings: Sequence[str] = ()) -> None:
-        self.rows, self.warnings = three_rows() if rows is None else rows, warnings
+    def __init__(self, rows: list[OverviewRow]) -> None:
+        self.rows = rows
         self.rendered = {}
 
     async def all_rows(self) -> list[OverviewRow]:
         return self.rows
 
     async def look(self) -> Overview:
-        return overview_of(self.rows, warnings=self.warnings)
+        return overview_of(self.rows)
 
     async def row(self, job: JobId) -> OverviewRow | None:
         return next((row for row in self.rows if row.job.id == job), None)

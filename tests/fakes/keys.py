@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from aiohttp import ClientResponse
-
 from spyweb.store.model.access import Scope
 from spyweb.web.app import Site, tcp_app
 from tests.fakes.client import Client, client_of
@@ -53,7 +51,3 @@ async def open_doors(api_key: str | None = OWNER, site: Site | None = None) -> A
     await fail(service.stored_incidents, PRICES)
     async with client_of(tcp_app(service, site)) as client:
         yield Doors(client=client, service=service, tokens={**tokens, "owner": api_key or ""})
-
-
-def header_of(answer: ClientResponse, name: str) -> str:
-    return answer.headers.get(name, "")
