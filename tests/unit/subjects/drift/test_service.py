@@ -258,24 +258,6 @@ async def test_what_a_run_changes_meanwhile_is_no_difference(place: Place, monke
     assert looks == [1, 0]
 
 
-async def test_many_are_compared_slice_by_slice(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(450):
-        await place.keep("file.mkdir", path=b"d%d" % number)
-    monkeypatch.setattr("spyweb.subjects.drift.service.SLICE_S", -1.0)
-    slices: list[int] = []
-    compare_some = DriftService._compare_some
-
-    def counted(self: DriftService, *given: object) -> object:
-        slices.append(1)
-        return compare_some(self, *given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(DriftService, "_compare_some", counted)
-    for number in (3, 444):
-        (place.folder / f"d{number}").rmdir()
-    assert [key for key, _, _ in await place.found()] == ["file.mkdir:d3", "file.mkdir:d444"]
-    assert len(slices) > 450, "one a slice: no thread is kept for long"
-
-
 @pytest.mark.parametrize(
     ("count", "told"),
     [

@@ -12,7 +12,6 @@ from spyweb.model import JobId
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.incidents import SubjectEvent
 from spyweb.store.model.messages import Channel, NewMessage, Target
-from spyweb.subjects.incidents.views import ChannelView
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.daemon_service import FakeDaemonService
 
@@ -42,44 +41,13 @@ async def test_each_is_shown_with_what_waits_and_since_when_it_takes_nothing() -
         subject="channel:ops", event=SignSeen("down", "answered 500"), policy=AlertPolicy(), at_ms=clock.now_ms()
     )
     await store.incidents.note([event])
-    assert await service.channels.list() == [
-        ChannelView(
-            name="ops",
-            kind="webhook",
-            service="",
-            host="example.org",
-            level="info",
-            quiet="",
-            quiet_until_ms=None,
-            waiting=2,
-            oldest_ms=START_MS,
-            sent=1,
-            failed=1,
-            sent_ms=START_MS,
-            error="answered 500",
-            failed_ms=START_MS + 10_000,
-            down_since_ms=START_MS + 10_000,
-            incident=1,
-        ),
-        ChannelView(
-            name="phone",
-            kind="service",
-            service="ntfy",
-            host="",
-            level="critical",
-            quiet="",
-            quiet_until_ms=None,
-            waiting=0,
-            oldest_ms=None,
-            sent=0,
-            failed=0,
-            sent_ms=None,
-            error="",
-            failed_ms=None,
-            down_since_ms=None,
-            incident=None,
-        ),
-    ]
+    ops, phone = await service.channels.list()
+    assert (ops.name, ops.kind, ops.service, ops.host, ops.level) == ("ops", "webhook", "", "example.org", "info")
+    assert (ops.waiting, ops.oldest_ms, ops.sent, ops.failed, ops.sent_ms) == (2, START_MS, 1, 1, START_MS)
+    assert (ops.error, ops.failed_ms) == ("answered 500", START_MS + 10_000)
+    assert (ops.down_since_ms, ops.incident) == (START_MS + 10_000, 1)
+    assert (phone.name, phone.kind, phone.service, phone.host) == ("phone", "service", "ntfy", "")
+    assert (phone.level, phone.waiting, phone.failed, phone.down_since_ms) == ("critical", 0, 0, None)
     assert b"s3cret" not in encode(await service.channels.list())
 
 

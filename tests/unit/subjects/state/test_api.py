@@ -54,21 +54,9 @@ async def test_an_entry_is_put_and_read(client: Client) -> None:
     assert await put(client, "a", b'{"b":[1]}', "&ttl_ms=5000") == (200, written(None, {"b": [1]}))
     assert await put(client, "a", b'{"b":[2]}', "&ttl_ms=5000") == (200, written({"b": [1]}, {"b": [2]}))
     status, answer = await get_json(client, f"{STATE}/entry?key=a")
-    assert (status, answer) == (
-        200,
-        {
-            "entry": {
-                "namespace": "state",
-                "key": "a",
-                "value": {"b": [2]},
-                "type": "table",
-                "version": 2,
-                "created_ms": NOW_MS,
-                "updated_ms": NOW_MS,
-                "expires_ms": NOW_MS + 5000,
-            }
-        },
-    )
+    entry = {"namespace": "state", "key": "a", "value": {"b": [2]}, "type": "table", "version": 2}
+    moments = {"created_ms": NOW_MS, "updated_ms": NOW_MS, "expires_ms": NOW_MS + 5000}
+    assert (status, answer) == (200, {"entry": entry | moments})
 
 
 async def test_a_key_may_be_any_bytes(client: Client) -> None:
