@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from spyweb.model import JobId
+from msgspec.structs import replace
+
 from spyweb.store.model.access import Scope
-from spyweb.store.model.messages import Channel, QueuedMessage, Target
-from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
+from spyweb.store.model.messages import QueuedMessage
+from tests.fakes.daemon_service import BACKUP, FakeDaemonService, unsent_message
 from tests.fakes.dashboard import (
-    MARKUP,
     dashboard,
     get_page,
     make_dashboard_service,
@@ -19,21 +19,6 @@ from tests.fakes.dashboard import (
 )
 
 
-def message(number: int, job: JobId = PRICES, state: str = "dead") -> QueuedMessage:
-    return QueuedMessage(
-        id=number,
-        job=job,
-        target=Target(Channel.ALERT, MARKUP),
-        payload=b"{}",
-        delivery="x",
-        created_ms=NOW_MS - 60_000,
-        next_ms=NOW_MS + 5_000,
-        attempts=3,
-        error=MARKUP,
-        dead_ms=NOW_MS if state == "dead" else None,
-    )
-
-
 def with_messages(*messages: QueuedMessage) -> FakeDaemonService:
     service = make_dashboard_service()
     service.unsent = messages
@@ -41,7 +26,7 @@ def with_messages(*messages: QueuedMessage) -> FakeDaemonService:
 
 
 async def test_it_says_how_many_were_given_up_and_why() -> None:
-    async with dashboard(with_messages(message(2), message(1, state="waiting"))) as client:
+    async with dashboard(with_messages(unsent_message(2), replace(unsent_message(1), dead_ms=None))) as client:
         status, page = await get_page(client, "/outbox")
     assert status == 200
     assert "1\N{NO-BREAK SPACE}message given up; 1 waiting</h1>" in page
@@ -52,7 +37,7 @@ async def test_it_says_how_many_were_given_up_and_why() -> None:
 
 
 async def test_one_is_sent_again_and_all_are_after_a_question() -> None:
-    service = with_messages(message(2), message(1))
+    service = with_messages(unsent_message(2), unsent_message(1))
     assert (await post_form(service, "/outbox/1/retry", back="/outbox"))[:2] == (303, "/outbox")
     assert (await post_form(service, "/outbox/7/retry"))[0] == 404
     asked = await post_form(service, "/outbox/retry")
@@ -63,7 +48,7 @@ async def test_one_is_sent_again_and_all_are_after_a_question() -> None:
 
 
 async def test_whoever_may_see_some_jobs_sees_and_sends_the_messages_of_those() -> None:
-    service = with_messages(message(2, BACKUP), message(1))
+    service = with_messages(unsent_message(2, BACKUP), unsent_message(1))
     limited = await signed_in(service, Scope.ADMIN, jobs=("backup",))
     page = await page_of("/outbox", service, limited)
     assert re.findall(r'<tr id="m-(\d)">', page) == ["2"]

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
+from spyweb.views.outbox import view_message
 
-from spyweb.model import JobId
-from spyweb.store.model.messages import Channel, QueuedMessage, Target
-from spyweb.subjects.outbox.views import view_message
+from spyweb.store.model.messages import Channel, Target
+from tests.fakes.daemon_service import unsent_message
 
 ADDRESS = "https://user:password@hooks.example.org/services/secret?token=secret"
-WAITING = QueuedMessage(
-    id=7,
-    delivery="d7",
-    job=JobId("shop"),
-    target=Target(Channel.WEBHOOK, ADDRESS),
-    payload=b"{}",
-    created_ms=1_000,
-    next_ms=5_000,
-    attempts=2,
-    error="answered 503",
-)
+WAITING = replace(unsent_message(7), target=Target(Channel.WEBHOOK, ADDRESS), next_ms=5_000, dead_ms=None)
 
 
 def test_nothing_secret_of_a_webhooks_address_is_shown() -> None:
@@ -30,5 +20,5 @@ def test_nothing_secret_of_a_webhooks_address_is_shown() -> None:
 
 def test_one_that_waits_has_its_next_attempt_and_a_dead_one_has_none() -> None:
     waiting, dead = view_message(WAITING), view_message(replace(WAITING, dead_ms=9_000))
-    assert (waiting.state, waiting.next_ms, waiting.attempts, waiting.error) == ("waiting", 5_000, 2, "answered 503")
+    assert (waiting.state, waiting.next_ms, waiting.attempts, waiting.error) == ("waiting", 5_000, 3, "answered 500")
     assert (dead.state, dead.next_ms) == ("dead", None)
