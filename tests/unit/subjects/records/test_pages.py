@@ -12,6 +12,7 @@ from spyweb.store.model.records import NewRecord
 from spyweb.subjects.records.pages import is_web
 from tests.fakes.daemon_service import BACKUP, PRICES, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, signed_in
+from tests.fakes.findings import item
 
 
 async def with_records(count: int = 3, job: JobId = PRICES, **fields: str) -> FakeDaemonService:
@@ -21,15 +22,7 @@ async def with_records(count: int = 3, job: JobId = PRICES, **fields: str) -> Fa
 
 
 async def add(service: FakeDaemonService, count: int, job: JobId, **fields: str) -> None:
-    items = [
-        NewRecord(
-            hash=f"{job} {n}".encode(),
-            fields={"title": f"{job} no {n}", **fields},
-            matches=(MARKUP,),
-            url="https://shop.example/",
-        )
-        for n in range(1, count + 1)
-    ]
+    items = [item(f"{job} no {n}", matches=(MARKUP,), **fields) for n in range(1, count + 1)]
     await service.found.records.add(job, items)
 
 
