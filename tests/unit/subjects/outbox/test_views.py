@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from spyweb.views.outbox import view_message
 
 from spyweb.store.model.messages import Channel, Target
+from spyweb.subjects.outbox.views import view_message
 from tests.fakes.daemon_service import unsent_message
 
 ADDRESS = "https://user:password@hooks.example.org/services/secret?token=secret"
