@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 import pytest
 
 from spyweb.store.model.access import Scope
-from spyweb.web.app import socket_app, tcp_app
+from spyweb.web.app import tcp_app
 from tests.fakes.client import Client, client_of, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.incidents import fail, succeed
@@ -22,12 +21,6 @@ async def service() -> FakeDaemonService:
     await succeed(service.stored_incidents, "backup")
     await fail(service.stored_incidents, "prices")
     return service
-
-
-@pytest.fixture
-async def client(service: FakeDaemonService) -> AsyncIterator[Client]:
-    async with client_of(socket_app(service)) as client:
-        yield client
 
 
 @pytest.mark.parametrize(

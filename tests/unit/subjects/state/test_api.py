@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from io import BytesIO
 from typing import Any
 
@@ -20,9 +19,8 @@ RULES = {"state": HistoryRule(versions=5)}
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with client_of(socket_app(FakeDaemonService(state=make_state(history=RULES)))) as client:
-        yield client
+async def service() -> FakeDaemonService:
+    return FakeDaemonService(state=make_state(history=RULES))
 
 
 async def put(client: Client, key: str, body: bytes, more: str = "") -> tuple[int, object]:
