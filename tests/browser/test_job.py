@@ -1,4 +1,4 @@
-"""The page of a job in a real browser."""
+"""The pages of a job and of its runs in a real browser."""
 
 from __future__ import annotations
 
@@ -63,3 +63,46 @@ async def test_a_dry_run_shows_what_it_would_do(tab: Tab) -> None:
     assert await tab.violations() == []
     await page.get_by_role("button", name="Run now").click()
     await expect(page.get_by_role("heading", level=1)).to_contain_text("talker: ")
+
+
+async def test_a_failed_run_leads_to_its_line(tab: Tab, project: Project) -> None:
+    failed = project.runs("backup")[0]
+    page = await tab.open(f"/runs/{failed.id}")
+    await expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("Failed after"))
+    await expect(page.locator(".source .here")).to_contain_text("repository is locked")
+    assert await tab.violations() == []
+    await page.get_by_role("link", name="Backup", exact=True).click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Backup: failing")
+
+
+async def test_a_run_is_cancelled_once_its_question_is_answered(tab: Tab, project: Project) -> None:
+    page = await tab.open("/jobs/sleeper")
+    await page.get_by_role("button", name="Run now").click()
+    await page.locator("#job-runs tbody a").first.click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Running")
+    await page.get_by_role("button", name="Cancel").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("It is ended where it is")
+    await page.get_by_role("button", name="Leave it").click()
+    assert project.runs("sleeper")[0].outcome is None
+    await page.get_by_role("button", name="Cancel").click()
+    await page.get_by_role("button", name="Cancel the run").click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Cancelled")
+    project.ended("sleeper")
+
+
+async def test_a_run_is_cancelled_without_javascript(plain: Tab, project: Project) -> None:
+    page = await plain.open("/jobs/sleeper")
+    before = len(project.runs("sleeper"))
+    await page.get_by_role("button", name="Run now").click()
+    await page.locator("#job-runs tbody a").first.click()
+    await page.get_by_role("button", name="Cancel").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Cancel this run?")
+    await page.get_by_role("button", name="Cancel the run").click()
+    project.ended("sleeper", before + 1)
+
+
+async def test_on_a_phone_nothing_is_too_wide(phone: Tab, project: Project) -> None:
+    for path in ("/", "/jobs/backup", "/runs", f"/runs/{project.runs('backup')[0].id}"):
+        page = await phone.open(path)
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert await phone.violations() == [], path

@@ -1,13 +1,13 @@
-"""The first page in a real browser."""
+"""The first page in a real browser, also of a thousand jobs."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
-from tests.fakes.browser import Tab
+from tests.fakes.browser import Tab, opened
 from tests.fakes.project import Project
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
@@ -142,3 +142,32 @@ async def test_a_new_job_appears_without_losing_what_is_typed(tab: Tab, project:
     await expect(page.get_by_role("searchbox")).to_have_value("late_c")
     (project.root / "jobs/late_comer.lua").unlink()
     await expect(page.locator("#no-match")).to_be_visible()
+
+
+MANY = 1_000
+# How long it takes until the rows that do not match are gone, and the next frame is drawn.
+FILTER = """async (word) => {
+  const field = document.querySelector("input[type=search]"), began = performance.now()
+  field.value = word
+  field.dispatchEvent(new Event("input", { bubbles: true }))
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))
+  return performance.now() - began
+}"""
+SLOW_MS = 1_000  # a hang, not a measure: machines differ
+
+
+async def test_a_thousand_jobs_are_filtered_as_one_types(
+    chromium: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    project = Project(tmp_path_factory.mktemp("many"))
+    for number in range(MANY):
+        project.job(f"job{number:03}", "return 1")
+    with project.daemon() as daemon:
+        async with opened(chromium, daemon.url) as tab:
+            page = await tab.open()
+            await expect(page.locator("#jobs > li")).to_have_count(MANY)
+            took_ms = await page.evaluate(FILTER, "job77")
+            await expect(page.locator("#jobs > li:not([hidden])")).to_have_count(10)
+            assert took_ms < SLOW_MS
+            await page.evaluate(FILTER, "")
+            await expect(page.locator("#jobs > li:not([hidden])")).to_have_count(MANY)

@@ -1,16 +1,19 @@
-"""docs/reference/api.md is as the table of routes says."""
+"""The pages about the API and about errors are as the code says."""
 
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 
+from spyweb import errors
 from spyweb.daemon.api_reference import PAGE, renewed
 from spyweb.daemon.subjects import ROUTES
-from spyweb.model import RunMark
+from spyweb.errors import ExitCode, SpywebError
+from spyweb.model import Failure, Outcome, RunMark
 from spyweb.store.model.runs import RunPoint
 from spyweb.subjects.jobs.views import JobSort
 from spyweb.web.answer import CODES, STATUS
-from tests.fakes.repository import read
+from tests.fakes.repository import code_blocks, code_words, read
 
 
 def test_the_generated_parts_are_as_make_docs_writes_them() -> None:
@@ -43,3 +46,33 @@ def test_the_page_says_what_letters_are_and_fields_without_a_name() -> None:
     assert all(f"`{each}`" in told["JobSort"] for each in JobSort if not each.startswith("-"))
     assert "the latest to end first" in told["JobSort"]
     assert f"`[{', '.join(RunPoint._fields)}]`" in told["RunPoint"]
+
+
+ERRORS = "docs/reference/errors.md"
+_NAME = re.compile(r"[├└]── (\w+)")
+
+
+def descendants(kind: type[SpywebError]) -> set[str]:
+    below = [kind_below for kind_below in kind.__subclasses__() if kind_below.__module__ == errors.__name__]
+    return {kind_below.__name__ for kind_below in below}.union(*(descendants(kind_below) for kind_below in below))
+
+
+def test_the_page_draws_the_tree_of_the_code() -> None:
+    tree = next(block for block in code_blocks(read(ERRORS), "text") if block.startswith("SpywebError"))
+    assert tree.strip() in (errors.__doc__ or "")
+
+
+def test_the_tree_holds_every_error() -> None:
+    assert set(_NAME.findall(errors.__doc__ or "")) == descendants(SpywebError)
+
+
+def test_every_exit_code_is_documented() -> None:
+    codes: type[IntEnum] = ExitCode
+    table = read(ERRORS).split("\n## ")[1]
+    assert {int(number) for number in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == {int(code) for code in codes}
+
+
+def test_every_outcome_and_reason_of_failure_is_documented() -> None:
+    words = code_words(read(ERRORS))
+    assert {outcome.value for outcome in Outcome} <= words
+    assert {failure.value for failure in Failure} <= words

@@ -1,9 +1,10 @@
-"""What the repository may hold, and what no file in it may say."""
+"""What the repository may hold, what no file in it may say, and that it does not grow."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +90,20 @@ def test_compose_starts_the_same_image_on_the_same_port() -> None:
     assert "dockerfile: deploy/Containerfile" in compose
     assert '"127.0.0.1:${SPYWEB_PORT:-7979}:${SPYWEB_PORT:-7979}"' in compose
     assert "HEALTHCHECK" in read("deploy/Containerfile")
+
+
+LIMITS = tomllib.loads(read("tests/docs/figures.toml"))
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+@pytest.mark.parametrize("folder", LIMITS)
+def test_no_figure_has_risen(folder: str) -> None:
+    lines = [lines_of(path) for path in tracked_files() if path.is_relative_to(ROOT / folder) and path.suffix == ".py"]
+    found = {"lines": sum(lines), "modules": len(lines), "longest_module": max(lines)}
+    risen = {name: f"{found[name]} instead of {limit}" for name, limit in LIMITS[folder].items() if found[name] > limit}
+    assert not risen, (
+        f"{folder}/ has grown: {risen}. What could go instead? CONTRIBUTING.md says how a figure is raised"
+    )

@@ -1,4 +1,4 @@
-"""Incidents as clients are told of them, and in which words it is said what keeps messages back."""
+"""Incidents as clients are told of them, what keeps messages back, and channels without their secrets."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from datetime import time
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.cooperative import Steps
 from spyweb.incidents.policy import AlertPolicy, Escalation, Level, QuietHours
 from spyweb.incidents.telling import Hold, HoldReason
+from spyweb.incidents.truth import SignSeen
 from spyweb.model import JobId
-from spyweb.store.model.incidents import AlertChannelNow, SubjectNow
+from spyweb.settings.alerts import AlertSettings
+from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
+from spyweb.store.model.messages import Channel, NewMessage, Target
 from spyweb.store.sqlite.incidents import Incidents
 from spyweb.subjects.incidents.service import IncidentService, StandingService, in_words
 from spyweb.subjects.incidents.views import IncidentChannel, IncidentStanding, SignView
 from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.incidents import AT_MS, KNOWN, fail, succeed
 from tests.fakes.memory_store import MemoryStore
 
@@ -201,3 +206,69 @@ async def test_very_many_are_looked_at_in_slices(store: MemoryStore) -> None:
     found = await service.of([incident] * 100)
     assert (len(found), found[0].channels[0].name) == (100, "phone")
     assert clock.rests > 10
+
+
+QUIET = QuietHours(time(22), time(7), "UTC")
+
+
+async def test_how_the_last_test_went_is_kept_in_mind() -> None:
+    clock = FakeClock()
+    service = FakeDaemonService(clock=clock).channels
+    await service.try_out("phone")
+    clock.advance(1)
+    tried = await service.try_out("phone")
+    found = {each.name: (each.tested_ms, each.test) for each in await service.list()}
+    assert found == {"ops": (None, None), "phone": (START_MS + 1_000, tried)}
+
+
+async def test_each_is_shown_with_what_waits_and_since_when_it_takes_nothing() -> None:
+    clock = FakeClock()
+    service = FakeDaemonService(clock=clock)
+    store = service.store
+    waiting = NewMessage(job=JobId("backup"), target=Target(Channel.ALERT, "ops"), payload=b"{}")
+    await store.outbox.add([waiting, waiting])
+    service.tallies.attempted("ops", None)
+    clock.advance(10)
+    service.tallies.attempted("ops", "answered 500")
+    event = SubjectEvent(
+        subject="channel:ops", event=SignSeen("down", "answered 500"), policy=AlertPolicy(), at_ms=clock.now_ms()
+    )
+    await store.incidents.note([event])
+    ops, phone = await service.channels.list()
+    assert (ops.name, ops.kind, ops.service, ops.host, ops.level) == ("ops", "webhook", "", "example.org", "info")
+    assert (ops.waiting, ops.oldest_ms, ops.sent, ops.failed, ops.sent_ms) == (2, START_MS, 1, 1, START_MS)
+    assert (ops.error, ops.failed_ms) == ("answered 500", START_MS + 10_000)
+    assert (ops.down_since_ms, ops.incident) == (START_MS + 10_000, 1)
+    assert (phone.name, phone.kind, phone.service, phone.host) == ("phone", "service", "ntfy", "")
+    assert (phone.level, phone.waiting, phone.failed, phone.down_since_ms) == ("critical", 0, 0, None)
+    assert b"s3cret" not in encode(await service.channels.list())
+
+
+async def test_what_is_wrong_with_the_settings_of_a_channel_is_shown_with_it() -> None:
+    clock = FakeClock()
+    service = FakeDaemonService(clock=clock)
+    signs = {"channel:ops": SignSeen("template", "title: no"), "channel:phone": SignSeen("address", "url: no service")}
+    events = [
+        SubjectEvent(subject=subject, event=sign, policy=AlertPolicy(), at_ms=clock.now_ms())
+        for subject, sign in signs.items()
+    ]
+    await service.store.incidents.note(events)
+    found = {each.name: (each.unusable, each.template_problem) for each in await service.channels.list()}
+    assert found == {"ops": ("", "title: no"), "phone": ("url: no service", "")}
+
+
+async def test_after_a_restart_the_error_is_that_of_the_message_that_waits_longest() -> None:
+    service = FakeDaemonService()
+    waiting = NewMessage(job=JobId("backup"), target=Target(Channel.ALERT, "ops"), payload=b"{}")
+    (number,) = await service.store.outbox.add([waiting])
+    await service.store.outbox.put_off(number, next_ms=0, error="answered 503", holds=True)
+    (ops, _) = await service.channels.list()
+    assert (ops.error, ops.failed_ms, ops.failed) == ("answered 503", None, 0)
+
+
+async def test_quiet_hours_are_its_own_or_those_of_alerts() -> None:
+    service = FakeDaemonService()
+    channels = service.alert_settings.channels
+    service.alert_settings = AlertSettings(channels=channels, policy=AlertPolicy(quiet=QUIET))
+    assert [each.quiet for each in await service.channels.list()] == ["22:00-07:00", "22:00-07:00"]
+    assert (await service.channels.list())[0].quiet_until_ms == START_MS + 7 * 3_600_000

@@ -1,4 +1,4 @@
-"""The service answers from what lives: each test asks it what a client would."""
+"""Jobs, and everything about one of them, asked of a service over a harness."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.errors import Problem, Refused
-from spyweb.model import Ending, Every, JobId, Outcome, RunId
+from spyweb.model import After, Ending, Every, Failure, JobId, Never, Outcome, Pings, RunId
+from spyweb.subjects.jobs.views import NEXT_SHOWN
 from spyweb.subjects.runs.service import LINE_BYTES, MOST_LOG_BYTES, RunWatcher
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import LogLine, RunEnded
 from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import make_run
 from tests.fakes.harness import MINUTE_MS, make_job
+from tests.fakes.pool import SUCCESS
 from tests.fakes.served import Served, serving
 
-PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
+PRICES, BACKUP, NEWS, TYPO = (JobId(name) for name in ("prices", "backup", "news", "typo"))
 
 
 @pytest.fixture
@@ -211,3 +214,115 @@ async def test_nothing_is_kept_for_who_has_left() -> None:
     watcher.ended(make_run(), Ending(outcome=Outcome.SUCCESS))
 
     assert isinstance(await watcher.next(), RunEnded)
+
+
+BOOM = Ending(
+    outcome=Outcome.FAILED,
+    failure=Failure.ERROR,
+    reason="jobs/prices.lua:2: boom",
+    traceback="stack traceback:\n\tjobs/prices.lua:3: in main chunk",
+)
+
+
+@pytest.fixture
+async def followed(tmp_path: Path) -> AsyncIterator[Served]:
+    """Two jobs by hand: prices, whose file is on disk, and news after it."""
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/prices.lua").write_text("-- /// job\n-- every = 'never'\n-- ///\n")
+    prices = make_job("prices", schedule=Never())
+    prices.code = replace(prices.code, source=b"one\ntwo\nthree")
+    after = (After(job=PRICES), After(job=TYPO))
+    async with serving(tmp_path, prices, make_job("news", schedule=Never(), after=after)) as followed:
+        yield followed
+
+
+async def test_a_job_says_when_it_runs_and_what_it_follows(followed: Served) -> None:
+    prices, news = await followed.details.detail(PRICES), await followed.details.detail(NEWS)
+
+    assert (prices.schedule, news.schedule) == ("only by hand", "after prices, typo")
+    assert [(tie.job, tie.outcomes) for tie in prices.followed_by] == [(NEWS, [Outcome.SUCCESS])]
+    assert [(tie.job, tie.is_there) for tie in news.follows] == [(PRICES, True), (TYPO, False)]
+    assert (prices.files, prices.namespace, prices.error) == (["jobs/prices.lua"], "job:prices", None)
+    assert "timeout" in {setting.key for setting in prices.settings}
+    await followed.t.settle(make_job("late", schedule=Every(period_ms=60_000)))
+    assert len((await followed.details.detail(JobId("late"))).next_due) == NEXT_SHOWN
+
+
+async def test_a_job_that_fails_shows_the_line_and_that_it_is_the_same_error_each_time(followed: Served) -> None:
+    await followed.run(PRICES, SUCCESS, BOOM, BOOM)
+    error = (await followed.details.detail(PRICES)).error
+
+    assert error is not None
+    assert (error.reason, error.is_same, error.failure) == ("jobs/prices.lua:2: boom", True, "error")
+    assert error.source is not None
+    assert (error.source.file, error.source.line, error.source.lines) == ("jobs/prices.lua", 2, ["one", "two", "three"])
+    assert [frame.line for frame in error.frames] == [None, 3]
+
+
+async def test_an_error_of_an_older_version_shows_no_line_of_the_newer(followed: Served) -> None:
+    await followed.run(PRICES, BOOM)
+    followed.job(PRICES).code = replace(followed.job(PRICES).code, generation=2)
+
+    error = (await followed.details.detail(PRICES)).error
+    assert error is not None
+    assert error.source is None
+
+
+async def test_a_job_that_never_loaded_shows_its_problem_in_its_file(followed: Served) -> None:
+    (followed.root / "jobs/typo.lua").write_text("a\nb\nc\n")
+    followed.reloader.broken = {TYPO: [Problem("jobs/typo.lua", 2, None, "unexpected symbol")]}
+    found = await followed.details.detail(TYPO)
+
+    assert [(problem.line, problem.reason) for problem in found.problems] == [(2, "unexpected symbol")]
+    assert found.source is not None
+    assert (found.source.lines, found.source.line) == (["a", "b", "c"], 2)
+    assert (await followed.details.source(TYPO)).lines == ["a", "b", "c"]
+
+
+async def test_no_line_of_a_file_of_settings_is_shown(followed: Served) -> None:
+    (followed.root / "config.toml").write_text('api_key = "hunter2"\nx = \n')
+    followed.reloader.broken = {TYPO: [Problem("config.toml", 2, None, "not valid TOML")]}
+    found = await followed.details.detail(TYPO)
+
+    assert found.source is not None
+    assert (found.source.lines, found.source.problem) == ((), "only Lua files are shown")
+
+
+async def test_a_file_that_is_gone_says_so(followed: Served) -> None:
+    followed.reloader.broken = {TYPO: [Problem("jobs/typo.lua", 2, None, "unexpected symbol")]}
+    found = await followed.details.detail(TYPO)
+    assert found.source is not None
+    assert found.source.problem.startswith("can't be read")
+
+
+async def test_source_is_that_of_the_version_that_runs(followed: Served) -> None:
+    assert (await followed.details.source(PRICES)).lines == ["one", "two", "three"]
+    assert (await followed.details.source(PRICES, "jobs/prices.lua")).total == 3
+
+
+@pytest.mark.parametrize("file", ["../data/key", "config.toml", "jobs/news.lua"])
+async def test_no_other_file_is_shown_as_source(followed: Served, file: str) -> None:
+    with pytest.raises(Refused, match="has no Lua file"):
+        await followed.details.source(PRICES, file)
+
+
+async def test_a_job_that_is_gone_is_refused(followed: Served) -> None:
+    for ask in (followed.details.detail(TYPO), followed.details.source(TYPO)):
+        with pytest.raises(Refused, match="typo is gone"):
+            await ask
+
+
+async def test_a_monitor_without_lua_has_no_source(followed: Served) -> None:
+    followed.job(PRICES).code = replace(followed.job(PRICES).code, source=b"")
+    with pytest.raises(Refused, match="prices has no Lua"):
+        await followed.details.source(PRICES)
+
+
+async def test_a_job_that_runs_elsewhere_says_so_and_when_it_is_expected_to_tell_of_itself(followed: Served) -> None:
+    assert not (await followed.details.detail(PRICES)).is_elsewhere
+    followed.job(PRICES).spec = make_job(
+        "prices", path="config.toml", schedule=Pings(schedule=Every(period_ms=86_400_000), grace_ms=3_600_000)
+    ).spec
+    detail = await followed.details.detail(PRICES)
+    assert detail.is_elsewhere
+    assert detail.schedule == "expects a ping every day, at most 1h later"

@@ -1,12 +1,29 @@
-"""A job in words."""
+"""A job, lists of jobs, and the rows of the overview, in words and charts."""
 
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from spyweb.model import After, At, ChangeKind, Cron, Every, JobId, JobSpec, Never, On, Outcome
-from spyweb.subjects.jobs.views import last_error, long_duration, schedule_words, tie
-from tests.fakes.daemon_service import make_run, make_spec
+from spyweb.model import After, At, ChangeKind, Cron, Every, JobId, JobSpec, Never, On, Outcome, RunMark
+from spyweb.subjects.jobs.overview import Standing, overview_seen_by
+from spyweb.subjects.jobs.views import JobSort, JobsQuery, last_error, long_duration, pick_jobs, schedule_words, tie
+from spyweb.subjects.jobs.words import (
+    HEADINGS,
+    MARKS,
+    SPAN_WORDS,
+    JobFilter,
+    JobOrder,
+    in_trouble,
+    sort_rows,
+    state_of,
+)
+from spyweb.subjects.runs.views import TimeSpan
+from spyweb.subjects.runs.words import show_run
+from spyweb.views.jobs import JobState, JobView
+from spyweb.web.pages.charts import KINDS
+from tests.fakes.daemon_service import make_run, make_spec, three_jobs
+from tests.fakes.dashboard import overview_of, three_rows
 
 BERLIN = "Europe/Berlin"
 NEWS = JobId("news")
@@ -58,3 +75,124 @@ def test_an_error_is_the_same_where_all_failures_have_its_reason() -> None:
     run = make_run(reason="boom")
     found = [last_error(run, [], None, reasons).is_same for reasons in (["boom"], ["boom"] * 2, ["boom", "bang"])]
     assert found == [None, True, False]
+
+
+BACKUP, PRICES, TYPO = three_jobs()
+VIEWS = [replace(PRICES, tags=("shop", "eu"), description="What it Costs"), TYPO, BACKUP]
+
+
+def ids(**wanted: object) -> list[str]:
+    return [view.id for view in pick_jobs(VIEWS, JobsQuery(**wanted))[0]]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"state": JobState.PAUSED}, ["backup"]),
+        ({"tag": "eu"}, ["prices"]),
+        ({"tag": "e"}, []),
+        ({"q": "COSTS"}, ["prices"]),
+        ({"q": "sho"}, ["prices"]),
+        ({"q": "backup"}, ["backup"]),
+        ({"q": "backup", "state": JobState.IDLE}, []),
+    ],
+)
+def test_filters_hold_together(wanted: dict[str, object], found: list[str]) -> None:
+    assert ids(**wanted) == found
+
+
+@pytest.mark.parametrize(
+    ("sort", "found"),
+    [
+        (JobSort.NAME, ["backup", "prices", "typo"]),
+        (JobSort.STATE, ["typo", "prices", "backup"]),
+        (JobSort.NEXT, ["prices", "backup", "typo"]),
+        (JobSort.ID_REVERSED, ["typo", "prices", "backup"]),
+        (JobSort.LAST, ["backup", "prices", "typo"]),
+        (JobSort.LAST_REVERSED, ["typo", "prices", "backup"]),
+        (JobSort.DURATION, ["backup", "prices", "typo"]),
+    ],
+)
+def test_they_are_sorted_by_what_is_asked_for_then_by_id(sort: JobSort, found: list[str]) -> None:
+    assert ids(sort=sort) == found
+
+
+@pytest.mark.parametrize("sort", list(JobSort))
+def test_pages_in_any_order_hold_each_job_once(sort: JobSort) -> None:
+    many: list[JobView] = [replace(PRICES, id=JobId(f"job{number}"), name="the same") for number in range(7)]
+    seen: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page, after = pick_jobs(many, JobsQuery(sort=sort, limit=3, after=after))
+        seen += [view.id for view in page]
+    assert sorted(seen) == [view.id for view in many]
+    assert len(seen) == len(set(seen))
+
+
+def ids_of(rows: object) -> list[str]:
+    return [row.job.id for row in rows]  # type: ignore[attr-defined]
+
+
+def test_every_standing_has_a_mark() -> None:
+    assert set(MARKS) == set(Standing)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        (JobFilter(), ["backup", "prices", "typo"]),
+        (JobFilter(q="PRI"), ["prices"]),
+        (JobFilter(q="disk"), ["backup"]),
+        (JobFilter(q="europe/berlin"), ["backup"]),
+        (JobFilter(state="failing"), ["backup"]),
+        (JobFilter(tag="home"), []),
+        (JobFilter(q="pri", state="failing"), []),
+    ],
+)
+def test_a_filter_looks_at_what_a_row_says(chosen: JobFilter, found: list[str]) -> None:
+    assert ids_of(row for row in three_rows() if chosen.takes(row)) == found
+
+
+@pytest.mark.parametrize(
+    ("order", "found"),
+    [
+        (JobOrder.WORST, ["backup", "typo", "prices"]),
+        (JobOrder.NAME, ["backup", "prices", "typo"]),
+        (JobOrder.NEXT, ["prices", "backup", "typo"]),
+        (JobOrder.SLOWEST, ["prices", "backup", "typo"]),
+    ],
+)
+def test_rows_are_sorted(order: JobOrder, found: list[str]) -> None:
+    assert ids_of(sort_rows(overview_of(three_rows()).rows, order)) == found
+
+
+def test_the_icon_shows_the_worst() -> None:
+    assert state_of([Standing.FAILING, Standing.WELL], [], []) == "bad"
+    assert state_of([Standing.BROKEN], [], []) == "bad"
+    assert state_of([Standing.WELL], [], []) == "ok"
+    assert state_of([Standing.WELL, Standing.OUTDATED], [], []) == "warn"
+    assert state_of([Standing.WELL], [], ["the disk fills up"]) == "warn"
+    assert state_of([Standing.WELL], ["nothing is stored"], []) == "bad"
+
+
+def test_whoever_may_see_one_job_is_told_of_no_other() -> None:
+    overview = overview_of(three_rows(), problems=["nothing is stored"])
+    seen = overview_seen_by(overview, lambda job: job == "prices")
+    assert ids_of(seen.rows) == ["prices"]
+    assert (seen.verdict.problems, seen.verdict.jobs, seen.states) == ((), 1, {"well": 1})
+    assert in_trouble(seen.rows) == []
+    assert overview_seen_by(overview, lambda _: True) is overview
+
+
+def test_every_standing_outcome_and_span_has_words() -> None:
+    assert set(HEADINGS) == set(Standing)
+    assert set(KINDS) == set(RunMark)
+    assert set(SPAN_WORDS) == set(TimeSpan)
+
+
+def test_a_run_is_shown_with_how_late_it_was_where_that_is_known() -> None:
+    shown = show_run(make_run(1), 1_000)
+    assert (shown.word, shown.tone, shown.mark, shown.took_ms, shown.late_ms) == ("succeeded", "ok", "ok", 1_234, 0)
+    missed = show_run(make_run(3, started_ms=None, outcome=Outcome.MISSED, count=7), 1_000)
+    assert (missed.word, missed.tone, missed.took_ms, missed.late_ms) == ("missed 7 times", "warn", None, None)
+    assert show_run(make_run(2, attempt=2), 1_000).late_ms is None

@@ -1,12 +1,17 @@
-"""How a run reads in one line."""
+"""How a run, and its tasks, read in lines."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 
 from spyweb.model import Failure, Outcome, Run, RunId, RunState, Trigger
 from spyweb.subjects.runs.commands import show_runs
+from spyweb.subjects.runs.task_tree import TaskTree, describe_task, show_tree
+from spyweb.views.runs import TaskView
 from tests.fakes.daemon_service import NOW_MS, make_run
+from tests.fakes.terminal import open_terminal, shown_lines
 
 RETRY = Trigger(type="retry", of=RunId(1))
 BEGAN = "1 prices Wed 2025-12-31 23:59:00 UTC"
@@ -51,3 +56,61 @@ def test_a_run_is_one_line(run: Run, line: str, capsys: pytest.CaptureFixture[st
     show_runs([run], "UTC", NOW_MS)
     _, shown = capsys.readouterr().out.splitlines()
     assert shown.split() == line.split()
+
+
+def view(task: str, status: str = "success", **changes: object) -> TaskView:
+    given: dict[str, object] = {"workflow": "", "attempts": 1, "started_at": 1.0, "took_ms": 1200}
+    return TaskView(task=task, status=status, **{**given, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("task", "line"),
+    [
+        (view("build"), "build in 1.2s"),
+        (view("build", attempts=3, message="at last"), "build in 1.2s (attempt 3): at last"),
+        (view("build", "failed", message="no\n\tluck"), "build in 1.2s: no luck"),
+        (
+            view("push", "skipped", attempts=0, started_at=None, took_ms=None, message="build failed"),
+            "push: build failed",
+        ),
+        (view("push", "skipped", attempts=0, message="its run_if said no"), "push: its run_if said no"),
+        (view("build", attempts=0), "build (by an earlier run)"),
+        (view("push", "failed", attempts=0, message="aborted"), "push: aborted"),
+    ],
+)
+def test_a_task_is_one_line(task: TaskView, line: str) -> None:
+    assert describe_task(task) == line
+
+
+def shown(tasks: Sequence[TaskView], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    show_tree(tasks)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_tasks_stand_below_their_workflow(capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = [view("a", workflow="one"), view("b", "failed", workflow="one"), view("c", "unchanged", workflow="two")]
+    assert shown(tasks, capsys) == [
+        "one",
+        "  success   a in 1.2s",
+        "  failed    b in 1.2s",
+        "two",
+        "  unchanged c in 1.2s",
+    ]
+
+
+def test_without_a_workflow_they_stand_at_the_margin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown([view("a")], capsys) == ["success   a in 1.2s"]
+
+
+def test_what_begins_is_shown_on_a_terminal_alone_in_a_line_that_passes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = [view("a", "running"), view("b", "running")]
+    assert shown(begun, capsys) == []
+
+    terminal = open_terminal(monkeypatch, 80)
+    tree = TaskTree()
+    for task in (*begun, view("a"), view("b")):
+        tree.show(task)
+    assert "\r\x1b[K\x1b[36mrunning a, b\x1b[0m\r\x1b[K\x1b[32msuccess" in terminal.getvalue()
+    assert shown_lines(terminal)[-1].endswith("success   b in 1.2s")

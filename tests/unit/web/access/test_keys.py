@@ -1,8 +1,9 @@
-"""Keys and sessions: who is let in, and for how long."""
+"""Keys, tokens and sessions: who is let in, and for how long."""
 
 from __future__ import annotations
 
 import hmac
+import re
 from unittest.mock import patch
 
 import pytest
@@ -12,7 +13,15 @@ from spyweb.limits import ACCESS_KEYS, SESSIONS, SESSIONS_OF_KEY
 from spyweb.store.model.access import Scope
 from spyweb.store.patterns import is_within
 from spyweb.web.access.keys import OWNER, THE_OWNER, AccessService, Principal
-from spyweb.web.access.tokens import PREFIX
+from spyweb.web.access.tokens import (
+    CHECKSUM,
+    PREFIX,
+    find_handle,
+    hash_secret,
+    is_same,
+    make_cookie,
+    make_token,
+)
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 
@@ -287,3 +296,40 @@ async def test_a_use_is_not_held_up_by_a_store_that_refuses(world: World) -> Non
 )
 def test_patterns_say_which_jobs(patterns: tuple[str, ...], job: str, answer: bool) -> None:
     assert is_within(patterns, job) is answer
+
+
+def test_a_token_is_found_by_its_handle_and_has_256_bits_of_chance() -> None:
+    token = make_token()
+
+    assert re.fullmatch(r"spyweb_[0-9A-Za-z]{57}", token)
+    assert find_handle(token) == token[7:15]
+    assert 62 ** len(token[15:-CHECKSUM]) > 2**256
+    assert len({make_token() for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize("where", [7, 14, 15, 57, 58, 63])
+def test_a_mistyped_token_has_no_handle(where: int) -> None:
+    token = make_token()
+    other = "a" if token[where] != "a" else "b"
+
+    assert find_handle(token[:where] + other + token[where + 1 :]) is None
+
+
+@pytest.mark.parametrize("text", ["", "spyweb_", "x" * 64, "spyweb_" + "0" * 56 + "\n", "spyweb_" + "é" * 57, "\udcff"])
+def test_what_is_no_token_has_no_handle(text: str) -> None:
+    assert find_handle(text) is None
+
+
+def test_a_hash_tells_nothing_and_may_cover_a_key() -> None:
+    cookie = make_cookie()
+
+    assert len(cookie) == 43
+    assert len(hash_secret(cookie)) == 32
+    assert len({hash_secret(cookie), hash_secret(cookie, "one"), hash_secret(cookie, "two"), hash_secret("x")}) == 4
+    assert hash_secret("\udcff", "\udcfe")
+
+
+def test_texts_are_compared_whatever_they_hold() -> None:
+    assert is_same("clé", "clé")
+    assert not is_same("clé", "cle")
+    assert not is_same("\udcff", "")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from http.cookies import Morsel, SimpleCookie
+
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
 from yarl import URL
 
+from spyweb.web.access.cookies import HOSTS, PORT, drop_session, is_secure, session_cookie, set_session
 from spyweb.web.access.principal import ALL, LOOPBACK, Right, rights_of
 from spyweb.web.access.recognise import AccessRule, by_loopback
-from spyweb.web.access.throttle import FREE
+from spyweb.web.access.throttle import ADDRESSES, FORGOTTEN_S, FREE, FREE_OF_ALL, Throttle
 from spyweb.web.app import Site, socket_app, tcp_app
 from tests.fakes.client import client_of, get_json
+from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.keys import COOKIE, OWNER, Doors, open_doors
 
@@ -265,3 +269,117 @@ def test_each_right_has_reading_with_it_and_admin_has_all() -> None:
     assert rights_of(Right.RUN) == {Right.READ, Right.RUN}
     assert rights_of(Right.RUN, Right.STATE) == {Right.READ, Right.RUN, Right.STATE}
     assert rights_of(Right.ADMIN) == ALL == set(Right)
+
+
+def asked_with(**headers: str) -> web.Request:
+    app = web.Application()
+    app[HOSTS], app[PORT] = ("spyweb.example.org",), 7979
+    return make_mocked_request(
+        "GET", "/", headers={name.replace("_", "-"): text for name, text in headers.items()}, app=app
+    )
+
+
+def morsel(answer: web.Response) -> Morsel[str]:
+    cookies: SimpleCookie = answer.cookies
+    (found,) = cookies.values()
+    return found
+
+
+PROXIED = {"Host": "spyweb.example.org", "X_Forwarded_Proto": "https"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "secure"),
+    [
+        ({"Host": "spyweb.example.org"}, False),
+        (PROXIED, True),
+        ({**PROXIED, "Host": "SPYWEB.example.org:443"}, True),
+        ({**PROXIED, "Host": "other.example"}, False),
+        ({**PROXIED, "X_Forwarded_Proto": "http"}, False),
+        ({"X_Forwarded_Proto": "https"}, False),
+    ],
+)
+def test_a_proxy_is_believed_only_under_a_name_that_the_settings_list(headers: dict[str, str], secure: bool) -> None:
+    assert is_secure(asked_with(**headers)) is secure
+
+
+def test_the_cookie_is_for_this_server_alone() -> None:
+    answer = web.Response()
+    set_session(asked_with(Host="localhost"), answer, "abc")
+
+    found = morsel(answer)
+    assert (found.key, found.value, found["path"], found["samesite"]) == ("spyweb_7979", "abc", "/", "Strict")
+    assert (found["httponly"], found["secure"], found["domain"]) == (True, False, "")
+    assert found["max-age"] == str(7 * 24 * 3600)
+
+
+def test_behind_tls_it_is_secure_and_no_other_host_can_set_it() -> None:
+    request, answer = asked_with(**PROXIED), web.Response()
+    set_session(request, answer, "abc")
+
+    found = morsel(answer)
+    assert (found.key, found["secure"]) == ("__Host-spyweb_7979", True)
+    assert session_cookie(asked_with(**PROXIED, Cookie="__Host-spyweb_7979=abc; spyweb_7979=other")) == "abc"
+    assert session_cookie(asked_with(**PROXIED, Cookie="spyweb_7979=other")) == ""
+
+
+def test_a_session_that_is_over_takes_its_cookie_along() -> None:
+    answer = web.Response()
+    drop_session(asked_with(), answer)
+    assert (morsel(answer).key, morsel(answer)["max-age"]) == ("spyweb_7979", "0")
+
+
+def failed(throttle: Throttle, times: int, address: str = "10.0.0.1") -> None:
+    for _ in range(times):
+        throttle.fail(address)
+
+
+def test_the_first_wrong_keys_cost_nothing_and_then_each_twice_as_much() -> None:
+    throttle = Throttle(FakeClock())
+    failed(throttle, FREE)
+    waits = [throttle.wait_s("10.0.0.1")]
+    for _ in range(8):
+        throttle.fail("10.0.0.1")
+        waits.append(throttle.wait_s("10.0.0.1"))
+    assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_another_address_does_not_wait() -> None:
+    throttle = Throttle(FakeClock())
+    failed(throttle, 50)
+    assert throttle.wait_s("10.0.0.2") == 0
+
+
+def test_many_addresses_together_wait_too_but_for_one_that_had_the_right_key() -> None:
+    throttle = Throttle(FakeClock())
+    throttle.succeed("10.0.0.1")
+    for number in range(FREE_OF_ALL + 3):
+        throttle.fail(f"2001:db8:{number:x}::/64")
+    assert throttle.wait_s("10.9.9.9") == 4
+    assert throttle.wait_s("10.0.0.1") == 0
+    failed(throttle, FREE + 1)
+    assert throttle.wait_s("10.0.0.1") == 1
+
+
+def test_waiting_ends_and_failures_are_forgotten_by_monotonic_time() -> None:
+    clock = FakeClock()
+    throttle = Throttle(clock)
+    failed(throttle, FREE + 3)
+    clock.jump(1_000_000)
+    assert throttle.wait_s("10.0.0.1") == 4
+    clock.advance(4)
+    assert throttle.wait_s("10.0.0.1") == 0
+    throttle.fail("10.0.0.1")
+    assert throttle.wait_s("10.0.0.1") == 8
+    clock.advance(FORGOTTEN_S + 1)
+    throttle.fail("10.0.0.1")
+    assert throttle.wait_s("10.0.0.1") == 0
+
+
+def test_only_so_many_addresses_are_known() -> None:
+    throttle = Throttle(FakeClock())
+    failed(throttle, 20, "first")
+    for number in range(ADDRESSES):
+        throttle.fail(f"a{number}")
+    assert len(throttle._known) == ADDRESSES
+    assert "first" not in throttle._known

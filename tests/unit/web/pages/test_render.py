@@ -1,7 +1,8 @@
-"""The frame of every page, and the filters."""
+"""The frame of every page, the filters, and the files that pages need."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -11,6 +12,7 @@ import pytest
 
 from spyweb.web.pages.frame import PageFrame, nav_entries
 from spyweb.web.pages.render import HERE, CompiledTemplates, renderer
+from spyweb.web.pages.static_files import FOLDER, StaticFiles
 from spyweb.web.pages.words import ABSENT, Moments
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -120,3 +122,21 @@ def test_nothing_is_written_where_python_writes_none(templates: Path, monkeypatc
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert rendered(templates) == "hello &lt;b&gt;"
     assert not (templates / "__pycache__").exists()
+
+
+def test_another_content_has_another_version(tmp_path: Path) -> None:
+    (tmp_path / "style.css").write_text("a {}")
+    (tmp_path / "notes.txt").write_text("not served")
+    first = StaticFiles.load(tmp_path)
+    (tmp_path / "style.css").write_text("b {}")
+    second = StaticFiles.load(tmp_path)
+    assert first.version != second.version
+    assert first.files["style.css"].tag != second.files["style.css"].tag
+    assert first.find("notes.txt") is None
+    assert first.find("../style.css") is None
+
+
+def test_nothing_is_loaded_from_elsewhere() -> None:
+    for path in FOLDER.iterdir():
+        text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?:|//\w+\.\w+/|@import|url\(|\beval\b|innerHTML\s*=\s*`", text), path.name

@@ -1,4 +1,4 @@
-"""What all pages have in common: where they are, who may see them, how errors look."""
+"""What all pages have in common: how they are declared, where they are, who may see them, how errors look."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import ClientSession, FormData
 from backports import zstd
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.events.happenings import EventType, RunHappened
+from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.truth import SignSeen
 from spyweb.model import Outcome, RunId
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.access import NewAuditLine, Scope
+from spyweb.store.model.incidents import SubjectEvent
 from spyweb.subjects.access import pages as keys
 from spyweb.subjects.events import pages as events
 from spyweb.subjects.health import pages as health
@@ -23,15 +27,19 @@ from spyweb.subjects.records import pages as records
 from spyweb.subjects.state import pages as state
 from spyweb.subjects.when import pages as when
 from spyweb.subjects.when.pages import ROWS
+from spyweb.web.access.principal import LOOPBACK
 from tests.fakes.client import Client
-from tests.fakes.daemon_service import NOW_MS, PRICES, FakeDaemonService, make_run, make_vitals, unsent_message
+from tests.fakes.clock import settle
+from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService, make_run, make_vitals, unsent_message
 from tests.fakes.dashboard import (
     CrowdedCalendar,
+    asked_of,
     dashboard,
     get_page,
     make_dashboard_service,
     page_of,
     signed_in,
+    three_rows,
 )
 from tests.fakes.findings import item
 from tests.fakes.incidents import fail
@@ -257,3 +265,79 @@ async def test_a_long_list_is_shown_a_page_at_a_time(
     assert page.count(row) == 3 + bool(known)  # the key of who asks
     if fill in (fill_outbox, fill_trail, fill_events):
         assert "data-mark" not in page, "what is older does not change"
+
+
+class Query(Struct, frozen=True):
+    """A list as any page may have one."""
+
+    q: str = ""
+    key: bytes | None = None
+    page: int = 1
+    before: int = 0
+
+
+@pytest.mark.parametrize(
+    ("query", "changes", "address"),
+    [
+        (Query(), {}, "/list"),
+        (Query(q="a&ü"), {}, "/list?q=a%26%C3%BC"),
+        (Query(q="a", page=1, before=7), {}, "/list?q=a"),
+        (Query(q="a", page=2), {"before": 7}, "/list?q=a&page=2&before=7"),
+        (Query(q="a", page=2), {"q": "", "page": 1}, "/list"),
+        (Query(key=b"\xff"), {"q": "\udcff"}, "/list?q=%FF&key=%FF"),
+    ],
+)
+def test_an_address_has_what_differs_from_the_usual(query: Query, changes: dict[str, object], address: str) -> None:
+    assert asked_of(make_dashboard_service(), path="/list?since=1").address(query, **changes) == address
+
+
+def test_a_list_leads_to_where_it_goes_on_and_a_chip_to_another() -> None:
+    asked = asked_of(make_dashboard_service(), path="/list")
+    assert asked.places(Query(q="a", before=9), 3) == {
+        "older": "/list?q=a&before=3",
+        "newest": "/list?q=a",
+        "is_older": True,
+    }
+    assert asked.places(Query(), 0) == {"older": "", "newest": "/list", "is_older": False}
+    chips = asked.chips(Query(q="a", before=9), "q", [("", "All"), ("a", "A")], {"a": 2})
+    assert [(chip.words, chip.href, chip.is_current, chip.count) for chip in chips] == [
+        ("All", "/list", False, 0),
+        ("A", "/list?q=a", True, 2),
+    ]
+
+
+async def with_incidents(service: FakeDaemonService) -> FakeDaemonService:
+    """One of backup, and one of a channel."""
+    await fail(service.stored_incidents, BACKUP)
+    seen = SubjectEvent(subject="channel:ops", event=SignSeen("down", "x"), policy=AlertPolicy(), at_ms=0)
+    await service.stored_incidents.note([seen])
+    return service
+
+
+async def test_open_incidents_are_counted_as_somebody_may_see_them() -> None:
+    service = await with_incidents(make_dashboard_service())
+    everything = await service.outlook(LOOPBACK)
+    assert (everything.counts["incidents"], everything.counts["jobs"], everything.state) == (2, 2, "bad")
+    some = await service.outlook(replace(LOOPBACK, jobs=("backup",)))
+    assert [each.subject for each in some.incidents] == ["job:backup"]
+    assert (await service.outlook(replace(LOOPBACK, jobs=("prices",)))).counts["incidents"] == 0
+
+
+async def test_what_is_open_is_no_good_news_though_all_jobs_are_well() -> None:
+    service = make_dashboard_service([row for row in three_rows() if row.job.id == "prices"])
+    assert (await service.outlook(LOOPBACK)).state == "ok"
+    await with_incidents(service)
+    await settle()
+    assert (await service.outlook(LOOPBACK)).state == "warn"
+
+
+async def test_the_first_page_says_what_is_open_and_since_when() -> None:
+    service = make_dashboard_service()
+    assert "incident" not in (await page_of("/", service)).partition("<main")[2].partition("</main")[0]
+    await fail(service.stored_incidents, BACKUP)
+    page = await page_of("/", service)
+    assert '<a href="/incidents/1">Incident 1 is open</a>: <bdi>Backup</bdi> failing since <strong><time' in page
+    await with_incidents(service)
+    page = await page_of("/", service)
+    assert '<a href="/incidents">2\N{NO-BREAK SPACE}incidents are open</a>, the oldest since' in page
+    assert '<a href="/incidents/2"><bdi>Channel ops</bdi></a>' in page

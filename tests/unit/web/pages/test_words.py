@@ -1,11 +1,17 @@
-"""Numbers and moments in words."""
+"""What pages show: numbers and moments in words, charts as paths, Lua in colours."""
 
 from __future__ import annotations
 
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from spyweb.model import RunMark
+from spyweb.store.model.runs import RunPoint
+from spyweb.web.pages.charts import chart, strip
+from spyweb.web.pages.lua_source import LONGEST_LINE, SourceLine, colour
 from spyweb.web.pages.words import (
     ABSENT,
     Moments,
@@ -130,3 +136,72 @@ def test_a_countdown_ends_with_now() -> None:
 def test_a_machine_reads_the_moment_in_utc() -> None:
     assert iso_moment(NOW_MS + 12) == "2026-01-01T00:00:00.012Z"
     assert iso_moment(1 << 60) == ""
+
+
+MINUTE = 60_000
+
+
+def points(*took_ms: int) -> list[RunPoint]:
+    return [RunPoint(i, i * MINUTE, ms, i, RunMark.SUCCESS) for i, ms in enumerate(took_ms)]
+
+
+def test_a_strip_shows_no_more_than_the_last_runs() -> None:
+    assert strip("f" + "s" * 40).label == "40 succeeded"
+    assert strip("").paths == ()
+    assert strip("").label == "no runs"
+
+
+def test_a_letter_of_a_later_version_is_quiet() -> None:
+    assert strip("?").paths == (("k", "M234 22h4"),)
+
+
+def test_durations_are_on_a_logarithmic_scale_between_round_ones() -> None:
+    drawn = chart(points(1_000, 10_000), start_ms=0, end_ms=MINUTE)
+    assert [words.replace("\N{NO-BREAK SPACE}", " ") for _, words in drawn.lines] == ["10 s", "1 s"]
+    assert drawn.paths == (("s", "M0 100h.01M1000 0h.01"),)
+    assert "2 succeeded" in drawn.label
+
+
+def test_a_limit_is_drawn_where_it_is_in_the_picture() -> None:
+    assert chart(points(20_000), start_ms=0, end_ms=MINUTE, limit_ms=60_000).limit == 0
+    assert chart(points(20), start_ms=0, end_ms=MINUTE, limit_ms=300_000).limit is None
+
+
+def test_a_chart_of_nothing_has_a_grid() -> None:
+    drawn = chart([], start_ms=0, end_ms=MINUTE)
+    assert (drawn.paths, drawn.late, drawn.label) == ((), "", "Durations: no runs")
+    assert len(drawn.lines) >= 2
+
+
+def test_what_lies_outside_is_left_out() -> None:
+    assert chart(points(100, 100), start_ms=MINUTE, end_ms=2 * MINUTE).paths == (("s", "M0 100h.01"),)
+
+
+TEXT = 'local a = 1 -- one\n\nif a then\n  log("hello")\nend\n'
+
+
+def texts_of(lines: list[SourceLine]) -> list[str]:
+    return ["".join(text for _, text in line.pieces) for line in lines]
+
+
+def test_words_numbers_texts_and_remarks_have_their_classes() -> None:
+    classes = {text: name for name, text in colour(TEXT)[0].pieces}
+    assert (classes["local"], classes["1"], classes["-- one"]) == ("kw", "nu", "c")
+    assert "".join(text for name, text in colour('log("hello")')[0].pieces if name == "st") == '"hello"'
+
+
+def test_the_line_that_is_meant_is_marked() -> None:
+    lines = colour('if a then\n  log("hello")\nend', first=3, here=4)
+    assert [line.number for line in lines] == [3, 4, 5]
+    assert [line.number for line in lines if line.is_here] == [4]
+
+
+def test_a_very_long_line_is_cut_off() -> None:
+    assert len(texts_of(colour("x" * 5_000))[0]) == LONGEST_LINE
+
+
+@given(st.text(st.characters(exclude_characters="\r", exclude_categories=["Cs"]), max_size=200))
+def test_whatever_a_file_holds_its_lines_are_shown_as_they_are(text: str) -> None:
+    lines = text.split("\n")
+    expected = lines[:-1] if lines and not lines[-1] else lines
+    assert texts_of(colour(text)) == expected

@@ -1,11 +1,11 @@
-"""Nothing that blocks is called on the daemon's loop: whoever adds such a call says here why it does not block."""
+"""Nothing that blocks is called on the loop, no process starts without a bound, no codec is one that a client names."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from tests.fakes.repository import ROOT, modules
+from tests.fakes.repository import ROOT, modules, read
 
 BLOCKING = {
     "write", "writelines", "flush", "write_text", "write_bytes", "read_text", "read_bytes", "fsync", "fdatasync",
@@ -114,3 +114,95 @@ def test_each_exception_is_still_needed() -> None:
     assert HARMLESS.keys() <= {call for _, _, call in used}
     assert IN_THREADS.keys() <= {(module, function) for module, function, _ in used}
     assert all((ROOT / place).exists() for place in ELSEWHERE)
+
+
+STARTS = {
+    *("Popen", "check_call", "check_output", "getoutput", "getstatusoutput", "ProcessPoolExecutor"),
+    *("create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "subprocess_shell"),
+    *("forkpty", "posix_spawn", "posix_spawnp", "startfile"),
+    *(f"spawn{kind}" for kind in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
+}
+OF_MODULES = {  # names that others have too
+    *(("subprocess", "run"), ("subprocess", "call"), ("os", "fork"), ("os", "system"), ("os", "popen")),
+    *(("pty", "fork"), ("pty", "spawn"), ("multiprocessing", "Process"), ("multiprocessing", "Pool")),
+}
+MODULES = {"subprocess", "os", "asyncio", "pty", "multiprocessing", "concurrent.futures"}
+
+# Module, function → how many there may be, and by what
+BOUNDS = {
+    ("spyweb/confined/child.py", "__init__"): "those that make a ChildProcess",
+    ("spyweb/lua/spawner.py", "launch_zygote"): "one, and those that hang until their last worker has ended",
+    ("spyweb/lua/worker/zygote.py", "_fork"): "shared workers: the setting `workers`; those of single jobs: a third of "
+    "the descriptors, four starting at once (lua/supervisor.py)",
+    ("spyweb/programs/runner.py", "start_forking"): "one",
+    ("spyweb/programs/nanny.py", "_fork"): "a nanny for each command, `[exec] at_once` or an eighth of the "
+    "descriptors (programs/runner.py)",
+    ("spyweb/programs/nanny.py", "_start"): "one for each nanny; what it starts itself: `[exec] processes`",
+    ("spyweb/store/user_sql/session.py", "__init__"): "one",
+    ("spyweb/store/user_sql/process.py", "_fork"): "64 or an eighth of the descriptors (store/user_sql/user_db.py)",
+    ("spyweb/extraction/process.py", "live"): "PROCESSES that serve, MOST and SPARE in all (extraction/extractor.py)",
+    ("spyweb/alerts/sender/helper.py", "start"): "one, while something is sent",
+    ("spyweb/alerts/sender/worker/rendering.py", "_ask"): "one at a time, waited for, in that process",
+    ("spyweb/ops/notify_desktop.py", "run_command"): "AT_ONCE, for 10 s at most",
+    ("spyweb/cli/systemd.py", "find_systemctl"): "one, waited for, in a command of its own",
+}
+
+
+def starts() -> Iterator[tuple[str, str]]:
+    """Yield the module and the function of each call that starts a process."""
+    for path, tree in modules():
+        nodes = list(ast.walk(tree))
+        calls = [node for node in nodes if isinstance(node, ast.Call) and _is_start(node.func)]
+        functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        for call in calls:
+            around = [each for each in functions if each.lineno <= call.lineno <= (each.end_lineno or 0)]
+            yield path, max(around, key=lambda each: each.lineno).name if around else ""
+
+
+def _is_start(called: ast.expr) -> bool:
+    match called:
+        case ast.Attribute(value=ast.Name(id=module), attr=name) if (module, name) in OF_MODULES:
+            return True
+        case ast.Name(id="ChildProcess"):
+            return True
+        case ast.Attribute(attr=name):
+            return name in STARTS
+    return False
+
+
+def test_each_place_that_starts_a_process_says_what_bounds_them() -> None:
+    assert set(starts()) == BOUNDS.keys()
+
+
+def test_such_a_function_is_called_by_its_module() -> None:
+    names = STARTS | {name for _, name in OF_MODULES}
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module in MODULES - {"asyncio"}:
+                assert not [each.name for each in node.names if each.name in names], path
+
+
+# Parts of aiohttp's requests that do so; in their place are those of web/body.py.
+METHODS = {"post", "text", "json", "multipart"}
+PROPERTIES = {"charset", "content_type"}
+
+
+def decoding(path: str, tree: ast.Module) -> list[str]:
+    """Return the places of a module that would decode so."""
+    nodes = list(ast.walk(tree))
+    called = [node.func for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    read = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
+    found = [node for node in called if node.attr in METHODS] + [node for node in read if node.attr in PROPERTIES]
+    return [f"{path}:{node.lineno}: {ast.unparse(node)}" for node in found]
+
+
+def test_no_request_is_decoded_by_a_codec_that_it_names() -> None:
+    of_web = [(path, tree) for path, tree in modules() if path.startswith(("spyweb/subjects/", "spyweb/web/"))]
+    assert len(of_web) > 50
+    assert [place for path, tree in of_web for place in decoding(path, tree)] == []
+
+
+def test_what_decodes_so_is_found() -> None:
+    client = "tests/fakes/client.py"
+    found = {place.rpartition(" ")[2] for place in decoding(client, ast.parse(read(client)))}
+    assert found == {"client.post", "answer.json", "answer.content_type"}

@@ -1,4 +1,4 @@
-"""An export and an import, by the files that they write and read and by what is asked of whoever has the values."""
+"""Commands about stored values: what is typed, what is shown, and the files of an export and an import."""
 
 from __future__ import annotations
 
@@ -16,14 +16,161 @@ from typing import cast
 import pytest
 
 from spyweb.cli.output import Format
+from spyweb.cli.project import Project
 from spyweb.errors import Refused
+from spyweb.model import NULL, ChangeKind, JobId, Value
 from spyweb.store.interchange.lines import entry_line
+from spyweb.store.interchange.value_json import TypeName
 from spyweb.store.model.entries import Entry, PortableEntry
-from spyweb.subjects.state.commands import transfer
+from spyweb.subjects.state.commands import render, transfer
+from spyweb.subjects.state.commands.change import parse_ttl, parse_value
 from spyweb.subjects.state.commands.options import StatePlace
 from spyweb.subjects.state.commands.stored import StoredState
 from spyweb.subjects.state.commands.transfer import PIPE, export, load, read, read_lines
-from spyweb.subjects.state.views import Imported
+from spyweb.subjects.state.views import ChangeView, Imported, view_entry
+from spyweb.words import describe_moment
+from tests.fakes.clock import FakeClock
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5),
+        ("5.0", 5),
+        ("-0.5", -0.5),
+        ("true", True),
+        ("null", NULL),
+        ('"5"', b"5"),
+        ('{"a": [1]}', {b"a": [1]}),
+        ('{"$base64": "/w=="}', b"\xff"),
+        ("[]", []),
+        ("hello", b"hello"),
+        ("v1.2.3", b"v1.2.3"),
+        ("{broken", b"{broken"),
+        ('{"$base64": "%"}', b'{"$base64": "%"}'),
+        ("NaN", b"NaN"),
+        ("", b""),
+        ("gr\xf6\xdfe", "gr\xf6\xdfe".encode()),
+        ("\udcff", b"\xff"),
+        ("[" * 500, b"[" * 500),
+    ],
+)
+def test_a_value_is_json_if_it_parses_else_text(text: str, value: Value) -> None:
+    parsed = parse_value(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@pytest.mark.parametrize(("text", "ms"), [("", None), ("0", None), ("90", 90_000), ("0.5", 500), ("1h30m", 5_400_000)])
+def test_a_ttl_is_seconds_or_a_duration_and_nothing_is_for_ever(text: str, ms: int | None) -> None:
+    assert parse_ttl(text) == ms
+
+
+@pytest.mark.parametrize("text", ["-1", "soon", "1x", "nan"])
+def test_any_other_ttl_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match=r"^--ttl: "):
+        parse_ttl(text)
+
+
+NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+PROJECT = cast(
+    Project,
+    SimpleNamespace(clock=FakeClock(), moment=lambda ms: describe_moment(ms, "Europe/Berlin")),
+)
+
+
+def change(kind: ChangeKind, old: object, new: object, job: str | None = None) -> ChangeView:
+    return ChangeView(
+        namespace="state",
+        key="n",
+        kind=kind,
+        old=old,
+        new=new,
+        version=1,
+        at_ms=NOW_MS,
+        job=None if job is None else JobId(job),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("short", "short"),
+        ("x" * 50, "x" * 50),
+        ("x" * 51, "x" * 49 + "…"),
+        ("a\nb\tc\r", "a\\nb\\tc\\r"),
+        ("\n" * 30, "\\n" * 24 + "\\…"),
+    ],
+)
+def test_a_value_in_a_list_is_one_line_of_50_characters_at_most(text: str, shown: str) -> None:
+    assert render.brief(text) == shown
+    assert len(render.brief(text)) <= render.WIDEST
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "shown"),
+    [
+        (None, "-"),
+        (1, "1s"),
+        (1_000, "1s"),
+        (1_001, "2s"),
+        (3_599_500, "1h"),
+        (3_600_001, "1h1m"),
+        (90 * 86_400_000, "90d"),
+        (-5, "1s"),
+    ],
+)
+def test_how_long_an_entry_lives_is_rounded_up(left_ms: int | None, shown: str) -> None:
+    assert render.ttl(None if left_ms is None else NOW_MS + left_ms, NOW_MS) == shown
+
+
+def test_an_entry_is_shown_with_labels_and_its_whole_value() -> None:
+    entry = Entry(value=b"v\n" * 40, version=7, created_ms=NOW_MS, updated_ms=NOW_MS + 1_500, expires_ms=None)
+    assert render.entry_fields(view_entry("state", b"k\xff", entry), NOW_MS, "UTC") == [
+        ("Key:", "k\\xff"),
+        ("Value:", "v\n" * 40),
+        ("Type:", "string"),
+        ("Created:", "Thu 2026-01-01 00:00:00 UTC"),
+        ("Updated:", "Thu 2026-01-01 00:00:01 UTC"),
+        ("TTL:", "-"),
+        ("Version:", "7"),
+    ]
+
+
+def test_a_key_of_several_lines_is_shown_in_one() -> None:
+    entry = Entry(value=b"v", version=1, created_ms=0, updated_ms=0, expires_ms=None)
+    view = view_entry("state", b"a\nb\t\xff", entry)
+    assert render.entry_row(PROJECT, view)[0] == "a\\nb\\t\\xff"
+    assert render.entry_fields(view, 0, "UTC")[0] == ("Key:", "a\\nb\\t\\xff")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "shown"),
+    [
+        ("5", TypeName.STRING, "5"),
+        ({"$base64": "/w=="}, TypeName.STRING, "\\xff"),
+        ({"$base64": "/w=="}, TypeName.TABLE, '{"$base64":"/w=="}'),
+        (None, TypeName.NULL, "null"),
+        (True, TypeName.BOOLEAN, "true"),
+    ],
+)
+def test_a_string_is_shown_as_it_is_and_all_else_as_json(value: object, kind: TypeName, shown: str) -> None:
+    assert render.shown_value(value, kind) == shown
+
+
+@pytest.mark.parametrize(
+    ("seen", "line"),
+    [
+        (change(ChangeKind.CREATED, None, 5, "tick"), "created state n  5  by tick"),
+        (change(ChangeKind.UPDATED, "a", {"b": 1}), 'updated state n  a -> {"b":1}'),
+        (change(ChangeKind.DELETED, [1], None), "deleted state n  was [1]"),
+        (change(ChangeKind.EXPIRED, 5, None), "expired state n  was 5"),
+        (change(ChangeKind.UPDATED, "x" * 60, 1), f"updated state n  {'x' * 49}… -> 1"),
+    ],
+)
+def test_a_change_is_one_line(seen: ChangeView, line: str) -> None:
+    assert render.change_line(seen) == line
+
 
 EARLIER = b"what was there before"
 
