@@ -8,7 +8,7 @@ an incident wakes the planner, which writes the messages that are missing; it ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 
 import structlog
@@ -18,7 +18,6 @@ from spyweb.alerts.channels import ADDRESS, TEMPLATE, ChannelHealth, channel_now
 from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.hooks import IncidentHooks
 from spyweb.alerts.measures import JobMeasures
-from spyweb.alerts.signs import LONGEST_TEXT, shown_by
 from spyweb.clock import Clock, Handle
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
@@ -26,7 +25,9 @@ from spyweb.incidents.policy import AlertPolicy, Level, QuietHours, quiet_until
 from spyweb.incidents.truth import (
     CHANNEL,
     DRIFT,
+    EMPTY,
     JOB,
+    STORAGE,
     Edited,
     Event,
     Failed,
@@ -42,16 +43,18 @@ from spyweb.logs.output import tell_refusal
 from spyweb.model import Failure, JobId, Outcome, Run, RunId
 from spyweb.runs.followups import tries
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import is_finding
+from spyweb.runs.records import is_finding, shortfall_in
 from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.maintenance import MaintenanceCalendar
 from spyweb.store.model.incidents import AlertChannelNow, SubjectChange, SubjectEvent, SubjectNow
 from spyweb.store.model.runs import End
 from spyweb.store.sqlite.incidents import Incidents
+from spyweb.words import counted
 
 log = structlog.get_logger()
 
 WELL = Succeeded()
+LONGEST_TEXT = 500  # characters of what is wrong
 NOTED_TOGETHER = 200  # signs: more in one commit would hold up the store
 LEAST_S = 1.0  # between two plans
 LONGEST_S = 60.0  # then the clock on the wall is looked at again: it may have been set
@@ -372,3 +375,13 @@ def event_of(run: Run, end: End) -> Event | None:
     if end.outcome is Outcome.SKIPPED and tries(run) > 1:  # the failure that it was to try again stands
         return Failed(f"attempt {run.attempt - 1} failed, the next was skipped: {end.reason}"[:LONGEST_TEXT])
     return None
+
+
+def shown_by(end: End) -> Mapping[str, str]:
+    """Return what a run's end shows beside its outcome."""
+    signs = {}
+    if short := shortfall_in(end.note):
+        signs[EMPTY] = short[:LONGEST_TEXT]
+    if end.storage_errors:
+        signs[STORAGE] = counted(end.storage_errors, "storage error")
+    return signs

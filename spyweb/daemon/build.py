@@ -15,8 +15,7 @@ from spyweb.alerts.channel_check import ChannelChecker
 from spyweb.alerts.channels import ChannelSecrets
 from spyweb.alerts.hooks import IncidentHooks
 from spyweb.alerts.measures import JobMeasures
-from spyweb.alerts.sign_watch import SignWatch
-from spyweb.alerts.signs import Conditions
+from spyweb.alerts.signs import Conditions, SignWatch
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
 from spyweb.daemon.chore_runner import ChoreRunner

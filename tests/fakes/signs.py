@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spyweb.alerts.measures import JobMeasures
-from spyweb.alerts.sign_watch import SignWatch
-from spyweb.alerts.signs import Conditions
+from spyweb.alerts.signs import Conditions, SignWatch
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.incidents.policy import NOBODY, AlertPolicy
 from spyweb.model import Ending, JobId, Never, Outcome
