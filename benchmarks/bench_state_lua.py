@@ -6,8 +6,7 @@ bench` sees to that), with every commit synced on both sides (FULL) and on neith
 thread adds so often that those which wait for the file, up to 0.1 s at a time, do not make up the figure.
 
 Size: what a script pays for an increment, a set and a get, from 64 jobs, where the namespace has 1,000,000 keys, beside
-1,000: each of a key of its own, and each time of any key.  bench_state.py measures the same inside the store, without
-the way of an op from the script to there and back.
+1,000: each of a key of its own, and each time of any key.
 
 Handing over: from the moment before a run calls `state.unlock` to the moment when the `state.lock` of the next in line
 has returned to its script, with all jobs in one line.
@@ -17,9 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise, product
@@ -29,7 +29,7 @@ from typing import Protocol, cast
 
 import uvloop
 
-from benchmarks.bench_state import FEW, MANY, QUICK_MANY, fill, plain_increments
+from benchmarks.bench_state import FEW, MANY, NAMESPACE, QUICK_MANY, fill
 from benchmarks.engine import Engine, make_job, open_engine
 from benchmarks.place import folder
 from benchmarks.plain_stores import GROWTH
@@ -38,6 +38,7 @@ from spyweb.model import Durability
 from spyweb.runs.live import LiveJob
 
 JOBS, THREADS = 64, 16
+PLAIN_COUNT = 1_500
 SYNCHRONOUS = {Durability.NORMAL: 1, Durability.FULL: 2}  # as SQLite numbers them
 COUNT = b"function run(ctx) for _ = 1, ctx.times do state.increment(ctx.key or ctx.job) end end"
 OF_MANY = """
@@ -70,6 +71,11 @@ function run(ctx)
 end
 """
 
+TABLE = "CREATE TABLE entry (namespace TEXT, key BLOB, value, PRIMARY KEY (namespace, key))"
+ADD = """
+    INSERT INTO entry VALUES (?, ?, 1) ON CONFLICT (namespace, key) DO UPDATE SET value = value + 1 RETURNING value
+"""
+
 Figures = dict[str, float]
 
 
@@ -90,6 +96,21 @@ def find_diskcache() -> OpenCache | None:
     except ImportError:
         return None
     return cast(OpenCache, module.Cache)
+
+
+def plain_increments(path: Path, key_of: Callable[[int], bytes]) -> float:
+    """Return the seconds an increment takes, from one thread."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(TABLE)
+    connection.execute("INSERT INTO entry VALUES ('', x'', ?)", (GROWTH,))
+    began = time.perf_counter()
+    for number in range(PLAIN_COUNT):
+        connection.execute(ADD, (NAMESPACE, key_of(number))).fetchone()
+    taken = (time.perf_counter() - began) / PLAIN_COUNT
+    connection.close()
+    return taken
 
 
 def cached_increments(open_cache: OpenCache, folder: Path, durability: Durability, times: int) -> float:

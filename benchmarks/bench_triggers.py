@@ -1,4 +1,4 @@
-"""Measure the time from a write to the job that it starts, beside a start by hand; and what watching costs.
+"""Measure the time from a write to the job that it starts, beside a start by hand.
 
 Durable (the write, then the claim of the run, committed with synchronous = FULL) and real: the handler is Lua, in
 workers.  A start is measured from the moment a write is asked for to the arrival of the handler's first op.
@@ -129,56 +129,16 @@ async def beside_others(effort: Effort) -> list[float]:
         return [late(await bench.starts.take(effort.of(300, 20), bench.write, PACE)) for _ in range(effort.rounds)]
 
 
-async def burst(effort: Effort) -> list[float]:
-    """Return the milliseconds a run takes, of many changes at once for ten jobs."""
-    count = effort.of(2000, 100)
-    figures = []
-    async with open_bench(10) as bench:
-        for _ in range(effort.rounds):
-            began = time.perf_counter()
-            await bench.starts.take(count, bench.write, 0)
-            figures.append((time.perf_counter() - began) * 1000 / count)
-    return figures
-
-
-async def write_cost(effort: Effort, *, watched: bool) -> list[float]:
-    """Return the microseconds a write takes, of 64 callers."""
-    count = effort.of(100, 5)
-    namespace = "scope:watched" if watched else "scope:alone"
-    figures = []
-    with folder() as root:
-        async with open_engine(root) as engine:
-            engine.add([make_job("on", HANDLER, on=(On(namespace=scope_namespace("watched")),))])
-            engine.runtime.live.link()
-            values = engine.runtime.store.values
-
-            async def writer(name: int) -> None:
-                for number in range(count):
-                    await values.transform(namespace, b"%d" % name, lambda _, number=number: Put(number))  # type: ignore[misc]
-
-            for _ in range(effort.rounds):
-                began = time.perf_counter()
-                await asyncio.gather(*map(writer, range(64)))
-                figures.append((time.perf_counter() - began) * 1e6 / (64 * count))
-    return figures
-
-
 def main() -> None:
     effort = read_effort(__doc__)
     changes, hands = uvloop.run(quiet(effort))
     beside = uvloop.run(beside_others(effort))
-    crowd = uvloop.run(burst(effort))
-    watched = uvloop.run(write_cost(effort, watched=True))
-    alone = uvloop.run(write_cost(effort, watched=False))
     rows = [
         Row(figure="write to job start, median", ours=median(map(median, changes)), unit="ms",
             peer="started by hand", theirs=median(map(median, hands))),
         Row(figure="write to job start, p99", ours=median(map(late, changes)), unit="ms", peer="started by hand",
             theirs=median(map(late, hands)), limit=50),
         Row(figure="write to job start beside 500 runs/s, p99", ours=median(beside), unit="ms", limit=50),
-        Row(figure="a burst of changes for 10 jobs, a run", ours=median(crowd), unit="ms"),
-        Row(figure="a write that is watched, 64 callers", ours=median(watched), unit="us", peer="one that is not",
-            theirs=median(alone)),
     ]  # fmt: skip
     show("Changes that start jobs, FULL, 2 workers", effort, rows)
 
