@@ -157,6 +157,14 @@ class WorkerDriver:
         arguments = wire.pack([ctx if ctx is not None else {b"job": b"x", b"run_id": run}, may_retry])
         self.say(wire.BeginRun(run, vm, "run", arguments, cpu_ms))
 
+    def start(self, source: str, *, until: str = "", run: int = 1, vm: int = 1, **options: Any) -> None:
+        """Begin a run of a script, and wait until it asks for that op."""
+        reason = self.load(vm, source)
+        assert reason is None, reason
+        self.begin(run, vm, **options)
+        if until:
+            self.wait_until_asked(until, run)
+
     def call(self, run: int, vm: int, procedure: str, *arguments: object, cpu_ms: int = 10_000) -> None:
         self.say(wire.BeginRun(run, vm, procedure, wire.pack(list(arguments)), cpu_ms))
 
@@ -264,6 +272,11 @@ class WorkerDriver:
         while not any(asked[1] == name and run in (None, asked[0]) for asked in self.asked):
             if not self._listen(max(0.0, until - time.monotonic())):
                 raise Silence(f"nobody asked for {name}")
+
+    @property
+    def lines(self) -> list[str]:
+        """What was logged, of any level."""
+        return [text.decode() for _, _, text in self.logs]
 
     def stepped_runs(self) -> set[int]:
         return set(memoryview(self.slots).cast("Q")[: wire.SLOTS].tolist()) - {0}  # behind them is CPU time

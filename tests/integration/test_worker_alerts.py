@@ -30,11 +30,9 @@ def test_the_function_is_given_the_incident_and_the_context(worker: WorkerDriver
 
 
 def test_it_shares_the_globals_of_the_job_s_runs_and_calls_neither_run_nor_the_file_again(worker: WorkerDriver) -> None:
-    worker.load(
-        1,
-        "loads = (loads or 0) + 1 function run() runs = (runs or 0) + 1 end function on_down() return loads, runs end",
+    worker.start(
+        "loads = (loads or 0) + 1 function run() runs = (runs or 0) + 1 end function on_down() return loads, runs end"
     )
-    worker.begin(1, 1)
     worker.end(1)
     assert tell(worker, 2).result == [1, 1]
     assert tell(worker, 3).result == [1, 1]
@@ -46,7 +44,7 @@ def test_no_hook_follows_and_what_is_deferred_does(worker: WorkerDriver) -> None
     )
     end = tell(worker)
     assert (end.ended, end.reason) == (Ended.ERROR, "jobs/x.lua:5: no")
-    assert [text for _, _, text in worker.logs] == [b"deferred"]
+    assert worker.lines == ["deferred"]
 
 
 def test_false_and_nil_with_a_reason_fail_it_as_any_run(worker: WorkerDriver) -> None:

@@ -61,17 +61,17 @@ def cycle(
 
 
 def begin(
-    worker: WorkerDriver, *answers: Sequence[object], run: int = 1, ctx: Mapping[str, object] | None = None
+    worker: WorkerDriver,
+    *answers: Sequence[object],
+    run: int = 1,
+    ctx: Mapping[str, object] | None = None,
+    cpu_ms: int = 10_000,
 ) -> Daemon:
     worker.call(99, 1, "load")
     assert worker.end(99).ended == Ended.SUCCESS
     daemon = worker.handlers["_hook"] = Daemon(list(answers))
-    worker.call(run, 1, "cycle", ctx or {})
+    worker.call(run, 1, "cycle", ctx or {}, cpu_ms=cpu_ms)
     return daemon
-
-
-def logged(worker: WorkerDriver) -> list[str]:
-    return [text.decode() for _, _, text in worker.logs]
 
 
 # Files
@@ -96,7 +96,7 @@ def test_files_are_executed_in_order_and_once(worker: WorkerDriver) -> None:
         worker.call(run, 1, "load")
         assert worker.end(run).ended == Ended.SUCCESS
 
-    assert logged(worker) == ["hooks", "defer"]
+    assert worker.lines == ["hooks", "defer"]
 
 
 def test_a_file_that_raises_names_its_line(worker: WorkerDriver) -> None:
@@ -113,14 +113,14 @@ def test_what_a_file_defers_follows_it_without_any_hook(worker: WorkerDriver) ->
     worker.call(1, 1, "load")
     worker.end(1)
 
-    assert logged(worker) == ["deferred"]
+    assert worker.lines == ["deferred"]
 
 
 def test_a_file_that_never_ends_is_killed_and_no_hook_follows(worker: WorkerDriver) -> None:
     prepare(worker, "function on_error() print('hook') end defer(function() print('deferred') end) while true do end")
     worker.call(1, 1, "load", cpu_ms=50)
 
-    assert (worker.end(1).ended, logged(worker)) == (Ended.CPU, ["deferred"])
+    assert (worker.end(1).ended, worker.lines) == (Ended.CPU, ["deferred"])
 
 
 # Which hooks there are
@@ -170,7 +170,7 @@ def test_a_cycle_whose_files_fail_ends_as_failed_and_calls_no_hook(worker: Worke
     assert (end.ended, end.reason) == (Ended.ERROR, "jobs/x/hooks.lua:2: no luck")
     assert "hooks.lua:2: in main chunk" in end.traceback
     assert (daemon.reports[1].status, daemon.reports[1].defined) == (b"error", UNLOADED)
-    assert logged(worker) == []
+    assert worker.lines == []
 
 
 # What hooks are given and give back
@@ -217,7 +217,7 @@ def test_the_hooks_at_the_end_are_called_as_they_are_written(worker: WorkerDrive
     )
     cycle(worker, ("on_success",), ("on_error", "why"), ("on_finally",), ("on_finished",), ctx={"a": 1})
 
-    assert logged(worker) == ["success\t1\tnil", "error\twhy\t1", "finally\t1\tnil", "0"]
+    assert worker.lines == ["success\t1\tnil", "error\twhy\t1", "finally\t1\tnil", "0"]
 
 
 def test_a_hook_may_call_ops(worker: WorkerDriver) -> None:
@@ -377,7 +377,7 @@ def test_an_error_is_reported_with_its_line_and_the_cycle_goes_on(worker: Worker
     assert failed.error is not None
     assert failed.error.startswith(b"jobs/x/hooks.lua:2: attempt to call a nil value (method 'nonsense')")
     assert failed.traceback == b"stack traceback:\n\tjobs/x/hooks.lua:2: in function 'before_fetch'"
-    assert (daemon.reports[2].status, logged(worker), end.ended) == (b"ok", ["on"], Ended.SUCCESS)
+    assert (daemon.reports[2].status, worker.lines, end.ended) == (b"ok", ["on"], Ended.SUCCESS)
 
 
 def test_an_error_of_several_lines_is_reported_whole(worker: WorkerDriver) -> None:
@@ -396,7 +396,7 @@ def test_what_a_hook_defers_runs_last_first_before_the_next_hook(worker: WorkerD
     )
     daemon, _ = cycle(worker, ("before_fetch", {}), ("after_fetch", {}))
 
-    assert [line.splitlines()[0] for line in logged(worker)] == ["hook", "defer: b", "a", "next"]
+    assert [line.splitlines()[0] for line in worker.lines] == ["hook", "defer: b", "a", "next"]
     assert daemon.values[0] == {b"seen": True}
 
 
@@ -404,14 +404,14 @@ def test_what_a_failed_hook_deferred_runs_too(worker: WorkerDriver) -> None:
     prepare(worker, "function before_fetch() defer(function() print('deferred') end) error('no') end")
     daemon, _ = cycle(worker, ("before_fetch", {}))
 
-    assert (daemon.reports[1].status, logged(worker)) == (b"error", ["deferred"])
+    assert (daemon.reports[1].status, worker.lines) == (b"error", ["deferred"])
 
 
 def test_an_op_in_what_a_hook_defers_is_an_error(worker: WorkerDriver) -> None:
     prepare(worker, "function before_fetch() defer(function() echo(1) end) end")
     cycle(worker, ("before_fetch", {}))
 
-    assert "echo can't be called inside a deferred function" in logged(worker)[0]
+    assert "echo can't be called inside a deferred function" in worker.lines[0]
 
 
 def test_each_hook_may_defer_as_much_as_a_run(worker: WorkerDriver) -> None:
@@ -556,19 +556,16 @@ def test_a_cycle_that_ends_well_calls_no_hook_by_itself(worker: WorkerDriver) ->
     prepare(worker, AT_THE_END)
     _, end = cycle(worker)
 
-    assert (end.ended, logged(worker)) == (Ended.SUCCESS, [])
+    assert (end.ended, worker.lines) == (Ended.SUCCESS, [])
 
 
 def test_a_killed_hook_ends_the_cycle_and_the_last_hooks_follow_with_its_ctx(worker: WorkerDriver) -> None:
     prepare(worker, AT_THE_END + "\nfunction before_fetch(r, ctx) ctx.mine = 1 while true do end end")
-    worker.call(99, 1, "load")
-    worker.end(99)
-    worker.handlers["_hook"] = Daemon([("before_fetch", {})])
-    worker.call(1, 1, "cycle", {}, cpu_ms=50)
+    begin(worker, ("before_fetch", {}), cpu_ms=50)
     end = worker.end(1)
 
     assert (end.ended, end.reason, end.discarded) == (Ended.CPU, "jobs/x/hooks.lua:2: cpu limit exceeded", True)
-    assert logged(worker) == ["error\tjobs/x/hooks.lua:2: cpu limit exceeded\t1", "finally\t1"]
+    assert worker.lines == ["error\tjobs/x/hooks.lua:2: cpu limit exceeded\t1", "finally\t1"]
 
 
 def test_a_hook_that_needs_too_much_memory_ends_the_cycle(worker: WorkerDriver) -> None:
@@ -579,7 +576,7 @@ def test_a_hook_that_needs_too_much_memory_ends_the_cycle(worker: WorkerDriver) 
     _, end = cycle(worker, ("before_fetch", {}))
 
     assert (end.ended, end.discarded) == (Ended.MEMORY, True)
-    assert logged(worker) == ["error\tnot enough memory\tnil", "finally\tnil"]
+    assert worker.lines == ["error\tnot enough memory\tnil", "finally\tnil"]
 
 
 def test_a_cycle_can_be_cancelled_between_two_hooks(worker: WorkerDriver) -> None:
@@ -591,7 +588,7 @@ def test_a_cycle_can_be_cancelled_between_two_hooks(worker: WorkerDriver) -> Non
     worker.cancel(1, Why.TIMEOUT)
 
     assert worker.end(1).ended == Ended.TIMEOUT
-    assert logged(worker) == ["error\ttimed out\tnil", "finally\tnil"]
+    assert worker.lines == ["error\ttimed out\tnil", "finally\tnil"]
 
 
 @pytest.mark.parametrize(
@@ -610,13 +607,10 @@ def test_no_last_hook_is_called_twice_when_one_of_them_is_killed(
         worker,
         AT_THE_END + "function on_finished() while true do end end function before_fetch() while true do end end",
     )
-    worker.call(99, 1, "load")
-    worker.end(99)
-    worker.handlers["_hook"] = Daemon([*((hook, "why") for hook in asked), ("before_fetch", {})])
-    worker.call(1, 1, "cycle", {}, cpu_ms=50)
+    begin(worker, *((hook, "why") for hook in asked), ("before_fetch", {}), cpu_ms=50)
     worker.end(1)
 
-    assert [line.replace("jobs/x/hooks.lua:1: cpu limit exceeded", "cpu limit") for line in logged(worker)] == expected
+    assert [line.replace("jobs/x/hooks.lua:1: cpu limit exceeded", "cpu limit") for line in worker.lines] == expected
 
 
 def test_a_daemon_that_refuses_ends_the_cycle_as_failed(worker: WorkerDriver) -> None:
@@ -631,7 +625,7 @@ def test_a_daemon_that_refuses_ends_the_cycle_as_failed(worker: WorkerDriver) ->
     end = worker.end(1)
 
     assert (end.ended, end.reason, end.discarded) == (Ended.ERROR, "no such cycle", False)
-    assert logged(worker) == ["error\tno such cycle\tnil", "finally\tnil"]
+    assert worker.lines == ["error\tno such cycle\tnil", "finally\tnil"]
 
 
 def test_cycles_of_one_vm_interleave_between_hooks(worker: WorkerDriver) -> None:

@@ -68,39 +68,33 @@ def test_cpu_is_summed_over_the_steps_of_a_run(worker: WorkerDriver) -> None:
 
 @pytest.mark.parametrize("why", [Why.TIMEOUT, Why.CANCELLED, Why.STOPPED])
 def test_a_spinner_is_ended_by_a_cancel(worker: WorkerDriver, why: Why) -> None:
-    worker.load(1, f"echo() {SPIN}")
-    worker.begin(1, 1)
-    worker.wait_until_asked("echo")
+    worker.start(f"echo() {SPIN}", until="echo")
     worker.cancel(1, why)
 
     assert worker.end(1).ended.name == why.name
 
 
 def test_a_run_that_waits_for_an_op_ends_at_once_when_cancelled(worker: WorkerDriver) -> None:
-    worker.load(
-        1,
+    worker.start(
         "function on_finally() print('finally') end\nlocal co = coroutine.wrap(function() pcall(sleep, 1e6) end) co()",
+        until="sleep",
     )
-    worker.begin(1, 1)
-    worker.wait_until_asked("sleep")
     worker.cancel(1, Why.TIMEOUT)
     end = worker.end(1)
 
     assert (end.ended, end.reason, end.discarded) == (Ended.TIMEOUT, "jobs/x.lua:2: timed out", True)
-    assert [text for _, _, text in worker.logs] == [b"finally"]
+    assert worker.lines == ["finally"]
 
 
-@pytest.mark.parametrize(("why", "final"), [(Why.TIMEOUT, b"false"), (Why.CANCELLED, b"true"), (Why.STOPPED, b"true")])
+@pytest.mark.parametrize(("why", "final"), [(Why.TIMEOUT, "false"), (Why.CANCELLED, "true"), (Why.STOPPED, "true")])
 def test_a_script_is_told_that_nothing_follows_a_cancelled_or_stopped_run(
-    worker: WorkerDriver, why: Why, final: bytes
+    worker: WorkerDriver, why: Why, final: str
 ) -> None:
-    worker.load(1, "function on_error(_, ctx) print(ctx.final) end sleep(1e6)")
-    worker.begin(1, 1, may_retry=True)
-    worker.wait_until_asked("sleep")
+    worker.start("function on_error(_, ctx) print(ctx.final) end sleep(1e6)", until="sleep", may_retry=True)
     worker.cancel(1, why)
     worker.end(1)
 
-    assert [text for _, _, text in worker.logs] == [final]
+    assert worker.lines == [final]
 
 
 def test_a_cancel_that_overtakes_its_begin_is_remembered(worker: WorkerDriver) -> None:
@@ -120,7 +114,7 @@ def test_after_a_kill_hooks_and_defers_run_with_a_budget_of_their_own(worker: Wo
     )
 
     assert end.ended == Ended.CPU
-    assert [text for _, _, text in worker.logs] == [b"jobs/x.lua:1: cpu limit exceeded", b"finally", b"deferred"]
+    assert worker.lines == ["jobs/x.lua:1: cpu limit exceeded", "finally", "deferred"]
     assert [asked[1] for asked in worker.asked] == ["store_set"]
 
 
@@ -144,7 +138,7 @@ def test_defers_that_overrun_alone_cost_the_run_and_the_vm(worker: WorkerDriver)
     end = worker.run(f"defer(function() print('second') end) defer(function() {SPIN} end) return 1", cpu_ms=50)
 
     assert (end.ended, end.discarded, end.result) == (Ended.CPU, True, None)
-    assert [text for _, _, text in worker.logs] == [b"second"]
+    assert worker.lines == ["second"]
 
 
 @pytest.mark.parametrize(
@@ -236,14 +230,14 @@ def test_a_value_that_spins_when_it_is_logged_is_ended(worker: WorkerDriver) -> 
 
 
 def test_what_follows_a_failure_can_be_cancelled_while_it_waits(worker: WorkerDriver) -> None:
-    worker.load(1, "function on_error() sleep(1e6) end\nfunction on_finally() print('finally') end\nerror('x')")
-    worker.begin(1, 1)
-    worker.wait_until_asked("sleep")
+    worker.start(
+        "function on_error() sleep(1e6) end\nfunction on_finally() print('finally') end\nerror('x')", until="sleep"
+    )
     worker.cancel(1, Why.TIMEOUT)
     end = worker.end(1)
 
     assert (end.ended, end.reason) == (Ended.TIMEOUT, "jobs/x.lua:1: timed out")
-    assert [text for _, _, text in worker.logs] == [b"finally"]
+    assert worker.lines == ["finally"]
 
 
 CLOSER = "return setmetatable({}, {__close = function() print('closed') %s end})"
@@ -262,7 +256,7 @@ def test_what_a_failure_leaves_open_is_closed_before_the_hooks(worker: WorkerDri
         end = worker.end(number)
 
     assert (end.ended, end.reason, end.discarded) == (Ended.ERROR, "jobs/x.lua:2: x", False)
-    assert [text for _, _, text in worker.logs] == [b"closed", b"jobs/x.lua:2: x"]
+    assert worker.lines == ["closed", "jobs/x.lua:2: x"]
 
 
 BUILT = "setmetatable({}, {['__cl' .. 'ose'] = function() print('closed') end})"
@@ -280,7 +274,7 @@ BUILT = "setmetatable({}, {['__cl' .. 'ose'] = function() print('closed') end})"
 def test_what_closes_without_saying_so_is_closed_too(worker: WorkerDriver, script: str) -> None:
     end = worker.run(script)
 
-    assert (end.ended, [text for _, _, text in worker.logs]) == (Ended.ERROR, [b"closed"])
+    assert (end.ended, worker.lines) == (Ended.ERROR, ["closed"])
 
 
 def test_an_error_on_the_way_out_takes_the_place_of_the_first(worker: WorkerDriver) -> None:
@@ -313,8 +307,7 @@ def test_garbage_makes_room_for_an_answer(worker: WorkerDriver) -> None:
 
 
 def test_a_c_loop_is_reported_as_stuck_while_others_run_on(worker: WorkerDriver) -> None:
-    worker.load(1, C_LOOP)
-    worker.begin(1, 1, cpu_ms=50)
+    worker.start(C_LOOP, cpu_ms=50)
     assert worker.run("return 1", run=2, vm=2).result == [1]
     assert worker.stepped_runs() == {1}
     worker.wait_for(wire.RunStuck, 1)
@@ -323,8 +316,7 @@ def test_a_c_loop_is_reported_as_stuck_while_others_run_on(worker: WorkerDriver)
 
 
 def test_pings_are_answered_while_a_script_spins(worker: WorkerDriver) -> None:
-    worker.load(1, SPIN)
-    worker.begin(1, 1)
+    worker.start(SPIN)
     worker.say(wire.PingWorker(5))
     pong = worker.wait_for(wire.Pong, 5)
 
@@ -346,8 +338,7 @@ def test_several_spinners_leave_room_for_others(worker: WorkerDriver) -> None:
 
 def test_a_flood_of_log_lines_waits_for_credit_and_leaves_some_to_others(worker: WorkerDriver) -> None:
     worker.credits_logs = False
-    worker.load(1, "while true do print('x') end")
-    worker.begin(1, 1)
+    worker.start("while true do print('x') end")
     worker.expect_silence(wire.RunEnd, 0.3)
     assert len(worker.logs) <= wire.LOG_CREDIT
     worker.cancel(1)
@@ -359,7 +350,7 @@ def test_credit_lets_a_flood_go_on(worker: WorkerDriver) -> None:
     end = worker.run("for i = 1, 2000 do print(i) end")
 
     assert end.ended == Ended.SUCCESS
-    assert [int(text) for _, _, text in worker.logs] == list(range(1, 2001))
+    assert list(map(int, worker.lines)) == list(range(1, 2001))
 
 
 def test_a_long_log_line_is_cut_and_says_so(worker: WorkerDriver) -> None:

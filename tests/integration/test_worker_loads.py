@@ -20,9 +20,7 @@ def waiting(worker: WorkerDriver) -> WorkerDriver:
 
 @pytest.mark.parametrize("definition", ["function run() return loads end", "run = function() return loads end"])
 def test_runs_wait_for_the_one_that_is_executing_their_file(waiting: WorkerDriver, definition: str) -> None:
-    waiting.load(1, f"{SLOW} echo() {definition}")
-    waiting.begin(1, 1)
-    waiting.wait_until_asked("echo", 1)
+    waiting.start(f"{SLOW} echo() {definition}", until="echo")
     for run in (2, 3):
         waiting.begin(run, 1)
         waiting.wait_until_asked("sleep", run)
@@ -33,9 +31,7 @@ def test_runs_wait_for_the_one_that_is_executing_their_file(waiting: WorkerDrive
 
 @pytest.mark.parametrize("failure", ["error('no')", "error(setmetatable({}, {__close = 1}))"])
 def test_where_a_file_fails_the_next_run_that_waits_executes_it(waiting: WorkerDriver, failure: str) -> None:
-    waiting.load(1, f"{SLOW} echo() if loads == 1 then {failure} end function run() return loads end")
-    waiting.begin(1, 1)
-    waiting.wait_until_asked("echo", 1)
+    waiting.start(f"{SLOW} echo() if loads == 1 then {failure} end function run() return loads end", until="echo")
     waiting.begin(2, 1)
     waiting.wait_until_asked("sleep", 2)
     waiting.answer(1, [])
@@ -46,9 +42,7 @@ def test_where_a_file_fails_the_next_run_that_waits_executes_it(waiting: WorkerD
 
 
 def test_where_a_load_is_killed_the_next_run_that_waits_takes_over(waiting: WorkerDriver) -> None:
-    waiting.load(1, f"{SLOW} echo() function run() return loads end function on_finally() sleep(1) end")
-    waiting.begin(1, 1)
-    waiting.wait_until_asked("echo", 1)
+    waiting.start(f"{SLOW} echo() function run() return loads end function on_finally() sleep(1) end", until="echo")
     waiting.begin(2, 1)
     waiting.wait_until_asked("sleep", 2)
     waiting.cancel(1)
@@ -59,9 +53,7 @@ def test_where_a_load_is_killed_the_next_run_that_waits_takes_over(waiting: Work
 
 
 def test_a_run_that_waits_for_a_load_can_be_ended(waiting: WorkerDriver) -> None:
-    waiting.load(1, f"{SLOW} echo() function run() return loads end")
-    waiting.begin(1, 1)
-    waiting.wait_until_asked("echo", 1)
+    waiting.start(f"{SLOW} echo() function run() return loads end", until="echo")
     waiting.begin(2, 1)
     waiting.wait_until_asked("sleep", 2)
     waiting.cancel(2, Why.TIMEOUT)
@@ -97,9 +89,7 @@ def modules(waiting: WorkerDriver) -> WorkerDriver:
 
 @pytest.mark.parametrize("call", ["require('slow')", "coroutine.wrap(require)('slow')"])
 def test_runs_wait_for_the_one_that_is_executing_a_module(modules: WorkerDriver, call: str) -> None:
-    modules.load(1, f"return {call}, loads")
-    modules.begin(1, 1)
-    modules.wait_until_asked("store_get", 1)
+    modules.start(f"return {call}, loads", until="store_get")
     for run in (2, 3):
         modules.begin(run, 1)
         modules.wait_until_asked("sleep", run)
@@ -110,9 +100,7 @@ def test_runs_wait_for_the_one_that_is_executing_a_module(modules: WorkerDriver,
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_where_a_module_fails_the_next_run_that_waits_executes_it(modules: WorkerDriver, is_killed: bool) -> None:
-    modules.load(1, f"fails = {'nil' if is_killed else '1'} return require('slow'), loads")
-    modules.begin(1, 1)
-    modules.wait_until_asked("store_get", 1)
+    modules.start(f"fails = {'nil' if is_killed else '1'} return require('slow'), loads", until="store_get")
     modules.begin(2, 1)
     modules.wait_until_asked("sleep", 2)
     if is_killed:
@@ -148,7 +136,7 @@ def test_a_monitor_s_files_are_executed_once_where_two_loads_meet(waiting: Worke
     waiting.answer(1, [])
 
     assert [waiting.end(run).ended for run in (1, 2)] == [Ended.SUCCESS] * 2
-    assert [text for _, _, text in waiting.logs] == [b"hooks", b"defer"]
+    assert waiting.lines == ["hooks", "defer"]
 
 
 def test_a_monitor_s_files_are_tried_again_by_the_load_that_waited(waiting: WorkerDriver) -> None:

@@ -30,13 +30,11 @@ C_LOOP = "string.find(('a'):rep(30000), '.-.-.-b')"
     ],
 )
 def test_a_script_can_spoil_only_its_own_vm(worker: WorkerDriver, poison: str) -> None:
-    worker.load(
-        1,
+    worker.start(
         f"local echo = echo local function poison() {poison} end pcall and pcall(poison) return echo({{1}})".replace(
             "pcall and pcall(poison)", "pcall(poison)"
-        ),
+        )
     )
-    worker.begin(1, 1)
 
     assert worker.end(1).ended == Ended.SUCCESS
     assert worker.evaluate("('x'):rep(2), pcall(error, 'e')", run=2, vm=2) == [b"xx", False, b"e"]
@@ -94,9 +92,7 @@ def test_runs_abandoned_half_way_leave_nothing_behind(worker: WorkerDriver) -> N
 
 def test_a_dropped_vm_lets_its_run_end_and_takes_no_other(worker: WorkerDriver) -> None:
     del worker.handlers["echo"]
-    worker.load(1, "return echo()")
-    worker.begin(1, 1)
-    worker.wait_until_asked("echo")
+    worker.start("return echo()", until="echo")
     worker.say(wire.DropVm(1))
     worker.begin(2, 1)
     assert worker.end(2).ended == Ended.UNBEGUN
@@ -125,8 +121,7 @@ def test_dropping_a_vm_of_60_mb_frees_it_without_holding_up_others(worker: Worke
 
 def test_the_slots_show_which_run_was_being_stepped_when_a_worker_died(zygote: ZygoteDriver) -> None:
     worker = zygote.fork().init()
-    worker.load(1, C_LOOP)
-    worker.begin(77, 1)
+    worker.start(C_LOOP, run=77)
     worker.load(2, "wait()")
     worker.begin(78, 2)
     worker.wait_until_asked("wait")

@@ -42,10 +42,6 @@ def answer(worker: WorkerDriver, handler: str, **fields: Any) -> list[Any]:
     return answered(worker, end)
 
 
-def logged(worker: WorkerDriver) -> list[str]:
-    return [text.decode() for _, _, text in worker.logs]
-
-
 # Which handler
 
 
@@ -162,7 +158,7 @@ def test_a_handler_that_never_ends_is_killed(worker: WorkerDriver) -> None:
     worker.load(1, "function get:x() while true do end end function on_error() print('hook') end")
     worker.call(1, 1, "request", {"method": "GET", "route": "x"}, cpu_ms=50)
 
-    assert (worker.end(1).ended, worker.asked, logged(worker)) == (Ended.CPU, [], [])
+    assert (worker.end(1).ended, worker.asked, worker.lines) == (Ended.CPU, [], [])
 
 
 # What is deferred
@@ -180,7 +176,7 @@ def test_what_is_deferred_follows_the_response_and_may_call_ops(worker: WorkerDr
     assert [(name, arguments[0]) for _, name, arguments in worker.asked] == [
         ("echo", b"handler"), ("_respond", 200), ("echo", b"last"), ("echo", b"first")
     ]  # fmt: skip
-    assert logged(worker)[0].startswith("defer: server/init.lua:1: no luck")
+    assert worker.lines[0].startswith("defer: server/init.lua:1: no luck")
 
 
 def test_a_failed_handler_says_so_before_what_it_deferred(worker: WorkerDriver) -> None:
@@ -199,7 +195,7 @@ def test_hooks_of_jobs_mean_nothing_to_a_server(worker: WorkerDriver) -> None:
     worker.call(2, 2, "request", {"method": "GET", "route": "x"})
     worker.end(2)
 
-    assert logged(worker) == [""]
+    assert worker.lines == [""]
 
 
 def test_a_request_that_is_refused_by_the_daemon_fails(worker: WorkerDriver) -> None:
@@ -244,4 +240,4 @@ def test_a_handler_and_what_it_defers_may_have_several_calls_under_way(worker: W
         "defer(function() log(table.concat({parallel(function() return echo('c') end)})) end) "
         "return table.concat({parallel(function() return echo('a') end, function() return echo('b') end)})",
     ) == [200, None, b"ab"]
-    assert logged(worker) == ["c"]
+    assert worker.lines == ["c"]

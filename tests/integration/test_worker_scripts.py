@@ -96,7 +96,7 @@ def test_of_a_text_that_is_too_large_the_beginning_is_shown_and_on_success_is_gi
     end = worker.run("function on_success(ctx, result) log(#result) end\nfunction run() return ('x'):rep(1000000) end")
 
     assert (end.ended, end.result) == (Ended.SUCCESS, [b"x" * (wire.RESULT - 16)])
-    assert [text for _, _, text in worker.logs] == [b"1000000"]
+    assert worker.lines == ["1000000"]
 
 
 def test_a_script_that_does_not_compile_says_where(worker: WorkerDriver) -> None:
@@ -162,9 +162,7 @@ def test_an_ops_error_is_raised_at_the_line_that_called_it(worker: WorkerDriver)
 
 def test_an_op_may_raise_a_table(worker: WorkerDriver) -> None:
     del worker.handlers["echo"]
-    worker.load(1, "local ok, e = pcall(echo) return e.code")
-    worker.begin(1, 1)
-    worker.wait_until_asked("echo")
+    worker.start("local ok, e = pcall(echo) return e.code", until="echo")
     worker.resume(1, Form.RAISE_PACKED, wire.pack([{b"code": 7}]))
 
     assert worker.end(1).result == [7]
@@ -239,8 +237,7 @@ def test_a_script_can_not_forge_the_answer_to_an_op(worker: WorkerDriver) -> Non
 
 def test_another_run_in_the_vm_can_not_resume_what_waits_for_an_op(worker: WorkerDriver) -> None:
     del worker.handlers["echo"]
-    worker.load(
-        1,
+    worker.start(
         """
         if main then
             local ok, why = coroutine.resume(main, 'forged')
@@ -250,9 +247,8 @@ def test_another_run_in_the_vm_can_not_resume_what_waits_for_an_op(worker: Worke
         main = coroutine.running()
         inner = coroutine.create(function() return echo() end)
         return coroutine.resume(inner)""",
+        until="echo",
     )
-    worker.begin(1, 1)
-    worker.wait_until_asked("echo")
     worker.begin(2, 1)
     refusal = b"cannot resume non-suspended coroutine"
     assert worker.end(2).result == [True, False, refusal, False, refusal, b"normal", False]
@@ -295,8 +291,7 @@ def test_require_runs_a_module_once_and_reports_its_path(worker: WorkerDriver) -
 
 def test_two_runs_in_one_vm_interleave_at_ops(worker: WorkerDriver) -> None:
     del worker.handlers["echo"]
-    worker.load(1, "local ctx = ... local v = echo(ctx.run_id) return v, ctx.run_id")
-    worker.begin(1, 1)
+    worker.start("local ctx = ... local v = echo(ctx.run_id) return v, ctx.run_id")
     worker.begin(2, 1)
     worker.wait_until_asked("echo", 2)
     worker.answer(2, [b"second"])
@@ -318,7 +313,7 @@ def test_hooks_see_how_the_run_ended_and_defers_follow_last_first(worker: Worker
         defer(function() print('second') defer(function() print('third') end) end)
         return 42""")
 
-    lines = [text.decode().split("\t") for _, _, text in worker.logs]
+    lines = [line.split("\t") for line in worker.lines]
     assert [line[0] for line in lines] == ["success", "finally", "second", "third", "first"]
     assert lines[0][1:] == ["true", "42"]
 

@@ -24,17 +24,15 @@ function on_finally() log("finally") end
     ],
 )
 def test_a_run_that_returns_it_is_skipped_with_the_reason(worker: WorkerDriver, script: str, reason: str) -> None:
-    worker.load(1, script)
-    worker.begin(1, 1)
+    worker.start(script)
     end = worker.end(1)
     assert (end.ended, end.reason, end.traceback, end.result) == (Ended.SKIPPED, reason, "", None)
 
 
 def test_neither_hook_of_its_success_or_failure_follows_but_what_always_does(worker: WorkerDriver) -> None:
-    worker.load(1, HOOKS + "function run() defer(function() log('deferred') end) return skip('no') end")
-    worker.begin(1, 1)
+    worker.start(HOOKS + "function run() defer(function() log('deferred') end) return skip('no') end")
     assert worker.end(1).ended == Ended.SKIPPED
-    assert [text for _, _, text in worker.logs] == [b"finally", b"deferred"]
+    assert worker.lines == ["finally", "deferred"]
 
 
 def test_what_is_not_returned_skips_nothing_nor_does_that_of_an_earlier_run(worker: WorkerDriver) -> None:
@@ -47,19 +45,16 @@ def test_what_is_not_returned_skips_nothing_nor_does_that_of_an_earlier_run(work
 
 
 def test_a_script_may_have_a_skip_of_its_own(worker: WorkerDriver) -> None:
-    worker.load(1, "function skip(x) return x + 1 end function run() return skip(1) end")
-    worker.begin(1, 1)
+    worker.start("function skip(x) return x + 1 end function run() return skip(1) end")
     assert worker.end(1).result == [2]
 
 
 def test_it_takes_a_text(worker: WorkerDriver) -> None:
-    worker.load(1, "function run() return skip({}) end")
-    worker.begin(1, 1)
+    worker.start("function run() return skip({}) end")
     assert worker.end(1).reason == "jobs/x.lua:1: bad argument #1 to 'skip' (string expected, got table)"
 
 
 def test_a_hook_can_not_skip_what_has_ended(worker: WorkerDriver) -> None:
-    worker.load(1, "function on_success() skip('too late') end function run() end")
-    worker.begin(1, 1)
+    worker.start("function on_success() skip('too late') end function run() end")
     assert worker.end(1).ended == Ended.SUCCESS
     assert b"skip is for the run of a job" in worker.logs[0][2]

@@ -34,10 +34,6 @@ def failure_of(worker: WorkerDriver, body: str) -> End:
     return end
 
 
-def logged(worker: WorkerDriver) -> list[str]:
-    return [text.decode() for _, _, text in worker.logs]
-
-
 # Finding and calling
 
 
@@ -79,7 +75,7 @@ def test_one_test_is_called_with_all_files_there(worker: WorkerDriver) -> None:
     )
     worker.call(1, 1, "test", "test_x", {})
 
-    assert (worker.end(1).ended, logged(worker)) == (Ended.SUCCESS, ["5"])
+    assert (worker.end(1).ended, worker.lines) == (Ended.SUCCESS, ["5"])
 
 
 def test_a_test_has_a_ctx_and_may_defer_and_call_ops(worker: WorkerDriver) -> None:
@@ -89,7 +85,7 @@ def test_a_test_has_a_ctx_and_may_defer_and_call_ops(worker: WorkerDriver) -> No
         ctx={"job": "x"},
     )
 
-    assert (end.ended, logged(worker)) == (Ended.SUCCESS, ["deferred\tx"])
+    assert (end.ended, worker.lines) == (Ended.SUCCESS, ["deferred\tx"])
 
 
 def test_what_a_failed_test_deferred_runs_and_no_hook_does(worker: WorkerDriver) -> None:
@@ -99,21 +95,21 @@ def test_what_a_failed_test_deferred_runs_and_no_hook_does(worker: WorkerDriver)
         "function test_x() defer(function() print('deferred') end) error('no luck') end",
     )
 
-    assert (end.reason, logged(worker)) == ("jobs/x/tests.lua:2: no luck", ["deferred"])
+    assert (end.reason, worker.lines) == ("jobs/x/tests.lua:2: no luck", ["deferred"])
     assert "jobs/x/tests.lua:2: in function 'test_x'" in end.traceback
 
 
 def test_no_hook_follows_a_test_that_passes(worker: WorkerDriver) -> None:
     run_test(worker, "function on_success() print('hook') end function test_x() end")
 
-    assert logged(worker) == []
+    assert worker.lines == []
 
 
 def test_a_test_that_never_ends_is_killed(worker: WorkerDriver) -> None:
     worker.load(1, "function test_x() while true do end end function on_error() print('hook') end")
     worker.call(1, 1, "test", "test_x", {}, cpu_ms=50)
 
-    assert (worker.end(1).ended, logged(worker)) == (Ended.CPU, [])
+    assert (worker.end(1).ended, worker.lines) == (Ended.CPU, [])
 
 
 def test_a_test_that_is_not_there_is_named(worker: WorkerDriver) -> None:

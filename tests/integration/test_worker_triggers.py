@@ -160,7 +160,7 @@ def test_hooks_follow_as_for_any_run(worker: WorkerDriver) -> None:
     end = react(worker)
 
     assert (end.ended, end.reason) == (Ended.ERROR, "bad")
-    assert [text for _, _, text in worker.logs] == [b"error bad", b"finally"]
+    assert worker.lines == ["error bad", "finally"]
 
 
 def test_no_hook_follows_a_no_but_what_was_deferred_runs(worker: WorkerDriver) -> None:
@@ -168,7 +168,7 @@ def test_no_hook_follows_a_no_but_what_was_deferred_runs(worker: WorkerDriver) -
     end = react(worker, conditions=["no"])
 
     assert end.ended == Ended.DECLINED
-    assert [text for _, _, text in worker.logs] == [b"deferred"]
+    assert worker.lines == ["deferred"]
 
 
 def test_a_result_of_false_is_a_failure(worker: WorkerDriver) -> None:
@@ -188,9 +188,9 @@ def test_a_handler_that_never_ends_is_killed(worker: WorkerDriver) -> None:
 def test_a_change_waits_for_the_run_that_is_executing_the_file(worker: WorkerDriver) -> None:
     worker.handlers["sleep"] = lambda _: []
     del worker.handlers["echo"]
-    worker.load(1, "loads = (loads or 0) + 1 echo() function run() end function on_state() return loads end")
-    worker.begin(1, 1)
-    worker.wait_until_asked("echo")
+    worker.start(
+        "loads = (loads or 0) + 1 echo() function run() end function on_state() return loads end", until="echo"
+    )
     arguments = wire.pack([{"trigger": {"type": "state"}}, False, EVENT, []])
     worker.say(wire.BeginRun(2, 1, "trigger", arguments, 10_000))
     worker.wait_until_asked("sleep", 2)
@@ -208,7 +208,7 @@ def test_a_change_that_starts_tasks_runs_them(worker: WorkerDriver) -> None:
         arguments = wire.pack([{"job": "x", "trigger": {}}, False, EVENT, ["wanted"], {"host": f"web{run}"}])
         worker.say(wire.BeginRun(run, 1, "trigger", arguments, 10_000))
         assert worker.end(run).ended == Ended.SUCCESS
-    assert [text for _, _, text in worker.logs] == [b"ran web1", b"ran web2"]
+    assert worker.lines == ["ran web1", "ran web2"]
 
 
 def test_a_condition_and_a_handler_may_say_that_there_is_nothing_to_do(worker: WorkerDriver) -> None:
