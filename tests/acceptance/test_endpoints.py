@@ -39,22 +39,7 @@ function get:later()
   return { status = 202, body = { ok = true } }
 end
 function get:later_done() return global_store_get("later") end
-function post:items()
-  db_exec("CREATE TABLE IF NOT EXISTS items (name TEXT)")
-  db_exec("INSERT INTO items VALUES (?)", { json_decode(self.body).name })
-  return { body = db_query("SELECT name FROM items") }
-end
 function get:greedy() local t = {} while true do t[#t + 1] = ("x"):rep(100000) .. #t end end
-function get:own() store_set("n", "1") return store_get("n") end
-function get:lock() local mine = state.try_lock("door", 600) error(tostring(mine)) end
-function get:both()
-  local found, words = parallel(function()
-    assert(state.lock("of a function", 10))
-    global_store_set("both", "yes")
-    return global_store_get("both")
-  end, function() return require("words") end)
-  return found .. " " .. words.nobody .. " " .. tostring(state.is_locked("of a function"))
-end
 function public.get:status() return { body = { up = true } } end
 """
 
@@ -177,23 +162,6 @@ def test_what_is_deferred_runs_after_the_answer_and_may_call_ops(site: Site) -> 
     assert site.ask("/api/v/later").json == {"ok": True}
     eventually(lambda: site.ask("/api/v/later_done").body == b"done")
     eventually(lambda: "INFO deferred /api/v/later" in site.log("server.log"))
-
-
-def test_the_database_and_the_store_are_there(site: Site) -> None:
-    reply = site.ask("/api/v/items", "POST", b'{"name": "tea"}')
-    assert reply.json == [{"name": "tea"}]
-    assert site.ask("/api/v/own").body == b"1"
-
-
-def test_a_handler_may_have_several_calls_under_way(site: Site) -> None:
-    assert site.ask("/api/v/both").body == b"yes nobody false"
-
-
-def test_the_locks_of_a_request_end_with_it(site: Site) -> None:
-    for _ in range(2):
-        assert site.ask("/api/v/lock").status == 500
-
-    eventually(lambda: len(re.findall(r"GET /api/v/lock: server/init\.lua:\d+: true", site.log("error.log"))) == 2)
 
 
 def test_pages_and_everything_else_are_served_beside(site: Site) -> None:

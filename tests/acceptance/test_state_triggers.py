@@ -76,17 +76,6 @@ def test_every_kind_of_change_is_told_in_order(project: Project) -> None:
         ]  # fmt: skip
 
 
-def test_other_families_are_heard_where_they_are_named(project: Project) -> None:
-    watched = '[{ scope = "global" }, { scope = "job:shop", key = "a*" }, { scope = "state", key = "count" }]'
-    project.job("orders", KEEP_ALL, f"on = {watched}")
-    project.job(
-        "shop", 'global_store_incr("n", 1, 1) store_set("ab", "x") store_set("b", "y") state.increment("count")'
-    )
-    with project.daemon():
-        project.result("shop")
-        assert told(project, 3) == ["created global n nil 2", "created job:shop ab nil x", "created state count nil 1"]
-
-
 def test_values_arrive_as_they_were_written(project: Project) -> None:
     project.job(
         "orders",
@@ -111,31 +100,6 @@ def test_values_arrive_as_they_were_written(project: Project) -> None:
         project.result("shop")
         assert outcomes(project.ended("orders")) == {Outcome.SUCCESS}
         assert project.result("told") is True
-
-
-def test_only_false_keeps_a_run_from_starting_and_the_history_says_so(project: Project) -> None:
-    project.job(
-        "orders",
-        "function is_big(event) if event.key == 'nil' then return nil end return event.new_value > 10 end" + KEEP_ALL,
-        'on = [{ scope = "orders", when = "is_big" }]',
-    )
-    project.job(
-        "shop",
-        """
-        state.set { scope = "orders", key = "small", value = 1 }
-        state.set { scope = "orders", key = "nil", value = 1 }
-        state.set { scope = "orders", key = "text", value = "x" }
-        state.set { scope = "orders", key = "large", value = 11 }
-        """,
-    )
-    with project.daemon():
-        project.result("shop")
-        assert told(project, 2) == ["created orders nil nil 1", "created orders large nil 11"]
-        runs = {run.trigger.key: run for run in eventually(lambda: all_over(project.runs("orders"), 4))}
-        assert (runs["small"].outcome, runs["small"].reason) == (Outcome.SKIPPED, "is_big returned false")
-        assert runs["text"].outcome is Outcome.SKIPPED
-        assert runs["text"].reason.startswith("is_big failed: ")
-        assert "attempt to compare" in runs["text"].reason
 
 
 def all_over(runs: list[Run], count: int) -> list[Run] | None:

@@ -45,15 +45,6 @@ async def test_what_happens_is_sent_as_it_happens_and_resumed_after_a_cut() -> N
             assert [(await again.next()).fields["run"] for _ in range(2)] == [2, 3]
 
 
-async def test_a_mark_from_the_future_is_a_reset_and_then_it_goes_on() -> None:
-    hub = real_hub()
-    async with serving(tcp_app(service_of(hub))) as served:
-        client = await served.connect("/api/events", "Last-Event-ID: b00t-999")
-        assert (await client.next()).event == "reset"
-        publish_run(hub, 1)
-        assert (await client.next()).fields["run"] == 1
-
-
 async def test_one_job_and_the_lines_of_its_log() -> None:
     hub = real_hub()
     async with serving(tcp_app(service_of(hub))) as served:
@@ -82,13 +73,6 @@ async def test_a_wrong_question_is_refused(query: str, status: int, words: str) 
         assert client.status == status
         assert words in (await client.reader.read(10_000)).decode()
     assert not followers(hub)
-
-
-async def test_without_the_key_there_is_no_stream() -> None:
-    async with serving(tcp_app(FakeDaemonService(hub=real_hub(), clock=RealClock(), api_key="sesame"))) as served:
-        assert (await served.connect("/api/events")).status == 401
-        client = await served.connect("/api/events", KEY)
-        assert client.status == 200
 
 
 async def test_head_says_what_it_would_be() -> None:

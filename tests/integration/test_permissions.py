@@ -308,14 +308,6 @@ async def test_a_vm_is_told_of_permitted_variables_only(tmp_path: Path, monkeypa
         assert ending.result == b"1nil"
 
 
-async def test_a_job_s_own_block_narrows_its_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPYWEB_ONE", "1")
-    block = '-- /// job\n-- permissions = { env = [] }\n-- ///\nreturn env_get("ONE")'
-    async with opened(tmp_path, "") as project:
-        ending = await run(project, block)
-        assert 'add "ONE" to env under permissions in its own settings' in ending.reason
-
-
 async def test_files_are_executed_under_the_policy_before_they_live(tmp_path: Path) -> None:
     """What stands outside of functions in a monitor's files runs when they are loaded."""
     async with opened(tmp_path, "[permissions]\ndb = false\n") as project:
