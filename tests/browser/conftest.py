@@ -1,4 +1,4 @@
-"""A real browser before a real daemon: one of each for all tests, and a context of its own for each test.
+"""A real browser before a real daemon: one of each for all tests, and a tab of its own for each test.
 
 Tests are skipped where there is no chromium.  No test of a page passes while the browser has something to complain
 about, or asks for anything elsewhere.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, ConsoleMessage, Page
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
@@ -45,13 +45,31 @@ class Tab:
             self.elsewhere.append(url)
 
 
+_windows: dict[str, BrowserContext] = {}
+
+
+async def window_of(browser: Browser, viewport: Any, settings: dict[str, Any]) -> BrowserContext:
+    """Return the window for tabs with these settings: to open one takes more processor time than most tests."""
+    kind = f"{id(browser)} {viewport} {settings}"
+    if kind not in _windows:
+        _windows[kind] = await browser.new_context(viewport=viewport, **settings)
+        await _windows[kind].new_page()  # or it would be closed with its last tab
+    return _windows[kind]
+
+
 @asynccontextmanager
 async def opened(browser: Browser, origin: str, viewport: Any = WIDE, **settings: Any) -> AsyncIterator[Tab]:
-    """Open a tab of its own, in which the browser has nothing to complain about, nor asks for anything elsewhere."""
-    context = await browser.new_context(viewport=viewport, **settings)
-    tab = Tab(await context.new_page(), origin)
+    """Open a tab, in which the browser has nothing to complain about, nor asks for anything elsewhere.
+
+    Of tabs before it nothing is left.
+    """
+    window = await window_of(browser, viewport, settings)
+    tab = Tab(await window.new_page(), origin)
     tab.listen()
     yield tab
-    await context.close()
+    session = await window.new_cdp_session(tab.page)
+    await session.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+    for page in window.pages[1:]:
+        await page.close()
     assert tab.complaints == []
     assert tab.elsewhere == []
