@@ -5,7 +5,7 @@ local runtime = ...
 local raise, type = runtime.raw.error, runtime.raw.type
 local traced, use = runtime.internals.traced, runtime.use
 
-local SUCCESS = 0                               -- wire.Ended
+local SUCCESS, ERROR = 0, 6                     -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"       -- Lua's own text
 
 local FILES = { trigger = "trigger", alert = "alert", load = "cycle", cycle = "cycle", tests = "testing", test = "testing" }
@@ -29,7 +29,7 @@ function shared.attempt(run, f, ...)
 end
 
 function shared.fail(run, text, traceback)
-  run.ended, run.value, run.reason, run.traceback, run.ctx = 1, text, text, traceback, nil
+  run.ended, run.value, run.reason, run.traceback, run.ctx = ERROR, text, text, traceback, nil
 end
 
 -- Executes the files of the VM, in order.
