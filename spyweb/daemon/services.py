@@ -20,8 +20,8 @@ from spyweb.subjects.health.service import HealthService, MetricsService, Readin
 from spyweb.subjects.health.views import Vitals
 from spyweb.subjects.hooks.service import HookService
 from spyweb.subjects.incidents.service import ChannelService, IncidentService, StandingService
+from spyweb.subjects.jobs.overview import OverviewService
 from spyweb.subjects.jobs.overview_page import outlook_of
-from spyweb.subjects.jobs.overview_service import OverviewService
 from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.maintenance.service import MaintenanceService
 from spyweb.subjects.records.service import RecordSearch

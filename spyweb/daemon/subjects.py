@@ -24,7 +24,7 @@ from spyweb.subjects.events import api as events
 from spyweb.subjects.health import api as health
 from spyweb.subjects.hooks import api as hooks
 from spyweb.subjects.incidents import api as incidents
-from spyweb.subjects.incidents.ack import ack_routes
+from spyweb.subjects.incidents.pages import ack_routes
 from spyweb.subjects.jobs import api as jobs
 from spyweb.subjects.maintenance import api as maintenance
 from spyweb.subjects.outbox import api as outbox

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from spyweb.subjects.hooks.signatures import sign
+from spyweb.subjects.hooks.service import sign
 from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

@@ -61,13 +61,11 @@ from spyweb.subjects.health.service import HealthService, MetricsService, Readin
 from spyweb.subjects.health.views import Vitals
 from spyweb.subjects.hooks.service import Delivery, HookService
 from spyweb.subjects.incidents.service import ChannelService, IncidentService
-from spyweb.subjects.jobs.overview import view_row
+from spyweb.subjects.jobs.overview import OverviewService, view_row
 from spyweb.subjects.jobs.overview_page import outlook_of
-from spyweb.subjects.jobs.overview_service import OverviewService
 from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.jobs.views import JobDetail, Tie
-from spyweb.subjects.maintenance.service import USUAL_DAYS, MaintenanceService
-from spyweb.subjects.maintenance.views import MaintenanceView, view_maintenance
+from spyweb.subjects.maintenance.service import USUAL_DAYS, MaintenanceService, MaintenanceView, view_maintenance
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.records.views import RecordView
 from spyweb.subjects.runs.service import PastRunsService, RunService, StartedRun
@@ -82,8 +80,7 @@ from spyweb.subjects.runs.views import (
     run_words,
 )
 from spyweb.subjects.state.service import StateService
-from spyweb.subjects.when.service import CalendarService
-from spyweb.subjects.when.views import DayAhead, GapPage, view_gap
+from spyweb.subjects.when.service import CalendarService, DayAhead, GapPage, view_gap
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView, view_workflow
 from spyweb.views.jobs import (

@@ -17,8 +17,7 @@ from spyweb.model import Every, HistoryRule, JobId, Outcome, Run, RunId, RunMark
 from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip
-from spyweb.subjects.jobs.overview import Overview, OverviewRow, make_overview, view_row
-from spyweb.subjects.jobs.overview_service import OverviewService
+from spyweb.subjects.jobs.overview import Overview, OverviewRow, OverviewService, make_overview, view_row
 from spyweb.subjects.jobs.service import JobDetails
 from spyweb.subjects.jobs.views import JobDetail, LastError, Tie
 from spyweb.subjects.records.service import RecordSearch
@@ -33,7 +32,7 @@ from spyweb.subjects.runs.views import (
     make_statistics,
     run_words,
 )
-from spyweb.subjects.when.views import DayAhead, GapPage, day_ahead, view_gap
+from spyweb.subjects.when.service import DayAhead, GapPage, day_ahead, view_gap
 from spyweb.views.jobs import MaySee, anything, next_run
 from spyweb.views.runs import TaskView
 from spyweb.views.source import SourceView, TraceFrame

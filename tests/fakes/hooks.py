@@ -8,8 +8,7 @@ from multidict import CIMultiDict
 
 from spyweb.model import HookSigning, JobHook
 from spyweb.runs.pings import PingRuns
-from spyweb.subjects.hooks.service import Delivery, HookService
-from spyweb.subjects.hooks.signatures import SECRET_HEADER, sign, stamped
+from spyweb.subjects.hooks.service import SECRET_HEADER, Delivery, HookService, sign, stamped
 from spyweb.subjects.runs.service import OnceService
 from tests.fakes.harness import Harness
 

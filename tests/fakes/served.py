@@ -12,7 +12,7 @@ from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
 from spyweb.subjects.health.service import HealthService
-from spyweb.subjects.jobs.overview_service import OverviewService
+from spyweb.subjects.jobs.overview import OverviewService
 from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.maintenance.service import MaintenanceService
 from spyweb.subjects.runs.service import OnceService, PastRunsService, RunService

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spyweb.cooperative import run_at_once
 from spyweb.model import At, Cron, Every, JobId, Never, Schedule
 from spyweb.schedules.due import upcoming
-from spyweb.subjects.when.views import SLOT_MS, SPAN_MS, BitCounters, day_ahead
+from spyweb.subjects.when.service import SLOT_MS, SPAN_MS, BitCounters, day_ahead
 from tests.fakes.daemon_service import NOW_MS, make_spec
 from tests.fakes.harness import make_planned
 

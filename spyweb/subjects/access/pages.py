@@ -1,4 +1,4 @@
-"""Keys, and the audit trail: who may come in, and what was done."""
+"""Keys and the audit trail, and the form by which a browser signs in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say what has happened in a daemon, an event a line.  Pure."""
+"""The page of what has happened, an event a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Show the daemon's health: figures in words, and what is in force.  Pure."""
+"""The page of the daemon's health: figures in words, and what is in force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the daemon does: its health, and what is wrong with it."""
+"""The health of the daemon as clients ask for it, whether it is ready, and what it measures of itself."""
 
 from __future__ import annotations
 
@@ -193,7 +193,11 @@ STOPPING = "the daemon is stopping"
 
 
 class ReadinessService:
-    """Answers probes; one of several at once asks, the others wait for its answer."""
+    """Tells whether the daemon is ready, by having each part prove that it makes progress.
+
+    The writer is asked to commit nothing, behind what it has to do.  However often somebody asks, that happens once a
+    second: one of several at once asks, the others wait for its answer.
+    """
 
     def __init__(self, *, store: Store, clock: Clock, vitals: Callable[[], Vitals]) -> None:
         self.stage = STARTING  # what keeps the daemon from being ready, whatever its parts do

@@ -1,4 +1,4 @@
-"""Handlers for incidents: list them, look at one, and acknowledge one."""
+"""Handlers for incidents and alert channels: list them, look at one, acknowledge one, try one out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spyweb alerts`: list incidents and channels, look at one, and acknowledge one."""
+"""`spyweb alerts`: list incidents and channels, look at one and its history, and acknowledge one."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from msgspec import Meta, Struct
 
 from spyweb.errors import Problem, Refused
 from spyweb.logs.reading import last_lines
-from spyweb.subjects.jobs.overview import Overview, overview_seen_by
-from spyweb.subjects.jobs.overview_service import OverviewService
+from spyweb.subjects.jobs.overview import Overview, OverviewService, overview_seen_by
 from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.jobs.views import JobDetail, JobsQuery, detail_seen_by, pick_jobs
 from spyweb.subjects.runs.service import PastRunsService, RunService

@@ -1,22 +1,36 @@
-"""The first page: how all jobs stand, in words, and a row of each.  Pure.
+"""The overview: how all jobs stand, in words, and a row of each with a strip of its newest runs.
 
 Words hold no times of day: who shows them knows the reader's zone, and finds the moments beside the words.
+The strips are read at the first look, in slices; that of a job is read again after a change of its runs was committed,
+and until then shown as it was.
+When nobody has looked for a while they are dropped: a daemon that nobody looks at keeps none and is told of nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
+from array import array
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import is_
+from typing import NamedTuple
 
 from msgspec import Struct, structs
 
-from spyweb.cooperative import Steps, run_at_once
-from spyweb.model import Outcome, Run, RunId
+from spyweb.clock import Clock
+from spyweb.cooperative import Steps, run_at_once, run_in_slices
+from spyweb.errors import STORE_REFUSED
+from spyweb.logs.output import tell_refusal
+from spyweb.model import JobId, Outcome, Run, RunId
+from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import NOT_AS_EXPECTED
-from spyweb.store.model.runs import FailingSeries, RunStrip
+from spyweb.store.model.runs import Change, FailingSeries, RunStrip, StripWish
+from spyweb.store.sqlite.store import Store
+from spyweb.subjects.health.views import Health
 from spyweb.views.jobs import JobState, JobView
 from spyweb.views.runs import LastRun, describe_details, describe_storage_errors
-from spyweb.views.strips import median_ms, success_rate
+from spyweb.views.strips import DECISIVE, FAILING, late_after, median_ms, success_rate
 from spyweb.words import counted, first_line
 
 
@@ -238,3 +252,199 @@ def make_overview(
         tags=sorted({tag for row in rows for tag in row.job.tags}),
         at_ms=now_ms,
     )
+
+
+SHOWN_RUNS = 40  # of each job
+KEPT_S = 60.0  # after the latest look
+READ_AT_ONCE = 25  # jobs in one question to the store, so that others get their turn
+MOST_ROUNDS = 5  # in which jobs that changed while they were read are read again
+
+
+class JobStrip(NamedTuple):
+    """The newest runs of one job."""
+
+    strip: RunStrip
+    series: FailingSeries | None
+
+
+class Strips:
+    """The strips that are kept, by job; those of jobs whose runs have changed are to be read again."""
+
+    def __init__(self, live: LiveJobs) -> None:
+        self.live = live
+        self.of_job: dict[JobId, JobStrip] = {}
+        self.stale: set[JobId] = set()  # jobs that have changed since their strips were read
+        self._changed: set[JobId] = set()  # while strips were read
+        self._open: dict[RunId, JobId] = {run.id: run.job for job in live for run in job.queue.open_runs()}
+
+    def missing(self) -> list[JobId]:
+        """Return the live jobs whose strips are to be read, again or at all; let go of those of jobs that are gone."""
+        live = {job.id for job in self.live}
+        for job in self.of_job.keys() - live:
+            del self.of_job[job]
+        self.stale &= live
+        self._changed.clear()
+        return sorted(live - self.of_job.keys() | self.stale)
+
+    def keep(self, job: JobId, strip: JobStrip) -> None:
+        """Keep what was read; where the job has changed meanwhile, it is to be read once more."""
+        self.of_job[job] = strip
+        if job not in self._changed:
+            self.stale.discard(job)
+
+    def hear(self, change: Change, ids: Sequence[RunId | None] | None) -> None:
+        """Note the jobs whose runs a change is about."""
+        for new, run in zip(change.new, ids or (), strict=False):
+            if run is not None:
+                self._open[run] = new.job
+        jobs = {new.job for new in change.new} | {skipped.job for skipped in change.skipped}
+        jobs.update(self._open[begin.run] for begin in change.begin if begin.run in self._open)
+        jobs.update(self._open.pop(end.run) for end in change.end if end.run in self._open)
+        self._changed |= jobs
+        self.stale |= jobs
+
+
+Facts = tuple[object, ...]  # all that a row is made of: while each is the same object, the row is as it was
+
+
+@dataclass(slots=True, kw_only=True)
+class OverviewService:
+    live: LiveJobs
+    store: Store
+    clock: Clock
+    view: Callable[[LiveJob], JobView]
+    broken: Callable[[], Iterable[JobView]]  # jobs of which no version runs
+    health: Callable[[], Health]
+    _strips: Strips | None = None
+    rendered: dict[JobId, tuple[OverviewRow, str]] = field(default_factory=dict)  # rows as pages show them to everybody
+    _rows: dict[JobId, tuple[Facts, OverviewRow]] = field(default_factory=dict)  # as they were last shown
+    _leave: Callable[[], None] | None = None
+    _looked_at: float = 0.0
+    _filling: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.live.on_linked(self._rows.clear)  # a row names the jobs that wait for it
+        self.live.on_linked(self.rendered.clear)
+
+    @property
+    def is_kept(self) -> bool:
+        """Tell whether strips are in memory."""
+        return self._strips is not None
+
+    async def all_rows(self) -> list[OverviewRow]:
+        """Return the row of each job, in no order."""
+        strips = await self._filled()
+        return await run_in_slices(self.clock, self._all_rows(strips))
+
+    async def look(self) -> Overview:
+        """Return how all jobs stand."""
+        rows = await self.all_rows()
+        health = self.health()
+        now_ms = self.clock.now_ms()
+        overview = make_overview(rows, problems=health.problems, warnings=health.warnings, now_ms=now_ms)
+        return await run_in_slices(self.clock, overview)
+
+    async def row(self, job: JobId) -> OverviewRow | None:
+        """Return how one job stands; None where there is no such job."""
+        found = self.live.find(job)
+        if found is not None:
+            strips = self._strips
+            if strips is None or job not in strips.of_job or job in strips.stale:
+                strips = await self._filled()
+            self._looked_at = self.clock.monotonic()
+            return self._row(found, strips)
+        return next((view_row(view) for view in self.broken() if view.id == job), None)
+
+    def _all_rows(self, strips: Strips) -> Steps[list[OverviewRow]]:
+        rows = []
+        for job in self.live:
+            rows.append(self._row(job, strips))
+            yield
+        return rows + [view_row(view) for view in self.broken()]
+
+    def _row(self, job: LiveJob, strips: Strips) -> OverviewRow:
+        kept = strips.of_job.get(job.id)
+        facts = facts_of(job, kept)
+        known = self._rows.get(job.id)
+        if known and len(known[0]) == len(facts) and all(map(is_, known[0], facts)):
+            return known[1]
+        row = self._new_row(job, kept)
+        self._rows[job.id] = facts, row
+        return row
+
+    def _new_row(self, job: LiveJob, kept: JobStrip | None) -> OverviewRow:
+        began = [run.started_ms for run in job.queue.in_flight.values() if run.started_ms is not None]
+        return view_row(
+            self.view(job),
+            strip=kept.strip if kept else None,
+            series=kept.series if kept else None,
+            running_since_ms=min(began, default=None),
+            held_up=self._held_up(job.id) if kept and kept.series else (),
+        )
+
+    def _held_up(self, job: JobId) -> list[str]:
+        """Return the jobs that wait for this one to succeed."""
+        waits = (Outcome.FAILED, Outcome.LOST)
+        return [
+            follower.id
+            for follower in self.live.after(job)
+            if not any(after.job == job and not after.outcomes.isdisjoint(waits) for after in follower.spec.after)
+        ]
+
+    async def _filled(self) -> Strips:
+        """Return the strips with those of all jobs, read where they are not known."""
+        async with self._filling:
+            self._looked_at = self.clock.monotonic()
+            strips = self._strips or self._begin()
+            try:
+                await self._fill(strips)
+            except STORE_REFUSED as error:  # jobs are shown all the same: that is when somebody looks
+                tell_refusal("the newest runs could not be read", error)
+            return strips
+
+    async def _fill(self, strips: Strips) -> None:
+        for _ in range(MOST_ROUNDS):
+            missing = strips.missing()
+            if not missing:
+                return
+            for first in range(0, len(missing), READ_AT_ONCE):
+                await self._read(strips, missing[first : first + READ_AT_ONCE])
+
+    def _begin(self) -> Strips:
+        self._strips = strips = Strips(self.live)
+        self._leave = self.store.runs.on_recorded(strips.hear)
+        self.clock.call_later(KEPT_S, self._drop_unless_looked_at)
+        return strips
+
+    async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
+        live = filter(None, map(self.live.find, jobs))
+        found = await self.store.past_runs.strips([StripWish(job.id, late_after(job.spec)) for job in live], SHOWN_RUNS)
+        failing = [job for job, strip in found.items() if may_be_failing(strip.marks)]
+        series = await self.store.past_runs.failing(failing) if failing else {}
+        for job, strip in found.items():
+            packed = RunStrip(ids=array("q", strip.ids), marks=strip.marks, took_ms=array("q", strip.took_ms))
+            strips.keep(job, JobStrip(packed, series.get(job)))
+
+    def _drop_unless_looked_at(self) -> None:
+        left = self._looked_at + KEPT_S - self.clock.monotonic()
+        if left > 0:
+            self.clock.call_later(left, self._drop_unless_looked_at)
+        elif self._leave:
+            self._leave()
+            self._strips = self._leave = None
+            self._rows.clear()
+            self.rendered.clear()
+
+
+def facts_of(job: LiveJob, strip: JobStrip | None) -> Facts:
+    """Return what the row of a job is made of, the objects themselves."""
+    queue = job.queue
+    runs = (*queue.in_flight.values(), queue.waiting_count)
+    return (job.spec, job.code, job.cursor, job.last, job.problems, job.warnings, strip, *runs)
+
+
+def may_be_failing(marks: str) -> bool:
+    """Tell whether the latest run that succeeded or failed has failed; also where no run of these has done either."""
+    decisive = (mark for mark in reversed(marks) if mark in DECISIVE)
+    latest = next(decisive, None)
+    return latest in FAILING if latest else bool(marks)

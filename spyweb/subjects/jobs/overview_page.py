@@ -9,8 +9,15 @@ from spyweb.store.model.incidents import job_of
 from spyweb.subjects.health.service import HealthService
 from spyweb.subjects.incidents.service import IncidentService
 from spyweb.subjects.incidents.words import open_line, sign_words
-from spyweb.subjects.jobs.overview import ATTENTION, Overview, OverviewRow, Standing, overview_seen_by
-from spyweb.subjects.jobs.overview_service import SHOWN_RUNS, OverviewService
+from spyweb.subjects.jobs.overview import (
+    ATTENTION,
+    SHOWN_RUNS,
+    Overview,
+    OverviewRow,
+    OverviewService,
+    Standing,
+    overview_seen_by,
+)
 from spyweb.subjects.jobs.service import JobService
 from spyweb.subjects.jobs.views import schedule_words
 from spyweb.subjects.jobs.words import (

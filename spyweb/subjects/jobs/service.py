@@ -1,4 +1,4 @@
-"""The jobs of a running daemon as its clients see them: found by name, shown, paused, and what is due next."""
+"""The jobs of a running daemon as its clients see them: found by name, shown, paused, and everything about one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spyweb.specs.tree import SUFFIXES, read_source
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.runs import RunFilter
 from spyweb.store.sqlite.past_runs import PastRuns
-from spyweb.subjects.jobs.overview_service import OverviewService
+from spyweb.subjects.jobs.overview import OverviewService
 from spyweb.subjects.jobs.views import (
     NEXT_SHOWN,
     JobDetail,

@@ -1,4 +1,4 @@
-"""Everything about one job on one page.  Pure."""
+"""Jobs as clients list them, and everything about one.  Pure."""
 
 from __future__ import annotations
 

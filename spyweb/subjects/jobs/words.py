@@ -1,4 +1,4 @@
-"""Show the overview: what a row of it says, which rows somebody wants to see, and in which order.  Pure."""
+"""Words of the pages of jobs: a row of the overview, the heading of a job, its charts.  Pure."""
 
 from __future__ import annotations
 

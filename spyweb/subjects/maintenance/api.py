@@ -7,8 +7,7 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.subjects.maintenance.service import MOST_DAYS, USUAL_DAYS, MaintenanceService
-from spyweb.subjects.maintenance.views import MaintenanceView
+from spyweb.subjects.maintenance.service import MOST_DAYS, USUAL_DAYS, MaintenanceService, MaintenanceView
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer
 from spyweb.web.api.query import query_of

@@ -1,4 +1,4 @@
-"""Show maintenance as a picture, a row for each rule.  Pure."""
+"""The page of maintenance: a picture with a row for each rule."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from spyweb.settings.units import DAY_MS
-from spyweb.subjects.maintenance.service import USUAL_DAYS, MaintenanceService
-from spyweb.subjects.maintenance.views import MaintenanceView, MaintenanceWindow
+from spyweb.subjects.maintenance.service import USUAL_DAYS, MaintenanceService, MaintenanceView, MaintenanceWindow
 from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 
 WIDTH = 1_000  # of the picture, in its own unit

@@ -1,4 +1,4 @@
-"""Past runs: those that match, everything about one of them, and figures of those of a job."""
+"""Runs: those of the past, figures of a job, and runs by hand, which are started, watched and cancelled."""
 
 from __future__ import annotations
 
@@ -232,6 +232,12 @@ def request_key(scope: str, key: str, asked: bytes, now_ms: int) -> RequestKey:
 
 
 class OnceService:
+    """Starts one run for a request, however often it is sent: clients repeat one whose answer they did not get.
+
+    The key of a request is recorded in the commit of its run.  So there are both, or neither: after a crash between the
+    two a repetition finds the run, or starts it.
+    """
+
     def __init__(self, requests: Requests, clock: Clock) -> None:
         self._requests = requests
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Everything about one run: how it came about, what came of it, and its facts beside their limits.  Pure."""
+"""Everything about one run, and figures of those of a job over a span of time.  Pure."""
 
 from __future__ import annotations
 

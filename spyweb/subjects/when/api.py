@@ -8,8 +8,7 @@ from aiohttp import web
 from msgspec import Meta
 
 from spyweb.model import RunId
-from spyweb.subjects.when.service import CalendarService
-from spyweb.subjects.when.views import DayAhead, GapPage
+from spyweb.subjects.when.service import CalendarService, DayAhead, GapPage
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer, page_answer
 from spyweb.web.api.query import MOST, PageQuery, job_of, query_of

@@ -1,4 +1,4 @@
-"""Show what runs when: the day ahead as a heat map.  Pure."""
+"""The page of what runs when: the day ahead as a heat map, and due times that did not run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from msgspec import Struct
 from spyweb.model import JobId, RunId
 from spyweb.settings.units import HOUR_MS
 from spyweb.subjects.runs.words import mark_of_outcome
-from spyweb.subjects.when.service import CalendarService
-from spyweb.subjects.when.views import SPAN_MS, DayAhead, DayRow
+from spyweb.subjects.when.service import SPAN_MS, CalendarService, DayAhead, DayRow
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.charts import Herd, heat, herd
 from spyweb.web.pages.page import Asked, DashboardPage, Shown

@@ -1,19 +1,25 @@
-"""Answer what runs when: the next 24 hours of all jobs, what did not run in the past, and what maintenance is."""
+"""Due times as clients ask for them: the day ahead as counts, and those of the past that did not run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
+from msgspec import Struct
+
 from spyweb.clock import Clock
-from spyweb.cooperative import run_in_slices
-from spyweb.model import JobId, Outcome, Run, RunId
-from spyweb.runs.live import LiveJobs
+from spyweb.cooperative import Steps, run_in_slices
+from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, RunId
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.schedules.cron import cron_after, cron_count
+from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.store.model.runs import RunFilter
 from spyweb.subjects.runs.service import PastRunsService
-from spyweb.subjects.runs.views import brief
-from spyweb.subjects.when.views import DayAhead, Gap, GapPage, day_ahead, view_gap
+from spyweb.subjects.runs.views import RunBrief, brief
 from spyweb.views.jobs import MaySee, anything
+from spyweb.words import counted
 
 NOT_RUN: Final = (Outcome.MISSED, Outcome.SKIPPED, Outcome.PAUSED, Outcome.LOST)
 
@@ -52,3 +58,190 @@ class CalendarService:
         _, after = await self.past.store.past_runs.neighbours(run.job, run.id)
         following = await self.past.find(after) if after is not None else None
         return view_gap(run, job.spec.name if job else run.job, brief(following) if following else None)
+
+
+SLOT_MS = 15 * MINUTE_MS
+SPAN_MS = DAY_MS
+SLOTS = SPAN_MS // SLOT_MS + 1  # the first has begun, the last ends with the day
+
+
+class DayRow(Struct, frozen=True, kw_only=True):
+    """The runs of one job that are due in a day."""
+
+    job: JobId
+    name: str
+    counts: Sequence[int]  # for each quarter of an hour
+    total: int
+
+
+class BusiestMinute(Struct, frozen=True, kw_only=True):
+    """The minute in which most jobs start."""
+
+    at_ms: int
+    jobs: int
+    words: str  # "14 jobs start within a minute"
+
+
+class DayAhead(Struct, frozen=True, kw_only=True):
+    """The due times of the next 24 hours, without what jitter adds to them."""
+
+    from_ms: int
+    slot_ms: int
+    rows: Sequence[DayRow]  # those with the fewest runs first: they are easily missed
+    sums: Sequence[int]
+    total: int
+    busiest: BusiestMinute | None  # None: nothing is due
+
+
+class Gap(Struct, frozen=True, kw_only=True):
+    """Due times that did not run, or a run that was lost."""
+
+    run: RunId
+    job: JobId
+    name: str
+    outcome: Outcome
+    from_ms: int
+    until_ms: int
+    count: int
+    reason: str
+    followed_by: RunBrief | None  # the next run of the job; None: there was none
+
+
+class GapPage(Struct, frozen=True, kw_only=True):
+    """Gaps, newest first, and where to go on."""
+
+    gaps: Sequence[Gap]
+    count: int  # due times in all of these
+    before: RunId | None
+
+
+Day = tuple[Sequence[int], int]  # the counts of a job's day, and its minutes as bits
+
+
+class BitCounters:
+    """Counts for each of many bits in how many numbers it is set: bit n of all planes together is a count."""
+
+    def __init__(self) -> None:
+        self._planes: list[int] = []
+
+    def add(self, bits: int) -> None:
+        for place, plane in enumerate(self._planes):
+            self._planes[place], bits = plane ^ bits, plane & bits
+            if not bits:
+                return
+        if bits:
+            self._planes.append(bits)
+
+    def highest(self) -> tuple[int, int]:
+        """Return the highest count, and the first bit that has it; (0, 0) where nothing was counted."""
+        count, best = 0, -1
+        for place in range(len(self._planes) - 1, -1, -1):
+            narrowed = self._planes[place] if best < 0 else best & self._planes[place]
+            if narrowed:
+                count, best = count + (1 << place), narrowed
+        return (count, (best & -best).bit_length() - 1) if count else (0, 0)
+
+
+def day_ahead(jobs: Iterable[LiveJob], now_ms: int) -> Steps[DayAhead]:
+    """Count the due times of the next 24 hours, from the quarter of an hour that has begun.
+
+    Jobs with the same cron expression are reckoned once; the due times of frequent jobs are counted without a look
+    at each.
+    """
+    from_ms = now_ms - now_ms % SLOT_MS
+    known: dict[Cron, Day] = {}
+    rows, sums, minutes = [], [0] * SLOTS, BitCounters()
+    for job in jobs:
+        counts, bits = yield from _day_of(job, from_ms, now_ms, known)
+        total = sum(counts)
+        if total:
+            rows.append(DayRow(job=job.id, name=job.spec.name, counts=counts, total=total))
+            sums = [before + more for before, more in zip(sums, counts, strict=True)]
+            minutes.add(bits)
+        yield
+    rows.sort(key=lambda row: (row.total, row.name.casefold(), row.job))
+    most, minute = minutes.highest()
+    words = f"{counted(most, 'job starts', 'jobs start')} within a minute"
+    busiest = BusiestMinute(at_ms=from_ms + minute * MINUTE_MS, jobs=most, words=words)
+    return DayAhead(
+        from_ms=from_ms,
+        slot_ms=SLOT_MS,
+        rows=rows,
+        sums=sums,
+        total=sum(sums),
+        busiest=busiest if most else None,
+    )
+
+
+def _day_of(job: LiveJob, from_ms: int, now_ms: int, known: dict[Cron, Day]) -> Steps[Day]:
+    match job.spec.schedule:
+        case Every(period_ms=period_ms):
+            return (yield from _day_of_period(period_ms, job.cursor.due_ms, from_ms, now_ms))
+        case Cron():
+            if job.cursor.due_ms > now_ms:  # it was resumed or edited only just now
+                return (yield from _day_of_cron(job.spec.schedule, from_ms, job.cursor.due_ms, now_ms))
+            if job.spec.schedule not in known:
+                known[job.spec.schedule] = yield from _day_of_cron(job.spec.schedule, from_ms, now_ms, now_ms)
+            return known[job.spec.schedule]
+        case At(at_ms=at_ms) if now_ms < at_ms <= now_ms + SPAN_MS and at_ms > job.cursor.due_ms:
+            counts = [0] * SLOTS
+            counts[(at_ms - from_ms) // SLOT_MS] = 1
+            return counts, 1 << (at_ms - from_ms) // MINUTE_MS
+        case At() | Never() | Pings():
+            return (0,) * SLOTS, 0
+
+
+def _day_of_period(period_ms: int, cursor_ms: int, from_ms: int, now_ms: int) -> Steps[Day]:
+    # The first due time that is still to come: later than the cursor, and than now.
+    first_ms = cursor_ms + period_ms * max(1, -(-(now_ms + 1 - cursor_ms) // period_ms))
+    end_ms = now_ms + SPAN_MS
+    passed = [_due_before(min(from_ms + slot * SLOT_MS, end_ms + 1), first_ms, period_ms) for slot in range(SLOTS + 1)]
+    counts = [after - before for before, after in pairwise(passed)]
+    if period_ms <= MINUTE_MS:  # each minute from the first due time to the last
+        last_ms = first_ms + (sum(counts) - 1) * period_ms
+        first, last = ((due_ms - from_ms) // MINUTE_MS for due_ms in (first_ms, last_ms))
+        return counts, (1 << last + 1) - (1 << first) if last_ms >= first_ms else 0
+    bits, due_ms = 0, first_ms
+    while due_ms <= end_ms:
+        bits |= 1 << (due_ms - from_ms) // MINUTE_MS
+        due_ms += period_ms
+    yield
+    return counts, bits
+
+
+def _due_before(moment_ms: int, first_ms: int, period_ms: int) -> int:
+    return max(0, -(-(moment_ms - first_ms) // period_ms))
+
+
+def _day_of_cron(schedule: Cron, from_ms: int, after_ms: int, now_ms: int) -> Steps[Day]:
+    expression, zone, end_ms = schedule.expression, schedule.timezone, now_ms + SPAN_MS
+    counts = []
+    for slot in range(SLOTS):
+        begin_ms = from_ms + slot * SLOT_MS
+        since_ms = max(begin_ms - 1, after_ms)
+        until_ms = min(begin_ms + SLOT_MS - 1, end_ms)
+        counts.append(cron_count(expression, zone, since_ms, until_ms) if since_ms < until_ms else 0)
+        yield
+    bits, due_ms = 0, cron_after(expression, zone, after_ms)
+    while due_ms is not None and due_ms <= end_ms:
+        minute = (due_ms - from_ms) // MINUTE_MS
+        bits |= 1 << minute
+        due_ms = cron_after(expression, zone, from_ms + (minute + 1) * MINUTE_MS - 1)  # the next that is in another
+        yield
+    return counts, bits
+
+
+def view_gap(run: Run, name: str, followed_by: RunBrief | None) -> Gap:
+    moments = [moment for moment in (run.due_ms, run.started_ms, run.ended_ms) if moment is not None]
+    from_ms = moments[0] if moments else 0
+    return Gap(
+        run=run.id,
+        job=run.job,
+        name=name,
+        outcome=run.outcome or Outcome.SKIPPED,
+        from_ms=from_ms,
+        until_ms=from_ms if run.last_due_ms is None else run.last_due_ms,
+        count=run.count,
+        reason=run.reason,
+        followed_by=followed_by,
+    )

@@ -11,7 +11,7 @@ from aiohttp import web
 from spyweb.daemon.subjects import ROUTES
 from spyweb.errors import ConfigError, NoAccess, PoolError, Problem, ScriptError, StoreClosed
 from spyweb.store.model.access import Scope
-from spyweb.subjects.incidents.ack import ack_routes
+from spyweb.subjects.incidents.pages import ack_routes
 from spyweb.web.app import Site, project_app, socket_app, tcp_app
 from spyweb.web.pages.page import ACTIONS, PAGES
 from spyweb.web.pages.site import page_routes

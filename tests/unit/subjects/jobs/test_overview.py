@@ -17,6 +17,7 @@ from spyweb.errors import Problem, StoreError
 from spyweb.model import After, Every, Failure, JobId, Never, Outcome, RunId, RunMark
 from spyweb.store.model.runs import FailingSeries, RunStrip, StripWish
 from spyweb.subjects.jobs.overview import (
+    KEPT_S,
     OverviewRow,
     Standing,
     make_overview,
@@ -24,7 +25,6 @@ from spyweb.subjects.jobs.overview import (
     standing_of,
     view_row,
 )
-from spyweb.subjects.jobs.overview_service import KEPT_S
 from spyweb.views.jobs import JobState, JobView, view_job
 from tests.fakes.daemon_service import NOW_MS, make_run, make_spec, three_jobs
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of

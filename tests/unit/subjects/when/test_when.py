@@ -17,7 +17,7 @@ from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.store.model.runs import Change
 from spyweb.subjects.runs.views import brief
 from spyweb.subjects.when.pages import ROWS, draw_heat_map
-from spyweb.subjects.when.views import day_ahead, view_gap
+from spyweb.subjects.when.service import day_ahead, view_gap
 from tests.fakes.changes import make_skipped
 from tests.fakes.daemon_service import NOW_MS, make_run
 from tests.fakes.dashboard import (
