@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import Future
 from itertools import count
 from typing import Any
 
@@ -16,7 +15,6 @@ from spyweb.runs.records import end_of
 from spyweb.store.model.runs import Change, NewRun
 from tests.fakes.monitor import SHOP, URL, Shop, make_monitor, page, shop
 
-LAMP = {"title": "Lamp"}
 GOOD = (200, 2)
 MISSING = (404, 0)
 BARE = (200, 0)
@@ -148,29 +146,6 @@ async def test_what_was_told_stays_told_where_a_person_looks_and_sees_the_same(s
     assert (await watch(s, job, *MISSING, debug=True)).note == "not as expected: http status 404 in 3 runs in a row"
     assert (await watch(s, job, *GOOD, debug=True)).note == ""
     assert (await watch(s, job, *MISSING)).note == "not as expected: http status 404 in 4 runs in a row"
-
-
-async def test_nothing_is_read_for_a_run_that_is_as_expected(s: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[JobId | None] = []
-    list_runs = s.store.runs.list
-
-    def note(job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
-        asked.append(job)
-        return list_runs(job, limit=limit, before=before)
-
-    monkeypatch.setattr(s.store.runs, "list", note)
-    job = make_monitor()
-    await watch_all(s, job, GOOD, GOOD)
-    assert asked == []
-    await watch_all(s, make_monitor(), MISSING, MISSING)
-    assert len(asked) == 1
-
-
-async def test_a_person_who_looks_changes_no_count(s: Shop) -> None:
-    job = make_monitor()
-    await watch_all(s, job, MISSING, MISSING)
-    assert (await watch(s, job, *GOOD, debug=True)).note == ""
-    assert (await watch(s, job, *MISSING)).note == "not as expected: http status 404 in 3 runs in a row"
 
 
 async def test_it_is_logged_once_and_again_when_it_is_over(capsys: pytest.CaptureFixture[str]) -> None:

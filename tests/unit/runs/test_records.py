@@ -242,17 +242,14 @@ def test_what_has_no_address_is_not_told() -> None:
     assert end_ping(make_spec(), RUN, ended(Outcome.SUCCESS)) is None
 
 
-def test_a_dry_run_is_not_told() -> None:
-    dry = replace(RUN, trigger=Trigger(type="manual", dry_run=True))
-    assert start_ping(make_spec(ping=PINGED), dry) is None
-    assert end_ping(make_spec(ping=PINGED), dry, ended(Outcome.SUCCESS)) is None
-
-
 @pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.FAILED])
-def test_a_run_that_tells_of_an_incident_is_not_told(outcome: Outcome) -> None:
-    telling = replace(RUN, trigger=Trigger(type="alert", hook="on_down", incident={"id": 1}))
-    assert start_ping(make_spec(ping=PINGED), telling) is None
-    assert end_ping(make_spec(ping=PINGED), telling, ended(outcome)) is None
+@pytest.mark.parametrize(
+    "trigger", [Trigger(type="manual", dry_run=True), Trigger(type="alert", hook="on_down", incident={"id": 1})]
+)
+def test_a_run_that_is_not_the_job_s_own_work_is_not_told(trigger: Trigger, outcome: Outcome) -> None:
+    aside = replace(RUN, trigger=trigger)
+    assert start_ping(make_spec(ping=PINGED), aside) is None
+    assert end_ping(make_spec(ping=PINGED), aside, ended(outcome)) is None
 
 
 def test_attempts_of_one_run_have_one_id_and_runs_have_their_own() -> None:
