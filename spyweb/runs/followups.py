@@ -135,7 +135,6 @@ def _next_attempt(
         attempt=run.attempt + 1,
         due_ms=run.due_ms,
         start_after_ms=start_after_ms,
-        event=trigger.change_event,
         follows=run.id,
         of_payload=payload_of(run),
     )

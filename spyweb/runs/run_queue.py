@@ -125,7 +125,7 @@ class RunQueue:
 
         `run` is what is on record, None where the store refused it or had recorded it before.
         """
-        is_caused_by_change = new.event is not None
+        is_caused_by_change = new.trigger.change is not None
         if new.state is RunState.RUNNING:
             self._claimed_to_start -= 1
             if run is not None:

@@ -253,7 +253,6 @@ class Runner:
             due_ms=request.due_ms,
             started_ms=self.clock.now_ms() if is_starting else None,
             generation=job.code.generation,
-            event=request.trigger.change_event,
             payload=request.payload,
             request=request.key,
         )

@@ -33,7 +33,6 @@ class NewRun(Struct, frozen=True, kw_only=True):
     start_after_ms: int | None = None
     started_ms: int | None = None
     generation: int = 0
-    event: int | None = None  # the change event that starts it, which its job wanted
     follows: RunId | None = None  # a run that ends in the same change: recorded only if that end applies
     payload: bytes | None = None  # kept apart, since it is large, until no run has to do with it
     of_payload: RunId | None = None  # the run with which the payload was kept that this one needs

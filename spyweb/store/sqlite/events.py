@@ -115,9 +115,9 @@ class Subscriber(NamedTuple):
 class Events(StorePart):
     """The outbox of changes that jobs watch, written in the transaction of the change, once for each of these jobs.
 
-    A job needs a change until the run that is claimed for it (`NewRun.event`) has ended, or `Change.dropped` says that
-    there will be none; the event stays until no job needs it.  Reads on the writer's own connection: its queries are
-    short, and must see every event that was announced.
+    A job needs a change until the run that is claimed for it (`Trigger.change_event`) has ended, or `Change.dropped`
+    says that there will be none; the event stays until no job needs it.  Reads on the writer's own connection: its
+    queries are short, and must see every event that was announced.
     """
 
     def __init__(self, connections: Connections, clock: Clock, codec: Codec) -> None:

@@ -343,8 +343,8 @@ def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
     added = connection.execute(ADD_RUN, row)
     if added.rowcount != 1 or not added.lastrowid:
         return None
-    if run.event is not None:
-        claim_event(connection, run.event, run.job, RunId(added.lastrowid))
+    if (event := run.trigger.change_event) is not None:
+        claim_event(connection, event, run.job, RunId(added.lastrowid))
     if run.payload is not None:
         connection.execute(ADD_PAYLOAD, (added.lastrowid, run.payload))
     if run.request is not None:

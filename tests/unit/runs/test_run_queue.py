@@ -113,7 +113,7 @@ def test_a_claim_of_a_change_that_did_not_become_a_run_holds_up_no_later_one(is_
     job = waiting(overlap=Overlap.ALLOW)
     change = by_change(1)
     claim_of_change(job, change)
-    new = NewRun(job=job.id, state=RunState.RUNNING, trigger=change.trigger, event=1)
+    new = NewRun(job=job.id, state=RunState.RUNNING, trigger=change.trigger)
     job.queue.end_claim(new, run_of(RunId(1), new) if is_recorded else None)
 
     assert job.queue.is_busy is is_recorded

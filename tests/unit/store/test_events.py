@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
-from spyweb.model import NULL, WRITTEN, ChangeKind, JobId, RunId, RunState, Value
+from spyweb.model import NULL, WRITTEN, ChangeKind, JobId, RunId, RunState, Trigger, Value
 from spyweb.store.encryption import PLAIN
 from spyweb.store.model.entries import (
     GLOBAL,
@@ -258,7 +258,7 @@ async def test_a_change_that_was_handed_out_or_dropped_waits_no_more(store: Stor
         await put(store, b"%d" % number, number, namespace=ORDERS)
     first, second, _ = await waiting(store)
 
-    new = [replace(make_run(), event=first.event)]
+    new = [replace(make_run(), trigger=Trigger(type="state", event=first.event))]
     await store.runs.record(Change(new=new, dropped=[second]))
     await store.runs.record(Change(dropped=[second]))
 
@@ -313,13 +313,13 @@ async def watched(store: Store) -> Store:
 
 
 async def start(watched: Store, *jobs: JobId, event: int = 1) -> list[RunId]:
-    new = [structs.replace(make_run(job, due_ms=None), event=event) for job in jobs]
+    new = [structs.replace(make_run(job, due_ms=None), trigger=Trigger(type="state", event=event)) for job in jobs]
     return [run for run in await watched.runs.record(Change(new=new)) if run is not None]
 
 
 async def end(watched: Store, run: RunId, *, again: JobId | None = None) -> list[RunId | None]:
     retry = make_run(again, due_ms=None, state=RunState.WAITING) if again else None
-    new = [structs.replace(retry, event=1, follows=run)] if retry else []
+    new = [structs.replace(retry, trigger=Trigger(type="state", event=1), follows=run)] if retry else []
     return await watched.runs.record(Change(end=[structs.replace(make_end(run), event=1)], new=new))
 
 
