@@ -250,6 +250,7 @@ def test_after_may_wait_for_other_outcomes(outcome: str, expected: set[Outcome])
         ('cron = "0 0 31 2 *"', "cron: .* is never due"),
         ('cron = "0 0 */8 * MON#5"', "cron: .* is never due"),
         ('at = "tomorrow"', "at: expected a moment such as 2026-12-24T18:00:00Z, not 'tomorrow'"),
+        ('at = "2026-13-45T99:00"', "at: expected a moment such as"),
         ("at = 2026-12-24", "at: expected a moment such as"),
         ('at = "2026-12-24"', "at: expected a moment such as"),
         ("at = 5", "at: expected a moment such as"),
