@@ -189,7 +189,7 @@ async def _perform(
         await _record(call, kept, options, changed=False)
         return _skipped(f"`{_text_of(options.unless)}` succeeded")
     result = await _execute(call, words, programs[0], options, workdir)
-    if result.exit_code == 0 and await asyncio.to_thread(_is_made, options, workdir) is not False:
+    if kept is not None and result.exit_code == 0 and await asyncio.to_thread(_is_made, options, workdir) is not False:
         await _record(call, kept, options, changed=True)
     return _result(call, function, result, options)
 
