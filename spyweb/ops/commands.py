@@ -29,8 +29,7 @@ from spyweb.ops.arguments import (
     type_name,
     value_in,
 )
-from spyweb.ops.needs import EXEC, OpEffect
-from spyweb.ops.op import OpFamily, op
+from spyweb.ops.op import EXEC, OpEffect, OpFamily, op
 from spyweb.ops.resources import LONGEST_TARGET, Expected, Kept, record
 from spyweb.ops.world import Call
 from spyweb.programs.runner import SHELL, CommandResult, Program, base_environment, find_program

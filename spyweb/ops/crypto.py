@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 
 from spyweb.errors import OpError
 from spyweb.ops.arguments import Text
-from spyweb.ops.needs import OpEffect
-from spyweb.ops.op import op
+from spyweb.ops.op import OpEffect, op
 from spyweb.ops.world import Call
 
 

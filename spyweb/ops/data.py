@@ -11,8 +11,7 @@ from spyweb import limits
 from spyweb.errors import ExtractionError
 from spyweb.model import MIB
 from spyweb.ops.arguments import Text
-from spyweb.ops.needs import OpEffect
-from spyweb.ops.op import OpFamily, op
+from spyweb.ops.op import OpEffect, OpFamily, op
 from spyweb.ops.world import Call
 
 FAMILY = OpFamily(

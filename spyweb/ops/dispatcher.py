@@ -18,9 +18,8 @@ from spyweb.errors import OpError, SpywebError
 from spyweb.lua.session import NOTHING, Lineage, Results, StoreAnswer, Unstarted
 from spyweb.model import BranchId
 from spyweb.ops import tasks
-from spyweb.ops.needs import Check
 from spyweb.ops.network.address_check import NetGate
-from spyweb.ops.op import CATALOGUE, Operation
+from spyweb.ops.op import CATALOGUE, Check, Operation
 from spyweb.ops.world import Call
 from spyweb.stalls import Work, work_for
 from spyweb.tracing.span import TraceSpan, sending_as

@@ -21,8 +21,7 @@ from spyweb.files import Forbidden
 from spyweb.ops.arguments import Mismatch, Table, Text, needed_text_in, read_flag, read_text, text_in, value_in
 from spyweb.ops.files.files import LARGEST_TEXT, WOULD_WRITE, FileOutcome
 from spyweb.ops.files.names import FilePlace, check_names, complaint, find_place
-from spyweb.ops.needs import FILES, OpEffect
-from spyweb.ops.op import OpFamily, op
+from spyweb.ops.op import FILES, OpEffect, OpFamily, op
 from spyweb.ops.resources import LONGEST_LINE, Expected, Kept, record
 from spyweb.ops.rules.values import shown
 from spyweb.ops.world import Call

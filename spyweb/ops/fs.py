@@ -15,8 +15,7 @@ from spyweb.errors import OpError
 from spyweb.files import Forbidden
 from spyweb.ops.arguments import Text
 from spyweb.ops.files.names import BINARY_KINDS, TEXT_KINDS, FilePlace, check_names, complaint, places_of
-from spyweb.ops.needs import FILES, OpEffect
-from spyweb.ops.op import OpFamily, op
+from spyweb.ops.op import FILES, OpEffect, OpFamily, op
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import JOB, SHARED
 

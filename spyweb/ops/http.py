@@ -29,9 +29,8 @@ from spyweb.ops.arguments import (
     table_in,
     text_in,
 )
-from spyweb.ops.needs import NET, OpEffect, refuse_in_dry_run
 from spyweb.ops.network.request import FetchRequest, Response, fetch_of, with_defaults
-from spyweb.ops.op import OpFamily, op
+from spyweb.ops.op import NET, OpEffect, OpFamily, op, refuse_in_dry_run
 from spyweb.ops.world import Call
 from spyweb.settings.reading import nearest
 

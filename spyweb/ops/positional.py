@@ -18,8 +18,7 @@ from spyweb.lua import wire
 from spyweb.lua.session import Results, StoreAnswer, Unstarted
 from spyweb.model import NULL, Value
 from spyweb.ops.arguments import ArgumentReader, read_table, read_text, type_name
-from spyweb.ops.needs import READ_STATE, WRITE_STATE, Need, OpEffect
-from spyweb.ops.op import op
+from spyweb.ops.op import READ_STATE, WRITE_STATE, Need, OpEffect, op
 from spyweb.ops.rules.sloth import Subject
 from spyweb.ops.rules.values import Unstorable, expiry_of, prepared, value_from_lua
 from spyweb.ops.store import count_failure, raise_if_wanted

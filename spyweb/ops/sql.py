@@ -12,8 +12,7 @@ from typing import Annotated
 from spyweb.errors import OpError
 from spyweb.model import Null
 from spyweb.ops.arguments import INTEGER_LIMIT, ArgumentReader, Mismatch, read_table, read_text, type_name
-from spyweb.ops.needs import DB, OpEffect, refuse_in_dry_run
-from spyweb.ops.op import OpFamily, op
+from spyweb.ops.op import DB, OpEffect, OpFamily, op, refuse_in_dry_run
 from spyweb.ops.world import Call
 from spyweb.settings.units import format_duration
 from spyweb.store.user_sql.connection import MOST_PARAMETERS, Answered, Parameter, Row, Statement

@@ -12,8 +12,7 @@ from pathlib import PurePath
 from spyweb.lua.session import Results, StoreAnswer
 from spyweb.ops import scopes
 from spyweb.ops.arguments import Int, Number, Table, Text, Value
-from spyweb.ops.needs import ALL_SCOPES, WRITE_STATE
-from spyweb.ops.op import OpFamily
+from spyweb.ops.op import ALL_SCOPES, WRITE_STATE, OpFamily
 from spyweb.ops.positional import KeyOrTable, PositionalCall, positional
 from spyweb.ops.rules import sloth
 from spyweb.ops.rules.sloth import one

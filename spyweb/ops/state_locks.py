@@ -15,8 +15,7 @@ from spyweb.errors import OpError
 from spyweb.lua.session import Results
 from spyweb.ops.arguments import Mismatch, Text, Value, parse_number, read_number
 from spyweb.ops.locks import LockRequest
-from spyweb.ops.needs import WRITE_STATE, OpEffect
-from spyweb.ops.op import OpFamily
+from spyweb.ops.op import WRITE_STATE, OpEffect, OpFamily
 from spyweb.ops.positional import CallFailed, PositionalCall, positional
 from spyweb.ops.rules.values import shown
 from spyweb.ops.world import Call

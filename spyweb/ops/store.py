@@ -20,8 +20,7 @@ from spyweb.logs.output import tell_refusal
 from spyweb.lua.session import NOTHING, Results, StoreAnswer
 from spyweb.model import OnStoreError, Value
 from spyweb.ops.arguments import KeptText, Text, Whole
-from spyweb.ops.needs import GLOBAL_STORE, OpEffect
-from spyweb.ops.op import OpFamily, op
+from spyweb.ops.op import GLOBAL_STORE, OpEffect, OpFamily, op
 from spyweb.ops.world import Call
 from spyweb.store.encoding import as_text
 from spyweb.store.model.entries import GLOBAL

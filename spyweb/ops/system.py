@@ -7,9 +7,8 @@ import math
 from spyweb.errors import OpError
 from spyweb.ops import notices
 from spyweb.ops.arguments import Number, Text
-from spyweb.ops.needs import NOTIFY, OpEffect
 from spyweb.ops.notify_desktop import LONGEST_TIMEOUT_MS
-from spyweb.ops.op import OpFamily, op
+from spyweb.ops.op import NOTIFY, OpEffect, OpFamily, op
 from spyweb.ops.positional import KeyOrTable
 from spyweb.ops.sources import candidates_of
 from spyweb.ops.world import Call

@@ -18,8 +18,7 @@ from spyweb.lua.session import NOTHING, Results, StoreAnswer
 from spyweb.model import JobId, RunId, TaskBegun, TaskRow, TaskStatus
 from spyweb.ops.arguments import Int, Table, Text, Value
 from spyweb.ops.files.names import reason_of
-from spyweb.ops.needs import FILES, OpEffect
-from spyweb.ops.op import CATALOGUE, op
+from spyweb.ops.op import CATALOGUE, FILES, OpEffect, op
 from spyweb.ops.store import count_failure
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import JOB

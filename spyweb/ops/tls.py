@@ -11,9 +11,8 @@ from yarl import URL
 from spyweb.errors import FetchError, NotPermitted, OpError
 from spyweb.limits import HOST
 from spyweb.ops.arguments import Int, Text
-from spyweb.ops.needs import NET, OpEffect
 from spyweb.ops.network.certificate import read_certificate
-from spyweb.ops.op import OpFamily, op
+from spyweb.ops.op import NET, OpEffect, OpFamily, op
 from spyweb.ops.world import Call
 
 FAMILY = OpFamily(name="TLS", errors="Gives nil and a message.")

@@ -26,7 +26,7 @@ UNBOUNDED: int = re._constants.MAXREPEAT  # type: ignore[attr-defined]  # the pa
 
 # module.name → why it can't be made to take long
 HARMLESS = {
-    "extraction.worker.charset._IN_PAGE": "is given 1,024 bytes, in a process without rights",
+    "extraction.worker.document._IN_PAGE": "is given 1,024 bytes, in a process without rights",
     "extraction.worker.document._TOKEN": "is given a selector, in a process without rights",
     "settings.tables._ENTRY": "ends with .*, which matches any rest of a line",
 }

@@ -11,8 +11,8 @@ import time
 
 from spyweb.lua import wire
 from spyweb.lua.worker import limits
-from spyweb.lua.worker.failure import die
 from spyweb.lua.worker.link import Sender
+from spyweb.lua.worker.priority import die
 from spyweb.lua.worker.runs import HostedVm, WorkerRun
 
 _RESERVE = wire.LOG_CREDIT // 4

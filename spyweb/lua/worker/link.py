@@ -16,7 +16,7 @@ from socket import socket
 from spyweb.confined.frames import FrameReader
 from spyweb.lua import wire
 from spyweb.lua.worker import priority
-from spyweb.lua.worker.failure import could_start_thread
+from spyweb.lua.worker.priority import could_start_thread
 
 _CHUNK = 65_536  # bytes read at once; malloc would give a larger buffer a mapping of its own
 

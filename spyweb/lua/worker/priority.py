@@ -1,4 +1,4 @@
-"""Lowers priorities: workers give way to their daemon, and in a worker threads with long steps to all others.
+"""Starts threads, and lowers priorities: of workers behind their daemon, of threads with long steps behind the others.
 
 At equal priority a worker that is woken takes the processor from the daemon that woke it, which is in the middle of
 writing and has other workers' ops still to read.
@@ -16,10 +16,14 @@ import ctypes
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable
+from typing import NoReturn
 
 BEHIND = 3  # levels of niceness between the daemon and its workers
 LEVELS = 10  # of niceness; with more, an honest long step would hardly move on a busy machine
 _LOWEST = 19
+BROKEN = 70  # exit code
 
 _PER_THREAD = sys.platform == "linux"
 _first = os.getpriority(os.PRIO_PROCESS, 0) if _PER_THREAD else 0
@@ -52,3 +56,34 @@ def make_give_way(thread: int) -> None:
 
 def _can_ask() -> bool:
     return _PER_THREAD and signal.SIGUSR1 == LEVELS
+
+
+# Threads, and the end of a broken worker, so that it is replaced
+
+
+def die() -> NoReturn:
+    """Show the exception being handled, and end the process."""
+    try:
+        sys.stderr.write(f"worker {os.getpid()}: ")
+        sys.__excepthook__(*sys.exc_info())  # `traceback` would import more modules
+    finally:
+        os._exit(BROKEN)
+
+
+def start_thread(name: str, work: Callable[[], object]) -> None:
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException:  # noqa: BLE001 - a thread that fails unseen would hang the worker
+            die()
+
+    threading.Thread(target=guarded, name=name, daemon=True).start()
+
+
+def could_start_thread(name: str, work: Callable[[], object]) -> bool:
+    """Start a thread like `start_thread`, or return False where the system has none left."""
+    try:
+        start_thread(name, work)
+    except RuntimeError:
+        return False
+    return True

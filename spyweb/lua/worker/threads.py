@@ -32,9 +32,9 @@ from spyweb.lua.wire import NO_RUN, SLOT_BYTES, SLOTS, PingWorker, RunStuck, ToW
 from spyweb.lua.worker import limits, priority
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.executor import Executor, ThreadState
-from spyweb.lua.worker.failure import could_start_thread, start_thread
 from spyweb.lua.worker.link import Receiver, Sender
 from spyweb.lua.worker.message_handler import MessageHandler, end
+from spyweb.lua.worker.priority import could_start_thread, start_thread
 from spyweb.lua.worker.runs import Phase, Registry, Task, WorkerRun
 
 _HELPERS = 2  # helpers that are started as soon as there is work for them

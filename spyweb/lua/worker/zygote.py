@@ -28,9 +28,9 @@ from spyweb.confined.parent import die_with_parent, leave_signals_to_parent, sta
 from spyweb.lua import wire
 from spyweb.lua.worker import priority
 from spyweb.lua.worker.console import Console
-from spyweb.lua.worker.failure import die
 from spyweb.lua.worker.link import Receiver, Sender
 from spyweb.lua.worker.message_handler import MessageHandler
+from spyweb.lua.worker.priority import die
 from spyweb.lua.worker.runs import Registry
 from spyweb.lua.worker.threads import Threads, ThreadSlots
 from spyweb.lua.worker.vm import Bytecode, compile_lua_files

@@ -12,8 +12,7 @@ from msgspec import structs
 
 from spyweb.errors import OpError
 from spyweb.ops import catalog
-from spyweb.ops.needs import OpEffect
-from spyweb.ops.op import CATALOGUE, Operation, op
+from spyweb.ops.op import CATALOGUE, OpEffect, Operation, op
 from spyweb.ops.world import Call
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import KEYS, Audit, FilesRule, Grants, Policy, policy_of, read_state

@@ -4,7 +4,7 @@ import codecs
 
 import pytest
 
-from spyweb.extraction.worker.charset import CODECS, to_utf8
+from spyweb.extraction.worker.document import CODECS, to_utf8
 
 TEXT = "<p>Grüße"
 META = b'<meta http-equiv="Content-Type" content="text/html; charset=%s">'
