@@ -10,8 +10,8 @@ import asyncio
 import socket
 import time
 from asyncio import Condition, StreamReader, StreamWriter
-from contextlib import suppress
-from types import TracebackType
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 
@@ -147,34 +147,25 @@ GRACE_S = 2.0  # for a statement that was told to end, before its process is end
 log = structlog.get_logger()
 
 
-class TimeLimit:
-    """Limits a block as asyncio.timeout does, on a given clock."""
+@asynccontextmanager
+async def time_limit(clock: Clock, seconds: float) -> AsyncIterator[Callable[[float], None]]:
+    """Limit a block as asyncio.timeout does, on a given clock; gives what sets the end to so many seconds from then."""
+    timer: Handle | None = None
+    async with asyncio.timeout(None) as limit:
 
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self._clock = clock
-        self._seconds = seconds
-        self._timeout = asyncio.timeout(None)
-        self._timer: Handle | None = None
+        def end_in(seconds: float) -> None:
+            nonlocal timer
+            if timer:
+                timer.cancel()
+            now = asyncio.get_running_loop().time
+            timer = clock.call_later(seconds, lambda: limit.reschedule(now()))
 
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-        self.set(self._seconds)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._timer:
-            self._timer.cancel()
-        await self._timeout.__aexit__(kind, error, traceback)
-
-    def set(self, seconds: float) -> None:
-        """Set the end to this many seconds from now."""
-        if self._timer:
-            self._timer.cancel()
-        self._timer = self._clock.call_later(seconds, self._expire)
-
-    def _expire(self) -> None:
-        self._timeout.reschedule(asyncio.get_running_loop().time())
+        end_in(seconds)
+        try:
+            yield end_in
+        finally:
+            if timer:
+                timer.cancel()
 
 
 class Session:
@@ -188,7 +179,7 @@ class Session:
         self._changed = Condition()
         self._process: SqlProcess | None = None
         self._file: FileIdentity | None = None
-        self._limit: TimeLimit | None = None  # of the statement under way
+        self._limit: Callable[[float], None] | None = None  # of the statement under way
         self._cpu_before_s = 0.0  # of its process
         self.calls = 0  # that have it or wait for it
         self.runs: set[Owner] = set()  # have used it and not ended
@@ -216,7 +207,7 @@ class Session:
         async with self._changed:
             while not self.is_free_for(run):
                 try:
-                    async with TimeLimit(self._clock, patience_s):
+                    async with time_limit(self._clock, patience_s):
                         await self._changed.wait_for(lambda: self.is_free_for(run))
                 except TimeoutError:
                     if self.in_transaction not in (None, run):
@@ -242,9 +233,8 @@ class Session:
     async def _perform(self, process: SqlProcess, statement: Statement) -> Answered:
         self._cpu_before_s = process.cpu_s
         time_is_up = self._clock.call_later(statement.longest_s, process.interrupt)
-        self._limit = TimeLimit(self._clock, statement.longest_s + GRACE_S)
         try:
-            async with self._limit:
+            async with time_limit(self._clock, statement.longest_s + GRACE_S) as self._limit:
                 return await process.perform(statement, self._clock)
         except TimeoutError:
             log.warning("an SQL statement did not end; its process is ended", job=self.job, run=self.turn_of)
@@ -271,7 +261,7 @@ class Session:
         if self._process is not None:
             self._process.interrupt()
         if self._limit is not None:
-            self._limit.set(GRACE_S)
+            self._limit(GRACE_S)
 
     async def roll_back(self) -> None:
         """Roll back a transaction that was left open, if there is one; if that fails, end the process."""

@@ -28,7 +28,7 @@ from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess, SpywebError, StoreClosed, StoreError
 from spyweb.model import JobId, Owner
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
-from spyweb.store.user_sql.session import LOCKED, Session, SqlSpawner, TimeLimit
+from spyweb.store.user_sql.session import LOCKED, Session, SqlSpawner, time_limit
 
 PATIENCE_S = 5.0  # how long another run's or job's transaction is waited for
 RETRY_S = 0.02
@@ -133,7 +133,7 @@ class UserDatabase:
 
     async def _try_in_line(self, user: SqlUser, run: Owner, statement: Statement, deadline: float) -> Answered:
         try:
-            async with TimeLimit(self._clock, deadline - self._clock.monotonic()):
+            async with time_limit(self._clock, deadline - self._clock.monotonic()):
                 await self._retrying.acquire()
         except TimeoutError:
             return Answered(reason=LOCKED)
