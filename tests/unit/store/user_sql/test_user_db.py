@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import sqlite3
 from asyncio import Task
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from spyweb.model import BranchId, Durability, JobId, RunId
 from spyweb.store.user_sql import session as user_session
 from spyweb.store.user_sql import user_db
 from spyweb.store.user_sql.connection import Answered, Opening
+from spyweb.store.user_sql.session import SqlProcess, SqlSpawner
 from spyweb.store.user_sql.user_db import SqlUser, UserDatabase
 from tests.fakes.clock import FakeClock
 from tests.fakes.ops import SPAWNER, make_sql
@@ -340,3 +342,49 @@ async def test_that_scripts_have_tables_is_noted_once_and_with_the_first_change(
         story.append("changed")
         await asker.changed("INSERT INTO t VALUES (1)")
     assert story == ["read", "noted", "changed"]
+
+
+@pytest.fixture
+def spawner() -> Iterator[SqlSpawner]:
+    spawner = SqlSpawner()
+    yield spawner
+    spawner.close()
+
+
+def opening(folder: Path) -> Opening:
+    return Opening(path=folder / "user.db", engine=None, durability=Durability.NORMAL)
+
+
+async def test_one_that_died_is_started_again_and_its_children_go_on(spawner: SqlSpawner, tmp_path: Path) -> None:
+    first = await SqlProcess.start(spawner, opening(tmp_path), JobId("a"))
+    assert spawner._child is not None
+    spawner._child.kill()
+    await spawner._child.wait(RealClock(), 1)
+    second = await SqlProcess.start(spawner, opening(tmp_path), JobId("b"))
+    for process in (first, second):
+        assert (await process.perform(statement("SELECT 1 AS a"), RealClock())).rows == [{"a": 1}]
+        await process.close()
+
+
+async def test_a_large_answer_is_decoded_where_no_thread_can_be_had(
+    spawner: SqlSpawner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(asyncio, "to_thread", no_thread)
+    process = await SqlProcess.start(spawner, opening(tmp_path), JobId("a"))
+    answered = await process.perform(statement("SELECT zeroblob(300000) AS a"), RealClock())
+    assert answered.rows == [{"a": bytes(300_000)}]
+    await process.close()
+
+
+async def test_what_can_not_be_had_is_a_plain_error(
+    spawner: SqlSpawner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_sockets(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket, "socketpair", no_sockets)
+    with pytest.raises(StoreError, match=r"^no process for SQL could be started: Too many open files$"):
+        await SqlProcess.start(spawner, opening(tmp_path), JobId("a"))
