@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import math
 import os
+import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial, wraps
@@ -16,7 +17,10 @@ from typing import Annotated, Any, ParamSpec
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from spyweb import __version__
 from spyweb.cli import output
+from spyweb.cli.options import Output
+from spyweb.cli.output import Format
 from spyweb.errors import ExitCode, FetchError, NoAccess, OpError, PoolError, ScriptError, SpywebError, legible
 
 P = ParamSpec("P")
@@ -31,7 +35,7 @@ COMMANDS = {
     "test": "spyweb.daemon.commands.test:lua_tests",
     "jobs": "spyweb.subjects.jobs.commands:jobs",
     "runs": "spyweb.subjects.runs.commands:runs",
-    "artifacts": "spyweb.subjects.runs.artifacts:artifacts",
+    "artifacts": "spyweb.subjects.runs.commands:artifacts",
     "records": "spyweb.subjects.records.commands:records",
     "outbox": "spyweb.subjects.outbox.commands:outbox",
     "next": "spyweb.subjects.jobs.commands:next_runs",
@@ -44,12 +48,12 @@ COMMANDS = {
     "init": "spyweb.cli.init:init",
     "schema": "spyweb.cli.editors:schema",
     "types": "spyweb.cli.editors:types",
-    "version": "spyweb.cli.about:version",
+    "version": "spyweb.cli.main:version",
 }
 HIDDEN = {
-    "v": "spyweb.cli.about:version",
-    "update": "spyweb.cli.about:update",
-    "profile": "spyweb.cli.about:profile",
+    "v": "spyweb.cli.main:version",
+    "update": "spyweb.cli.main:update",
+    "profile": "spyweb.cli.main:profile",
 }
 STATE = {
     "list": "spyweb.subjects.state.commands.look:list_entries",
@@ -93,6 +97,13 @@ GROUPS = {
     "systemd": (SYSTEMD, "Run the project as a service."),
 }
 
+ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
+SETTINGS = {
+    HIDDEN["update"]: ANYTHING,
+    HIDDEN["profile"]: ANYTHING,
+    STATE["set"]: {"ignore_unknown_options": True},  # `state set n -5`: a negative number is no option
+}
+
 OF_FILES = {"start", "check", "test", "artifacts", "init", "schema", "types", "systemd"}  # no daemon is asked
 
 EXIT_CODES = (
@@ -108,16 +119,16 @@ def main() -> None:
         sys.exit(ExitCode.USAGE)
     output.prepare()
     with output.written():
-        app = build(sys.argv[1:])
+        app = build()
         gc.freeze()
         gc.enable()
         app(prog_name="spyweb")
 
 
-def build(words: Sequence[str] = ()) -> typer.Typer:
-    """Build the command line; where the arguments name a command, only that one, so that nothing else is imported."""
+def build() -> typer.Typer:
+    """Build the command line; each command is imported once it is asked for."""
     app = typer.Typer(
-        cls=_Commands,
+        cls=_Root,
         no_args_is_help=True,
         rich_markup_mode=None,  # no rich for --help
         pretty_exceptions_enable=False,
@@ -125,44 +136,61 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_project)
-    first, rest = _named(words)
-    _add(app, _only(COMMANDS, first), hidden=False)
-    _add(app, _only(HIDDEN, first), hidden=True)
-    for name, (commands, summary) in GROUPS.items():
-        if first in (None, name):
-            group = typer.Typer(cls=_Group, no_args_is_help=True, rich_markup_mode=None, epilog=EXIT_CODES)
-            second = rest[0] if rest and rest[0] in commands else None
-            _add(group, _only(commands, second), hidden=False)
-            app.add_typer(group, name=name, help=summary)
     return app
 
 
-def _named(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """Return the command that the arguments name, behind the options of all commands, and the arguments after it."""
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        at += 2 if words[at] in ("-C", "--url") else 1
-    if at < len(words) and words[at] in {*COMMANDS, *HIDDEN, *GROUPS}:
-        return words[at], words[at + 1 :]
-    return None, ()
+class _Lazy(Mapping[str, Any]):
+    """The commands and groups of these tables by name, none of which is imported before somebody asks for it."""
 
+    def __init__(self, commands: Mapping[str, str], groups: Mapping[str, tuple[Mapping[str, str], str]]) -> None:
+        self._commands = commands
+        self._groups = groups
 
-def _only(commands: Mapping[str, str], name: str | None) -> Mapping[str, str]:
-    return commands if name is None else {name: commands[name]} if name in commands else {}
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._commands, *self._groups))
 
+    def __len__(self) -> int:
+        return len(self._commands) + len(self._groups)
 
-def _add(app: typer.Typer, commands: Mapping[str, str], *, hidden: bool) -> None:
-    for name, place in commands.items():
+    def __getitem__(self, name: str) -> Any:
+        if name in self._groups:
+            commands, summary = self._groups[name]
+            lazy: Any = _Lazy(commands, {})
+            return _Group(
+                name=name, commands=lazy, help=summary, no_args_is_help=True, rich_markup_mode=None, epilog=EXIT_CODES
+            )
+        place = self._commands[name]
         module, _, function = place.partition(":")
+        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         command: Command = getattr(import_module(module), function)
-        settings = getattr(command, "context_settings", None)
-        app.command(name, cls=_Command, hidden=hidden, epilog=EXIT_CODES, context_settings=settings)(_guarded(command))
+        declare = app.command(
+            name, cls=_Command, hidden=name in HIDDEN, epilog=EXIT_CODES, context_settings=SETTINGS.get(place)
+        )
+        declare(_guarded(command))
+        return typer.main.get_command(app)
+
+
+def version(form: Output = Format.TABLE) -> None:
+    """Show the version of spyweb, and of its Python."""
+    python = platform.python_version()
+    line = f"spyweb {__version__} (Python {python}, {platform.system()})"
+    output.tell(form, line, {"spyweb": __version__, "python": python})
+
+
+def update() -> ExitCode:
+    """Say how to update: this program does not do it itself."""
+    output.complain("`update` is not part of this program: update spyweb the way it was installed")
+    return ExitCode.USAGE
+
+
+def profile() -> ExitCode:
+    """Say that this program has no profiler."""
+    output.complain("`profile` is not part of this program: there is no browser in it, and so no profile of one")
+    return ExitCode.USAGE
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from spyweb.cli.about import version
-
         version()
         raise typer.Exit
 
@@ -223,11 +251,15 @@ class _Command(_LazyConversion, TyperCommand):
 
 
 class _Group(_LazyConversion, TyperGroup):
-    pass
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
 
 
-class _Commands(_Group):
+class _Root(_Group):
     """The group of all commands; reports wrong usage in one line that a log can hold, like every other error."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "commands": _Lazy({**COMMANDS, **HIDDEN}, GROUPS)})
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _usage_errors_reported():

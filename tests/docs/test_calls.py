@@ -25,7 +25,6 @@ ELSEWHERE = {
     "spyweb/subjects/jobs/stored_jobs.py": "the same",
     "spyweb/subjects/outbox/commands.py": "the same",
     "spyweb/subjects/records/commands.py": "the same",
-    "spyweb/subjects/runs/artifacts.py": "the same",
     "spyweb/subjects/runs/commands.py": "the same",
     "spyweb/subjects/state/commands/": "the same",
     "spyweb/subjects/workflows/commands.py": "the same",

@@ -35,6 +35,5 @@ class Answer:
 def spyweb(*words: str, root: Path | None = None) -> Answer:
     """Return what runs a command; a bug in it is raised here, as it would end the process with its traceback."""
     project = ["-C", str(root)] if root else []
-    arguments = [*project, *words]
-    result = CliRunner().invoke(build(arguments), arguments, catch_exceptions=False)
+    result = CliRunner().invoke(build(), [*project, *words], catch_exceptions=False)
     return Answer(result.exit_code, result.stdout, result.stderr)

@@ -24,7 +24,7 @@ from spyweb.model import JobId, Outcome
 from spyweb.settings.script_values import merge, parse_variable, to_text, values_table
 from spyweb.settings.tables import parse_table
 from spyweb.settings.units import format_duration
-from spyweb.subjects.runs.task_tree import TaskTree
+from spyweb.subjects.runs.commands import TaskTree
 from spyweb.views.jobs import to_json
 from spyweb.views.runs import (
     LogLine,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -16,12 +16,12 @@ from spyweb.cli.options import MOST_ROWS, JobName, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in
 from spyweb.errors import Refused
-from spyweb.events.happenings import EventType, LogHappened, RunHappened
-from spyweb.logs.job import stamped
-from spyweb.logs.reading import last_lines
 from spyweb.model import Failure, Outcome
 from spyweb.subjects.jobs.commands import listed_jobs
 from spyweb.views.jobs import JobView, log_file, to_json
+
+if TYPE_CHECKING:
+    from spyweb.events.happenings import RunHappened
 
 MOST_REMOTE_LINES = 10_000
 SETTLED_S = 0.5  # a line reaches the file a little after it was logged
@@ -58,6 +58,8 @@ def logs(
 def log_lines(project: Project, job: JobView, count: int) -> list[str]:
     """Return the last lines that a job's script has logged."""
     if not project.is_elsewhere:
+        from spyweb.logs.reading import last_lines  # every other command does without structlog
+
         return last_lines(log_file(project.root, job.folder), count)
     target = with_query(of_job(job.id, "logs"), lines=min(count, MOST_REMOTE_LINES))
     return project.need_daemon().ask("GET", target, list[str])
@@ -99,6 +101,9 @@ class LogFollower:
             time.sleep(AGAIN_S)
 
     def _follow_one(self) -> None:
+        from spyweb.events.happenings import EventType, LogHappened, RunHappened  # every other command does without
+        from spyweb.logs.job import stamped
+
         daemon = self._project.need_daemon("")
         for name, data in daemon.events(types="log,run", job=self._view.id):
             if not name:  # from here on nothing is missed: what came before is in the file

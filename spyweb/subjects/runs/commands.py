@@ -1,25 +1,27 @@
-"""`spyweb runs`: list what ran, what did not, and why."""
+"""`spyweb runs` and `artifacts`: list what ran, what did not and why, and the files that tasks have kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
-from spyweb.cli.options import MOST_ROWS, MaybeJob, Output, project_of
+from spyweb.cli.options import MOST_ROWS, JobName, MaybeJob, Output, project_of, root_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, Project, found_of
+from spyweb.cli.project import Backend, Project, found_of, open_project
+from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId, TaskRow, TriggerType
-from spyweb.settings.units import format_duration
-from spyweb.subjects.runs.task_tree import show_tree
+from spyweb.settings.units import format_duration, format_size
 from spyweb.views.runs import TaskView, describe_details, describe_outcome, duration_ms, run_with_tasks, view_task
 
 PAGE = 1_000
 NO_RUNS = "no runs yet"
+RUNNING = "running"
 
 
 def runs(  # noqa: PLR0913 - each is an option
@@ -107,3 +109,95 @@ def _outcome(run: Run, timezone: str, now_ms: int) -> str:
     if run.count > 1 and run.last_due_ms is not None:
         details += f" ({run.count} due times, the last {output.row_moment(run.last_due_ms, timezone, now_ms)})"
     return f"{outcome}: {details}" if details else outcome
+
+
+def artifacts(
+    context: typer.Context,
+    job: JobName,
+    run: Annotated[int | None, typer.Argument(metavar="[RUN]", help="Not the newest that has some.")] = None,
+    get: Annotated[str | None, typer.Option("--get", metavar="NAME", help="Print this one.")] = None,
+    form: Output = Format.TABLE,
+) -> None:
+    """List the files that the tasks of a run have kept.
+
+    Those of its newest run that has some, unless another is named.
+    """
+    from spyweb.ops.files.artifacts import list_files  # every other command does without the ops
+
+    project = open_project(root_of(context))
+    folder = _folder_of(project, job, run)
+    names = list_files(folder) if folder else []
+    if get is not None:
+        _print(folder, get, names)
+        return
+    sizes = [(folder / name).stat().st_size for name in names] if folder else []
+    if form is Format.JSON:
+        rows = zip(names, sizes, strict=True)
+        output.show_json([{"run": int(folder.name), "name": name, "size": size} for name, size in rows if folder])
+    else:
+        shown = [(folder.name, name, format_size(size)) for name, size in zip(names, sizes, strict=True) if folder]
+        output.show_table(("run", "file", "size"), shown, empty="no task has kept a file")
+
+
+def _folder_of(project: Project, name: str, run: int | None) -> Path | None:
+    """Return where a run's files are, or None where there are none.  Raises Refused for a job that there never was."""
+    from spyweb.ops.files.artifacts import FOLDER
+
+    def folders(job: JobId | None) -> list[Path]:
+        of_job = project.settings.daemon.data_dir / FOLDER / Path(job or name).name
+        return [path for path in of_job.iterdir() if path.name.isdecimal()] if of_job.is_dir() else []
+
+    runs = {int(path.name): path for path in found_of(project.offline, name, folders)}
+    return runs.get(max(runs, default=0) if run is None else run)
+
+
+def _print(folder: Path | None, name: str, names: list[str]) -> None:
+    if folder is None or name not in names:
+        raise Refused(f"there is no artifact {name}: there are {', '.join(names) or 'none'}")
+    output.print_file(folder / name)
+
+
+class TaskTree:
+    """Shows tasks as they end, and on a terminal, in a line that passes, those that are under way."""
+
+    def __init__(self, depth: int = 0) -> None:
+        self._depth = depth
+        self._workflow = ""  # whose tasks are being shown
+        self._under_way: dict[tuple[str, str], None] = {}
+
+    def show(self, task: TaskView) -> None:
+        key = (task.workflow, task.task)
+        if task.status == RUNNING:
+            self._under_way[key] = None
+        else:
+            self._under_way.pop(key, None)
+            self.hide_passing()
+            self._show_end(task)
+        self.show_passing()
+
+    def show_passing(self) -> None:
+        if self._under_way:
+            output.show_passing(f"{RUNNING} {', '.join(task for _, task in self._under_way)}")
+
+    def hide_passing(self) -> None:
+        output.show_passing("")
+
+    def _show_end(self, task: TaskView) -> None:
+        if task.workflow != self._workflow:
+            self._workflow = task.workflow
+            output.show_branch(self._depth, "", task.workflow)
+        output.show_branch(self._depth + bool(task.workflow), task.status, describe_task(task))
+
+
+def describe_task(task: TaskView) -> str:
+    """Return all that there is to say of a task beside its status: `build in 1.2s (attempt 3): pushed`."""
+    took = f" in {format_duration(task.took_ms)}" if task.took_ms is not None and task.attempts else ""
+    attempts = f" (attempt {task.attempts})" if task.attempts > 1 else ""
+    earlier = " (by an earlier run)" if not task.attempts and task.status in ("success", "unchanged") else ""
+    return f"{task.task}{took}{attempts}{earlier}{': ' if task.message else ''}{' '.join(task.message.split())}"
+
+
+def show_tree(tasks: Iterable[TaskView], depth: int = 0) -> None:
+    tree = TaskTree(depth)
+    for task in tasks:
+        tree.show(task)

@@ -16,7 +16,7 @@ from spyweb.cli.project import Backend, Project
 from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import format_duration
 from spyweb.subjects.drift.commands import compare
-from spyweb.subjects.runs.task_tree import show_tree
+from spyweb.subjects.runs.commands import show_tree
 from spyweb.subjects.state.commands.options import StateOutput
 from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView
 

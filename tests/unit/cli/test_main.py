@@ -184,7 +184,7 @@ TYPED = "from spyweb.cli.main import main; main()"
 
 def test_the_version_is_told_without_any_part_of_the_daemon(tmp_path: Path) -> None:
     found = imported_by(TYPED, "version", root=tmp_path)
-    assert "spyweb.cli.about" in found
+    assert "spyweb.cli.main" in found
     assert not found & {*PARTS, "asyncio", "msgspec", "sqlite3", "http.client", "spyweb.settings", "spyweb.model"}
 
 
@@ -203,18 +203,14 @@ def test_what_asks_a_daemon_needs_neither_the_store_nor_the_files_of_jobs(tmp_pa
     assert not found & {*PARTS, "asyncio", "sqlite3", "cronsim", "spyweb.store.sqlite.store", "spyweb.specs.discover"}
 
 
-def test_every_command_that_is_shown_can_be_imported_alone() -> None:
-    for name in [*command_line.COMMANDS, *command_line.HIDDEN]:
-        names = [each.name for each in command_line.build([name]).registered_commands]
-        assert names == [name]
-    assert [each.name for each in command_line.build(["-C", "run", "state", "get"]).registered_groups] == ["state"]
+def test_a_command_is_imported_without_the_others(tmp_path: Path) -> None:
+    found = imported_by(TYPED, "-C", ".", "state", "get", "--help", root=tmp_path)
+    assert "spyweb.subjects.state.commands.look" in found
+    assert not [each for each in found if each.endswith(".commands.change") or each.startswith("spyweb.daemon.command")]
 
 
-@pytest.mark.parametrize("words", [["nonsense"], ["--help"], ["-C"], []])
-def test_where_no_command_is_named_all_are_there(words: list[str]) -> None:
-    app = command_line.build(words)
-    assert len(app.registered_commands) == len(command_line.COMMANDS) + len(command_line.HIDDEN)
-    assert len(app.registered_groups) == len(command_line.GROUPS)
+def test_help_is_shown_without_what_commands_import_only_to_work(tmp_path: Path) -> None:
+    assert not imported_by(TYPED, "--help", root=tmp_path) & PARTS
 
 
 @pytest.mark.parametrize(

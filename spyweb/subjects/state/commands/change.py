@@ -30,8 +30,6 @@ from spyweb.subjects.state.commands.options import (
 from spyweb.subjects.state.commands.stored import StoredState
 from spyweb.words import counted
 
-TAKES_ANYTHING = {"ignore_unknown_options": True}  # `state set n -5`: a negative number is no option
-
 
 @placed
 def set_entry(  # noqa: PLR0913 - each parameter is an option
@@ -150,9 +148,6 @@ def parse_ttl(text: str) -> int | None:
 def tell_of(key: str, form: Format, what: str, **fields: object) -> None:
     """Print what became of a key."""
     output.tell(form, f"{spelt(key)} {what}", {"key": to_plain(as_bytes(key)), **fields})
-
-
-set_entry.context_settings = TAKES_ANYTHING  # type: ignore[attr-defined]
 
 
 NONE = "none"

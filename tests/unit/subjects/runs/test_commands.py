@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from spyweb.model import Failure, Outcome, Run, RunId, RunState, Trigger
-from spyweb.subjects.runs.commands import show_runs
-from spyweb.subjects.runs.task_tree import TaskTree, describe_task, show_tree
+from spyweb.subjects.runs.commands import TaskTree, describe_task, show_runs, show_tree
 from spyweb.views.runs import TaskView
 from tests.fakes.daemon_service import NOW_MS, make_run
 from tests.fakes.terminal import open_terminal, shown_lines
