@@ -26,12 +26,9 @@ def main(argv: Sequence[str]) -> int:
     with queued_standard_streams():
         try:
             run(read_options(argv))
-        except ConfigError as error:
-            for problem in error.problems:
-                complain(problem)
-            return ExitCode.USAGE
         except SpywebError as error:
-            complain(error)
+            for reason in error.problems if isinstance(error, ConfigError) else [error]:
+                complain(reason)
             return ExitCode.USAGE
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED

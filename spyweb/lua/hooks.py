@@ -40,7 +40,7 @@ class Hook(Struct, frozen=True, kw_only=True):
     """One hook: its arguments and how its result is used, in the words of the reference."""
 
     name: str
-    signature: str  # its arguments and results, in the notation of reference/entries.py
+    signature: str  # its arguments and results, in the notation of reference/language.py
     overloads: tuple[str, ...] = ()
     called: str  # when, and with what
     returns: str = "nothing is taken back"

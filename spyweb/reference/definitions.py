@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from spyweb import __version__
 from spyweb.reference import language
-from spyweb.reference.entries import Function, TableType
+from spyweb.reference.language import Function, TableType
 
 FIRST_LINE = "---@meta _"  # no module: nobody can require it
 NO_BODY = "end"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from spyweb.lua.hooks import HOOKS, Hook
 from spyweb.reference import language
-from spyweb.reference.entries import Family
+from spyweb.reference.language import Family
 
 PAGES = ("docs/reference/lua.md", "docs/reference/hooks.md")
 _PART = re.compile(r"<!-- generated: (?P<kind>\w+) (?P<names>[^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)

@@ -121,14 +121,6 @@ async def test_mail_bears_the_delivery_as_its_id_at_each_attempt(helper: AlertHe
     assert "<b>no</b>" not in written if part.get_content_subtype() == "html" else "<b>no</b>" in written
 
 
-async def test_the_address_that_a_service_shows_is_one_as_it_is(helper: AlertHelper, services: Services) -> None:
-    services.answer = lambda _: Answer(body=b"ok")
-    url = "https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
-    assert (await sent(helper, url)).ok
-    (arrived,) = services.arrived
-    assert (arrived.host, arrived.path) == ("hooks.slack.com", "/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ")
-
-
 async def test_a_service_that_is_busy_is_not_waited_for_in_the_process(helper: AlertHelper, services: Services) -> None:
     services.answer = lambda _: Answer(status=429, headers={"Retry-After": "7"}, body=b'{"retry_after": 7}')
     await helper.ask(CheckAddress(id=0, url="json://localhost"))
@@ -271,12 +263,10 @@ async def test_an_address_is_checked_without_sending_and_not_repeated(
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ("{{ nope }}", "'nope' is undefined"),
         ("{% if %}", "in its line 1"),
         ("{{ 'x' * 300000000 }}", "more memory than it may have"),
         ("{{ 9 ** (9 ** 9) }}", "it takes"),
         ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "longer than 2 s"),
-        ("{{ kind.__class__.__mro__ }}", "unsafe"),
     ],
 )
 async def test_a_template_that_fails_costs_its_own_text_alone(
