@@ -65,7 +65,11 @@ def place(tmp_path: Path) -> Place:
     return Place(call, root, specs, make_drift(world.store, world.clock, specs, world.files))
 
 
-async def test_what_was_edited_removed_or_put_there_is_told(place: Place) -> None:
+@pytest.mark.parametrize("slice_s", [9, -1])
+async def test_what_was_edited_removed_or_put_there_is_told_in_one_slice_and_in_many(
+    place: Place, slice_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spyweb.subjects.drift.service.SLICE_S", slice_s)
     for name in ("b", "c", "d"):
         await place.keep("file.copy", src=b"a", dest=name.encode(), mode=b"0600")
     await place.keep("file.mkdir", path=b"shared/x", mode=b"0700")

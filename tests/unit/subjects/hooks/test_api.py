@@ -15,6 +15,7 @@ from spyweb.runs.pings import LONGEST_LOG
 from spyweb.subjects.health.service import ReadinessService
 from spyweb.subjects.hooks.api import REFUSED
 from spyweb.subjects.runs.starting import REPEATED
+from spyweb.web.access.audit import AuditService
 from spyweb.web.access.keys import AccessService
 from spyweb.web.access.principal import Principal, Right, rights_of
 from spyweb.web.api.services import SERVICES, STARTING
@@ -148,15 +149,10 @@ async def test_a_key_needs_the_right_to_run_this_job(
 
 
 async def test_a_start_by_a_hook_is_on_record_under_its_name_and_so_is_a_wrong_signature() -> None:
-    async with harness() as t:
-        await t.settle(make_job(schedule=Never(), hook=hook(HookSigning.GITHUB)))
-        service = FakeDaemonService(api_key=KEY)
-        service.hooks = make_hooks(t)
-        async with client_of(tcp_app(service)) as client:
-            await post(client, PRICES, headers=github())
-            await post(client, PRICES, headers=github(secret="guess"))
-        await t.clock.turn()
-        refused, started = await service.trail.lines(limit=10)
+    async with served() as (client, _):
+        await post(client, PRICES, headers=github())
+        await post(client, PRICES, headers=github(secret="guess"))
+        refused, started = await client.app[SERVICES][AuditService].lines(limit=10)
     assert (started.who, started.action, started.job, started.status) == (
         "hook prices", "POST /api/hooks/{job}", "prices", 202,
     )  # fmt: skip

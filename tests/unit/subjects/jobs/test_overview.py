@@ -334,18 +334,10 @@ async def test_without_jobs_it_teaches_the_first_one(tmp_path: Path) -> None:
     assert f"{tmp_path}/jobs/hello.lua" in page
 
 
-async def test_a_fragment_says_what_each_bar_was() -> None:
-    service = make_dashboard_service()
-    service.known_runs = [make_run(2, reason="<script>"), make_run(1)]
-    async with dashboard(service) as client:
-        status, fragment = await get_page(client, "/jobs/prices/strip")
-        assert status == 200
-        assert re.findall(r'<li data-href="/runs/(\d)"', fragment) == ["1", "2"]
-        assert "&lt;script&gt;" in fragment
-        status, page = await get_page(client, "/jobs/pices/strip")
-        assert status == 404
-        assert "No job is called pices" in page
-        assert '<a href="/jobs/prices"><bdi>prices</bdi></a>' in page
+async def test_a_job_that_there_is_not_is_told_with_the_one_of_nearly_this_name() -> None:
+    page = await page_of("/jobs/pices/strip", status=404)
+    assert "No job is called pices" in page
+    assert '<a href="/jobs/prices"><bdi>prices</bdi></a>' in page
 
 
 async def test_a_thousand_jobs_are_few_bytes() -> None:

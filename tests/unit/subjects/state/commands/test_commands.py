@@ -339,6 +339,3 @@ def test_a_no_leaves_everything_as_it_is(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert take_in(state) is None
     assert state.story == ["plan 2"]
-
-
-# What is told
