@@ -1,6 +1,6 @@
 """The services that requests are answered from: each handler asks for its own by its class.
 
-The daemon puts them together (daemon/build.py), so that the server knows none of the subjects that it serves.
+The daemon puts them together (daemon/services.py), so that the server knows none of the subjects that it serves.
 """
 
 from __future__ import annotations
