@@ -57,7 +57,7 @@ from spyweb.settings.reading import NOT_BLANK, TEXT, Reading, Schema, SettingsSo
 from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_table
 from spyweb.settings.sections import MEMORY, SHORTEST_PERIOD_MS, DaemonSettings, ServerSettings, StoreSettings
 from spyweb.settings.tables import TomlTable
-from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from spyweb.settings.units import DAY_MS, HOUR_MS, SECOND_MS
 from spyweb.settings.values import (
     boolean,
     duration,
@@ -165,8 +165,6 @@ _OUTCOMES = some_of(
 )
 _NO_TABLE: Mapping[str, object] = {}
 SUCCEEDED = frozenset({Outcome.SUCCESS})
-NO_JOBS: tuple[After, ...] = ()
-NO_CHANGES: tuple[On, ...] = ()
 
 Setting = TypeVar("Setting", bound=Hashable)
 
@@ -179,6 +177,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_SETTINGS = Settings(
     root=Path(), daemon=DaemonSettings(data_dir=Path()), server=ServerSettings(), store=StoreSettings(url=MEMORY)
 )
+
+_USUAL = JobSpec(id=JobId(""), name="", path="", folder="")  # where a job says nothing
 
 # Made once: many jobs are read in one go.
 _NAME = line(LONGEST_NAME)
@@ -347,14 +347,14 @@ def _source(table: TomlTable, hidden: set[str], *, forgiving: bool) -> SettingsS
 
 def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
     name = _take_name(read, place)
-    after = read.tables("after", _AFTER, NO_JOBS)
+    after = read.tables("after", _AFTER, _USUAL.after)
     on = _take_on(read, place)
     on_hook_error = read.take("on_hook_error", _ON_HOOK_ERROR, OnHookError.SKIP)  # a script has no hooks
     job = job_id(name)
     policy = _policy(read, settings.permissions)
-    isolation = read.take("isolation", _ISOLATION, Isolation.SHARED)
+    isolation = read.take("isolation", _ISOLATION, _USUAL.isolation)
     schedule = _schedule(read, settings.daemon, follows=bool(after or on), is_monitor=place.is_monitor)
-    usual_timeout_ms = HOUR_MS if isinstance(schedule, Pings) else 5 * MINUTE_MS
+    usual_timeout_ms = HOUR_MS if isinstance(schedule, Pings) else _USUAL.timeout_ms
     return JobSpec(
         id=job,
         name=name,
@@ -364,18 +364,18 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
         tags=read.take("tags", texts, ()),
         enabled=read.take("enabled", boolean, True),
         schedule=_shared(schedule),
-        jitter_ms=read.take("jitter", _ANY_DURATION, 0),
-        start=read.take("start", _START, Start.NOW),
+        jitter_ms=read.take("jitter", _ANY_DURATION, _USUAL.jitter_ms),
+        start=read.take("start", _START, _USUAL.start),
         timeout_ms=_shared(read.take("timeout", _LIMIT, usual_timeout_ms)),
-        cpu_limit_ms=_shared(read.take("cpu_limit", _LIMIT, 10 * SECOND_MS)),
-        memory_limit=_shared(read.take("memory_limit", _MEMORY, 64 * MIB)),
+        cpu_limit_ms=_shared(read.take("cpu_limit", _LIMIT, _USUAL.cpu_limit_ms)),
+        memory_limit=_shared(read.take("memory_limit", _MEMORY, _USUAL.memory_limit)),
         isolation=Isolation.PROCESS if policy.may_exec else isolation,
-        overlap=read.take("overlap", _OVERLAP, Overlap.SKIP),
+        overlap=read.take("overlap", _OVERLAP, _USUAL.overlap),
         misfire=_shared(_misfire(read)),
         retry=_shared(_retry(read)),
         after=after,
         on=on,
-        agent=read.take("agent", _NAME, "local"),
+        agent=read.take("agent", _NAME, _USUAL.agent),
         history=read.take("history", history_rule, None),
         on_store_error=read.take("on_store_error", _ON_STORE_ERROR, None),
         values=_take_values(read),
@@ -447,7 +447,7 @@ def _refused_changes(spec: JobSpec, read: Reading) -> Iterator[Problem]:
 
 def _take_on(read: Reading, place: JobPlace) -> tuple[On, ...]:
     """Take `on`; a monitor may have no condition: its before_fetch sees the change in ctx.trigger, and can say no."""
-    on: tuple[On, ...] = read.tables("on", ON, NO_CHANGES)
+    on: tuple[On, ...] = read.tables("on", ON, _USUAL.on)
     if place.is_monitor and any(each.when for each in on):
         read.refuse("'when' is for script jobs: let before_fetch look at ctx.trigger, and return nil", "on")
     return on
@@ -498,19 +498,19 @@ def _pings(read: Reading, expected: Every | Cron | Never | None, grace_ms: int |
 
 def _misfire(read: Reading) -> Misfire:
     return Misfire(
-        policy=read.take("misfire", _MISFIRE, MisfirePolicy.ONCE),
-        grace_ms=read.take("misfire_grace", _MISFIRE_GRACE, None),
-        limit=read.take("misfire_limit", _MISFIRE_LIMIT, 100),
+        policy=read.take("misfire", _MISFIRE, _USUAL.misfire.policy),
+        grace_ms=read.take("misfire_grace", _MISFIRE_GRACE, _USUAL.misfire.grace_ms),
+        limit=read.take("misfire_limit", _MISFIRE_LIMIT, _USUAL.misfire.limit),
     )
 
 
 def _retry(read: Reading) -> Retry:
     return Retry(
-        retries=read.take("retries", _RETRIES, 0),
-        delay_ms=read.take("retry_delay", _ANY_DURATION, 10 * SECOND_MS),
-        backoff=read.take("retry_backoff", _BACKOFF, Backoff.EXPONENTIAL),
-        max_delay_ms=read.take("retry_max_delay", _ANY_DURATION, 10 * MINUTE_MS),
-        jitter=read.take("retry_jitter", boolean, True),
+        retries=read.take("retries", _RETRIES, _USUAL.retry.retries),
+        delay_ms=read.take("retry_delay", _ANY_DURATION, _USUAL.retry.delay_ms),
+        backoff=read.take("retry_backoff", _BACKOFF, _USUAL.retry.backoff),
+        max_delay_ms=read.take("retry_max_delay", _ANY_DURATION, _USUAL.retry.max_delay_ms),
+        jitter=read.take("retry_jitter", boolean, _USUAL.retry.jitter),
     )
 
 
