@@ -165,15 +165,6 @@ def test_a_window_holds_for_its_jobs_from_its_start_to_its_end() -> None:
     assert maintenance_until([SUNDAYS], "check-api", begin) is None
 
 
-def test_a_rule_without_jobs_holds_for_all() -> None:
-    assert maintenance_until([MaintenanceRule(Once(100, 200))], "any", 150) == 200
-
-
-def test_windows_that_overlap_or_follow_at_once_are_one() -> None:
-    rules = [MaintenanceRule(Once(*span)) for span in ((100, 200), (150, 300), (300, 400), (500, 600))]
-    assert maintenance_until(rules, "any", 120) == 400
-
-
 def test_a_rule_without_end_does_not_hang() -> None:
     always = MaintenanceRule(Recurring("* * * * *", "UTC", 2 * MIN))
     end = maintenance_until([always], "any", at(2026, 6, 1))
@@ -277,20 +268,3 @@ def walked_spans(rule: MaintenanceRule, from_ms: int, until_ms: int) -> list[tup
 
 def is_within(spans: list[tuple[int, int]], moment_ms: int) -> bool:
     return any(start <= moment_ms < end for start, end in spans)
-
-
-@given(days, zones, st.lists(st.tuples(crons, st.integers(1, 400)), min_size=1, max_size=3), st.integers(0, 48 * 60))
-def test_the_end_is_where_a_walk_minute_by_minute_ends(
-    day: tuple[int, int, int], zone: str, windows: list[tuple[str, int]], minutes: int
-) -> None:
-    rules = [MaintenanceRule(Recurring(cron, zone, length * MIN)) for cron, length in windows]
-    midnight = at(*day)
-    spans = []
-    for cron, length in windows:
-        start: int | None = midnight - 3 * DAY
-        while start is not None and (start := cron_after(cron, zone, start)) is not None and start < midnight + 4 * DAY:
-            spans.append((start, start + length * MIN))
-    now_ms = walked = midnight + minutes * MIN
-    while any(start <= walked < end for start, end in spans):
-        walked += MIN
-    assert maintenance_until(rules, "any", now_ms) == (None if walked == now_ms else walked)

@@ -297,12 +297,6 @@ def test_a_monitors_files_come_in_their_order_and_its_tests_last(project: Path) 
     assert files_of(project) == [["jobs/shop/hooks.lua", "jobs/shop/defer.lua", "jobs/shop/tests.lua"]]
 
 
-def test_a_monitor_without_other_lua_is_its_tests_alone(project: Path) -> None:
-    save(project, jobs__shop__config_toml=MONITOR, jobs__shop__tests_lua="z = 1")
-
-    assert files_of(project) == [["jobs/shop/tests.lua"]]
-
-
 def test_a_scripts_tests_are_in_its_folder(project: Path) -> None:
     save(project, jobs__ping_lua=SCRIPT + "x = 1", jobs__ping__tests_lua="y = 1")
     save(project, jobs__pong__init_lua=SCRIPT + "x = 1", jobs__pong__tests_lua="y = 1")
