@@ -169,14 +169,6 @@ async def test_log_lines_reach_the_host_and_a_broken_log_costs_a_line(harness: C
 # Ops
 
 
-async def test_a_finished_future_is_answered_at_once(harness: ChannelHarness) -> None:
-    harness.host.ops["echo"] = lambda values: done(*values)
-
-    harness.ask("echo", b"x", 1)
-
-    assert harness.answers == [[Form.PLAIN, b"x", 1]]
-
-
 async def test_a_pending_future_is_answered_when_it_is_done(harness: ChannelHarness) -> None:
     future = pending()
     harness.host.ops["get"] = lambda _: future

@@ -15,7 +15,7 @@ from spyweb.lua.pool import PATIENCE, Quarantine, open_pool, raise_compile_error
 from spyweb.lua.session import Code, EngineInfo, VariableRule
 from spyweb.lua.spawner import Slots
 from spyweb.lua.supervisor import DESCRIPTORS_EACH, SHARE, STARTING
-from spyweb.lua.wire import Ended, Form, InitWorker, Why
+from spyweb.lua.wire import Ended, InitWorker, Why
 from spyweb.model import MIB, Failure, Isolation, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
 from tests.fakes.worker import SLOW, TYPO, FakeSpawner
@@ -45,16 +45,6 @@ def test_a_worker_is_told_of_the_variables_that_a_vm_may_show_and_of_no_other() 
     assert b"\xa12" not in told  # its value
     assert info.variables_of(make_code()) == wire.pack([{"env": {"ONE": "1", "TWO": "2"}, "rules": []}])
     assert EngineInfo(ops=[]).variables_of(make_code()) == b""
-
-
-async def test_a_run_loads_its_vm_then_begins_then_ends(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-    worker = harness.worker_of(1)
-    assert worker.story == ["load jobs/prices.lua as 1", "begin 1"]
-
-    ending = await harness.finish(1)
-
-    assert (ending.outcome, ending.cpu_ms, ending.globals_reset) == (Outcome.SUCCESS, 7, False)
 
 
 async def test_the_second_run_finds_the_vm_loaded(harness: PoolHarness) -> None:
@@ -97,16 +87,6 @@ async def test_jobs_spread_over_the_workers_and_stay_where_they_are(harness: Poo
     assert harness.worker_of(1) is harness.worker_of(3)
     assert harness.worker_of(2) is harness.worker_of(4)
     assert harness.worker_of(1) is not harness.worker_of(2)
-
-
-async def test_ops_are_answered_by_the_host_of_their_run(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-    worker = harness.worker_of(1)
-
-    worker.op(1, "echo", b"x", 2)
-    await harness.clock.turn()
-
-    assert worker.answers == [[Form.PLAIN, b"x", 2]]
 
 
 async def test_an_op_of_a_run_that_is_over_is_dropped(harness: PoolHarness) -> None:
@@ -160,15 +140,6 @@ async def test_a_run_that_finds_no_vm_again_and_again_is_lost(harness: PoolHarne
 
 
 # Cancelling
-async def test_a_timeout_cancels_the_run(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-    worker = harness.worker_of(1)
-    worker.op(1, "wait")
-    await harness.clock.turn(60)
-
-    assert worker.story[-1] == "cancel 1 timeout"
-    assert [waiting.cancelled() for waiting in harness.host.waiting] == [True]
-    assert (await harness.finish(1, Ended.TIMEOUT)).failure is Failure.TIMEOUT
 
 
 async def test_cancelling_the_task_cancels_the_run_and_waits_until_it_has_ended(harness: PoolHarness) -> None:
@@ -379,14 +350,6 @@ async def test_fresh_runs_at_once_are_spread_over_the_workers(harness: PoolHarne
     ]
 
 
-async def test_a_fresh_run_that_is_cancelled_tells_its_worker(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code(), fresh=True)
-    harness.pool.cancel(RunId(1), Why.CANCELLED)
-    await harness.clock.turn()
-
-    assert harness.worker_of(1).story == ["template 1", "fresh 1", "cancel 1 cancelled"]
-
-
 async def test_spares_are_kept_of_the_newest_code_alone(harness: PoolHarness) -> None:
     harness.pool.keep_spares(make_code(generation=1, isolation=Isolation.PROCESS), 2)
     harness.pool.keep_spares(make_code(generation=2, isolation=Isolation.PROCESS), 2)
@@ -466,13 +429,6 @@ async def test_after_a_death_the_one_being_stepped_is_guilty_and_the_others_are_
     assert list(harness.pool.stats().quarantined) == [WEATHER]
     stats = harness.pool.stats()
     assert (stats.deaths, stats.kills) == (1, 0), "the daemon has killed nobody"
-
-
-async def test_a_dead_worker_is_replaced(harness: PoolHarness) -> None:
-    await harness.kill(harness.spawner.workers[0])
-
-    assert len(harness.spawner.living) == 2
-    assert (await harness.do(1, make_code())).outcome is Outcome.SUCCESS
 
 
 async def test_what_a_worker_said_before_it_died_counts(harness: PoolHarness) -> None:
@@ -564,17 +520,6 @@ async def test_a_pause_of_the_daemon_itself_kills_nobody(harness: PoolHarness) -
     await harness.clock.turn(2)
 
     assert harness.pool.stats().deaths == 0
-
-
-async def test_a_worker_that_breaks_the_protocol_is_killed(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-    worker = harness.worker_of(1)
-
-    worker.say_bytes(b"\xff\xff\xff\xff not a frame")
-    await harness.clock.turn(1)
-
-    assert worker.story[-1] == "killed"
-    assert harness.ending(1).outcome is Outcome.LOST
 
 
 async def test_a_run_over_its_timeout_when_its_worker_dies_is_failed(harness: PoolHarness) -> None:

@@ -23,26 +23,6 @@ def test_a_frame_comes_back_whole() -> None:
     assert reader().feed(wire.frame(MESSAGES)) == MESSAGES
 
 
-def test_a_frame_may_arrive_byte_by_byte() -> None:
-    slow = reader()
-    heard = [message for byte in wire.frame(MESSAGES) for message in slow.feed(bytes([byte]))]
-
-    assert heard == MESSAGES
-
-
-def test_several_frames_and_a_part_of_one_may_arrive_at_once() -> None:
-    cut = reader()
-    stream = wire.frame(MESSAGES) * 3
-
-    assert cut.feed(stream[:-5]) == MESSAGES * 2
-    assert cut.feed(stream[-5:]) == MESSAGES
-
-
-def test_a_frame_that_is_too_long_is_refused() -> None:
-    with pytest.raises(ValueError, match="a frame of 4294967295 bytes"):
-        reader().feed(b"\xff\xff\xff\xff")
-
-
 def test_a_frame_that_is_no_msgpack_is_refused() -> None:
     with pytest.raises(ValueError, match="malformed"):
         reader().feed(b"\x01\x00\x00\x00\xc1")

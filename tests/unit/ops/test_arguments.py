@@ -148,11 +148,6 @@ def test_a_table_is_a_dict_a_sequence_counts_from_one(value: object, table: dict
     assert read_table(value) == table
 
 
-def test_a_string_is_no_table() -> None:
-    with pytest.raises(Mismatch, match="table expected, got string"):
-        read_table(b"x")
-
-
 @pytest.mark.parametrize(
     ("kind", "name"),
     [(Ext.FOREIGN, "thread"), (Ext.CYCLE, "table"), (Ext.DEEP, "table")],

@@ -74,25 +74,12 @@ async def harness() -> AsyncIterator[LockHarness]:
     await harness.close()
 
 
-async def test_a_free_lock_is_had_at_once(harness: LockHarness) -> None:
-    await harness.waits(1)
-    assert harness.story == ["1 has it"]
-    assert await harness.keeper.take(harness.request(2, b"other")) is None
-
-
 async def test_those_who_wait_get_it_in_the_order_in_which_they_came(harness: LockHarness) -> None:
     for run in (1, 2, 3, 4):
         await harness.waits(run)
     for run in (1, 2, 3):
         await harness.releases(run)
     assert harness.story == ["1 has it", "2 has it", "3 has it", "4 has it"]
-
-
-async def test_locks_of_different_names_do_not_meet(harness: LockHarness) -> None:
-    await harness.waits(1)
-    await harness.waits(2)
-    await harness.waits(3, name=b"window")
-    assert harness.story == ["1 has it", "3 has it"]
 
 
 async def test_whoever_does_not_wait_is_told_who_has_it(harness: LockHarness) -> None:
@@ -364,11 +351,3 @@ async def test_a_renewal_that_fails_is_logged_and_tried_again(harness: LockHarne
     with capture_logs() as logs:
         await harness.clock.turn(10)
     assert [line["event"] for line in logs] == ["lock.store_failed"] * 3
-
-
-async def test_many_waiters_and_many_locks_find_an_end(harness: LockHarness) -> None:
-    for round_ in range(20):
-        for run in range(1, 10):
-            await harness.waits(run, name=b"n%d" % (round_ % 3))
-            await harness.releases(run, name=b"n%d" % (round_ % 3))
-    assert harness.story == [f"{run} has it" for run in list(range(1, 10)) * 20]

@@ -9,8 +9,6 @@ from structlog.testing import capture_logs
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import MIB, NULL, HistoryRule
-from spyweb.ops import catalog
-from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
 from spyweb.store.sqlite.scanning import ITEM_COST
 from tests.fakes.clock import FakeClock
@@ -278,15 +276,6 @@ async def test_last_modified_is_nil_where_there_is_nothing() -> None:
     (stats,) = await ask(make_call(), "state.stats")
     assert isinstance(stats, dict)
     assert stats["last_modified"] is None
-
-
-async def test_every_write_says_whose_it_is() -> None:
-    call: Call = make_call(depth=3)
-    assert (call.origin.job, call.origin.run, call.origin.depth) == (call.job, call.run, 3)
-
-
-def test_every_function_has_a_line_for_the_reference() -> None:
-    assert all(operation.doc for name, operation in catalog.operations().items() if name.startswith("state."))
 
 
 @pytest.mark.parametrize(("name", "failure"), [("state.keys", None), ("state.clear", False)])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -11,9 +10,8 @@ from structlog.testing import capture_logs
 from spyweb.errors import OpError
 from spyweb.model import NULL, OnStoreError, Value
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.ops.op import CATALOGUE
 from spyweb.ops.state import put as _state_is_there  # noqa: F401 - registers the op
-from spyweb.ops.store import LOGGED_PER_RUN, global_store_incr
+from spyweb.ops.store import LOGGED_PER_RUN
 from spyweb.ops.world import Call
 from spyweb.store.model.entries import GLOBAL, Put, Watch
 from tests.fakes.clock import FakeClock
@@ -172,23 +170,6 @@ async def test_a_wrong_type_raises(name: str, arguments: Sequence[object], text:
     with pytest.raises(OpError) as error:
         await ask(make_call(), name, *arguments)
     assert str(error.value) == text
-
-
-async def test_a_cancelled_run_drops_its_write() -> None:
-    source: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    class Slow(MemoryStore):
-        """Answers nothing by itself."""
-
-    store = Slow(FakeClock())
-    store.values.increment = lambda *_, **__: source  # type: ignore[method-assign]
-    answer = global_store_incr(make_call(make_world(store=store)), b"n", 0, 1)
-    answer.source.cancel()
-    assert source.cancelled()
-
-
-def test_every_store_op_has_a_line_for_the_reference() -> None:
-    assert all(operation.doc for name, operation in CATALOGUE.items() if "store_" in name)
 
 
 @pytest.mark.parametrize(

@@ -111,22 +111,6 @@ def test_what_is_flushed_leaves_in_the_order_in_which_it_was_posted(daemon: Daem
     assert daemon.hear(daemon.small, 100) == [pong(number) for number in range(100)]
 
 
-def test_a_flush_of_nothing_sends_nothing_and_counts_as_one(daemon: Daemon, sender: Sender) -> None:
-    sender.flush()
-
-    assert sender.flushed > 0
-    assert daemon.hears_nothing(daemon.small)
-
-
-def test_whoever_flushes_sends_what_others_have_posted(daemon: Daemon, sender: Sender) -> None:
-    daemon.start_thread("posting", lambda: sender.post(pong(1)))
-    daemon.threads[0].join(PATIENCE)
-
-    sender.flush()
-
-    assert daemon.hear(daemon.small, 1) == [pong(1)]
-
-
 def test_a_large_batch_leaves_in_frames_that_the_daemon_accepts(daemon: Daemon, sender: Sender) -> None:
     for run in range(10):
         sender.post(wire.OpCall(run, 1, "echo", [b"x" * (wire.BULK - 100)]))

@@ -89,19 +89,10 @@ def test_an_item_goes_to_the_end_of_a_list(before: Value, after: list[Value]) ->
     assert sloth.list_push(HERE, 7)(holding(before)) == Put(after, KEEP, (len(after),))
 
 
-@pytest.mark.parametrize(("before", "after", "item"), [([1, 2], [1], 2), ([b"x"], [], b"x")])
-def test_the_last_item_is_taken_away(before: Value, after: list[Value], item: Value) -> None:
-    assert sloth.list_pop(HERE)(holding(before)) == Put(after, KEEP, (item,))
-
-
 @pytest.mark.parametrize("before", [None, [], {}])
 def test_nothing_is_taken_from_an_empty_list(before: Value) -> None:
     assert sloth.list_pop(HERE)(holding(before)) == Leave((None,))
     assert sloth.list_length(HERE, holding(before)) == (0,)
-
-
-def test_a_list_has_a_length() -> None:
-    assert sloth.list_length(HERE, entry([1, 2, 3])) == (3,)
 
 
 @pytest.mark.parametrize(
