@@ -18,11 +18,9 @@ from spyweb.limits import STREAMS as MOST_STREAMS
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.web.access.audit import AuditService
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, PORT
-from spyweb.web.access.guard import TRAIL, Trail, guarded_by
+from spyweb.web.access.guard import OPEN_REQUESTS, TRAIL, OpenRequests, Trail, guarded_by
 from spyweb.web.access.keys import AccessService
-from spyweb.web.access.open_requests import OPEN_REQUESTS, OpenRequests
-from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, by_loopback, by_socket
-from spyweb.web.access.throttle import Throttle
+from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, Throttle, by_loopback, by_socket
 from spyweb.web.answer import answer_errors
 from spyweb.web.api.document import DOCUMENTED, MADE
 from spyweb.web.api.route import LARGEST_BODY, PageRoute, Route

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spyweb.web.access.tokens import PREFIX
+from spyweb.web.access.keys import PREFIX
 
 if TYPE_CHECKING:
     from spyweb.store.model.access import AccessKey

@@ -6,8 +6,12 @@ the next request, without asking the store.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import re
+import secrets
+import string
+import zlib
 from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +29,6 @@ from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.store.model.access import AccessKey, BrowserSession, KeyId, NewKey, Scope
 from spyweb.store.patterns import is_within
 from spyweb.store.sqlite.keys import AccessKeys
-from spyweb.web.access.tokens import find_handle, hash_secret, is_same, make_cookie, make_token
 
 IDLE_MS = 12 * HOUR_MS  # a session ends when its browser has asked for nothing for so long
 LONGEST_MS = 7 * DAY_MS  # a session ends, whatever happened in it
@@ -83,7 +86,6 @@ class AccessService:
         self._api_key = api_key
         self._keys: dict[str, AccessKey] = {}  # by handle
         self._sessions: dict[bytes, BrowserSession] = {}  # by hash; the one seen last at the end
-        self._noted_ms: dict[bytes, int] = {}  # when the last use of each session was stored
         self._held: Counter[bytes] = Counter()  # requests under way, by the hash of their session
         self._listeners: list[Callable[[], None]] = []
 
@@ -92,7 +94,6 @@ class AccessService:
         self._keys = {key.handle: key for key in await self._stored.all()}
         for session in await self._stored.sessions():
             self._sessions[session.hash] = session
-            self._noted_ms[session.hash] = session.seen_ms
         self.sweep()
 
     @property
@@ -178,8 +179,7 @@ class AccessService:
         of_key = [each.hash for each in self._sessions.values() if each.key == who.key]
         self._end(beyond(of_key, SESSIONS_OF_KEY - 1))
         self._end(beyond(list(self._sessions), SESSIONS - 1))
-        self._sessions[hash_] = BrowserSession(hash=hash_, key=who.key, created_ms=now_ms, seen_ms=now_ms)
-        self._store(self._sessions[hash_])
+        self._store(BrowserSession(hash=hash_, key=who.key, created_ms=now_ms, seen_ms=now_ms))
         return cookie
 
     def admit_session(self, cookie: str) -> Principal | None:
@@ -225,11 +225,11 @@ class AccessService:
         if self._is_over(session):
             self._end([session.hash])
             return None
-        seen = replace(session, seen_ms=self._clock.now_ms())
         del self._sessions[session.hash]
-        self._sessions[session.hash] = seen  # at the end
-        if abs(seen.seen_ms - self._noted_ms[session.hash]) >= NOTED_MS:
-            self._store(seen)
+        self._sessions[session.hash] = session  # at the end
+        now_ms = self._clock.now_ms()
+        if abs(now_ms - session.seen_ms) >= NOTED_MS:
+            self._store(replace(session, seen_ms=now_ms))
         if session.key is None:
             return replace(THE_OWNER, source="session", session=session.hash)
         key = next((key for key in self._keys.values() if key.id == session.key), None)
@@ -242,7 +242,7 @@ class AccessService:
         return is_idle or abs(now_ms - session.created_ms) > LONGEST_MS
 
     def _store(self, session: BrowserSession) -> None:
-        self._noted_ms[session.hash] = session.seen_ms
+        self._sessions[session.hash] = session
         self._later(self._stored.put_session(session))
 
     def _end(self, hashes: list[bytes]) -> None:
@@ -254,7 +254,6 @@ class AccessService:
     def _forget(self, hashes: list[bytes]) -> None:
         for each in hashes:
             self._sessions.pop(each, None)
-            self._noted_ms.pop(each, None)
 
     def _tell(self) -> None:
         for callback in self._listeners:
@@ -291,3 +290,55 @@ def _principal_of(key: AccessKey) -> Principal:
 def _note_failure(write: Future[None]) -> None:
     if not write.cancelled() and (error := write.exception()):
         tell_refusal("a session, or the use of a key, was not stored", error)
+
+
+# A token is `spyweb_`, a handle by which its key is found, random characters, and a checksum: so a mistyped one is
+# known as such without asking anything, and programs that look for secrets in files know it.  Its random part has 256
+# bits: nobody can guess it, so one round of SHA-256 hides it as well as a slow hash would.
+PREFIX = "spyweb_"
+HANDLE, RANDOM, CHECKSUM = 8, 43, 6  # characters
+ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_TOKEN = re.compile(rf"{PREFIX}[0-9A-Za-z]{{{HANDLE + RANDOM + CHECKSUM}}}")
+
+
+def make_token() -> str:
+    body = PREFIX + "".join(secrets.choice(ALPHABET) for _ in range(HANDLE + RANDOM))
+    return body + _checksum(body)
+
+
+def find_handle(text: str) -> str | None:
+    """Return the handle of a token; None for a text that is none."""
+    if not _TOKEN.fullmatch(text) or _checksum(text[:-CHECKSUM]) != text[-CHECKSUM:]:
+        return None
+    return text[len(PREFIX) : len(PREFIX) + HANDLE]
+
+
+def make_cookie() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def hash_secret(secret: str, also: str = "") -> bytes:
+    """Return what is stored of a token or cookie.
+
+    With `also`, it covers that as well: whoever reads it can't tell anything about `also`, without the cookie.
+    """
+    if also:
+        return hmac.digest(_bytes(secret), _bytes(also), "sha256")
+    return hashlib.sha256(_bytes(secret)).digest()
+
+
+def is_same(first: str, second: str) -> bool:
+    """Compare two secrets in a time that depends on neither."""
+    return hmac.compare_digest(_bytes(first), _bytes(second))
+
+
+def _checksum(body: str) -> str:
+    number, digits = zlib.crc32(body.encode("ascii")), ""
+    for _ in range(CHECKSUM):
+        number, digit = divmod(number, len(ALPHABET))
+        digits = ALPHABET[digit] + digits
+    return digits
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.logs.secrets import HIDDEN, Secrets, hide_fields, is_secret
-from spyweb.web.access.tokens import make_token
+from spyweb.web.access.keys import make_token
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from structlog.testing import capture_logs
 
 from spyweb.store.model.access import Scope
-from spyweb.web.access.throttle import FREE
+from spyweb.web.access.recognise import FREE
 from spyweb.web.app import tcp_app
 from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import FakeDaemonService

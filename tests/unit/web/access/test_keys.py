@@ -12,10 +12,13 @@ from spyweb.errors import Refused, StoreError
 from spyweb.limits import ACCESS_KEYS, SESSIONS, SESSIONS_OF_KEY
 from spyweb.store.model.access import Scope
 from spyweb.store.patterns import is_within
-from spyweb.web.access.keys import OWNER, THE_OWNER, AccessService, Principal
-from spyweb.web.access.tokens import (
+from spyweb.web.access.keys import (
     CHECKSUM,
+    OWNER,
     PREFIX,
+    THE_OWNER,
+    AccessService,
+    Principal,
     find_handle,
     hash_secret,
     is_same,

@@ -12,8 +12,7 @@ from yarl import URL
 
 from spyweb.web.access.cookies import HOSTS, PORT, drop_session, is_secure, session_cookie, set_session
 from spyweb.web.access.principal import ALL, LOOPBACK, Right, rights_of
-from spyweb.web.access.recognise import AccessRule, by_loopback
-from spyweb.web.access.throttle import ADDRESSES, FORGOTTEN_S, FREE, FREE_OF_ALL, Throttle
+from spyweb.web.access.recognise import ADDRESSES, FORGOTTEN_S, FREE, FREE_OF_ALL, AccessRule, Throttle, by_loopback
 from spyweb.web.app import Site, socket_app, tcp_app
 from tests.fakes.client import client_of, get_json
 from tests.fakes.clock import FakeClock
