@@ -11,7 +11,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator, Sequence
-from functools import _lru_cache_wrapper
+from functools import _lru_cache_wrapper, cache
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -81,7 +81,12 @@ def modules() -> Iterator[tuple[ModuleType, ast.Module]]:
             yield importlib.import_module(name), tree
 
 
-def expressions() -> Iterator[tuple[str, re.Pattern[Any]]]:
+@cache
+def expressions() -> tuple[tuple[str, re.Pattern[Any]], ...]:
+    return tuple(find_expressions())
+
+
+def find_expressions() -> Iterator[tuple[str, re.Pattern[Any]]]:
     seen = set()
     for module, tree in modules():
         for name, value in vars(module).items():

@@ -58,6 +58,19 @@ async def scripts(tmp_path: Path) -> AsyncIterator[Scripts]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def opened_scripts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scripts]:
+    async with open_scripts(tmp_path_factory.mktemp("scripts"), workers=1) as scripts:
+        yield scripts
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shared_scripts(opened_scripts: Scripts) -> Scripts:
+    """Return those of the file, which its tests share with its loop, as if nothing had run yet."""
+    await opened_scripts.set_up()
+    return opened_scripts
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_helper(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[AlertHelper, Services]]:
     """Open services, and the process that sends to them, for all tests of a file, which share its loop."""
     with open_services(tmp_path_factory.mktemp("services")) as services:

@@ -93,14 +93,6 @@ async def test_a_process_gives_way_to_the_daemon(extractor: Extractor) -> None:
     assert theirs == min(os.getpriority(os.PRIO_PROCESS, 0) + BEHIND, 19)
 
 
-async def test_fields_come_under_their_names(extractor: Extractor) -> None:
-    fields = (Field(name="link", selector="a", attribute="href"), Field(name="title", selector="h2"))
-
-    found = await extractor.extract(page(b"<div><h2>T</h2><a href=x>l</a></div><div>", "div", fields))
-
-    assert found == [{"link": "http://h.example/x", "title": "T"}, {"link": "", "title": ""}]
-
-
 async def test_the_order_of_the_answers_is_that_of_the_pages(extractor: Extractor) -> None:
     found = await asyncio.gather(*(texts(extractor, page(b"<p>%d" % number)) for number in range(200)))
 
@@ -178,15 +170,6 @@ async def test_pages_of_strange_shapes(patient: Extractor, body: bytes, selector
 async def test_items_inside_items_do_not_multiply_without_end(patient: Extractor) -> None:
     with pytest.raises(ExtractionError, match="the fields hold more than 64 MB"):
         await patient.extract(page(b"<div>" * 3000 + b"x" * 100_000, "div"))
-
-
-async def test_a_wrong_selector_is_named(extractor: Extractor) -> None:
-    with pytest.raises(ExtractionError, match=r"^'div\[' is not a CSS selector$"):
-        await extractor.extract(page(selector="div["))
-    assert await extractor.find_selector_problem("div[") == "'div[' is not a CSS selector"
-    assert await extractor.find_selector_problem("div") is None
-    assert await extractor.find_selector_problem("+ div") is not None
-    assert await extractor.find_selector_problem("+ div", of_field=True) is None
 
 
 async def test_a_selector_is_checked_whatever_slow_pages_there_are() -> None:

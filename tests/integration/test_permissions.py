@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from spyweb.clock import RealClock
 from spyweb.daemon.server import execute, open_server
-from spyweb.daemon.testing import under_test
 from spyweb.errors import OpError, ScriptError
 from spyweb.model import Ending, Failure, JobId, Outcome
 from spyweb.ops.dispatcher import OpDispatcher
@@ -28,7 +27,6 @@ from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
 from spyweb.settings import HttpSettings, examine_settings, load_settings
 from spyweb.specs.discover import scan
-from spyweb.testing.run import find_suites
 from tests.fakes.command import spyweb
 from tests.fakes.monitor_project import MonitorProject, Observer, open_project
 from tests.fakes.ops import make_call, make_world
@@ -389,16 +387,6 @@ def test_tests_have_the_policy_of_what_they_test(tmp_path: Path) -> None:
     )
     answer = spyweb("test", root=tmp_path)
     assert (answer.code, answer.lines[-1].split(";")[0]) == (0, "test result: ok. 3 passed"), answer.out
-
-
-def test_tests_run_commands_only_where_that_is_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "jobs/x.lua").write_text("function test_it() end")
-    (tmp_path / "config.toml").write_text('[permissions]\nexec = ["/bin/true"]\n')
-    settings = load_settings(tmp_path, environ={}, flags={})
-    suites = find_suites(tmp_path, scan(tmp_path, settings), None, settings.server.permissions).suites
-    assert [suite.policy.may_exec for suite in under_test(suites, allow_exec=True)] == [True]
-    assert [suite.policy.may_exec for suite in under_test(suites, allow_exec=False)] == [False]
 
 
 # The command line

@@ -18,7 +18,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from spyweb.clock import Clock, RealClock
-from spyweb.errors import OpError, ScriptError
+from spyweb.errors import OpError
 from spyweb.lua import spawner, wire
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Code, EngineInfo, Lineage, Request
@@ -142,15 +142,6 @@ async def test_many_jobs_run_side_by_side(harness: PoolHarness) -> None:
 
     assert [ending.result for ending in endings] == [job.encode() for job in jobs]
     assert sorted(worker.vms for worker in harness.pool.stats().workers) == [30, 30]
-
-
-async def test_check_compiles_and_does_not_run(harness: PoolHarness) -> None:
-    await harness.pool.check(harness.request("print('no') echo(1)").code)
-    with pytest.raises(ScriptError) as caught:
-        await harness.pool.check(harness.request("x = 1\nlocal y = = 2").code)
-
-    assert (caught.value.problem.file, caught.value.problem.line) == ("jobs/a.lua", 2)
-    assert not harness.host.lines
 
 
 async def test_a_cancelled_task_leaves_its_worker_as_it_was(harness: PoolHarness) -> None:
@@ -318,16 +309,6 @@ async def test_a_fresh_vm_knows_nothing_of_earlier_ones_and_a_spare_one_is_as_fr
 
     assert [ending.result for ending in endings] == [1] * 5
     assert [worker.vms for worker in harness.pool.stats().workers] == [0, 0]
-
-
-async def test_a_fresh_run_of_what_does_not_compile_says_where(harness: PoolHarness) -> None:
-    request = harness.request("x = = 2")
-    for spares in (0, 2):
-        harness.pool.keep_spares(request.code, spares)
-        ending = await harness.pool.run(
-            structs.replace(request, run=harness.pool.new_id()), harness.host, is_fresh=True
-        )
-        assert ending.reason.startswith("jobs/a.lua:1: unexpected symbol")
 
 
 async def test_a_fresh_vm_collects_its_garbage_and_keeps_to_its_memory_limit(harness: PoolHarness) -> None:

@@ -339,9 +339,10 @@ RULES = {
 }
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("script", RULES.values(), ids=RULES)
-async def test_what_one_script_shows(scripts: Scripts, script: str) -> None:
-    await check(scripts, script)
+async def test_what_one_script_shows(shared_scripts: Scripts, script: str) -> None:
+    await check(shared_scripts, script)
 
 
 async def test_rule_07_lock_waits_and_then_has_it(scripts: Scripts) -> None:

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
-import pytest_asyncio
 
 from spyweb.model import Ending, Failure, Outcome, TaskRow
 from spyweb.views.runs import show_output
-from tests.fakes.scripts import Scripts, open_scripts
+from tests.fakes.scripts import Scripts
 from tests.fakes.task_rows import story, told
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scripts]:
-    async with open_scripts(tmp_path_factory.mktemp("tasks"), workers=1) as scripts:
-        yield scripts
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def scripts(shared: Scripts) -> Scripts:
-    await shared.set_up()
-    return shared
+@pytest.fixture
+def scripts(shared_scripts: Scripts) -> Scripts:
+    return shared_scripts
 
 
 async def go(scripts: Scripts, source: str, job: str = "a") -> tuple[Ending, Sequence[TaskRow]]:
