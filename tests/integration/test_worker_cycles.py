@@ -220,13 +220,6 @@ def test_the_hooks_at_the_end_are_called_as_they_are_written(worker: WorkerDrive
     assert worker.lines == ["success\t1\tnil", "error\twhy\t1", "finally\t1\tnil", "0"]
 
 
-def test_a_hook_may_call_ops(worker: WorkerDriver) -> None:
-    prepare(worker, "function before_fetch(request) request.url = store_get('k') return request end")
-    daemon, _ = cycle(worker, ("before_fetch", {"url": "u"}))
-
-    assert daemon.values == [{b"url": b"stored"}]
-
-
 @pytest.mark.parametrize(
     ("hook", "argument", "path"),
     [
@@ -244,15 +237,6 @@ def test_reading_response_headers_ignores_case(worker: WorkerDriver, hook: str, 
 
 
 # filter_item
-
-
-def test_filter_item_is_called_for_each_item(worker: WorkerDriver) -> None:
-    prepare(
-        worker, "function filter_item(item, ctx) if item.matches[1] then item.fields.link = nil return item end end"
-    )
-    daemon, _ = cycle(worker, ("filter_item", ITEMS))
-
-    assert daemon.values == [[{b"fields": {b"title": b"Tea"}, b"matches": [b"tea"]}, False]]
 
 
 def test_an_item_whose_filter_fails_is_marked_and_the_others_are_judged(worker: WorkerDriver) -> None:
@@ -290,13 +274,6 @@ def test_a_hook_whose_value_is_taken_tells_where_it_begins(worker: WorkerDriver)
     daemon, _ = cycle(worker, ("before_fetch", {}), ("after_extract", []), ("on_success",))
 
     assert [report.traceback for report in daemon.reports[1:]] == [b"jobs/x/hooks.lua:2", None, None]
-
-
-def test_a_filter_may_call_ops_for_each_item(worker: WorkerDriver) -> None:
-    prepare(worker, "function filter_item(item) item.k = echo(item.n) return item end")
-    daemon, _ = cycle(worker, ("filter_item", [{"n": 1}, {"n": 2}]))
-
-    assert [item[b"k"] for item in daemon.values[0]] == [1, 2]
 
 
 # before_webhook
@@ -414,13 +391,6 @@ def test_an_op_in_what_a_hook_defers_is_an_error(worker: WorkerDriver) -> None:
     assert "echo can't be called inside a deferred function" in worker.lines[0]
 
 
-def test_each_hook_may_defer_as_much_as_a_run(worker: WorkerDriver) -> None:
-    prepare(worker, "function before_fetch() for _ = 1, 1000 do defer(function() end) end return 1 end")
-    daemon, _ = cycle(worker, ("before_fetch", {}), ("before_fetch", {}))
-
-    assert daemon.values == [1, 1]
-
-
 def test_memory_is_what_is_used_after_the_hook(worker: WorkerDriver) -> None:
     prepare(worker, "function before_fetch() kept = ('x'):rep(1000000) end")
     daemon, _ = cycle(worker, ("before_fetch", {}))
@@ -457,59 +427,73 @@ def test_a_workers_number_can_be_read_and_not_written(worker: WorkerDriver) -> N
     assert daemon.reports[2].error == b"jobs/x/hooks.lua:3: ctx.worker_id is read-only"
 
 
-def test_what_the_daemon_adds_is_there_for_the_next_hook_and_stays(worker: WorkerDriver) -> None:
-    prepare(worker, "function before_store(items, ctx) return ctx.selector_matches end before_notify = before_store")
-    daemon, _ = cycle(worker, ("before_store", [], {"selector_matches": wire.pack([7])}), ("before_notify", []))
-
-    assert daemon.values == [7, 7]
-
-
 STAGES = [{"name": "fetch", "duration_ms": 12}, {"name": "extract", "duration_ms": 3}]
 
-
-def test_what_is_packed_is_read_when_it_is_looked_for(worker: WorkerDriver) -> None:
-    prepare(
-        worker,
+# What the files define, what is asked of them with what is added to ctx, and what each hook gives.
+GIVEN: dict[str, tuple[str, list[Sequence[object]], list[object]]] = {
+    "a_hook_may_call_ops": (
+        "function before_fetch(request) request.url = store_get('k') return request end",
+        [("before_fetch", {"url": "u"})],
+        [{b"url": b"stored"}],
+    ),
+    "filter_item_is_called_for_each_item": (
+        "function filter_item(item, ctx) if item.matches[1] then item.fields.link = nil return item end end",
+        [("filter_item", ITEMS)],
+        [[{b"fields": {b"title": b"Tea"}, b"matches": [b"tea"]}, False]],
+    ),
+    "a_filter_may_call_ops_for_each_item": (
+        "function filter_item(item) item.k = echo(item.n) return item end",
+        [("filter_item", [{"n": 1}, {"n": 2}])],
+        [[{b"n": 1, b"k": 1}, {b"n": 2, b"k": 2}]],
+    ),
+    "each_hook_may_defer_as_much_as_a_run": (
+        "function before_fetch() for _ = 1, 1000 do defer(function() end) end return 1 end",
+        [("before_fetch", {}), ("before_fetch", {})],
+        [1, 1],
+    ),
+    "what_the_daemon_adds_is_there_for_the_next_hook_and_stays": (
+        "function before_store(items, ctx) return ctx.selector_matches end before_notify = before_store",
+        [("before_store", [], {"selector_matches": wire.pack([7])}), ("before_notify", [])],
+        [7, 7],
+    ),
+    "what_is_packed_is_read_when_it_is_looked_for": (
         "function before_store(items, ctx) local t = ctx.telemetry "
         "return {t.job_name, t.map.fetch == t.stages[1], t.map.extract.duration_ms, ctx.telemetry == t} end",
-    )
-    telemetry = wire.pack([{"job_name": "x", "stages": STAGES}])
-    daemon, _ = cycle(worker, ("before_store", [], {"telemetry": telemetry}))
-
-    assert daemon.values == [[b"x", True, 3, True]]
-
-
-def test_a_newer_packed_value_takes_the_place_of_the_one_that_was_read(worker: WorkerDriver) -> None:
-    prepare(worker, "function before_store(items, ctx) return ctx.last_fetch.n end")
-    answers: list[Sequence[object]] = [("before_store", [], {"last_fetch": wire.pack([{"n": n}])}) for n in (1, 2)]
-    daemon, _ = cycle(worker, *answers)
-
-    assert daemon.values == [1, 2]
-
-
-def test_an_argument_may_be_put_into_ctx_as_it_is(worker: WorkerDriver) -> None:
-    prepare(worker, "function after_fetch(result, ctx) return result == ctx.last_fetch end")
-    daemon, _ = cycle(worker, ("after_fetch", {"ok": True}, {"last_fetch": b""}))
-
-    assert daemon.values == [True]
-
-
-def test_a_script_may_put_its_own_in_the_place_of_what_is_packed(worker: WorkerDriver) -> None:
-    prepare(worker, "function before_store(items, ctx) ctx.last_fetch = 1 return ctx.last_fetch end")
-    daemon, _ = cycle(worker, ("before_store", [], {"last_fetch": wire.pack([2])}))
-
-    assert daemon.values == [1]
-
-
-def test_pairs_shows_all_of_ctx(worker: WorkerDriver) -> None:
-    prepare(
-        worker,
+        [("before_store", [], {"telemetry": wire.pack([{"job_name": "x", "stages": STAGES}])})],
+        [[b"x", True, 3, True]],
+    ),
+    "a_newer_packed_value_takes_the_place_of_the_one_that_was_read": (
+        "function before_store(items, ctx) return ctx.last_fetch.n end",
+        [("before_store", [], {"last_fetch": wire.pack([{"n": n}])}) for n in (1, 2)],
+        [1, 2],
+    ),
+    "an_argument_may_be_put_into_ctx_as_it_is": (
+        "function after_fetch(result, ctx) return result == ctx.last_fetch end",
+        [("after_fetch", {"ok": True}, {"last_fetch": b""})],
+        [True],
+    ),
+    "a_script_may_put_its_own_in_the_place_of_what_is_packed": (
+        "function before_store(items, ctx) ctx.last_fetch = 1 return ctx.last_fetch end",
+        [("before_store", [], {"last_fetch": wire.pack([2])})],
+        [1],
+    ),
+    "pairs_shows_all_of_ctx": (
         "function before_store(items, ctx) local names = {} for name in pairs(ctx) do names[#names + 1] = name end "
         "table.sort(names) return table.concat(names, ' ') end",
-    )
-    daemon, _ = cycle(worker, ("before_store", [], {"a": wire.pack([1]), "b": wire.pack([2])}))
+        [("before_store", [], {"a": wire.pack([1]), "b": wire.pack([2])})],
+        [b"a b shared worker_id"],
+    ),
+}
 
-    assert daemon.values == [b"a b shared worker_id"]
+
+@pytest.mark.parametrize(("hooks", "answers", "values"), GIVEN.values(), ids=GIVEN)
+def test_what_hooks_give(
+    worker: WorkerDriver, hooks: str, answers: list[Sequence[object]], values: list[object]
+) -> None:
+    prepare(worker, hooks)
+    daemon, _ = cycle(worker, *answers)
+
+    assert daemon.values == values
 
 
 # Scripts that break their own globals

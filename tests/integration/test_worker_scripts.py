@@ -37,10 +37,6 @@ def test_a_chunk_that_defines_run_is_executed_once(worker: WorkerDriver) -> None
     assert results == [[1, b"x"], [1, b"x"]]
 
 
-def test_the_chunk_gets_the_context_with_a_table_to_share(worker: WorkerDriver) -> None:
-    assert worker.run("local ctx = ... return ctx.job, type(ctx.shared)").result == [b"x", b"table"]
-
-
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
@@ -128,10 +124,38 @@ def test_a_traceback_names_lines_of_the_script_only(worker: WorkerDriver) -> Non
 # Ops
 
 
-def test_an_op_carries_any_values_there_and_back(worker: WorkerDriver) -> None:
-    end = worker.run("return echo(1, 2.5, 'a\\0\\255', nil, true, {1, {k = 'v'}})")
+NOWHERE = "a table.sort comparator, a string.gsub callback or anything else that a C function of Lua calls"
+RESULTS: dict[str, tuple[str, list[object]]] = {
+    "the_chunk_gets_the_context_with_a_table_to_share": (
+        "local ctx = ... return ctx.job, type(ctx.shared)",
+        [b"x", b"table"],
+    ),
+    "an_op_carries_any_values_there_and_back": (
+        "return echo(1, 2.5, 'a\\0\\255', nil, true, {1, {k = 'v'}})",
+        [1, 2.5, b"a\0\xff", None, True, [1, {b"k": b"v"}]],
+    ),
+    "values_of_many_bytes_take_the_bulk_socket_both_ways": (
+        "local s = ('x'):rep(3000000) return #echo(s, {s})",
+        [3_000_000],
+    ),
+    "a_handler_that_calls_an_op_fails_by_its_name": (
+        "local _, problem = xpcall(error, function(e) echo(e) end) return problem",
+        [f"jobs/x.lua:1: echo can't be called inside {NOWHERE}".encode()],
+    ),
+    "a_handler_that_fails_is_called_for_its_own_error": (
+        "n = 0 return {xpcall(error, function(e) n = n + 1 if n < 4 then error(n, 0) end return e end)}",
+        [[False, 3]],
+    ),
+    "yielding_outside_a_coroutine_is_an_error_there": (
+        "local ok, e = pcall(coroutine.yield, 1) return e, coroutine.isyieldable()",
+        [b"jobs/x.lua:1: attempt to yield from outside a coroutine", False],
+    ),
+}
 
-    assert end.result == [1, 2.5, b"a\0\xff", None, True, [1, {b"k": b"v"}]]
+
+@pytest.mark.parametrize(("source", "result"), RESULTS.values(), ids=RESULTS)
+def test_what_a_script_gives(worker: WorkerDriver, source: str, result: list[object]) -> None:
+    assert worker.run(source).result == result
 
 
 def test_an_op_passes_through_coroutines_and_protected_calls(worker: WorkerDriver) -> None:
@@ -168,9 +192,6 @@ def test_an_op_may_raise_a_table(worker: WorkerDriver) -> None:
     assert worker.end(1).result == [7]
 
 
-NOWHERE = "a table.sort comparator, a string.gsub callback or anything else that a C function of Lua calls"
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -186,19 +207,6 @@ def test_an_op_that_a_c_function_would_wait_for_is_refused_by_name(worker: Worke
     end = worker.run(f"local _, value, problem = pcall(function() return {source} end) return value or problem")
 
     assert end.result == [f"jobs/x.lua:1: echo can't be called inside {NOWHERE}".encode()]
-
-
-def test_a_handler_that_calls_an_op_fails_by_its_name(worker: WorkerDriver) -> None:
-    end = worker.run("local _, problem = xpcall(error, function(e) echo(e) end) return problem")
-
-    assert end.result == [f"jobs/x.lua:1: echo can't be called inside {NOWHERE}".encode()]
-
-
-def test_a_handler_that_fails_is_called_for_its_own_error(worker: WorkerDriver) -> None:
-    handler = "function(e) n = n + 1 if n < 4 then error(n, 0) end return e end"
-    end = worker.run(f"n = 0 return {{xpcall(error, {handler})}}")
-
-    assert end.result == [[False, 3]]
 
 
 def test_require_is_refused_by_the_name_that_it_has(worker: WorkerDriver) -> None:
@@ -264,18 +272,6 @@ def test_an_equality_of_the_scripts_own_does_not_make_an_op(worker: WorkerDriver
         return rawequal(co(), fake), co()""")
 
     assert (end.result, worker.asked) == ([True, b"end"], [])
-
-
-def test_yielding_outside_a_coroutine_is_an_error_there(worker: WorkerDriver) -> None:
-    end = worker.run("local ok, e = pcall(coroutine.yield, 1) return e, coroutine.isyieldable()")
-
-    assert end.result == [b"jobs/x.lua:1: attempt to yield from outside a coroutine", False]
-
-
-def test_values_of_many_bytes_take_the_bulk_socket_both_ways(worker: WorkerDriver) -> None:
-    end = worker.run("local s = ('x'):rep(3000000) return #echo(s, {s})")
-
-    assert end.result == [3_000_000]
 
 
 def test_require_runs_a_module_once_and_reports_its_path(worker: WorkerDriver) -> None:

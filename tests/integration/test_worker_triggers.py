@@ -41,22 +41,22 @@ def test_a_retry_finds_the_event_in_its_trigger(worker: WorkerDriver) -> None:
     assert react(worker, trigger={"type": "retry", "of": 7}).result == [b"retry", 7, True]
 
 
-def test_the_file_runs_once_and_then_the_handler_for_each_change(worker: WorkerDriver) -> None:
-    worker.load(1, "loads = (loads or 0) + 1 function on_state() return loads end")
+@pytest.mark.parametrize(
+    ("source", "results"),
+    [
+        ("loads = (loads or 0) + 1 function on_state() return loads end", [[1], [1]]),
+        ("function run(ctx) return ctx.trigger.key end", [[b"\xff\0"], [b"\xff\0"]]),
+        (
+            "local ctx = ... visits = (visits or 0) + 1 return visits, ctx.trigger.scope",
+            [[1, b"orders"], [2, b"orders"]],
+        ),
+    ],
+    ids=["the file once and then its handler", "without on_state its run", "without either the file"],
+)
+def test_what_runs_for_each_change(worker: WorkerDriver, source: str, results: list[list[object]]) -> None:
+    worker.load(1, source)
 
-    assert [react(worker, run).result for run in (1, 2, 3)] == [[1], [1], [1]]
-
-
-def test_without_on_state_run_is_called(worker: WorkerDriver) -> None:
-    worker.load(1, "function run(ctx) return ctx.trigger.key end")
-
-    assert [react(worker, run).result for run in (1, 2)] == [[b"\xff\0"], [b"\xff\0"]]
-
-
-def test_without_either_the_file_runs_for_each_change(worker: WorkerDriver) -> None:
-    worker.load(1, "local ctx = ... visits = (visits or 0) + 1 return visits, ctx.trigger.scope")
-
-    assert [react(worker, run).result for run in (1, 2)] == [[1, b"orders"], [2, b"orders"]]
+    assert [react(worker, run).result for run in (1, 2)] == results
 
 
 def test_runs_of_other_kinds_see_the_same_file(worker: WorkerDriver) -> None:
