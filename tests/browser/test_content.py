@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
+from tests.fakes.browser import WIDE, close_tabs, window_of
 from tests.fakes.project import Project
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
@@ -88,10 +89,10 @@ async def victim(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) ->
     project.save("ui/index.html", UI)
     with project.daemon() as daemon:
         started = next(json.loads(line) for line in daemon.said().splitlines() if '"started"' in line)
-        context = await chromium.new_context()
-        page = await context.new_page()
+        window = await window_of(chromium, WIDE, {})
+        page = await window.new_page()
         yield Victim(project=project, content=started["url"], dashboard=started["dashboard"], page=page)
-        await context.close()
+        await close_tabs(window)
 
 
 def keys_of(project: Project) -> list[object]:

@@ -57,6 +57,12 @@ async def window_of(browser: Browser, viewport: Any, settings: dict[str, Any]) -
     return _windows[kind]
 
 
+async def close_tabs(window: BrowserContext) -> None:
+    for page in window.pages[1:]:
+        await page.close()
+    await window.clear_cookies()
+
+
 @asynccontextmanager
 async def opened(browser: Browser, origin: str, viewport: Any = WIDE, **settings: Any) -> AsyncIterator[Tab]:
     """Open a tab, in which the browser has nothing to complain about, nor asks for anything elsewhere.
@@ -69,7 +75,6 @@ async def opened(browser: Browser, origin: str, viewport: Any = WIDE, **settings
     yield tab
     session = await window.new_cdp_session(tab.page)
     await session.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
-    for page in window.pages[1:]:
-        await page.close()
+    await close_tabs(window)
     assert tab.complaints == []
     assert tab.elsewhere == []
