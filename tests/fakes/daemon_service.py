@@ -48,12 +48,13 @@ from spyweb.runs.live import LiveJobs
 from spyweb.settings import Settings, StateSettings
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.load import load_settings
-from spyweb.settings.units import DAY_MS
+from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once, Recurring
+from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
-from spyweb.store.model.runs import RunFilter, RunPage
+from spyweb.store.model.runs import RunFilter, RunPage, RunPoint
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.drift.service import DriftService
 from spyweb.subjects.drift.views import DriftReport, DriftView
@@ -61,10 +62,10 @@ from spyweb.subjects.health.service import HealthService, MetricsService, Readin
 from spyweb.subjects.health.views import Vitals
 from spyweb.subjects.hooks.service import Delivery, HookService
 from spyweb.subjects.incidents.service import ChannelService, IncidentService
-from spyweb.subjects.jobs.overview import OverviewService, view_row
+from spyweb.subjects.jobs.overview import OverviewRow, OverviewService
 from spyweb.subjects.jobs.overview_page import outlook_of
 from spyweb.subjects.jobs.service import JobDetails, JobService
-from spyweb.subjects.jobs.views import JobDetail, Tie
+from spyweb.subjects.jobs.views import JobDetail, LastError, Tie
 from spyweb.subjects.maintenance.service import USUAL_DAYS, MaintenanceService, MaintenanceView, view_maintenance
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.records.views import RecordView
@@ -72,6 +73,7 @@ from spyweb.subjects.runs.service import PastRunsService, RunService, StartedRun
 from spyweb.subjects.runs.views import (
     CauseStep,
     JobStatistics,
+    LimitView,
     RunDetail,
     RunLog,
     TimeSpan,
@@ -80,7 +82,7 @@ from spyweb.subjects.runs.views import (
     run_words,
 )
 from spyweb.subjects.state.service import StateService
-from spyweb.subjects.when.service import CalendarService, DayAhead, GapPage, view_gap
+from spyweb.subjects.when.service import CalendarService, DayAhead, GapPage, day_ahead, view_gap
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView, view_workflow
 from spyweb.views.jobs import (
@@ -92,16 +94,18 @@ from spyweb.views.jobs import (
     next_run,
 )
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
-from spyweb.views.source import SourceView, whole
+from spyweb.views.source import SourceView, TraceFrame
+from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
 from spyweb.web.access.audit import AuditService
 from spyweb.web.access.keys import AccessService
 from spyweb.web.access.principal import Principal
 from spyweb.web.api.services import STARTING, Outlook, Services
 from tests.fakes.clock import FakeClock
-from tests.fakes.harness import make_job
+from tests.fakes.harness import make_job, make_planned
 from tests.fakes.memory_store import MemoryStore
 
 T = TypeVar("T")
+MARKUP = '"><script>alert(1)</script>'
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
 NINTH = RunId(9)
@@ -271,27 +275,98 @@ class FakeHooks(HookService):
         return await self._start(job)
 
 
+def make_detail(row: OverviewRow) -> JobDetail:
+    """Make the details of a job in which each text holds markup."""
+    job = row.job.id
+    source = SourceView(file=f"jobs/{job}.lua", first=2, lines=[MARKUP, "local a = 1", "-- <b>"], line=3, total=4)
+    problem = Problem(MARKUP, 3, MARKUP, MARKUP)
+    error = LastError(
+        run=RunId(43), at_ms=NOW_MS, reason=MARKUP, failure="error", frames=(), source=source, is_same=True
+    )
+    return JobDetail(
+        row=row,
+        schedule=f"every 30 seconds {MARKUP}",
+        next_due=[next_run(job, NOW_MS + 30_000 * n, "Europe/Berlin") for n in (1, 2)],
+        problems=[problem],
+        source=source,
+        error=error if row.failing else None,
+        follows=[
+            Tie(job=JobId(MARKUP), name=MARKUP, outcomes=[Outcome.SUCCESS], is_there=False),
+            Tie(job=PRICES, name=PRICES, outcomes=[Outcome.SUCCESS]),
+        ],
+        followed_by=[Tie(job=JobId("report"), name=MARKUP, outcomes=[Outcome.FAILED, Outcome.LOST])],
+        listens=[MARKUP],
+        settings=[
+            ResolvedSetting(key="every", value=MARKUP, origin=OriginKind.FILE, file=MARKUP, line=1, words=MARKUP),
+            ResolvedSetting(key="timeout", value="5m", origin=OriginKind.BUILT_IN, words="built in"),
+        ],
+        files=[f"jobs/{job}.lua", MARKUP],
+        pages=[MARKUP],
+        generation=3,
+        namespace=f"job:{job}",
+    )
+
+
 class FakeDetails(JobDetails):
-    def __init__(self) -> None: ...
+    __setattr__ = object.__setattr__
+
+    def __init__(self, service: FakeDaemonService) -> None:
+        self.service, self.is_elsewhere = service, False
 
     async def detail(self, job: JobId) -> JobDetail:
-        view = next(view for view in three_jobs() if view.id == job)
-        ties = [Tie(job=each, name=each, outcomes=[Outcome.SUCCESS]) for each in (PRICES, BACKUP)]
-        return JobDetail(row=view_row(view), schedule="every 30 seconds", follows=ties, followed_by=ties)
+        row = await self.service.overview.row(job)
+        assert row is not None
+        return replace(make_detail(row), is_elsewhere=self.is_elsewhere)
 
     async def source(self, job: JobId, file: str | None = None) -> SourceView:
-        if file is not None:
+        if file not in (None, f"jobs/{job}.lua"):
             raise Refused(f"{job} has no Lua file {file!r}")
-        return whole(f"jobs/{job}.lua", b"return 1")
+        return SourceView(file=f"jobs/{job}.lua", first=1, lines=["local a = 1", MARKUP], line=None, total=2)
+
+
+def make_run_detail(run: Run, **changes: object) -> RunDetail:
+    """Make the details of a run in which each text holds markup."""
+    job = run.job
+    source = SourceView(file=f"jobs/{job}.lua", first=1, lines=["local a = 1", MARKUP], line=2, total=2)
+    began = (run.started_ms or NOW_MS) / 1000
+    detail = RunDetail(
+        run=run,
+        name=MARKUP,
+        words=run_words(run),
+        mark=mark_of(run),
+        at_ms=moment_of(run),
+        took_ms=took_of(run),
+        late_ms=lateness_of(run),
+        causes=[
+            CauseStep(kind=TriggerType.AFTER, words=MARKUP, at_ms=NOW_MS, run=brief(each)) for each in three_runs()
+        ],
+        attempts=[brief(run), brief(make_run(int(run.id) + 1, job=job, attempt=2))],
+        followers=[brief(make_run(99, job=JobId(MARKUP), reason=MARKUP)), brief(make_run(98))],
+        tasks=[
+            TaskView(task=MARKUP, workflow="", status="success", started_at=began, took_ms=600),
+            TaskView(task="push", workflow="", status="failed", started_at=began + 0.6, took_ms=100, message=MARKUP),
+            TaskView(task="restart", workflow="", status="skipped"),
+        ],
+        frames=[TraceFrame(text=MARKUP, file=f"jobs/{job}.lua", line=2), TraceFrame(text="[C]: in error")],
+        source=source,
+        log=RunLog(lines=[f"2026-01-01T00:00:00.012Z WARN {MARKUP}"], is_cut=True, is_shared=True),
+        limits=[
+            LimitView(name="time", used=20_400, limit=60_000, unit="ms", words="", is_over=True),
+            LimitView(name="memory", used=None, limit=64 << 20, unit="bytes", words=""),
+        ],
+        before=RunId(2),
+    )
+    return replace(detail, **changes)
 
 
 class FakePast(PastRunsService):
-    """Finds one run after the other, and notes what it was asked for."""
+    """The runs that the service knows, and 60 in the last hour, each a second longer than the one before."""
 
     __setattr__ = object.__setattr__
 
     def __init__(self, service: FakeDaemonService) -> None:
         self.service = service
+        self.searched = list[RunFilter]()
 
     async def newest(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         known = self.service.known_runs
@@ -301,42 +376,25 @@ class FakePast(PastRunsService):
         return self.service.tasks_of.get(run, [])
 
     async def statistics(self, job: JobId, span: TimeSpan) -> JobStatistics:
-        return make_statistics(job, span, [], NOW_MS)
+        points = [
+            RunPoint(run=n, at_ms=NOW_MS - 60_000 * n, took_ms=1_000 * (n + 1), late_ms=n, mark=RunMark.SUCCESS)
+            for n in range(59, -1, -1)
+        ]
+        return make_statistics(job, span, points, NOW_MS)
 
     async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
-        self.service.story.append(f"search {wanted}")
-        found = [
-            run
-            for run in self.service.known_runs
-            if run.outcome in wanted.outcomes and (before is None or run.id < before)
-        ]
-        return RunPage(runs=found[:limit], before=found[limit - 1].id if len(found) > limit else None)
+        self.searched.append(wanted)
+        known = [run for run in self.service.known_runs if not wanted.outcomes or run.outcome in wanted.outcomes]
+        return RunPage(runs=known[:limit], before=RunId(1))
 
     async def detail(self, run_id: RunId) -> RunDetail:
-        run = next((each for each in self.service.known_runs if each.id == run_id), None)
+        run = await self.find(run_id)
         if run is None:
             raise Refused(f"there is no run {run_id}: it may have been pruned")
-        steps = [
-            CauseStep(kind=TriggerType.AFTER, words=f"after {each.job}", run=brief(each))
-            for each in self.service.known_runs
-        ]
-        return RunDetail(
-            run=run,
-            name=run.job,
-            words=run_words(run),
-            mark=RunMark.SUCCESS,
-            at_ms=NOW_MS,
-            took_ms=5,
-            late_ms=0,
-            causes=steps,
-            attempts=(),
-            followers=list(map(brief, self.service.known_runs)),
-            tasks=(),
-            frames=(),
-            source=None,
-            log=RunLog(),
-            limits=(),
-        )
+        return make_run_detail(run)
+
+    async def find(self, run: RunId) -> Run | None:
+        return next((each for each in self.service.known_runs if each.id == run), None)
 
 
 def unsent_message(number: int, job: JobId = PRICES) -> QueuedMessage:
@@ -373,13 +431,25 @@ class FakeMaintenance(MaintenanceService):
         return run_at_once(view_maintenance(self.rules, jobs, NOW_MS, NOW_MS + days * DAY_MS, may_see))
 
 
-class FakeCalendar(CalendarService):
+class CrowdedCalendar(CalendarService):
+    """A day in which many jobs start at three o'clock, and gaps whose texts hold markup."""
+
     __setattr__ = object.__setattr__
 
-    def __init__(self) -> None: ...
+    def __init__(self, jobs: int = 3, gaps_known: int = 3) -> None:
+        self.jobs, self.gaps_known = jobs, gaps_known
 
     async def day_ahead(self, may_see: MaySee = anything) -> DayAhead:
-        return DayAhead(from_ms=NOW_MS, slot_ms=900_000, rows=(), sums=(), total=0, busiest=None)
+        three = next(hour for hour in range(24) if (NOW_MS // HOUR_MS + hour) % 24 == 2)  # in Berlin
+        names = [PRICES, BACKUP, *(JobId(f"job-{n:03}") for n in range(2, self.jobs))][: self.jobs]
+        planned = [
+            make_planned(name, Every(period_ms=86_400_000), NOW_MS + three * HOUR_MS - 86_400_000 + n)
+            for n, name in enumerate(names)
+            if may_see(name)
+        ]
+        for job in planned:
+            job.spec = replace(job.spec, name=f"{job.id} {MARKUP}")
+        return run_at_once(day_ahead(planned, NOW_MS))
 
     async def gaps(
         self,
@@ -390,8 +460,18 @@ class FakeCalendar(CalendarService):
         before: RunId | None = None,
         may_see: MaySee = anything,
     ) -> GapPage:
-        gaps = [view_gap(run, run.job, None) for run in three_runs() if may_see(run.job)]
-        return GapPage(gaps=gaps[:limit], count=7, before=RunId(3))
+        outcomes = (Outcome.MISSED, Outcome.SKIPPED, Outcome.PAUSED, Outcome.LOST)
+        gaps = [
+            view_gap(
+                make_run(n, outcome=outcomes[n % 4], reason=MARKUP, count=n, last_due_ms=NOW_MS),
+                MARKUP,
+                brief(make_run(n + 1)) if n % 2 else None,
+            )
+            for n in range(self.gaps_known, 0, -1)
+            if (before is None or n < before) and job in (None, PRICES) and may_see(PRICES)
+        ]
+        more = gaps[limit - 1].run if len(gaps) > limit else None
+        return GapPage(gaps=gaps[:limit], count=sum(gap.count for gap in gaps), before=more)
 
 
 def two_channels() -> AlertSettings:
@@ -582,12 +662,12 @@ class FakeDaemonService(AllServices):
             broken=self.broken_views,
             health=self.health_service.health,
         )
-        self.details: JobDetails = FakeDetails()
+        self.details = FakeDetails(self)
         self.running = FakeRuns(self)
         self.found: RecordSearch = FakeRecords(self)
         self.story: list[str] = []
         self.past = FakePast(self)
-        self.calendar = FakeCalendar()
+        self.calendar: CalendarService = CrowdedCalendar()
         self.maintenance = FakeMaintenance()
         self.closed = asyncio.Event()  # nobody watches the run any more
 

@@ -12,17 +12,8 @@ import pytest
 
 from spyweb.store.model.access import Scope
 from tests.fakes.command import spyweb
-from tests.fakes.daemon_service import FakeDaemonService
-from tests.fakes.dashboard import (
-    MARKUP,
-    POST,
-    dashboard,
-    get_page,
-    make_dashboard_service,
-    page_of,
-    post_form,
-    signed_in,
-)
+from tests.fakes.daemon_service import MARKUP, FakeDaemonService
+from tests.fakes.dashboard import POST, dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 from tests.fakes.keys import COOKIE, Doors
 
 

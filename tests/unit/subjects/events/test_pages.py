@@ -22,8 +22,8 @@ from spyweb.runs.live import JobChange
 from spyweb.store.model.access import NewAuditLine, Scope
 from spyweb.subjects.events.pages import JOB_WORDS, TYPE_WORDS, describe
 from spyweb.web.pages.words import NBSP
-from tests.fakes.daemon_service import BACKUP, NOW_MS, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, signed_in
+from tests.fakes.daemon_service import BACKUP, MARKUP, NOW_MS, FakeDaemonService
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, signed_in
 
 PRICES = JobId("prices")
 

@@ -19,8 +19,8 @@ from spyweb.subjects.health.views import Health, view_health
 from spyweb.web.app import tcp_app
 from spyweb.web.pages.words import NBSP
 from tests.fakes.client import Client, client_of, get_json
-from tests.fakes.daemon_service import FakeDaemonService, make_stats, make_vitals
-from tests.fakes.dashboard import MARKUP, make_dashboard_service, page_of
+from tests.fakes.daemon_service import MARKUP, FakeDaemonService, make_stats, make_vitals
+from tests.fakes.dashboard import make_dashboard_service, page_of
 
 
 def make_health(**changes: object) -> Health:

@@ -27,9 +27,8 @@ from spyweb.subjects.incidents.words import (
     subject_name,
     tellings_of,
 )
-from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
+from tests.fakes.daemon_service import BACKUP, MARKUP, NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import (
-    MARKUP,
     POST,
     dashboard,
     get_page,

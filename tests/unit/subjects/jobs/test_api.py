@@ -9,7 +9,7 @@ import msgspec
 from spyweb.views.jobs import JobView, NextRun
 from spyweb.web.app import socket_app
 from tests.fakes.client import Client, client_of, get_json, post_json
-from tests.fakes.daemon_service import NOW_MS, FakeDaemonService, three_jobs
+from tests.fakes.daemon_service import MARKUP, NOW_MS, FakeDaemonService, three_jobs
 from tests.fakes.keys import open_doors
 
 
@@ -66,9 +66,9 @@ async def test_the_log_of_a_job_that_never_logged_is_empty(tmp_path: Path) -> No
 
 async def test_a_job_is_shown_with_its_source(client: Client) -> None:
     status, detail = await get_json(client, "/api/jobs/Backup")
-    assert (status, detail["row"]["job"]["id"], detail["schedule"]) == (200, "backup", "every 30 seconds")
+    assert (status, detail["row"]["job"]["id"], detail["generation"]) == (200, "backup", 3)
     _, source = await get_json(client, "/api/jobs/backup/source")
-    assert source["lines"] == ["return 1"]
+    assert source["lines"] == ["local a = 1", MARKUP]
     assert (await get_json(client, "/api/jobs/backup/source?file=x.lua"))[0] == 404
     assert (await get_json(client, "/api/jobs/nothing"))[0] == 404
 

@@ -10,8 +10,8 @@ from spyweb.store.model.access import Scope
 from spyweb.subjects.jobs.pages import MOST_LINES
 from spyweb.subjects.records.views import RecordView
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
-from tests.fakes.daemon_service import NOW_MS
-from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
+from tests.fakes.daemon_service import MARKUP, NOW_MS
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 
 
 async def test_it_says_what_is_wrong_and_shows_the_line() -> None:
@@ -80,7 +80,7 @@ async def test_the_name_of_a_job_leads_to_it() -> None:
 
 async def test_a_job_that_runs_elsewhere_has_no_button_that_would_run_it_here() -> None:
     service = make_dashboard_service()
-    service.details.is_elsewhere = True  # type: ignore[attr-defined]  # it is the fake's
+    service.details.is_elsewhere = True
     page = await page_of("/jobs/prices", service)
     assert "Run now" not in page
     assert "Dry run" not in page

@@ -21,9 +21,9 @@ from spyweb.subjects.records.pages import is_web
 from spyweb.subjects.records.views import RecordView, view_record
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.command import spyweb
-from tests.fakes.daemon_service import BACKUP, PRICES, FakeDaemonService
+from tests.fakes.daemon_service import BACKUP, MARKUP, PRICES, FakeDaemonService
 from tests.fakes.daemon_socket import serve_daemon_socket
-from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, signed_in
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, signed_in
 from tests.fakes.findings import item
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import cast
 
 from spyweb.model import Outcome, RunState, TriggerType
 from spyweb.store.model.access import Scope
@@ -16,17 +15,8 @@ from spyweb.subjects.runs.words import (
     task_bars,
     whole_of,
 )
-from tests.fakes.daemon_service import BACKUP, make_run
-from tests.fakes.dashboard import (
-    DashboardPast,
-    dashboard,
-    get_page,
-    make_dashboard_service,
-    make_run_detail,
-    page_of,
-    post_form,
-    signed_in,
-)
+from tests.fakes.daemon_service import BACKUP, make_run, make_run_detail
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 
 
 async def test_it_says_what_happened_and_why() -> None:
@@ -59,7 +49,7 @@ async def test_a_run_under_way_can_be_cancelled_once_asked() -> None:
 
 async def test_runs_are_listed_with_filters() -> None:
     service = make_dashboard_service()
-    past = cast(DashboardPast, service.past)
+    past = service.past
     async with dashboard(service) as client:
         status, page = await get_page(client, "/runs?job=prices&outcome=failed&before=40")
         assert status == 200

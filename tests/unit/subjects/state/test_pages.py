@@ -21,14 +21,8 @@ from spyweb.subjects.state.words import (
     edit_value,
     show_versions,
 )
-from tests.fakes.daemon_service import FakeDaemonService
-from tests.fakes.dashboard import (
-    MARKUP,
-    make_dashboard_service,
-    page_of,
-    post_form,
-    signed_in,
-)
+from tests.fakes.daemon_service import MARKUP, FakeDaemonService
+from tests.fakes.dashboard import make_dashboard_service, page_of, post_form, signed_in
 
 BILLING = "scope:billing"
 SINCE = "/state?namespace=scope%3Abilling&key=since"

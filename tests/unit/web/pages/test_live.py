@@ -26,8 +26,8 @@ from spyweb.subjects.outbox import pages as outbox
 from spyweb.web.pages import site
 from spyweb.web.pages.page import Asked
 from tests.fakes.client import Client
-from tests.fakes.daemon_service import BACKUP, NOW_MS, FakeDaemonService, make_run
-from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, signed_in
+from tests.fakes.daemon_service import BACKUP, MARKUP, NOW_MS, FakeDaemonService, make_run
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, signed_in
 from tests.fakes.incidents import fail
 
 RAN = RunHappened(what="ended", job=BACKUP, run=RunId(9), outcome=Outcome.FAILED, items_new=1)

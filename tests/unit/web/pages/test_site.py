@@ -30,17 +30,17 @@ from spyweb.subjects.when.pages import ROWS
 from spyweb.web.access.principal import LOOPBACK
 from tests.fakes.client import Client
 from tests.fakes.clock import settle
-from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService, make_run, make_vitals, unsent_message
-from tests.fakes.dashboard import (
+from tests.fakes.daemon_service import (
+    BACKUP,
+    NOW_MS,
+    PRICES,
     CrowdedCalendar,
-    asked_of,
-    dashboard,
-    get_page,
-    make_dashboard_service,
-    page_of,
-    signed_in,
-    three_rows,
+    FakeDaemonService,
+    make_run,
+    make_vitals,
+    unsent_message,
 )
+from tests.fakes.dashboard import asked_of, dashboard, get_page, make_dashboard_service, page_of, signed_in, three_rows
 from tests.fakes.findings import item
 from tests.fakes.incidents import fail
 
