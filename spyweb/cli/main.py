@@ -63,7 +63,7 @@ STATE = {
     "delete": "spyweb.subjects.state.commands.change:delete",
     "clear": "spyweb.subjects.state.commands.change:clear",
     "stats": "spyweb.subjects.state.commands.look:stats",
-    "locks": "spyweb.subjects.state.commands.locks:locks",
+    "locks": "spyweb.subjects.state.commands.change:locks",
     "history": "spyweb.subjects.state.commands.look:history",
     "rollback": "spyweb.subjects.state.commands.change:rollback",
     "export": "spyweb.subjects.state.commands.transfer:export",

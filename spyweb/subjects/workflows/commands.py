@@ -17,7 +17,7 @@ from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import format_duration
 from spyweb.subjects.drift.commands import compare
 from spyweb.subjects.runs.commands import show_tree
-from spyweb.subjects.state.commands.options import StateOutput
+from spyweb.subjects.state.commands.stored import StateOutput
 from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView
 
 NONE = "-"

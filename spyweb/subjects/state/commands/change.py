@@ -1,8 +1,10 @@
-"""`spyweb state set`, `delete`, `clear`, `rollback`, `move` and `rekey`: change what is stored."""
+"""`spyweb state set`, `delete`, `clear`, `rollback`, `move`, `locks` and `rekey`: change what is stored."""
 
 from __future__ import annotations
 
 import os
+from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -10,25 +12,31 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
+from spyweb.cli.project import Project
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import NULL, JobId, Value
 from spyweb.settings.units import parse_duration
 from spyweb.specs.parse import job_id
 from spyweb.store.interchange.value_json import LARGEST, decode_value, to_plain
 from spyweb.store.model.entries import SCOPES, job_namespace
-from spyweb.subjects.state.commands.options import (
+from spyweb.subjects.state.commands.look import shown_key
+from spyweb.subjects.state.commands.stored import (
     Key,
     Pattern,
     StateOutput,
     StatePlace,
+    StoredState,
     Yes,
     agree,
     as_bytes,
     placed,
     spelt,
 )
-from spyweb.subjects.state.commands.stored import StoredState
+from spyweb.subjects.state.views import LockView
 from spyweb.words import counted
+
+NONE = "none"  # no key
+LOCKS_HEADER = ("name", "holder", "run", "since", "lease")
 
 
 @placed
@@ -150,9 +158,6 @@ def tell_of(key: str, form: Format, what: str, **fields: object) -> None:
     output.tell(form, f"{spelt(key)} {what}", {"key": to_plain(as_bytes(key)), **fields})
 
 
-NONE = "none"
-
-
 def rekey(
     context: typer.Context,
     key_file: Annotated[str, typer.Argument(metavar="KEY_FILE", help="The new key; `none` decrypts everything.")],
@@ -181,3 +186,56 @@ def rekey(
         output.note("parts of the older values are left in its file: the next start writes it anew, which needs room")
     output.tell(form, f'now set key_file = "{setting}" in [store] of config.toml', {"key_file": setting})
     return ExitCode.OK
+
+
+class LockAction(StrEnum):
+    BREAK = "break"
+
+
+def locks(
+    context: typer.Context,
+    what: Annotated[LockAction | None, typer.Argument(metavar="break", help="`break NAME` takes a lock away.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The lock's name.", show_default=False)] = "",
+    yes: Yes = False,
+    form: StateOutput = Format.TABLE,
+) -> ExitCode:
+    """List the locks that are held, or break one.
+
+    Whoever held a broken lock is not told, and may still be at work.
+    """
+    project = project_of(context)
+    if what is None:
+        return _list(project, form)
+    if not name:
+        raise Refused("`spyweb state locks break` needs the lock's NAME")
+    return _break(project, name, form, yes=yes)
+
+
+def _list(project: Project, form: Format) -> ExitCode:
+    found = StoredState(project.stored()).locks()
+    row = partial(lock_row, project)
+    output.show_list(form, found, LOCKS_HEADER, row, empty="no lock is held", cut=("name", "holder"))
+    return ExitCode.OK
+
+
+def _break(project: Project, name: str, form: Format, *, yes: bool) -> ExitCode:
+    shown = spelt(name)
+    if not agree(f"Break the lock {shown}?", yes=yes):
+        return ExitCode.FAILED
+    broken = StoredState(project.stored()).break_lock(as_bytes(name))
+    fields = {"name": to_plain(as_bytes(name)), "holder": broken.holder if broken else None}
+    if broken is None:
+        output.tell(form, f"nobody held {shown}", fields)
+    else:
+        output.tell(form, f"{shown} is free: {shown_key(broken.holder)} held it", fields)
+    return ExitCode.OK
+
+
+def lock_row(project: Project, lock: LockView) -> tuple[str, ...]:
+    return (
+        shown_key(lock.name),
+        shown_key(lock.holder),
+        "-" if lock.run is None else str(lock.run),
+        project.moment(lock.acquired_ms),
+        output.rounded(lock.expires_ms - project.clock.now_ms()),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
@@ -13,24 +14,33 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.client import with_query
 from spyweb.cli.options import MOST_ROWS
-from spyweb.cli.output import Format
+from spyweb.cli.output import Format, moment
+from spyweb.cli.project import Project
 from spyweb.errors import ExitCode, Refused
+from spyweb.settings.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.interchange.value_json import TypeName
-from spyweb.subjects.state.commands import render
-from spyweb.subjects.state.commands.options import (
+from spyweb.subjects.state.commands.stored import (
     Compat,
     Key,
     Pattern,
     StateOutput,
     StatePlace,
     as_bytes,
+    one_line,
     placed,
     spelt,
 )
-from spyweb.subjects.state.views import ChangeView, bytes_of
+from spyweb.subjects.state.views import ChangeView, EntryView, StateStats, bytes_of
 from spyweb.views.jobs import to_json
-from spyweb.words import counted
+from spyweb.words import counted, cut
 
+WIDEST = 50  # characters of a value in a list
+HEADER = ("key", "value", "type", "ttl", "updated")
+HISTORY_HEADER = ("version", "value", "type", "updated")
+NONE = "-"
+
+Fields = list[tuple[str, str]]
+Row = tuple[str, ...]
 Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys that begin so.", show_default=False)]
 
 
@@ -46,10 +56,10 @@ def list_entries(
     """List the entries, sorted by key."""
     found = place.state().entries(place.namespace, as_bytes(prefix), count)
     if compat:
-        output.show_json(render.compat_entries(found))
+        output.show_json(compat_entries(found))
         return
-    empty, row = f"nothing is kept in {place.namespace}", partial(render.entry_row, place.project)
-    output.show_list(form, found, render.HEADER, row, empty=empty, cut=("value", "key"))
+    empty, row = f"nothing is kept in {place.namespace}", partial(entry_row, place.project)
+    output.show_list(form, found, HEADER, row, empty=empty, cut=("value", "key"))
     if found and form is not Format.JSON:
         output.say(f"Total: {counted(len(found), 'key')}")
 
@@ -63,11 +73,11 @@ def show(
     if entry is None:
         return missing(place, key)
     if compat:
-        output.show_json(render.compat_entry(entry))
+        output.show_json(compat_entry(entry))
     elif form is Format.JSON:
         output.show_json(entry)
     else:
-        output.show_fields(render.entry_fields(entry, place.project.clock.now_ms(), place.timezone))
+        output.show_fields(entry_fields(entry, place.project.clock.now_ms(), place.timezone))
     return ExitCode.OK
 
 
@@ -97,11 +107,11 @@ def stats(context: typer.Context, place: StatePlace, form: StateOutput = Format.
     """
     found = place.state().stats(place.chosen)
     if compat:
-        output.show_json(render.compat_stats(found))
+        output.show_json(compat_stats(found))
     elif form is Format.JSON:
         output.show_json(found)
     else:
-        output.show_fields(render.stats_fields(found, place.timezone))
+        output.show_fields(stats_fields(found, place.timezone))
 
 
 @placed
@@ -117,8 +127,8 @@ def history(
     Newest first.
     """
     found = place.state().history(place.namespace, as_bytes(key), count)
-    empty, row = f"no version of {spelt(key)} is kept in {place.namespace}", partial(render.history_row, place.project)
-    output.show_list(form, found, render.HISTORY_HEADER, row, empty=empty, cut=("value",))
+    empty, row = f"no version of {spelt(key)} is kept in {place.namespace}", partial(history_row, place.project)
+    output.show_list(form, found, HISTORY_HEADER, row, empty=empty, cut=("value",))
 
 
 def missing(place: StatePlace, key: str) -> ExitCode:
@@ -145,5 +155,119 @@ def watch(context: typer.Context, place: StatePlace, pattern: Pattern = "*", for
             output.show_json_line(to_json(change))
             continue
         at = datetime.fromtimestamp(change.at_ms // 1000, tz=UTC).astimezone(timezone)
-        output.say(f"{at:%H:%M:%S}.{change.at_ms % 1000:03d} {render.change_line(change)}")
+        output.say(f"{at:%H:%M:%S}.{change.at_ms % 1000:03d} {change_line(change)}")
     raise Refused(daemon.cut_off("the watch was stopped"))
+
+
+def shown_text(text: object) -> str:
+    """Return a text, with bytes that are not UTF-8 escaped."""
+    return text if isinstance(text, str) else bytes_of(text).decode("utf-8", "backslashreplace")
+
+
+def shown_key(key: object) -> str:
+    return one_line(shown_text(key))
+
+
+def shown_value(value: object, kind: TypeName) -> str:
+    """Return a string as it is, everything else as JSON."""
+    return shown_text(value) if kind is TypeName.STRING else to_json(value).decode()
+
+
+def brief(text: str) -> str:
+    """Cut a text to one line, no longer than a list has room for."""
+    return cut(one_line(text[: WIDEST + 1]), WIDEST)
+
+
+def ttl(expires_ms: int | None, now_ms: int) -> str:
+    """Format the time that is left, rounded up so that a live entry is never shown as expired."""
+    if expires_ms is None:
+        return NONE
+    left_ms = max(1, expires_ms - now_ms)
+    grain_ms = SECOND_MS if left_ms <= HOUR_MS else MINUTE_MS
+    return format_duration(-(-left_ms // grain_ms) * grain_ms)
+
+
+def entry_row(project: Project, entry: EntryView) -> Row:
+    return (
+        shown_key(entry.key),
+        brief(shown_value(entry.value, entry.type)),
+        entry.type,
+        ttl(entry.expires_ms, project.clock.now_ms()),
+        project.moment(entry.updated_ms),
+    )
+
+
+def entry_fields(entry: EntryView, now_ms: int, timezone: str) -> Fields:
+    return [
+        ("Key:", shown_key(entry.key)),
+        ("Value:", shown_value(entry.value, entry.type)),
+        ("Type:", entry.type),
+        ("Created:", moment(entry.created_ms, timezone)),
+        ("Updated:", moment(entry.updated_ms, timezone)),
+        ("TTL:", ttl(entry.expires_ms, now_ms)),
+        ("Version:", str(entry.version)),
+    ]
+
+
+def history_row(project: Project, entry: EntryView) -> Row:
+    value = brief(shown_value(entry.value, entry.type))
+    return (str(entry.version), value, entry.type, project.moment(entry.updated_ms))
+
+
+def stats_fields(stats: StateStats, timezone: str) -> Fields:
+    modified = stats.last_modified_ms
+    return [
+        ("Total Keys:", str(stats.total_keys)),
+        ("Expired Keys:", str(stats.expired_keys)),
+        ("Active Locks:", str(stats.active_locks)),
+        ("Size:", f"{stats.size_bytes:,} bytes"),
+        ("Database Size:", f"{stats.db_size_bytes:,} bytes"),
+        ("Database:", stats.db_path),
+        ("Backend:", stats.backend),
+        ("Last Modified:", NONE if modified is None else moment(modified, timezone)),
+    ]
+
+
+def compat_entries(entries: Sequence[EntryView]) -> dict[str, str]:
+    """Return entries as `sloth-runner state list --output json` shows them: the text of each value, by key."""
+    return {shown_text(entry.key): shown_value(entry.value, entry.type) for entry in entries}
+
+
+def compat_entry(entry: EntryView) -> dict[str, str]:
+    """Return an entry as `sloth-runner state show --output json` shows it."""
+    return {
+        "key": shown_text(entry.key),
+        "value": shown_value(entry.value, entry.type),
+        "created_at": rfc3339(entry.created_ms),
+        "updated_at": rfc3339(entry.updated_ms),
+    }
+
+
+def rfc3339(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1000, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def compat_stats(stats: StateStats) -> dict[str, object]:
+    """Return figures as `sloth-runner state stats --output json` shows them; `total_size` is that of the database."""
+    modified = stats.last_modified_ms
+    return {
+        "total_keys": stats.total_keys,
+        "total_size": stats.db_size_bytes,
+        "last_modified": None if modified is None else rfc3339(modified),
+        "backend": stats.backend,
+    }
+
+
+def change_line(change: ChangeView) -> str:
+    """Format a change as one line: `updated state counter 1 -> 2`."""
+    sides: Sequence[object] = (change.old, change.new)
+    old, new = (brief(shown_text(side) if isinstance(side, str) else to_json(side).decode()) for side in sides)
+    match change.kind:
+        case "created":
+            what = new
+        case "updated":
+            what = f"{old} -> {new}"
+        case _:
+            what = f"was {old}"
+    by = f"  by {change.job}" if change.job else ""
+    return f"{change.kind} {change.namespace} {shown_key(change.key)}  {what}{by}"

@@ -25,8 +25,7 @@ from spyweb.store.interchange.foreign import OldProject, OldRecord, copy_tables,
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line
 from spyweb.store.model.entries import PortableEntry, agent_namespace
 from spyweb.store.model.records import NewRecord
-from spyweb.subjects.state.commands.options import Agent, StateOutput, StatePlace, Yes, agree, placed
-from spyweb.subjects.state.commands.stored import StoredState
+from spyweb.subjects.state.commands.stored import Agent, StateOutput, StatePlace, StoredState, Yes, agree, placed
 from spyweb.subjects.state.views import Imported
 from spyweb.words import counted
 
