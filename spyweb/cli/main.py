@@ -30,7 +30,7 @@ Command = Callable[..., ExitCode | None]
 COMMANDS = {
     "start": "spyweb.daemon.commands.start:start",
     "run": "spyweb.daemon.commands.run:run",
-    "debug": "spyweb.daemon.commands.debug:debug",
+    "debug": "spyweb.daemon.commands.run:debug",
     "check": "spyweb.daemon.commands.check:check",
     "test": "spyweb.daemon.commands.test:lua_tests",
     "jobs": "spyweb.subjects.jobs.commands:jobs",

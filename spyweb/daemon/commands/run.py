@@ -1,18 +1,22 @@
-"""`spyweb run`: run a job once in the foreground, by the daemon where one has the project."""
+"""`spyweb run` and `debug`: run a job once in the foreground, by the daemon where one has the project.
+
+`debug` shows everything that is known of the run, of a monitor job what it would find, of tasks what would be done.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import typer
 from msgspec import Struct, field
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, of_job
@@ -41,6 +45,7 @@ from spyweb.words import counted
 
 STARTING_S, AGAIN_S = 10.0, 0.1  # how long a daemon may take to start, and how often it is asked
 
+T = TypeVar("T")
 Watcher = Callable[[RunEvent], None]
 ValuesFile = Annotated[
     Path | None, typer.Option("--values", metavar="FILE", help="Values for the script, over its own: a TOML file.")
@@ -203,3 +208,174 @@ def read_values(path: Path) -> Mapping[str, object]:
     if isinstance(table, Problem):
         raise ConfigError([table])
     return values_table(table.values)
+
+
+def debug(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> ExitCode:
+    """Run a job once and show all there is to see.
+
+    When within the run each line came, CPU, generation, the reason and the whole traceback.  Of a job with
+    tasks: what a run would do, and nothing is run.  Of a monitor job: one
+    cycle up to the store, disabled or not, with the time and memory of each stage and the items; nothing is stored.
+    """
+    watch = show_json_lines if form is Format.JSON else DebugScreen()
+    return run_watched(project_of(context), job, watch, RunOptions(debug=True))
+
+
+class FoundStage(Struct):
+    """One stage of a monitor's cycle."""
+
+    name: str
+    type: str
+    status: str
+    duration_ms: float
+    lua_mem_bytes: int
+    mem_delta_bytes: int
+    error: str = ""
+
+
+class FoundItem(Struct):
+    fields: dict[str, str]
+    matches: list[str]
+
+
+class Found(Struct):
+    """What the debug run of a monitor job gives."""
+
+    stages: list[FoundStage]
+    items: list[FoundItem]
+    files: list[str]
+    url: str
+    trouble: str
+    extracted: int | None
+
+
+class PlannedTask(Struct):
+    task: str
+    step: int
+    depends_on: list[str] | dict[str, str] = []
+    conditions: list[str] = []
+    retries: int = 0
+    timeout_ms: int = 0
+
+
+class PlannedWorkflow(Struct):
+    """What a debug run gives of a workflow, in place of running it.  A dict is an empty table of Lua."""
+
+    on_failure: str
+    max_parallel_tasks: int
+    tasks: list[PlannedTask] | dict[str, str]
+    workflow: str = ""
+    description: str = ""
+    timeout_ms: int = 0
+    more: int = 0
+
+
+class Plan(Struct, forbid_unknown_fields=True):
+    plan: list[PlannedWorkflow]
+
+
+class DebugScreen(RunScreen):
+    """Shows a debug run as it goes; times count from the first line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first_ms: int | None = None
+
+    def stamp(self, line: LogLine) -> str:
+        self._first_ms = line.at_ms if self._first_ms is None else self._first_ms
+        return f"+{(line.at_ms - self._first_ms) / 1000:8.3f}s"
+
+    def end(self, ended: RunEnded) -> None:
+        if plan := read_result(ended, Plan):
+            show_plan(plan)
+            ended = replace(ended, result=None, note="nothing was run")
+        elif found := read_result(ended, Found):
+            show_found(found)
+            ended = replace(ended, result=None, http_status=None, items_found=None)  # it has just been shown
+        super().end(ended)
+        output.show_fields(
+            [
+                ("run", "-" if ended.run is None else str(ended.run)),
+                ("took", format_duration(ended.duration_ms)),
+                ("CPU", format_duration(ended.cpu_ms)),
+                ("generation", str(ended.generation or "-")),
+                ("reason", ended.reason or "-"),
+                ("globals", "reset: the VM was discarded" if ended.globals_reset else "kept"),
+            ]
+        )
+
+
+def read_result(ended: RunEnded, kind: type[T]) -> T | None:
+    """Return what a debug run gives in place of a script's own result, or None where it is that."""
+    try:
+        return msgspec.convert(ended.result, kind)
+    except msgspec.ValidationError:
+        return None
+
+
+def show_found(found: Found) -> None:
+    names = [stage.name for stage in found.stages]
+    rows = [_stage_row(stage) for stage in found.stages[: names.index("before_store") + 1]]  # where a debug run ends
+    output.show_table(("stage", "type", "status", "ms", "memory", "change", "error"), rows, empty="")
+    output.say("")
+    if found.trouble:
+        output.show_verdict("error", f"the page could not be fetched: {found.trouble}: {found.url}")
+    elif not found.items and found.extracted is None:
+        output.note("the cycle ended before anything was extracted")
+    elif not found.items:
+        output.note(f"no items are left of {found.extracted} that were extracted")
+    if found.items:
+        fields = list(dict.fromkeys(name for item in found.items for name in item.fields))
+        items = [[*(each.fields.get(name, "") for name in fields), ", ".join(each.matches)] for each in found.items]
+        output.show_table((*fields, "keywords"), items, empty="")
+        output.note(f"{counted(len(items), 'item')} of {found.extracted} that were extracted")
+    for file in found.files:
+        output.note(f"saved {file}")
+
+
+def _stage_row(stage: FoundStage) -> list[str]:
+    ran = stage.status != "inactive"
+    memory = ["-", "-"]
+    if ran and stage.type == "hook":
+        memory = [f"{size / 1024:.1f} KiB" for size in (stage.lua_mem_bytes, stage.mem_delta_bytes)]
+    return [stage.name, stage.type, stage.status, f"{stage.duration_ms:.1f}" if ran else "-", *memory, stage.error]
+
+
+def show_plan(plan: Plan) -> None:
+    for workflow in plan.plan:
+        if workflow.workflow:
+            output.show_branch(0, "", f"{workflow.workflow}{_described(*_rules(workflow))}")
+        planned = workflow.tasks if isinstance(workflow.tasks, list) else []
+        for step, tasks in groupby(sorted(planned, key=_step), key=_step):
+            label = f"{step}."
+            for task in tasks:
+                output.show_branch(1, "", f"{label:<4}{task.task}{_described(*_facts(task))}")
+                label = ""
+        if workflow.more:
+            output.show_branch(1, "", f"and {workflow.more} more")
+
+
+def _step(task: PlannedTask) -> int:
+    return task.step
+
+
+def _rules(workflow: PlannedWorkflow) -> Iterator[str]:
+    yield workflow.description
+    yield f"{workflow.max_parallel_tasks} at a time" if workflow.max_parallel_tasks > 1 else ""
+    yield _timeout(workflow.timeout_ms)
+    yield "goes on after a failure" if workflow.on_failure == "continue" else ""
+
+
+def _facts(task: PlannedTask) -> Iterator[str]:
+    yield f"after {', '.join(task.depends_on)}" if task.depends_on else ""
+    yield from task.conditions
+    yield _timeout(task.timeout_ms)
+    yield counted(task.retries, "retry", "retries") if task.retries else ""
+
+
+def _timeout(ms: int) -> str:
+    return f"at most {format_duration(ms)}" if ms else ""
+
+
+def _described(*facts: str) -> str:
+    return f" ({'; '.join(filter(None, facts))})" if any(facts) else ""
