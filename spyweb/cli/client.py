@@ -1,29 +1,193 @@
-"""A client of the daemon for the commands: blocking HTTP, on the standard library alone."""
+"""A client of the daemon for the commands: blocking HTTP, on the standard library alone.
+
+It goes by the socket in the daemon's data directory, or by a URL.  Each of the two opens connections, and says in one
+line why a request failed.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
-from collections.abc import Iterable, Iterator
+import socket
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from spyweb.cli.transport import BUSY, NOBODY, PATIENCE, SocketTransport, Transport, UnixConnection, error_in
 from spyweb.errors import NoAccess, Refused
 from spyweb.model import JobId
 from spyweb.settings.socket_path import find_socket
 from spyweb.store.access import no_access
 from spyweb.views.jobs import JobView
+from spyweb.words import cut
 
+PATIENCE = 30.0  # seconds for an answer: one that takes longer comes from a daemon that hangs
+NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)  # no daemon listens there
+BUSY = "the daemon is there, but takes no connection: it is held up, or has no file descriptor left"
+KEY_HEADER = "X-SpyWeb-Key"
+API_KEY = "SPYWEB_API_KEY"
+JSON_MEDIA = ("application/json", "application/x-ndjson", "text/event-stream")
+MOVED = range(300, 400)
+LONGEST = 200  # characters of what a server said
+NO_SPYWEB = "what answers there is no spyweb"
 LARGEST_ERROR = 1 << 16  # bytes
 SILENT_S = 60.0  # that a stream of events, which gives signs of life, may be silent
 ERROR = b'{"error":'  # beginning of a line that reports an error
 
 T = TypeVar("T")
 Body = bytes | Iterable[bytes] | None
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """An HTTP connection over a Unix socket."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class SocketTransport:
+    """The socket in the data directory of this machine's project.
+
+    `headers` go with each request, `prefix` stands before the path of each address.
+    """
+
+    headers: Mapping[str, str] = {}
+    prefix = ""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def connection(self) -> http.client.HTTPConnection:
+        return UnixConnection(self._path, PATIENCE)
+
+    def is_from_a_daemon(self, answer: http.client.HTTPResponse) -> bool:
+        return True
+
+    def refusal(self, error: OSError | http.client.HTTPException) -> Refused:
+        """Say why a request could not be sent, or was not answered."""
+        match error:
+            case TimeoutError():
+                return Refused(f"the daemon has not answered for {PATIENCE:.0f} s")
+            case BlockingIOError():
+                return Refused(BUSY)
+            case http.client.HTTPException() | ConnectionError():
+                return Refused(self.cut_off("it had answered"))
+            case _:
+                raise error
+
+    def refusal_of(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
+        """Say why an answer is not the one that was asked for."""
+        return Refused(error_in(body) or f"the daemon refuses the connection ({status}): too many are open")
+
+    def misread(self, error: Exception) -> Refused:
+        return Refused(f"the daemon speaks another version of spyweb ({error}): restart it")
+
+    def cut_off(self, before: str) -> str:
+        """Say why an answer broke off: without that, a truncated answer looks like a complete one."""
+        try:
+            with contextlib.closing(self.connection()) as connection:
+                connection.connect()
+        except OSError as error:
+            if error.errno in NOBODY:
+                return f"the daemon ended before {before}"
+        return f"the daemon, which is still there, closed the connection before {before}"
+
+
+class UrlTransport:
+    """A daemon anywhere, by its URL.  Raises Refused for what is no URL of one."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        self._url = url.rstrip("/")
+        self._key = key
+        try:
+            parts = urlsplit(self._url)
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError as error:
+            raise Refused(f"{shortened(url)} is no URL: {error}") from error
+        if parts.scheme not in ("http", "https") or not self._host:
+            raise Refused(f"{shortened(url)} is no URL of a daemon: expected http://HOST:PORT or https://HOST")
+        if parts.username is not None or parts.query or parts.fragment:
+            raise Refused(f"{parts.scheme}://{self._host}: a URL has no user or query here; a key goes into {API_KEY}")
+        if not (self._url + (key or "")).isprintable() or " " in self._url:
+            raise Refused(f"the URL or {API_KEY} has a character in it that no header can hold")
+        self._is_secure = parts.scheme == "https"
+        self.prefix = parts.path
+        self.headers: Mapping[str, str] = {KEY_HEADER: key} if key else {}
+
+    def connection(self) -> http.client.HTTPConnection:
+        if self._is_secure:
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(self._host, self._port, timeout=PATIENCE, context=context)
+        return http.client.HTTPConnection(self._host, self._port, timeout=PATIENCE)
+
+    def is_from_a_daemon(self, answer: http.client.HTTPResponse) -> bool:
+        return answer.headers.get_content_type() in JSON_MEDIA
+
+    def refusal(self, error: OSError | http.client.HTTPException) -> Refused:
+        return Refused(f"{self._url}: {self._why(error)}")
+
+    def _why(self, error: OSError | http.client.HTTPException) -> str:
+        match error:
+            case ssl.SSLCertVerificationError():
+                return f"its certificate is not trusted: {error.verify_message}"
+            case ssl.SSLError():
+                return f"TLS failed ({shortened(str(error.reason or error))}): does it speak plain http://?"
+            case socket.gaierror():
+                return f"the host can't be resolved: {error.strerror}"
+            case TimeoutError():
+                return f"has not answered for {PATIENCE:.0f} s"
+            case ConnectionRefusedError():
+                return "nobody listens there"
+            case http.client.BadStatusLine() if not isinstance(error, ConnectionError):
+                return NO_SPYWEB
+            case ConnectionError() | http.client.HTTPException():
+                return "the connection was closed before the answer had come" + (
+                    "" if self._is_secure else ": does it speak https://?"
+                )
+            case _:
+                return f"can't be reached: {error.strerror or error}"
+
+    def refusal_of(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
+        reason = error_in(body)
+        if status == http.HTTPStatus.UNAUTHORIZED:
+            wrong = f"does not accept the key in {API_KEY}" if self._key else f"needs a key: set {API_KEY}"
+            return Refused(f"{self._url}: {wrong}")
+        if status in MOVED:
+            return Refused(f"{self._url}: leads elsewhere, to {shortened(headers.get('Location', 'nowhere'))}")
+        return Refused(f"{self._url}: {shortened(reason) if reason else f'{NO_SPYWEB} (it answers {status})'}")
+
+    def misread(self, error: Exception) -> Refused:
+        return Refused(f"{self._url}: {NO_SPYWEB}, or another version of it ({error})")
+
+    def cut_off(self, before: str) -> str:
+        return f"{self._url}: the connection was closed before {before}"
+
+
+Transport = SocketTransport | UrlTransport
+
+
+def error_in(body: bytes) -> str:
+    """Return the text of an error that a daemon has answered with, or an empty one."""
+    try:
+        found = msgspec.json.decode(body, type=dict[str, object])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    return str(found.get("error") or "")
+
+
+def shortened(text: str) -> str:
+    line = "".join(each if each.isprintable() else " " for each in text)
+    return cut(line, LONGEST)
 
 
 def find_daemon(data_dir: Path) -> DaemonClient | None:

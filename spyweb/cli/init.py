@@ -1,4 +1,4 @@
-"""`spyweb init`: make a small project that works as it is."""
+"""`spyweb init`: make a small project that works as it is.  `types` and `schema`: what editors complete and check."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ TEMPLATES: Mapping[ProjectKind, Mapping[str, str]] = {
         "jobs/page/tests.lua": "tests.lua",
     },
 }  # where each file goes, and its name in the template
-FOR_EDITORS = (".luarc.json", "spyweb.d.lua", ".taplo.toml", ".schema-job.json", ".schema-config.json")
+TYPES, STDOUT = "spyweb.d.lua", Path("-")
+FOR_EDITORS = (".luarc.json", TYPES, ".taplo.toml", ".schema-job.json", ".schema-config.json")
 FIRST = {ProjectKind.SCRIPTS: "hello", ProjectKind.MONITOR: "page"}  # the job to begin with
 
 
@@ -103,3 +104,68 @@ def _write(path: Path, content: bytes, undo: ExitStack) -> None:
 
 def _template() -> Traversable:
     return files("spyweb.cli") / "template"
+
+
+def types(
+    context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Instead of spyweb.d.lua in the project; - prints.")
+    ] = None,
+    form: Output = Format.TABLE,
+) -> None:
+    """Write Lua type definitions, for editors.
+
+    A file for lua-language-server, which completes and checks what scripts call and which hooks they define.
+    """
+    from spyweb.reference.definitions import definitions  # the ops are slow to import
+
+    if file == STDOUT:
+        output.say(definitions())
+        return
+    path = file or root_of(context) / TYPES
+    write_types(path, definitions())
+    output.tell(form, f"wrote {path}", {"wrote": str(path)})
+
+
+def write_types(path: Path, text: str) -> None:
+    """Write the definitions.  Raises Refused where the file is something else, NoAccess where it can't be written."""
+    from spyweb.reference.definitions import FIRST_LINE
+
+    try:
+        if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
+            raise Refused(f"{path} is there already and is no file of types: nothing was written")
+        replace_text(path, text)
+    except OSError as error:
+        raise NoAccess(f"{path}: {error.strerror}") from error
+
+
+def replace_text(path: Path, text: str, mode: int | None = None) -> None:
+    """Write a text whole or not at all: one that a full disk has cut short would not be replaced later."""
+    place = Path(os.path.realpath(path))  # a link stays one
+    draft = place.with_name(f".{place.name}.new")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        if mode is not None:
+            draft.chmod(mode)
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+class SchemaKind(StrEnum):
+    JOB = "job"
+    CONFIG = "config"
+
+
+def schema(
+    kind: Annotated[
+        SchemaKind, typer.Argument(metavar="[job|config]", help="`job`: a monitor's config.toml, and jobs.toml.")
+    ] = SchemaKind.JOB,
+) -> None:
+    """Print a JSON Schema of the files of settings.
+
+    For editors: `job` is about a monitor's config.toml and about jobs.toml, `config` about the project's config.toml.
+    """
+    from spyweb.reference.schema import config_schema, job_schema
+
+    output.show_json(job_schema() if kind is SchemaKind.JOB else config_schema())

@@ -46,8 +46,8 @@ COMMANDS = {
     "resume": "spyweb.subjects.jobs.commands:resume",
     "health": "spyweb.subjects.health.commands:health",
     "init": "spyweb.cli.init:init",
-    "schema": "spyweb.cli.editors:schema",
-    "types": "spyweb.cli.editors:types",
+    "schema": "spyweb.cli.init:schema",
+    "types": "spyweb.cli.init:types",
     "version": "spyweb.cli.main:version",
 }
 HIDDEN = {

@@ -28,8 +28,8 @@ def root_of(context: typer.Context) -> Path:
 
 def project_of(context: typer.Context) -> Project:
     """Open the project that the options of all commands name: by its folder, or by the URL of its daemon."""
-    from spyweb.cli.project import URL, RemoteProject, open_project  # which many commands do without
-    from spyweb.cli.transport import API_KEY
+    from spyweb.cli.client import API_KEY  # which many commands do without
+    from spyweb.cli.project import URL, RemoteProject, open_project
 
     options = context.find_root().params
     url = options["url"] or (os.environ.get(URL) if options["directory"] is None else None)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from spyweb.cli import output
-from spyweb.cli.client import DaemonClient, find_daemon
-from spyweb.cli.transport import UrlTransport
+from spyweb.cli.client import DaemonClient, UrlTransport, find_daemon
 from spyweb.clock import RealClock
 from spyweb.errors import Refused
 from spyweb.model import JobId

@@ -22,10 +22,11 @@ import typer
 from msgspec import Struct
 
 from spyweb.cli import output
+from spyweb.cli.init import replace_text
 from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
-from spyweb.errors import ConfigError, NoAccess, Refused
-from spyweb.settings import Settings, load_settings
+from spyweb.errors import NoAccess, Refused
+from spyweb.settings import Settings, examine_settings, load_settings
 
 MARK = "# Made by `spyweb systemd install`; `spyweb systemd uninstall` removes it."
 UNIT, FOR_COMMANDS = "spyweb.service", "exec.conf"  # in template/; the second is added where jobs may run commands
@@ -57,7 +58,13 @@ def install(
     unit = describe(settings, user_unit=user_unit, name=checked_name(name))
     path = unit_path(name, user_unit=user_unit, environment=os.environ)
     if write:
-        _write(unit, path, find_systemctl(user_unit=user_unit))
+        systemctl = find_systemctl(user_unit=user_unit)
+        _put(path, render(unit))
+        if unit.runs_commands:
+            _put(exec_path(path), render(unit, FOR_COMMANDS))
+        else:
+            _remove_addition(exec_path(path))
+        systemctl(["daemon-reload"])
         lines = [f"{exec_path(path)} is written: jobs may run commands"] if unit.runs_commands else []
         command = "systemctl --user" if user_unit else "systemctl"
         lines += [f"{path} is written; to start it now and at every boot:", f"  {command} enable --now {name}"]
@@ -80,7 +87,8 @@ def uninstall(
     path.unlink()
     _remove_addition(exec_path(path))
     systemctl(["daemon-reload"])
-    lines = [f"{path} is removed", f"left as they are: {root} and the data in {_data_of(root)}"]
+    settings, _ = examine_settings(root, environ=os.environ, flags={})  # also of a config.toml that is broken
+    lines = [f"{path} is removed", f"left as they are: {root} and the data in {settings.daemon.data_dir}"]
     output.tell(form, "\n".join(lines), lines)
 
 
@@ -102,17 +110,18 @@ def render(unit: Unit, template: str = UNIT) -> str:
     text = (files("spyweb.cli") / "template" / template).read_text(encoding="utf-8")
     if unit.user is None:
         text = "\n\n".join(part for part in text.split("\n\n") if not part.startswith(FILE_SYSTEM))
-    values = _values(unit)
-    lines = (_filled_in(line, values) for line in text.splitlines())
-    return "".join(f"{line}\n" for line in lines if line is not None)
+    lines = text.splitlines()
+    for key, value in _values(unit).items():
+        lines = [f"{key}={value}" if line.startswith(f"{key}=") else line for line in lines]
+    return "".join(f"{line}\n" for line in lines if unit.user is not None or not line.startswith("User="))
 
 
-def _values(unit: Unit) -> Mapping[str, str | None]:
-    """Return what differs from one unit to the next; None: it is not there."""
+def _values(unit: Unit) -> Mapping[str, str]:
+    """Return what differs from one unit to the next."""
     environment = "%h/.config" if unit.user is None else "/etc"
     return {
         "Description": f"spyweb: Lua jobs in {_plain(unit.root)}",
-        "User": unit.user,
+        "User": unit.user or "",
         "WorkingDirectory": _plain(unit.root),
         "ExecStart": " ".join(map(_argument, (*unit.program, "-C", str(unit.root), "start"))),
         "EnvironmentFile": f"-{environment}/spyweb/{unit.name}.env",
@@ -122,13 +131,6 @@ def _values(unit: Unit) -> Mapping[str, str | None]:
         "PrivateTmp": "no" if _any_below(unit.runs_from, SHARED_TEMPORARY) else "yes",
         "WantedBy": "default.target" if unit.user is None else "multi-user.target",
     }
-
-
-def _filled_in(line: str, values: Mapping[str, str | None]) -> str | None:
-    key, is_setting, _ = line.partition("=")
-    if not is_setting or key not in values:
-        return line
-    return None if values[key] is None else f"{key}={values[key]}"
 
 
 def permits_commands(settings: Settings) -> bool:
@@ -165,28 +167,12 @@ def _one_line(text: str) -> str:
     return text
 
 
-def _write(unit: Unit, path: Path, systemctl: Systemctl) -> None:
-    _put(path, render(unit))
-    if unit.runs_commands:
-        _put(exec_path(path), render(unit, FOR_COMMANDS))
-    else:
-        _remove_addition(exec_path(path))
-    systemctl(["daemon-reload"])
-
-
-def _data_of(root: Path) -> Path:
-    try:
-        return load_settings(root, environ=os.environ, flags={}).daemon.data_dir
-    except ConfigError:  # a broken config.toml must not keep anybody from leaving
-        return root / "data"
-
-
 def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:
     """Describe the unit for this user, this interpreter and this project."""
     data = (settings.daemon.data_dir, settings.store.path.parent)
-    root = settings.root
+    root, command = settings.root, Path(sys.executable).with_name("spyweb")  # where there is none, the module
     return Unit(
-        program=_program(Path(sys.executable)),
+        program=(str(command),) if command.exists() else (sys.executable, "-m", "spyweb"),
         root=root,
         writable=(root, *sorted({path for path in data if not path.is_relative_to(root)})),
         runs_from=(root, *data, Path(sys.executable), Path(sys.base_prefix)),
@@ -195,12 +181,6 @@ def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:
         grace_s=-(-settings.daemon.shutdown_grace_ms // 1000),
         runs_commands=permits_commands(settings),
     )
-
-
-def _program(interpreter: Path) -> tuple[str, ...]:
-    """Return the command that lies beside the interpreter, or, where there is none, the module."""
-    command = interpreter.with_name("spyweb")
-    return (str(command),) if command.exists() else (str(interpreter), "-m", "spyweb")
 
 
 def whose(root: Path, environment: Mapping[str, str]) -> str:
@@ -252,12 +232,9 @@ def _put(path: Path, text: str) -> None:
     """Write the unit whole or not at all, and never in place of one that somebody else wrote."""
     if path.exists():
         _refuse_strange(path)
-    draft = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
-        draft.chmod(0o644)
-        draft.replace(path)
+        replace_text(path, text, 0o644)
     except PermissionError as error:
         raise _needs_root(path) from error
 

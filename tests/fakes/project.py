@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from spyweb.cli.client import DaemonClient, find_daemon, of_job
-from spyweb.cli.transport import SocketTransport
+from spyweb.cli.client import DaemonClient, SocketTransport, find_daemon, of_job
 from spyweb.daemon.commands.run import RunOptions, Watcher, run_in_daemon
 from spyweb.daemon.commands.start import daemon_command
 from spyweb.errors import Refused

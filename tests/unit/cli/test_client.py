@@ -16,8 +16,7 @@ from typing import TypeVar
 import pytest
 import trustme
 
-from spyweb.cli.client import DaemonClient, find_daemon
-from spyweb.cli.transport import SocketTransport, UrlTransport
+from spyweb.cli.client import DaemonClient, SocketTransport, UrlTransport, find_daemon
 from spyweb.daemon.commands.run import RunOptions, run_in_daemon
 from spyweb.errors import NoAccess, Refused
 from spyweb.model import JobId
