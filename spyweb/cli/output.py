@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -252,21 +252,22 @@ def show_table(
         _align(header, rows)
 
 
-def show_list(  # noqa: PLR0913 - what `show_table` takes, and how a row is made
+def show_list(
     form: Format,
     found: Sequence[T],
-    header: Sequence[str],
-    row: Callable[[T], Sequence[str]],
+    row: Callable[[T], Mapping[str, str]],
     *,
     empty: str,
     cut: Sequence[str] = (),
     spare: Sequence[str] = (),
 ) -> None:
-    """Print what was found: as JSON, or each in a row of a table as `show_table` does."""
+    """Print what was found: as JSON, or each in a row of a table as `show_table` does, its cells by their columns."""
     if form is Format.JSON:
         show_json(found)
-    else:
-        show_table(header, [row(each) for each in found], empty=empty, cut=cut, spare=spare)
+        return
+    rows = [row(each) for each in found]
+    header = [*rows[0]] if rows else []
+    show_table(header, [[*each.values()] for each in rows], empty=empty, cut=cut, spare=spare)
 
 
 def show_fields(fields: Sequence[tuple[str, str]]) -> None:

@@ -6,7 +6,7 @@ With a URL it is asked through the daemon there, and through nothing else.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -23,7 +23,7 @@ from spyweb.views.jobs import JobView, find_job, no_such_job
 
 if TYPE_CHECKING:
     from spyweb.cli.offline import OfflineProject
-
+    from spyweb.store.sqlite.store import Store
 
 URL = "SPYWEB_URL"
 NO_FILES = Path(os.devnull)  # in place of a project's folder
@@ -109,6 +109,11 @@ def open_project(root: Path) -> Project:
     if not os.access(root, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise refusal(root, user_name(root.stat().st_uid))
     return Project(load_settings(root, environ=os.environ, flags={}), RealClock())
+
+
+def answer_of(source: Backend, target: str, kind: type[T], ask: Callable[[Store], Awaitable[T]], otherwise: T) -> T:
+    """Ask the daemon, or else the database; `otherwise` before the first start, when there is none."""
+    return source.ask("GET", target, kind) if isinstance(source, DaemonClient) else source.read(ask, otherwise)
 
 
 def find_in(views: list[JobView], name_or_id: str) -> JobId:

@@ -53,26 +53,28 @@ def show_permissions(root: Path, form: Format) -> ExitCode:
     from spyweb.daemon.uses import view_uses  # every other command does without the ops
 
     views = view_uses(root)
-    header = ("job", "key", "functions", "literals", "may", "own settings")
-    output.show_list(form, views, header, _use_row, empty="nothing is used")
+    output.show_list(form, views, _use_row, empty="nothing is used")
     return ExitCode.FAILED if any(view.refused for view in views) else ExitCode.OK
 
 
-def _use_row(view: UseView) -> tuple[str, ...]:
-    return (
-        view.job,
-        view.key,
-        ", ".join(view.functions),
-        ", ".join(f"{item} (refused)" if item in view.refused else item for item in view.literals),
-        ", ".join(view.may) or "nothing",
-        "" if view.own is None else ", ".join(view.own) or "nothing",
-    )
+def _use_row(view: UseView) -> dict[str, str]:
+    return {
+        "job": view.job,
+        "key": view.key,
+        "functions": ", ".join(view.functions),
+        "literals": ", ".join(f"{item} (refused)" if item in view.refused else item for item in view.literals),
+        "may": ", ".join(view.may) or "nothing",
+        "own settings": "" if view.own is None else ", ".join(view.own) or "nothing",
+    }
 
 
 def show_problems(problems: list[Problem], form: Format) -> None:
-    output.show_list(form, problems, ("file", "line", "key", "reason"), _problem_row, empty="no problems found")
+    def row(problem: Problem) -> dict[str, str]:
+        return {
+            "file": problem.file,
+            "line": "" if problem.line is None else str(problem.line),
+            "key": problem.key or "",
+            "reason": f"warning: {problem.reason}" if problem.is_warning else problem.reason,
+        }
 
-
-def _problem_row(problem: Problem) -> tuple[str, ...]:
-    reason = f"warning: {problem.reason}" if problem.is_warning else problem.reason
-    return (problem.file, "" if problem.line is None else str(problem.line), problem.key or "", reason)
+    output.show_list(form, problems, row, empty="no problems found")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import quote
 
@@ -14,7 +13,7 @@ from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, Project
+from spyweb.cli.project import Backend, answer_of
 from spyweb.clock import RealClock
 from spyweb.errors import Refused
 from spyweb.store.model.access import AuditLine, NewAuditLine, Scope
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-KEYS_HEADER = ("name", "token", "scopes", "jobs", "made", "last used")
 LOCAL, OFFLINE = "local", "no daemon"  # who it was, and how they came in, in the audit trail
-AUDIT_HEADER = ("when", "who", "what", "job", "target", "status", "from", "times")
 
 KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.", show_default=False)]
 
@@ -59,9 +56,22 @@ def add(
 def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:
     """List the keys; never their tokens."""
     project = project_of(context)
-    found = known_keys(project.stored())
-    row = partial(_key_row, project)
-    output.show_list(form, found, KEYS_HEADER, row, empty="there is no key", cut=("jobs", "name"))
+
+    async def ask(store: Store) -> list[KeyView]:
+        return [view_key(key) for key in (await _access(store)).all_keys()]
+
+    def row(key: KeyView) -> dict[str, str]:
+        return {
+            "name": key.name,
+            "token": f"{key.begins}...",
+            "scopes": " ".join(key.scopes),
+            "jobs": " ".join(key.jobs),
+            "made": project.moment(key.created_ms),
+            "last used": "never" if key.used_ms is None else project.moment(key.used_ms),
+        }
+
+    found = answer_of(project.stored(), "/api/keys", list[KeyView], ask, [])
+    output.show_list(form, found, row, empty="there is no key", cut=("jobs", "name"))
 
 
 def revoke(context: typer.Context, name: KeyName, form: Output = Format.TABLE) -> None:
@@ -78,43 +88,26 @@ def audit(
 ) -> None:
     """List what was done by whom, newest first."""
     project = project_of(context)
-    found = audit_lines(project.stored(), count)
-    empty, cut = "nobody has done anything yet", ("target", "what", "job", "who")
-    output.show_list(form, found, AUDIT_HEADER, partial(_audit_row, project), empty=empty, cut=cut)
 
+    async def ask(store: Store) -> list[AuditLine]:
+        from spyweb.web.access.audit import AuditService
 
-def _key_row(project: Project, key: KeyView) -> tuple[str, ...]:
-    return (
-        key.name,
-        f"{key.begins}...",
-        " ".join(key.scopes),
-        " ".join(key.jobs),
-        project.moment(key.created_ms),
-        "never" if key.used_ms is None else project.moment(key.used_ms),
-    )
+        return await AuditService(store.audit, RealClock()).lines(limit=count)
 
+    def row(line: AuditLine) -> dict[str, str]:
+        return {
+            "when": project.moment(line.at_ms),
+            "who": line.who,
+            "what": line.action,
+            "job": line.job,
+            "target": line.target,
+            "status": str(line.status),
+            "from": line.address or line.source,
+            "times": str(line.times),
+        }
 
-def _audit_row(project: Project, line: AuditLine) -> tuple[str, ...]:
-    return (
-        project.moment(line.at_ms),
-        line.who,
-        line.action,
-        line.job,
-        line.target,
-        str(line.status),
-        line.address or line.source,
-        str(line.times),
-    )
-
-
-def known_keys(source: Backend) -> list[KeyView]:
-    if isinstance(source, DaemonClient):
-        return source.ask("GET", "/api/keys", list[KeyView])
-
-    async def ask(store: Store) -> list[KeyView]:
-        return [view_key(key) for key in (await _access(store)).all_keys()]
-
-    return source.read(ask, [])
+    found = answer_of(project.stored(), with_query("/api/audit", limit=count), list[AuditLine], ask, [])
+    output.show_list(form, found, row, empty="nobody has done anything yet", cut=("target", "what", "job", "who"))
 
 
 def add_key(source: Backend, name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> MadeKey:
@@ -129,14 +122,6 @@ def revoke_key(source: Backend, name: str) -> bool:
     if isinstance(source, DaemonClient):
         return source.ask("DELETE", f"/api/keys/{quote(name, safe='')}", KeyRevoked).revoked
     return _change(source, "DELETE /api/keys/{name}", name, lambda access: access.revoke(name))
-
-
-def audit_lines(source: Backend, limit: int) -> list[AuditLine]:
-    if isinstance(source, DaemonClient):
-        return source.ask("GET", with_query("/api/audit", limit=limit), list[AuditLine])
-    from spyweb.web.access.audit import AuditService
-
-    return source.read(lambda store: AuditService(store.audit, RealClock()).lines(limit=limit), [])
 
 
 def _change(offline: OfflineProject, action: str, name: str, ask: Callable[[AccessService], Awaitable[T]]) -> T:

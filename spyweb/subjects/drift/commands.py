@@ -29,7 +29,23 @@ def drift(context: typer.Context, job: MaybeJob = None, form: Output = Format.TA
     when something differs.
     """
     project = project_of(context)
-    return show_drift(project, find_drift(project, job), form)
+    report = find_drift(project, job)
+
+    def row(each: DriftView) -> dict[str, str]:
+        return {
+            "resource": each.resource,
+            "expected": each.expected,
+            "actual": each.actual,
+            "since": "" if each.since_ms is None else project.moment(each.since_ms),
+            "run": "" if each.run is None else str(each.run),
+        }
+
+    count = counted(report.checked, "resource")
+    empty = f"{count} compared, nothing differs" if report.checked else "nothing is recorded"
+    output.show_list(form, report.differences, row, empty=empty, cut=("actual", "expected"))
+    for remark in report.remarks:
+        output.note(remark)
+    return ExitCode.FAILED if report.differences else ExitCode.OK
 
 
 def find_drift(project: Project, name: str | None) -> DriftReport:
@@ -59,26 +75,3 @@ def compare(source: Backend, job: JobId | None) -> DriftReport:
         return service.check(job)
 
     return source.read(check, DriftReport())
-
-
-def show_drift(project: Project, report: DriftReport, form: Format) -> ExitCode:
-    if form is Format.JSON:
-        output.show_json(report.differences)
-    else:
-        show_differences(project, report)
-    for remark in report.remarks:
-        output.note(remark)
-    return ExitCode.FAILED if report.differences else ExitCode.OK
-
-
-def show_differences(project: Project, report: DriftReport) -> None:
-    header = ("resource", "expected", "actual", "since", "run")
-    count = counted(report.checked, "resource")
-    empty = f"{count} compared, nothing differs" if report.checked else "nothing is recorded"
-    rows = [_row(project, each) for each in report.differences]
-    output.show_table(header, rows, empty=empty, cut=("actual", "expected"))
-
-
-def _row(project: Project, each: DriftView) -> tuple[str, ...]:
-    since = "" if each.since_ms is None else project.moment(each.since_ms)
-    return (each.resource, each.expected, each.actual, since, "" if each.run is None else str(each.run))

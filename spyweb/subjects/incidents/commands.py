@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 from urllib.parse import quote
@@ -14,8 +14,8 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, of_job, with_query
 from spyweb.cli.options import JobName, Output, project_of
-from spyweb.cli.output import Format, rounded
-from spyweb.cli.project import Backend, Project, find_in, found_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import Backend, Project, answer_of, find_in, found_of
 from spyweb.clock import RealClock
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from spyweb.subjects.incidents.service import IncidentService
 
 
-SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
-HEADER = ("id", "subject", "level", "since", "lasts", "reason", "acknowledged by", "told", "text")
+SPAN = duration(MINUTE_MS, 365 * DAY_MS)
 ONLY_IT = ", and only it has the addresses: `spyweb start`"
-CHANNELS = ("channel", "kind", "host", "level", "quiet", "waiting", "state", "last error")
 
 ByName = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who does it; else you.")]
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="The incident's number.", show_default=False)]
@@ -53,8 +51,13 @@ def list_incidents(
     """List what is wrong, newest first."""
     project = project_of(context)
     found = incidents(project.stored(), is_open=None if every else True, limit=count)
-    cut, spare, row = ("text", "subject"), ("level", "told"), partial(_row, project)
-    output.show_list(form, found, HEADER, row, empty="nothing is wrong", cut=cut, spare=spare)
+
+    def row(incident: IncidentView) -> dict[str, str]:
+        lasts = output.rounded((incident.closed_ms or project.clock.now_ms()) - incident.since_ms)
+        return {**_cells(project, incident, "lasts", lasts), "told": _told(incident), "text": incident.text}
+
+    cut, spare = ("text", "subject"), ("level", "told")
+    output.show_list(form, found, row, empty="nothing is wrong", cut=cut, spare=spare)
 
 
 def show(context: typer.Context, number: Number, form: Output = Format.TABLE) -> None:
@@ -86,10 +89,7 @@ def silence(
     form: Output = Format.TABLE,
 ) -> None:
     """Have nobody told of a job for a while."""
-    try:
-        for_ms = SILENCE(how_long)
-    except ValueError as error:
-        raise Refused(f"{how_long[:80]!r}: {error}") from error
+    for_ms = _span(how_long)
     source = project_of(context).stored()
     chosen = find_in(source.jobs(), job)
     _silence(source, chosen, for_ms, by or _user())
@@ -111,14 +111,10 @@ def try_channel(
 ) -> ExitCode:
     """Send a message to a channel, and say how that went."""
     tried = ask_channel(project_of(context).need_daemon(ONLY_IT), channel)
-    output.tell(form, _tried(tried), tried)
+    more = f"; {tried.reason}" if tried.reason else ""
+    line = f"{tried.channel} has taken it{more}" if tried.is_sent else f"{tried.channel}: {tried.reason}"
+    output.tell(form, line, tried)
     return ExitCode.OK if tried.is_sent else ExitCode.FAILED
-
-
-def _tried(tried: ChannelTried) -> str:
-    if not tried.is_sent:
-        return f"{tried.channel}: {tried.reason}"
-    return f"{tried.channel} has taken it" + (f"; {tried.reason}" if tried.reason else "")
 
 
 def list_channels(context: typer.Context, form: Output = Format.TABLE) -> None:
@@ -126,19 +122,18 @@ def list_channels(context: typer.Context, form: Output = Format.TABLE) -> None:
     project = project_of(context)
     found = project.need_daemon(ONLY_IT).ask("GET", "/api/channels", list[ChannelView])
     empty, cut, spare = "config.toml has no channels: [channels.NAME]", ("last error",), ("quiet", "level")
-    output.show_list(form, found, CHANNELS, partial(_channel_row, project), empty=empty, cut=cut, spare=spare)
+    output.show_list(form, found, partial(_channel_row, project), empty=empty, cut=cut, spare=spare)
 
 
 def incidents(
     source: Backend, *, is_open: bool | None, limit: int, job: JobId | None = None, since_ms: int | None = None
 ) -> list[IncidentView]:
-    if isinstance(source, DaemonClient):
-        state = None if is_open is None else "open" if is_open else "closed"
-        target = with_query("/api/incidents", state=state, job=job, since=since_ms, limit=limit)
-        return source.ask("GET", target, list[IncidentView])
-    return source.read(
-        lambda store: _service(store).list(is_open=is_open, job=job, before=None, limit=limit, since_ms=since_ms), []
-    )
+    def ask(store: Store) -> Awaitable[list[IncidentView]]:
+        return _service(store).list(is_open=is_open, job=job, before=None, limit=limit, since_ms=since_ms)
+
+    state = None if is_open is None else "open" if is_open else "closed"
+    target = with_query("/api/incidents", state=state, job=job, since=since_ms, limit=limit)
+    return answer_of(source, target, list[IncidentView], ask, [])
 
 
 def _incident(source: Backend, number: int) -> IncidentView:
@@ -179,6 +174,13 @@ def ask_channel(daemon: DaemonClient, channel: str) -> ChannelTried:
     return daemon.ask("POST", f"/api/channels/{quote(channel, safe='')}/test", ChannelTried)
 
 
+def _span(text: str) -> int:
+    try:
+        return SPAN(text)
+    except ValueError as error:
+        raise Refused(f"{text[:80]!r}: {error}") from error
+
+
 def _user() -> str:
     try:
         return getpass.getuser()
@@ -186,18 +188,16 @@ def _user() -> str:
         return "local"
 
 
-def _row(project: Project, incident: IncidentView) -> tuple[str, ...]:
-    return (
-        str(incident.id),
-        incident.job_id or incident.subject,
-        incident.level,
-        project.moment(incident.since_ms),
-        output.rounded((incident.closed_ms or project.clock.now_ms()) - incident.since_ms),
-        incident.reason,
-        incident.acked_by,
-        _told(incident),
-        incident.text,
-    )
+def _cells(project: Project, incident: IncidentView, lasting: str, how_long: str) -> dict[str, str]:
+    return {
+        "id": str(incident.id),
+        "subject": incident.job_id or incident.subject,
+        "level": incident.level,
+        "since": project.moment(incident.since_ms),
+        lasting: how_long,
+        "reason": incident.reason,
+        "acknowledged by": incident.acked_by,
+    }
 
 
 def _told(incident: IncidentView) -> str:
@@ -206,7 +206,7 @@ def _told(incident: IncidentView) -> str:
     return ", ".join(told) or incident.held
 
 
-def _channel_row(project: Project, channel: ChannelView) -> tuple[str, ...]:
+def _channel_row(project: Project, channel: ChannelView) -> dict[str, str]:
     moment = project.moment
     if channel.down_since_ms is not None:
         state = f"down since {moment(channel.down_since_ms)}"
@@ -219,16 +219,17 @@ def _channel_row(project: Project, channel: ChannelView) -> tuple[str, ...]:
     else:
         state = ""
     failed = f"{moment(channel.failed_ms)}: " if channel.failed_ms is not None else ""
-    return (
-        channel.name,
-        channel.service or channel.kind,
-        channel.host,
-        channel.level,
-        channel.quiet,
-        str(channel.waiting),
-        state,
-        channel.unusable or channel.template_problem or (f"{failed}{channel.error}" if channel.error else ""),
-    )
+    error = f"{failed}{channel.error}" if channel.error else ""
+    return {
+        "channel": channel.name,
+        "kind": channel.service or channel.kind,
+        "host": channel.host,
+        "level": channel.level,
+        "quiet": channel.quiet,
+        "waiting": str(channel.waiting),
+        "state": state,
+        "last error": channel.unusable or channel.template_problem or error,
+    }
 
 
 def _facts(project: Project, incident: IncidentView) -> Sequence[tuple[str, str]]:
@@ -270,12 +271,10 @@ def _later(project: Project, channel: IncidentChannel) -> str:
     return channel.held or "now"
 
 
-SPAN = duration(MINUTE_MS, 365 * DAY_MS)
 CELLS = 42  # of a bar: four hours each, of a week
 DRAWN = 20  # subjects, those that were wrong for longest
 WELL, PARTLY, WRONG = "·", "▒", "█"
 BARS = ("subject", "", "incidents", "wrong for", "share")
-HISTORY_HEADER = ("id", "subject", "level", "since", "lasted", "reason", "acknowledged by", "text")
 
 
 class HistorySpan(NamedTuple):
@@ -300,11 +299,7 @@ def history(
     form: Output = Format.TABLE,
 ) -> None:
     """Show what was wrong, with a bar for each job."""
-    try:
-        span_ms = SPAN(since)
-    except ValueError as error:
-        raise Refused(f"{since[:80]!r}: {error}") from error
-    project = project_of(context)
+    span_ms, project = _span(since), project_of(context)
     now_ms = project.clock.now_ms()
     span = HistorySpan(now_ms - span_ms, now_ms)
     source = project.stored()  # also a job that is gone has its incidents
@@ -323,7 +318,7 @@ def history(
             each.subject,
             each.cells,
             str(each.incidents),
-            rounded(each.wrong_ms),
+            output.rounded(each.wrong_ms),
             f"{100 * each.wrong_ms / span_ms:.1f} %",
         )
         for each in bars[:DRAWN]
@@ -331,8 +326,13 @@ def history(
     header = (BARS[0], f"{format_duration(span_ms)} up to now", *BARS[2:])
     output.show_table(header, rows, empty="", cut=("subject",), spare=("share", "incidents"))
     output.say("")
-    table = [_history_row(project, each) for each in found]
-    output.show_table(HISTORY_HEADER, table, empty="", cut=("text", "subject"), spare=("level",))
+
+    def row(incident: IncidentView) -> dict[str, str]:
+        lasted = output.rounded((incident.closed_ms or now_ms) - incident.since_ms)
+        cells = _cells(project, incident, "lasted", lasted if incident.closed_ms else f"{lasted}, open")
+        return {**cells, "text": incident.text}
+
+    output.show_list(form, found, row, empty="", cut=("text", "subject"), spare=("level",))
     if len(bars) > DRAWN:
         output.note(f"{len(bars) - DRAWN} more subjects have no bar: --job shows one")
     if len(found) == count:
@@ -372,18 +372,3 @@ def cells_of(spans: Sequence[HistorySpan], whole: HistorySpan) -> str:
 
 def _cell(moment_ms: int, start_ms: int, width_ms: float) -> int:
     return min(CELLS - 1, max(0, int((moment_ms - start_ms) / width_ms)))
-
-
-def _history_row(project: Project, incident: IncidentView) -> tuple[str, ...]:
-    end_ms = project.clock.now_ms() if incident.closed_ms is None else incident.closed_ms
-    lasted = rounded(end_ms - incident.since_ms)
-    return (
-        str(incident.id),
-        incident.job_id or incident.subject,
-        incident.level,
-        project.moment(incident.since_ms),
-        f"{lasted}, open" if incident.closed_ms is None else lasted,
-        incident.reason,
-        incident.acked_by,
-        incident.text,
-    )

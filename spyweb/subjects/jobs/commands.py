@@ -73,20 +73,18 @@ def next_runs(
     """List the next due times, with their time zone."""
     project = project_of(context)
     backend, now_ms = project.backend(), project.clock.now_ms()
-    found = upcoming_runs(backend, find_in(backend.jobs(), job) if job else None, count)
+    chosen = find_in(backend.jobs(), job) if job else None
+    if isinstance(backend, DaemonClient):
+        found = backend.ask("GET", with_query("/api/next", job=chosen, count=count), list[NextRun])
+    else:
+        from spyweb.subjects.jobs.stored_jobs import next_runs
 
-    def row(run: NextRun) -> tuple[str, ...]:
-        return (run.local, output.until(run.due_ms - now_ms), run.job)
+        found = next_runs(backend, chosen, count)
 
-    output.show_list(form, found, ("due", "in", "job"), row, empty="nothing is due")
+    def row(run: NextRun) -> dict[str, str]:
+        return {"due": run.local, "in": output.until(run.due_ms - now_ms), "job": run.job}
 
-
-def upcoming_runs(source: Backend, job: JobId | None, count: int) -> list[NextRun]:
-    if isinstance(source, DaemonClient):
-        return source.ask("GET", with_query("/api/next", job=job, count=count), list[NextRun])
-    from spyweb.subjects.jobs.stored_jobs import next_runs
-
-    return next_runs(source, job, count)
+    output.show_list(form, found, row, empty="nothing is due")
 
 
 def _job_row(job: JobView, timezone: str, now_ms: int) -> tuple[str, ...]:

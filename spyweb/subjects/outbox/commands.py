@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -19,7 +18,6 @@ from spyweb.subjects.outbox.views import MessageView, view_message
 from spyweb.views.jobs import find_job
 
 ALL = "all"
-HEADER = ("id", "job", "since", "by", "to", "state", "attempts", "next", "error")
 
 
 def outbox(
@@ -36,13 +34,27 @@ def outbox(
     Those that wait for their next attempt, and those that were given up.
     """
     project = project_of(context)
-    source = project.backend()
-    if retry is None:
-        chosen = (find_job(source.jobs(), job) or JobId(job)) if job else None  # a deleted job may still have some
-        found, row = messages(source, chosen, count), partial(_row, project.clock.now_ms())
-        output.show_list(form, found, HEADER, row, empty="everything has arrived", cut=("error", "to", "job"))
-    else:
+    source, now_ms = project.backend(), project.clock.now_ms()
+    if retry is not None:
         _retry(source, retry, form)
+        return
+
+    def row(message: MessageView) -> dict[str, str]:
+        return {
+            "id": str(message.id),
+            "job": message.job_id,
+            "since": f"{output.rounded(now_ms - message.created_ms)} ago",
+            "by": message.channel,
+            "to": message.to,
+            "state": message.state,
+            "attempts": str(message.attempts),
+            "next": "" if message.next_ms is None else output.until(message.next_ms - now_ms),
+            "error": message.error,
+        }
+
+    chosen = (find_job(source.jobs(), job) or JobId(job)) if job else None  # a deleted job may still have some
+    found = messages(source, chosen, count)
+    output.show_list(form, found, row, empty="everything has arrived", cut=("error", "to", "job"))
 
 
 def messages(source: Backend, job: JobId | None, limit: int) -> list[MessageView]:
@@ -52,33 +64,16 @@ def messages(source: Backend, job: JobId | None, limit: int) -> list[MessageView
     return [view_message(message) for message in found]
 
 
-def retry_messages(source: Backend, message: int | None) -> list[int]:
-    """Send this message, or all, again, or mark them for the next daemon, which does so as it starts; return their
-    ids."""
-    if isinstance(source, DaemonClient):
-        return source.ask("POST", with_query("/api/outbox/retry", id=message), dict[str, list[int]])["retried"]
-    return source.write(lambda store: store.outbox.retry(message))
-
-
 def _retry(source: Backend, which: str, form: Format) -> None:
+    """Send a message, or all, again, or mark them for the next daemon, which does so as it starts."""
     if which != ALL and not (which.isascii() and which.isdigit() and 0 < int(which) < 1 << 63):
         raise Refused(f"--retry {which[:80]!r}: expected a message's id, or {ALL}")
-    retried = retry_messages(source, None if which == ALL else int(which))
+    message = None if which == ALL else int(which)
+    if isinstance(source, DaemonClient):
+        retried = source.ask("POST", with_query("/api/outbox/retry", id=message), dict[str, list[int]])["retried"]
+    else:
+        retried = source.write(lambda store: store.outbox.retry(message))
     if not retried and which != ALL:
         raise Refused(f"there is no message {which}: `spyweb outbox` lists them")
     line = "1 message is sent again" if len(retried) == 1 else f"{len(retried)} messages are sent again"
     output.tell(form, line, {"retried": retried})
-
-
-def _row(now_ms: int, message: MessageView) -> tuple[str, ...]:
-    return (
-        str(message.id),
-        message.job_id,
-        f"{output.rounded(now_ms - message.created_ms)} ago",
-        message.channel,
-        message.to,
-        message.state,
-        str(message.attempts),
-        "" if message.next_ms is None else output.until(message.next_ms - now_ms),
-        message.error,
-    )

@@ -13,7 +13,7 @@ from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import MOST_ROWS, JobName, MaybeJob, Output, project_of, root_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, Project, found_of, open_project
+from spyweb.cli.project import Backend, Project, answer_of, found_of, open_project
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId, TaskRow, TriggerType
 from spyweb.settings.units import format_duration, format_size
@@ -71,9 +71,8 @@ def _pages(source: Backend, name: str | None, limit: int) -> Iterator[Run]:
 
 
 def newest_runs(source: Backend, job: JobId | None, *, limit: int, before: RunId | None = None) -> list[Run]:
-    if isinstance(source, DaemonClient):
-        return source.ask("GET", with_query("/api/runs", job=job, limit=limit, before=before), list[Run])
-    return source.read(lambda store: store.runs.list(job, limit=limit, before=before), [])
+    target = with_query("/api/runs", job=job, limit=limit, before=before)
+    return answer_of(source, target, list[Run], lambda store: store.runs.list(job, limit=limit, before=before), [])
 
 
 def tasks_of(source: Backend, run: RunId) -> list[TaskView]:

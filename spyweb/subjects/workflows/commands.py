@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,13 +12,17 @@ from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, Project
+from spyweb.cli.project import Backend, Project, answer_of
 from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import format_duration
 from spyweb.subjects.drift.commands import compare
+from spyweb.subjects.drift.views import DriftView
 from spyweb.subjects.runs.commands import show_tree
 from spyweb.subjects.state.commands.stored import StateOutput
 from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView
+
+if TYPE_CHECKING:
+    from spyweb.store.sqlite.store import Store
 
 NONE = "-"
 
@@ -46,23 +50,26 @@ def workflow(
     """
     project = project_of(context)
     if what is WorkflowAction.LIST:
-        _list(project, count, form)
+        found = newest_workflows(project.backend(), count)
+        empty = "no run with tasks is on record"
+        output.show_list(form, found, partial(_row, project), empty=empty, cut=("NAME",))
         return ExitCode.OK
     if not which:
         raise Refused(f"`spyweb state workflow {what}` needs the ID of a run, or the name of a workflow")
     detail = workflow_detail(project.backend(), which)
-    if what is WorkflowAction.SHOW:
-        _show(project, detail, form)
-        return ExitCode.OK
-    return _show_drift(project, detail, form)
+    if what is WorkflowAction.DRIFT:
+        return _show_drift(project, detail, form)
+    _show(project, detail, form)
+    return ExitCode.OK
 
 
 def newest_workflows(source: Backend, limit: int) -> list[WorkflowView]:
-    if isinstance(source, DaemonClient):
-        return source.ask("GET", with_query("/api/workflows", limit=limit), list[WorkflowView])
-    from spyweb.subjects.workflows.service import WorkflowService
+    async def ask(store: Store) -> list[WorkflowView]:
+        from spyweb.subjects.workflows.service import WorkflowService
 
-    return source.read(lambda store: WorkflowService(store).newest(limit), [])
+        return await WorkflowService(store).newest(limit)
+
+    return answer_of(source, with_query("/api/workflows", limit=limit), list[WorkflowView], ask, [])
 
 
 def workflow_detail(source: Backend, which: str) -> WorkflowDetail:
@@ -76,36 +83,27 @@ def workflow_detail(source: Backend, which: str) -> WorkflowDetail:
     return found
 
 
-def _list(project: Project, count: int, form: Format) -> None:
-    found = newest_workflows(project.backend(), count)
-    header = ("ID", "NAME", "VERSION", "STATUS", "STARTED", "DURATION", "RESOURCES")
-    empty = "no run with tasks is on record"
-    output.show_list(form, found, header, partial(_row, project), empty=empty, cut=("NAME",))
-
-
-def _row(project: Project, each: WorkflowView) -> tuple[str, ...]:
-    return (str(each.id), each.name, *_cells(project, each))
-
-
-def _cells(project: Project, each: WorkflowView) -> tuple[str, ...]:
-    return (
-        str(each.version),
-        each.status,
-        NONE if each.started_ms is None else project.moment(each.started_ms),
-        NONE if each.duration_ms is None else format_duration(each.duration_ms),
-        str(each.resources),
-    )
+def _row(project: Project, each: WorkflowView) -> dict[str, str]:
+    return {
+        "ID": str(each.id),
+        "NAME": each.name,
+        "VERSION": str(each.version),
+        "STATUS": each.status,
+        "STARTED": NONE if each.started_ms is None else project.moment(each.started_ms),
+        "DURATION": NONE if each.duration_ms is None else format_duration(each.duration_ms),
+        "RESOURCES": str(each.resources),
+    }
 
 
 def _show(project: Project, detail: WorkflowDetail, form: Format) -> None:
     if form is Format.JSON:
         output.show_json(detail)
         return
-    labels = ("Version:", "Status:", "Started:", "Duration:", "Resources:")
     found = detail.workflow
-    fields = [("ID:", str(found.id)), ("Name:", found.name), ("Job:", str(found.job))]
-    fields += zip(labels, _cells(project, found), strict=True)
-    output.show_fields([*fields, *([("Error:", found.error)] if found.error else [])])
+    cells = {f"{name.capitalize()}:": cell for name, cell in _row(project, found).items() if name != "ID"}
+    fields = [("ID:", str(found.id)), *cells.items(), *([("Error:", found.error)] if found.error else [])]
+    fields.insert(2, ("Job:", str(found.job)))
+    output.show_fields(fields)
     output.say("")
     show_tree(detail.tasks)
     if detail.resources:
@@ -116,12 +114,17 @@ def _show(project: Project, detail: WorkflowDetail, form: Format) -> None:
 
 
 def _show_drift(project: Project, detail: WorkflowDetail, form: Format) -> ExitCode:
-    report = compare(project.backend(), detail.workflow.job)
-    if form is Format.JSON:
-        output.show_json(report.differences)
-    else:
-        header = ("RESOURCE TYPE", "RESOURCE ID", "DRIFTED", "DETECTED AT", "EXPECTED", "ACTUAL")
-        at = project.moment(project.clock.now_ms())
-        rows = [(each.module, each.target, "yes", at, each.expected, each.actual) for each in report.differences]
-        output.show_table(header, rows, empty="nothing has drifted", cut=("ACTUAL", "RESOURCE ID"))
+    report, at = compare(project.backend(), detail.workflow.job), project.moment(project.clock.now_ms())
+
+    def row(each: DriftView) -> dict[str, str]:
+        return {
+            "RESOURCE TYPE": each.module,
+            "RESOURCE ID": each.target,
+            "DRIFTED": "yes",
+            "DETECTED AT": at,
+            "EXPECTED": each.expected,
+            "ACTUAL": each.actual,
+        }
+
+    output.show_list(form, report.differences, row, empty="nothing has drifted", cut=("ACTUAL", "RESOURCE ID"))
     return ExitCode.FAILED if report.differences else ExitCode.OK

@@ -36,7 +36,6 @@ from spyweb.subjects.state.views import LockView
 from spyweb.words import counted
 
 NONE = "none"  # no key
-LOCKS_HEADER = ("name", "holder", "run", "since", "lease")
 
 
 @placed
@@ -205,37 +204,25 @@ def locks(
     """
     project = project_of(context)
     if what is None:
-        return _list(project, form)
+        found, row = StoredState(project.stored()).locks(), partial(_lock_row, project)
+        output.show_list(form, found, row, empty="no lock is held", cut=("name", "holder"))
+        return ExitCode.OK
     if not name:
         raise Refused("`spyweb state locks break` needs the lock's NAME")
-    return _break(project, name, form, yes=yes)
-
-
-def _list(project: Project, form: Format) -> ExitCode:
-    found = StoredState(project.stored()).locks()
-    row = partial(lock_row, project)
-    output.show_list(form, found, LOCKS_HEADER, row, empty="no lock is held", cut=("name", "holder"))
-    return ExitCode.OK
-
-
-def _break(project: Project, name: str, form: Format, *, yes: bool) -> ExitCode:
     shown = spelt(name)
     if not agree(f"Break the lock {shown}?", yes=yes):
         return ExitCode.FAILED
     broken = StoredState(project.stored()).break_lock(as_bytes(name))
-    fields = {"name": to_plain(as_bytes(name)), "holder": broken.holder if broken else None}
-    if broken is None:
-        output.tell(form, f"nobody held {shown}", fields)
-    else:
-        output.tell(form, f"{shown} is free: {shown_key(broken.holder)} held it", fields)
+    line = f"{shown} is free: {shown_key(broken.holder)} held it" if broken else f"nobody held {shown}"
+    output.tell(form, line, {"name": to_plain(as_bytes(name)), "holder": broken.holder if broken else None})
     return ExitCode.OK
 
 
-def lock_row(project: Project, lock: LockView) -> tuple[str, ...]:
-    return (
-        shown_key(lock.name),
-        shown_key(lock.holder),
-        "-" if lock.run is None else str(lock.run),
-        project.moment(lock.acquired_ms),
-        output.rounded(lock.expires_ms - project.clock.now_ms()),
-    )
+def _lock_row(project: Project, lock: LockView) -> dict[str, str]:
+    return {
+        "name": shown_key(lock.name),
+        "holder": shown_key(lock.holder),
+        "run": "-" if lock.run is None else str(lock.run),
+        "since": project.moment(lock.acquired_ms),
+        "lease": output.rounded(lock.expires_ms - project.clock.now_ms()),
+    }

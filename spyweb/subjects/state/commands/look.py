@@ -35,12 +35,9 @@ from spyweb.views.jobs import to_json
 from spyweb.words import counted, cut
 
 WIDEST = 50  # characters of a value in a list
-HEADER = ("key", "value", "type", "ttl", "updated")
-HISTORY_HEADER = ("version", "value", "type", "updated")
 NONE = "-"
 
 Fields = list[tuple[str, str]]
-Row = tuple[str, ...]
 Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys that begin so.", show_default=False)]
 
 
@@ -59,7 +56,7 @@ def list_entries(
         output.show_json(compat_entries(found))
         return
     empty, row = f"nothing is kept in {place.namespace}", partial(entry_row, place.project)
-    output.show_list(form, found, HEADER, row, empty=empty, cut=("value", "key"))
+    output.show_list(form, found, row, empty=empty, cut=("value", "key"))
     if found and form is not Format.JSON:
         output.say(f"Total: {counted(len(found), 'key')}")
 
@@ -127,8 +124,17 @@ def history(
     Newest first.
     """
     found = place.state().history(place.namespace, as_bytes(key), count)
-    empty, row = f"no version of {spelt(key)} is kept in {place.namespace}", partial(history_row, place.project)
-    output.show_list(form, found, HISTORY_HEADER, row, empty=empty, cut=("value",))
+
+    def row(entry: EntryView) -> dict[str, str]:
+        return {
+            "version": str(entry.version),
+            "value": brief(shown_value(entry.value, entry.type)),
+            "type": entry.type,
+            "updated": place.project.moment(entry.updated_ms),
+        }
+
+    empty = f"no version of {spelt(key)} is kept in {place.namespace}"
+    output.show_list(form, found, row, empty=empty, cut=("value",))
 
 
 def missing(place: StatePlace, key: str) -> ExitCode:
@@ -187,14 +193,14 @@ def ttl(expires_ms: int | None, now_ms: int) -> str:
     return format_duration(-(-left_ms // grain_ms) * grain_ms)
 
 
-def entry_row(project: Project, entry: EntryView) -> Row:
-    return (
-        shown_key(entry.key),
-        brief(shown_value(entry.value, entry.type)),
-        entry.type,
-        ttl(entry.expires_ms, project.clock.now_ms()),
-        project.moment(entry.updated_ms),
-    )
+def entry_row(project: Project, entry: EntryView) -> dict[str, str]:
+    return {
+        "key": shown_key(entry.key),
+        "value": brief(shown_value(entry.value, entry.type)),
+        "type": entry.type,
+        "ttl": ttl(entry.expires_ms, project.clock.now_ms()),
+        "updated": project.moment(entry.updated_ms),
+    }
 
 
 def entry_fields(entry: EntryView, now_ms: int, timezone: str) -> Fields:
@@ -207,11 +213,6 @@ def entry_fields(entry: EntryView, now_ms: int, timezone: str) -> Fields:
         ("TTL:", ttl(entry.expires_ms, now_ms)),
         ("Version:", str(entry.version)),
     ]
-
-
-def history_row(project: Project, entry: EntryView) -> Row:
-    value = brief(shown_value(entry.value, entry.type))
-    return (str(entry.version), value, entry.type, project.moment(entry.updated_ms))
 
 
 def stats_fields(stats: StateStats, timezone: str) -> Fields:

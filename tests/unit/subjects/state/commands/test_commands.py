@@ -139,7 +139,7 @@ def test_an_entry_is_shown_with_labels_and_its_whole_value() -> None:
 def test_a_key_of_several_lines_is_shown_in_one() -> None:
     entry = Entry(value=b"v", version=1, created_ms=0, updated_ms=0, expires_ms=None)
     view = view_entry("state", b"a\nb\t\xff", entry)
-    assert look.entry_row(PROJECT, view)[0] == "a\\nb\\t\\xff"
+    assert look.entry_row(PROJECT, view)["key"] == "a\\nb\\t\\xff"
     assert look.entry_fields(view, 0, "UTC")[0] == ("Key:", "a\\nb\\t\\xff")
 
 
