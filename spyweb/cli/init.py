@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -134,22 +134,28 @@ def write_types(path: Path, text: str) -> None:
     try:
         if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
             raise Refused(f"{path} is there already and is no file of types: nothing was written")
-        replace_text(path, text)
+        with replaced(path, 0o666) as file:
+            file.write(text.encode())
     except OSError as error:
         raise NoAccess(f"{path}: {error.strerror}") from error
 
 
-def replace_text(path: Path, text: str, mode: int | None = None) -> None:
-    """Write a text whole or not at all: one that a full disk has cut short would not be replaced later."""
-    place = Path(os.path.realpath(path))  # a link stays one
-    draft = place.with_name(f".{place.name}.new")
+@contextmanager
+def replaced(path: Path, mode: int) -> Iterator[BinaryIO]:
+    """Open a file that gets its name once it is whole: one that a full disk has cut short would not be replaced later.
+
+    A link stays one.
+    """
+    place = Path(os.path.realpath(path))
+    unfinished = place.with_name(f"{place.name}.unfinished")
     try:
-        draft.write_text(text, encoding="utf-8")
-        if mode is not None:
-            draft.chmod(mode)
-        draft.replace(place)
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as target:
+            yield target
+            target.flush()
+            os.fsync(target.fileno())
+        unfinished.replace(place)
     finally:
-        draft.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 class SchemaKind(StrEnum):

@@ -22,7 +22,7 @@ import typer
 from msgspec import Struct
 
 from spyweb.cli import output
-from spyweb.cli.init import replace_text
+from spyweb.cli.init import replaced
 from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
 from spyweb.errors import NoAccess, Refused
@@ -234,7 +234,9 @@ def _put(path: Path, text: str) -> None:
         _refuse_strange(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, text, 0o644)
+        with replaced(path, 0o644) as file:
+            file.write(text.encode())
+        path.chmod(0o644)  # whatever the umask is
     except PermissionError as error:
         raise _needs_root(path) from error
 

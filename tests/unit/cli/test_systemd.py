@@ -228,10 +228,10 @@ def test_without_systemd_writing_says_so_in_one_line(
 def test_without_rights_writing_says_which_it_takes(
     project: Path, units: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: Path, *_: object, **__: object) -> None:
+    def refuse(path: Path, _mode: int) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr(systemd, "replaced", refuse)
     assert "use sudo, or --user" in refused(project, "install", "--write")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from spyweb.cli import output
+from spyweb.cli.init import replaced
 from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project
@@ -30,7 +30,7 @@ from spyweb.subjects.state.views import Imported
 from spyweb.words import counted
 
 PIPE = "-"
-PRIVATE = 0o600
+PRIVATE = 0o600  # values may be secret
 AT_ONCE = 500  # records in one transaction
 
 
@@ -89,12 +89,18 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
     project = project_of(context)
     if origin is ImportFormat.SPYWEB:
         return bring_spyweb(project, Path(file), form, dry_run=dry_run, yes=yes)
-    given, expired = read(file, origin, agent or "local", project.clock.now_ms())
-    state = StoredState(project.stored())
-    found = load(state, given, dry_run=dry_run, yes=yes)
+    if origin is ImportFormat.SLOTH:
+        there = read_sloth(Path(file), agent_namespace(agent or "local"), project.clock.now_ms())
+        given, expired = list(there.items), there.expired
+    else:
+        given, expired = read_lines(file), 0
+    found = load(StoredState(project.stored()), given, dry_run=dry_run, yes=yes)
     if found is None:
         return ExitCode.FAILED
-    report(found, expired, form, dry_run=dry_run)
+    left_out = found.expired + expired
+    words = f"{found.added} added, {found.replaced} replaced" + (f", {left_out} left out: expired" if left_out else "")
+    fields = {"added": found.added, "replaced": found.replaced, "expired": left_out, "dry_run": dry_run}
+    output.tell(form, f"it would be {words}" if dry_run else words, fields)
     return ExitCode.OK
 
 
@@ -107,25 +113,29 @@ def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, y
     if found is None:
         return ExitCode.FAILED
     count = sum(map(len, old.records.values()))
-    if dry_run:
-        fields = _fields(count, old, list(old.tables), [])
-    else:
-        added = _add_records(state, old, monitors, count)
-        fields = _fields(added, old, *copy_tables(file, project.settings.daemon.data_dir / USER_DB))
-    keys = {"added": found.added, "replaced": found.replaced, "expired": found.expired, "dry_run": dry_run}
-    words = [f"{found.added} added, {found.replaced} replaced", *_described(fields, count)]
-    output.tell(form, ("it would be " if dry_run else "") + "; ".join(words), {**keys, **fields})
+    records, tables, kept = count, list(old.tables), list[str]()
+    if not dry_run:
+        records = _add_records(state, old, monitors, count)
+        tables, kept = map(list, copy_tables(file, project.settings.daemon.data_dir / USER_DB))
+    words = (
+        f"{found.added} added, {found.replaced} replaced",
+        f"records: {records} of {count}, none of them announced" if count else "",
+        f"records that can't be read: {old.unreadable}" if old.unreadable else "",
+        f"tables: {', '.join(tables)}" if tables else "",
+        f"tables that are here already, and stay as they are: {', '.join(kept)}" if kept else "",
+    )
+    fields = {
+        "added": found.added,
+        "replaced": found.replaced,
+        "expired": found.expired,
+        "dry_run": dry_run,
+        "records": records,
+        "unreadable_records": old.unreadable,
+        "tables": tables,
+        "kept_tables": kept,
+    }
+    output.tell(form, ("it would be " if dry_run else "") + "; ".join(filter(None, words)), fields)
     return ExitCode.OK
-
-
-def read(file: str, origin: ImportFormat | None, agent: str, now_ms: int) -> tuple[list[PortableEntry], int]:
-    """Return the entries of a file, and how many were left out because they have expired.  Raises Refused."""
-    match origin:
-        case ImportFormat.SLOTH:
-            found = read_sloth(Path(file), agent_namespace(agent), now_ms)
-            return list(found.items), found.expired
-        case _:
-            return read_lines(file), 0
 
 
 def read_lines(file: str) -> list[PortableEntry]:
@@ -157,13 +167,6 @@ def _load(state: StoredState, given: list[PortableEntry], *, dry_run: bool) -> I
         return state.load(given, dry_run=dry_run, each=lambda _: meter.advance())
 
 
-def report(found: Imported, expired: int, form: Format, *, dry_run: bool) -> None:
-    left_out = found.expired + expired
-    counts = {"added": found.added, "replaced": found.replaced, "expired": left_out}
-    words = f"{found.added} added, {found.replaced} replaced" + (f", {left_out} left out: expired" if left_out else "")
-    output.tell(form, f"it would be {words}" if dry_run else words, {**counts, "dry_run": dry_run})
-
-
 @contextmanager
 def _target(file: str) -> Iterator[BinaryIO]:
     if file == PIPE:
@@ -171,7 +174,7 @@ def _target(file: str) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     try:
-        with open(file, "wb") if _is_special(file) else _replaced(Path(os.path.realpath(file))) as target:
+        with open(file, "wb") if _is_special(file) else replaced(Path(file), PRIVATE) as target:
             yield target
     except OSError as error:
         raise Refused(f"{file}: {error.strerror}") from error
@@ -184,20 +187,6 @@ def _is_special(file: str) -> bool:
     except OSError:
         return False
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that gets its final name once it is whole; only its owner may read it: values may be secret."""
-    unfinished = Path(f"{path}.unfinished")
-    try:
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE), "wb") as target:
-            yield target
-            target.flush()
-            os.fsync(target.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -217,23 +206,6 @@ def _counted(lines: Iterable[bytes], meter: output.Meter) -> Iterator[bytes]:
     for line in lines:
         meter.advance(len(line))
         yield line
-
-
-def _fields(records: int, old: OldProject, tables: Sequence[str], kept: Sequence[str]) -> dict[str, object]:
-    """Return what was imported beside keys, or would be."""
-    return {"records": records, "unreadable_records": old.unreadable, "tables": tables, "kept_tables": kept}
-
-
-def _described(fields: Mapping[str, object], count: int) -> Iterator[str]:
-    """Yield it in words, one part each."""
-    if count:
-        yield f"records: {fields['records']} of {count}, none of them announced"
-    if fields["unreadable_records"]:
-        yield f"records that can't be read: {fields['unreadable_records']}"
-    for name, what in (("tables", "tables"), ("kept_tables", "tables that are here already, and stay as they are")):
-        names = fields[name]
-        if isinstance(names, list) and names:
-            yield f"{what}: {', '.join(names)}"
 
 
 def _add_records(state: StoredState, old: OldProject, monitors: Mapping[JobId, Monitor | None], count: int) -> int:

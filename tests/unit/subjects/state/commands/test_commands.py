@@ -25,7 +25,7 @@ from spyweb.store.model.entries import Entry, PortableEntry
 from spyweb.subjects.state.commands import look, transfer
 from spyweb.subjects.state.commands.change import parse_ttl, parse_value
 from spyweb.subjects.state.commands.stored import StatePlace, StoredState
-from spyweb.subjects.state.commands.transfer import PIPE, export, load, read, read_lines
+from spyweb.subjects.state.commands.transfer import PIPE, export, load, read_lines
 from spyweb.subjects.state.views import ChangeView, Imported, view_entry
 from spyweb.words import describe_moment
 from tests.fakes.clock import FakeClock
@@ -320,13 +320,13 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_an_import_reads_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Piped(b"".join(map(entry_line, ITEMS))))
-    assert read(PIPE, None, "local", 0) == (ITEMS, 0)
+    assert read_lines(PIPE) == ITEMS
 
 
 def test_a_bad_line_of_a_pipe_is_one_of_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Piped(b"["))
     with pytest.raises(Refused, match=r"^stdin:1: "):
-        read(PIPE, None, "local", 0)
+        read_lines(PIPE)
 
 
 # Into the store
