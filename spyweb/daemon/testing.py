@@ -150,49 +150,39 @@ async def _run(
         open_pool(clock=clock, workers=settings.daemon.workers, init=init) as pool,
         open_world_factory(settings, clock) as worlds,
     ):
-        environments = Environments(pool=pool, worlds=worlds, clock=clock, virtual_time=selection.virtual_time)
-        runner = SuiteRunner(pool=pool, clock=clock, open_environment=environments.open, progress=progress)
+
+        @asynccontextmanager
+        async def open_environment(suite: Suite) -> AsyncIterator[SuiteEnvironment]:
+            environment = JobEnvironment(worlds=worlds, suite=suite, is_virtual=selection.virtual_time)
+            if not suite.server:
+                yield environment
+                return
+            async with open_server_environment(environment, pool) as of_server:
+                yield of_server
+
+        runner = SuiteRunner(pool=pool, clock=clock, open_environment=open_environment, progress=progress)
         return await runner.run(suites, selection.pattern)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environments:
-    """Opens the environments in which suites run."""
-
-    pool: Pool
-    worlds: WorldFactory
-    clock: Clock
-    virtual_time: bool
-
-    @asynccontextmanager
-    async def open(self, suite: Suite) -> AsyncIterator[SuiteEnvironment]:
-        if not suite.server:
-            yield JobEnvironment(self, suite)
-            return
-        clock = self.test_clock()
-        opening = open_server_environment(suite, self.pool, self.worlds, clock, is_virtual=self.virtual_time)
-        async with opening as environment:
-            yield environment
-
-    def test_clock(self) -> Clock:
-        return VirtualClock(self.clock) if self.virtual_time else self.clock
-
-
 class JobEnvironment:
     """Gives every test of a job a database of its own."""
 
-    def __init__(self, environments: Environments, suite: Suite) -> None:
-        self._environments = environments
-        self._suite = suite
+    worlds: WorldFactory
+    suite: Suite
+    is_virtual: bool  # sleeps end at once
 
     @property
     def options(self) -> Mapping[str, object]:
-        return {"virtual_time": self._environments.virtual_time}
+        return {"virtual_time": self.is_virtual}
+
+    def test_clock(self) -> Clock:
+        return VirtualClock(self.worlds.clock) if self.is_virtual else self.worlds.clock
 
     @asynccontextmanager
     async def host(self, run: RunId, log: JobLog) -> AsyncIterator[Host]:
-        suite = self._suite
-        async with self._environments.worlds.open(self._environments.test_clock()) as world:
+        suite = self.suite
+        async with self.worlds.open(self.test_clock()) as world:
             call = Call(
                 world=world,
                 job=suite.job,
@@ -360,9 +350,7 @@ class ServerEnvironment:
 
 
 @asynccontextmanager
-async def open_server_environment(
-    suite: Suite, pool: Pool, worlds: WorldFactory, clock: Clock, *, is_virtual: bool
-) -> AsyncIterator[SuiteEnvironment]:
+async def open_server_environment(environment: JobEnvironment, pool: Pool) -> AsyncIterator[SuiteEnvironment]:
     """Serve the suite's server.  Raises ScriptError when its code does not compile, Refused when there is no port."""
     from spyweb.daemon.subjects import ADDRESSES
     from spyweb.runs.live import LiveJobs
@@ -372,11 +360,12 @@ async def open_server_environment(
     from spyweb.web.serve import serve_app
     from spyweb.web.ui import FOLDER as UI
 
+    suite, worlds = environment.suite, environment.worlds
     assert suite.server is not None
     code = code_of_server(suite.server, 1, policy=suite.policy)
     await pool.check(code)
     settings = replace(worlds.settings.http, deny_private=False)  # the server under test is on this machine
-    async with worlds.open(clock) as world, open_client(settings, worlds.clock) as http:
+    async with worlds.open(environment.test_clock()) as world, open_client(settings, worlds.clock) as http:
         handler_log, own = HandlerLog(), structs.replace(world, http=http)
         scanned = await asyncio.to_thread(scan, worlds.settings.root, worlds.settings)
         records = RecordSearch(records=own.store.records, live=LiveJobs(), clock=worlds.clock)
@@ -388,7 +377,11 @@ async def open_server_environment(
             )
             async with serve_app(app, host=LOOPBACK, port=0) as listening:
                 yield ServerEnvironment(
-                    world=own, policy=suite.policy, port=listening.port, is_virtual=is_virtual, handler_log=handler_log
+                    world=own,
+                    policy=suite.policy,
+                    port=listening.port,
+                    is_virtual=environment.is_virtual,
+                    handler_log=handler_log,
                 )
 
 

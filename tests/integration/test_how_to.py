@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from spyweb.daemon.check import check_project
-from spyweb.daemon.commands.run import Plan, show_plan
+from spyweb.daemon.commands.run import DebugPlan, show_plan
 from spyweb.lua.endings import show_value
 from spyweb.model import Failure, JobId, Outcome, Run
 from spyweb.store.model.entries import job_namespace
@@ -367,7 +367,7 @@ async def test_the_plan_of_the_deployment_is_the_one_its_page_shows(
     place(project, "deployment-pipeline", "deploy.lua")
     ending = await project.run(debug=True)
     capsys.readouterr()
-    show_plan(msgspec.convert(show_value(ending.result), Plan))
+    show_plan(msgspec.convert(show_value(ending.result), DebugPlan))
     shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     (page,) = re.findall(r"```text\n(.*?)```", read(path_of("deployment-pipeline")), re.DOTALL)
     assert shown == page.splitlines()

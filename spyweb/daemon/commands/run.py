@@ -238,8 +238,8 @@ class FoundItem(Struct):
     matches: list[str]
 
 
-class Found(Struct):
-    """What the debug run of a monitor job gives."""
+class DebugFindings(Struct):
+    """Holds what the debug run of a monitor job gives."""
 
     stages: list[FoundStage]
     items: list[FoundItem]
@@ -259,7 +259,10 @@ class PlannedTask(Struct):
 
 
 class PlannedWorkflow(Struct):
-    """What a debug run gives of a workflow, in place of running it.  A dict is an empty table of Lua."""
+    """Holds what a debug run tells of a workflow, in place of running it.
+
+    A dict is an empty table of Lua.
+    """
 
     on_failure: str
     max_parallel_tasks: int
@@ -270,7 +273,7 @@ class PlannedWorkflow(Struct):
     more: int = 0
 
 
-class Plan(Struct, forbid_unknown_fields=True):
+class DebugPlan(Struct, forbid_unknown_fields=True):
     plan: list[PlannedWorkflow]
 
 
@@ -286,10 +289,10 @@ class DebugScreen(RunScreen):
         return f"+{(line.at_ms - self._first_ms) / 1000:8.3f}s"
 
     def end(self, ended: RunEnded) -> None:
-        if plan := read_result(ended, Plan):
+        if plan := read_result(ended, DebugPlan):
             show_plan(plan)
             ended = replace(ended, result=None, note="nothing was run")
-        elif found := read_result(ended, Found):
+        elif found := read_result(ended, DebugFindings):
             show_found(found)
             ended = replace(ended, result=None, http_status=None, items_found=None)  # it has just been shown
         super().end(ended)
@@ -313,7 +316,7 @@ def read_result(ended: RunEnded, kind: type[T]) -> T | None:
         return None
 
 
-def show_found(found: Found) -> None:
+def show_found(found: DebugFindings) -> None:
     names = [stage.name for stage in found.stages]
     rows = [_stage_row(stage) for stage in found.stages[: names.index("before_store") + 1]]  # where a debug run ends
     output.show_table(("stage", "type", "status", "ms", "memory", "change", "error"), rows, empty="")
@@ -341,7 +344,7 @@ def _stage_row(stage: FoundStage) -> list[str]:
     return [stage.name, stage.type, stage.status, f"{stage.duration_ms:.1f}" if ran else "-", *memory, stage.error]
 
 
-def show_plan(plan: Plan) -> None:
+def show_plan(plan: DebugPlan) -> None:
     for workflow in plan.plan:
         if workflow.workflow:
             output.show_branch(0, "", f"{workflow.workflow}{_described(*_rules(workflow))}")

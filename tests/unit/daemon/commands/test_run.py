@@ -8,7 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from spyweb.daemon.commands.run import DebugScreen, Plan, RunScreen, given_values, read_result, read_values, show_plan
+from spyweb.daemon.commands.run import (
+    DebugPlan,
+    DebugScreen,
+    RunScreen,
+    given_values,
+    read_result,
+    read_values,
+    show_plan,
+)
 from spyweb.errors import ConfigError, Refused
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.monitor.context import STAGES, Stage
@@ -121,8 +129,8 @@ def returning(result: object) -> RunEnded:
 
 def test_a_plan_is_told_from_what_a_script_returns() -> None:
     plan = {"plan": [{"workflow": "a", "on_failure": "stop", "max_parallel_tasks": 1, "tasks": {}}]}
-    assert read_result(returning(plan), Plan)
-    assert [read_result(returning(other), Plan) for other in (None, "x", {"plan": 1}, {**plan, "x": 1}, {})] == [
+    assert read_result(returning(plan), DebugPlan)
+    assert [read_result(returning(other), DebugPlan) for other in (None, "x", {"plan": 1}, {**plan, "x": 1}, {})] == [
         None
     ] * 5
 
@@ -153,7 +161,7 @@ def test_steps_are_in_their_order_with_what_there_is_to_say(capsys: pytest.Captu
                     },
                 ]
             },
-            Plan,
+            DebugPlan,
         )
     )
     assert capsys.readouterr().out.splitlines() == [
