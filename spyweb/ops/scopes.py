@@ -14,7 +14,7 @@ from msgspec import Struct
 from spyweb.errors import OpError, StoreError
 from spyweb.lua.session import Results, StoreAnswer
 from spyweb.model import NULL, Value
-from spyweb.ops.arguments import Mismatch, read_number, read_text, type_name, value_in
+from spyweb.ops.arguments import Mismatch, read_as, read_number, read_text, type_name, value_in
 from spyweb.ops.positional import Fields, PositionalCall
 from spyweb.ops.resources import NAMESPACE, SCOPE
 from spyweb.ops.rules import updates
@@ -33,10 +33,6 @@ _REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path m
 _NEED_A_VALUE = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})
 _COUNT = frozenset({UpdateKind.INCREMENT, UpdateKind.DECREMENT})
 _KINDS = {kind.value.encode(): kind for kind in UpdateKind}
-
-
-class Malformed(Exception):
-    """The table does not have the shape that the function expects."""
 
 
 class ScopedCall(Struct, frozen=True):
@@ -115,7 +111,7 @@ class ScopedCall(Struct, frozen=True):
     def updates(self) -> list[Update]:
         try:
             return [_update(number, fields) for number, fields in enumerate(_ops(self.fields.get(b"ops")))]
-        except Malformed as problem:
+        except Mismatch as problem:
             raise self.malformed(str(problem)) from None
 
     def ask(self, source: Future[T], results: Callable[[T], Results]) -> StoreAnswer[T]:
@@ -214,29 +210,29 @@ def _ops(given: object) -> Sequence[object]:
     if given == {}:
         return []
     if not isinstance(given, list):
-        raise Malformed(f"field 'ops': array expected, got {type_name(given)}")
+        raise Mismatch(f"field 'ops': array expected, got {type_name(given)}")
     if len(given) > MOST_OPS:
-        raise Malformed(f"field 'ops': {len(given)} ops; at most {MOST_OPS} in one update")
+        raise Mismatch(f"field 'ops': {len(given)} ops; at most {MOST_OPS} in one update")
     return given
 
 
 def _update(number: int, fields: object) -> Update:
     try:
         return _read_update(fields)
-    except (Malformed, Mismatch, Unstorable) as problem:
-        raise Malformed(f"ops[{number}]: {problem}") from None
+    except (Mismatch, Unstorable) as problem:
+        raise Mismatch(f"ops[{number}]: {problem}") from None
 
 
 def _read_update(fields: object) -> Update:
     if not isinstance(fields, dict):
-        raise Malformed(f"object expected, got {type_name(fields)}")
+        raise Mismatch(f"object expected, got {type_name(fields)}")
     kind = _kind(fields.get(b"type"))
     path = _path(kind, fields.get(b"path"))
     given = fields.get(b"value")
     if kind in _COUNT:
         return Update(kind=kind, path=path, by=_by(fields.get(b"by")))
     if given is None and kind in _NEED_A_VALUE:
-        raise Malformed("missing field 'value'")
+        raise Mismatch("missing field 'value'")
     return Update(kind=kind, path=path) if given is None else Update(kind=kind, path=path, value=value_from_lua(given))
 
 
@@ -244,7 +240,7 @@ def _kind(given: object) -> UpdateKind:
     kind = _KINDS.get(given) if isinstance(given, bytes) else None
     if kind is None:
         name = shown(given) if isinstance(given, bytes) else type_name(given)
-        raise Malformed(f"field 'type': one of {', '.join(UpdateKind)} expected, got {name}")
+        raise Mismatch(f"field 'type': one of {', '.join(UpdateKind)} expected, got {name}")
     return kind
 
 
@@ -256,10 +252,7 @@ def _path(kind: UpdateKind, given: object) -> Path:
         return ()
     if isinstance(given, list) and kind in _REACH_DEEPER:
         return tuple(read_text(segment) for segment in given)
-    try:
-        return (read_text(given),)
-    except Mismatch as mismatch:
-        raise Malformed(f"field 'path': {mismatch}") from None
+    return (read_as("field 'path'", read_text, given),)
 
 
 def _by(given: object) -> int:
@@ -267,5 +260,5 @@ def _by(given: object) -> int:
         return given
     number = integral(given) if isinstance(given, int | float) and not isinstance(given, bool) else None
     if not isinstance(number, int) or not fits(number):
-        raise Malformed(f"field 'by': integer expected, got {given if number is not None else type_name(given)}")
+        raise Mismatch(f"field 'by': integer expected, got {given if number is not None else type_name(given)}")
     return number
