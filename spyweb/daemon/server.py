@@ -10,7 +10,7 @@ import structlog
 from msgspec import Struct
 
 from spyweb.daemon.runtime import JobRuntime, note_line
-from spyweb.endpoints.endpoints import Endpoints
+from spyweb.endpoints import Endpoints
 from spyweb.errors import PoolError, ScriptError
 from spyweb.logs.job import JobLogs
 from spyweb.lua.pool import Pool

@@ -22,7 +22,7 @@ from msgspec import Struct, structs
 from spyweb.alerts.channels import OpenChannels
 from spyweb.clock import Clock, Handle, RealClock
 from spyweb.daemon.world import engine_info, open_commands
-from spyweb.endpoints.endpoints import Endpoints, ServerVersion
+from spyweb.endpoints import Endpoints, ServerVersion
 from spyweb.errors import Refused
 from spyweb.extraction.extractor import Extractor, open_extractor
 from spyweb.lua.pool import Pool, open_pool

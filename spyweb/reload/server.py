@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from spyweb.endpoints.endpoints import Endpoints, ServerVersion
+from spyweb.endpoints import Endpoints, ServerVersion
 from spyweb.errors import Problem
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code

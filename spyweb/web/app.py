@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler, Middleware
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spyweb.endpoints.endpoints import Endpoints
+from spyweb.endpoints import Endpoints
 from spyweb.limits import EVENT_STREAMS as MOST_EVENT_STREAMS
 from spyweb.limits import PAGE_STREAMS as MOST_PAGE_STREAMS
 from spyweb.limits import SOCKET_BODY, STREAMS_OF_ONE

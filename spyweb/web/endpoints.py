@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from multidict import CIMultiDict
 
-from spyweb.endpoints.endpoints import NOT_FOUND, EndpointAnswer, Endpoints
+from spyweb.endpoints import NOT_FOUND, EndpointAnswer, Endpoints
 from spyweb.errors import PoolError
 from spyweb.web.access.cookies import is_ours
 from spyweb.web.access.guard import PRIVATE, PUBLIC

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
 
-from spyweb.endpoints.endpoints import Endpoints, ServerVersion
+from spyweb.endpoints import Endpoints, ServerVersion
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host, Lineage, Request
 from spyweb.lua.wire import Why

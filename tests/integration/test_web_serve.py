@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from spyweb.endpoints.endpoints import EndpointAnswer
+from spyweb.endpoints import EndpointAnswer
 from spyweb.errors import Refused
 from spyweb.settings.socket_path import LIMIT, find_socket
 from spyweb.web.answer import answer_errors

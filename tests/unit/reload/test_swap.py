@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from spyweb.endpoints.endpoints import Endpoints
+from spyweb.endpoints import Endpoints
 from spyweb.errors import PoolError, ScriptError, StoreError
 from spyweb.lua.session import Code
 from spyweb.model import JobId, JobSpec

@@ -10,7 +10,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from spyweb.endpoints.endpoints import ConcurrencyLimiter, EndpointAnswer
+from spyweb.endpoints import ConcurrencyLimiter, EndpointAnswer
 from spyweb.lua.session import Host
 from spyweb.model import Ending, Outcome
 from spyweb.web.app import Site, project_app

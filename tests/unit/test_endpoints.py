@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from spyweb.endpoints import endpoints
-from spyweb.endpoints.endpoints import (
+from spyweb.endpoints import (
     AT_ONCE,
     ERROR,
     LIMIT_S,
@@ -116,7 +115,7 @@ async def ask_often(served: Served, count: int) -> list[asyncio.Task[EndpointAns
 
 
 async def test_only_so_many_are_under_way_and_who_waits_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "PATIENCE_S", 0.01)
+    monkeypatch.setattr("spyweb.endpoints.PATIENCE_S", 0.01)
     async with serve(hang) as served:
         asked = await ask_often(served, AT_ONCE + 1)
         assert len(served.pool.requests) == AT_ONCE
