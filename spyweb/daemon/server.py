@@ -24,7 +24,7 @@ from spyweb.settings import Settings
 from spyweb.specs.server_file import FOLDER, SERVER, find_server
 from spyweb.web.app import Site
 from spyweb.web.connections import ConnectionLimiter, tcp_limits
-from spyweb.web.listeners import TcpListeners
+from spyweb.web.serve import TcpListeners
 from spyweb.web.ui import FOLDER as UI_FOLDER
 
 LOG, ERRORS = "server.log", "error.log"

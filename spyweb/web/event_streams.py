@@ -1,20 +1,31 @@
-"""Send streams of Server-Sent Events, count those of an app, and end them when its server closes."""
+"""Answers that go on: Server-Sent Events, and one JSON object a line, some of them for as long as somebody listens.
+
+Each has a buffer of its own, so there are only so many at once; they end when the server closes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 
+import msgspec
+import structlog
 from aiohttp import web
 from msgspec import Struct, field
 
+from spyweb.errors import SpywebError
 from spyweb.events.changes import PageFollower
 from spyweb.events.hub import Follower
+from spyweb.store.interchange.lines import END
+from spyweb.views.jobs import to_json
 from spyweb.web.access.hosts import is_loopback
 from spyweb.web.access.principal import key_of
+from spyweb.web.answer import describe
 from spyweb.web.connections import address_of
+
+log = structlog.get_logger()
 
 QUIET_S = 15.0  # after which a client gets a sign of life
 STALLED_S = 30.0  # without reading, after which it is hung up on
@@ -26,6 +37,9 @@ HEADERS = {
 }
 KERNEL_BYTES = 64 * 1024  # that the kernel may keep for one stream; it takes twice that for what is around them
 RETRY_AFTER_S = "10"
+NDJSON = {"Content-Type": "application/x-ndjson"}
+FLUSH = 1 << 16  # bytes of lines sent at a time
+UNREAD_S = 300.0  # in which whoever watches takes nothing, as with a terminal that is stopped
 
 
 class TooManyStreams(web.HTTPServiceUnavailable):
@@ -137,6 +151,67 @@ async def _wait(what: asyncio.Event, seconds: float) -> bool:
         async with asyncio.timeout(seconds):
             return await what.wait()
     return False
+
+
+async def stream(
+    request: web.Request,
+    pieces: AsyncGenerator[bytes, None],
+    about_errors: Mapping[str, str] | None = None,
+    unread_s: float | None = None,
+    headers: Mapping[str, str] = NDJSON,
+) -> web.StreamResponse:
+    """Send each piece, of whole lines, as it comes; a first piece is sent even when it is empty.
+
+    A client that takes nothing for `unread_s` seconds is hung up on: what is sent as it happens waits in memory.
+
+    An error before the first is a plain answer; after it the status line has left, so it is a line of its own; of
+    another type than lines of JSON, the answer breaks off: without its end nobody takes it for whole.
+    """
+    with request.app[OPEN_STREAMS].one(request):
+        async with aclosing(pieces):
+            first = await anext(pieces)
+            response = web.StreamResponse(headers=headers)
+            await response.prepare(request)
+            try:
+                await response.write(first)
+                async for piece in pieces:
+                    async with asyncio.timeout(unread_s):
+                        await response.write(piece)
+            except TimeoutError:
+                response.force_close()
+                if request.transport:
+                    request.transport.abort()
+                return response
+            except SpywebError as error:
+                if headers is not NDJSON:
+                    log.warning("an answer breaks off", path=request.path, reason=str(error))
+                    if request.transport:
+                        request.transport.abort()
+                    return response
+                await response.write(
+                    to_json({**(about_errors or {}), **msgspec.structs.asdict(describe(error))}) + b"\n"
+                )
+        await response.write_eof()
+        return response
+
+
+async def counted(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield many lines at a time, and at the end one that says how many there were.
+
+    Without it, a stream that was cut off would be taken for a whole one.
+    """
+    count, size, gathered = 0, 0, list[bytes]()
+    async with aclosing(lines):
+        async for line in lines:
+            count += 1
+            size += len(line)
+            gathered.append(line)
+            if size >= FLUSH:
+                yield b"".join(gathered)
+                gathered.clear()
+                size = 0
+    gathered.append(b"%s%d}\n" % (END, count))
+    yield b"".join(gathered)
 
 
 def hold_little(request: web.Request) -> None:

@@ -14,8 +14,7 @@ from spyweb.settings import ServerSettings
 from spyweb.web.api.services import Services
 from spyweb.web.app import Site
 from spyweb.web.connections import ConnectionLimiter, tcp_limits
-from spyweb.web.listeners import TcpListeners
-from spyweb.web.serve import Listening, serve_socket
+from spyweb.web.serve import Listening, TcpListeners, serve_socket
 from tests.fakes.daemon_service import FakeDaemonService, quiet_audit, with_key
 
 PATIENCE = 10.0  # seconds; only a broken server needs any

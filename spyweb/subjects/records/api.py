@@ -17,7 +17,7 @@ from spyweb.web.answer import json_answer
 from spyweb.web.api.query import MOST, Natural, Positive, check_may_see, check_may_see_all, query_of, visible
 from spyweb.web.api.route import CSV, Right, Route
 from spyweb.web.api.services import SERVICES, service_of
-from spyweb.web.api.streams import stream
+from spyweb.web.event_streams import stream
 
 log = structlog.get_logger()
 

@@ -31,7 +31,7 @@ from spyweb.web.api.query import (
 )
 from spyweb.web.api.route import LINES, Right, Route
 from spyweb.web.api.services import SERVICES, service_of
-from spyweb.web.api.streams import UNREAD_S, stream
+from spyweb.web.event_streams import UNREAD_S, stream
 
 E = TypeVar("E", bound=StrEnum)
 

@@ -47,8 +47,8 @@ from spyweb.web.answer import BadParameter, json_answer
 from spyweb.web.api.query import Natural, Positive, body_of, check_may_see, check_may_see_all, query_of, read_body
 from spyweb.web.api.route import LARGEST_BODY, LINES, Right, Route
 from spyweb.web.api.services import service_of
-from spyweb.web.api.streams import UNREAD_S, counted, stream
 from spyweb.web.body import BODY_MEMORY, Body, pieces
+from spyweb.web.event_streams import UNREAD_S, counted, stream
 
 UPDATE_BODY = 4 * MIB  # bytes of the ops of an update: they are parsed on the loop
 BATCH = 1 << 18  # bytes of lines parsed at a time

@@ -61,13 +61,13 @@ class Types:
     def __init__(self, types: Sequence[object]) -> None:
         found = [each for each in types if each is not object]
         schemas, self.components = msgspec.json.schema_components(found, schema_hook=_any_json, ref_template=REFERENCE)
-        self._schemas = {_key(each): schema for each, schema in zip(found, schemas, strict=True)}
+        self._schemas = {repr(each): schema for each, schema in zip(found, schemas, strict=True)}
 
     def schema(self, kind: object) -> Schema:
         if isinstance(kind, tuple):
             schemas = [self.schema(each) for each in kind]
             return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-        return {} if kind is object else self._schemas[_key(kind)]
+        return {} if kind is object else self._schemas[repr(kind)]
 
     def fields(self, kind: type[msgspec.Struct]) -> Schema:
         """Return the schema of the Struct itself."""
@@ -79,7 +79,7 @@ def make_document(routes: Sequence[Route], version: str) -> Schema:
     types = Types([*dict.fromkeys(each for route in routes for each in _types_of(route)), ErrorAnswer])
     paths: dict[str, Schema] = {}
     for each in routes:
-        paths.setdefault(_plain_path(each.path), {})[each.method.lower()] = _operation(each, types)
+        paths.setdefault(NUMBER.sub(r"{\1}", each.path), {})[each.method.lower()] = _operation(each, types)
     for each in routes:
         if each.query:
             types.components.pop(types.schema(each.query)["$ref"].rpartition("/")[2], None)
@@ -108,14 +108,6 @@ def _any_json(kind: type) -> Schema:
     if kind is not object:
         raise NotImplementedError
     return {"description": "any JSON"}
-
-
-def _key(kind: object) -> str:
-    return repr(kind)
-
-
-def _plain_path(path: str) -> str:
-    return NUMBER.sub(r"{\1}", path)
 
 
 def _operation(route: Route, types: Types) -> Schema:
@@ -170,14 +162,8 @@ def _in_query(route: Route, types: Types) -> Iterator[Schema]:
 
 
 def _in_headers(route: Route) -> Iterator[Schema]:
-    for name, description in route.headers.items():
-        yield {
-            "name": name,
-            "in": "header",
-            "required": False,
-            "description": description,
-            "schema": {"type": "string"},
-        }
+    for name, text in route.headers.items():
+        yield {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
 
 
 def _without_null(schema: Schema) -> Schema:
@@ -218,9 +204,5 @@ async def show_document(request: web.Request) -> web.Response:
     """Describe the API in OpenAPI 3.1."""
     made = request.app[MADE]
     if not made:
-        made.append(await asyncio.to_thread(_make, request.app[DOCUMENTED]))
+        made.append(await asyncio.to_thread(lambda: to_json(make_document(request.app[DOCUMENTED], __version__))))
     return WholeAnswer(body=made[-1], content_type=JSON)
-
-
-def _make(routes: Sequence[Route]) -> bytes:
-    return to_json(make_document(routes, __version__))

@@ -12,9 +12,8 @@ import pytest
 from aiohttp import web
 
 from spyweb.web.access.principal import PRINCIPAL, Principal
-from spyweb.web.api.streams import FLUSH, counted, stream
 from spyweb.web.app import socket_app
-from spyweb.web.event_streams import OPEN_STREAMS, StreamCounter, TooManyStreams
+from spyweb.web.event_streams import FLUSH, OPEN_STREAMS, StreamCounter, TooManyStreams, counted, stream
 from tests.fakes.client import Client, client_of, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService, refused
 

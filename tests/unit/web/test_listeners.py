@@ -15,7 +15,7 @@ from spyweb.clock import RealClock
 from spyweb.settings import ServerSettings
 from spyweb.web.app import Site
 from spyweb.web.connections import ConnectionLimiter, tcp_limits
-from spyweb.web.listeners import TcpListeners
+from spyweb.web.serve import TcpListeners
 from tests.fakes.dashboard import make_dashboard_service
 
 PAGE = {"Accept": "text/html"}
