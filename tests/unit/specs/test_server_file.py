@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.errors import Problem
 from spyweb.model import Isolation
 from spyweb.specs.server_file import code_of_server, find_files, find_server, read_all
 from tests.fakes.rights import bound_by_file_modes, needs_linux
@@ -21,23 +20,6 @@ def server(tmp_path: Path) -> Path:
 def test_a_project_without_a_server_has_none(tmp_path: Path) -> None:
     assert find_server(tmp_path) is None
     assert read_all(tmp_path) == ([], [])
-
-
-def test_its_source_is_fit_for_lua(server: Path) -> None:
-    (server / "init.lua").write_bytes(b"\xef\xbb\xbf#!/usr/bin/lua\nreturn")
-    assert find_server(server.parent) == b"--#!/usr/bin/lua\nreturn"
-
-
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [(b"", "is empty"), (b"\x1bLua", "bytecode"), (b"\xff\xfex", "UTF-16"), (b"x" * (1 << 21), "1MB")],
-)
-def test_what_is_no_source_is_a_problem(server: Path, source: bytes, reason: str) -> None:
-    (server / "init.lua").write_bytes(source)
-    found = find_server(server.parent)
-    assert isinstance(found, Problem)
-    assert found.file == "server/init.lua"
-    assert reason in found.reason
 
 
 def test_a_link_that_leaves_the_project_is_a_problem(server: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
