@@ -95,32 +95,6 @@ async def test_an_op_whose_run_ends_in_the_turn_in_which_it_is_asked_for_is_neve
     assert (http.asked, harness.answers) == ([], [])
 
 
-async def test_an_op_that_fails_after_its_run_has_ended_is_nobodys_affair(harness: ChannelHarness) -> None:
-    class Stubborn(Future[Sequence[object]]):
-        def cancel(self, msg: object = None) -> bool:
-            return False
-
-    future = Stubborn()
-    harness.host.ops["get"] = lambda _: future
-    harness.ask("get")
-    harness.channel.close()
-
-    future.set_exception(OSError())
-    await settle()
-
-    assert not harness.answers
-
-
-async def test_a_run_is_told_of_its_timeout(harness: ChannelHarness) -> None:
-    harness.channel.begin()
-
-    await harness.clock.turn(1.9)
-    assert len(harness.connection.sent) == 1
-
-    await harness.clock.turn(0.2)
-    assert harness.connection.sent[-1] == CancelRun(1, Why.TIMEOUT)
-
-
 async def test_the_first_reason_to_end_stands(harness: ChannelHarness) -> None:
     harness.channel.cancel(Why.CANCELLED)
     harness.channel.cancel(Why.STOPPED)
@@ -130,22 +104,17 @@ async def test_the_first_reason_to_end_stands(harness: ChannelHarness) -> None:
     assert harness.channel.why is Why.CANCELLED
 
 
-async def test_a_cancelled_run_that_does_not_end_is_overdue(harness: ChannelHarness) -> None:
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_a_cancelled_run_that_does_not_end_is_overdue(harness: ChannelHarness, has_ended: bool) -> None:
     harness.channel.cancel(Why.CANCELLED)
+    if has_ended:
+        harness.channel.close()
+        assert not harness.clock.pending
     await harness.clock.turn(OVERDUE - 0.1)
     assert not harness.overdue
 
     await harness.clock.turn(0.2)
-    assert harness.overdue == [harness.channel]
-
-
-async def test_a_run_that_has_ended_is_never_overdue(harness: ChannelHarness) -> None:
-    harness.channel.cancel(Why.CANCELLED)
-    harness.channel.close()
-    await harness.clock.turn(60)
-
-    assert not harness.overdue
-    assert not harness.clock.pending
+    assert harness.overdue == ([] if has_ended else [harness.channel])
 
 
 async def test_hooks_that_follow_a_cancel_are_still_answered(harness: ChannelHarness) -> None:
@@ -167,18 +136,6 @@ async def test_log_lines_reach_the_host_and_a_broken_log_costs_a_line(harness: C
 
 
 # Ops
-
-
-async def test_a_pending_future_is_answered_when_it_is_done(harness: ChannelHarness) -> None:
-    future = pending()
-    harness.host.ops["get"] = lambda _: future
-
-    harness.ask("get")
-    assert not harness.answers
-
-    future.set_result([b"value"])
-    await settle()
-    assert harness.answers == [[Form.PLAIN, b"value"]]
 
 
 async def test_a_coroutine_is_carried_out_by_a_task(harness: ChannelHarness) -> None:
@@ -375,13 +332,15 @@ async def test_the_run_and_its_branches_have_an_op_each_under_way(harness: Chann
     harness.ask("get", number=1)
     ask_in(harness, 1, 2)
     ask_in(harness, 2, 3)
+    ask_in(harness, 3, 4, "no such op")
 
     for future in reversed(futures):
         future.set_result([b"x"])
         await settle()
 
-    assert [sent.number for sent in harness.connection.sent if isinstance(sent, ResumeRun)] == [3, 2, 1]
-    assert harness.host.lineages == [(), (1,), (2,)]
+    answers = [(sent.number, sent.form) for sent in harness.connection.sent if isinstance(sent, ResumeRun)]
+    assert answers == [(4, Form.RAISE), (3, Form.PLAIN), (2, Form.PLAIN), (1, Form.PLAIN)]
+    assert harness.host.lineages == [(), (1,), (2,), (3,)]
 
 
 async def test_a_branch_in_another_is_known_by_both(harness: ChannelHarness) -> None:
@@ -457,14 +416,6 @@ async def test_a_run_that_ends_frees_what_its_branches_have(harness: ChannelHarn
     harness.channel.close()
 
     assert harness.host.ended == [(1,), (2,)]
-
-
-async def test_an_error_is_raised_in_the_branch_that_has_asked(harness: ChannelHarness) -> None:
-    ask_in(harness, 1, 5, "no such op")
-
-    assert [(sent.number, sent.form) for sent in harness.connection.sent if isinstance(sent, ResumeRun)] == [
-        (5, Form.RAISE)
-    ]
 
 
 async def test_there_is_a_limit_to_what_a_worker_may_make_up(

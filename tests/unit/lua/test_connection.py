@@ -47,19 +47,29 @@ class ConnectionHarness:
     connection: WorkerConnection
     small: socket.socket  # the worker's ends
     bulk: socket.socket
+    flush_queue: FlushQueue
+    theirs: tuple[socket.socket, socket.socket]  # the daemon's ends
+
+    async def open(self) -> None:
+        await self.connection.open(*self.theirs)
 
 
 @pytest.fixture
-async def harness() -> AsyncIterator[ConnectionHarness]:
-    listener = RememberingListener()
-    connection = WorkerConnection(listener, FlushQueue())
+async def unopened() -> AsyncIterator[ConnectionHarness]:
+    listener, flush_queue = RememberingListener(), FlushQueue()
+    connection = WorkerConnection(listener, flush_queue)
     small, their_small = socket.socketpair()
     bulk, their_bulk = socket.socketpair()
     with their_small, their_bulk:
-        await connection.open(small, bulk)
-        yield ConnectionHarness(listener, connection, their_small, their_bulk)
+        yield ConnectionHarness(listener, connection, their_small, their_bulk, flush_queue, (small, bulk))
         connection.close()
         await settle()
+
+
+@pytest.fixture
+async def harness(unopened: ConnectionHarness) -> ConnectionHarness:
+    await unopened.open()
+    return unopened
 
 
 def frames(sock: socket.socket) -> list[list[int]]:
@@ -85,19 +95,11 @@ async def test_what_is_sent_in_one_turn_leaves_as_one_frame(harness: ConnectionH
     assert frames(harness.small) == [[1, 2], [3]]
 
 
-async def test_answers_leave_before_the_ops_of_another_worker_are_read() -> None:
-    flush_queue = FlushQueue()
-    connection = WorkerConnection(RememberingListener(), flush_queue)
-    small, their_small = socket.socketpair()
-    bulk, their_bulk = socket.socketpair()
-    with their_small, their_bulk:
-        await connection.open(small, bulk)
-        connection.send(Ping(1))
-        SmallStream(RememberingListener(), flush_queue).data_received(wire.frame([Pong(2, 0, [])]))
+async def test_answers_leave_before_the_ops_of_another_worker_are_read(harness: ConnectionHarness) -> None:
+    harness.connection.send(Ping(1))
+    SmallStream(RememberingListener(), harness.flush_queue).data_received(wire.frame([Pong(2, 0, [])]))
 
-        assert frames(their_small) == [[1]]
-        connection.close()
-        await settle()
+    assert frames(harness.small) == [[1]]
 
 
 async def test_answers_given_while_a_frame_is_read_leave_with_its_end() -> None:
@@ -121,22 +123,16 @@ async def test_a_full_batch_does_not_wait_for_the_turn_to_end(harness: Connectio
     assert len(frames(harness.small)[0]) == FULL_BATCH
 
 
-async def test_what_is_sent_before_the_sockets_are_open_waits_in_order() -> None:
-    connection = WorkerConnection(RememberingListener(), FlushQueue())
-    connection.send(Ping(1))
-    connection.send_bulk(Ping(2))
+async def test_what_is_sent_before_the_sockets_are_open_waits_in_order(unopened: ConnectionHarness) -> None:
+    unopened.connection.send(Ping(1))
+    unopened.connection.send_bulk(Ping(2))
     await settle()
-    connection.send(Ping(3))
-    small, their_small = socket.socketpair()
-    bulk, their_bulk = socket.socketpair()
-    with their_small, their_bulk:
-        await connection.open(small, bulk)
-        await settle()
+    unopened.connection.send(Ping(3))
+    await unopened.open()
+    await settle()
 
-        assert frames(their_small) == [[1], [3]]
-        assert frames(their_bulk) == [[2]]
-        connection.close()
-        await settle()
+    assert frames(unopened.small) == [[1], [3]]
+    assert frames(unopened.bulk) == [[2]]
 
 
 async def test_only_big_messages_take_the_second_socket(harness: ConnectionHarness) -> None:
@@ -164,15 +160,6 @@ async def test_frames_arrive_whole_however_they_are_cut(harness: ConnectionHarne
     assert not harness.listener.errors
 
 
-async def test_a_shorter_message_after_a_longer_one_has_nothing_of_it(harness: ConnectionHarness) -> None:
-    messages = [OpCall(size, 1, "a", [b"x" * size]) for size in (3000, 20, 5000)]
-    for message in messages:
-        harness.bulk.sendall(wire.frame([message]))
-        await settle()
-
-    assert harness.listener.heard == messages
-
-
 @pytest.mark.parametrize("which", ["small", "bulk"])
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x01\x00\x00\x00\xc1", b"\x01\x00\x00\x00\x07"])
 async def test_a_frame_that_cannot_be_right_is_reported_and_not_raised(
@@ -185,13 +172,16 @@ async def test_a_frame_that_cannot_be_right_is_reported_and_not_raised(
     assert not harness.listener.heard
 
 
-async def test_an_empty_frame_after_a_good_one_is_reported_and_not_raised(harness: ConnectionHarness) -> None:
-    harness.bulk.sendall(wire.frame([OpCall(1, 1, "a", [b"x" * 3000])]) + bytes(4))
-    await settle()
+async def test_a_shorter_message_after_a_longer_one_has_nothing_of_it_and_an_empty_frame_is_reported(
+    harness: ConnectionHarness,
+) -> None:
+    messages = [OpCall(size, 1, "a", [b"x" * size]) for size in (3000, 20, 5000)]
+    for message in messages:
+        harness.bulk.sendall(wire.frame([message]) + bytes(4 if message is messages[-1] else 0))
+        await settle()
 
-    assert harness.listener.heard == [OpCall(1, 1, "a", [b"x" * 3000])]
-    assert len(harness.listener.errors) == 1
-    assert not harness.listener.losses
+    assert harness.listener.heard == messages
+    assert (len(harness.listener.errors), harness.listener.losses) == (1, 0)
 
 
 async def test_each_lost_socket_is_told_and_sending_goes_on_without_effect(harness: ConnectionHarness) -> None:
@@ -206,12 +196,11 @@ async def test_each_lost_socket_is_told_and_sending_goes_on_without_effect(harne
     assert harness.listener.losses == 2
 
 
-async def test_a_link_that_cannot_open_closes_both_sockets() -> None:
-    small, their_small = socket.socketpair()
-    bulk, their_bulk = socket.socketpair()
+async def test_a_link_that_cannot_open_closes_both_sockets(unopened: ConnectionHarness) -> None:
+    small, bulk = unopened.theirs
     small.close()
-    with their_small, their_bulk, pytest.raises((OSError, ValueError)):
-        await WorkerConnection(RememberingListener(), FlushQueue()).open(small, bulk)
+    with pytest.raises((OSError, ValueError)):
+        await unopened.open()
 
     assert bulk.fileno() == -1
 

@@ -47,8 +47,9 @@ def test_a_worker_is_told_of_the_variables_that_a_vm_may_show_and_of_no_other() 
     assert EngineInfo(ops=[]).variables_of(make_code()) == b""
 
 
-async def test_the_second_run_finds_the_vm_loaded(harness: PoolHarness) -> None:
-    await harness.do(1, make_code())
+async def test_a_run_loads_its_vm_then_begins_then_ends_and_the_next_finds_it_loaded(harness: PoolHarness) -> None:
+    ending = await harness.do(1, make_code())
+    assert (ending.outcome, ending.cpu_ms, ending.globals_reset) == (Outcome.SUCCESS, 7, False)
     await harness.do(2, make_code())
 
     assert harness.worker_of(2).story == ["load jobs/prices.lua as 1", "begin 1", "begin 2"]
@@ -89,15 +90,20 @@ async def test_jobs_spread_over_the_workers_and_stay_where_they_are(harness: Poo
     assert harness.worker_of(1) is not harness.worker_of(2)
 
 
-async def test_an_op_of_a_run_that_is_over_is_dropped(harness: PoolHarness) -> None:
-    await harness.do(1, make_code())
+async def test_ops_are_answered_by_the_host_of_their_run_until_it_is_over(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
     worker = harness.worker_of(1)
+    worker.op(1, "echo", b"x", 2)
+    await harness.clock.turn()
+    assert worker.answers == [[Form.PLAIN, b"x", 2]]
 
+    await harness.finish(1)
     worker.op(1, "echo", b"x")
     worker.end(1)
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
     await harness.clock.turn()
-
-    assert not worker.answers
+    assert len(worker.answers) == 1
+    assert not any("cancel" in line for line in worker.story)
 
 
 async def test_two_runs_of_one_number_at_once_are_refused(harness: PoolHarness) -> None:
@@ -140,6 +146,17 @@ async def test_a_run_that_finds_no_vm_again_and_again_is_lost(harness: PoolHarne
 
 
 # Cancelling
+async def test_a_timeout_cancels_the_run(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    worker = harness.worker_of(1)
+    worker.op(1, "wait")
+    await harness.clock.turn(59.9)
+    assert worker.story[-1] == "begin 1"
+    await harness.clock.turn(0.2)
+
+    assert worker.story[-1] == "cancel 1 timeout"
+    assert [waiting.cancelled() for waiting in harness.host.waiting] == [True]
+    assert (await harness.finish(1, Ended.TIMEOUT)).failure is Failure.TIMEOUT
 
 
 async def test_cancelling_the_task_cancels_the_run_and_waits_until_it_has_ended(harness: PoolHarness) -> None:
@@ -167,44 +184,17 @@ async def test_cancelling_the_task_twice_does_not_wait(harness: PoolHarness) -> 
     assert (await harness.do(2, make_code())).outcome is Outcome.SUCCESS
 
 
-async def test_a_run_cancelled_while_its_vm_loads_never_begins(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code(source=SLOW))
-
-    harness.pool.cancel(RunId(1), Why.CANCELLED)
-    await harness.clock.turn()
-    assert harness.ending(1).failure is Failure.CANCELLED
-
-    for worker in harness.spawner.workers:
-        if worker.story:
-            worker.loaded(1)
-    await harness.clock.turn()
-    assert not any("begin 1" in worker.story for worker in harness.spawner.workers)
-
-
-async def test_cancelling_a_run_that_is_over_does_nothing(harness: PoolHarness) -> None:
-    await harness.do(1, make_code())
-
-    harness.pool.cancel(RunId(1), Why.CANCELLED)
-    await harness.clock.turn()
-
-    assert not any("cancel" in line for worker in harness.spawner.workers for line in worker.story)
-
-
 # Generations
-async def test_a_new_generation_has_a_vm_of_its_own(harness: PoolHarness) -> None:
-    await harness.do(1, make_code(generation=1))
-    await harness.do(2, make_code(generation=2))
-
-    assert harness.pool.stats().loads == 2
-
-
-async def test_a_retired_vm_goes_with_its_last_run(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code(generation=1))
-    worker = harness.worker_of(1)
+@pytest.mark.parametrize("is_loading", [False, True])
+async def test_a_retired_vm_goes_with_its_last_run(harness: PoolHarness, is_loading: bool) -> None:
+    await harness.begin(1, make_code(source=SLOW if is_loading else b""))
+    (worker,) = [worker for worker in harness.spawner.workers if worker.story]
 
     harness.pool.retire(PRICES, older_than=2)
+    if is_loading:
+        worker.loaded(1)
     await harness.clock.turn()
-    assert "drop 1" not in worker.story
+    assert worker.story[-1] == "begin 1"
 
     await harness.finish(1)
     await harness.clock.turn()
@@ -221,20 +211,6 @@ async def test_an_idle_vm_is_dropped_as_soon_as_it_is_retired(harness: PoolHarne
 
     assert worker.story[-1] == "drop 1"
     assert sum(info.vms for info in harness.pool.stats().workers) == 1
-
-
-async def test_a_vm_retired_while_it_loads_serves_whom_it_was_loaded_for(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code(source=SLOW))
-    (worker,) = [worker for worker in harness.spawner.workers if worker.story]
-
-    harness.pool.retire(PRICES, older_than=2)
-    worker.loaded(1)
-    await harness.clock.turn()
-    assert worker.story[-1] == "begin 1"
-
-    await harness.finish(1)
-    await harness.clock.turn()
-    assert worker.story[-1] == "drop 1"
 
 
 async def test_a_late_run_of_a_retired_generation_leaves_no_vm_behind(harness: PoolHarness) -> None:
@@ -299,25 +275,22 @@ def test_a_file_whose_path_lua_has_cut_short_is_named_whole(shown: str, file: st
     assert (caught.value.problem.file, caught.value.problem.line) == (file, 3)
 
 
-async def test_check_leaves_no_vm_behind(harness: PoolHarness) -> None:
-    await harness.pool.check(make_code(source=b"return 1"))
+@pytest.mark.parametrize(
+    ("source", "more", "story", "files"),
+    [
+        (b"return 1", (), ["check jobs/prices.lua as 1"], [[]]),
+        (b"", (), [], []),
+        (b"", (("jobs/defer.lua", b"return 2"),), ["check jobs/prices.lua as 1"], [["jobs/defer.lua"]]),
+    ],
+)
+async def test_check_sends_every_file_unless_there_is_no_line_of_lua_and_leaves_no_vm_behind(
+    harness: PoolHarness, source: bytes, more: wire.Files, story: list[str], files: list[list[str]]
+) -> None:
+    await harness.pool.check(replace(make_code(source=source), more=tuple(more)))
     await harness.clock.turn()
 
-    assert [worker.story for worker in harness.spawner.workers] == [["check jobs/prices.lua as 1"], []]
-
-
-async def test_code_without_a_line_of_lua_is_fine_and_costs_no_vm(harness: PoolHarness) -> None:
-    await harness.pool.check(make_code())
-    await harness.clock.turn()
-
-    assert [worker.story for worker in harness.spawner.workers] == [[], []]
-
-
-async def test_check_sends_every_file(harness: PoolHarness) -> None:
-    code = replace(make_code(), more=(("jobs/prices/defer.lua", b"return 2"),))
-    await harness.pool.check(code)
-
-    assert [worker.files for worker in harness.spawner.workers] == [[["jobs/prices/defer.lua"]], []]
+    assert [worker.story for worker in harness.spawner.workers] == [story, []]
+    assert [worker.files for worker in harness.spawner.workers] == [files, []]
 
 
 # Fresh VMs, and spare ones
@@ -340,13 +313,15 @@ async def test_a_fresh_run_is_begun_in_a_vm_that_its_worker_makes_and_drops_by_i
     assert [worker.vms for worker in harness.pool.stats().workers] == [0, 0]
 
 
-async def test_fresh_runs_at_once_are_spread_over_the_workers(harness: PoolHarness) -> None:
+async def test_fresh_runs_at_once_are_spread_over_the_workers_which_are_told_of_a_cancel(harness: PoolHarness) -> None:
     await harness.begin(1, make_code(), fresh=True)
     await harness.begin(2, make_code(), fresh=True)
+    harness.pool.cancel(RunId(2), Why.CANCELLED)
+    await harness.clock.turn()
 
     assert [worker.story for worker in harness.spawner.workers] == [
         ["template 1", "fresh 1"],
-        ["template 1", "fresh 2"],
+        ["template 1", "fresh 2", "cancel 2 cancelled"],
     ]
 
 
@@ -522,11 +497,18 @@ async def test_a_pause_of_the_daemon_itself_kills_nobody(harness: PoolHarness) -
     assert harness.pool.stats().deaths == 0
 
 
-async def test_a_run_over_its_timeout_when_its_worker_dies_is_failed(harness: PoolHarness) -> None:
+@pytest.mark.parametrize("how", ["dies", "stuck"])
+async def test_a_run_over_its_timeout_whose_worker_dies_or_says_that_it_is_stuck_failed_with_that(
+    harness: PoolHarness, how: str
+) -> None:
     await harness.begin(1, make_code())
     await harness.clock.turn(60)
 
-    await harness.kill(harness.worker_of(1), 1)
+    if how == "dies":
+        await harness.kill(harness.worker_of(1), 1)
+    else:
+        harness.worker_of(1).stuck(1)
+        await harness.clock.turn()
 
     assert (harness.ending(1).outcome, harness.ending(1).failure) == (Outcome.FAILED, Failure.TIMEOUT)
     assert list(harness.pool.stats().quarantined) == [PRICES]
@@ -580,16 +562,6 @@ async def test_the_replacement_starts_before_the_kill(harness: PoolHarness) -> N
     harness.spawner.is_mute = False
     await harness.clock.turn(10)
     assert "killed" in worker.story
-
-
-async def test_a_stuck_run_that_timed_out_failed_with_its_timeout(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-    await harness.clock.turn(60)
-
-    harness.worker_of(1).stuck(1)
-    await harness.clock.turn()
-
-    assert harness.ending(1).failure is Failure.TIMEOUT
 
 
 async def test_a_worker_that_cannot_even_say_that_it_is_stuck_is_replaced(harness: PoolHarness) -> None:

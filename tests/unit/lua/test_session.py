@@ -23,32 +23,23 @@ def make_source() -> Future[bytes]:
 async def test_an_answer_is_its_source_seen_through_what_makes_its_results() -> None:
     source = make_source()
     answer = StoreAnswer(source, results_of)
-    source.set_result(b"v")
+    asyncio.get_running_loop().call_soon(source.set_result, b"v")
+    assert await asyncio.wait_for(answer, 1) == (b"v",)
     assert answer.source is source
     assert answer.result() == (b"v",)
     assert await answer == (b"v",)
 
 
-async def test_an_answer_can_be_awaited_before_it_is_there() -> None:
-    source = make_source()
-    answer = StoreAnswer(source, results_of)
-    asyncio.get_running_loop().call_soon(source.set_result, b"v")
-    assert await asyncio.wait_for(answer, 1) == (b"v",)
-
-
-async def test_a_failure_that_settle_makes_good_is_none() -> None:
-    source = make_source()
-    answer = StoreAnswer(source, results_of)
-    asyncio.get_running_loop().call_soon(source.set_exception, StoreError("full"))
-    assert await answer == (b"otherwise",)
-
-
-async def test_a_failure_that_settle_leaves_is_the_answers() -> None:
-    source = make_source()
-    answer = StoreAnswer(source, results_of)
-    asyncio.get_running_loop().call_soon(source.set_exception, LookupError("bug"))
-    with pytest.raises(LookupError):
-        await answer
+async def test_a_failure_that_is_not_made_good_is_the_answers() -> None:
+    for error in (StoreError("full"), LookupError("bug")):
+        source = make_source()
+        answer = StoreAnswer(source, results_of)
+        asyncio.get_running_loop().call_soon(source.set_exception, error)
+        if isinstance(error, StoreError):
+            assert await answer == (b"otherwise",)
+        else:
+            with pytest.raises(LookupError):
+                await answer
 
 
 async def test_giving_an_answer_up_cancels_what_was_asked_of_the_store() -> None:

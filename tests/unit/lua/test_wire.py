@@ -19,13 +19,30 @@ def reader(most: int = MAX_FRAME) -> FrameReader[wire.FromWorker]:
     return FrameReader(wire.decode_from_worker, most)
 
 
-def test_a_frame_comes_back_whole() -> None:
-    assert reader().feed(wire.frame(MESSAGES)) == MESSAGES
+def test_a_frame_comes_back_whole_though_it_arrives_byte_by_byte() -> None:
+    slow = reader()
+    assert [message for byte in wire.frame(MESSAGES) for message in slow.feed(bytes([byte]))] == MESSAGES
 
 
-def test_a_frame_that_is_no_msgpack_is_refused() -> None:
-    with pytest.raises(ValueError, match="malformed"):
-        reader().feed(b"\x01\x00\x00\x00\xc1")
+def test_several_frames_and_a_part_of_one_may_arrive_at_once() -> None:
+    cut = reader()
+    stream = wire.frame(MESSAGES) * 3
+
+    assert cut.feed(stream[:-5]) == MESSAGES * 2
+    assert cut.feed(stream[-5:]) == MESSAGES
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"\xff\xff\xff\xff", "a frame of 4294967295 bytes"),
+        (wire.SMALL_FRAME.to_bytes(4, "little"), f"a frame of {wire.SMALL_FRAME} bytes"),
+        (b"\x01\x00\x00\x00\xc1", "malformed"),
+    ],
+)
+def test_a_frame_over_the_bound_of_its_reader_or_no_msgpack_is_refused(data: bytes, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        reader(wire.SMALL_FRAME - 1).feed(data)
 
 
 @pytest.mark.parametrize("count", [1, 14, 15, 70_000])
@@ -44,13 +61,10 @@ def test_a_big_string_is_a_piece_itself() -> None:
     assert [piece is big for piece in wire.pieces(ResumeRun(1, 2, 0, [big, b"small"]))] == [False, True, False]
 
 
-def test_what_only_lua_has_is_a_value_of_its_own() -> None:
-    assert wire.unpack(b"\x91\xc7\x08\x01function") == [Foreign(Ext.FOREIGN, "function")]
-
-
-def test_what_only_lua_has_is_made_once_however_often_it_comes() -> None:
+def test_what_only_lua_has_is_a_value_of_its_own_made_once_however_often_it_comes() -> None:
     first, second = wire.unpack(b"\x92" + b"\xc7\x08\x01function" * 2)
     assert first is second
+    assert first == Foreign(Ext.FOREIGN, "function")
 
 
 def test_null_is_one_and_an_empty_array_is_an_empty_list() -> None:
@@ -67,11 +81,6 @@ def test_a_batch_leaves_in_frames_of_a_bounded_size_and_in_order() -> None:
     assert max(map(len, frames)) <= wire.SMALL_FRAME
     small = reader(wire.SMALL_FRAME)
     assert [message for frame in frames for message in small.feed(frame)] == messages
-
-
-def test_a_frame_over_the_bound_of_its_reader_is_refused_before_it_has_come() -> None:
-    with pytest.raises(ValueError, match="a frame of 101 bytes"):
-        reader(100).feed((101).to_bytes(4, "little"))
 
 
 @pytest.mark.parametrize("message", [[3, 1], [3, 1, 42, b"", b"", 1, None, False], [5, 1, -1, []], [99], [], 5, {}])

@@ -177,20 +177,12 @@ async def test_half_a_message_is_no_sign_of_life(harness: WorkerHarness) -> None
     assert (stats.deaths, stats.kills) == (1, 1)
 
 
-async def test_a_small_frame_is_not_waited_for_beyond_its_bound(harness: WorkerHarness) -> None:
+@pytest.mark.parametrize(("size", "bulk"), [(wire.SMALL_FRAME + 1, False), (900 << 20, True)])
+async def test_no_frame_is_waited_for_beyond_its_bound(harness: WorkerHarness, size: int, bulk: bool) -> None:
+    """That of a big message is what the VMs can hold."""
     task = await harness.start()
 
-    harness.worker.say_bytes((wire.SMALL_FRAME + 1).to_bytes(4, "little"))
-    await harness.hear()
-
-    assert harness.is_killed
-    assert task.result().outcome is Outcome.LOST
-
-
-async def test_a_big_message_is_no_larger_than_what_its_vms_can_hold(harness: WorkerHarness) -> None:
-    task = await harness.start()
-
-    harness.worker.say_bytes((900 << 20).to_bytes(4, "little"), bulk=True)
+    harness.worker.say_bytes(size.to_bytes(4, "little"), bulk=bulk)
     await harness.hear()
 
     assert harness.is_killed
