@@ -58,6 +58,11 @@ class HeldVm(VM):
     def go_on(self, result: tuple[object, ...] = ()) -> None:
         self._results.put(result)
 
+    def answer(self, call: str, result: tuple[object, ...] = ()) -> None:
+        """Wait for a call, and have it return."""
+        self.wait_for_call(call)
+        self.go_on(result)
+
     def _hold(self, call: str) -> tuple[object, ...]:
         self.story.append(call)
         self.calls.put(call)
@@ -160,6 +165,11 @@ class HeldWorker:
     def say(self, *messages: ToWorker) -> None:
         """Send one batch on the main socket."""
         self.small.batches.put(list(messages))
+
+    def tell(self, *messages: ToWorker) -> None:
+        """Send one batch, and wait until it has been read."""
+        self.say(*messages, self.ping())
+        assert self.hear() == "pong 200 bytes"
 
     def begin(self, run: int, vm: int, *, cpu_ms: int = 1_000_000) -> ToWorker:
         return wire.BeginRun(run, vm, "run", b"", cpu_ms)

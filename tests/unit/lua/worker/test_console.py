@@ -88,21 +88,3 @@ def test_without_credit_everything_said_so_far_is_sent_first(console: Console, s
     emit(console, hosting(), 1)
 
     assert (sender.flushes, len(sender.posted)) == (1, wire.LOG_CREDIT + 1)
-
-
-def test_a_kill_ends_the_wait_and_the_line_is_not_sent(console: Console, sender: FakeSender) -> None:
-    vm = hosting()
-    emit(console, vm, wire.LOG_CREDIT)
-    told: list[int] = []
-    waiting = threading.Event()
-    sender.on_flush = waiting.set
-    thread = threading.Thread(target=lambda: told.append(console.emit(vm, b"info", b"late")), daemon=True)
-    thread.start()
-    assert waiting.wait(10)
-
-    cast(Any, vm.stepped).why = 3
-    console.wake()
-    thread.join(10)
-
-    assert told == [3]
-    assert len(sender.posted) == wire.LOG_CREDIT

@@ -34,16 +34,18 @@ def run_to_its_end(bytecode: Bytecode, source: bytes) -> list[FromWorker]:
     return sender.sent
 
 
-def test_what_an_op_is_passed_and_is_too_large_for_a_message_is_an_error_at_the_line_that_called_it(
+def test_what_an_op_is_passed_and_is_too_large_for_a_message_is_an_error_that_the_script_may_catch(
     bytecode: Bytecode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wire, "LARGEST", 1000)
 
     (end,) = run_to_its_end(bytecode, b"\nstore_set('k', ('x'):rep(1000))")
-
     assert isinstance(end, RunEnd)
     assert (end.run, end.ended) == (7, Ended.ERROR)
     assert end.reason == b"jobs/x.lua:2: store_set: 1001 bytes can't be handed over at once, 1000 at most"
+
+    (op,) = run_to_its_end(bytecode, b"assert(not pcall(store_set, 'k', ('x'):rep(1000))) store_set('k', 'x')")
+    assert op == OpCall(7, 1, "store_set", [b"k", b"x"])
 
 
 def test_what_a_script_chose_of_a_failure_is_cut(bytecode: Bytecode) -> None:
@@ -53,13 +55,3 @@ def test_what_a_script_chose_of_a_failure_is_cut(bytecode: Bytecode) -> None:
     assert isinstance(end, RunEnd)
     assert len(end.reason) <= wire.REASON
     assert 0 < len(end.traceback) <= wire.TRACEBACK
-
-
-def test_a_script_goes_on_after_an_op_that_was_passed_too_much(
-    bytecode: Bytecode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wire, "LARGEST", 1000)
-
-    (op,) = run_to_its_end(bytecode, b"assert(not pcall(store_set, 'k', ('x'):rep(1000))) store_set('k', 'x')")
-
-    assert op == OpCall(7, 1, "store_set", [b"k", b"x"])

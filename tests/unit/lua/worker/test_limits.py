@@ -35,31 +35,15 @@ class Watched:
         return fired
 
 
-def test_a_hook_that_is_not_armed_does_not_fire() -> None:
-    watched = Watched()
-    assert [watched.step() for _ in range(3)] == [0, 0, 0]
-
-
-def test_an_armed_hook_fires_in_the_next_step() -> None:
-    watched = Watched()
-    watched.step()
-
-    limits.arm(watched.address)
-
-    assert watched.step() == 1
-    assert watched.step() == 1, "its function has switched it off"
-
-
-def test_only_the_coroutine_at_that_address_is_armed() -> None:
+def test_an_armed_hook_fires_in_the_next_step_of_the_coroutine_at_that_address_alone() -> None:
     watched, other = Watched(), Watched()
+    assert watched.step() == 0
 
+    limits.arm(0)
     limits.arm(watched.address)
 
     assert (watched.step(), other.step()) == (1, 0)
-
-
-def test_arming_nothing_does_nothing() -> None:
-    limits.arm(0)
+    assert watched.step() == 1, "its function has switched it off"
 
 
 def test_a_step_that_never_ends_is_reached_from_another_thread() -> None:

@@ -94,16 +94,15 @@ def big(run: int) -> wire.PackedOpCall:
     return wire.PackedOpCall(run, 1, "echo", BIG, 1)
 
 
-def test_nothing_leaves_before_it_is_flushed(daemon: Daemon, sender: Sender) -> None:
-    sender.post(pong(1))
-
-    assert sender.waiting == 1
-    assert daemon.hears_nothing(daemon.small)
-
-
-def test_what_is_flushed_leaves_in_the_order_in_which_it_was_posted(daemon: Daemon, sender: Sender) -> None:
-    for number in range(100):
+def test_what_was_posted_leaves_in_its_order_and_not_before_it_is_flushed(daemon: Daemon, sender: Sender) -> None:
+    sender.flush()
+    assert sender.flushed > 0
+    daemon.start_thread("posting", lambda: sender.post(pong(0)))
+    daemon.threads[0].join(PATIENCE)
+    for number in range(1, 100):
         sender.post(pong(number))
+    assert sender.waiting == 100
+    assert daemon.hears_nothing(daemon.small)
 
     sender.flush()
 
@@ -120,44 +119,32 @@ def test_a_large_batch_leaves_in_frames_that_the_daemon_accepts(daemon: Daemon, 
     assert [message.run for message in heard if isinstance(message, wire.OpCall)] == [*range(10)]
 
 
-def test_a_big_message_does_not_hold_up_a_small_one(daemon: Daemon, sender: Sender) -> None:
-    sender.post_bulk(big(1))  # which nobody reads
-    sender.post(pong(2))
+def test_big_messages_share_one_thread_keep_their_order_and_hold_up_no_small_one(
+    daemon: Daemon, sender: Sender
+) -> None:
+    for run in (1, 2, 3):
+        sender.post_bulk(big(run))  # which nobody reads
+    sender.post(pong(4))
     sender.flush()
 
-    assert daemon.hear(daemon.small, 1) == [pong(2)]
-    assert daemon.hear(daemon.bulk, 1) == [big(1)]
-
-
-def test_big_messages_share_one_thread_and_keep_their_order(daemon: Daemon, sender: Sender) -> None:
-    for run in (1, 2, 3):
-        sender.post_bulk(big(run))
-
+    assert daemon.hear(daemon.small, 1) == [pong(4)]
     assert daemon.hear(daemon.bulk, 3) == [big(1), big(2), big(3)]
     assert len(daemon.threads) == 1
 
 
-def test_where_no_thread_can_be_had_a_big_message_leaves_by_the_one_that_posts_it(
+def test_where_no_thread_can_be_had_big_messages_leave_by_the_one_that_posts_them_and_one_is_asked_for_again(
     daemon: Daemon, sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "could_start_thread", lambda *_: False)
-    daemon.start_thread("posting", lambda: sender.post_bulk(big(1)))
-
-    assert daemon.hear(daemon.bulk, 1) == [big(1)]
-
-
-def test_a_thread_is_asked_for_again_after_there_was_none(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    small_enough = wire.PackedOpCall(1, 1, "echo", b"x", 1)  # for the buffer of a socket
 
     def refuse(name: str, _work: Callable[[], object]) -> bool:
         asked.append(name)
         return False
 
     monkeypatch.setattr(link, "could_start_thread", refuse)
-    sender.post_bulk(small_enough)
-    sender.post_bulk(small_enough)
+    daemon.start_thread("posting", lambda: (sender.post_bulk(big(1)), sender.post_bulk(big(2))))
 
+    assert daemon.hear(daemon.bulk, 2) == [big(1), big(2)]
     assert asked == ["bulk out"] * 2
 
 
@@ -191,17 +178,10 @@ def test_a_message_larger_than_what_is_read_at_once_arrives_whole(daemon: Daemon
     assert heard == [message]
 
 
-def test_a_worker_whose_daemon_hangs_up_ends(daemon: Daemon) -> None:
+@pytest.mark.parametrize("end", ["small", "small_of_worker"])
+def test_a_worker_whose_daemon_hangs_up_or_whose_socket_is_lost_ends(daemon: Daemon, end: str) -> None:
     receiver = Receiver(daemon.small_of_worker)
-    daemon.small.close()
-
-    with pytest.raises(HasLeft):
-        receiver.read()
-
-
-def test_a_worker_whose_socket_is_lost_ends(daemon: Daemon) -> None:
-    receiver = Receiver(daemon.small_of_worker)
-    daemon.small_of_worker.close()
+    getattr(daemon, end).close()
 
     with pytest.raises(HasLeft):
         receiver.read()

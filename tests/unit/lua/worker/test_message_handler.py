@@ -114,8 +114,9 @@ def asks(run: WorkerRun, number: int) -> None:
 # VMs
 
 
-def test_a_vm_is_there_as_soon_as_the_daemon_is_told_so(worker: Worker) -> None:
-    assert worker.load() is None
+@pytest.mark.parametrize("limit", [LIMIT, 1])
+def test_a_vm_is_there_as_soon_as_the_daemon_is_told_so_with_the_least_that_will_do(worker: Worker, limit: int) -> None:
+    assert worker.load(limit=limit) is None
     assert worker.begin(7)
 
 
@@ -142,25 +143,18 @@ def test_a_reason_is_cut_to_what_the_daemon_accepts(worker: Worker) -> None:
     assert len(reason) == wire.REASON
 
 
-def test_a_limit_too_low_for_any_vm_is_taken_for_the_least_that_will_do(worker: Worker) -> None:
-    assert worker.load(limit=1) is None
-
-
 def test_what_is_only_checked_is_not_kept(worker: Worker) -> None:
     assert worker.check(FILES) is None
     assert worker.begin(7) is None
 
 
 def test_a_vm_without_runs_is_closed_when_it_is_dropped(worker: Worker) -> None:
+    assert worker.handler.receive(wire.DropVm(1)) is None, "there is none"
     worker.load()
     task = worker.handler.receive(wire.DropVm(1))
     assert task
     assert task.run is None
     assert worker.begin(7) is None
-
-
-def test_to_drop_what_is_not_there_does_nothing(worker: Worker) -> None:
-    assert worker.handler.receive(wire.DropVm(1)) is None
 
 
 def test_a_ping_is_answered_with_what_all_vms_use_and_which_use_most(worker: Worker) -> None:
@@ -198,34 +192,18 @@ def test_a_run_whose_vm_is_gone_has_not_begun(worker: Worker) -> None:
     assert (end.run, end.ended, end.discarded) == (7, Ended.UNBEGUN, True)
 
 
-def test_an_answer_goes_to_the_run_that_waits_for_it(worker: Worker, waits: threading.Event) -> None:
+def test_an_answer_goes_once_to_the_run_that_waits_for_it_and_one_to_another_op_nowhere(worker: Worker) -> None:
     worker.load()
     run = worker.run_of(worker.begin(7))
     asks(run, 3)
 
+    assert (worker.resume(7, 2), worker.resume(7, 4)) == (None, None)
+    assert run.asks == 3
+    assert not run.hosted.pending
     task = worker.resume(7, 3)
-
     assert task
     assert (task.run, task.op, task.values) == (run, 3, [b"answer"])
     assert run.asks == 0
-
-
-@pytest.mark.parametrize("number", [2, 4])
-def test_an_answer_to_another_op_is_dropped(worker: Worker, number: int) -> None:
-    worker.load()
-    run = worker.run_of(worker.begin(7))
-    asks(run, 3)
-
-    assert worker.resume(7, number) is None
-    assert run.asks == 3
-    assert not run.hosted.pending
-
-
-def test_an_answer_that_comes_twice_is_taken_once(worker: Worker) -> None:
-    worker.load()
-    asks(worker.run_of(worker.begin(7)), 3)
-
-    assert worker.resume(7, 3)
     assert worker.resume(7, 3) is None
 
 
@@ -245,7 +223,7 @@ def test_a_run_that_is_being_stepped_is_told_by_its_hook(worker: Worker, monkeyp
     assert run.why == Why.CANCELLED
 
 
-def test_the_first_reason_to_end_stands(worker: Worker) -> None:
+def test_the_first_reason_to_end_stands_and_the_run_is_watched_until_it_has_ended(worker: Worker) -> None:
     worker.load()
     run = worker.run_of(worker.begin(7))
     asks(run, 3)
@@ -253,21 +231,18 @@ def test_the_first_reason_to_end_stands(worker: Worker) -> None:
 
     assert worker.cancel(7, Why.CANCELLED) is None
     assert (run.why, run.first_why) == (Why.TIMEOUT, Why.TIMEOUT)
-
-
-def test_a_cancelled_run_is_watched_until_it_has_ended(worker: Worker) -> None:
-    worker.load()
-    asks(worker.run_of(worker.begin(7)), 3)
-    worker.cancel(7)
     assert 7 in worker.registry.watched
 
 
-def test_a_cancel_that_comes_before_its_run_is_not_lost(worker: Worker) -> None:
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_a_cancel_that_comes_before_its_run_is_not_lost(worker: Worker, is_fresh: bool) -> None:
+    worker.keep()
     worker.load()
     assert worker.cancel(7, Why.STOPPED) is None
 
-    assert worker.run_of(worker.begin(7)).why == Why.STOPPED
-    assert worker.begin(8) is None
+    begin = worker.begin_fresh if is_fresh else worker.begin
+    assert worker.run_of(begin(7)).why == Why.STOPPED
+    begin(8)
     assert worker.registry.runs[8].why == 0, "only that one was meant"
 
 
@@ -286,6 +261,7 @@ def test_a_run_that_waits_for_log_credit_hears_of_its_cancel(worker: Worker, wai
     worker.cancel(7)
 
     assert heard.get(timeout=PATIENCE) == Why.CANCELLED
+    assert not worker.told(), "the line is not sent"
 
 
 # VMs for a single run
@@ -302,7 +278,9 @@ def test_a_fresh_run_has_a_vm_of_its_own_that_goes_with_it(worker: Worker) -> No
     assert worker.begin(9, vm=107) is None, "nothing else begins there"
 
 
-def test_spares_are_made_one_at_a_time_and_used_first(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spares_are_made_one_at_a_time_used_first_and_replaced_when_there_is_nothing_else_to_do(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     worker.keep(spares=2)
     for _ in range(5):
         worker.handler.make_spare()
@@ -313,18 +291,11 @@ def test_spares_are_made_one_at_a_time_and_used_first(worker: Worker, monkeypatc
     assert len(made) == 0
     worker.begin_fresh(9)
     assert len(made) == 1
-
-
-def test_a_spare_is_replaced_when_there_is_nothing_else_to_do(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker.keep(spares=1)
     worker.handler.make_spare()
-    worker.begin_fresh(7)
-    made = count_vms(worker, monkeypatch)
-
-    worker.handler.make_spare()
-    worker.handler.make_spare()
-
-    assert len(made) == 1
+    assert len(made) == 2
+    for _ in range(5):
+        worker.handler.make_spare()
+    assert len(made) == 3
 
 
 def test_a_file_of_which_no_vm_can_be_made_is_told_to_whoever_asks_and_not_tried_in_vain(
@@ -364,9 +335,3 @@ def test_a_fresh_run_that_has_overtaken_its_template_waits_for_it(worker: Worker
     worker.keep()
 
     assert worker.run_of(begun.get(timeout=PATIENCE)).id == 7
-
-
-def test_a_cancel_that_overtakes_a_fresh_run_is_not_lost_either(worker: Worker) -> None:
-    worker.keep()
-    worker.cancel(7)
-    assert worker.run_of(worker.begin_fresh(7)).why == Why.CANCELLED

@@ -120,8 +120,7 @@ def test_the_rest_of_a_batch_is_done_by_whoever_leads_next_and_done_once(worker:
     worker.vms[2].wait_for_call("start 2")
     worker.vms[1].go_on(end())
     worker.vms[2].go_on(end())
-    worker.vms[2].wait_for_call("start 3")
-    worker.vms[2].go_on(end())
+    worker.vms[2].answer("start 3", end())
 
     assert sorted(worker.hear() for _ in range(3)) == ["end 1 success", "end 2 success", "end 3 success"]
     assert (worker.vms[1].story, worker.vms[2].story) == (["start 1"], ["start 2", "start 3"])
@@ -131,20 +130,17 @@ def test_what_waits_for_the_vm_of_a_replaced_leader_is_done_after_its_step(worke
     worker.say(worker.begin(1, 1), worker.begin(2, 1))
     worker.vms[1].wait_for_call("start 1")
     worker.look()
-    worker.say(worker.ping())
-    assert worker.hear() == "pong 200 bytes"  # by the new leader, which has left the second run where it must wait
+    worker.tell()  # by the new leader, which has left the second run where it must wait
     assert worker.vms[1].story == ["start 1"]
 
     worker.vms[1].go_on(end())
-    worker.vms[1].wait_for_call("start 2")
-    worker.vms[1].go_on(end())
+    worker.vms[1].answer("start 2", end())
     assert [worker.hear(), worker.hear()] == ["end 1 success", "end 2 success"]
 
 
 def test_what_a_replaced_leader_had_to_say_leaves_before_its_step_is_over(worker: HeldWorker) -> None:
     worker.say(worker.begin(1, 1), worker.begin(2, 2))
-    worker.vms[1].wait_for_call("start 1")
-    worker.vms[1].go_on(OP)
+    worker.vms[1].answer("start 1", OP)
     worker.vms[2].wait_for_call("start 2")
     worker.look()
 
@@ -155,13 +151,11 @@ def test_what_a_replaced_leader_had_to_say_leaves_before_its_step_is_over(worker
 
 def test_a_run_that_is_cancelled_while_it_waits_for_an_op_never_sees_the_answer(worker: HeldWorker) -> None:
     worker.say(worker.begin(1, 1))
-    worker.vms[1].wait_for_call("start 1")
-    worker.vms[1].go_on(OP)
+    worker.vms[1].answer("start 1", OP)
     assert worker.hear() == "op 1"
 
     worker.say(worker.cancel(1), worker.resume(1))
-    worker.vms[1].wait_for_call("kill 1 cancelled")
-    worker.vms[1].go_on(end(Ended.CANCELLED))
+    worker.vms[1].answer("kill 1 cancelled", end(Ended.CANCELLED))
     assert worker.hear() == "end 1 cancelled"
     worker.vms[1].wait_for_call("close")  # a killed run takes its VM with it
     worker.vms[1].go_on()
@@ -171,29 +165,24 @@ def test_a_run_that_is_cancelled_while_it_waits_for_an_op_never_sees_the_answer(
 def cancel_behind_another_run(worker: HeldWorker) -> None:
     """Answer a run and cancel it while another one is in its VM."""
     worker.say(worker.begin(1, 1))
-    worker.vms[1].wait_for_call("start 1")
-    worker.vms[1].go_on(OP)
+    worker.vms[1].answer("start 1", OP)
     assert worker.hear() == "op 1"
     worker.say(worker.begin(2, 1))
     worker.vms[1].wait_for_call("start 2")
     worker.look()
-    worker.say(worker.resume(1), worker.cancel(1), worker.ping())
-    assert worker.hear() == "pong 200 bytes"
+    worker.tell(worker.resume(1), worker.cancel(1))
 
 
 def test_a_cancel_that_overtakes_an_answer_waiting_behind_another_run_ends_the_run_once(worker: HeldWorker) -> None:
     cancel_behind_another_run(worker)
     worker.vms[1].go_on(OP)
     assert worker.hear() == "op 2"
-    worker.vms[1].wait_for_call("kill 1 cancelled")
-    worker.vms[1].go_on(end(Ended.CANCELLED))
+    worker.vms[1].answer("kill 1 cancelled", end(Ended.CANCELLED))
     assert worker.hear() == "end 1 cancelled"
     worker.say(worker.resume(2))
-    worker.vms[1].wait_for_call("step 2 1")
-    worker.vms[1].go_on(end())
+    worker.vms[1].answer("step 2 1", end())
     assert worker.hear() == "end 2 success"
-    worker.vms[1].wait_for_call("close")
-    worker.vms[1].go_on()
+    worker.vms[1].answer("close")
     assert worker.vms[1].story == ["start 1", "start 2", "kill 1 cancelled", "step 2 1", "close"]
 
 
@@ -202,17 +191,13 @@ def test_a_cancel_that_waited_behind_the_end_it_caused_does_not_end_what_follows
     worker.vms[1].go_on(end())
     assert worker.hear() == "end 2 success"
 
-    worker.vms[1].wait_for_call("kill 1 cancelled")
-    worker.vms[1].go_on(AFTERMATH)
-    worker.vms[1].wait_for_call("start 1")
-    worker.vms[1].go_on(OP)  # of its on_error
+    worker.vms[1].answer("kill 1 cancelled", AFTERMATH)
+    worker.vms[1].answer("start 1", OP)  # of its on_error
     assert worker.hear() == "op 1"
     worker.say(worker.resume(1), worker.resume(1, op=2))  # the first is an answer to what it has given up
-    worker.vms[1].wait_for_call("step 1 2")
-    worker.vms[1].go_on(end(Ended.CANCELLED))
+    worker.vms[1].answer("step 1 2", end(Ended.CANCELLED))
     assert worker.hear() == "end 1 cancelled"
-    worker.vms[1].wait_for_call("close")
-    worker.vms[1].go_on()
+    worker.vms[1].answer("close")
     assert worker.vms[1].story == ["start 1", "start 2", "kill 1 cancelled", "start 1", "step 1 2", "close"]
 
 
@@ -220,12 +205,10 @@ def test_an_op_is_not_sent_of_a_run_that_was_cancelled_before_it_yielded(worker:
     worker.say(worker.begin(1, 1))
     worker.vms[1].wait_for_call("start 1")
     worker.look()
-    worker.say(worker.cancel(1), worker.ping())
-    assert worker.hear() == "pong 200 bytes"
+    worker.tell(worker.cancel(1))
 
     worker.vms[1].go_on(OP)
-    worker.vms[1].wait_for_call("kill 1 cancelled")
-    worker.vms[1].go_on(end(Ended.CANCELLED))
+    worker.vms[1].answer("kill 1 cancelled", end(Ended.CANCELLED))
     assert worker.hear() == "end 1 cancelled"
 
 
@@ -240,11 +223,9 @@ def test_a_vm_that_is_dropped_while_a_run_is_in_it_is_closed_after_that_run(work
     worker.vms[1].go_on(OP)  # its run goes on, although the VM takes no other
     assert worker.hear() == "op 1"
     worker.say(worker.resume(1))
-    worker.vms[1].wait_for_call("step 1 1")
-    worker.vms[1].go_on(end())
+    worker.vms[1].answer("step 1 1", end())
     assert worker.hear() == "end 1 success"
-    worker.vms[1].wait_for_call("close")
-    worker.vms[1].go_on()
+    worker.vms[1].answer("close")
     assert worker.vms[1].story == ["start 1", "step 1 1", "close"]
 
 
@@ -257,8 +238,7 @@ def test_what_is_said_of_a_vm_that_is_being_closed_changes_nothing(worker: HeldW
     assert [worker.hear(), worker.hear()] == ["end 1 unbegun", f"pong {limits.LARGE + 101} bytes"]  # it still counts
     worker.vms[1].go_on()
     worker.say(worker.begin(2, 2))
-    worker.vms[2].wait_for_call("start 2")
-    worker.vms[2].go_on(end())
+    worker.vms[2].answer("start 2", end())
     assert worker.hear() == "end 2 success"
     assert worker.vms[1].story == ["close"]
 
@@ -276,8 +256,7 @@ def test_a_run_that_does_not_heed_its_limit_is_reported_once_and_holds_up_no_oth
     assert worker.hear() == "stuck 1 cpu"
     worker.look()
     worker.say(worker.begin(2, 2))
-    worker.vms[2].wait_for_call("start 2")
-    worker.vms[2].go_on(end())
+    worker.vms[2].answer("start 2", end())
     assert worker.hear() == "end 2 success"
     assert worker.heard_nothing()
 
@@ -288,12 +267,9 @@ def launch(worker: HeldWorker) -> HeldVm:
     vm = worker.vms[1]
     worker.say(worker.begin(1, 1))
     for branch, call in ((1, "start 1"), (2, "next 1 1")):
-        vm.wait_for_call(call)
-        vm.go_on(turn(branch))
-        vm.wait_for_call("start 1")
-        vm.go_on(OP)
-    vm.wait_for_call("next 1 2")
-    vm.go_on(WAIT)
+        vm.answer(call, turn(branch))
+        vm.answer("start 1", OP)
+    vm.answer("next 1 2", WAIT)
     assert [worker.hear(), worker.hear()] == ["op 1.1", "op 1.2"]
     return vm
 
@@ -301,8 +277,7 @@ def launch(worker: HeldWorker) -> HeldVm:
 def finish(worker: HeldWorker, vm: HeldVm) -> None:
     """Let the step under way end the last branch, and the run after it."""
     vm.go_on(turn(0, is_alone=True))
-    vm.wait_for_call("start 1")
-    vm.go_on(end())
+    vm.answer("start 1", end())
     assert worker.hear() == "end 1 success"
 
 
@@ -311,14 +286,11 @@ def test_answers_to_branches_that_come_while_one_is_stepped_have_their_turn_afte
     worker.say(worker.resume(1, 2))
     vm.wait_for_call("turn 1 2")
     worker.look()
-    worker.say(worker.resume(1, 1), worker.ping())
-    assert worker.hear() == "pong 200 bytes"
+    worker.tell(worker.resume(1, 1))
 
     vm.go_on(turn(2))
-    vm.wait_for_call("step 1 2")
-    vm.go_on(WAIT)
-    vm.wait_for_call("turn 1 1")
-    vm.go_on(turn(1))
+    vm.answer("step 1 2", WAIT)
+    vm.answer("turn 1 1", turn(1))
     vm.wait_for_call("step 1 1")
     finish(worker, vm)
 
@@ -326,12 +298,10 @@ def test_answers_to_branches_that_come_while_one_is_stepped_have_their_turn_afte
 def test_an_answer_that_its_branch_no_longer_waits_for_steps_nobody(worker: HeldWorker) -> None:
     vm = launch(worker)
     worker.say(worker.resume(1, 1))
-    vm.wait_for_call("turn 1 1")
-    vm.go_on(WAIT)
+    vm.answer("turn 1 1", WAIT)
 
     worker.say(worker.resume(1, 2))
-    vm.wait_for_call("turn 1 2")
-    vm.go_on(turn(2))
+    vm.answer("turn 1 2", turn(2))
     vm.wait_for_call("step 1 2")
     finish(worker, vm)
 
@@ -350,12 +320,10 @@ def test_the_time_of_a_branch_is_up_in_the_very_step_after_which_all_wait(worker
     """Else it would be ended at the next answer, which may never come."""
     vm = launch(worker)
     worker.say(worker.resume(1, 2))
-    vm.wait_for_call("turn 1 2")
-    vm.go_on(turn(2))
+    vm.answer("turn 1 2", turn(2))
     vm.wait_for_call("step 1 2")
     worker.look()
-    worker.say(worker.end_branch(1, 1), worker.ping())
-    assert worker.hear() == "pong 200 bytes"
+    worker.tell(worker.end_branch(1, 1))
     assert worker.registry.vms[1].why() == OVER_TIMEOUT
 
     vm.go_on(WAIT)
@@ -369,25 +337,20 @@ def test_a_cancel_in_the_very_step_after_which_all_wait_ends_the_run(worker: Hel
     worker.say(worker.resume(1, 2))
     vm.wait_for_call("turn 1 2")
     worker.look()
-    worker.say(worker.cancel(1), worker.end_branch(1, 1), worker.ping())
-    assert worker.hear() == "pong 200 bytes"
+    worker.tell(worker.cancel(1), worker.end_branch(1, 1))
 
     vm.go_on(WAIT)
-    vm.wait_for_call("kill 1 cancelled")
-    vm.go_on(end(Ended.CANCELLED))
+    vm.answer("kill 1 cancelled", end(Ended.CANCELLED))
     assert worker.hear() == "end 1 cancelled"
 
 
 def test_what_is_said_of_branches_to_a_run_that_has_none_does_nothing(worker: HeldWorker) -> None:
     vm = launch(worker)
     worker.say(worker.resume(1, 2))
-    vm.wait_for_call("turn 1 2")
-    vm.go_on(turn(0, is_alone=True))
-    vm.wait_for_call("step 1 2")
-    vm.go_on(OP)
+    vm.answer("turn 1 2", turn(0, is_alone=True))
+    vm.answer("step 1 2", OP)
     assert worker.hear() == "op 1"
 
     worker.say(worker.end_branch(1, 1), worker.resume(1, 1), worker.end_branch(9, 1), worker.resume(1, 3))
-    vm.wait_for_call("step 1 3")
-    vm.go_on(end())
+    vm.answer("step 1 3", end())
     assert worker.hear() == "end 1 success"

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from spyweb.lua.wire import Ended
-from spyweb.lua.worker.vm import VM, Bytecode, init_of
+from spyweb.lua.worker.vm import VM
 from spyweb.specs.linting.names import ABSENT
 from tests.fakes.lua_library import LuaLibrary
 from tests.fakes.vm import FakeCallbacks, run_to_end
 
-INIT = init_of({"ops": [], "engine": {}, "env": {}})
 SPAWN = "sloth-runner's goroutine is not part of this version: use parallel(f, g) or parallel_map(list, f, limit)"
 
 
-@pytest.fixture
-def vm(bytecode: Bytecode, callbacks: FakeCallbacks) -> Iterator[VM]:
-    vm = VM(bytecode, INIT, 8 << 20, callbacks, main_count=1000)
-    yield vm
-    vm.close()
-
-
-def refused(vm: VM, source: str) -> str:
-    ended, reason, _ = run_to_end(vm, source)
+def refused(lua: VM, source: str) -> str:
+    ended, reason, _ = run_to_end(lua, source)
     assert ended is Ended.ERROR
     return reason.decode()
 
@@ -36,26 +26,26 @@ def refused(vm: VM, source: str) -> str:
         ("goroutine(print)", "x.lua:1: attempt to call a nil value (global 'goroutine'); "),
     ],
 )
-def test_the_error_of_a_module_that_is_not_there_says_what_to_use(vm: VM, source: str, begins: str) -> None:
-    reason = refused(vm, source)
+def test_the_error_of_a_module_that_is_not_there_says_what_to_use(lua: VM, source: str, begins: str) -> None:
+    reason = refused(lua, source)
     assert reason.startswith(begins + SPAWN)
 
 
 @pytest.mark.parametrize("catch", ["pcall(spawn)", "xpcall(spawn, function(err) return err end)"])
-def test_an_error_that_was_caught_says_it_too_and_only_once(vm: VM, callbacks: FakeCallbacks, catch: str) -> None:
+def test_an_error_that_was_caught_says_it_too_and_only_once(lua: VM, callbacks: FakeCallbacks, catch: str) -> None:
     script = f"local function spawn() goroutine.spawn() end local ok, err = {catch} print(err) error(err, 0)"
-    assert refused(vm, script).count(SPAWN) == 1
+    assert refused(lua, script).count(SPAWN) == 1
     assert callbacks.lines[0][1].decode().count(SPAWN) == 1
 
 
-def test_pcall_gives_what_it_gave(vm: VM) -> None:
+def test_pcall_gives_what_it_gave(lua: VM) -> None:
     script = """
       assert(select('#', pcall(print)) == 1 and select('#', pcall(select, 1, nil, nil, nil)) == 4)
       local value = {}
       assert(select(2, pcall(error, value)) == value and select('#', pcall(error)) == 2)
       assert(select(2, pcall(function() nobody.x() end)) == "x.lua:5: attempt to index a nil value (global 'nobody')")
     """
-    assert run_to_end(vm, script)[:2] == (Ended.SUCCESS, b"")
+    assert run_to_end(lua, script)[:2] == (Ended.SUCCESS, b"")
 
 
 @pytest.mark.parametrize(("name", "use"), ABSENT.items())
@@ -65,7 +55,7 @@ def test_each_is_the_one_that_the_linter_knows(name: str, use: str) -> None:
     assert vm.error(f"require('{name}')") == f"script.lua:1: nothing there; {reason}"
 
 
-def test_a_script_may_test_the_names_and_have_globals_of_its_own_by_them(vm: VM) -> None:
+def test_a_script_may_test_the_names_and_have_globals_of_its_own_by_them(lua: VM) -> None:
     script = """
       for _, name in ipairs({NAMES}) do assert(_G[name] == nil, name) end
       if user or event then error('there is none') end
@@ -74,12 +64,12 @@ def test_a_script_may_test_the_names_and_have_globals_of_its_own_by_them(vm: VM)
       function import(x) return x end
       assert(service.start() == 'anon' and import(1) == 1)
     """.replace("NAMES", ", ".join(f"'{name}'" for name in ABSENT))
-    assert run_to_end(vm, script)[:2] == (Ended.SUCCESS, b"")
+    assert run_to_end(lua, script)[:2] == (Ended.SUCCESS, b"")
 
 
-def test_a_nil_of_another_name_is_told_as_ever(vm: VM) -> None:
-    assert refused(vm, "nobody.x()") == "x.lua:1: attempt to index a nil value (global 'nobody')"
+def test_a_nil_of_another_name_is_told_as_ever(lua: VM) -> None:
+    assert refused(lua, "nobody.x()") == "x.lua:1: attempt to index a nil value (global 'nobody')"
 
 
-def test_a_local_of_such_a_name_is_the_scripts_own(vm: VM) -> None:
-    assert refused(vm, "local docker docker.ps()") == "x.lua:1: attempt to index a nil value (local 'docker')"
+def test_a_local_of_such_a_name_is_the_scripts_own(lua: VM) -> None:
+    assert refused(lua, "local docker docker.ps()") == "x.lua:1: attempt to index a nil value (local 'docker')"

@@ -84,8 +84,3 @@ def test_whoever_looks_in_vain_again_and_again_gets_a_plain_table(
     assert run(b"for _ = 1, 50 do local x = nobody end")[1] == []
     assert "standard" in run(b"for _ = 1, 100 do local x = nobody end")[1]
     assert "standard" in run(b"for i = 1, 100 do _G['name' .. i] = i end assert(name1 == 1 and name100 == 100)")[1]
-
-
-def test_a_vm_of_a_small_script_stays_small(run: Callable[[bytes], tuple[VM, list[str]]]) -> None:
-    """Every job's VM pays it."""
-    assert run(b"return tostring(1)")[0].used < 71_000

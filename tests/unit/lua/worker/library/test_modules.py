@@ -28,22 +28,18 @@ def make_vm(**files: bytes) -> tuple[LuaLibrary, Project]:
     return LuaLibrary(ops={"_require": project.require}), project
 
 
-def test_a_module_runs_once_and_is_kept() -> None:
-    vm, project = make_vm(greet=b"count = (count or 0) + 1 return {name = ..., path = select(2, ...)}")
-    script = "local a, b = require('greet'), require('greet') return a == b, count, a.name, a.path"
-    assert vm.run(script) == [True, 1, b"greet", b"greet.lua"]
-    assert project.asked == ["greet"]
-
-
 def test_two_spellings_of_one_file_are_one_module() -> None:
     vm, _ = make_vm(lib__a=b"return {}")
     assert vm.run("return require('lib.a') == require('lib/a')") == [True]
 
 
-def test_a_module_without_a_value_gives_true_and_false_is_kept() -> None:
-    vm, project = make_vm(quiet=b"x = 1", no=b"return false")
+def test_a_module_runs_once_and_is_kept_also_where_its_value_is_false_and_none_is_true() -> None:
+    greet = b"count = (count or 0) + 1 return {name = ..., path = select(2, ...)}"
+    vm, project = make_vm(greet=greet, quiet=b"x = 1", no=b"return false")
+    script = "local a, b = require('greet'), require('greet') return a == b, count, a.name, a.path"
+    assert vm.run(script) == [True, 1, b"greet", b"greet.lua"]
     assert vm.run("return require('quiet'), require('no'), require('no'), x") == [True, False, False, 1]
-    assert project.asked == ["quiet", "no"]
+    assert project.asked == ["greet", "quiet", "no"]
 
 
 def test_modules_share_globals_with_the_script_also_those_assigned_later() -> None:

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from spyweb.lua.wire import Ended
-from spyweb.lua.worker.vm import VM, Bytecode, init_of
+from spyweb.lua.worker.vm import VM
 from tests.fakes.vm import FakeCallbacks, run_to_end
 
-INIT = init_of({"ops": ["echo"], "engine": {}})
-LIMIT = 8 << 20
 
-
-@pytest.fixture
-def vm(bytecode: Bytecode, callbacks: FakeCallbacks) -> Iterator[VM]:
-    vm = VM(bytecode, INIT, LIMIT, callbacks, main_count=1000)
-    yield vm
-    vm.close()
-
-
-def run(vm: VM, source: str) -> tuple[Ended, bytes]:
+def run(lua: VM, source: str) -> tuple[Ended, bytes]:
     """How the script ends, and its reason."""
-    return run_to_end(vm, source)[:2]
+    return run_to_end(lua, source)[:2]
 
 
 # Armed, the finalizer would log.
@@ -72,30 +60,30 @@ ARMING = {
 
 
 @pytest.mark.parametrize("how", ARMING)
-def test_no_finalizer_of_a_script_is_ever_armed(vm: VM, callbacks: FakeCallbacks, how: str) -> None:
-    assert run(vm, f"local log, _ = log, string.rep log('begun') {ARMING[how]}") == (Ended.SUCCESS, b"")
-    vm.close()
+def test_no_finalizer_of_a_script_is_ever_armed(lua: VM, callbacks: FakeCallbacks, how: str) -> None:
+    assert run(lua, f"local log, _ = log, string.rep log('begun') {ARMING[how]}") == (Ended.SUCCESS, b"")
+    lua.close()
 
     assert callbacks.lines == [(b"info", b"begun")]
 
 
-def test_getmetatable_calls_no_metamethod_of_what_stands_for_a_metatable(vm: VM) -> None:
+def test_getmetatable_calls_no_metamethod_of_what_stands_for_a_metatable(lua: VM) -> None:
     source = """
         local called
         local stand_in = setmetatable({}, { __eq = function() called = true end })
         getmetatable(setmetatable({}, { __metatable = stand_in }))
         assert(not called)
     """
-    assert run(vm, source) == (Ended.SUCCESS, b"")
+    assert run(lua, source) == (Ended.SUCCESS, b"")
 
 
 INTERNAL = ["task", "JSON_EMPTY_ARRAY", "state.null", "ctx", "_G", "string", "math", "table", "coroutine", "state"]
 
 
 @pytest.mark.parametrize("value", INTERNAL)
-def test_a_metatable_of_ours_is_not_shown(vm: VM, value: str) -> None:
+def test_a_metatable_of_ours_is_not_shown(lua: VM, value: str) -> None:
     source = f"local ctx = ... assert(not getmetatable({value}))"
-    assert run(vm, source) == (Ended.SUCCESS, b"")
+    assert run(lua, source) == (Ended.SUCCESS, b"")
 
 
 # Read raw, no metamethod can call an op, fail, or use the same function again in the middle of it.
@@ -115,7 +103,7 @@ TRAPPED = {
 
 
 @pytest.mark.parametrize("what", TRAPPED)
-def test_what_reads_a_table_raw_calls_no_metamethod(vm: VM, what: str) -> None:
+def test_what_reads_a_table_raw_calls_no_metamethod(lua: VM, what: str) -> None:
     source = f"""
         local called = {{}}
         local trap = {{}}
@@ -125,13 +113,13 @@ def test_what_reads_a_table_raw_calls_no_metamethod(vm: VM, what: str) -> None:
         {TRAPPED[what]}
         assert(#called == 0, table.concat(called, ' '))
     """
-    assert run(vm, source) == (Ended.SUCCESS, b"")
+    assert run(lua, source) == (Ended.SUCCESS, b"")
 
 
-def test_an_error_that_is_a_table_which_lies_ends_the_run_and_no_more(vm: VM, callbacks: FakeCallbacks) -> None:
+def test_an_error_that_is_a_table_which_lies_ends_the_run_and_no_more(lua: VM, callbacks: FakeCallbacks) -> None:
     source = """
         local function trap() log('called') end
         error(setmetatable({}, { __index = trap, __eq = trap, __len = trap, __lt = trap, __concat = trap }))
     """
-    assert run(vm, source)[0] == Ended.ERROR
+    assert run(lua, source)[0] == Ended.ERROR
     assert callbacks.lines == []

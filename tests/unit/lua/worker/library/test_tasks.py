@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from spyweb.lua.wire import Ended
@@ -13,16 +11,9 @@ from tests.fakes.vm import FakeCallbacks, run_to_end
 INIT = init_of({"ops": ["echo"], "engine": {}})
 
 
-@pytest.fixture
-def vm(bytecode: Bytecode) -> Iterator[VM]:
-    vm = VM(bytecode, INIT, 16 << 20, FakeCallbacks(), main_count=1000)
-    yield vm
-    vm.close()
-
-
-def refused(vm: VM, source: str) -> str:
+def refused(lua: VM, source: str) -> str:
     """Return why a file that declares tasks fails before any runs."""
-    ended, reason, _ = run_to_end(vm, source)
+    ended, reason, _ = run_to_end(lua, source)
     assert ended is Ended.ERROR
     return reason.decode()
 
@@ -98,8 +89,8 @@ LATE = [
 
 
 @pytest.mark.parametrize(("source", "reason"), LATE, ids=[source[:50] for source, _ in LATE])
-def test_what_is_wrong_is_told_where_it_stands(vm: VM, source: str, reason: str) -> None:
-    assert refused(vm, source) == reason
+def test_what_is_wrong_is_told_where_it_stands(lua: VM, source: str, reason: str) -> None:
+    assert refused(lua, source) == reason
 
 
 PLANS = [
@@ -135,38 +126,38 @@ PLANS = [
 
 
 @pytest.mark.parametrize(("source", "reason"), PLANS, ids=[source[:50] for source, _ in PLANS])
-def test_what_only_the_whole_file_shows_is_told_with_the_chain(vm: VM, source: str, reason: str) -> None:
-    assert refused(vm, source) == reason
+def test_what_only_the_whole_file_shows_is_told_with_the_chain(lua: VM, source: str, reason: str) -> None:
+    assert refused(lua, source) == reason
 
 
-def test_a_cycle_of_very_many_is_told_in_a_line(vm: VM) -> None:
+def test_a_cycle_of_very_many_is_told_in_a_line(lua: VM) -> None:
     source = "for i = 1, 5000 do task('t' .. i):command(print):depends_on('t' .. i % 5000 + 1) end"
-    assert refused(vm, source) == "x.lua:1: these tasks depend on each other: t1 -> t2 -> t3 -> ... -> t5000 -> t1"
+    assert refused(lua, source) == "x.lua:1: these tasks depend on each other: t1 -> t2 -> t3 -> ... -> t5000 -> t1"
 
 
-def test_more_tasks_than_a_run_may_have_are_refused(vm: VM) -> None:
+def test_more_tasks_than_a_run_may_have_are_refused(lua: VM) -> None:
     source = "for i = 1, 10001 do task('t' .. i):command(print) end"
-    assert refused(vm, source) == "x.lua:1: more than 10000 tasks in one file"
+    assert refused(lua, source) == "x.lua:1: more than 10000 tasks in one file"
 
 
-def test_tasks_that_two_workflows_list_count_twice(vm: VM) -> None:
+def test_tasks_that_two_workflows_list_count_twice(lua: VM) -> None:
     source = """
         local names = {}
         for i = 1, 6000 do names[i] = 't' .. i task(names[i]):command(print) end
         workflow('a'):tasks(names) workflow('b'):tasks(names)
     """
-    assert refused(vm, source) == "more than 10000 tasks in one run"
+    assert refused(lua, source) == "more than 10000 tasks in one run"
 
 
-def test_a_file_that_only_asks_for_them_declares_nothing(vm: VM) -> None:
-    assert run_to_end(vm, "local t, w = task, workflow return 7")[0] is Ended.SUCCESS
+def test_a_file_that_only_asks_for_them_declares_nothing(lua: VM) -> None:
+    assert run_to_end(lua, "local t, w = task, workflow return 7")[0] is Ended.SUCCESS
 
 
-def test_a_script_may_put_its_own_in_their_place(vm: VM) -> None:
-    assert run_to_end(vm, "task = function(x) return x end assert(task(7) == 7)")[0] is Ended.SUCCESS
+def test_a_script_may_put_its_own_in_their_place(lua: VM) -> None:
+    assert run_to_end(lua, "task = function(x) return x end assert(task(7) == 7)")[0] is Ended.SUCCESS
 
 
-def test_the_objects_show_their_names_and_nothing_of_ours(vm: VM) -> None:
+def test_the_objects_show_their_names_and_nothing_of_ours(lua: VM) -> None:
     source = """
         local t, w = task{name = 'a', run = print}, workflow('w')
         assert(t.name == 'a' and w.name == 'w')
@@ -175,19 +166,19 @@ def test_the_objects_show_their_names_and_nothing_of_ours(vm: VM) -> None:
         assert(t:build() == t and t:timeout('1h30m'):retries(2, 'fixed'):retry_delay('250ms') == t)
         function run() end
     """
-    ended, reason, _ = run_to_end(vm, source)
+    ended, reason, _ = run_to_end(lua, source)
     assert (ended, reason) == (Ended.SUCCESS, b"")
 
 
 @pytest.mark.parametrize("text", ["1h30m", "250ms", "1.5s", "2 minutes", "1 day 2 hours", "3sec", "1w", "30", 30, 0.25])
-def test_durations_are_those_of_settings(vm: VM, text: str | float) -> None:
+def test_durations_are_those_of_settings(lua: VM, text: str | float) -> None:
     given = repr(text)
-    ended, reason, _ = run_to_end(vm, f"task('a'):timeout({given}) function run() end")
+    ended, reason, _ = run_to_end(lua, f"task('a'):timeout({given}) function run() end")
     assert (ended, reason) == (Ended.SUCCESS, b"")
 
 
-def test_a_number_can_be_called_no_more_than_before(vm: VM) -> None:
-    assert refused(vm, "task('a') local n = 'x' n()") == "x.lua:1: attempt to call a string value (local 'n')"
+def test_a_number_can_be_called_no_more_than_before(lua: VM) -> None:
+    assert refused(lua, "task('a') local n = 'x' n()") == "x.lua:1: attempt to call a string value (local 'n')"
 
 
 ODD = [

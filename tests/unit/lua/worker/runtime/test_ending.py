@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from spyweb.lua.wire import Ended
-from spyweb.lua.worker.vm import VM, Bytecode, init_of
+from spyweb.lua.worker.vm import VM
 from tests.fakes.vm import FakeCallbacks, run_to_end
 
-INIT = init_of({"ops": ["echo"], "engine": {}})
 BAD = "bad argument #1 to 'require' (string expected, got number)"
 INDIRECT = "function run() return f() end\nfunction f() return require(5) end"
 
 
-@pytest.fixture
-def vm(bytecode: Bytecode, callbacks: FakeCallbacks) -> Iterator[VM]:
-    vm = VM(bytecode, INIT, 8 << 20, callbacks, main_count=1000)
-    yield vm
-    vm.close()
-
-
-def run(vm: VM, source: str) -> tuple[Ended, str, str]:
+def run(lua: VM, source: str) -> tuple[Ended, str, str]:
     """How the script ends, its reason, and its traceback."""
-    ended, reason, traceback = run_to_end(vm, source)
+    ended, reason, traceback = run_to_end(lua, source)
     return ended, reason.decode(), traceback.decode()
 
 
@@ -39,22 +29,22 @@ def run(vm: VM, source: str) -> tuple[Ended, str, str]:
     ],
 )  # fmt: skip
 def test_a_failure_in_a_tail_call_names_what_was_called_last(
-    vm: VM, first_line: str, source: str, line: int, frame: str
+    lua: VM, first_line: str, source: str, line: int, frame: str
 ) -> None:
-    ended, reason, traceback = run(vm, first_line + source)
+    ended, reason, traceback = run(lua, first_line + source)
 
     assert (ended, reason) == (Ended.ERROR, f"x.lua:{line}: {BAD}")
     assert traceback == f"stack traceback:\n\tx.lua:{line}: {frame}"
 
 
-def test_where_another_frame_is_known_a_failure_in_a_tail_call_names_that(vm: VM) -> None:
+def test_where_another_frame_is_known_a_failure_in_a_tail_call_names_that(lua: VM) -> None:
     source = "local function f() return require(5) end\nfunction run()\n  f()\n  return 1\nend"
 
-    assert run(vm, source)[1] == f"x.lua:3: {BAD}"
+    assert run(lua, source)[1] == f"x.lua:3: {BAD}"
 
 
-def test_an_error_that_is_a_table_has_no_position_but_a_traceback(vm: VM) -> None:
-    _, reason, traceback = run(vm, "function run() return json_encode(nil) and error({ code = 1 }) end")
+def test_an_error_that_is_a_table_has_no_position_but_a_traceback(lua: VM) -> None:
+    _, reason, traceback = run(lua, "function run() return json_encode(nil) and error({ code = 1 }) end")
 
     assert reason == "(error object is a table value: {code = 1})"
     assert "x.lua:1" in traceback
@@ -69,22 +59,22 @@ def test_an_error_that_is_a_table_has_no_position_but_a_traceback(vm: VM) -> Non
     ],
 )
 def test_a_hook_that_fails_in_a_tail_call_says_where_it_begins(
-    vm: VM, callbacks: FakeCallbacks, source: str, label: str
+    lua: VM, callbacks: FakeCallbacks, source: str, label: str
 ) -> None:
-    run(vm, f"\n{source}")
+    run(lua, f"\n{source}")
 
     ((_, text),) = callbacks.lines
     assert text.decode().startswith(f"{label}: x.lua:2: {BAD}\nstack traceback:\n\tx.lua:2: in ")
 
 
-def test_an_error_without_a_position_stays_so_where_the_script_says_so(vm: VM) -> None:
-    assert run(vm, "error('as it is', 0)")[1] == "as it is"
-    assert run(vm, "local ok, text = pcall(error, 'as it is') return nil, text")[1] == "as it is"
+def test_an_error_without_a_position_stays_so_where_the_script_says_so(lua: VM) -> None:
+    assert run(lua, "error('as it is', 0)")[1] == "as it is"
+    assert run(lua, "local ok, text = pcall(error, 'as it is') return nil, text")[1] == "as it is"
 
 
-def test_an_error_about_nil_says_why_a_template_was_not_rendered(vm: VM) -> None:
+def test_an_error_about_nil_says_why_a_template_was_not_rendered(lua: VM) -> None:
     source = "function run() local text = template.render{text = '{{.no.such}}', vars = {}}\n return 'x' .. text end"
-    reason = run(vm, source)[1]
+    reason = run(lua, source)[1]
     assert reason.startswith(
         "x.lua:2: attempt to concatenate a nil value (local 'text') (template.render: template:1: "
     )
@@ -98,6 +88,6 @@ def test_an_error_about_nil_says_why_a_template_was_not_rendered(vm: VM) -> None
         ("error('no')", "no"),
     ],
 )
-def test_an_error_that_is_not_of_that_nil_is_as_it_is(vm: VM, use: str, reason: str) -> None:
-    told = run(vm, f"local text, why = template.render{{ text = '{{{{if}}}}' }} {use}")[1]
+def test_an_error_that_is_not_of_that_nil_is_as_it_is(lua: VM, use: str, reason: str) -> None:
+    told = run(lua, f"local text, why = template.render{{ text = '{{{{if}}}}' }} {use}")[1]
     assert told.removeprefix("x.lua:1: ") == reason.format("template:1: a value expected")
