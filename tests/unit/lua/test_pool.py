@@ -15,7 +15,7 @@ from spyweb.lua.pool import PATIENCE, Quarantine, open_pool, raise_compile_error
 from spyweb.lua.session import Code, EngineInfo, VariableRule
 from spyweb.lua.spawner import Slots
 from spyweb.lua.supervisor import DESCRIPTORS_EACH, SHARE, STARTING
-from spyweb.lua.wire import Ended, InitWorker, Why
+from spyweb.lua.wire import Ended, Form, InitWorker, Why
 from spyweb.model import MIB, Failure, Isolation, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
 from tests.fakes.worker import SLOW, TYPO, FakeSpawner
