@@ -29,7 +29,6 @@ from spyweb.model import (
     Every,
     Failure,
     JobId,
-    JobSpec,
     Outcome,
     Run,
     RunId,
@@ -109,11 +108,6 @@ MARKUP = '"><script>alert(1)</script>'
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
 NINTH = RunId(9)
-
-
-def make_spec(job: JobId = PRICES, **changes: object) -> JobSpec:
-    spec = JobSpec(id=job, name=job, path=f"jobs/{job}.lua", folder=f"jobs/{job}", schedule=Every(period_ms=30_000))
-    return replace(spec, **changes)
 
 
 def make_run(number: int = 1, **changes: object) -> Run:

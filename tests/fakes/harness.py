@@ -30,14 +30,9 @@ from tests.fakes.timers import FakeTimers
 MINUTE_MS = 60_000
 
 
-def make_spec(name: str = "prices", **settings: object) -> JobSpec:
-    spec = JobSpec(
-        id=JobId(name),
-        name=name,
-        path=f"jobs/{name}.lua",
-        folder=f"jobs/{name}",
-        schedule=Every(period_ms=MINUTE_MS),
-    )
+def make_spec(job: str = "prices", **settings: object) -> JobSpec:
+    path = f"jobs/{job}"
+    spec = JobSpec(id=JobId(job), name=job, path=f"{path}.lua", folder=path, schedule=Every(period_ms=MINUTE_MS))
     return replace(spec, **settings)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from spyweb.tracing.span import NOTHING, Attributes, Tracer
+from spyweb.tracing.span import NOTHING, Attributes
 
 
 @dataclass(eq=False)
@@ -22,12 +22,3 @@ class FakeSpan:
 
     def end(self, error: str = "") -> None:
         self.ended.append(f"{self.name}: {error}" if error else self.name)
-
-
-class FakeTracer(Tracer):
-    def __init__(self) -> None:
-        self.begun: list[tuple[str, str]] = []  # names, and the traces that they belong to
-
-    def begin(self, name: str, attributes: Attributes, parent: str = "") -> FakeSpan:
-        self.begun.append((name, parent))
-        return FakeSpan(name)

@@ -13,8 +13,8 @@ from spyweb.cooperative import run_at_once
 from spyweb.model import At, Cron, Every, JobId, Never, Schedule
 from spyweb.schedules.due import upcoming
 from spyweb.subjects.when.service import SLOT_MS, SPAN_MS, BitCounters, day_ahead
-from tests.fakes.daemon_service import NOW_MS, make_spec
-from tests.fakes.harness import make_planned
+from tests.fakes.daemon_service import NOW_MS
+from tests.fakes.harness import make_planned, make_spec
 
 MINUTE_MS = 60_000
 ZONES = ["UTC", "Europe/Berlin", "Australia/Lord_Howe"]

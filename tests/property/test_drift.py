@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from spyweb.errors import OpError
 from spyweb.model import JobId, RunId
 from spyweb.ops.world import Call
-from tests.fakes.daemon_service import make_spec
 from tests.fakes.drifting import make_drift
+from tests.fakes.harness import make_spec
 from tests.fakes.ops import PRICES, ask, make_call, make_world, table
 
 NAMES = ("a", "b", "sub", "sub/a", "sub/b", "shared/a", "shared/sub", "shared/sub/a")

@@ -129,26 +129,22 @@ def test_the_socket_of_a_killed_daemon_is_no_daemon(tmp_path: Path) -> None:
 
 
 @contextmanager
-def impostor(data_dir: Path, answer: bytes) -> Iterator[DaemonClient]:
-    """Something that answers every connection with these bytes."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(data_dir / "spyweb.sock"))
-        listener.listen()
+def answering(answer: bytes, listener: socket.socket | None = None, connections: int = 1) -> Iterator[str]:
+    """Answer every connection with these bytes, by TCP where no socket listens already."""
+    with listener or create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
-            for _ in range(2):  # find_daemon's knock, then the question
-                connection, _ = listener.accept()
+            for _ in range(connections):
+                connection, _ = listening.accept()
                 with connection:
                     connection.settimeout(5)
-                    if connection.recv(4096):
+                    if connection.recv(65_536):
                         connection.sendall(answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
         try:
-            daemon = find_daemon(data_dir)
-            assert daemon is not None
-            yield daemon
+            yield "" if listener else f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             thread.join(5)
 
@@ -164,8 +160,14 @@ def impostor(data_dir: Path, answer: bytes) -> Iterator[DaemonClient]:
     ],
 )
 def test_an_answer_that_makes_no_sense_is_one_clear_line(tmp_path: Path, answer: bytes, words: str) -> None:
-    with impostor(tmp_path, answer) as daemon, pytest.raises(Refused, match=words):
-        daemon.jobs()
+    impostor = socket.socket(socket.AF_UNIX)
+    impostor.bind(str(tmp_path / "spyweb.sock"))
+    impostor.listen()
+    with answering(answer, impostor, connections=2):  # find_daemon's knock, then the question
+        daemon = find_daemon(tmp_path)
+        assert daemon is not None
+        with pytest.raises(Refused, match=words):
+            daemon.jobs()
 
 
 def test_a_socket_that_may_not_be_opened_says_whose_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,23 +188,6 @@ def why_not(url: str, key: str | None = None) -> str:
     except Refused as refused:
         return str(refused).replace("\n", "a second line")
     return ""
-
-
-@contextmanager
-def answering(*answer: bytes) -> Iterator[str]:
-    """Serve one connection with these bytes."""
-    with create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(65_536)
-                connection.sendall(b"".join(answer))
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread.join()
 
 
 def answer_of(status: str, body: bytes, kind: str = "application/json", more: str = "") -> bytes:

@@ -97,37 +97,6 @@ def test_what_no_integer_can_be_made_of_says_why(value: object, reason: str) -> 
     assert str(mismatch.value) == reason
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        (b"1.", 1.0),
-        (b".5", 0.5),
-        (b"5e-1", 0.5),
-        (b"0x.8", 0.5),
-        (b"0x1p4", 16.0),
-        (b"-0x1.8p1", -3.0),
-        (b"\t\n 1 \r\v\f", 1),
-        (b"99999999999999999999", 1e20),
-        (b"1e999", math.inf),
-        (b"1" + b"0" * 199, 1e199),
-        (b"0" * 199 + b"7", 7.0),
-        (b"0x" + b"f" * 198, -1),
-        (b"0x1p99999", math.inf),
-        (b"-0x1p99999", -math.inf),
-    ],
-)
-def test_numbers_are_read_as_lua_reads_them(text: bytes, number: float) -> None:
-    assert parse_number(text) == number
-    assert type(parse_number(text)) is type(number)
-
-
-@pytest.mark.parametrize(
-    "text", [b".", b"e5", b"0x", b"0xp1", b"1 2", b"1e", b"--1", b"inf", b"1\x00", b"\xb2", b"0x" + b"f" * 99 + b"g"]
-)
-def test_what_lua_reads_as_no_number_is_none(text: bytes) -> None:
-    assert parse_number(text) is None
-
-
 @pytest.mark.parametrize("digits", [b"1", b"0", b" "])
 def test_a_text_of_more_than_200_bytes_is_no_number_and_says_why(digits: bytes) -> None:
     with pytest.raises(Mismatch, match=r"^the text of a number has 201 bytes, at most 200 are allowed$"):

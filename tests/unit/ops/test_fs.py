@@ -27,15 +27,6 @@ async def refused(call: Call, name: str, *arguments: object) -> str:
     return str(error.value)
 
 
-async def test_a_job_reads_what_it_wrote(call: Call, tmp_path: Path) -> None:
-    assert await ask(call, "fs_read", b"data.csv") == [None]
-    assert await ask(call, "fs_append", b"data.csv", b"a,1\n") == []
-    assert await ask(call, "fs_append", b"data.csv", 5) == []
-    assert await ask(call, "fs_read", b"data.csv") == [b"a,1\n5"]
-    assert await ask(call, "fs_overwrite", b"data.csv", b"new") == []
-    assert (tmp_path / "jobs/prices/data.csv").read_bytes() == b"new"
-
-
 async def test_shared_is_the_projects_own_folder(call: Call, tmp_path: Path) -> None:
     await ask(call, "fs_overwrite", b"shared/a.json", b"{}")
     await ask(call, "fs_append", b"shared/b/c.jsonl", b"1\n")

@@ -268,47 +268,9 @@ async def test_the_body_is_never_larger_than_the_vm() -> None:
     assert http.asked[0].largest == MIB
 
 
-def test_a_form_reads_as_a_browser_writes_it() -> None:
-    kind, body = encode_parts(
-        [
-            Part(name=b"a", content=b"1"),
-            Part(name=b"f", content=b"\x00", filename=b"x.bin"),
-            Part(name=b"j", content=b"{}", type=b"application/json"),
-        ]
-    )
-    boundary = kind.removeprefix(b"multipart/form-data; boundary=")
-    assert body.replace(boundary, b"B").split(b"\r\n") == [
-        b"--B",
-        b'Content-Disposition: form-data; name="a"',
-        b"",
-        b"1",
-        b"--B",
-        b'Content-Disposition: form-data; name="f"; filename="x.bin"',
-        b"Content-Type: application/octet-stream",
-        b"",
-        b"\x00",
-        b"--B",
-        b'Content-Disposition: form-data; name="j"',
-        b"Content-Type: application/json",
-        b"",
-        b"{}",
-        b"--B--",
-        b"",
-    ]
-
-
-def test_an_empty_form_is_still_a_form() -> None:
-    kind, body = encode_parts([])
-    assert body == b"--" + kind.partition(b"=")[2] + b"--\r\n"
-
-
 def test_names_cannot_break_out_of_their_quotes() -> None:
     _, body = encode_parts([Part(name=b'a"\r\nX: y', content=b"", filename=b'"\n')])
     assert b'name="a%22%0D%0AX: y"; filename="%22%0A"' in body
-
-
-def test_two_forms_have_two_boundaries() -> None:
-    assert encode_parts([])[0] != encode_parts([])[0]
 
 
 @pytest.mark.parametrize("kind", [b"a/b\r\nX: y", b"a\nb"])

@@ -266,14 +266,6 @@ async def test_each_channel_is_permitted_by_its_name_and_the_desktop_by_one_of_i
     assert 'add "phone" to' in await outcome(with_policy(call, Grants(notify=False)), "notify", phone)
 
 
-async def test_an_audit_notes_the_channels_that_were_told(call: Call) -> None:
-    audit = Audit()
-    audited = make_call(call.world, folder=call.folder, audit=audit)
-    await outcome(audited, "notify", [table(channel=b"phone", title=b"disk")])
-    await outcome(audited, "notify", [b"title", b"body"])
-    assert audit.block("prices").splitlines()[-1] == 'notify = ["desktop", "phone"]'
-
-
 async def test_shared_files_have_an_item_of_their_own(call: Call, tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared/a.txt").write_text("all")
@@ -301,6 +293,8 @@ async def test_an_audit_notes_what_was_used(call: Call) -> None:
     for name in ("state.get", "http_get", "db_query", "fs_append"):
         await outcome(audited, name, MATRIX[name].arguments)
     await outcome(audited, "state.set", [table(scope=b"orders", key=b"k", value=b"v")])
+    for arguments in ([table(channel=b"phone", title=b"disk")], [b"title", b"body"]):
+        await outcome(audited, "notify", arguments)
     assert audit.block("prices").splitlines() == [
         "[jobs.prices.permissions]",
         'net = ["example.com:80"]',
@@ -310,7 +304,7 @@ async def test_an_audit_notes_what_was_used(call: Call) -> None:
         'state = ["orders", { scope = "agent:local", read_only = true }]',
         "db = true",
         "global_store = false",
-        "notify = false",
+        'notify = ["desktop", "phone"]',
     ]
 
 

@@ -175,6 +175,7 @@ async def test_what_is_wrong_raises_a_table_with_a_code_and_writes_nothing(
         ("state.update", at(ops={}), "UPDATE_ERROR"),
         ("state.list", table(scope=b"s"), "LIST_ERROR"),
         ("state.keys", table(scope=b"s"), "LIST_ERROR"),
+        ("state.list_groups", None, "LIST_GROUPS_ERROR"),
     ],
 )
 async def test_a_failing_store_raises_a_table_too(name: str, options: object, code: str) -> None:
@@ -183,14 +184,6 @@ async def test_a_failing_store_raises_a_table_too(name: str, options: object, co
     call = make_call(make_world(store=store))
     assert await code_of(call, name, options) == code
     assert call.tally.storage_errors == 1
-
-
-async def test_a_failing_store_can_not_list_groups() -> None:
-    store = MemoryStore(FakeClock())
-    await store.close()
-    with pytest.raises(OpError) as caught:
-        await ask(make_call(make_world(store=store)), "state.list_groups")
-    assert caught.value.value == {"code": "LIST_GROUPS_ERROR", "message": "state.list_groups: The store is closed."}
 
 
 async def test_watchers_hear_of_every_write_even_of_a_delete_of_nothing() -> None:
@@ -315,11 +308,6 @@ def test_a_number_must_be_one() -> None:
 )
 def test_an_op_is_read_and_without_a_path_it_is_the_roots(fields: object, update: Update) -> None:
     assert make_payload(ops=[fields]).updates() == [update]
-
-
-@pytest.mark.parametrize("ops", [{}, []])
-def test_no_ops_are_an_empty_array(ops: object) -> None:
-    assert make_payload(ops=ops).updates() == []
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,6 @@ async def test_the_server_looks_in_its_own_folder_first(tmp_path: Path) -> None:
     assert module.path == "server/util.lua"
 
 
-async def test_nothing_found_is_none(tmp_path: Path) -> None:
-    assert await find(tmp_path, b"a") is None
-
-
 @pytest.mark.parametrize(
     "name",
     [

@@ -61,15 +61,6 @@ async def test_anything_else_as_a_parameter_raises(call: Call, params: dict[obje
     assert str(refused.value) == f"bad argument #2 to 'db_query' ({reason})"
 
 
-async def test_rows_are_tables_and_changes_a_number(call: Call) -> None:
-    assert await ask(call, "db_exec", b"CREATE TABLE t (a, b)") == [0]
-    assert await ask(call, "db_exec", b"INSERT INTO t VALUES (?, ?), (1, 2)", [b"x", True]) == [2]
-    assert await ask(call, "db_exec", b"INSERT INTO t VALUES (?, ?)", {2: b"y"}) == [1]
-    assert await ask(call, "db_query", b"SELECT * FROM t") == [[{"a": b"x", "b": 1}, {"a": 1, "b": 2}, {"b": b"y"}]]
-    assert await ask(call, "db_query", b"DELETE FROM t RETURNING b") == [[{"b": 1}, {"b": 2}, {"b": b"y"}]]
-    assert await ask(call, "db_query", b"SELECT * FROM t") == [[]]
-
-
 async def test_errors_raise_with_the_functions_name(call: Call) -> None:
     with pytest.raises(OpError, match=r"^db_query: no such table: nowhere$"):
         await ask(call, "db_query", b"SELECT * FROM nowhere")

@@ -19,27 +19,12 @@ A_FUNCTION = Foreign(Ext.FOREIGN, "function")
 LARGEST = 2**63 - 1
 
 
-@pytest.mark.parametrize(
-    "value", [b"", b"\x00\xff", True, False, 0, -5, LARGEST, 2.5, [1, [2]], {b"a": {b"b": [True]}, 5: b"x"}, {}]
-)
-async def test_values_come_back_as_they_were(value: object) -> None:
-    call = make_call()
-    assert await ask(call, "state.set", b"k", value) == [True]
-    assert await ask(call, "state.get", b"k") == [value]
-
-
 async def test_a_missing_key_is_nil_or_the_default() -> None:
     call = make_call()
     assert await ask(call, "state.get", b"k") == [None]
     assert await ask(call, "state.get", b"k", 7) == [7]
     await ask(call, "state.set", b"k", False)
     assert await ask(call, "state.get", b"k", 7) == [False]
-
-
-async def test_a_number_is_a_key_as_its_text() -> None:
-    call = make_call()
-    await ask(call, "state.set", 5.0, b"x")
-    assert await ask(call, "state.keys") == [[b"5"]]
 
 
 @pytest.mark.parametrize(
@@ -193,18 +178,6 @@ async def test_a_ttl_beyond_any_calendar_is_none() -> None:
     call = make_call()
     assert await ask(call, "state.set", b"k", 1, math.inf) == [True]
     assert await ask(call, "state.get_ttl", b"k") == [-1]
-
-
-async def test_lists() -> None:
-    call = make_call()
-    assert await ask(call, "state.list_push", b"l", {b"a": 1}) == [1]
-    assert await ask(call, "state.list_push", b"l", b"x") == [2]
-    assert await ask(call, "state.list_length", b"l") == [2]
-    assert await ask(call, "state.list_pop", b"l") == [b"x"]
-    assert await ask(call, "state.list_pop", b"l") == [{b"a": 1}]
-    assert await ask(call, "state.list_pop", b"l") == [None]
-    assert await ask(call, "state.get", b"l") == [[]]
-    assert await ask(call, "state.list_push", b"l", 1) == [1]
 
 
 async def test_a_listing_that_no_vm_could_hold_is_refused() -> None:

@@ -69,16 +69,6 @@ async def test_a_timeout_that_is_no_number_gives_a_reason_and_no_lock(given: tup
     assert await ask(one, "state.is_locked", b"l") == [False, None]
 
 
-async def test_a_lock_has_one_holder_until_it_is_given_back() -> None:
-    one, two = two_runs()
-    assert await ask(one, "state.try_lock", b"l") == [True]
-    assert await ask(two, "state.try_lock", b"l") == [False, "state.try_lock: lock 'l' is held by 'prices#1'"]
-    assert await ask(two, "state.is_locked", b"l") == [True, b"prices#1"]
-    assert await ask(one, "state.unlock", b"l") == [True]
-    assert await ask(two, "state.is_locked", b"l") == [False, None]
-    assert await ask(two, "state.try_lock", b"l") == [True]
-
-
 async def test_without_a_holder_it_waits_as_long_as_its_timeout() -> None:
     clock = FakeClock()
     one, two = two_runs(make_world(clock=clock))

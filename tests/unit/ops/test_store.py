@@ -93,26 +93,29 @@ async def test_a_counter_that_overflows_gives_its_default_and_stays() -> None:
     assert [line["op"] for line in logs] == ["global_store_incr"]
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "otherwise"),
+in_each_op = pytest.mark.parametrize(
+    ("name", "more", "otherwise"),
     [
-        ("store_set", [b"k", b"v"], []),
-        ("store_get", [b"k"], [None]),
-        ("store_delete", [b"k"], []),
-        ("global_store_set", [b"k", b"v"], []),
-        ("global_store_get", [b"k"], [None]),
-        ("global_store_delete", [b"k"], []),
-        ("global_store_incr", [b"k", 5, 1], [5]),
+        ("store_set", [b"v"], []),
+        ("store_get", [], [None]),
+        ("store_delete", [], []),
+        ("global_store_set", [b"v"], []),
+        ("global_store_get", [], [None]),
+        ("global_store_delete", [], []),
+        ("global_store_incr", [5, 1], [5]),
     ],
 )
+
+
+@in_each_op
 async def test_a_failing_store_is_logged_and_counted_and_never_raises(
-    name: str, arguments: Sequence[object], otherwise: list[object]
+    name: str, more: list[object], otherwise: list[object]
 ) -> None:
     store = MemoryStore(FakeClock())
     await store.close()
     call = make_call(make_world(store=store))
     with capture_logs() as logs:
-        assert await ask(call, name, *arguments) == otherwise
+        assert await ask(call, name, b"k", *more) == otherwise
     assert call.tally.storage_errors == 1
     assert call.world.metrics.errors[name] == 1
     assert call.world.metrics.storage_errors == {name: 1}
@@ -193,26 +196,13 @@ async def test_a_watched_write_says_whose_it_is(name: str, arguments: Sequence[o
     assert (event.origin.job, event.origin.run, event.origin.depth) == (PRICES, call.run, 3)
 
 
-@pytest.mark.parametrize(
-    ("name", "more", "gives"),
-    [
-        ("store_set", [b"v"], []),
-        ("store_get", [], [None]),
-        ("store_delete", [], []),
-        ("global_store_set", [b"v"], []),
-        ("global_store_get", [], [None]),
-        ("global_store_delete", [], []),
-        ("global_store_incr", [7, 1], [7]),
-    ],
-)
+@in_each_op
 async def test_a_key_of_more_than_4_kb_is_a_failure_of_the_store(
-    name: str, more: list[object], gives: list[object]
+    name: str, more: list[object], otherwise: list[object]
 ) -> None:
     call = make_call()
-
     with capture_logs() as logged:
-        assert await ask(call, name, b"k" * 4097, *more) == gives
-
+        assert await ask(call, name, b"k" * 4097, *more) == otherwise
     assert call.tally.storage_errors == 1
     (line,) = logged
     assert line["reason"] == "the key has 4097 bytes, at most 4096 are allowed"

@@ -95,9 +95,6 @@ async def test_what_makes_no_sense_is_refused(arguments: tuple[object, ...]) -> 
 TOO_MANY = dict.fromkeys(range(2 * MOST_TASKS + 2), b"a")
 
 
-TOO_MANY = dict.fromkeys(range(2 * MOST_TASKS + 2), b"a")
-
-
 @pytest.mark.parametrize("names", [{1: b"w"}, {1: b"w", 2: 7}, {1: b"", 2: b"x" * 201}, TOO_MANY])
 async def test_a_plan_that_makes_no_sense_is_refused(names: dict[int, object]) -> None:
     with pytest.raises(OpError):

@@ -30,7 +30,8 @@ from spyweb.views.jobs import (
     view_job,
     zone_of,
 )
-from tests.fakes.daemon_service import NOW_MS, PRICES, make_spec, three_jobs
+from tests.fakes.daemon_service import NOW_MS, PRICES, three_jobs
+from tests.fakes.harness import make_spec
 
 NEWS = JobId("news")
 PAUSED = Cursor(job=PRICES, due_ms=NOW_MS, schedule="", paused=True)

@@ -302,12 +302,6 @@ def test_nothing_is_written_where_spyweb_keeps_its_own(tmp_path: Path) -> None:
 # What fs_* does
 
 
-def test_what_is_appended_is_read_again(files: Files, place: Place) -> None:
-    files.append(place("data.csv"), b"a,1\n")
-    files.append(place("data.csv"), b"\xff\0\n")
-    assert files.read(place("data.csv"), LIMIT) == b"a,1\n\xff\0\n"
-
-
 def test_nothing_larger_than_the_limit_is_read(files: Files, place: Place, file: Path) -> None:
     file.write_bytes(b"x" * LIMIT)
     assert files.read(place("data.csv"), LIMIT) == b"x" * LIMIT

@@ -19,8 +19,8 @@ from spyweb.store.model.entries import Put
 from spyweb.subjects.drift.service import DriftService
 from spyweb.subjects.drift.views import DriftView, describe_drift
 from tests.fakes.commands import FakeCommands
-from tests.fakes.daemon_service import make_spec
 from tests.fakes.drifting import make_drift, permitting
+from tests.fakes.harness import make_spec
 from tests.fakes.ops import PRICES, ask, make_call, make_world, table
 
 OTHER = JobId("other")

@@ -26,9 +26,9 @@ from spyweb.subjects.jobs.overview import (
     view_row,
 )
 from spyweb.views.jobs import JobState, JobView, view_job
-from tests.fakes.daemon_service import NOW_MS, make_run, make_spec, three_jobs
+from tests.fakes.daemon_service import NOW_MS, make_run, three_jobs
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of
-from tests.fakes.harness import make_job
+from tests.fakes.harness import make_job, make_spec
 from tests.fakes.pool import FAILED, SUCCESS
 from tests.fakes.served import Served, serving
 

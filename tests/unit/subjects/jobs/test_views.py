@@ -22,8 +22,9 @@ from spyweb.subjects.runs.views import TimeSpan
 from spyweb.subjects.runs.words import show_run
 from spyweb.views.jobs import JobState, JobView
 from spyweb.web.pages.charts import KINDS
-from tests.fakes.daemon_service import make_run, make_spec, three_jobs
+from tests.fakes.daemon_service import make_run, three_jobs
 from tests.fakes.dashboard import overview_of, three_rows
+from tests.fakes.harness import make_spec
 
 BERLIN = "Europe/Berlin"
 NEWS = JobId("news")

@@ -19,7 +19,8 @@ from spyweb.subjects.runs.views import (
     view_cause,
     view_limits,
 )
-from tests.fakes.daemon_service import NOW_MS, PRICES, make_run, make_spec
+from tests.fakes.daemon_service import NOW_MS, PRICES, make_run
+from tests.fakes.harness import make_spec
 
 CREATED = {"type": "state", "key": "k", "scope": "orders", "event_type": "state:created", "by": 5}
 
