@@ -53,10 +53,9 @@ def _show(health: Health) -> None:
 def _chore(chore: ChoreHealth, now_ms: int) -> str:
     facts = [f"{chore.name}: every {format_duration(round(chore.every_s * 1000))}"]
     if chore.last_at_ms is not None:
-        ago = format_duration(max(0, now_ms - chore.last_at_ms) // 1000 * 1000)
-        facts.append(f"the last {ago} ago took {chore.last_took_ms} ms")
+        facts.append(f"the last {_span(now_ms - chore.last_at_ms)} ago took {chore.last_took_ms} ms")
     if chore.next_at_ms is not None:
-        facts.append(f"next in {format_duration(max(0, chore.next_at_ms - now_ms) // 1000 * 1000)}")
+        facts.append(f"next in {_span(chore.next_at_ms - now_ms)}")
     if chore.error:
         facts.append(f"failed: {chore.error}")
     return "; ".join(facts)
@@ -65,12 +64,15 @@ def _chore(chore: ChoreHealth, now_ms: int) -> str:
 def _heartbeat(heartbeat: HeartbeatHealth, now_ms: int) -> str:
     facts = [f"every {format_duration(round(heartbeat.every_s * 1000))}"]
     if heartbeat.last_at_ms is not None:
-        ago = format_duration(max(0, now_ms - heartbeat.last_at_ms) // 1000 * 1000)
         said = f'that it fails: "{heartbeat.problem}"' if heartbeat.problem else "that all is well"
-        facts.append(f"the last {ago} ago, {said}")
+        facts.append(f"the last {_span(now_ms - heartbeat.last_at_ms)} ago, {said}")
     if heartbeat.error:
         facts.append(f"it has not arrived: {heartbeat.error}")
     return "; ".join(facts)
+
+
+def _span(ms: int) -> str:
+    return format_duration(max(0, ms) // 1000 * 1000)
 
 
 def _loop(health: Health) -> str:

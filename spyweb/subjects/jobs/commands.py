@@ -29,12 +29,9 @@ def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
     project = project_of(context)
     source = project.backend()
     found = listed_jobs(source)
-    if form is Format.JSON:
-        output.show_json(found)
-    else:
-        show_jobs(found, project.settings.daemon.timezone, project.clock.now_ms())
-        for warning in _warnings(source):
-            output.note(f"warning: {warning}")
+    show_jobs(form, found, project.settings.daemon.timezone, project.clock.now_ms())
+    for warning in _warnings(source) if form is Format.TABLE else ():
+        output.note(f"warning: {warning}")
 
 
 def listed_jobs(source: Backend) -> list[JobView]:
@@ -52,16 +49,22 @@ def _warnings(source: Backend) -> list[Problem]:
     return sorted(source.scanned.warnings, key=Problem.place)
 
 
-def show_jobs(found: Sequence[JobView], timezone: str, now_ms: int) -> None:
-    header = ("job", "state", "schedule", "next", "last", "took", "note", "description")
-    rows = [_job_row(job, timezone, now_ms) for job in found]
-    output.show_table(
-        header,
-        rows,
-        empty="no jobs: put a Lua file into jobs/",
-        cut=("note", "schedule", "job"),
-        spare=("description", "took"),
-    )
+def show_jobs(form: Format, found: Sequence[JobView], timezone: str, now_ms: int) -> None:
+    def row(job: JobView) -> dict[str, str]:
+        last, took = _last_cells(job.last, now_ms)
+        return {
+            "job": job.id,
+            "state": job.state,
+            "schedule": job.schedule.removesuffix(f" ({timezone})"),
+            "next": "" if job.next_due_ms is None else output.until(job.next_due_ms - now_ms),
+            "last": last,
+            "took": took,
+            "note": job.error or "; ".join(filter(None, (job.paused_for, describe_last(job.last) if job.last else ""))),
+            "description": job.description,
+        }
+
+    empty, cut, spare = "no jobs: put a Lua file into jobs/", ("note", "schedule", "job"), ("description", "took")
+    output.show_list(form, found, row, empty=empty, cut=cut, spare=spare)
 
 
 def next_runs(
@@ -85,20 +88,6 @@ def next_runs(
         return {"due": run.local, "in": output.until(run.due_ms - now_ms), "job": run.job}
 
     output.show_list(form, found, row, empty="nothing is due")
-
-
-def _job_row(job: JobView, timezone: str, now_ms: int) -> tuple[str, ...]:
-    last, took = _last_cells(job.last, now_ms)
-    return (
-        job.id,
-        job.state,
-        job.schedule.removesuffix(f" ({timezone})"),
-        "" if job.next_due_ms is None else output.until(job.next_due_ms - now_ms),
-        last,
-        took,
-        job.error or "; ".join(filter(None, (job.paused_for, describe_last(job.last) if job.last else ""))),
-        job.description,
-    )
 
 
 def _last_cells(last: LastRun | None, now_ms: int) -> tuple[str, str]:

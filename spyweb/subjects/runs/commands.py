@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 
 from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
@@ -44,10 +46,8 @@ def runs(  # noqa: PLR0913 - each is an option
     found = list(islice(wanted, count))
     if with_tasks:
         _show_with_tasks(source, project, found, form)
-    elif form is Format.JSON:
-        output.show_json(found)
     else:
-        show_runs(found, project.settings.daemon.timezone, project.clock.now_ms())
+        show_runs(form, found, project.settings.daemon.timezone, project.clock.now_ms())
 
 
 def _show_with_tasks(source: Backend, project: Project, found: list[Run], form: Format) -> None:
@@ -56,7 +56,7 @@ def _show_with_tasks(source: Backend, project: Project, found: list[Run], form: 
         return
     for run in found:
         row = _row(run, project.settings.daemon.timezone, project.clock.now_ms())
-        output.say("  ".join(filter(None, row)))
+        output.say("  ".join(filter(None, row.values())))
         show_tree(tasks_of(source, run.id), depth=1)
     if not found:
         output.note(NO_RUNS)
@@ -82,24 +82,23 @@ def tasks_of(source: Backend, run: RunId) -> list[TaskView]:
     return [view_task(row) for row in found.get(run, ())]
 
 
-def show_runs(found: list[Run], timezone: str, now_ms: int) -> None:
-    header = ("run", "job", "began", "took", "trigger", "outcome")
-    rows = [_row(run, timezone, now_ms) for run in found]
-    output.show_table(header, rows, empty=NO_RUNS, cut=("job", "trigger", "outcome"))
+def show_runs(form: Format, found: list[Run], timezone: str, now_ms: int) -> None:
+    row = partial(_row, timezone=timezone, now_ms=now_ms)
+    output.show_list(form, found, row, empty=NO_RUNS, cut=("job", "trigger", "outcome"))
 
 
-def _row(run: Run, timezone: str, now_ms: int) -> tuple[str, ...]:
+def _row(run: Run, timezone: str, now_ms: int) -> dict[str, str]:
     began_ms = run.due_ms if run.started_ms is None else run.started_ms
     took = duration_ms(run)
     attempt = f" (attempt {run.attempt})" if run.attempt > 1 else ""
-    return (
-        str(run.id),
-        run.job,
-        "" if began_ms is None else output.row_moment(began_ms, timezone, now_ms),
-        "" if took is None else format_duration(took),
-        f"{run.trigger.type}{attempt}",
-        _outcome(run, timezone, now_ms),
-    )
+    return {
+        "run": str(run.id),
+        "job": run.job,
+        "began": "" if began_ms is None else output.row_moment(began_ms, timezone, now_ms),
+        "took": "" if took is None else format_duration(took),
+        "trigger": f"{run.trigger.type}{attempt}",
+        "outcome": _outcome(run, timezone, now_ms),
+    }
 
 
 def _outcome(run: Run, timezone: str, now_ms: int) -> str:
@@ -108,6 +107,12 @@ def _outcome(run: Run, timezone: str, now_ms: int) -> str:
     if run.count > 1 and run.last_due_ms is not None:
         details += f" ({run.count} due times, the last {output.row_moment(run.last_due_ms, timezone, now_ms)})"
     return f"{outcome}: {details}" if details else outcome
+
+
+class KeptFile(Struct):
+    run: int
+    name: str
+    size: int
 
 
 def artifacts(
@@ -129,13 +134,12 @@ def artifacts(
     if get is not None:
         _print(folder, get, names)
         return
-    sizes = [(folder / name).stat().st_size for name in names] if folder else []
-    if form is Format.JSON:
-        rows = zip(names, sizes, strict=True)
-        output.show_json([{"run": int(folder.name), "name": name, "size": size} for name, size in rows if folder])
-    else:
-        shown = [(folder.name, name, format_size(size)) for name, size in zip(names, sizes, strict=True) if folder]
-        output.show_table(("run", "file", "size"), shown, empty="no task has kept a file")
+    found = [KeptFile(int(folder.name), name, (folder / name).stat().st_size) for name in names] if folder else []
+
+    def row(file: KeptFile) -> dict[str, str]:
+        return {"run": str(file.run), "file": file.name, "size": format_size(file.size)}
+
+    output.show_list(form, found, row, empty="no task has kept a file")
 
 
 def _folder_of(project: Project, name: str, run: int | None) -> Path | None:

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.cli import output
+from spyweb.cli.output import Format
 from spyweb.model import JobId, Outcome
 from spyweb.subjects.jobs.commands import describe_last, show_jobs
 from spyweb.views.jobs import JobState, JobView
@@ -48,7 +49,7 @@ VIEWS = [
 
 def test_jobs_fit_80_columns_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch, 80)
-    show_jobs(VIEWS, "Europe/Berlin", NOW_MS)
+    show_jobs(Format.TABLE, VIEWS, "Europe/Berlin", NOW_MS)
     lines = shown_lines(terminal)
     assert max(map(len, lines)) <= 80
     assert len(lines) == 4

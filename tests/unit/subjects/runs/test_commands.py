@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from spyweb.cli.output import Format
 from spyweb.model import Failure, Outcome, Run, RunId, RunState, Trigger
 from spyweb.subjects.runs.commands import TaskTree, describe_task, show_runs, show_tree
 from spyweb.views.runs import TaskView
@@ -52,7 +53,7 @@ BEGAN = "1 prices Wed 2025-12-31 23:59:00 UTC"
     ],
 )
 def test_a_run_is_one_line(run: Run, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    show_runs([run], "UTC", NOW_MS)
+    show_runs(Format.TABLE, [run], "UTC", NOW_MS)
     _, shown = capsys.readouterr().out.splitlines()
     assert shown.split() == line.split()
 
