@@ -410,16 +410,6 @@ def test_many_entries_go_out_and_come_back(state: State, root: Path) -> None:
 # -- without a daemon -----------------------------------------------------------------------------------------
 
 
-def test_a_change_needs_the_lock_and_says_who_has_it(root: Path) -> None:
-    spyweb("state", "set", "a", "1", root=root)
-    with hold_lock(root / "data"):
-        answer = spyweb("state", "set", "a", "2", root=root)
-        assert (answer.code, answer.out) == (2, "")
-        assert f"{root / 'data'} is in use by pid " in answer.err
-        assert len(answer.err.splitlines()) == 1
-        assert spyweb("state", "get", "a", root=root).out == "1\n"
-
-
 def test_a_watch_needs_a_daemon(root: Path) -> None:
     answer = spyweb("state", "watch", root=root)
     assert (answer.code, answer.out) == (2, "")

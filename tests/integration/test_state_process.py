@@ -141,17 +141,6 @@ def test_a_daemon_that_can_not_be_reached_still_keeps_others_from_writing(projec
         assert state(project, "get", "a") == "1\n"
 
 
-def test_an_export_of_a_daemon_is_imported_without_one(project: Project) -> None:
-    file = str(project.root / "all.jsonl")
-    with project.daemon():
-        for number in range(3):
-            state(project, "set", f"k{number}", str(number))
-        state(project, "export", file)
-        state(project, "clear", "-y")
-    assert state(project, "import", file, "-y") == "3 added, 0 replaced\n"
-    assert state(project, "list").endswith("Total: 3 keys\n")
-
-
 def test_state_of_other_programs_is_brought_along(project: Project) -> None:
     sloth, other = project.root / "state.db", project.root / "old"
     with closing(sqlite3.connect(sloth)) as connection, connection:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from spyweb.cli.output import Format
 from spyweb.daemon import check
 from spyweb.daemon.check import (
     find_broken_promises,
@@ -16,6 +18,8 @@ from spyweb.daemon.check import (
     why_not_executable,
     why_not_writable,
 )
+from spyweb.daemon.commands.check import show_problems
+from spyweb.errors import Problem
 from spyweb.model import PingAddresses
 from spyweb.permissions.policy import ExecRule, FilesRule, Grants, Policy
 from spyweb.settings.sections import HeartbeatSettings
@@ -144,3 +148,25 @@ def test_a_root_that_reaches_what_spyweb_stores_is_told(tmp_path: Path) -> None:
         assert [problem.reason for problem in found] == is_told * [
             f"{root}: data/ of this project is below it: file.* writes nothing there, but reads what is"
         ]
+
+
+PROBLEMS = [Problem("config.toml", 3, "port", "expected a number"), Problem("jobs/a.lua", None, None, "is no text")]
+
+
+def test_each_problem_has_file_line_key_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    show_problems(PROBLEMS, Format.TABLE)
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first.split(maxsplit=3) == ["config.toml", "3", "port", "expected a number"]
+    assert second.split(maxsplit=1) == ["jobs/a.lua", "is no text"]
+
+
+def test_a_warning_is_shown_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    show_problems([Problem("jobs/a.lua", 3, None, "defines run and calls it", is_warning=True)], Format.TABLE)
+    assert "warning: defines run and calls it" in capsys.readouterr().out
+
+
+def test_nothing_wrong_is_said_and_is_an_empty_array(capsys: pytest.CaptureFixture[str]) -> None:
+    show_problems([], Format.TABLE)
+    assert capsys.readouterr() == ("", "no problems found\n")
+    show_problems([], Format.JSON)
+    assert json.loads(capsys.readouterr().out) == []
