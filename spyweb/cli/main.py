@@ -40,7 +40,7 @@ COMMANDS = {
     "outbox": "spyweb.subjects.outbox.commands:outbox",
     "next": "spyweb.subjects.jobs.commands:next_runs",
     "drift": "spyweb.subjects.drift.commands:drift",
-    "logs": "spyweb.subjects.jobs.logs:logs",
+    "logs": "spyweb.subjects.jobs.commands:logs",
     "trigger": "spyweb.subjects.jobs.commands:trigger",
     "pause": "spyweb.subjects.jobs.commands:pause",
     "resume": "spyweb.subjects.jobs.commands:resume",

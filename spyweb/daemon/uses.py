@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from spyweb.errors import OpError
 from spyweb.model import JobSpec
@@ -34,21 +34,13 @@ MOST_MODULES = 1_000
 PORTS = {"http": 80, "https": 443}
 
 
-class KeyUse(Struct):
-    """The need of one job for one key, as far as its source tells."""
-
-    functions: set[str] = field(default_factory=set)
-    literals: set[str] = field(default_factory=set)  # hosts, scopes and names
-    refused: set[str] = field(default_factory=set)  # of the literals
-
-
 class UseView(Struct, frozen=True, kw_only=True):
     """One key of one job, as people see it."""
 
     job: str
     key: str
     functions: Sequence[str]
-    literals: Sequence[str]
+    literals: Sequence[str]  # hosts, scopes and names
     refused: Sequence[str]  # of the literals
     may: Sequence[str]  # by config.toml
     own: Sequence[str] | None  # by the job's own settings; None: they say nothing of it
@@ -79,7 +71,8 @@ class UseFinder:
         self._policy = policy
         self._channels = channels  # for alerts
         self._read = read
-        self._uses: Mapping[str, KeyUse] = {key: KeyUse() for key in KEYS}
+        self._functions: Mapping[str, set[str]] = {key: set() for key in KEYS}
+        self._literals: Mapping[str, dict[str, bool]] = {key: {} for key in KEYS}  # whether each is refused
         self._keys = {name: op.needs.key for name, op in catalog.operations().items() if op.needs} | NOT_OPS
 
     def read_all(self, sources: Iterable[bytes]) -> None:
@@ -102,7 +95,7 @@ class UseFinder:
                 if (before[-1:] == [b"("] and before[:1] == [b"require"]) or before[-1:] == [b"require"]:
                     yield text
                 if _is_command_of_task(words[max(0, at - 5) : at]):
-                    self._uses["exec"].functions.add(TASK)
+                    self._functions["exec"].add(TASK)
                 self._note_text(text.decode("utf-8", "replace"), [each.decode("ascii", "replace") for each in before])
             elif (word[:1].isalpha() or word[:1] == b"_") and before[-1:] not in ([b":"], [b"."]):
                 self._note_name(word.decode("ascii"), after)
@@ -112,7 +105,7 @@ class UseFinder:
         name = f"{word}.{member}" if member else word
         key = self._keys.get(name) or (FAMILIES.get(word) if member else None)
         if key is not None:
-            self._uses[key].functions.add(name)
+            self._functions[key].add(name)
 
     def _note_text(self, text: str, before: Sequence[str]) -> None:
         if before == ["scope", "="]:
@@ -121,8 +114,8 @@ class UseFinder:
             self._note("notify", text, is_refused=self._policy.notify(text) is not None)
         elif before[:1] == ["env_get"] or before[-1:] == ["env_get"]:
             name = text.removeprefix("SPYWEB_")
-            is_refused = any(layer.env is not None and name not in layer.env for layer in self._policy.layers)
-            self._note("env", name, is_refused=is_refused)
+            of_layers = (layer.env for layer in self._policy.layers if layer.env is not None)
+            self._note("env", name, is_refused=any(name not in env for env in of_layers))
         else:
             self._note_url(text)
 
@@ -134,14 +127,14 @@ class UseFinder:
         monitor = spec.monitor
         if monitor is None:
             return
-        self._uses["net"].functions.add("fetch")
+        self._functions["net"].add("fetch")
         for url in (*monitor.urls, *(monitor.proxies.urls if monitor.proxies else ())):
             self._note_url(url)
         if monitor.webhook:
-            self._uses["net"].functions.add("webhook")
+            self._functions["net"].add("webhook")
             self._note_url(monitor.webhook.url)
         if monitor.notification:
-            self._uses["notify"].functions.add("notification")
+            self._functions["notify"].add("notification")
 
     def _note_url(self, text: str) -> None:
         """Note the host of an address; of one that goes on with what is not known yet, only a whole host."""
@@ -158,21 +151,19 @@ class UseFinder:
         self._note("state", item_of(namespace), is_refused=self._policy.state(namespace, write=False) is not None)
 
     def _note(self, key: str, literal: str, *, is_refused: bool) -> None:
-        use = self._uses[key]
-        use.literals.add(literal)
-        if is_refused:
-            use.refused.add(literal)
+        self._literals[key][literal] = is_refused or self._literals[key].get(literal, False)
 
     def views(self, job: str) -> Iterator[UseView]:
-        for key, use in self._uses.items():
+        for key, functions in self._functions.items():
             granted, *own = self._policy.items(key)
-            if use.functions or use.literals or key in self._policy.restricted - {"exec", "files"}:
+            literals = self._literals[key]
+            if functions or literals or key in self._policy.restricted - {"exec", "files"}:
                 yield UseView(
                     job=job,
                     key=key,
-                    functions=sorted(use.functions),
-                    literals=sorted(use.literals),
-                    refused=sorted(use.refused),
+                    functions=sorted(functions),
+                    literals=sorted(literals),
+                    refused=sorted(text for text, is_refused in literals.items() if is_refused),
                     may=granted,
                     own=own[0] if own and own[0] not in (["*"], ["true"]) else None,
                 )

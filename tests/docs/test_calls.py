@@ -21,7 +21,6 @@ ELSEWHERE = {
     "spyweb/subjects/health/commands.py": "the same",
     "spyweb/subjects/incidents/commands.py": "the same",
     "spyweb/subjects/jobs/commands.py": "the same",
-    "spyweb/subjects/jobs/logs.py": "the same",
     "spyweb/subjects/jobs/stored_jobs.py": "the same",
     "spyweb/subjects/outbox/commands.py": "the same",
     "spyweb/subjects/records/commands.py": "the same",

@@ -1,23 +1,39 @@
-"""`spyweb jobs` and `next`: list the jobs, and when each is due; `trigger`, `pause` and `resume`: start or stop one."""
+"""`spyweb jobs` and `next`: list the jobs, and when each is due; `trigger`, `pause` and `resume`: start or stop one.
+
+`logs`: what a job's script logged; what it goes on to log is told by the daemon.
+"""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 from msgspec.structs import replace
 
 from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, of_job, with_query
-from spyweb.cli.options import JobName, MaybeJob, Output, project_of
+from spyweb.cli.options import MOST_ROWS, JobName, MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, find_in
-from spyweb.errors import Problem
-from spyweb.model import JobId, RunId
+from spyweb.cli.project import Backend, Project, find_in
+from spyweb.errors import Problem, Refused
+from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.settings.units import format_duration
-from spyweb.views.jobs import JobView, NextRun
+from spyweb.views.jobs import JobView, NextRun, log_file, to_json
 from spyweb.views.runs import LastRun, describe_details, describe_storage_errors
+
+if TYPE_CHECKING:
+    from spyweb.events.happenings import RunHappened
+
+MOST_REMOTE_LINES = 10_000
+SETTLED_S = 0.5  # a line reaches the file a little after it was logged
+AGAIN_S = 1.0  # how often a daemon is looked for, while none runs
+MISSED = 1_000  # lines that a daemon may have logged before it was found again
+FAILURE_WORDS = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
 
 
 def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
@@ -146,3 +162,124 @@ def _set_paused(source: Backend, name: str, *, paused: bool) -> JobId:
 
         set_paused(source, job, paused=paused)
     return job
+
+
+def logs(
+    context: typer.Context,
+    job: JobName,
+    following: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines are added.")] = False,
+    count: Annotated[
+        int, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many of the last lines.")
+    ] = 50,
+    form: Output = Format.TABLE,
+) -> None:
+    """Show what a job's script logged."""
+    project = project_of(context)
+    views = listed_jobs(project.backend())
+    chosen = find_in(views, job)
+    view = next(view for view in views if view.id == chosen)
+    follower = LogFollower(project, view, form)
+    if form is Format.JSON and not following:
+        output.show_json(log_lines(project, view, count))
+    elif not follower.show_file(count):
+        output.note(f"{chosen} has not logged anything yet")
+    if trouble := _trouble(view):
+        output.note(trouble)
+    if following:
+        follower.follow()
+
+
+def log_lines(project: Project, job: JobView, count: int) -> list[str]:
+    """Return the last lines that a job's script has logged."""
+    if not project.is_elsewhere:
+        from spyweb.logs.reading import last_lines  # every other command does without structlog
+
+        return last_lines(log_file(project.root, job.folder), count)
+    target = with_query(of_job(job.id, "logs"), lines=min(count, MOST_REMOTE_LINES))
+    return project.need_daemon().ask("GET", target, list[str])
+
+
+def _trouble(view: JobView) -> str:
+    """Describe what the script could not log by itself: why its file does not load, or why its latest run failed."""
+    if view.error:
+        return f"its file does not load: {view.error}"
+    last = view.last
+    word = FAILURE_WORDS.get(last.outcome) if last else None
+    if last and word:
+        return f"its latest run ({last.run}) {word}: {last.reason}: see `spyweb runs {view.id}`"
+    return ""
+
+
+class LogFollower:
+    """Shows the last lines of a log, and goes on with the events of the daemon, of the next one too."""
+
+    def __init__(self, project: Project, view: JobView, form: Format) -> None:
+        self._project = project
+        self._view = view
+        self._form = form
+        self._last: str | None = None  # line of the log that was shown
+        self._ahead = Counter[str]()  # lines of the file that an event may tell once more
+
+    def follow(self) -> None:
+        """Follow until Ctrl-C; a daemon on another machine until it ends.  Raises Refused then."""
+        told = ""
+        while True:
+            try:
+                self._follow_one()
+            except Refused as error:
+                if self._project.is_elsewhere:
+                    raise
+                if told != str(error):
+                    told = str(error)
+                    output.note(f"{told}: waiting for the next one")
+            time.sleep(AGAIN_S)
+
+    def _follow_one(self) -> None:
+        from spyweb.events.happenings import EventType, LogHappened, RunHappened  # every other command does without
+        from spyweb.logs.job import stamped
+
+        daemon = self._project.need_daemon("")
+        for name, data in daemon.events(types="log,run", job=self._view.id):
+            if not name:  # from here on nothing is missed: what came before is in the file
+                time.sleep(SETTLED_S)
+                self._ahead = Counter(self.show_file(MISSED))
+            elif name == EventType.LOG:
+                line = msgspec.json.decode(data, type=LogHappened)
+                for each in stamped(line.at_ms, line.level, line.text).decode("utf-8", "replace").splitlines():
+                    if self._ahead[each]:
+                        self._ahead[each] -= 1
+                    else:
+                        self._last = each
+                        self._show(each)
+            elif name == EventType.RUN:
+                run = msgspec.json.decode(data, type=RunHappened)
+                if run.what == "ended" and run.outcome in FAILURE_WORDS:
+                    self._show(_failure_line(run))
+            else:
+                output.note("lines came faster than they were read: some are not shown")
+        raise Refused(daemon.cut_off("the log had ended"))
+
+    def show_file(self, most: int) -> list[str]:
+        """Show the last lines of the file, of these the ones after the line that was shown last; return them."""
+        lines = log_lines(self._project, self._view, most)
+        if self._last in lines:
+            lines = lines[len(lines) - lines[::-1].index(self._last) :]
+        for self._last in lines:
+            self._show(self._last)
+        return lines
+
+    def _show(self, line: str) -> None:
+        """Print a line: in JSON, since there is no end, one string a line."""
+        if self._form is Format.JSON:
+            output.show_json_line(to_json(line))
+        else:
+            output.say(line)
+
+
+def _failure_line(run: RunHappened) -> str:
+    """Format a failed run like a line of the log."""
+    is_told = run.failure in (None, Failure.ERROR) or run.reason.startswith(run.failure)
+    reason = run.reason if is_told else f"{run.failure}: {run.reason}"
+    at = datetime.fromtimestamp((run.ended_ms or 0) / 1000, tz=UTC).isoformat(timespec="milliseconds")
+    word = FAILURE_WORDS[run.outcome or Outcome.FAILED]
+    return " ".join(f"{at.removesuffix('+00:00')}Z ERROR run {run.run} {word}: {reason}".split())
