@@ -584,10 +584,3 @@ async def test_any_other_refusal_is_for_whoever_asked(store: Store, monkeypatch:
         await store.runs.write_cursors(
             lambda: Change(cursors=[make_cursor()]), dict[JobId, Cursor | None]().__setitem__
         )
-
-
-async def test_where_no_cursor_is_to_be_written_the_store_is_not_asked(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store.runs, "record", refuse)
-    assert await store.runs.write_cursors(Change, dict[JobId, Cursor | None]().__setitem__) == Change()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from msgspec import structs
 from msgspec.structs import replace
@@ -27,7 +25,7 @@ from spyweb.store.sqlite.events import Notices, Subscriptions
 from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, kept, make_end, make_run, waiting
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import LOGGED, adding, dropping, opened, put, putting, until_told
+from tests.fakes.stores import LOGGED, adding, dropping, put, putting, until_told
 
 ORDERS = scope_namespace("orders")
 EXPIRY = WRITTEN | {ChangeKind.EXPIRED}
@@ -62,12 +60,6 @@ async def changes(store: Store, heard: list[ChangeEvent]) -> list[tuple[str, byt
     found = await kept(store)
     assert [replace(event, id=0) for event in found] == heard
     return tell(found)
-
-
-async def test_without_a_watch_nothing_is_kept(store: Store) -> None:
-    await put(store, b"k", 1, namespace=ORDERS)
-
-    assert await kept(store) == []
 
 
 async def test_a_change_is_told_whole(store: Store, clock: FakeClock) -> None:
@@ -290,17 +282,6 @@ async def test_somebody_is_told_after_the_commit(store: Store) -> None:
     assert rounds
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "sealed"])
-async def test_what_was_not_handed_out_waits_after_a_restart(kind: str, tmp_path: Path) -> None:
-    clock = FakeClock()
-    async with opened(kind, tmp_path / "spyweb.db", clock) as store:
-        store.events.watch([watch(namespace=ORDERS)])
-        await put(store, b"k", [1, b"\xff"], namespace=ORDERS)
-
-    async with opened(kind, tmp_path / "spyweb.db", clock) as store:
-        assert await pending(store) == [("created", b"k", None, [1, b"\xff"])]
-
-
 WATCHES = [Watch(job=job, namespace=SCOPES, is_prefix=True) for job in (PRICES, NEWS)]
 
 
@@ -374,20 +355,6 @@ async def test_one_that_has_another_run_to_start_stays(watched: Store) -> None:
     await end(watched, second)
 
     assert await watched.events.find(1) is None
-
-
-async def test_a_restart_finds_the_event_of_a_run_that_is_open(tmp_path: Path) -> None:
-    for life in (1, 2):
-        async with opened("sqlite", tmp_path / "spyweb.db", FakeClock()) as watched:
-            if life == 1:
-                watched.events.watch(WATCHES[:1])
-                await put(watched, b"a", {b"\xff": [1]}, namespace="scope:orders")
-                await start(watched, PRICES)
-            else:
-                found = await watched.events.find(1)
-                assert found is not None
-                assert found.new == {b"\xff": [1]}
-                assert await left(watched) == []
 
 
 def told(heard: list[ChangeEvent]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, make_end, start_run
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import opened, until_told
+from tests.fakes.stores import until_told
 
 NAME, ME, YOU = b"deploy", b"me", b"you\xff\0"
 
@@ -44,12 +43,6 @@ async def test_a_free_lock_is_acquired_and_then_somebody_has_it(store: Store, cl
     assert await store.locks.acquire(NAME, YOU, None, 1000) == held(clock)
     assert await store.locks.acquire(NAME, ME, None, 1000) == held(clock)
     assert await store.locks.acquire(b"other", YOU, None, 1000) is None
-
-
-async def test_of_many_at_once_one_gets_it(store: Store) -> None:
-    asked = [store.locks.acquire(NAME, b"%d" % number, None, 1000) for number in range(20)]
-
-    assert [await each for each in asked].count(None) == 1
 
 
 async def test_its_holder_releases_it_and_nobody_else(store: Store, clock: FakeClock, freed: list[bytes]) -> None:
@@ -192,20 +185,6 @@ async def test_clearing_values_leaves_locks_alone(store: Store) -> None:
     await store.values.clear("state")
 
     assert await store.locks.holder(NAME)
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "sealed"])
-async def test_the_lock_of_a_lost_run_outlasts_a_crash_by_its_lease(kind: str, tmp_path: Path) -> None:
-    clock = FakeClock()
-    async with opened(kind, tmp_path / "spyweb.db", clock) as store:
-        run = await start_run(store)
-        await store.locks.acquire(NAME, ME, run, 1000)
-
-    async with opened(kind, tmp_path / "spyweb.db", clock) as store:
-        await store.runs.record(Change(end=[make_end(run, outcome=Outcome.LOST)]))
-        assert await store.locks.acquire(NAME, YOU, None, 1000)
-        clock.advance(1)
-        assert await store.locks.acquire(NAME, YOU, None, 1000) is None
 
 
 async def test_a_waiter_that_gives_up_harms_nobody(store: Store) -> None:

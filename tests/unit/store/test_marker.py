@@ -115,10 +115,6 @@ async def test_another_url_is_another_database(data: Path) -> None:
     assert told(data)["database"] == "other.db"
 
 
-async def test_what_a_killed_daemon_left_is_taken_up(killed: Path) -> None:
-    assert await value(killed) == b"2"
-
-
 def log_of(data: Path) -> Path:
     return data / "spyweb.db-wal"
 
@@ -229,14 +225,6 @@ async def test_a_log_that_was_cut_off_while_it_was_open_is_missed_after_a_stop_t
 
     with pytest.raises(StoreIncomplete, match=r"its log spyweb\.db-wal is gone, and with it 2 commits, the last at"):
         await opened(data)
-
-
-async def test_after_a_stop_no_log_is_expected(data: Path) -> None:
-    store = await opened(data)
-    await store.values.set(GLOBAL, b"k", b"1")
-    await store.close()
-
-    assert await value(data) == b"1"
 
 
 async def test_commits_that_a_power_failure_took_before_they_were_synced_are_told_and_no_reason_to_refuse(

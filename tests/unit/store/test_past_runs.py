@@ -41,15 +41,6 @@ async def strip(store: Store, job: JobId = PRICES, count: int = 40) -> tuple[str
     return found[job].marks, list(found[job].took_ms)
 
 
-async def test_a_run_is_found_by_its_id(store: Store) -> None:
-    run = await ran(store, Outcome.SUCCESS)
-
-    found = await store.past_runs.find(run)
-    assert found is not None
-    assert (found.id, found.job, found.outcome) == (run, PRICES, Outcome.SUCCESS)
-    assert await store.past_runs.find(RunId(run + 1)) is None
-
-
 async def test_a_strip_has_a_letter_for_each_run_oldest_first(store: Store) -> None:
     for outcome in (Outcome.SUCCESS, Outcome.LOST, Outcome.STOPPED, Outcome.FAILED):
         await ran(store, outcome)

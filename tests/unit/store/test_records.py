@@ -350,13 +350,6 @@ async def test_scripts_see_each_field_at_top_level_and_the_record_around_it(on_d
     }
 
 
-@pytest.mark.parametrize("job", ["WHERE job_id = 'prices' ", ""])
-async def test_the_newest_records_are_found_without_sorting(on_disk: Store, path: Path, job: str) -> None:
-    plan = query(path, f"EXPLAIN QUERY PLAN SELECT json FROM records {job}LIMIT 5")
-
-    assert not any("TEMP B-TREE" in str(step) for step in plan)
-
-
 async def test_a_search_that_finds_little_says_how_far_it_looked(
     on_disk: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,16 +6,15 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
 from spyweb.errors import StoreClosed, StoreError, TooLarge
 from spyweb.model import NULL, HistoryRule, Value
-from spyweb.store.model.entries import GLOBAL, Drop, Entry, Leave, Order, PortableEntry, Put
+from spyweb.store.model.entries import GLOBAL, Entry, Leave, Order, PortableEntry, Put
 from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import AGED, LOGGED, adding, all_items, dropping, look, opened, put, putting
+from tests.fakes.stores import AGED, LOGGED, all_items, dropping, look, put, putting
 
 STATE = "state"
 LARGEST = (1 << 63) - 1
@@ -131,23 +130,6 @@ async def test_a_transform_is_handed_the_entry_and_its_result_is_given(store: St
     )
 
 
-async def test_a_transform_may_leave_the_entry_as_it_is(store: Store, clock: FakeClock) -> None:
-    await put(store, b"k", 1)
-    before = await store.values.read(STATE, b"k")
-    clock.advance(1)
-
-    assert await store.values.transform(STATE, b"k", lambda entry: Leave(b"left")) == b"left"
-    assert await store.values.read(STATE, b"k") == before
-
-
-async def test_a_transform_may_delete(store: Store) -> None:
-    await put(store, b"k", 1)
-
-    assert await store.values.transform(STATE, b"k", lambda entry: Drop(entry and entry.value)) == 1
-    assert await store.values.read(STATE, b"k") is None
-    assert await store.values.transform(STATE, b"k", lambda entry: Drop(entry and entry.value)) is None
-
-
 async def test_a_transform_that_raises_fails_alone_and_leaves_the_entry(store: Store) -> None:
     await put(store, b"k", 1)
 
@@ -164,12 +146,6 @@ async def test_a_transform_that_raises_fails_alone_and_leaves_the_entry(store: S
     await after
     assert await store.values.keys(STATE) == [b"a", b"b", b"k"]
     assert await look(store, b"k") == 1
-
-
-async def test_concurrent_transforms_all_count(store: Store) -> None:
-    sums = [store.values.transform(STATE, b"k", adding(1)) for _ in range(200)]
-
-    assert [await each for each in sums] == list(range(1, 201))
 
 
 async def test_a_read_sees_the_writes_asked_for_before_it_without_waiting_for_them(store: Store) -> None:
@@ -216,18 +192,6 @@ async def test_an_expired_entry_is_absent_to_everything_from_the_very_moment(sto
     assert await store.values.get(STATE, b"k") is None
     assert not await store.values.expire(STATE, b"k", None)
     assert await store.values.transform(STATE, b"k", lambda entry: Leave(entry)) is None
-
-
-async def test_what_is_put_over_an_expired_entry_is_new_and_does_not_expire_with_it(
-    store: Store, clock: FakeClock
-) -> None:
-    await put(store, b"k", 41, expires_ms=clock.now_ms() + 1000)
-    clock.advance(5)
-
-    assert await store.values.transform(STATE, b"k", adding(1)) == 1
-
-    entry = await store.values.read(STATE, b"k")
-    assert entry == Entry(value=1, version=2, created_ms=clock.now_ms(), updated_ms=clock.now_ms(), expires_ms=None)
 
 
 async def test_a_sweep_deletes_what_has_expired_and_nothing_else(store: Store, clock: FakeClock) -> None:
@@ -356,15 +320,6 @@ async def test_questions_after_one_that_was_too_large_or_took_only_the_first_see
     assert len(held) == 4
 
 
-async def test_what_is_put_over_an_expired_entry_comes_last(store: Store, clock: FakeClock) -> None:
-    await put(store, b"a", 1, expires_ms=clock.now_ms() + 1)
-    await put(store, b"b", 1)
-    clock.advance(1)
-    await put(store, b"a", 2)
-
-    assert [key for key, _ in await all_items(store, STATE, order=Order.CREATED)] == [b"b", b"a"]
-
-
 async def test_namespaces_are_those_with_a_live_entry(store: Store, clock: FakeClock) -> None:
     for namespace in ["scope:b", "scope:a", "scope:", "global", "scope:gone", "scopeless"]:
         await put(store, b"k", 1, namespace=namespace)
@@ -486,17 +441,6 @@ async def test_an_export_tells_a_key_once_though_it_is_written_anew_meanwhile(st
                 await put(store, key, large)
 
     assert sorted(told) == [b"a", b"b", b"c"]
-
-
-async def test_what_was_exported_can_be_loaded_elsewhere(store: Store, tmp_path: Path, clock: FakeClock) -> None:
-    await put(store, b"a", {1: b"x"}, expires_ms=clock.now_ms() + 1000)
-    await put(store, b"b\xff", [NULL, 1.5], namespace="scope:a")
-    exported = [each async for each in store.values.export()]
-
-    async with opened("sqlite", tmp_path / "other.db", clock) as other:
-        loaded = await other.values.load(exported, replace=False)
-        assert (loaded.written, loaded.kept, loaded.expired) == (2, 0, 0)
-        assert [each async for each in other.values.export()] == exported
 
 
 async def test_loading_keeps_or_replaces_what_is_there_and_leaves_out_what_has_expired(

@@ -80,14 +80,6 @@ def statements(connection: sqlite3.Connection) -> list[str]:
 # A batch
 
 
-def test_a_batch_is_one_transaction(table: sqlite3.Connection) -> None:
-    seen = statements(table)
-
-    assert commit(table, [write(1), write(2), write(3)]) == [1, 2, 3]
-
-    assert (seen[0], seen[-1], len(seen)) == ("BEGIN IMMEDIATE", "COMMIT", 5)
-
-
 def test_a_batch_of_reads_never_asks_for_the_write_lock(table: sqlite3.Connection, path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 from spyweb.errors import StoreCorrupt, StoreError, StoreIncomplete, StoreMoved
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite import damage
-from spyweb.store.sqlite.damage import FileIdentity, LogIndex, index_of, move_aside, wal_of, was_killed
+from spyweb.store.sqlite.damage import FileIdentity, move_aside, wal_of, was_killed
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.tables import files_beside
@@ -40,14 +40,6 @@ def ruin(path: Path, start: float, stop: float) -> None:
     with path.open("r+b") as file:
         file.seek(int(size * start) // 4096 * 4096)
         file.write(b"\xff" * int(size * (stop - start)))
-
-
-async def test_a_sound_file_opens(path: Path) -> None:
-    assert not was_killed(path)
-    store = await open_store(path, clock=FakeClock())
-
-    assert await store.values.get(GLOBAL, b"k1") == b"v" * 500
-    await store.close()
 
 
 @pytest.mark.parametrize(
@@ -271,34 +263,3 @@ async def test_a_folder_that_cannot_be_looked_into_says_nothing(
 
     monkeypatch.setattr(os, "stat", refuse)
     assert files.trouble() is None
-
-
-@pytest.fixture
-def logged(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "a.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("CREATE TABLE t (a)")
-        yield path
-
-
-def test_the_pages_of_the_log_and_its_least_size_are_told(logged: Path) -> None:
-    with closing(LogIndex(logged)) as index:
-        assert index.pages() > 0
-        assert index.least_size() == wal_of(logged).stat().st_size
-
-
-def test_after_the_log_has_begun_anew_it_may_have_any_size(logged: Path) -> None:
-    with closing(LogIndex(logged)) as index, closing(sqlite3.connect(logged)) as other:
-        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        assert index.pages() == index.least_size() == 0
-
-
-@pytest.mark.parametrize("content", [None, b"", b"\0" * 10])
-def test_where_nothing_is_noted_nothing_is_told(tmp_path: Path, content: bytes | None) -> None:
-    path = tmp_path / "b.db"
-    if content is not None:
-        index_of(path).write_bytes(content)
-    with closing(LogIndex(path)) as index:
-        assert (index.pages(), index.least_size()) == (0, 0)
-    index.close()

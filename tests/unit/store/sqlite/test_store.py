@@ -21,7 +21,7 @@ from spyweb.store.sqlite import store as sqlite
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.store import Store, open_any, open_store, open_up_to_date
 from spyweb.subjects.health.views import find_problems
-from tests.fakes.changes import make_cursor, make_run, start_run
+from tests.fakes.changes import make_cursor, make_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KEY, LOGGED, RULES, put
 
@@ -38,18 +38,6 @@ def test_durability_decides_when_the_log_is_synced(path: Path, durability: Durab
     assert pragma(connection, "journal_mode") == "wal"
     assert pragma(connection, "synchronous") == synchronous
     connection.close()
-
-
-async def test_what_was_written_is_there_after_opening_again(path: Path) -> None:
-    store = await open_store(path, clock=FakeClock())
-    await store.values.set(GLOBAL, b"k\0\xff", b"1")
-    run = await start_run(store)
-    await store.close()
-
-    store = await open_store(path, clock=FakeClock())
-    assert await store.values.get(GLOBAL, b"k\0\xff") == b"1"
-    assert [each.id for each in await store.runs.open()] == [run]
-    await store.close()
 
 
 async def test_closing_folds_the_log_into_the_database(path: Path) -> None:
@@ -94,17 +82,6 @@ async def test_without_a_database_there_is_nothing_to_read(path: Path) -> None:
         await open_store(path, clock=FakeClock(), read_only=True)
 
     assert not path.exists()
-
-
-async def test_a_reader_sees_what_a_running_daemon_has_committed(path: Path) -> None:
-    daemon = await open_store(path, clock=FakeClock())
-    reader = await open_store(path, clock=FakeClock(), read_only=True)
-
-    await daemon.values.set(GLOBAL, b"k", b"1")
-
-    assert await reader.values.get(GLOBAL, b"k") == b"1"
-    await reader.close()
-    await daemon.close()
 
 
 async def test_a_reader_reads_what_a_stopped_daemon_has_left_and_changes_nothing(path: Path) -> None:
@@ -228,15 +205,6 @@ async def test_damage_met_while_running_stops_writing_and_is_told_once_with_the_
     assert [line["log_level"] for line in told] == ["error"]
     assert f"{path}: the database is damaged" in told[0]["reason"]
     assert any("damaged" in problem for problem in find_problems(0, store.stats()))
-    await store.close()
-
-
-async def test_a_path_is_a_database(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    store = await open_any(f"sqlite:///{path}", clock=FakeClock(), key=KEY)
-
-    assert isinstance(store, Store)
-    assert path.exists()
     await store.close()
 
 

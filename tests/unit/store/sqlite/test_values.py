@@ -1,4 +1,4 @@
-"""What a write costs: one statement and no savepoint, unless something beside the entry is written."""
+"""Writes of values: damaged ones, and that a write without a look leaves what one with a look would."""
 
 from __future__ import annotations
 
@@ -23,40 +23,12 @@ from spyweb.store.model.entries import (
     Transform,
     Watch,
 )
-from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.entries import NO_EFFECTS, put_sum, set_expiry, write
 from spyweb.store.sqlite.store import Store
-from tests.fakes.changes import PRICES, kept, make_end, start_run
+from tests.fakes.changes import PRICES, kept
 from tests.fakes.stores import LOGGED, all_items, counting, put, until_told
-
-
-async def trace(store: Store) -> list[str]:
-    """The statements that the writer runs from now on, by their first two words."""
-    seen: list[str] = []
-
-    def note(statement: str) -> None:
-        if "last_commit" not in statement:  # as each commit does
-            seen.append(" ".join(statement.split()[:2]))
-
-    await store._connections.writer.submit(OpKind.READ, lambda connection: connection.set_trace_callback(note))
-    return seen
-
-
-def words(seen: list[str]) -> list[str]:
-    return [statement for statement in seen if not statement.startswith(("BEGIN", "COMMIT"))]
-
-
-async def test_a_write_that_leaves_a_trail_has_a_savepoint(store: Store) -> None:
-    store.events.watch([Watch(job=PRICES, namespace=LOGGED)])
-    await put(store, b"k", 1, namespace=LOGGED)
-    seen = await trace(store)
-    first, second = (store.values.transform(LOGGED, b"k", add_up) for _ in range(2))
-    await first
-    await second
-    assert words(seen)[0] == "SAVEPOINT op"
-    assert words(seen).count("RELEASE op") == 2
 
 
 async def test_counting_leaves_a_trail_where_one_is_wanted(store: Store) -> None:
@@ -64,24 +36,6 @@ async def test_counting_leaves_a_trail_where_one_is_wanted(store: Store) -> None
     await store.values.transform(LOGGED, b"k", counting(1))
 
     assert [entry.value for entry in await store.values.history(LOGGED, b"k")] == [2, 1]
-
-
-async def test_only_the_end_of_a_run_that_took_a_lock_looks_for_locks(store: Store) -> None:
-    plain, holding = await start_run(store, due_ms=1), await start_run(store, due_ms=2)
-    await store.locks.acquire(b"l", b"me", holding, 1000)
-    seen = await trace(store)
-
-    await store.runs.record(Change(end=[make_end(plain)]))
-    assert words(seen) == ["UPDATE run"]
-    seen.clear()
-
-    await store.runs.record(Change(end=[make_end(holding)]))
-    assert "DELETE FROM" in words(seen)
-    await until_told()
-    seen.clear()
-
-    await store.runs.record(Change(end=[make_end(holding)]))
-    assert words(seen) == ["UPDATE run"]
 
 
 async def damage(store: Store, namespace: str, key: bytes) -> None:

@@ -82,13 +82,6 @@ async def numbers(asker: Asker) -> list[object]:
     return [row["a"] for row in await asker.rows("SELECT a FROM t ORDER BY a")]
 
 
-async def test_a_job_keeps_its_connection(database: UserDatabase) -> None:
-    await Asker(database, "a", 1).changed("INSERT INTO t VALUES (7)")
-    await Asker(database, "b", 2).changed("INSERT INTO t VALUES (8)")
-    assert await Asker(database, "a", 1).rows("SELECT last_insert_rowid() AS id") == [{"id": 1}]
-    assert await Asker(database, "c", 3).rows("SELECT last_insert_rowid() AS id") == [{"id": 0}]
-
-
 async def test_a_write_waits_for_another_jobs_transaction_and_reads_do_not(
     database: UserDatabase, clock: FakeClock
 ) -> None:
@@ -112,19 +105,6 @@ async def test_a_write_that_waits_too_long_finds_the_database_locked(database: U
     for task in waiting:
         with pytest.raises(StoreError, match=r"^database is locked$"):
             await task
-
-
-async def test_a_transaction_left_open_is_rolled_back_when_its_run_ends(
-    database: UserDatabase, clock: FakeClock
-) -> None:
-    a = Asker(database, "a", 1)
-    await a.changed("BEGIN")
-    await a.changed("INSERT INTO t VALUES (1)")
-    waiting = begun(Asker(database, "b", 2).changed("INSERT INTO t VALUES (2)"))
-    database.run_ended(RunId(1))
-    await with_patience(clock, waiting)
-    assert await waiting == 1
-    assert await numbers(Asker(database, "a", 3)) == [2]
 
 
 async def test_a_file_that_was_removed_is_left_for_what_lies_there_now(database: UserDatabase, tmp_path: Path) -> None:
@@ -177,15 +157,6 @@ async def test_the_end_of_another_run_rolls_nothing_back(database: UserDatabase)
     assert await numbers(a) == [1]
 
 
-async def test_a_run_that_ends_takes_its_statement_with_it(database: UserDatabase) -> None:
-    await Asker(database, "a", 1).rows("SELECT 1")
-    waiting = begun(Asker(database, "a", 1).rows(ENDLESS, longest_s=60.0))
-    await until(lambda: is_running(database, "a"))
-    database.run_ended(RunId(1))
-    with pytest.raises(StoreError, match="interrupted"):
-        await asyncio.wait_for(waiting, 5)
-
-
 async def test_a_transaction_that_begins_as_its_run_ends_is_rolled_back(database: UserDatabase) -> None:
     beginning = begun(Asker(database, "a", 1).changed("BEGIN IMMEDIATE"))
     await asyncio.sleep(0)
@@ -217,18 +188,6 @@ async def test_endless_statements_of_many_jobs_keep_nobody_from_the_loop(
     for task in endless:
         with pytest.raises(StoreError, match=r"interrupted: a statement may take 60 s"):
             await task
-
-
-async def test_a_statement_that_can_not_be_ended_costs_its_process_and_nothing_else(
-    database: UserDatabase, clock: FakeClock
-) -> None:
-    stuck = begun(Asker(database, "a", 1).rows(STUCK, longest_s=60.0))
-    await until(lambda: is_running(database, "a"))
-    await clock.turn(60 + user_session.GRACE_S)
-    with pytest.raises(StoreError, match="interrupted"):
-        await stuck
-    assert await Asker(database, "b", 2).changed("INSERT INTO t VALUES (2)") == 1
-    assert await numbers(Asker(database, "a", 1)) == [2]
 
 
 async def test_what_can_not_be_ended_does_not_outlive_its_run(database: UserDatabase, clock: FakeClock) -> None:
