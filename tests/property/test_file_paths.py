@@ -17,26 +17,10 @@ from tests.fakes.clock import FakeClock
 FOLDER = "jobs/prices"
 STEPS = st.sampled_from(
     [
-        "..",
-        ".",
-        "",
-        "a",
-        "b",
-        "shared",
-        "out",
-        "up",
-        "loop",
-        "x.csv",
-        "~",
-        "..\\",
-        "%2e%2e",
-        "\u2024\u2024",
-        "a\0b",
-        "C:",
-        "/",
-        " ",
+        "..", ".", "", "a", "b", "shared", "out", "up", "loop", "x.csv", "~", "..\\", "%2e%2e", "\u2024\u2024", "a\0b",
+        "C:", "/", " ",
     ]
-)
+)  # fmt: skip
 NAMES = st.one_of(
     st.lists(STEPS, max_size=6).map("/".join).map(lambda text: text.encode("utf-8", "surrogatepass")),
     st.lists(STEPS, max_size=5).map(lambda steps: ("/".join([*steps, "x.csv"])).encode()),

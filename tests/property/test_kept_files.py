@@ -117,16 +117,8 @@ def test_any_sequence_is_idempotent_and_stays_inside(
         asyncio.run(play(Path(folder)))
 
 
-STEPPED = (
-    "open",
-    "write",
-    "fchmod",
-    "fsync",
-    "rename",
-    "unlink",
-    "mkdir",
-    "rmdir",
-)  # what changes something on the disk
+# What changes something on the disk.
+STEPPED = ("open", "write", "fchmod", "fsync", "rename", "unlink", "mkdir", "rmdir")
 
 
 def killed_at(step: int, work: Callable[[], object]) -> bool:
@@ -209,17 +201,5 @@ def test_the_steps_are_those_that_the_module_takes() -> None:
     """One that writes by another call would not be cut off there."""
     source = inspect.getsource(module) + inspect.getsource(opening)
     used = {name for name in dir(os) if f"os.{name}(" in source}
-    harmless = {
-        "close",
-        "dup",
-        "fsdecode",
-        "fsencode",
-        "fstat",
-        "ftruncate",
-        "listdir",
-        "lseek",
-        "read",
-        "stat",
-        "strerror",
-    }
-    assert used - set(STEPPED) <= harmless
+    harmless = "close dup fsdecode fsencode fstat ftruncate listdir lseek read stat strerror"
+    assert used - set(STEPPED) <= set(harmless.split())

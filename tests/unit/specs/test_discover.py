@@ -23,9 +23,12 @@ def project(root: Path, files: dict[str, str | bytes]) -> Path:
     return root
 
 
-def scanned(root: Path, files: dict[str, str | bytes]) -> Scan:
-    project(root, files)
+def scan_of(root: Path) -> Scan:
     return scan(root, load_settings(root, environ={}, flags={}))
+
+
+def scanned(root: Path, files: dict[str, str | bytes]) -> Scan:
+    return scan_of(project(root, files))
 
 
 def told(problems: object) -> list[str]:
@@ -45,44 +48,78 @@ def test_both_kinds_of_script_job_are_found(tmp_path: Path) -> None:
     assert not found.broken
 
 
-def test_a_name_in_the_block_gives_the_id_and_the_file_keeps_the_folder(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/a.lua": '-- /// job\n-- name = "Price Watch"\n-- ///'})
+def test_the_job_s_section_is_found_by_id_or_by_name_which_the_block_may_give(tmp_path: Path) -> None:
+    config = '[jobs.price_watch]\ntimeout = 1\n[jobs."My Job"]\ntimeout = 2\n[defaults]\nretries = 3'
+    named = '-- /// job\n-- name = "Price Watch"\n-- ///'
+    found = scanned(tmp_path, {"config.toml": config, "jobs/a.lua": named, "jobs/My Job.lua": LUA})
 
-    (spec,) = (file.spec for file in found.jobs.values())
-    assert (spec.id, spec.folder) == ("price_watch", "jobs/a")
+    specs = [file.spec for file in found.jobs.values()]
+    assert [(spec.id, spec.folder, spec.timeout_ms, spec.retry.retries) for spec in specs] == [
+        ("my_job", "jobs/My Job", 2_000, 3),
+        ("price_watch", "jobs/a", 1_000, 3),
+    ]
 
 
-def test_the_job_s_section_is_found_by_id_or_by_name(tmp_path: Path) -> None:
-    found = scanned(
-        tmp_path,
-        {
-            "config.toml": '[jobs.price_watch]\ntimeout = 1\n[jobs."My Job"]\ntimeout = 2\n[defaults]\nretries = 3',
-            "jobs/a.lua": '-- /// job\n-- name = "Price Watch"\n-- ///',
-            "jobs/My Job.lua": LUA,
-        },
-    )
+def after(job: str) -> str:
+    return f'-- /// job\n-- after = "{job}"\n-- ///'
 
-    assert [(file.spec.timeout_ms, file.spec.retry.retries) for file in found.jobs.values()] == [(2_000, 3), (1_000, 3)]
+
+IN_A_CIRCLE = "2: after: these jobs wait for each other: a after b after a"
+
+
+@pytest.mark.parametrize(
+    ("files", "jobs", "broken", "problem"),
+    [
+        ({"config.toml": '[jobs.a]\n[jobs."A!"]'}, "a", "", "config.toml:2: jobs.A!: a second section for the job a"),
+        (
+            {"jobs/a.lua": "-- /// job\n-- every = 5\n-- evry = 6\n-- ///"},
+            "",
+            "a",
+            'jobs/a.lua:3: evry: unknown key; did you mean "every"?',
+        ),
+        (
+            {"jobs/Hello World.lua": LUA, "jobs/hello-world.lua": LUA},
+            "a",
+            "hello_world",
+            'jobs/hello-world.lua: gives the id "hello_world", and so does jobs/Hello World.lua; ids must differ',
+        ),
+        (
+            {"jobs/b/init.lua": LUA, "jobs/b/config.toml": MONITOR},
+            "a",
+            "",
+            "jobs/b/: holds both init.lua and config.toml; a job is one or the other",
+        ),
+        (
+            {"jobs/a.lua": after("pirces"), "jobs/prices.lua": LUA},
+            "prices",
+            "a",
+            'jobs/a.lua:2: after: no job "pirces"; did you mean "prices"?',
+        ),
+        (
+            {"jobs/a.lua": after("b"), "jobs/b.lua": after("A"), "jobs/c.lua": after("a")},
+            "c",
+            "a b",
+            f"jobs/a.lua:{IN_A_CIRCLE}\njobs/b.lua:{IN_A_CIRCLE}",
+        ),
+        ({"jobs/a.lua": b"\x1bLua\x54\x00"}, "", "a", "jobs/a.lua:1: is Lua bytecode; only source text is run"),
+        ({"jobs/a.lua": b"\xff\xfep\x00"}, "", "a", "jobs/a.lua:1: is UTF-16 text; save it as UTF-8"),
+        ({"jobs/a.lua": b"x" * (1 << 20) + b"y"}, "", "a", "jobs/a.lua: is larger than 1MB"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place_and_hinders_no_other_job(
+    tmp_path: Path, files: dict[str, str | bytes], jobs: str, broken: str, problem: str
+) -> None:
+    found = scanned(tmp_path, {"jobs/a.lua": LUA, "jobs/good.lua": LUA, **files})
+
+    assert "\n".join(told(found.problems)) == problem
+    assert set(found.jobs) == {*jobs.split(), "good"}
+    assert set(found.broken) == {*broken.split()}
 
 
 def test_sections_for_no_job_are_a_warning_with_the_nearest_name(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"config.toml": "[jobs.pirces]\ntimeout = 1", "jobs/prices.lua": LUA})
 
     assert told(found.warnings) == ['config.toml:1: jobs.pirces: no job "pirces"; did you mean "prices"?']
-
-
-def test_two_sections_for_one_job_are_a_problem(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"config.toml": '[jobs.a]\n[jobs."A!"]\n', "jobs/a.lua": LUA})
-
-    assert told(found.problems) == ["config.toml:2: jobs.A!: a second section for the job a"]
-
-
-def test_a_broken_job_does_not_hinder_the_others(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/bad.lua": "-- /// job\n-- every = 5\n-- evry = 6\n-- ///", "jobs/good.lua": LUA})
-
-    assert list(found.jobs) == ["good"]
-    assert list(found.broken) == ["bad"]
-    assert told(found.problems) == ['jobs/bad.lua:3: evry: unknown key; did you mean "every"?']
 
 
 def test_the_lua_of_what_is_broken_is_at_hand_for_whoever_looks_for_more(tmp_path: Path) -> None:
@@ -114,28 +151,12 @@ def test_wrong_defaults_are_told_once_and_stop_no_job(tmp_path: Path) -> None:
     assert list(found.jobs) == ["a", "b"]
 
 
-def test_two_files_with_one_id_are_both_refused_and_named(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/Hello World.lua": LUA, "jobs/hello-world.lua": LUA, "jobs/other.lua": LUA})
-
-    assert list(found.jobs) == ["other"]
-    assert list(found.broken) == ["hello_world"]
-    assert told(found.problems) == [
-        'jobs/hello-world.lua: gives the id "hello_world", and so does jobs/Hello World.lua; ids must differ'
-    ]
-
-
 def test_a_name_without_letters_gives_no_id(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"jobs/!!!.lua": LUA, "jobs/---.lua": LUA})
 
     assert not found.jobs
     assert [problem.file for problem in found.problems] == ["jobs/!!!.lua", "jobs/---.lua"]
     assert all("holds no letter or digit" in problem.reason for problem in found.problems)
-
-
-def test_a_folder_that_is_two_kinds_of_job_is_a_problem(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/a/init.lua": LUA, "jobs/a/config.toml": MONITOR})
-
-    assert told(found.problems) == ["jobs/a/: holds both init.lua and config.toml; a job is one or the other"]
 
 
 def test_leftovers_and_other_files_are_ignored(tmp_path: Path) -> None:
@@ -148,49 +169,15 @@ def test_leftovers_and_other_files_are_ignored(tmp_path: Path) -> None:
 
 
 def test_a_missing_jobs_folder_is_one_problem_that_says_what_to_do(tmp_path: Path) -> None:
-    found = scan(tmp_path, load_settings(tmp_path, environ={}, flags={}))
-
-    (problem,) = told(found.problems)
+    (problem,) = told(scan_of(tmp_path).problems)
     assert problem.startswith("jobs/: there is no such folder in ")
     assert "drop a NAME.lua file" in problem
-
-
-def test_a_job_after_an_unknown_one_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/a.lua": '-- /// job\n-- after = "pirces"\n-- ///', "jobs/prices.lua": LUA})
-
-    assert told(found.problems) == ['jobs/a.lua:2: after: no job "pirces"; did you mean "prices"?']
-    assert list(found.jobs) == ["prices"]
 
 
 def test_a_job_after_a_broken_one_waits_for_its_repair(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"jobs/a.lua": '-- /// job\n-- after = "b"\n-- ///', "jobs/b.lua": "-- /// job\n"})
 
     assert list(found.jobs) == ["a"]
-
-
-def test_a_cycle_in_after_is_named_and_refuses_its_jobs(tmp_path: Path) -> None:
-    def after(job: str) -> str:
-        return f'-- /// job\n-- after = "{job}"\n-- ///'
-
-    found = scanned(tmp_path, {"jobs/a.lua": after("b"), "jobs/b.lua": after("A"), "jobs/c.lua": after("a")})
-
-    assert list(found.jobs) == ["c"]
-    assert told(found.problems) == [
-        "jobs/a.lua:2: after: these jobs wait for each other: a after b after a",
-        "jobs/b.lua:2: after: these jobs wait for each other: a after b after a",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"\x1bLua\x54\x00", "jobs/a.lua:1: is Lua bytecode; only source text is run"),
-        (b"\xff\xfep\x00", "jobs/a.lua:1: is UTF-16 text; save it as UTF-8"),
-        (b"x" * (1 << 20) + b"y", "jobs/a.lua: is larger than 1MB"),
-    ],
-)
-def test_what_is_no_lua_source_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
-    assert told(scanned(tmp_path, {"jobs/a.lua": content}).problems) == [reason]
 
 
 def test_a_byte_order_mark_and_a_shebang_do_not_reach_lua(tmp_path: Path) -> None:
@@ -221,7 +208,7 @@ def test_links_inside_the_project_are_followed_and_links_out_of_it_refused(tmp_p
     (root / "jobs/out").symlink_to(tmp_path)
     (root / "jobs/folder").mkdir()
     (root / "jobs/folder/init.lua").symlink_to(outside)
-    found = scan(root, load_settings(root, environ={}, flags={}))
+    found = scan_of(root)
 
     assert list(found.jobs) == ["inside"]
     assert told(found.problems) == [
@@ -236,7 +223,7 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
     (root / "jobs/dangling.lua").symlink_to("nowhere.lua")
     (root / "jobs/loop.lua").symlink_to("loop.lua")
     os.mkfifo(root / "jobs/pipe.lua")
-    found = scan(root, load_settings(root, environ={}, flags={}))
+    found = scan_of(root)
 
     assert list(found.jobs) == ["fine"]
     assert told(found.problems) == [
@@ -249,17 +236,13 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_file_where_the_jobs_folder_should_be_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_text("")
 
-    assert told(scan(tmp_path, load_settings(tmp_path, environ={}, flags={})).problems) == [
-        "jobs/: can't be read: Not a directory"
-    ]
+    assert told(scan_of(tmp_path).problems) == ["jobs/: can't be read: Not a directory"]
 
 
 def test_a_file_name_that_is_not_utf8_is_refused_and_can_be_shown(tmp_path: Path) -> None:
     root = project(tmp_path, {})
     Path(os.fsdecode(os.fsencode(root) + b"/jobs/caf\xe9.lua")).write_text(LUA)
-    found = scan(root, load_settings(root, environ={}, flags={}))
-
-    assert told(found.problems) == ["jobs/caf\\xe9.lua: its name is not UTF-8"]
+    assert told(scan_of(root).problems) == ["jobs/caf\\xe9.lua: its name is not UTF-8"]
 
 
 def test_a_condition_that_the_file_does_not_define_is_warned_of(tmp_path: Path) -> None:
@@ -307,12 +290,6 @@ def test_a_monitor_has_its_lua_files_in_their_order(tmp_path: Path) -> None:
     assert (file.spec.id, file.spec.path, file.spec.folder) == ("watch", "jobs/w/config.toml", "jobs/w")
     assert (file.chunk, file.source, file.more) == ("jobs/w/hooks.lua", b"x = 1", (("jobs/w/defer.lua", b"x = 2"),))
     assert file.has_hooks
-
-
-def test_a_monitor_without_lua_has_no_code(tmp_path: Path) -> None:
-    (file,) = scanned(tmp_path, {"jobs/w/config.toml": MONITOR}).jobs.values()
-
-    assert (file.chunk, file.source, file.more, file.has_hooks) == ("", b"", (), False)
 
 
 def test_the_digest_of_a_monitor_is_of_all_its_lua_and_not_of_its_settings(tmp_path: Path) -> None:
@@ -447,22 +424,15 @@ def test_what_is_doubtful_is_told_of_its_job_of_the_server_and_of_the_project(tm
     assert {job: len(file.warnings) for job, file in found.jobs.items()} == {"a": 1, "b": 0, "watch": 2}
 
 
-PINGED = '[jobs.backup]\nexpect = "ping"\n'
+PINGED, OTHER = '[jobs.backup]\nexpect = "ping"\n', "[jobs.other]\n"
+EXPECTS = "a job that expects pings"
 
 
-@pytest.mark.parametrize(
-    ("files", "path"),
-    [
-        ({"config.toml": PINGED + 'every = "1d"\ngrace = "30m"\n'}, "config.toml"),
-        ({"jobs.toml": '[[jobs]]\nname = "backup"\nexpect = "ping"\nevery = "1d"\ngrace = "30m"\n'}, "jobs.toml"),
-        (
-            {"jobs/backup/config.toml": 'name = "backup"\nexpect = "ping"\nevery = "1d"\ngrace = "30m"\n'},
-            "jobs/backup/config.toml",
-        ),
-    ],
-)
-def test_a_job_that_expects_pings_needs_no_file_of_its_own(tmp_path: Path, files: dict[str, str], path: str) -> None:
-    found = scanned(tmp_path, {"jobs/other.lua": EVERY_SECOND, **files})
+@pytest.mark.parametrize("path", ["config.toml", "jobs.toml", "jobs/backup/config.toml"])
+def test_a_job_that_expects_pings_needs_no_file_of_its_own(tmp_path: Path, path: str) -> None:
+    head = {"config.toml": "[jobs.backup]\n", "jobs.toml": '[[jobs]]\nname = "backup"\n'}.get(path, 'name = "backup"\n')
+    text = head + 'expect = "ping"\nevery = "1d"\ngrace = "30m"\n'
+    found = scanned(tmp_path, {"jobs/other.lua": EVERY_SECOND, path: text})
     assert told(found.problems) == told(found.warnings) == []
     file = found.jobs[JobId("backup")]
     spec = file.spec
@@ -490,35 +460,23 @@ def test_the_grace_is_an_hour_or_the_period_where_that_is_shorter(tmp_path: Path
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (PINGED, "config.toml:2: jobs.backup.expect: a job that expects pings needs every or cron: when they come"),
-        (
-            PINGED + 'every = "never"',
-            "config.toml:2: jobs.backup.expect: a job that expects pings needs every or cron: when they come",
-        ),
-        (
-            PINGED + 'every = "1d"\nretries = 3',
-            "config.toml:4: jobs.backup.retries: a job that expects pings runs elsewhere: this has no meaning",
-        ),
-        (
-            '[jobs.other]\nexpect = "ping"\nevery = "1d"',
-            "config.toml:2: jobs.other.expect: a job that expects pings runs elsewhere: here it has no file",
-        ),
-        (
-            '[jobs.other]\ngrace = "1m"',
-            'config.toml:2: jobs.other.grace: it is of jobs that expect pings: expect = "ping"',
-        ),
-        ('[defaults]\nexpect = "ping"', "config.toml:2: defaults.expect: each job says itself what it expects"),
-        ('[jobs.backup]\nexpect = "pong"', "config.toml:2: jobs.backup.expect: expected \"ping\", not 'pong'"),
+        (PINGED, f"2: jobs.backup.expect: {EXPECTS} needs every or cron: when they come"),
+        (PINGED + 'every = "never"', f"2: jobs.backup.expect: {EXPECTS} needs every or cron: when they come"),
+        (PINGED + "every = 9\nretries = 3", f"4: jobs.backup.retries: {EXPECTS} runs elsewhere: this has no meaning"),
+        (OTHER + 'expect = "ping"\nevery = 9', f"2: jobs.other.expect: {EXPECTS} runs elsewhere: here it has no file"),
+        (OTHER + 'grace = "1m"', '2: jobs.other.grace: it is of jobs that expect pings: expect = "ping"'),
+        ('[defaults]\nexpect = "ping"', "2: defaults.expect: each job says itself what it expects"),
+        ('[jobs.backup]\nexpect = "pong"', "2: jobs.backup.expect: expected \"ping\", not 'pong'"),
     ],
 )
 def test_what_is_wrong_with_a_job_that_expects_pings_is_said(tmp_path: Path, config: str, said: str) -> None:
     found = scanned(tmp_path, {"jobs/other.lua": EVERY_SECOND, "config.toml": config + "\n"})
-    assert any(each.startswith(said) for each in told(found.problems))
+    assert any(each.startswith(f"config.toml:{said}") for each in told(found.problems))
 
 
 def test_a_project_of_jobs_that_run_elsewhere_alone_needs_no_folder_for_files(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(PINGED + 'every = "1d"\n')
-    found = scan(tmp_path, load_settings(tmp_path, environ={}, flags={}))
+    found = scan_of(tmp_path)
     assert (list(found.jobs), told(found.problems)) == ([JobId("backup")], [])
 
 

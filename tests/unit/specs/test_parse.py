@@ -404,22 +404,18 @@ def scanned(root: Path, config: str, block: str = "") -> Scan:
     return scan(root, load_settings(root, environ={}, flags={}))
 
 
+OF_BACKUP = "[jobs.backup]\nping_url = "
+OWN = '-- ping_url = "https://hc/x"'
+
+
 @pytest.mark.parametrize(
     ("config", "block", "found"),
     [
-        ('[jobs.backup]\nping_url = "https://hc/${KEY}"', "", PingAddresses(base="https://hc/${KEY}")),
+        (OF_BACKUP + '"https://hc/${KEY}"', "", PingAddresses(base="https://hc/${KEY}")),
         ('[defaults]\nping_url = "https://hc/{job}"', "", PingAddresses(base="https://hc/{job}")),
-        ("", '-- ping_url = "https://hc/x"', PingAddresses(base="https://hc/x", is_own=True)),
-        (
-            '[jobs.backup]\nping_url = "https://hc/a"',
-            '-- ping_url = "https://hc/x"',
-            PingAddresses(base="https://hc/a"),
-        ),
-        (
-            '[jobs.backup]\nping_url = { success = "https://kuma/up", fail = "${DOWN}" }',
-            "",
-            PingAddresses(success="https://kuma/up", fail="${DOWN}"),
-        ),
+        ("", OWN, PingAddresses(base="https://hc/x", is_own=True)),
+        (OF_BACKUP + '"https://hc/a"', OWN, PingAddresses(base="https://hc/a")),
+        (OF_BACKUP + '{ success = "https://u", fail = "${D}" }', "", PingAddresses(success="https://u", fail="${D}")),
         ("", "", None),
     ],
 )
@@ -432,38 +428,30 @@ def test_whose_word_it_is_decides_who_must_permit_it(
 
 
 @pytest.mark.parametrize(
-    ("config", "block", "said"),
+    ("config", "said"),
     [
-        (
-            '[jobs.backup]\nping_url = "ftp://sekrit/"',
-            "",
-            "config.toml:2: jobs.backup.ping_url: expected an address that",
-        ),
-        ('[jobs.backup]\nping_url = ""', "", "config.toml:2: jobs.backup.ping_url: can't be blank"),
-        ("[jobs.backup]\nping_url = 5", "", "config.toml:2: jobs.backup.ping_url: expected an address, or { start"),
-        ("[jobs.backup]\nping_url = {}", "", "config.toml:2: jobs.backup.ping_url: expected an address, or { start"),
-        (
-            '[jobs.backup]\nping_url = { begin = "https://x/" }',
-            "",
-            "config.toml:2: jobs.backup.ping_url.begin: unknown key",
-        ),
+        (OF_BACKUP + '"ftp://sekrit/"', "jobs.backup.ping_url: expected an address that"),
+        (OF_BACKUP + '""', "jobs.backup.ping_url: can't be blank"),
+        (OF_BACKUP + "5", "jobs.backup.ping_url: expected an address, or { start"),
+        (OF_BACKUP + "{}", "jobs.backup.ping_url: expected an address, or { start"),
+        (OF_BACKUP + '{ begin = "https://x/" }', "jobs.backup.ping_url.begin: unknown key"),
         (
             '[defaults]\nping_url = "https://hc/x"',
-            "",
-            "config.toml:2: defaults.ping_url: one address for all jobs needs {job} in it, their id",
-        ),
-        (
-            "",
-            '-- ping_url = "https://hc/${SEKRIT}"',
-            "jobs/backup.lua:3: ping_url: variables of the environment are for config.toml: there it may be [jobs.ID]",
+            "defaults.ping_url: one address for all jobs needs {job} in it, their id",
         ),
     ],
 )
-def test_what_is_wrong_is_said_once_and_without_the_address(tmp_path: Path, config: str, block: str, said: str) -> None:
-    problems = [str(problem) for problem in scanned(tmp_path, config, block).problems]
-    assert len(problems) == 1
-    assert problems[0].startswith(said)
-    assert "sekrit" not in problems[0]
+def test_what_is_wrong_is_said_once_and_without_the_address(tmp_path: Path, config: str, said: str) -> None:
+    (problem,) = map(str, scanned(tmp_path, config).problems)
+    assert problem.startswith(f"config.toml:2: {said}")
+    assert "sekrit" not in problem
+
+
+def test_a_variable_in_a_file_of_a_job_is_refused_without_its_name(tmp_path: Path) -> None:
+    (problem,) = map(str, scanned(tmp_path, "", '-- ping_url = "https://hc/${SEKRIT}"').problems)
+    said = "variables of the environment are for config.toml: there it may be [jobs.ID]"
+    assert problem.startswith(f"jobs/backup.lua:3: ping_url: {said}")
+    assert "sekrit" not in problem
 
 
 def test_of_the_address_only_the_host_is_shown(tmp_path: Path) -> None:

@@ -350,19 +350,8 @@ def test_the_samples_use_no_name_that_nobody_defines(path: str) -> None:
 
 
 WORDS = [
-    "cdp",
-    "task(",
-    '"a"',
-    "):depends_on",
-    "function run() end",
-    "run(",
-    "if a then",
-    "end",
-    "{}",
-    "for",
-    "local",
-    "[[",
-]
+    "cdp", "task(", '"a"', "):depends_on", "function run() end", "run(", "if a then", "end", "{}", "for", "local", "[[",
+]  # fmt: skip
 
 
 @given(

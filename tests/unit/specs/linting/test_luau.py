@@ -79,22 +79,8 @@ def test_what_is_lua_or_plainly_wrong_gets_no_hint(source: str, line: int) -> No
 
 SIGNS = ["+=", "..", "`", '"', "'", "\\", "--", "[[", "]]", "[=[", "]=]", "(", ")", "{", "}", ":", "::", ",", "=", "<"]
 WORDS = [
-    "x",
-    " ",
-    "\n",
-    "function",
-    "local",
-    "for",
-    "if",
-    "then",
-    "continue",
-    "type",
-    "return",
-    "end",
-    "1_0",
-    "é",
-    "\0",
-]
+    "x", " ", "\n", "function", "local", "for", "if", "then", "continue", "type", "return", "end", "1_0", "é", "\0",
+]  # fmt: skip
 PIECES = st.sampled_from(SIGNS + WORDS)
 
 

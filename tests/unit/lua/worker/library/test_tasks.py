@@ -182,47 +182,14 @@ def test_a_number_can_be_called_no_more_than_before(lua: VM) -> None:
 
 
 ODD = [
-    "nil",
-    "false",
-    "0",
-    "-1",
-    "1.5",
-    "1/0",
-    "0/0",
-    "''",
-    "'x'",
-    "'\\0'",
-    "{}",
-    "{{}}",
-    "{1}",
-    "{'a',{}}",
-    "print",
-    "task",
-    "_G",
-]
+    "nil", "false", "0", "-1", "1.5", "1/0", "0/0", "''", "'x'", "'\\0'", "{}", "{{}}", "{1}", "{'a',{}}", "print",
+    "task", "_G",
+]  # fmt: skip
 KEYS = [
-    "name",
-    "command",
-    "run",
-    "description",
-    "params",
-    "depends_on",
-    "timeout",
-    "retries",
-    "retry_delay",
-    "run_if",
-    "abort_if",
-    "on_success",
-    "on_failure",
-    "on_fail",
-    "on_timeout",
-    "pre_hook",
-    "post_hook",
-    "artifacts",
-    "consumes",
-    "delegate_to",
-    "workdir",
-]
+    "name", "command", "run", "description", "params", "depends_on", "timeout", "retries", "retry_delay", "run_if",
+    "abort_if", "on_success", "on_failure", "on_fail", "on_timeout", "pre_hook", "post_hook", "artifacts", "consumes",
+    "delegate_to", "workdir",
+]  # fmt: skip
 WORKFLOW_KEYS = ["description", "version", "tasks", "config", "on_start", "on_complete"]
 
 
