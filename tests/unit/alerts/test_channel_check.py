@@ -42,31 +42,22 @@ async def test_only_the_address_of_a_service_needs_the_process(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("channel", "key"),
+    ("channel", "key", "is_of_environment"),
     [
-        (replace(TEMPLATED, url="", url_file="nope"), "url_file"),
-        (replace(OPS, secret="env:NOPE"), "secret"),
-        (replace(OPS, secret_file="nope"), "secret_file"),
+        (replace(TEMPLATED, url="", url_file="nope"), "url_file", False),
+        (replace(OPS, secret="env:NOPE"), "secret", True),
+        (replace(OPS, secret_file="nope"), "secret_file", False),
+        (replace(TEMPLATED, url="ntfy://${NOPE}"), "url", True),
     ],
 )
 async def test_what_is_missing_is_told_without_the_process(
-    tmp_path: Path, channel: AlertChannelSettings, key: str
+    tmp_path: Path, channel: AlertChannelSettings, key: str, is_of_environment: bool
 ) -> None:
     (problem,), helper = await checked(tmp_path, channel)
     assert (problem.channel, problem.keys, problem.is_lasting) == (channel.name, (key,), False)
+    assert problem.is_of_environment is is_of_environment
+    assert problem.reason == "the variable NOPE is not set" or key != "url"
     assert helper.asked == []
-
-
-async def test_a_variable_that_is_missing_is_told_as_one_of_the_environment(tmp_path: Path) -> None:
-    (problem,), helper = await checked(tmp_path, replace(TEMPLATED, url="ntfy://${NOPE}"))
-    told = ChannelProblem("phone", ("url",), "the variable NOPE is not set", is_of_environment=True)
-    assert (problem, helper.asked) == (told, [])
-
-
-async def test_so_is_a_secret_of_the_environment_and_one_in_a_file_is_not(tmp_path: Path) -> None:
-    both = replace(OPS, secret="env:NOPE"), replace(OPS, secret_file="nope")
-    problems, _ = await checked(tmp_path, *both)
-    assert [each.is_of_environment for each in problems] == [True, False]
 
 
 @pytest.mark.parametrize(

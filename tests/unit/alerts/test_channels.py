@@ -43,21 +43,13 @@ def addresses(root: Path, content: bytes | None = None, **environ: str) -> Chann
     return ChannelSecrets(root, environ)
 
 
-def test_an_address_stands_in_the_settings_or_in_a_file_of_one_line(tmp_path: Path) -> None:
+def test_an_address_stands_in_the_settings_or_in_a_file_of_one_line_which_is_read_each_time(tmp_path: Path) -> None:
     found = addresses(tmp_path, b"\n  ntfy://topic \r\n")
-    assert found.url(PHONE) == "ntfy://topic"
+    elsewhere = AlertChannelSettings(name="x", url_file=str(tmp_path / "secrets/phone"))
+    assert found.url(PHONE) == found.url(elsewhere) == "ntfy://topic"
     assert found.url(AlertChannelSettings(name="x", url="ntfy://other")) == "ntfy://other"
-
-
-def test_a_file_may_be_anywhere(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").write_text("ntfy://topic")
-    elsewhere = AlertChannelSettings(name="x", url_file=str(tmp_path / "elsewhere"))
-    assert addresses(tmp_path).url(elsewhere) == "ntfy://topic"
-
-
-def test_a_file_is_read_each_time(tmp_path: Path) -> None:
-    assert addresses(tmp_path, b"one").secret(OPS) == b"one"
-    assert addresses(tmp_path, b"two\n").secret(OPS) == b"two"
+    addresses(tmp_path, b"two\n")
+    assert found.secret(OPS) == b"two"
 
 
 @pytest.mark.parametrize(
@@ -156,25 +148,23 @@ def open_channels(found: AlertChannelSettings, policy: AlertPolicy, live: LiveJo
 
 
 @pytest.mark.parametrize(
-    ("found", "hours"),
+    ("found", "of_job", "hours"),
     [
-        (channel(), 8.5),
-        (channel(quiet=EVENING, has_own_quiet=True), 0.5),
-        (channel(quiet=None, has_own_quiet=True), None),
+        (channel(), None, 8.5),
+        (channel(), EVENING, 0.5),
+        (channel(quiet=EVENING, has_own_quiet=True), None, 0.5),
+        (channel(quiet=None, has_own_quiet=True), EVENING, None),
     ],
 )
-def test_a_channel_has_quiet_hours_of_its_own_or_those_of_all(found: AlertChannelSettings, hours: float | None) -> None:
-    now = open_channels(found, AlertPolicy(quiet=NIGHT)).find("phone", BACKUP, NOW_MS)
+async def test_a_channel_has_quiet_hours_of_its_own_or_those_of_the_job_or_of_all(
+    found: AlertChannelSettings, of_job: QuietHours | None, hours: float | None
+) -> None:
+    async with harness() as h:
+        if of_job:
+            await h.settle(make_job("backup", alerts=AlertPolicy(quiet=of_job)))
+        now = open_channels(found, AlertPolicy(quiet=NIGHT), h.live).find("phone", BACKUP, NOW_MS)
     assert now
     assert now.quiet_until_ms == (None if hours is None else NOW_MS + hours * HOUR_MS)
-
-
-async def test_those_of_the_job_come_before_those_of_all() -> None:
-    async with harness() as h:
-        await h.settle(make_job("backup", alerts=AlertPolicy(quiet=EVENING)))
-        now = open_channels(channel(), AlertPolicy(quiet=NIGHT), h.live).find("phone", BACKUP, NOW_MS)
-    assert now
-    assert now.quiet_until_ms == NOW_MS + HOUR_MS // 2
 
 
 def test_names_and_levels_are_those_of_the_settings() -> None:
@@ -203,21 +193,13 @@ def test_attempts_are_counted_and_the_last_reason_is_kept() -> None:
     }
 
 
-def test_a_channel_is_down_after_three_failures_and_five_minutes() -> None:
+def test_a_channel_is_down_after_three_failures_and_five_minutes_and_not_after_one_of_both_alone() -> None:
     health = ChannelHealth()
-    assert [health.judge("ops", "answered 500", PATIENCE_MS) for _ in range(MISSES)] == [
-        None,
-        None,
-        SignSeen(DOWN, "answered 500"),
-    ]
-    assert health.judge("ops", "answered 500", PATIENCE_MS) is None  # it has been said
-
-
-def test_failures_alone_do_not_suffice_nor_does_time() -> None:
-    health = ChannelHealth()
-    assert [health.judge("ops", "x", PATIENCE_MS - 1) for _ in range(10)] == [None] * 10
-    assert health.judge("ops", "x", PATIENCE_MS) == SignSeen(DOWN, "x")
-    assert health.judge("phone", "x", 10 * PATIENCE_MS) is None
+    told = [health.judge("ops", "answered 500", PATIENCE_MS) for _ in range(MISSES + 1)]
+    assert told == [None, None, SignSeen(DOWN, "answered 500"), None]  # then it has been said
+    assert [health.judge("phone", "x", PATIENCE_MS - 1) for _ in range(10)] == [None] * 10
+    assert health.judge("phone", "x", PATIENCE_MS) == SignSeen(DOWN, "x")
+    assert health.judge("boss", "x", 10 * PATIENCE_MS) is None
 
 
 def test_only_failures_in_a_row_count() -> None:
@@ -226,10 +208,12 @@ def test_only_failures_in_a_row_count() -> None:
         assert health.judge("ops", failure, PATIENCE_MS) is None
 
 
-def test_one_message_that_is_taken_ends_it_also_after_a_restart() -> None:
+def test_whatever_an_earlier_daemon_may_have_seen_ends_once() -> None:
     health = ChannelHealth(["ops"])
-    assert health.judge("ops", None, 0) == SignGone(DOWN)
-    assert health.judge("ops", None, 0) is None
+    assert health.troubled == []
+    assert [health.judge("ops", None, 0) for _ in range(2)] == [SignGone(DOWN), None]
+    told = [health.note("ops", sign, "") for sign in (TEMPLATE, ADDRESS, ADDRESS)]
+    assert told == [SignGone(TEMPLATE), SignGone(ADDRESS), None]
 
 
 def test_each_sign_is_told_once_as_it_comes_and_as_it_goes() -> None:
@@ -243,16 +227,6 @@ def test_each_sign_is_told_once_as_it_comes_and_as_it_goes() -> None:
     assert health.judge("ops", None, 0) is None  # it was never down
     assert health.note("ops", TEMPLATE, "") == SignGone(TEMPLATE)
     assert health.troubled == []
-
-
-def test_whatever_an_earlier_daemon_may_have_seen_ends_once() -> None:
-    health = ChannelHealth(["ops"])
-    assert health.troubled == []
-    assert [health.note("ops", sign, "") for sign in (TEMPLATE, ADDRESS, ADDRESS)] == [
-        SignGone(TEMPLATE),
-        SignGone(ADDRESS),
-        None,
-    ]
 
 
 def test_a_channel_that_is_gone_from_the_settings_is_down_no_more() -> None:

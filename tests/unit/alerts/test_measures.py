@@ -64,28 +64,16 @@ async def m() -> AsyncIterator[Measured]:
         yield opened
 
 
-async def test_what_a_job_depends_on_is_run_once_as_its_incident_opens(m: Measured) -> None:
-    await m.open()
-    assert await m.runs() == [{"type": "depends", "job": "web", "incident_id": 7}]
-    await m.measures.run_parents()
-    await m.harness.clock.turn(60)
-    assert len(await m.runs()) == 1
-
-
-async def test_of_many_that_depend_on_it_it_is_run_once(m: Measured) -> None:
+async def test_what_jobs_depend_on_is_run_once_as_their_incidents_open_however_many_there_are(m: Measured) -> None:
     others = [make_job(f"web{number}", schedule=Never(), alerts=AT_ONCE) for number in range(5)]
     await m.harness.settle(*others)
-    for job in others:
-        m.measures.take(
-            SubjectChange(subject=f"job:{job.id}", is_known=True, opened=True, signs={FAILING: Sign(0, "x")})
-        )
-    now_ms = m.harness.clock.now_ms()
-    for _ in others:
-        m.measures.take(
-            SubjectChange(subject="job:web", is_known=True, opened=True, signs={FAILING: Sign(now_ms, "x")})
-        )
+    failing = {FAILING: Sign(m.harness.clock.now_ms(), "x")}
+    for name in [f"job:{job.id}" for job in others] + ["job:web"] * 2:
+        m.measures.take(SubjectChange(subject=name, is_known=True, incident=3, opened=True, signs=failing))
+    await m.open()
+    assert await m.runs() == [{"type": "depends", "job": "web0", "incident_id": 3}]
     await m.measures.run_parents()
-    await m.harness.clock.turn(1)
+    await m.harness.clock.turn(60)
     assert len(await m.runs()) == 1
 
 

@@ -144,6 +144,8 @@ def test_a_channel_that_is_tried_out_is_told_so() -> None:
 def test_what_a_script_tells_is_its_own_text_and_who_told_it() -> None:
     assert body_of(facts(MESSAGE), "UTC") == "of 40\nbackup, run 991, 2026-01-01 00:00 UTC"
     assert mood_of(facts(MESSAGE)) == "info"
+    by_server = replace(MESSAGE, subject="job:/server", run=None)
+    assert body_of(facts(by_server), "UTC") == "of 40\n/server, 2026-01-01 00:00 UTC"
 
 
 def test_several_of_a_script_are_named_and_the_rest_counted() -> None:
@@ -159,17 +161,13 @@ def test_a_link_to_take_care_stands_before_the_run() -> None:
     assert not any("Acknowledge" in line for line in body_of(facts(ITEM), "UTC").splitlines())
 
 
-def test_what_the_server_tells_names_no_run() -> None:
-    asked = replace(MESSAGE, subject="job:/server", run=None)
-    assert body_of(facts(asked), "UTC") == "of 40\n/server, 2026-01-01 00:00 UTC"
-
-
 FACTS = decode_facts(PAYLOAD)
 (STORED,) = FACTS.items
 
 
-def writer_of(h: Harness, root: Path, environ: Mapping[str, str]) -> AlertWriter:
-    return AlertWriter(timezone="UTC", pages="", root=root, live=h.live, past_runs=h.store.past_runs, environ=environ)
+def writer_of(h: Harness, root: Path, environ: Mapping[str, str] = {}, **changes: Any) -> AlertWriter:
+    usual = {"timezone": "UTC", "pages": "", "root": root, "live": h.live, "past_runs": h.store.past_runs}
+    return AlertWriter(**{**usual, "environ": environ, **changes})
 
 
 async def written(root: Path, *lines: str, environ: Mapping[str, str] = {}, **changes: object) -> AlertText:
@@ -221,7 +219,7 @@ async def test_no_secret_leaves_with_a_line(tmp_path: Path) -> None:
 
 async def test_a_run_that_is_gone_and_a_store_that_refuses_cost_the_log_alone(tmp_path: Path) -> None:
     async with harness() as h:
-        writer = writer_of(h, tmp_path, {})
+        writer = writer_of(h, tmp_path)
         facts = replace(FACTS, items=(replace(STORED, run=RunId(99)),))
         body = (await writer.compose(facts)).body
         assert body.startswith("no space\n")
@@ -230,15 +228,7 @@ async def test_a_run_that_is_gone_and_a_store_that_refuses_cost_the_log_alone(tm
             async def find(self, run: RunId) -> None:
                 raise StoreError("no")
 
-        refused = AlertWriter(
-            timezone="UTC",
-            pages="",
-            root=tmp_path,
-            live=h.live,
-            past_runs=Refusing(),  # type: ignore[arg-type]
-            environ={},
-        )
-        assert (await refused.compose(facts)).body == body
+        assert (await writer_of(h, tmp_path, past_runs=Refusing()).compose(facts)).body == body
 
 
 def test_long_lines_are_cut_and_the_newest_are_kept() -> None:
@@ -264,9 +254,7 @@ def test_a_template_names_the_facts_of_one_incident_and_the_kind_of_a_digest() -
 async def test_a_message_about_one_incident_leads_to_its_page_where_others_reach_the_dashboard(tmp_path: Path) -> None:
     async with harness() as h:
         pages = "https://spyweb.example.org/_spyweb/"
-        writer = AlertWriter(
-            timezone="UTC", pages=pages, root=tmp_path, live=h.live, past_runs=h.store.past_runs, environ={}
-        )
+        writer = writer_of(h, tmp_path, pages=pages)
         text = await writer.compose(replace(FACTS, items=(replace(STORED, kind=MessageKind.CLOSED),)))
         assert text.body.endswith(f"More of it: {pages}incidents/42")
         assert json.loads(text.facts)["page_url"] == f"{pages}incidents/42"

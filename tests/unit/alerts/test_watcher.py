@@ -148,11 +148,10 @@ async def test_an_incident_opens_with_the_nth_failure_is_told_once_and_its_end_i
     assert (await w.open(), await w.told()) == (0, [("ops", ["opened"]), ("ops", ["closed"])])
 
 
-async def test_a_success_of_a_job_that_is_well_is_nothing_to_incidents(w: Watched) -> None:
+async def test_a_success_is_nothing_to_incidents_but_after_a_failure_also_where_that_is_not_committed_yet(
+    w: Watched,
+) -> None:
     assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of()) is None
-
-
-async def test_the_success_after_a_failure_counts_also_where_that_is_not_committed_yet(w: Watched) -> None:
     assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of(Outcome.FAILED)) is not None
     assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of()) is not None
 
@@ -212,20 +211,17 @@ async def test_what_was_decided_and_not_told_is_told_by_the_next_daemon() -> Non
         assert await later.open() == 0, "it knows that the job was not well"
 
 
-async def test_a_job_that_is_deleted_closes_its_incident(at_once: Watched) -> None:
+@pytest.mark.parametrize("unreadable", [frozenset[str](), frozenset({"backup"})])
+async def test_a_job_that_is_deleted_closes_its_incident_and_one_whose_file_can_not_be_read_keeps_it(
+    at_once: Watched, unreadable: frozenset[str]
+) -> None:
     await at_once.fail(then=7)
     at_once.harness.live.remove(BACKUP)
+    at_once.harness.live.set_unloadable(unreadable)
     at_once.harness.live.link()
     await at_once.turn(7)
-    assert (await at_once.open(), await at_once.told()) == (0, [("ops", ["opened"]), ("ops", ["closed"])])
-
-
-async def test_a_job_whose_file_can_not_be_read_keeps_its_incident(at_once: Watched) -> None:
-    await at_once.fail()
-    at_once.harness.live.remove(BACKUP)
-    at_once.harness.live.set_unloadable(frozenset({"backup"}))
-    await at_once.turn(7)
-    assert await at_once.open() == 1
+    assert await at_once.open() == len(unreadable)
+    assert await at_once.told() == [("ops", ["opened"]), ("ops", ["closed"])][: 2 - len(unreadable)]
 
 
 async def test_an_edit_of_the_code_counts_failures_anew_and_a_reload_does_not() -> None:
@@ -365,12 +361,17 @@ async def test_very_many_signs_are_noted_a_few_at_a_time_and_wait_while_the_stor
     assert len(await w.harness.store.incidents.signs()) == 401
 
 
-async def test_a_sign_that_came_and_went_in_maintenance_is_nothing(w: Watched) -> None:
+async def test_a_sign_that_came_and_went_in_maintenance_is_nothing_nor_one_of_a_job_that_is_gone_by_its_end(
+    w: Watched,
+) -> None:
     added_ms = w.harness.clock.now_ms() - 10 * 60_000
     w.begin_maintenance(30)
     w.miss(added_ms)
+    w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
     await w.turn(5)
     w.watcher.attempted("ops", Attempt(), added_ms)
+    w.harness.live.remove(BACKUP)
+    w.harness.live.link()
     await w.turn(40 * 60)
     assert await w.harness.store.incidents.list() == []
 
@@ -385,16 +386,6 @@ async def test_a_channel_that_is_down_in_maintenance_of_all_is_so_at_its_end_and
             assert await w.open() == open_then
             await w.turn(31 * 60)
             assert await w.open() == 1
-
-
-async def test_a_sign_of_a_job_that_is_gone_by_the_end_of_maintenance_is_nothing(w: Watched) -> None:
-    w.begin_maintenance(30)
-    w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
-    await w.turn(5)
-    w.harness.live.remove(BACKUP)
-    w.harness.live.link()
-    await w.turn(31 * 60)
-    assert await w.harness.store.incidents.list() == []
 
 
 async def test_a_sign_that_the_store_refuses_at_the_end_of_maintenance_is_not_lost() -> None:
@@ -538,12 +529,9 @@ def test_ends_that_count() -> None:
     for aside in ("debug", "dry_run"):
         assert event_of(run_of({"type": "manual", aside: True}), end_of(Outcome.FAILED)) is None
     assert len(event_text(event_of(by_hand_run, end_of(Outcome.FAILED, "x" * 5000)))) == 500
-
-
-def test_drift_is_a_sign_of_its_own() -> None:
-    run = run_of({"type": "drift", "finding": "/etc/motd differs"})
-    assert event_of(run, end_of(Outcome.FAILED, "/etc/motd differs")) == SignSeen("drift", "/etc/motd differs")
-    assert event_of(run, end_of()) == SignGone("drift")
+    drift = run_of({"type": "drift", "finding": "/etc/motd differs"})
+    assert event_of(drift, end_of(Outcome.FAILED, "/etc/motd differs")) == SignSeen("drift", "/etc/motd differs")
+    assert event_of(drift, end_of()) == SignGone("drift")
 
 
 def event_text(event: object) -> str:
@@ -605,18 +593,18 @@ async def test_a_template_that_fails_is_told_as_no_more_than_that_until_it_write
     assert (await w.open(), w.watcher.troubled_channels) == (0, [])
 
 
-async def test_an_address_that_can_not_be_used_is_told_at_once_and_ends_as_a_trial_arrives(w: Watched) -> None:
+async def test_an_address_that_can_not_be_used_is_told_at_once_and_ends_as_a_trial_arrives_but_not_as_one_fails(
+    w: Watched,
+) -> None:
+    w.miss(None, times=9)
+    await w.turn(2)
+    assert await w.open() == 0
     w.watcher.attempted("ops", Attempt.without_address("no service"), w.harness.clock.now_ms())
+    w.miss(None, times=9)
     await w.turn(2)
     (found,) = await w.incidents()
     assert (found.level, found.reason, found.text) == (Level.WARNING, "address", "no service")
     w.watcher.attempted("ops", Attempt(), None)
-    await w.turn(2)
-    assert await w.open() == 0
-
-
-async def test_a_trial_that_fails_does_not_count(w: Watched) -> None:
-    w.miss(None, times=9)
     await w.turn(2)
     assert await w.open() == 0
 
