@@ -36,21 +36,17 @@ async def open_ends() -> tuple[EndBatcher, Notebook, FakeClock]:
     return EndBatcher(store.runs, clock), Notebook(store.runs), clock
 
 
-async def test_the_last_run_under_way_is_waited_for_by_nobody() -> None:
-    ends, notebook, _ = await open_ends()
-    assert await ends.add(end(1))
-    assert notebook.sizes == [1]
-
-
-async def test_ends_wait_for_the_runs_that_are_under_way() -> None:
+async def test_ends_wait_for_the_runs_that_are_under_way_and_the_last_one_for_nobody() -> None:
     ends, notebook, clock = await open_ends()
     ends.under_way = 1
     first = ends.add(end(1))
+    given_up = ends.add(end(2))
+    given_up.cancel()
     ends.under_way = 0
-    assert await ends.add(end(2))
+    assert await ends.add(end(3))
     assert await first
     await clock.turn(1)
-    assert notebook.sizes == [2]
+    assert notebook.sizes == [3]
 
 
 async def test_ends_wait_only_so_long() -> None:
@@ -68,20 +64,10 @@ async def test_ends_wait_only_so_long() -> None:
 
 
 async def test_what_the_store_refuses_is_left_to_each_run() -> None:
-    clock = FakeClock()
-    store = MemoryStore(clock)
+    store = MemoryStore(clock := FakeClock())
     ends = EndBatcher(store.runs, clock)
     ends.under_way = 1
     waiters = [ends.add(end(1)), ends.add(end(2))]
     await store.close()
     ends.flush()
     assert [await waiter for waiter in waiters] == [False, False]
-
-
-async def test_a_run_that_waits_no_more_keeps_nobody_else_waiting() -> None:
-    ends, _, clock = await open_ends()
-    ends.under_way = 1
-    given_up, other = ends.add(end(1)), ends.add(end(2))
-    given_up.cancel()
-    await clock.turn(PATIENCE)
-    assert await other

@@ -20,8 +20,11 @@ def follow(run: Run, ending: Ending, retry: Retry = TWICE) -> object:
     return new and (new.attempt, new.start_after_ms, to_builtins(new.trigger))
 
 
-def test_a_failure_is_retried_after_its_delay() -> None:
+def test_a_failure_is_retried_after_its_delay_with_the_payload_of_the_first_attempt_until_the_last() -> None:
     assert follow(RUN, FAILED) == (2, NOW + 10_000, {"type": "retry", "of": 7})
+    sent = structs.replace(RUN, trigger=Trigger(type="manual", payload=0))
+    assert follow(sent, FAILED) == (2, NOW + 10_000, {"type": "retry", "of": 7, "payload": 0})
+    assert follow(structs.replace(RUN, attempt=3), FAILED) is None
 
 
 def test_a_retry_of_a_retry_names_the_first_attempt_and_keeps_its_due_time() -> None:
@@ -29,15 +32,6 @@ def test_a_retry_of_a_retry_names_the_first_attempt_and_keeps_its_due_time() -> 
     new = next_attempt(second, FAILED, TWICE, NOW, lambda: 0.5)
     assert new
     assert (new.attempt, new.due_ms, new.trigger.of) == (3, 5, 7)
-
-
-def test_a_retry_has_the_payload_of_the_first_attempt() -> None:
-    sent = structs.replace(RUN, trigger=Trigger(type="manual", payload=0))
-    assert follow(sent, FAILED) == (2, NOW + 10_000, {"type": "retry", "of": 7, "payload": 0})
-
-
-def test_the_last_attempt_is_not_followed() -> None:
-    assert follow(structs.replace(RUN, attempt=3), FAILED) is None
 
 
 def test_success_cancellation_and_a_planned_stop_are_not_retried() -> None:

@@ -10,18 +10,9 @@ from tests.fakes.harness import Harness, make_job
 from tests.fakes.pool import FAILED
 
 
-def test_dependents_are_found_once_linked() -> None:
+def test_dependents_are_found_once_linked_also_a_paused_job_but_no_disabled_one() -> None:
     live = LiveJobs()
     live.add(make_job())
-    live.add(make_job("report", after=(After(job=JobId("prices")),)))
-    live.link()
-    assert [job.id for job in live.after(JobId("prices"))] == ["report"]
-    live.remove(JobId("report"))
-    assert live.after(JobId("prices")) == []
-
-
-def test_a_paused_job_is_not_scheduled_and_a_disabled_one_follows_nobody() -> None:
-    live = LiveJobs()
     job = make_job("report", after=(After(job=JobId("prices")),))
     job.cursor = structs.replace(job.cursor, paused=True)
     live.add(job)
@@ -29,6 +20,8 @@ def test_a_paused_job_is_not_scheduled_and_a_disabled_one_follows_nobody() -> No
     live.link()
     assert not job.scheduled
     assert live.after(JobId("prices")) == [job]
+    live.remove(JobId("report"))
+    assert live.after(JobId("prices")) == []
 
 
 def test_who_listens_hears_of_awaited_jobs_when_they_change() -> None:

@@ -23,6 +23,11 @@ def by_hand(run: int = 100) -> Run:
     return Run(id=RunId(run), job=JobId("prices"), state=RunState.WAITING, trigger=Trigger(type="manual"))
 
 
+def of_incident(run: int, hook: str = "on_down") -> Run:
+    trigger = Trigger(type="alert", hook=hook, incident={"id": 1})
+    return Run(id=RunId(run), job=JobId("prices"), state=RunState.WAITING, trigger=trigger)
+
+
 def waiting(*runs: Run, overlap: Overlap = Overlap.SKIP) -> LiveJob:
     job = make_job(overlap=overlap)
     for run in runs:
@@ -133,8 +138,9 @@ def test_runs_of_changes_take_no_place_in_a_queue_of_others() -> None:
     assert job.queue.claim(job.spec) is Admission.WAIT
 
 
-def test_what_makes_way_is_not_what_changes_have_started() -> None:
-    job = waiting(by_change(1), by_hand())
+@pytest.mark.parametrize("other", [by_change(1), of_incident(1)])
+def test_neither_what_changes_have_started_nor_what_tells_of_incidents_makes_way(other: Run) -> None:
+    job = waiting(by_hand(), other, overlap=Overlap.REPLACE)
     assert [run.id for run in job.queue.make_way()] == [100]
     assert all_taken(job) == [1]
 
@@ -159,11 +165,6 @@ def test_a_run_is_admitted_as_overlap_says_and_waits_where_it_is_made_up_for(
     assert admit(overlap, busy=busy, waiting=waiting, made_up_for=made_up_for) is verdict
 
 
-def of_incident(run: int, hook: str = "on_down") -> Run:
-    trigger = Trigger(type="alert", hook=hook, incident={"id": 1})
-    return Run(id=RunId(run), job=JobId("prices"), state=RunState.WAITING, trigger=trigger)
-
-
 def test_runs_that_tell_of_incidents_come_first_and_in_their_order() -> None:
     job = waiting(by_hand(), by_change(2), of_incident(7), of_incident(8, "on_up"))
     assert all_taken(job) == [7, 8, 100, 2]
@@ -182,19 +183,7 @@ def test_they_go_one_at_a_time_even_where_runs_may_overlap() -> None:
     assert up.id == 8
 
 
-def test_none_gives_way_to_another_run() -> None:
-    job = waiting(by_hand(), of_incident(7), overlap=Overlap.REPLACE)
-    assert [run.id for run in job.queue.make_way()] == [100]
-    assert all_taken(job) == [7]
-
-
-def test_a_due_time_waits_for_a_run_that_tells_of_an_incident() -> None:
-    job = waiting(of_incident(7))
-    job.queue.start_next(job.spec, 1_000)
-    assert job.queue.claim(job.spec) is Admission.WAIT
-
-
-def test_what_is_to_be_told_after_it_makes_no_due_time_be_skipped() -> None:
+def test_a_due_time_waits_for_runs_that_tell_of_an_incident() -> None:
     job = waiting(of_incident(7), of_incident(8, "on_up"))
     job.queue.start_next(job.spec, 1_000)
     assert job.queue.claim(job.spec) is Admission.WAIT

@@ -52,22 +52,8 @@ async def test_a_failed_run_is_retried_after_its_delay_until_its_attempts_are_us
         "prices retry failed attempt 2",
         "prices retry failed attempt 3",
     ]
-
-
-async def test_a_script_is_told_whether_its_failure_would_be_final(t: Harness) -> None:
-    t.pool.endings[PRICES] = [FAILED] * 2
-    await t.settle(job := make_job(schedule=Never(), retry=Retry(retries=1, jitter=False)))
-    await t.start(job, 60)
-    assert [(request.procedure, request.arguments[1]) for request in t.pool.requests] == [("run", True), ("run", False)]
-
-
-async def test_a_person_is_refused_while_the_job_is_busy(t: Harness) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never()))
-    t.runner.start_by_hand(job, BY_HAND)
-    with pytest.raises(Refused, match="busy"):
-        t.runner.start_by_hand(job, BY_HAND)
-    await t.clock.turn()
+    may_retry = [(request.procedure, request.arguments[1]) for request in t.pool.requests]
+    assert may_retry == [("run", True), ("run", True), ("run", False)], "a script is told whether it would be final"
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
@@ -165,18 +151,6 @@ async def test_a_claim_that_is_refused_replaces_nothing(t: Harness) -> None:
     t.pool.held.clear()
     await t.finish(1)
     assert await t.record() == ["prices manual success"] * 2
-
-
-async def test_a_job_starts_after_another_has_succeeded(t: Harness) -> None:
-    t.pool.endings[PRICES] = [FAILED]
-    first = make_job(schedule=Never())
-    second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
-    await t.settle(first, second)
-    for _ in range(2):
-        await t.start(first)
-    assert await t.record() == ["prices manual failed", "prices manual success", "report after success"]
-    trigger = t.pool.requests[-1].arguments[0]["trigger"]  # type: ignore[index]  # the ctx table
-    assert trigger == {"type": "after", "job": "prices", "run_id": 2, "outcome": "success"}
 
 
 async def test_a_skipped_run_starts_only_what_follows_any_outcome_and_hides_no_failure(t: Harness) -> None:
@@ -488,22 +462,19 @@ async def stop_beside_two_runs(t: Harness) -> Task[None]:
     return t.tasks.create_task(t.runner.drain(10))
 
 
-async def test_a_planned_stop_waits_for_its_grace_and_then_stops_what_is_left(t: Harness) -> None:
+async def test_a_planned_stop_waits_for_its_grace_records_ends_at_once_and_then_stops_what_is_left(t: Harness) -> None:
     draining = await stop_beside_two_runs(t)
+    await t.settle(idle := make_job("idle", schedule=Never()))
+    with pytest.raises(Refused, match="idle: the daemon is stopping"):
+        t.runner.start_by_hand(idle, BY_HAND)
     await t.clock.turn(5)
-    t.pool.finish(1)
-    await t.clock.turn(6)
-    await draining
-    assert await t.record() == ["prices manual success", "report manual stopped"]
-
-
-async def test_a_run_that_ends_while_the_daemon_stops_is_recorded_at_once(t: Harness) -> None:
-    draining = await stop_beside_two_runs(t)
-    await t.clock.turn()
     await t.finish(1)
     assert await t.record() == ["prices manual success", "report manual running"]
-    t.pool.finish(2)
+    await t.clock.turn(4.9)
+    assert not draining.done()
+    await t.clock.turn(1)
     await draining
+    assert await t.record() == ["prices manual success", "report manual stopped"]
 
 
 async def test_stopping_starts_nothing_that_waits_but_keeps_it_on_record(t: Harness) -> None:
@@ -516,16 +487,6 @@ async def test_stopping_starts_nothing_that_waits_but_keeps_it_on_record(t: Harn
     await t.clock.turn(12)
     await draining
     assert await t.record() == ["prices schedule success", "prices schedule waiting"]
-
-
-async def test_nobody_starts_anything_while_the_daemon_stops(t: Harness) -> None:
-    draining = await stop_beside_two_runs(t)
-    await t.settle(idle := make_job("idle", schedule=Never()))
-    with pytest.raises(Refused, match="idle: the daemon is stopping"):
-        t.runner.start_by_hand(idle, BY_HAND)
-    t.pool.finish(1)
-    t.pool.finish(2)
-    await draining
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
@@ -696,14 +657,6 @@ async def hold(t: Harness, count: int = 2) -> None:
     await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE, retry=ONCE_AGAIN), count=count)
 
 
-async def test_one_under_way_ends_and_is_not_tried_again(t: Harness) -> None:
-    await hold(t, 1)
-    assert t.runner.cancel(RunId(1))
-    await t.clock.turn(60)
-    assert t.pool.story == ["run prices", "cancel 1 cancelled"]
-    assert await t.record() == ["prices manual failed"]
-
-
 async def test_one_that_waits_never_begins_and_the_next_takes_its_turn(t: Harness) -> None:
     await hold(t, 3)
     assert t.runner.cancel(RunId(2))
@@ -724,12 +677,14 @@ async def test_a_retry_that_waits_for_its_delay_does_not_come(t: Harness) -> Non
     assert await t.record() == ["prices manual failed", "prices retry skipped attempt 2"]
 
 
-async def test_one_that_has_ended_or_never_was_is_not_cancelled(t: Harness) -> None:
+async def test_one_under_way_ends_and_is_not_tried_again_and_nothing_else_is_cancelled(t: Harness) -> None:
     await hold(t, 1)
-    await t.finish(1)
-    assert not t.runner.cancel(RunId(1))
     assert not t.runner.cancel(RunId(99))
-    assert t.pool.story == ["run prices"]
+    assert t.runner.cancel(RunId(1))
+    await t.clock.turn(60)
+    assert not t.runner.cancel(RunId(1)), "it has ended"
+    assert t.pool.story == ["run prices", "cancel 1 cancelled"]
+    assert await t.record() == ["prices manual failed"]
 
 
 async def test_of_changes_the_next_one_is_dealt_with_and_no_change_is_left() -> None:
