@@ -10,7 +10,7 @@ import asyncio
 import os
 import shutil
 from asyncio import Lock, TaskGroup
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -203,34 +203,34 @@ async def open_world_factory(settings: Settings, clock: Clock) -> AsyncIterator[
         async with AsyncExitStack() as stack:
             spawner = SqlSpawner()
             stack.callback(spawner.close)
-            extractor = await stack.enter_async_context(open_extractor(clock))
-            http = await stack.enter_async_context(open_client(settings.http, clock))
-            yield WorldFactory(settings, clock, Path(folder), http, spawner, extractor)
+            yield WorldFactory(
+                settings=settings,
+                clock=clock,
+                folder=Path(folder),
+                http=await stack.enter_async_context(open_client(settings.http, clock)),
+                spawner=spawner,
+                extractor=await stack.enter_async_context(open_extractor(clock)),
+                sources=Sources(settings.root),
+                files=Files(settings.root, clock),
+                channels=OpenChannels(lambda: settings.alerts, settings.daemon.timezone, LiveJobs()),
+            )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorldFactory:
     """Makes worlds without a desktop, and with the network and the project's files as they are."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        folder: Path,
-        http: Http,
-        spawner: SqlSpawner,
-        extractor: Extractor,
-    ) -> None:
-        self.settings = settings
-        self.clock = clock
-        self._folder = folder
-        self._http = http
-        self._spawner = spawner
-        self._extractor = extractor
-        self._sources = Sources(settings.root)
-        self._files = Files(settings.root, clock)
-        self._channels = OpenChannels(lambda: settings.alerts, settings.daemon.timezone, LiveJobs())
-        self._turn = Lock()
-        self._numbers = count(1)
+    settings: Settings
+    clock: Clock
+    folder: Path
+    http: Http
+    spawner: SqlSpawner
+    extractor: Extractor
+    sources: Sources
+    files: Files
+    channels: OpenChannels
+    turn: Lock = field(default_factory=Lock)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     @asynccontextmanager
     async def open(self, clock: Clock) -> AsyncIterator[World]:
@@ -246,14 +246,14 @@ class WorldFactory:
             yield World(
                 store=store,
                 clock=clock,
-                http=self._http,
-                sources=self._sources,
-                files=self._files,
+                http=self.http,
+                sources=self.sources,
+                files=self.files,
                 locks=locks,
-                sql=await stack.enter_async_context(UserDatabase(opening, clock, spawner=self._spawner)),
+                sql=await stack.enter_async_context(UserDatabase(opening, clock, spawner=self.spawner)),
                 commands=await stack.enter_async_context(open_commands(self.settings.exec, clock)),
-                extractor=self._extractor,
-                channels=self._channels,
+                extractor=self.extractor,
+                channels=self.channels,
                 state=state,
                 on_store_error=self.settings.store.on_error,
             )
@@ -261,9 +261,9 @@ class WorldFactory:
     @asynccontextmanager
     async def _databases(self, clock: Clock) -> AsyncIterator[Path]:
         """Make a folder with a copy of the template, which is much quicker than a new database."""
-        folder = self._folder / str(next(self._numbers))
+        folder = self.folder / str(next(self.numbers))
         try:
-            async with self._turn:
+            async with self.turn:
                 template = await self._template(clock)
             await asyncio.to_thread(_copy, template, folder)
         except OSError as error:
@@ -275,7 +275,7 @@ class WorldFactory:
 
     async def _template(self, clock: Clock) -> Path:
         """Return a database that is up to date and empty."""
-        path = self._folder / DATABASE
+        path = self.folder / DATABASE
         if not path.exists():
             store = await open_store(path, clock=clock, durability=DURABILITY)
             await store.close()
@@ -285,18 +285,6 @@ class WorldFactory:
 def _copy(template: Path, folder: Path) -> None:
     folder.mkdir()
     shutil.copyfile(template, folder / DATABASE)
-
-
-class HandlerLog(Struct):
-    """Hands what handlers log to the test that runs now."""
-
-    log: JobLog = unheard
-
-    def note_line(self, level: str, text: bytes) -> None:
-        self.log(level, text)
-
-    def note_failure(self, asked: str, reason: str) -> None:
-        self.log("error", f"{asked}: {reason}".encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,31 +314,40 @@ class ProjectJobs:
         return sorted(map(view_job, self.specs.values()), key=lambda view: view.id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerEnvironment:
-    """Gives all tests and handlers of the server one database."""
+class ServerEnvironment(Struct, kw_only=True):
+    """Gives all tests and handlers of the server one database, and what handlers log to the test that runs now."""
 
     world: World
     policy: Policy
-    port: int
     is_virtual: bool
-    handler_log: HandlerLog = field(default_factory=HandlerLog)
+    port: int = 0
+    log: JobLog = unheard
 
     @property
     def options(self) -> Mapping[str, object]:
         return {"virtual_time": self.is_virtual, "routes": True, "globals": {"SERVER_PORT": self.port}}
 
+    def note_line(self, level: str, text: bytes) -> None:
+        self.log(level, text)
+
+    def note_failure(self, asked: str, reason: str) -> None:
+        self.log("error", f"{asked}: {reason}".encode())
+
     @asynccontextmanager
     async def host(self, run: RunId, log: JobLog) -> AsyncIterator[Host]:
-        self.handler_log.log = log
+        self.log = log
         try:
-            yield host_in(self.world, self.policy, run, log)
+            yield self.host_of(run, log)
         finally:
             self.world.call_ended(run)
 
+    def host_of(self, run: RunId, log: JobLog) -> Host:
+        world, policy = self.world, self.policy
+        return OpDispatcher(Call(world=world, job=SERVER, run=run, generation=1, folder=FOLDER, log=log, policy=policy))
+
 
 @asynccontextmanager
-async def open_server_environment(environment: JobEnvironment, pool: Pool) -> AsyncIterator[SuiteEnvironment]:
+async def open_server_environment(of_jobs: JobEnvironment, pool: Pool) -> AsyncIterator[SuiteEnvironment]:
     """Serve the suite's server.  Raises ScriptError when its code does not compile, Refused when there is no port."""
     from spyweb.daemon.subjects import ADDRESSES
     from spyweb.runs.live import LiveJobs
@@ -360,44 +357,39 @@ async def open_server_environment(environment: JobEnvironment, pool: Pool) -> As
     from spyweb.web.serve import serve_app
     from spyweb.web.ui import FOLDER as UI
 
-    suite, worlds = environment.suite, environment.worlds
+    suite, worlds = of_jobs.suite, of_jobs.worlds
     assert suite.server is not None
     code = code_of_server(suite.server, 1, policy=suite.policy)
     await pool.check(code)
     settings = replace(worlds.settings.http, deny_private=False)  # the server under test is on this machine
-    async with worlds.open(environment.test_clock()) as world, open_client(settings, worlds.clock) as http:
-        handler_log, own = HandlerLog(), structs.replace(world, http=http)
+    async with worlds.open(of_jobs.test_clock()) as world, open_client(settings, worlds.clock) as http:
+        own = structs.replace(world, http=http)
+        environment = ServerEnvironment(world=own, policy=suite.policy, is_virtual=of_jobs.is_virtual)
         scanned = await asyncio.to_thread(scan, worlds.settings.root, worlds.settings)
         records = RecordSearch(records=own.store.records, live=LiveJobs(), clock=worlds.clock)
         jobs = ProjectJobs(specs={job: file.spec for job, file in scanned.jobs.items()})
-        async with open_endpoints(pool, own, handler_log, (code, suite.policy), worlds.clock) as endpoints:
+        async with open_endpoints(pool, environment, code, worlds.clock) as endpoints:
             app = project_app(
                 Services(records, addresses=ADDRESSES, catalogue=jobs, clock=worlds.clock),
                 Site(endpoints=endpoints, ui=worlds.settings.root / UI),
             )
             async with serve_app(app, host=LOOPBACK, port=0) as listening:
-                yield ServerEnvironment(
-                    world=own,
-                    policy=suite.policy,
-                    port=listening.port,
-                    is_virtual=environment.is_virtual,
-                    handler_log=handler_log,
-                )
+                environment.port = listening.port
+                yield environment
 
 
 @asynccontextmanager
 async def open_endpoints(
-    pool: Pool, world: World, handler_log: HandlerLog, version: tuple[Code, Policy], clock: Clock
+    pool: Pool, environment: ServerEnvironment, code: Code, clock: Clock
 ) -> AsyncIterator[Endpoints]:
-    code, policy = version
     async with TaskGroup() as tasks:
         endpoints = Endpoints(
             pool=pool,
             clock=clock,
             tasks=tasks,
-            host_for=lambda _, run: host_in(world, policy, run, handler_log.note_line),
-            run_ended=world.call_ended,
-            note_failure=handler_log.note_failure,
+            host_for=lambda _, run: environment.host_of(run, environment.note_line),
+            run_ended=environment.world.call_ended,
+            note_failure=environment.note_failure,
         )
         endpoints.version = ServerVersion(codes=[code])
         pool.keep_spares(code, SPARES)
@@ -406,7 +398,3 @@ async def open_endpoints(
         finally:
             await endpoints.close(0)
             pool.retire(SERVER, code.generation + 1)
-
-
-def host_in(world: World, policy: Policy, run: RunId, log: JobLog) -> Host:
-    return OpDispatcher(Call(world=world, job=SERVER, run=run, generation=1, folder=FOLDER, log=log, policy=policy))
