@@ -118,11 +118,13 @@ def main() -> None:
         output.complain(NO_WINDOWS)
         sys.exit(ExitCode.USAGE)
     output.prepare()
-    with output.written():
+    try:
         app = build()
         gc.freeze()
         gc.enable()
         app(prog_name="spyweb")
+    finally:
+        output.flush()
 
 
 def build() -> typer.Typer:

@@ -49,28 +49,28 @@ class Format(StrEnum):
     JSON = "json"
 
 
-class Unwritable(OSError):
-    """Says that an answer, or a message about it, could not be written.  It has no errno: typer exits by itself at
-    EPIPE."""
-
-    def __init__(self, descriptor: int, error: OSError) -> None:
-        super().__init__(error.strerror)
-        self.descriptor = descriptor
-        self.is_unread = isinstance(error, BrokenPipeError)
-
-
 class _StandardStream(io.FileIO):
-    """A standard stream that raises Unwritable: its errors can't be taken for those of another file or socket."""
+    """A standard stream that ends the process where it can't be written.
+
+    Its errors can't be taken for those of another file or socket, nor does typer have its own way at EPIPE.
+    """
 
     def write(self, data: ReadableBuffer) -> int:
         try:
             return super().write(data)
         except OSError as error:
-            raise Unwritable(self.fileno(), error) from error
+            nothing = os.open(os.devnull, os.O_WRONLY)  # for what is left: the interpreter would try to write it again
+            os.dup2(nothing, self.fileno())
+            os.close(nothing)
+            if isinstance(error, BrokenPipeError):
+                raise SystemExit(ExitCode.UNREAD) from error
+            if self.fileno() != sys.stderr.fileno():
+                complain(f"can't write the answer: {error.strerror}")
+            raise SystemExit(ExitCode.USAGE) from error
 
 
 def prepare() -> None:
-    """Make the streams spell out what the terminal can't show; what can't be written at all raises Unwritable."""
+    """Make the streams spell out what the terminal can't show, and end the process where they can't be written."""
     sys.stdout, sys.stderr = _prepared(sys.stdout), _prepared(sys.stderr)
 
 
@@ -85,35 +85,10 @@ def _prepared(stream: TextIO) -> TextIO:
     )
 
 
-@contextmanager
-def written() -> Iterator[None]:
-    """End the process where the answer could not be written: the boundary around everything that prints."""
-    try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-    except Unwritable as error:
-        sys.exit(_tell_unwritable(error))
-
-
-def _tell_unwritable(error: Unwritable) -> ExitCode:
-    _drop(error)
-    if error.is_unread:
-        return ExitCode.UNREAD
-    try:
-        complain(f"can't write the answer: {error}")
-    except Unwritable as another:
-        _drop(another)
-    return ExitCode.USAGE
-
-
-def _drop(error: Unwritable) -> None:
-    """Drop what is left in the buffer: the interpreter would try to write it again as it ends."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, error.descriptor)
-    os.close(nothing)
+def flush() -> None:
+    """Write what waits to be written, before the interpreter does: it would only tell of what fails."""
+    sys.stdout.flush()
+    sys.stderr.flush()
 
 
 def log_only_errors() -> None:

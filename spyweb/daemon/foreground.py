@@ -55,7 +55,7 @@ class RunRelay(Struct):
         """Show an event, and stop waiting where nobody reads any more (`spyweb run JOB | head`)."""
         try:
             self.on_event(event)
-        except OSError as error:
+        except SystemExit as error:
             if not self.over.done():
                 self.over.set_exception(error)
 

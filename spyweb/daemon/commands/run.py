@@ -136,11 +136,11 @@ def _run_here(project: Project, name_or_id: str, watch: Watcher, options: RunOpt
 
     output.log_only_errors()
     job = find_in(project.offline.jobs(), name_or_id)
+
+    def note_sending(count: int) -> None:
+        output.note(f"sending {counted(count, 'message')}")
+
     return asyncio.run(run_once(project.root, job, watch, note_sending, **asdict(options)))
-
-
-def note_sending(count: int) -> None:
-    output.note(f"sending {counted(count, 'message')}")
 
 
 def show_json_lines(event: RunEvent) -> None:
@@ -170,7 +170,8 @@ class RunScreen:
 
     def end(self, ended: RunEnded) -> None:
         if ended.result is not None:
-            output.say(f"returned {_shown(ended.result)}")
+            shown = ended.result if isinstance(ended.result, str) else to_json(ended.result).decode()
+            output.say(f"returned {shown}")
         if ended.outcome is not Outcome.SUCCESS:
             output.say(describe_failure(ended.reason, ended.traceback))
         cause = f" ({ended.failure})" if ended.failure else ""
@@ -181,10 +182,6 @@ class RunScreen:
         output.show_verdict(ended.outcome, f"{took}: {more}" if more else took)
         if ended.permissions:
             output.say(f"\n{ended.permissions}")
-
-
-def _shown(result: object) -> str:
-    return result if isinstance(result, str) else to_json(result).decode()
 
 
 def given_values(file: Path | None, variables: Sequence[str]) -> Mapping[str, object]:
