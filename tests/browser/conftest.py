@@ -30,9 +30,9 @@ JOBS = {
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium() -> AsyncIterator[Browser]:
-    path = shutil.which("chromium")
+    path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if path is None:
-        pytest.skip("no chromium here: apt-get install --no-install-recommends chromium fonts-noto-cjk")
+        pytest.skip("no chromium here: apt-get install --no-install-recommends chromium-headless-shell fonts-noto-cjk")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path)
         yield browser

@@ -200,9 +200,9 @@ async def take_all(origin: str, project: Project, path: str) -> None:
 
 
 def main() -> None:
-    path = shutil.which("chromium")
+    path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if path is None:
-        sys.exit("no chromium here: apt-get install --no-install-recommends chromium fonts-noto-cjk")
+        sys.exit("no chromium here: apt-get install --no-install-recommends chromium-headless-shell fonts-noto-cjk")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "demo"
         root.mkdir()
