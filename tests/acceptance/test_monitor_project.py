@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from spyweb.model import JobId
+from tests.fakes.http_server import Answer, Arrived, serving
 from tests.fakes.project import Daemon, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -99,45 +97,19 @@ class Board:
     url: str = ""
     posted: list[str] = field(default_factory=list)
 
-
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    board: Board
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self._answer(PAGE.encode(), 404 if self.path == "/nothing" else 200)
-
-    def do_POST(self) -> None:
-        board = cast(Server, self.server).board
-        board.posted.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        self._answer(b"")
-
-    def _answer(self, body: bytes, status: int = 200) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's own name
-        pass
+    def take(self, arrived: Arrived) -> Answer:
+        if arrived.method == "POST":
+            self.posted.append(arrived.body.decode())
+            return Answer(body=b"")
+        status = 404 if arrived.path == "/nothing" else 200
+        return Answer(status, {"Content-Type": "text/html; charset=utf-8"}, PAGE.encode())
 
 
 @pytest.fixture
 def board() -> Iterator[Board]:
-    server = Server(("127.0.0.1", 0), Handler)
-    server.board = board = Board(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    board = Board()
+    with serving(board.take) as board.url:
         yield board
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from tests.fakes.http_server import Answer, Arrived, serving
 from tests.fakes.project import Daemon, Project, eventually
 from tests.fakes.web_server import unused_port
 
@@ -82,42 +82,30 @@ return {{
 """
 
 
-class Foreign(BaseHTTPRequestHandler):
-    """A server elsewhere, and a proxy, that leads everybody to the daemon; but /page is a page."""
-
-    target = ""
-
-    def do_GET(self) -> None:
-        is_page = self.path == "/page"
-        self.send_response(200 if is_page else 307)
-        if not is_page:
-            self.send_header("Location", self.target)
-        body = b"<p><a>one</a></p>" if is_page else b""
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None: ...
-
-
-@pytest.fixture
-def elsewhere() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Foreign) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
 def refused(daemon: Daemon, what: str) -> bool:
     return any(what in line and "which is this daemon" in line for line in daemon.said().splitlines())
 
 
-def test_neither_jobs_nor_the_daemon_reach_its_own_server(tmp_path: Path, elsewhere: str) -> None:
-    port, dashboard = unused_port(), unused_port()
-    own = f"http://127.0.0.1:{port}/api/public/hit"
-    Foreign.target = f"{own}?by=redirect"
+@pytest.fixture
+def own() -> str:
+    return f"http://127.0.0.1:{unused_port()}/api/public/hit"
+
+
+@pytest.fixture
+def elsewhere(own: str) -> Iterator[str]:
+    """A server elsewhere, and a proxy, that leads everybody to the daemon; but /page is a page."""
+
+    def answer(arrived: Arrived) -> Answer:
+        if arrived.path == "/page":
+            return Answer(body=b"<p><a>one</a></p>")
+        return Answer(307, {"Location": f"{own}?by=redirect"}, b"")
+
+    with serving(answer) as origin:
+        yield origin
+
+
+def test_neither_jobs_nor_the_daemon_reach_its_own_server(tmp_path: Path, own: str, elsewhere: str) -> None:
+    port, dashboard = urlsplit(own).port, unused_port()
     project = Project(tmp_path)
     project.save("config.toml", CONFIG.format(own=own, port=port, dashboard=dashboard))
     project.save("server/init.lua", SERVER)

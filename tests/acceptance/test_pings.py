@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from spyweb.model import Outcome
+from tests.fakes.http_server import Answer, Arrived, serving
 from tests.fakes.project import Daemon, Project, eventually
 
 pytestmark = [
@@ -24,7 +23,7 @@ pytestmark = [
 
 CONFIG = """\
 [channels.ops]
-webhook = "http://127.0.0.1:{port}/alert"
+webhook = "{origin}/alert"
 [alerts]
 to = ["ops"]
 [jobs.backup]
@@ -37,43 +36,30 @@ hook = {{ secret = "env:BACKUP_SECRET" }}
 SECRET = "X-SpyWeb-Hook-Secret: s3cret"
 
 
-class Watcher(ThreadingHTTPServer):
-    """Takes the requests that a daemon sends, and keeps them."""
+@dataclass
+class Watcher:
+    """Keeps the requests that a daemon sends."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Keep)
-        self.got: list[tuple[str, str, bytes]] = []
+    origin: str = ""
+    got: list[Arrived] = field(default_factory=list)
 
-
-class Keep(BaseHTTPRequestHandler):
-    def _keep(self) -> None:
-        assert isinstance(self.server, Watcher)
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.got.append((self.command, self.path, body))
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    do_GET = do_POST = _keep
-
-    def log_message(self, *_: object) -> None: ...
+    def take(self, arrived: Arrived) -> Answer:
+        self.got.append(arrived)
+        return Answer(body=b"")
 
 
 @pytest.fixture
 def watcher() -> Iterator[Watcher]:
-    with Watcher() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    watcher = Watcher()
+    with serving(watcher.take) as watcher.origin:
+        yield watcher
 
 
 @pytest.fixture
 def project(tmp_path: Path, watcher: Watcher) -> Project:
     project = Project(tmp_path, is_quick=True)
     (tmp_path / "jobs").mkdir()
-    project.save("config.toml", CONFIG.format(port=watcher.server_port))
+    project.save("config.toml", CONFIG.format(origin=watcher.origin))
     project.environment["BACKUP_SECRET"] = "s3cret"
     return project
 
@@ -84,7 +70,7 @@ def curl(daemon: Daemon, *words: str, says: str = "") -> subprocess.CompletedPro
 
 
 def told(watcher: Watcher) -> list[str]:
-    facts = [json.loads(body) for _, path, body in list(watcher.got) if path == "/alert"]
+    facts = [each.json for each in list(watcher.got) if each.path == "/alert"]
     return [f"{item['kind']} {item['reason']}" for each in facts for item in each["items"]]
 
 
@@ -113,7 +99,7 @@ def test_what_is_under_way_elsewhere_outlives_a_daemon_that_is_killed(project: P
 
 
 def test_a_watcher_is_told_that_spyweb_works_and_of_each_run_of_a_job(project: Project, watcher: Watcher) -> None:
-    url = f"http://127.0.0.1:{watcher.server_port}/${{PING_KEY}}"
+    url = f"{watcher.origin}/${{PING_KEY}}"
     project.save(
         "config.toml",
         f'[heartbeat]\nurl = "{url}/spyweb"\nevery = "10s"\n[defaults]\nping_url = "{url}/{{job}}"\n',
@@ -133,14 +119,14 @@ def test_a_watcher_is_told_that_spyweb_works_and_of_each_run_of_a_job(project: P
         }
 
         def have_come() -> bool:
-            return wanted <= {(method, path.partition("?")[0]) for method, path, _ in list(watcher.got)}
+            return wanted <= {(each.method, each.path.partition("?")[0]) for each in list(watcher.got)}
 
         eventually(have_come, "all pings", patience=40)
         health = project.spyweb("health").stdout
         outbox = project.spyweb("outbox").stdout
-    bodies = {path.partition("?")[0]: body for _, path, body in watcher.got}
+    bodies = {each.path.partition("?")[0]: each.body for each in watcher.got}
     assert b"no space" in bodies["/s3cret-key/bad/fail"]
-    rids = {path.partition("rid=")[2] for _, path, _ in watcher.got if "/good" in path}
+    rids = {each.path.partition("rid=")[2] for each in watcher.got if "/good" in each.path}
     assert len(rids) == 1, "what is told of a run has one id"
     assert "heartbeat" in health
     written = [path for path in (project.root / "data").iterdir() if path.is_file()]

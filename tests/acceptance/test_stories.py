@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
+from tests.fakes.http_server import Answer, serving
 from tests.fakes.project import Project, eventually
 from tests.fakes.repository import read
 from tests.fakes.stories import first_missing, recorded
@@ -31,27 +28,6 @@ def listed() -> dict[str, list[str]]:
     return {name: steps for name, text in _STORY.findall(stories) if (steps := _STEP.findall(text))}
 
 
-class Site(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(PAGE)))
-        self.end_headers()
-        self.wfile.write(PAGE)
-
-    def log_message(self, *_: object) -> None: ...
-
-
-@contextmanager
-def site() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def soon() -> str:
     return time.strftime("at = %Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 2))
 
@@ -61,7 +37,7 @@ def test_each_story_passes_through_the_functions_that_the_page_lists(tmp_path: P
     project, recording = recorded(Project(tmp_path / "project"), tmp_path)
     project.job("plain", "function run() return 1 end")
     project.save("server/init.lua", 'function public.get:hello() return "hello" end\n')
-    with site() as url:
+    with serving(lambda _: Answer(body=PAGE)) as url:
         project.save("jobs/shop/config.toml", MONITOR.format(url=url))
         project.save("jobs/shop/hooks.lua", "function before_store(items) return items end\n")
         with project.daemon("--workers", "1") as daemon:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 pytest.importorskip("opentelemetry.sdk", reason="spyweb[otel] is not installed")
 
 from tests.fakes.collector import open_collector
+from tests.fakes.http_server import Answer, Arrived, serving
 from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -21,30 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 PAGE = b'<div class="item"><h2>one</h2></div>'
-
-
-@contextmanager
-def open_page() -> Iterator[tuple[str, list[str]]]:
-    seen: list[str] = []
-
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            seen.append(self.headers.get("traceparent", ""))
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", str(len(PAGE)))
-            self.end_headers()
-            self.wfile.write(PAGE)
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/", seen
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def trigger(url: str, job: str, header: str) -> None:
@@ -55,7 +28,13 @@ def trigger(url: str, job: str, header: str) -> None:
 
 def test_a_run_its_ops_and_stages_are_one_trace_with_the_request_before_and_those_after(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    with open_collector() as collector, open_page() as (page, seen):
+    seen: list[str] = []
+
+    def answer(arrived: Arrived) -> Answer:
+        seen.append(arrived.headers.get("traceparent", ""))
+        return Answer(headers={"Content-Type": "text/html"}, body=PAGE)
+
+    with open_collector() as collector, serving(answer) as page:
         project.save("config.toml", f'[telemetry]\notlp_endpoint = "{collector.url}"\n')
         project.job("asks", f'store_set("k", "1") assert(http_get("{page}"))')
         project.job("fails", 'error("no luck")')

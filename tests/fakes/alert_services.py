@@ -7,7 +7,6 @@ and Telegram are sent to, and none is reached.
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import ssl
 import threading
@@ -18,40 +17,15 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.parser import BytesParser
 from email.policy import default
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any, cast
 
 import trustme
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-
-@dataclass(slots=True)
-class Arrived:
-    """One request that a service got."""
-
-    host: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    @property
-    def text(self) -> str:
-        return f"{self.path} {self.headers} {self.body.decode('utf-8', 'replace')}"
-
-
-@dataclass(slots=True)
-class Answer:
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b'{"ok": true}'
-    repeated: int = 1  # how often the body is sent
+from tests.fakes.http_server import Answer, Arrived, Handler, serving
 
 
 @dataclass(slots=True)
@@ -72,30 +46,32 @@ class Services:
         self.arrived.clear()
         self.hangs, self.drops, self.over, self.answer = False, False, threading.Event(), lambda _: Answer()
 
+    def take(self, arrived: Arrived) -> Answer | None:
+        self.arrived.append(arrived)
+        if self.hangs:
+            self.over.wait()
+        return None if self.drops or self.hangs else self.answer(arrived)
+
     @property
     def environ(self) -> dict[str, str]:
         """What leads a process to these services by the names of public ones."""
         return {"HTTPS_PROXY": f"http://127.0.0.1:{self.port}", "REQUESTS_CA_BUNDLE": str(self.authority)}
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    services: Services
-    authority: trustme.CA
+@cache
+def authority() -> trustme.CA:
+    return trustme.CA()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Proxy(Handler):
     protocol_version = "HTTP/1.1"
-    host = ""
 
     def do_CONNECT(self) -> None:
-        server = cast(Server, self.server)
         self.host = self.path.partition(":")[0]
         self.send_response(200)
         self.end_headers()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server.authority.issue_cert(self.host).configure_cert(context)
+        authority().issue_cert(self.host).configure_cert(context)
         with context.wrap_socket(self.connection, server_side=True) as connection:
             self.rfile, self.wfile = connection.makefile("rb"), connection.makefile("wb")
             self.close_connection = False
@@ -105,51 +81,16 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.close()
         self.rfile, self.wfile = BytesIO(), BytesIO()  # what the server itself closes
 
-    def do_POST(self) -> None:
-        services = cast(Server, self.server).services
-        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        arrived = Arrived(self.host, self.path, dict(self.headers), body)
-        services.arrived.append(arrived)
-        if services.hangs:
-            services.over.wait()
-        if services.drops or services.hangs:
-            self.close_connection = True
-            return
-        answer = services.answer(arrived)
-        try:
-            self.send_response(answer.status)
-            for name, value in answer.headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(answer.body) * answer.repeated))
-            self.end_headers()
-            for _ in range(answer.repeated):
-                self.wfile.write(answer.body)
-            self.wfile.flush()
-        except OSError:  # nobody reads the rest
-            self.close_connection = True
-
-    do_GET = do_PUT = do_POST
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's own name
-        pass
-
 
 @contextmanager
 def open_services(folder: Path) -> Iterator[Services]:
-    server = Server(("127.0.0.1", 0), Handler)
-    server.authority = trustme.CA()
     file = folder / "authority.pem"
-    server.authority.cert_pem.write_to_path(str(file))
-    server.services = services = Services(port=server.server_port, authority=file)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    authority().cert_pem.write_to_path(str(file))
+    services = Services(authority=file)
+    with serving(services.take, handler=Proxy) as origin:
+        services.port = int(origin.rpartition(":")[2])
         yield services
-    finally:
         services.over.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class MailBox:

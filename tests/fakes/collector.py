@@ -6,11 +6,11 @@ import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.fakes.http_server import Answer, Arrived, serving
 
 
 @dataclass
@@ -29,32 +29,19 @@ class Collector:
         found = [one.resource.attributes for each in self.received for one in each.resource_spans]
         return [{pair.key: pair.value.string_value for pair in attributes} for attributes in found]
 
+    def take(self, arrived: Arrived) -> Answer:
+        body = arrived.body
+        if arrived.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        request = ExportTraceServiceRequest()
+        request.ParseFromString(body)
+        self.received.append(request)
+        return Answer(body=b"")
+
 
 @contextmanager
 def open_collector() -> Iterator[Collector]:
     collector = Collector()
-
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            request = ExportTraceServiceRequest()
-            request.ParseFromString(body)
-            collector.received.append(request)
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    collector.url = f"http://127.0.0.1:{server.server_port}/v1/traces"
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(collector.take) as origin:
+        collector.url = f"{origin}/v1/traces"
         yield collector
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -21,8 +21,9 @@ from spyweb.incidents.telling import MessageKind
 from spyweb.model import RunId
 from spyweb.settings.alerts import AlertChannelSettings
 from spyweb.settings.load import examine_settings
-from tests.fakes.alert_services import Answer, MailBox, Services
+from tests.fakes.alert_services import MailBox, Services
 from tests.fakes.alerts import QUEUED, make_sender
+from tests.fakes.http_server import Answer
 from tests.fakes.repository import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="module")]

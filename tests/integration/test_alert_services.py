@@ -21,7 +21,8 @@ from spyweb.alerts.sender import helper as helper_module
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, MessageTemplates, SendText
 from spyweb.clock import RealClock
-from tests.fakes.alert_services import Answer, MailBox, Services, until
+from tests.fakes.alert_services import MailBox, Services, until
+from tests.fakes.http_server import Answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

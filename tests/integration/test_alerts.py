@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from spyweb.subjects.incidents.views import ChannelView
-from tests.fakes.alert_services import Answer, Arrived, Services, open_services
+from tests.fakes.alert_services import Services, open_services
 from tests.fakes.hook import Hook, open_hook
+from tests.fakes.http_server import Answer, Arrived
 from tests.fakes.project import DaemonProcess, daemon, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.alert_services import Answer, Arrived, Services, open_services
+from tests.fakes.alert_services import Services, open_services
+from tests.fakes.http_server import Answer, Arrived
 from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]

@@ -11,13 +11,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from tests.fakes.database_reader import DatabaseReader
+from tests.fakes.http_server import Answer, Arrived, serving
 from tests.fakes.project import Project
 
 pytestmark = [pytest.mark.deep, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -31,7 +31,7 @@ function run(ctx)
     local n = tonumber(store_get("n") or "0") + 1
     store_set("n", tostring(n))  -- what follows happens only once this is acknowledged
     local due = math.floor(ctx.scheduled_at * 1000 + 0.5)
-    http_get("http://127.0.0.1:{port}/?job=" .. ctx.job .. "&n=" .. n .. "&due=" .. due .. "&attempt=" .. ctx.attempt)
+    http_get("{origin}/?job=" .. ctx.job .. "&n=" .. n .. "&due=" .. due .. "&attempt=" .. ctx.attempt)
     sleep(40)
 end
 """
@@ -41,47 +41,32 @@ class Witness:
     """A server beside the daemon: what scripts tell it, it remembers."""
 
     def __init__(self) -> None:
+        self.origin = ""
         self.counted: Counter[str] = Counter()  # job → the greatest number told
         self.told: Counter[tuple[str, str, str]] = Counter()  # job, due time, attempt
         self._lock = threading.Lock()
-        witness = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                witness.hear(parse_qs(urlsplit(self.path).query))
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_request(self, *_: object) -> None: ...
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.port = self.server.server_address[1]
-
-    def hear(self, query: dict[str, list[str]]) -> None:
+    def take(self, arrived: Arrived) -> Answer:
+        query = parse_qs(urlsplit(arrived.path).query)
         job, number, due, attempt = (query[name][0] for name in ("job", "n", "due", "attempt"))
         with self._lock:
             self.counted[job] = max(self.counted[job], int(number))
             self.told[job, due, attempt] += 1
+        return Answer(body=b"")
 
 
 @pytest.fixture
 def witness() -> Iterator[Witness]:
     witness = Witness()
-    thread = threading.Thread(target=witness.server.serve_forever)
-    thread.start()
-    yield witness
-    witness.server.shutdown()
-    thread.join()
-    witness.server.server_close()
+    with serving(witness.take) as witness.origin:
+        yield witness
 
 
 def test_a_daemon_killed_in_mid_commit_forgets_nothing_it_acknowledged(tmp_path: Path, witness: Witness) -> None:
     project, reader = Project(tmp_path), DatabaseReader(tmp_path)
     dice = random.Random(5)
     for name in JOBS:
-        project.job(name, SCRIPT.replace("{port}", str(witness.port)), SETTINGS)
+        project.job(name, SCRIPT.replace("{origin}", witness.origin), SETTINGS)
     for kill in range(1, KILLS + 1):
         with project.daemon() as daemon:
             time.sleep(dice.uniform(0.2, 0.8))
