@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import urllib.error
-import urllib.request
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -40,14 +38,8 @@ FROM_A_MAIL_PROGRAM = {"Host": "spyweb.example.org", "Origin": "null", "Accept":
 def ask(daemon: Daemon, method: str, link: str) -> tuple[int, str]:
     """Follow a link as a reverse proxy passes it on."""
     assert link.startswith(f"{SITE}/a/")
-    address = daemon.url.rstrip("/") + link.removeprefix(SITE)
-    data = b"" if method == "POST" else None
-    request = urllib.request.Request(address, data, FROM_A_MAIL_PROGRAM, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+    answer = daemon.ask(link.removeprefix(SITE), method, b"" if method == "POST" else None, **FROM_A_MAIL_PROGRAM)
+    return answer.status, answer.body.decode()
 
 
 def acked_by(project: Project) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import shlex
@@ -11,11 +10,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
+from tests.fakes.http_client import Reply
 from tests.fakes.project import Daemon, Project, eventually
 from tests.fakes.repository import read
 
@@ -29,29 +27,13 @@ CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,re
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    status: int
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
-@dataclass(frozen=True, slots=True)
 class Api:
     project: Project
     daemon: Daemon
 
-    def ask(self, method: str, path: str, body: object = None, *, raw: bytes | None = None, key: str = KEY) -> Answered:
-        connection = http.client.HTTPConnection(urlsplit(self.daemon.url).netloc, timeout=30)
-        content = raw if raw is not None else None if body is None else json.dumps(body).encode()
-        try:
-            connection.request(method, path, content, {"X-SpyWeb-Key": key})
-            answer = connection.getresponse()
-            return Answered(answer.status, answer.read())
-        finally:
-            connection.close()
+    def ask(self, method: str, path: str, body: object = None, *, raw: bytes | None = None) -> Reply:
+        content = raw if raw is not None else None if body is None else json.dumps(body)
+        return self.daemon.ask(path, method, content, X_SpyWeb_Key=KEY)
 
     def outcome(self, run: int) -> str | None:
         runs = self.ask("GET", "/api/runs?limit=100").json

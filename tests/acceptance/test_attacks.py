@@ -5,8 +5,6 @@ The daemon lives, each run ends failed or lost with a reason, and a job beside t
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from spyweb.model import JobId
@@ -82,11 +80,6 @@ HARMLESS = {
 }
 
 CANARY = 'every = "250ms"\nmisfire = "all"\noverlap = "queue"'
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
 
 
 def test_attacks_end_in_time_with_a_reason_and_hurt_nobody_else(project: Project) -> None:

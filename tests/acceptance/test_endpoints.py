@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.fakes.http_client import Reply, ask
 from tests.fakes.project import Daemon, Project, eventually
 from tests.fakes.repository import read
 
@@ -44,34 +44,21 @@ function public.get:status() return { body = { up = true } } end
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    status: int
-    body: bytes
-    headers: http.client.HTTPMessage
-
-    @property
-    def json(self) -> object:
-        return json.loads(self.body)
-
-
 @dataclass(slots=True)
 class Site:
     project: Project
     daemon: Daemon
 
     @property
+    def origin(self) -> str:
+        return self.daemon.url
+
+    @property
     def where(self) -> str:
-        return urlsplit(self.daemon.url).netloc
+        return urlsplit(self.origin).netloc
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Reply:
-        connection = http.client.HTTPConnection(self.where, timeout=30)
-        try:
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-            answer = connection.getresponse()
-            return Reply(answer.status, answer.read(), answer.headers)
-        finally:
-            connection.close()
+        return ask(self.origin, path, method, body, headers)
 
     def log(self, name: str) -> str:
         path = self.project.root / "server" / name
@@ -82,8 +69,8 @@ class DashboardSite(Site):
     """The origin that the dashboard has to itself."""
 
     @property
-    def where(self) -> str:
-        return str(urlsplit(json.loads(self.project.spyweb("health", "-o", "json").stdout)["dashboard_url"]).netloc)
+    def origin(self) -> str:
+        return str(json.loads(self.project.spyweb("health", "-o", "json").stdout)["dashboard_url"])
 
 
 def a_project(root: Path) -> Project:

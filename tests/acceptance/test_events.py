@@ -8,39 +8,25 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from spyweb.model import JobId
-from tests.fakes.project import COMMAND, Project, eventually
+from tests.fakes.http_client import connect
+from tests.fakes.project import COMMAND, Daemon, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 Events = Iterator[tuple[str, dict[str, object]]]
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
-def url_of(project: Project) -> str:
-    lines = (project.root / "daemon.out").read_text().splitlines()
-    return str(next(json.loads(line)["url"] for line in lines if '"started"' in line))
-
-
 @contextmanager
-def stream(project: Project, path: str) -> Iterator[http.client.HTTPResponse]:
-    where = urlsplit(url_of(project))
-    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=20)
-    connection.request("GET", path)
-    try:
+def stream(daemon: Daemon, path: str) -> Iterator[http.client.HTTPResponse]:
+    with closing(connect(daemon.url)) as connection:
+        connection.request("GET", path)
         yield connection.getresponse()
-    finally:
-        connection.close()
 
 
 def frames(answer: http.client.HTTPResponse) -> Iterator[dict[str, str]]:
@@ -62,7 +48,7 @@ def events(answer: http.client.HTTPResponse) -> Events:
 
 def test_runs_jobs_state_and_lines_are_told_as_they_happen(project: Project) -> None:
     project.job("talk", 'log.warn("größer")\nstate.set("n", 1)\nstore_set("own", "secret")')
-    with project.daemon() as daemon, stream(project, "/api/events?types=run,log,state,job&job=talk") as answer:
+    with project.daemon() as daemon, stream(daemon, "/api/events?types=run,log,state,job&job=talk") as answer:
         mark = next(frames(answer))["id"]
         project.spyweb("trigger", "talk")
         found = events(answer)
@@ -79,7 +65,7 @@ def test_runs_jobs_state_and_lines_are_told_as_they_happen(project: Project) -> 
         project.job("talk", 'log.warn("kleiner")')
         assert next(found)[1]["what"] in ("reloaded", "settings")
 
-        with stream(project, f"/api/events?types=run&job=talk&last_event_id={mark}") as again:
+        with stream(daemon, f"/api/events?types=run&job=talk&last_event_id={mark}") as again:
             assert [next(events(again))[1]["what"], next(events(again))[1]["what"]] == ["began", "ended"]
 
         began = time.monotonic()
@@ -90,24 +76,22 @@ def test_runs_jobs_state_and_lines_are_told_as_they_happen(project: Project) -> 
 
 def test_after_a_restart_a_mark_is_a_reset(project: Project) -> None:
     project.job("talk", "return 1")
-    with project.daemon(), stream(project, "/api/events") as answer:
+    with project.daemon() as daemon, stream(daemon, "/api/events") as answer:
         mark = next(frames(answer))["id"]
-    with project.daemon(), stream(project, f"/api/events?last_event_id={mark}") as answer:
+    with project.daemon() as daemon, stream(daemon, f"/api/events?last_event_id={mark}") as answer:
         assert next(events(answer))[0] == "reset"
 
 
 def test_the_overview_is_kept_up_to_date(project: Project) -> None:
     project.job("talk", 'error("no <b>luck</b>")')
-    with project.daemon():
-        with stream(project, "/") as page:
-            mark = re.findall(r'data-mark="([^"]*)"', page.read().decode())[0]
-        with stream(project, f"/?live={mark}") as answer:
+    with project.daemon() as daemon:
+        mark = re.findall(r'data-mark="([^"]*)"', daemon.ask("/").body.decode())[0]
+        with stream(daemon, f"/?live={mark}") as answer:
             eventually(lambda: project.spyweb("trigger", "talk", code=None).returncode == 0)
             shown = ""
             for frame in frames(answer):
                 if "id" in frame and "luck" not in shown:
-                    with stream(project, f"/?since={mark}") as parts:
-                        shown = parts.read().decode()
+                    shown = daemon.ask(f"/?since={mark}").body.decode()
                 if "luck" in shown:
                     break
         assert 'id="j-talk"' in shown
@@ -120,7 +104,7 @@ def test_logs_are_followed_here_and_on_another_machine(project: Project, tmp_pat
     with project.daemon() as daemon, (tmp_path / "followed").open("w+") as out:
         project.spyweb("trigger", "flaky")
         project.ended("flaky")
-        place = ["--url", url_of(project)] if is_elsewhere else ["-C", str(project.root)]
+        place = ["--url", daemon.url] if is_elsewhere else ["-C", str(project.root)]
         words = [*COMMAND, *place, "logs", "flaky", "-f"]
         follower = subprocess.Popen(words, env=project.environment, stdout=out, stderr=subprocess.DEVNULL)
         try:

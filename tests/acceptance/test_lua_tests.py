@@ -8,7 +8,6 @@ import pty
 import re
 import signal
 import subprocess
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -21,11 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 SAMPLE = re.compile(r"`(?P<path>[\w/.]+\.(?:lua|toml))`[^\n]*:\n\n```\w+\n(?P<text>.*?)```", re.DOTALL)
 PASSING = "function test_fine() spyweb.assert_eq(1, 1) end\n"
 FAILING = "function test_wrong() spyweb.assert_eq(1 + 1, 3) end\n"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
 
 
 def test_the_project_of_the_page_works_as_the_page_says(project: Project) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from spyweb.model import JobId
 from tests.fakes.http_server import Answer, Arrived, serving
-from tests.fakes.project import Daemon, Project, eventually
+from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -152,17 +151,12 @@ def test_it_is_checked_run_by_the_daemon_and_told_to_a_webhook(project: Project,
 def test_its_server_answers_from_what_the_jobs_found_beside_its_pages(project: Project) -> None:
     with project.daemon() as daemon:
         project.ended("job_board")
-        assert get(daemon, "/api/v/titles/job_board") == b'{"titles":["Rust engineer","Python tester"]}'
-        assert get(daemon, "/api/public/health") == b"ok"
-        assert get(daemon, "/") == get(daemon, "/some/page") == DASHBOARD.encode()
-        newest = json.loads(get(daemon, "/api/records?job_id=job_board&limit=1"))
+        assert daemon.ask("/api/v/titles/job_board").body == b'{"titles":["Rust engineer","Python tester"]}'
+        assert daemon.ask("/api/public/health").body == b"ok"
+        assert daemon.ask("/").body == daemon.ask("/some/page").body == DASHBOARD.encode()
+        newest = json.loads(daemon.ask("/api/records?job_id=job_board&limit=1").body)
         assert [record["title"] for record in newest["records"]] == ["Python tester"]
-        assert {job["name"] for job in json.loads(get(daemon, "/api/jobs"))} == {"Job board", "Plain"}
-
-
-def get(daemon: Daemon, path: str) -> bytes:
-    with urllib.request.urlopen(daemon.url + path, timeout=20) as answer:
-        return bytes(answer.read())
+        assert {job["name"] for job in json.loads(daemon.ask("/api/jobs").body)} == {"Job board", "Plain"}
 
 
 def test_debug_shows_stages_and_items_and_leaves_files_with_a_daemon_and_without(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -39,11 +37,7 @@ def test_everybody_is_shown_the_same_records(project: Project) -> None:
     offline = project.ask("records", "prices")
     with project.daemon() as daemon:
         assert project.ask("records", "prices") == offline
-        request = urllib.request.Request(
-            f"{daemon.url}/api/records?job_id=prices&limit=2", headers={"X-SpyWeb-Key": "secret"}
-        )
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            page = json.load(answer)
+        page = daemon.ask("/api/records?job_id=prices&limit=2", X_SpyWeb_Key="secret").json
 
     assert [each["title"] for each in offline] == ["Tea 2", "Tea 1", "Tea 0"]
     assert page == {

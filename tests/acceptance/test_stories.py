@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -41,8 +40,7 @@ def test_each_story_passes_through_the_functions_that_the_page_lists(tmp_path: P
         project.save("jobs/shop/config.toml", MONITOR.format(url=url))
         project.save("jobs/shop/hooks.lua", "function before_store(items) return items end\n")
         with project.daemon("--workers", "1") as daemon:
-            address = f"{daemon.url}/api/public/hello"
-            urllib.request.urlopen(address, timeout=10).read()  # its VMs are ready from here on
+            daemon.ask("/api/public/hello")  # its VMs are ready from here on
             with recording.story("A due run"):
                 project.job("plain", "function run() return 1 end", settings=soon())
                 project.ended("plain")
@@ -57,7 +55,7 @@ def test_each_story_passes_through_the_functions_that_the_page_lists(tmp_path: P
                 project.spyweb("trigger", "shop")
                 project.ended("shop")
             with recording.story("A request to an endpoint"):
-                urllib.request.urlopen(address, timeout=10).read()
+                daemon.ask("/api/public/hello")
             assert daemon.stop() == 0
     calls, stories = recording.calls(), listed()
 

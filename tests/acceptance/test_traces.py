@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ pytest.importorskip("opentelemetry.sdk", reason="spyweb[otel] is not installed")
 
 from tests.fakes.collector import open_collector
 from tests.fakes.http_server import Answer, Arrived, serving
-from tests.fakes.project import Project, eventually
+from tests.fakes.project import Daemon, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -20,10 +19,8 @@ PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 PAGE = b'<div class="item"><h2>one</h2></div>'
 
 
-def trigger(url: str, job: str, header: str) -> None:
-    request = urllib.request.Request(f"{url}/api/jobs/{job}/trigger", method="POST", headers={"traceparent": header})
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        assert answer.status == 200
+def trigger(daemon: Daemon, job: str, header: str) -> None:
+    assert daemon.ask(f"/api/jobs/{job}/trigger", "POST", traceparent=header).status == 200
 
 
 def test_a_run_its_ops_and_stages_are_one_trace_with_the_request_before_and_those_after(tmp_path: Path) -> None:
@@ -41,9 +38,9 @@ def test_a_run_its_ops_and_stages_are_one_trace_with_the_request_before_and_thos
         monitor = f'name = "watch"\nevery = "never"\nurl = "{page}"\nselector = ".item"\nfields = ["title:h2"]\n'
         project.save("jobs/watch/config.toml", monitor)
         with project.daemon() as daemon:
-            trigger(daemon.url, "asks", PARENT)
-            trigger(daemon.url, "watch", "nonsense")
-            trigger(daemon.url, "fails", PARENT)
+            trigger(daemon, "asks", PARENT)
+            trigger(daemon, "watch", "nonsense")
+            trigger(daemon, "fails", PARENT)
             for job in ("asks", "watch", "fails"):
                 project.ended(job)
             eventually(lambda: len(collector.names()) >= 8, "spans")

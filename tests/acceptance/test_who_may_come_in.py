@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import re
 import socket
 import ssl
@@ -18,20 +16,10 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.fakes.certificates import self_signed
+from tests.fakes.http_client import Reply, ask, connect
 from tests.fakes.project import COMMAND, Daemon, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    headers: http.client.HTTPMessage
-    body: bytes
-
-    @property
-    def json(self) -> object:
-        return json.loads(self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +29,20 @@ class Server:
     port: int
     tls: ssl.SSLContext | None = None
 
-    def connect(self) -> http.client.HTTPConnection:
-        if self.tls:
-            return http.client.HTTPSConnection("localhost", self.port, timeout=10, context=self.tls)
-        return http.client.HTTPConnection("localhost", self.port, timeout=10)
+    @property
+    def origin(self) -> str:
+        return f"{'https' if self.tls else 'http'}://localhost:{self.port}"
 
-    def ask(self, method: str, path: str, key: str = "", body: str = "", **headers: str) -> Answer:
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
-        with closing(self.connect()) as connection:
-            connection.request(method, path, body or None, {**given, **({"X-SpyWeb-Key": key} if key else {})})
-            answer = connection.getresponse()
-            return Answer(answer.status, answer.headers, answer.read())
+    def ask(self, method: str, path: str, key: str = "", body: str = "", **headers: str) -> Reply:
+        given = {**headers, **({"X_SpyWeb_Key": key} if key else {})}
+        return ask(self.origin, path, method, body or None, given, self.tls)
 
     def status(self, method: str, path: str, key: str = "", **headers: str) -> int:
         return self.ask(method, path, key, **headers).status
+
+    def sign_in(self, key: str, **headers: str) -> Reply:
+        form = {"Content_Type": "application/x-www-form-urlencoded", "Origin": self.origin}
+        return self.ask("POST", "/sign-in", body=urlencode({"key": key, "back": "/"}), **{**form, **headers})
 
 
 def server_of(daemon: Daemon, tls: ssl.SSLContext | None = None) -> Server:
@@ -89,10 +77,10 @@ def test_keys_work_at_once_and_a_revoked_one_is_refused_at_once(project: Project
         assert server.status("POST", "/api/jobs/prices/trigger", reader) == 403
         assert server.status("POST", "/api/jobs/prices/trigger", limited) == 200
         assert server.status("POST", "/api/jobs/backup/trigger", limited) == 403
-        assert [job["id"] for job in server.ask("GET", "/api/jobs", limited).json] == ["prices"]  # type: ignore[attr-defined]
+        assert [job["id"] for job in server.ask("GET", "/api/jobs", limited).json] == ["prices"]
         assert {run.job for run in project.ended("prices")} == {"prices"}
 
-        with closing(server.connect()) as connection:
+        with closing(connect(server.origin)) as connection:
             connection.request("GET", "/api/state/watch?namespace=job:prices", headers={"X-SpyWeb-Key": limited})
             stream = connection.getresponse()
             assert stream.readline() == b"\n"
@@ -123,9 +111,7 @@ def test_a_session_lasts_over_a_restart_and_ends_with_its_key(project: Project) 
     with project.daemon() as daemon:
         server = server_of(daemon)
         assert server.status("GET", "/api/jobs", "long-and-random-wordz") == 401
-        form = urlencode({"key": token, "back": "/"})
-        headers = {"Content_Type": "application/x-www-form-urlencoded", "Origin": f"http://localhost:{server.port}"}
-        signed_in = server.ask("POST", "/sign-in", body=form, **headers)
+        signed_in = server.sign_in(token)
         assert (signed_in.status, signed_in.headers["Location"]) == (303, "/")
         name, _, cookie = signed_in.headers["Set-Cookie"].partition(";")[0].partition("=")
         assert name == f"spyweb_{server.port}"
@@ -181,9 +167,7 @@ def test_the_server_speaks_tls_and_cookies_are_secure(project: Project) -> None:
     with project.daemon() as daemon:
         server = server_of(daemon, trusting)
         assert server.status("POST", "/api/jobs/prices/trigger", token) == 200
-        form = urlencode({"key": token})
-        headers = {"Content_Type": "application/x-www-form-urlencoded", "Origin": f"https://localhost:{server.port}"}
-        cookie = server.ask("POST", "/sign-in", body=form, **headers).headers["Set-Cookie"]
+        cookie = server.sign_in(token).headers["Set-Cookie"]
         assert cookie.startswith(f"__Host-spyweb_{server.port}=")
         assert {"Secure", "HttpOnly", "SameSite=Strict"} <= set(cookie.split("; "))
         with ExitStack() as flood:
@@ -209,12 +193,10 @@ def test_a_proxy_passes_requests_on_under_the_name_that_is_listed(project: Proje
         assert daemon.has_said("hosts needs a key: without any only this machine is served")
         assert server.status("GET", "/api/jobs", **passed_on) == 403
         token = make_key(project, "phone")
-        headers = {"Content_Type": "application/x-www-form-urlencoded", "Origin": "https://spyweb.example.org"}
-        cookie = server.ask("POST", "/sign-in", body=urlencode({"key": token}), **headers, **passed_on).headers
-        assert "; Secure" in cookie["Set-Cookie"]
+        signed_in = server.sign_in(token, **passed_on, Origin="https://spyweb.example.org")
+        assert "; Secure" in signed_in.headers["Set-Cookie"]
         other = {**passed_on, "Host": "other.example", "Origin": "https://other.example"}
-        del headers["Origin"]
-        assert server.ask("POST", "/sign-in", body=urlencode({"key": token}), **headers, **other).status == 403
+        assert server.sign_in(token, **other).status == 403
 
 
 def test_a_script_is_not_shown_what_lets_its_callers_in(project: Project) -> None:
@@ -232,8 +214,6 @@ def test_a_script_is_not_shown_what_lets_its_callers_in(project: Project) -> Non
             assert answer.status == 200
             assert b"secret" not in answer.body
             assert token[15:].encode() not in answer.body
-            seen = answer.json
-            assert isinstance(seen, dict)
-            assert seen["cookie"] == "a=b; c=d"
+            assert answer.json["cookie"] == "a=b; c=d"
         own = server.ask("GET", "/api/v/self", token, Authorization="Bearer of the project")
         assert b"Bearer of the project" in own.body

@@ -30,6 +30,7 @@ from spyweb.subjects.runs.commands import newest_runs
 from spyweb.views.jobs import JobView
 from spyweb.views.runs import RunEnded
 from tests.fakes.fork_server import ForkedProcess, can_fork, fork_server, run_command
+from tests.fakes.http_client import Reply, ask
 
 T = TypeVar("T")
 DaemonProcess = subprocess.Popen[bytes] | ForkedProcess
@@ -199,6 +200,9 @@ class Daemon:
         """The address of its server, as it said when it started."""
         (line,) = (line for line in self.said().splitlines() if '"started"' in line)
         return str(json.loads(line)["url"])
+
+    def ask(self, path: str, method: str = "GET", body: str | bytes | None = None, **headers: str) -> Reply:
+        return ask(self.url, path, method, body, headers)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
