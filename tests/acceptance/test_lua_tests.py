@@ -14,6 +14,7 @@ import pytest
 
 from tests.fakes.project import COMMAND, Project, eventually
 from tests.fakes.repository import read
+from tests.fakes.terminal import read_terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -111,23 +112,9 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(project: Project) -> None:
         [*COMMAND, "-C", str(project.root), "test"], env=environment, stdout=theirs, stderr=theirs, stdin=theirs
     )
     os.close(theirs)
-    shown = read_all(ours)
+    shown = read_terminal(ours)
     assert process.wait(30) == 0
     assert "testing" in shown
     assert "50%" in shown
     assert "ok good: test_slow" in shown
     assert "test result: ok. 2 passed; 0 failed" in shown
-
-
-def read_all(terminal: int) -> str:
-    pieces = []
-    while True:
-        try:
-            piece = os.read(terminal, 65536)
-        except OSError:  # how Linux says that the other end is closed
-            break
-        if not piece:
-            break
-        pieces.append(piece)
-    os.close(terminal)
-    return b"".join(pieces).decode("utf-8", "replace")

@@ -17,6 +17,7 @@ import pytest
 
 from tests.fakes.command import Answer, spyweb
 from tests.fakes.project import COMMAND, PATIENCE, Project, eventually
+from tests.fakes.terminal import read_terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -193,21 +194,6 @@ def test_on_a_terminal_a_bar_shows_how_far_an_import_has_got(project: Project) -
     assert "━" in read_terminal(ours)
     out, _ = process.communicate(timeout=PATIENCE)
     assert out == "500 added, 0 replaced\n"
-
-
-def read_terminal(descriptor: int) -> str:
-    """Until its other end is closed."""
-    text = b""
-    while True:
-        try:
-            piece = os.read(descriptor, 65_536)
-        except OSError:  # Linux tells the end of a terminal so
-            break
-        if not piece:
-            break
-        text += piece
-    os.close(descriptor)
-    return text.decode("utf-8", "replace")
 
 
 def test_text_comes_out_byte_for_byte_in_a_pipe(project: Project) -> None:
