@@ -78,9 +78,8 @@ def test_an_edit_is_picked_up_without_a_restart_and_a_broken_one_is_not(project:
     path = project.job("count", COUNT)
     with project.daemon():
         assert project.result("count") == {"n": 1, "visits": 1, "version": "one"}
-        os.replace(
-            project.save("jobs/.count.lua.tmp", path.read_text().replace('"one"', '"two"')), path
-        )  # as editors do
+        new = project.save("jobs/.count.lua.tmp", path.read_text().replace('"one"', '"two"'))
+        os.replace(new, path)  # as editors do
         eventually(lambda: project.shown("count").generation == 2)
         assert project.result("count") == {"n": 2, "visits": 1, "version": "two"}
         assert project.shown("count").vms == 2

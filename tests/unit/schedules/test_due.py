@@ -343,11 +343,6 @@ def cursor(due_ms: int = NEW_YEAR, **fields: object) -> Cursor:
     return structs.replace(known, **fields)
 
 
-def test_a_job_first_seen_alone_is_due_at_once() -> None:
-    seen = activate(make_spec(), None, NEW_YEAR, 0)
-    assert next_due(make_spec().schedule, seen.cursor.due_ms) == NEW_YEAR
-
-
 def test_an_at_in_the_past_is_recorded() -> None:
     seen = activate(make_spec(schedule=At(at_ms=NEW_YEAR - 5)), None, NEW_YEAR, 0)
     assert [(skipped.outcome, skipped.count) for skipped in seen.skipped] == [(Outcome.MISSED, 1)]
@@ -411,12 +406,6 @@ def test_an_edit_while_nothing_ran_records_what_the_earlier_schedule_missed() ->
     found = activate(edited, cursor(), NEW_YEAR + 3 * MINUTE + 1, 0)
     assert [(s.outcome, s.count) for s in found.skipped] == [(Outcome.MISSED, 3)]
     assert next_due(edited.schedule, found.cursor.due_ms) == NEW_YEAR + 60 * MINUTE
-
-
-def test_an_edited_every_counts_from_the_cursor() -> None:
-    edited = make_spec(schedule=Every(period_ms=10 * MINUTE))
-    found = activate(edited, cursor(), NEW_YEAR + 1, 0)
-    assert next_due(edited.schedule, found.cursor.due_ms) == NEW_YEAR + 10 * MINUTE
 
 
 @pytest.mark.parametrize("idle_since_ms", [None, NEW_YEAR])
