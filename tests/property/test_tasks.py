@@ -77,9 +77,7 @@ def model_of(workflow: Workflow) -> dict[str, str]:
     def perform(task: Task) -> str:
         if is_stopped or any(ends[name] in ("failed", "skipped") for name in task.needs):
             return "skipped"
-        return {"fail": "failed", "error": "failed", "skip": "passed", "unchanged": "unchanged"}.get(
-            task.kind, "success"
-        )
+        return ENDS.get(task.kind, "success")
 
     for task in in_order(workflow):
         ends[task.name] = perform(task)

@@ -729,15 +729,18 @@ async def test_no_worker_at_all_is_a_pool_error() -> None:
     assert "no processes left" in str(error)
 
 
-async def test_forks_that_fail_are_tried_again_ever_more_slowly(harness: PoolHarness) -> None:
+async def test_forks_that_fail_are_tried_again_ever_more_slowly_and_may_fail_for_hours(harness: PoolHarness) -> None:
     harness.spawner.trouble = "no processes left"
     await harness.kill(harness.spawner.workers[0])
 
     await harness.clock.turn(60)
     assert 10 < harness.spawner.forks < 30
 
+    await harness.kill(harness.spawner.workers[1])
+    await harness.clock.turn(3000)
     harness.spawner.trouble = ""
     await harness.clock.turn(6)
+    assert harness.spawner.forks > 1024  # two to that power is no float any more
     assert len(harness.spawner.living) == 2
 
 
@@ -761,41 +764,23 @@ async def test_a_dead_worker_is_replaced_as_soon_as_there_are_descriptors_again(
     assert all(worker.pid for worker in harness.pool.stats().workers)
 
 
-async def test_forks_may_fail_for_hours(harness: PoolHarness) -> None:
-    harness.spawner.trouble = "no processes left"
-    for worker in list(harness.spawner.living):
-        await harness.kill(worker)
-    await harness.clock.turn(3000)
-
-    harness.spawner.trouble = ""
-    await harness.clock.turn(6)
-    assert harness.spawner.forks > 1024  # two to that power is no float any more
-    assert len(harness.spawner.living) == 2
-
-
-async def test_a_run_that_gets_no_worker_in_time_raises_the_reason() -> None:
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_a_run_waits_for_a_worker_and_raises_the_reason_where_none_comes_in_time(comes_back: bool) -> None:
     async with open_world(workers=1) as harness:
         harness.spawner.trouble = "no processes left"
         await harness.kill(harness.spawner.workers[0])
         task = await harness.begin(1, make_code())
+        if comes_back:
+            harness.spawner.trouble = ""
+            await harness.clock.turn(5)
+            assert (await harness.finish(1)).outcome is Outcome.SUCCESS
+            return
 
         await harness.clock.turn(PATIENCE + 1)
 
         error = task.exception()
         assert isinstance(error, PoolError)
         assert "no processes left" in str(error)
-
-
-async def test_a_run_waits_for_a_worker_that_is_starting() -> None:
-    async with open_world(workers=1) as harness:
-        harness.spawner.trouble = "no processes left"
-        await harness.kill(harness.spawner.workers[0])
-        await harness.begin(1, make_code())
-        harness.spawner.trouble = ""
-
-        await harness.clock.turn(5)
-
-        assert (await harness.finish(1)).outcome is Outcome.SUCCESS
 
 
 async def test_a_worker_that_never_gets_ready_is_given_up(harness: PoolHarness) -> None:

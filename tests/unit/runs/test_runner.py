@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from asyncio import Future, Task, ensure_future, sleep
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -736,7 +735,8 @@ async def last(t: Harness) -> Run:
     return (await t.store.runs.list(limit=1))[0]
 
 
-def answering(*answers: ChangeEvent | SpywebError | None) -> Callable[[int], Future[ChangeEvent | None]]:
+def answer_events(t: Harness, *answers: ChangeEvent | SpywebError | None) -> None:
+    """Have the store answer so, one after the other, when it is asked for an event."""
     left = list(answers)
 
     def find(_event: int) -> Future[ChangeEvent | None]:
@@ -748,23 +748,19 @@ def answering(*answers: ChangeEvent | SpywebError | None) -> Callable[[int], Fut
             future.set_result(answer)
         return future
 
-    return find
+    t.store.events.find = find  # type: ignore[method-assign, assignment]
 
 
-async def test_for_a_change_it_is_told_the_event_and_the_conditions(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(t.store.events, "find", answering(make_event()))
+async def test_for_a_change_it_is_told_the_event_and_the_conditions(t: Harness) -> None:
+    answer_events(t, make_event())
     await start(t, make_script(), CAUSED)
     (request,) = t.pool.requests
     assert (request.procedure, request.arguments[3]) == ("trigger", ["f"])
 
 
 @pytest.mark.parametrize("error", [StoreError("busy"), NoAccess("spyweb.db: no access as me")])
-async def test_a_store_that_refuses_the_event_is_asked_again(
-    t: Harness, error: SpywebError, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(t.store.events, "find", answering(error, make_event()))
+async def test_a_store_that_refuses_the_event_is_asked_again(t: Harness, error: SpywebError) -> None:
+    answer_events(t, error, make_event())
     await start(t, make_script(), CAUSED)
     assert t.pool.requests == []
     await t.clock.turn(STORE_PATIENCE)
@@ -812,8 +808,8 @@ async def test_a_run_that_is_to_end_while_its_beginning_is_recorded_asks_for_no_
     assert (stopped.outcome, len(t.pool.requests), asked) == ("stopped", 1, [])
 
 
-async def test_a_change_that_is_gone_fails_the_run(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(t.store.events, "find", answering(None))
+async def test_a_change_that_is_gone_fails_the_run(t: Harness) -> None:
+    answer_events(t, None)
     await start(t, make_script(retry=Retry()), CAUSED)
     run = await last(t)
     assert (run.outcome, run.reason) == ("failed", "the change that started it is not stored any more")
@@ -835,8 +831,8 @@ async def test_a_monitor_job_is_left_to_the_monitors(t: Harness) -> None:
     assert await t.record() == ["shop manual success"]
 
 
-async def test_a_monitor_job_is_told_the_change_that_started_it(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(t.store.events, "find", answering(make_event(), make_event()))
+async def test_a_monitor_job_is_told_the_change_that_started_it(t: Harness) -> None:
+    answer_events(t, make_event(), make_event())
     job = make_monitor(spec={"schedule": Never()})
     await start(t, job, CAUSED)
     await start(t, job, {"type": "retry", "of": 1, "cause": CAUSED})

@@ -28,7 +28,6 @@ from spyweb.specs.parse import NO_SETTINGS, JobDraft, JobPlace, parse_job
 
 PLACE = JobPlace(file="jobs/w/config.toml", folder="jobs/w", name="w", is_monitor=True)
 SETTINGS = replace(NO_SETTINGS, daemon=DaemonSettings(data_dir=Path("/data"), default_interval_ms=77_000))
-NOTHING = TomlTable(file="config.toml")
 OWN = {"name": '"Watch"', "url": '"https://example.com/a"', "selector": '".item"', "fields": '["title:h2"]'}
 
 

@@ -34,18 +34,15 @@ def test_a_jobs_folder_that_leaves_the_project_is_refused(tmp_path: Path) -> Non
     assert [str(problem) for problem in notes.refused] == ["jobs/: can't be read: a link that leaves the project"]
 
 
-def test_a_file_that_went_away_meanwhile_is_a_problem_and_no_exception(tmp_path: Path) -> None:
-    assert read_source(tmp_path, "jobs/a.lua") == Problem(
-        "jobs/a.lua", None, None, "can't be read: No such file or directory"
-    )
-
-
-def test_a_file_without_rights_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_went_away_meanwhile_or_is_without_rights_is_a_problem_and_no_exception(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
+    gone = Problem("jobs/a.lua", None, None, "can't be read: No such file or directory")
+    assert read_source(tmp_path, "jobs/a.lua") == gone
     monkeypatch.setattr("spyweb.specs.tree.os.open", refuse)
-
     assert str(read_source(tmp_path, "jobs/a.lua")) == "jobs/a.lua: can't be read: Permission denied"
 
 

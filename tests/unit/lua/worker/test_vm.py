@@ -227,17 +227,6 @@ def test_what_is_computed_works_in_callbacks_and_needs_room(vm: VM, callbacks: F
         b"for _ in pairs(_G) do end assert(pairs(table.freeze({})) == next)",
         b"assert(pairs(table.freeze({})) == next)",
         b"rawequal, setmetatable, load = nil, nil, nil assert(tostring(1) == '1' and loadstring('return 1')() == 1)",
-    ],
-)
-def test_globals_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, source: bytes) -> None:
-    told = start(vm, source)
-
-    assert told[:2] == (StepKind.END, Ended.SUCCESS)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
         b"local c = copy(math) assert(c.round(1.6) == 2 and c.nothing == nil)",
         b"local c = deep_copy({string}) assert(c[1].split and c[1].nothing == nil)",
         b"local n = 0 for _ in pairs(copy(coroutine)) do n = n + 1 end assert(n == 8)",
@@ -252,7 +241,7 @@ def test_globals_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, s
         b"assert(select(2, pcall(getmetatable)) == \"x.lua:1: bad argument #1 to 'getmetatable' (value expected)\")",
     ],
 )
-def test_tables_of_the_library_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, source: bytes) -> None:
+def test_globals_and_tables_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, source: bytes) -> None:
     told = start(vm, source)
 
     assert told[:2] == (StepKind.END, Ended.SUCCESS), told
@@ -399,8 +388,14 @@ def test_it_says_what_a_vm_says(bytecode: Bytecode, source: bytes) -> None:
     vm.close()
 
 
-def test_nothing_of_what_it_compiles_runs(bytecode: Bytecode) -> None:
-    assert Scratch(bytecode, SCRATCH_LIMIT).compile(b"x.lua", b"error('it ran')") is None
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [(b"error('it ran')", None), (b"return {" + b"1.5," * 200_000 + b"}", b"not enough memory")],
+)
+def test_nothing_of_what_it_compiles_runs_nor_takes_more_than_there_is(
+    bytecode: Bytecode, source: bytes, problem: bytes | None
+) -> None:
+    assert Scratch(bytecode, SCRATCH_LIMIT).compile(b"x.lua", source) == problem
 
 
 def test_it_has_the_room_that_a_vm_has(bytecode: Bytecode) -> None:
@@ -421,8 +416,3 @@ def test_files_that_fit_one_by_one_may_not_fit_together(bytecode: Bytecode) -> N
     assert scratch.has_room(SCRATCH_LIMIT - 100_000)
     assert scratch.compile(b"a.lua", source) is None
     assert not scratch.has_room(SCRATCH_LIMIT - 100_000)
-
-
-def test_what_takes_more_than_there_is_ends_for_lack_of_memory(bytecode: Bytecode) -> None:
-    source = b"return {" + b"1.5," * 200_000 + b"}"
-    assert Scratch(bytecode, SCRATCH_LIMIT).compile(b"x.lua", source) == b"not enough memory"

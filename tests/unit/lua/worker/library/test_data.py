@@ -22,20 +22,18 @@ def test_what_json_can_not_hold_is_nil_and_a_message(vm: LuaLibrary) -> None:
     assert vm.run("return data.parse_json('{')") == [None, b"expected a string as key at the end of the text"]
 
 
-@pytest.mark.parametrize("name", ["to_json", "to_yaml"])
-def test_a_wrong_type_raises(vm: LuaLibrary, name: str) -> None:
-    message = f"script.lua:1: bad argument #1 to 'data.{name}' (value expected, got function)"
-    assert vm.error(f"data.{name}(print)") == message
-    assert "got thread" in vm.error(f"data.{name}(coroutine.create(print))")
-
-
-def test_a_wrong_text_raises(vm: LuaLibrary) -> None:
-    assert vm.error("data.parse_json({})") == (
-        "script.lua:1: bad argument #1 to 'data.parse_json' (string expected, got table)"
-    )
-    assert vm.error("json_decode({}, 'mine')") == (
-        "script.lua:1: bad argument #1 to 'json_decode' (string expected, got table)"
-    )
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("data.to_json(print)", "'data.to_json' (value expected, got function)"),
+        ("data.to_yaml(print)", "'data.to_yaml' (value expected, got function)"),
+        ("data.to_json(coroutine.create(print))", "'data.to_json' (value expected, got thread)"),
+        ("data.parse_json({})", "'data.parse_json' (string expected, got table)"),
+        ("json_decode({}, 'mine')", "'json_decode' (string expected, got table)"),
+    ],
+)
+def test_a_wrong_type_raises(vm: LuaLibrary, call: str, expected: str) -> None:
+    assert vm.error(call) == f"script.lua:1: bad argument #1 to {expected}"
 
 
 def test_yaml_is_parsed_by_the_daemon(vm: LuaLibrary) -> None:

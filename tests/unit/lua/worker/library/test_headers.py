@@ -5,17 +5,10 @@ import pytest
 from tests.fakes.lua_library import LuaLibrary
 
 
-def respond(*_: object) -> list[object]:
-    return [{"status": 200, "headers": {"content-type": "text/html", "x-a": "1, 2"}}, None]
-
-
-def fail(*_: object) -> list[object]:
-    return [None, {"error": "no route", "kind": "connect"}]
-
-
 @pytest.mark.parametrize("name", ["http_get", "http_post", "http_request", "http_multipart"])
 def test_reading_response_headers_ignores_case(name: str) -> None:
-    vm = LuaLibrary(ops={name: respond})
+    response = {"status": 200, "headers": {"content-type": "text/html", "x-a": "1, 2"}}
+    vm = LuaLibrary(ops={name: lambda *_: [response, None]})
     script = f"""
       local response, err = {name}('x')
       local h, names = response.headers, {{}}
@@ -29,10 +22,7 @@ def test_reading_response_headers_ignores_case(name: str) -> None:
     ]  # fmt: skip
 
 
-def test_a_failure_passes_through() -> None:
-    vm = LuaLibrary(ops={"http_get": fail})
+def test_a_failure_passes_through_and_without_the_op_there_is_no_function() -> None:
+    vm = LuaLibrary(ops={"http_get": lambda *_: [None, {"error": "no route", "kind": "connect"}]})
     assert vm.run("local r, e = http_get('x') return r, e.kind, select('#', http_get('x'))") == [None, b"connect", 2]
-
-
-def test_without_the_op_there_is_no_function() -> None:
     assert LuaLibrary().value("http_get") is None

@@ -141,10 +141,9 @@ def test_more_than_10_mb_are_refused(vm: LuaLibrary) -> None:
     assert vm.run("local n = ... return #json_decode('\"' .. ('a'):rep(n - 2) .. '\"')", 10 << 20) == [(10 << 20) - 2]
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"), [("{}", "table"), ("nil", "nil"), ("true", "boolean"), ("print", "function")]
-)
-def test_decoding_what_is_no_string_is_an_argument_error(vm: LuaLibrary, value: str, kind: str) -> None:
+@pytest.mark.parametrize("value", ["{}", "nil", "true", "print"])
+def test_decoding_what_is_no_string_is_an_argument_error(vm: LuaLibrary, value: str) -> None:
+    kind = {"{}": "table", "true": "boolean", "print": "function"}.get(value, value)
     message = f"script.lua:1: bad argument #1 to 'json_decode' (string expected, got {kind})"
     assert vm.error(f"json_decode({value})") == message
     assert vm.value("json_decode(12)") == 12

@@ -47,17 +47,6 @@ def test_modules_share_globals_with_the_script_also_those_assigned_later() -> No
     assert vm.run("local f = require('fetch') function http_post() return 'stub' end return f()") == [b"stub"]
 
 
-def test_a_missing_module_raises_at_the_line_of_require() -> None:
-    vm, _ = make_vm()
-    assert vm.error("\nrequire('nope')") == "script.lua:2: module 'nope' not found: tried nope.lua"
-
-
-def test_a_module_that_does_not_compile_says_where() -> None:
-    vm, _ = make_vm(bad=b"x = = 1")
-    message = "script.lua:1: error loading module 'bad' from file 'bad.lua':\n\tbad.lua:1: unexpected symbol near '='"
-    assert vm.error("require('bad')") == message
-
-
 def test_a_module_that_failed_is_tried_again() -> None:
     vm, project = make_vm(flaky=b"tries = (tries or 0) + 1 if tries < 3 then error('not yet') end return tries")
     assert vm.error("require('flaky')") == "flaky.lua:1: not yet"
@@ -99,11 +88,28 @@ def test_state_is_built_in_unless_the_project_has_one() -> None:
     assert vm.error("state = nil require('state')").startswith("script.lua:1: module 'state' not found")
 
 
-@pytest.mark.parametrize("value", ["nil", "{}", "5"])
-def test_a_name_must_be_a_string(value: str) -> None:
-    vm, project = make_vm()
-    assert vm.error(f"require({value})").startswith("script.lua:1: bad argument #1 to 'require' (string expected")
-    assert project.asked == []
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("\nrequire('nope')", "script.lua:2: module 'nope' not found: tried nope.lua"),
+        (
+            "require('bad')",
+            "script.lua:1: error loading module 'bad' from file 'bad.lua':\n\tbad.lua:1: unexpected symbol near '='",
+        ),
+        *[
+            (f"helpers = {{}} require('{name}')", f"script.lua:1: module '{name}' not found: tried ")
+            for name in ("print", "_G", "JSON_EMPTY_ARRAY", "helpers", "lib.log", "task")
+        ],
+        *[
+            (f"require({value})", "script.lua:1: bad argument #1 to 'require' (string expected")
+            for value in ("nil", "{}", "5")
+        ],
+    ],
+)
+def test_what_is_no_module_raises_at_the_line_of_require(script: str, message: str) -> None:
+    vm, project = make_vm(bad=b"x = = 1")
+    assert vm.error(script).startswith(message)
+    assert project.asked == [] or "bad argument" not in message
 
 
 @pytest.mark.parametrize("name", [*(name.decode() for name in MEMBERS), "engine", "values", "Values"])
@@ -115,12 +121,6 @@ def test_what_is_a_global_can_be_required(name: str) -> None:
 def test_a_file_of_the_project_comes_before_a_global_of_its_name() -> None:
     vm, _ = make_vm(log=b"return 'mine'", docker=b"return 'ours'")
     assert vm.run("return require('log'), require('docker')") == [b"mine", b"ours"]
-
-
-@pytest.mark.parametrize("name", ["print", "_G", "JSON_EMPTY_ARRAY", "helpers", "lib.log", "task"])
-def test_no_other_global_can_be_required(name: str) -> None:
-    vm, _ = make_vm()
-    assert vm.error(f"helpers = {{}} require('{name}')").startswith(f"script.lua:1: module '{name}' not found: tried ")
 
 
 def test_a_module_that_is_not_there_says_what_to_use() -> None:

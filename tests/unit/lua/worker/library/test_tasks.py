@@ -18,9 +18,6 @@ def refused(lua: VM, source: str) -> str:
     return reason.decode()
 
 
-# Of tasks a, b … that do nothing.
-NOTHING = "local function nothing() end\n"
-
 LATE = [
     ("task('a'):comand(print)", "x.lua:1: task 'a' has no method 'comand'; did you mean \"command\"?"),
     ("task('a'):on_sucess(print)", "x.lua:1: task 'a' has no method 'on_sucess'; did you mean \"on_success\"?"),
