@@ -13,9 +13,8 @@ import time
 import pytest
 
 from tests.fakes.commands import Stubborn
-from tests.fakes.pages import file_of
 from tests.fakes.project import Project, eventually
-from tests.fakes.repository import read
+from tests.fakes.repository import file_of, read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -29,30 +29,21 @@ async def happen(incidents: Incidents, job: str, event: Event) -> None:
 
 
 class FakeIncidents(IncidentService):
-    """Knows one incident, and keeps a story."""
+    """Knows one incident."""
 
-    story: list[str]
     known: IncidentView
 
     def __init__(self, incidents: Incidents) -> None:
         super().__init__(incidents, FakeClock())
-        self.story = []
         self.known = KNOWN
 
     async def list(
         self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int, since_ms: int | None = None
     ) -> list[IncidentView]:
-        self.story.append("all" if is_open is None else "open")
         return [self.known]
 
     async def get(self, incident: int) -> IncidentView:
         return self.known
-
-    async def acknowledge(self, incident: int, by: str) -> None:
-        self.story.append(f"ack {incident} {by}")
-
-    async def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
-        self.story.append(f"silence {job} {for_ms} {by}")
 
 
 KNOWN = IncidentView(

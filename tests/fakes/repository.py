@@ -6,12 +6,13 @@ import ast
 import re
 import subprocess
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
 
 _SKIPPED = {".git", ".venv", "data", "build", "dist", "__pycache__"}
 _CODE = re.compile(r"`([^`\n]+)`")
+_SHOWN = re.compile(r"^`(?P<name>jobs/[^`\n]+)`[^`\n]*\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -58,3 +59,13 @@ def code_words(text: str) -> set[str]:
 
 def code_blocks(text: str, language: str) -> list[str]:
     return [body for kind, body in _FENCE.findall(text) if kind == language]
+
+
+def files_of(page: str) -> list[tuple[str, str]]:
+    """Return names and texts of the files that a page shows, each named by the line before it, in their order."""
+    return [(found["name"], found["text"]) for found in _SHOWN.finditer(read(page))]
+
+
+def file_of(page: str, name: str, number: int = 0) -> str:
+    """Return the text of the file with that name; where there are several, of that one."""
+    return [text for each, text in files_of(page) if PurePosixPath(each).name == name][number]

@@ -12,8 +12,8 @@ from spyweb.model import Outcome
 from spyweb.runs.runner import by_hand
 from tests.fakes.command import Answer, spyweb
 from tests.fakes.monitor_project import Observer, open_project
-from tests.fakes.pages import files_of
 from tests.fakes.project import Project
+from tests.fakes.repository import files_of
 
 PAGE = "docs/how-to/configuration-files.md"
 

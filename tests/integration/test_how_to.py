@@ -21,8 +21,7 @@ from spyweb.store.model.entries import job_namespace
 from spyweb.views.runs import describe_details
 from tests.fakes.certificates import self_signed
 from tests.fakes.monitor_project import MonitorProject
-from tests.fakes.pages import file_of, files_of
-from tests.fakes.repository import read
+from tests.fakes.repository import file_of, files_of, read
 from tests.fakes.socks_server import open_socks_server
 from tests.fakes.web_server import open_proxy, open_web_server
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import Outcome
-from tests.fakes.pages import files_of
+from tests.fakes.repository import files_of
 from tests.fakes.scripts import Scripts, open_scripts
 
 PAGE = "docs/how-to/configuration-files.md"

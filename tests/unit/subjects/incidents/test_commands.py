@@ -73,15 +73,20 @@ def test_a_job_is_silent_for_a_while(project: Path) -> None:
 
 def test_a_daemon_is_asked_where_one_runs(project: Path) -> None:
     service = FakeDaemonService(root=project)
-    service.incidents = known = FakeIncidents(service.stored_incidents)
+    asyncio.run(fail(service.stored_incidents, "backup"))
+    asyncio.run(succeed(service.stored_incidents, "backup"))
+    asyncio.run(fail(service.stored_incidents))
     with serve_daemon_socket(service, project / "data"):
-        for words in ([], ["--all"]):
-            assert "asked the daemon" in spyweb("alerts", "list", *words, root=project).out
-        assert "asked the daemon" in spyweb("alerts", "show", "1", root=project).out
-        assert spyweb("alerts", "ack", "1", "--by", "me", root=project).code == 0
+        for words, count in (([], 1), (["--all"], 2)):
+            assert len(spyweb("alerts", "list", *words, root=project).table) == count
+        assert "no space" in spyweb("alerts", "show", "2", root=project).out
+        assert spyweb("alerts", "ack", "2", "--by", "me", root=project).code == 0
         assert spyweb("alerts", "silence", "prices", "2h", "--by", "me", root=project).code == 0
+        silent = asyncio.run(service.incidents.get(2))
         assert spyweb("alerts", "unsilence", "prices", "--by", "me", root=project).code == 0
-    assert known.story == ["open", "all", "ack 1 me", "silence prices 7200000 me", "silence prices None me"]
+    assert silent.silent_until_ms == service.clock.now_ms() + 7_200_000
+    told = [note.text for note in asyncio.run(service.incidents.get(2)).notes]
+    assert told[-3:] == ["acknowledged by me", "silenced by me", "no longer silent, by me"]
 
 
 def test_a_channel_is_tried_out_by_the_daemon_alone(project: Path) -> None:
