@@ -126,6 +126,7 @@ def test_the_file_is_made_where_editors_look_for_it(tmp_path: Path) -> None:
     answer = spyweb("types", root=tmp_path)
     assert (answer.code, answer.out) == (0, f"wrote {tmp_path / 'spyweb.d.lua'}\n")
     assert (tmp_path / "spyweb.d.lua").read_text() == definitions()
+    assert spyweb("types", "-o", "json", root=tmp_path).json == {"wrote": str(tmp_path / "spyweb.d.lua")}
 
 
 def test_an_older_one_is_replaced_and_nothing_else(tmp_path: Path) -> None:
@@ -140,10 +141,6 @@ def test_an_older_one_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     assert refused.code == 2
     assert refused.err == f"spyweb: {script} is there already and is no file of types: nothing was written\n"
     assert script.read_text() == "log('hello')"
-
-
-def test_where_it_is_comes_as_json_too(tmp_path: Path) -> None:
-    assert spyweb("types", "-o", "json", root=tmp_path).json == {"wrote": str(tmp_path / "spyweb.d.lua")}
 
 
 def test_a_place_that_can_not_be_written_to_is_one_line(tmp_path: Path) -> None:

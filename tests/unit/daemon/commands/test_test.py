@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from pathlib import Path
@@ -18,9 +17,8 @@ from spyweb.daemon.commands.test import (
     complete_suite,
     ended_as_by_ctrl_c,
     show_report,
-    write_junit,
 )
-from spyweb.errors import ExitCode, NoAccess
+from spyweb.errors import ExitCode
 from spyweb.testing.results import CaseResult, Report
 from spyweb.views.runs import LogLine
 from tests.fakes.command import spyweb
@@ -78,12 +76,6 @@ def test_an_interrupted_run_shows_what_it_came_to(capsys: pytest.CaptureFixture[
     assert code_for(report) is ExitCode.INTERRUPTED
 
 
-def test_programs_get_one_document(capsys: pytest.CaptureFixture[str]) -> None:
-    show_report(Report(results=[PASSED, BROKEN]), Format.JSON)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["passed"], told["failed"], [each["test"] for each in told["tests"]]) == (1, 1, ["test_price", None])
-
-
 def test_a_failure_of_any_kind_is_exit_code_1() -> None:
     assert code_for(Report(results=[PASSED])) is ExitCode.OK
     assert code_for(Report(results=[PASSED, FAILED])) is ExitCode.FAILED
@@ -114,13 +106,6 @@ def test_sigterm_ends_it_where_ctrl_c_is_ignored(monkeypatch: pytest.MonkeyPatch
         as_ctrl_c(signal.SIGTERM, None)
 
 
-def test_a_file_that_can_not_be_written_is_one_line(tmp_path: Path) -> None:
-    write_junit(tmp_path / "report.xml", Report(results=[PASSED]))
-    assert (tmp_path / "report.xml").read_bytes().startswith(b"<?xml")
-    with pytest.raises(NoAccess, match=r"no/report\.xml: No such file or directory"):
-        write_junit(tmp_path / "no" / "report.xml", Report(results=[]))
-
-
 def test_what_failed_is_told_also_where_the_file_can_not_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,13 +117,6 @@ def test_what_failed_is_told_also_where_the_file_can_not_be_written(
     assert answer.code == 2
     assert answer.err.endswith("no/report.xml: No such file or directory\n")
     assert FAILED.reason in answer.out
-
-
-def test_a_job_that_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    (tmp_path / "jobs").mkdir()
-    answer = spyweb("test", "nobody", root=tmp_path)
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err == "spyweb: no job is named 'nobody': `spyweb jobs` lists them\n"
 
 
 def test_the_shell_completes_the_server_beside_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
