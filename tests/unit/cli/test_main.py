@@ -188,7 +188,7 @@ def test_without_a_daemon_a_list_is_made_without_what_runs_jobs(words: list[str]
 
 def test_what_asks_a_daemon_needs_neither_the_store_nor_the_files_of_jobs(tmp_path: Path) -> None:
     found = imported_by(
-        "import spyweb.subjects.jobs.commands, spyweb.subjects.runs.commands, spyweb.subjects.outbox.commands",
+        "import spyweb.subjects.jobs.commands, spyweb.subjects.runs.commands, spyweb.subjects.state.commands.look",
         root=tmp_path,
     )
     assert "spyweb.cli.client" in found

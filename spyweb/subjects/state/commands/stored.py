@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -282,6 +281,8 @@ def _entry_lines(entries: Sequence[PortableEntry], each: Each) -> Iterator[bytes
 
 def _read(offline: OfflineProject, ask: Callable[[StateService], Awaitable[T]]) -> T:
     """Ask the service over the database; before the first start, over an empty one."""
+
+    import asyncio  # where a daemon runs, no command needs it
 
     async def answer(store: Store) -> tuple[T]:
         return (await ask(_service(offline, store)),)

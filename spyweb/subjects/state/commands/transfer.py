@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +19,6 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Project
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId, Monitor
-from spyweb.monitor.keep import hash_of
 from spyweb.settings.sections import USER_DB
 from spyweb.store.interchange.foreign import OldProject, OldRecord, copy_tables, read_sloth, read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line
@@ -210,20 +209,22 @@ def _counted(lines: Iterable[bytes], meter: output.Meter) -> Iterator[bytes]:
 
 def _add_records(state: StoredState, old: OldProject, monitors: Mapping[JobId, Monitor | None], count: int) -> int:
     """Add the old records, and return how many were new here: doing it again changes nothing."""
+    from spyweb.monitor.keep import hash_of  # every other command does without the ops
+
     added = 0
     with output.meter("records", count) as meter:
         for job, found in old.records.items():
             monitor = monitors.get(job)
             names = monitor.hash_fields if monitor else ()  # none stands for all
             for part in (found[start : start + AT_ONCE] for start in range(0, len(found), AT_ONCE)):
-                added += state.add_records(job, [_as_new(record, names) for record in part])
+                added += state.add_records(job, [_as_new(record, hash_of(record.fields, names)) for record in part])
                 meter.advance(len(part))
     return added
 
 
-def _as_new(record: OldRecord, hash_fields: Sequence[str]) -> NewRecord:
+def _as_new(record: OldRecord, digest: bytes) -> NewRecord:
     return NewRecord(
-        hash=hash_of(record.fields, hash_fields),
+        hash=digest,
         fields=record.fields,
         matches=record.matches,
         url=record.url,
