@@ -16,7 +16,6 @@ from spyweb.store.model.entries import (
     Leave,
     Origin,
     Watch,
-    job_namespace,
     scope_namespace,
 )
 from spyweb.store.model.runs import Change
@@ -143,15 +142,6 @@ async def test_only_what_is_watched_is_kept(store: Store) -> None:
     assert len(await kept(store)) == 2
 
 
-async def test_all_scopes_can_be_watched_and_nothing_beside_them(store: Store) -> None:
-    heard = listen(store, watch(namespace=SCOPES, is_prefix=True))
-    for namespace in [ORDERS, scope_namespace(""), "state", GLOBAL, job_namespace(PRICES)]:
-        await put(store, b"k", 1, namespace=namespace)
-
-    await changes(store, heard)
-    assert [event.namespace for event in heard] == [ORDERS, "scope:"]
-
-
 async def test_a_change_that_several_watch_is_kept_once(store: Store) -> None:
     store.events.watch([watch(namespace=SCOPES, is_prefix=True), watch(namespace=ORDERS), watch(namespace=ORDERS)])
     await put(store, b"k", 1, namespace=ORDERS)
@@ -192,19 +182,6 @@ async def test_deleting_nothing_is_told_only_where_it_is_asked_for(store: Store)
 
     await store.values.transform(ORDERS, b"k", lambda entry: Drop(always_tell=True))
     assert await pending(store) == [("deleted", b"k", None, None)]
-
-
-async def test_expiry_is_told_by_the_sweep_to_those_who_asked(store: Store, clock: FakeClock) -> None:
-    heard = listen(store, watch(namespace=ORDERS, kinds=EXPIRY), watch(namespace="state"))
-    soon = clock.now_ms() + 1
-    await put(store, b"k", [1], namespace=ORDERS, expires_ms=soon)
-    await put(store, b"k", 1, expires_ms=soon)
-    clock.advance(1)
-    assert len(await changes(store, heard)) == 2
-
-    await store.values.sweep()
-
-    assert (await changes(store, heard))[2:] == [("expired", b"k", [1], None)]
 
 
 async def test_expiry_is_told_by_a_write_over_it_too(store: Store, clock: FakeClock) -> None:

@@ -87,15 +87,6 @@ async def test_an_end_that_does_not_apply_means_nothing(store: Store) -> None:
     assert await store.incidents.list() == []
 
 
-async def test_a_channel_is_told_of_the_beginning_and_of_the_end_once_each(store: Store, clock: FakeClock) -> None:
-    await note(store, Failed("no disk"))
-    assert [(item["kind"], item["text"]) for item in await plan(store, clock)] == [("opened", "no disk")]
-    assert await plan(store, clock) == []
-    await note(store, Succeeded())
-    assert [item["kind"] for item in await plan(store, clock)] == ["closed"]
-    assert await store.incidents.unsettled() == []
-
-
 async def test_a_channel_is_told_only_what_is_grave_enough(store: Store, clock: FakeClock) -> None:
     await note(store, Failed("no disk"))
     assert await plan(store, clock, AlertChannelNow(name="phone", level=Level.CRITICAL)) == []
@@ -120,15 +111,6 @@ async def test_a_graver_sign_raises_an_open_incident_and_a_lesser_one_does_not_l
     assert await plan(store, clock, grave) == []
 
 
-async def test_who_waits_for_messages_to_a_channel_hears_of_them(store: Store, clock: FakeClock) -> None:
-    heard: list[Target] = []
-    store.outbox.on_added(heard.extend)
-    await note(store, Failed(""))
-    await plan(store, clock)
-    await until_told()
-    assert heard == [Target(Channel.ALERT, "phone")]
-
-
 async def test_nothing_more_is_told_once_somebody_has_acknowledged_but_the_end(store: Store, clock: FakeClock) -> None:
     await note(store, Failed(""))
     (incident,) = await store.incidents.list()
@@ -136,13 +118,6 @@ async def test_nothing_more_is_told_once_somebody_has_acknowledged_but_the_end(s
     assert await plan(store, clock) == []
     (incident,) = await store.incidents.list()
     assert (incident.acked_by, [text for _, text in incident.notes]) == ("ada", ["acknowledged by ada"])
-
-
-async def test_what_is_over_or_unknown_can_not_be_acknowledged(store: Store) -> None:
-    await note(store, Failed(""), Succeeded())
-    (incident,) = await store.incidents.list()
-    assert not await store.incidents.acknowledge(incident.id, "ada")
-    assert not await store.incidents.acknowledge(77, "ada")
 
 
 async def test_a_clock_that_is_set_back_ends_a_silence_instead_of_lengthening_it(

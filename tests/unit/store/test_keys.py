@@ -31,31 +31,12 @@ def session(letter: bytes = b"s", key: KeyId | None = None, seen_ms: int = 5_000
     return BrowserSession(hash=letter * 32, key=key, created_ms=5_000, seen_ms=seen_ms)
 
 
-async def test_keys_are_told_back_whole_by_name(store: Store) -> None:
-    await add(store, PHONE)
-    await add(store, DEPLOY)
-
-    deploy, phone = await store.keys.all()
-
-    assert (deploy.name, deploy.handle, deploy.hash, deploy.created_ms) == ("deploy", "bbbb", b"\x02" * 32, 2_000)
-    assert (deploy.scopes, deploy.jobs) == ((Scope.RUN, Scope.STATE), ("deploy-*",))
-    assert (phone.name, phone.scopes, phone.jobs, phone.used_ms) == ("phone", (Scope.READ,), (), None)
-
-
 @pytest.mark.parametrize("change", [{"handle": "cccc"}, {"name": "tablet"}])
 async def test_a_name_and_a_handle_are_given_once(store: Store, change: dict[str, str]) -> None:
     await add(store, PHONE)
 
     assert await store.keys.add(replace(PHONE, hash=b"\x03" * 32, **change)) is None
     assert [key.hash for key in await store.keys.all()] == [PHONE.hash]
-
-
-async def test_the_last_use_is_noted(store: Store) -> None:
-    key = await add(store, PHONE)
-
-    await store.keys.used(key.id, 9_000)
-
-    assert [each.used_ms for each in await store.keys.all()] == [9_000]
 
 
 async def test_a_key_that_is_removed_takes_its_sessions_along(store: Store) -> None:
@@ -101,19 +82,6 @@ def line(at_ms: int) -> NewAuditLine:
     return NewAuditLine(
         at_ms=at_ms, who="phone", source="key", action=action, job="prices", status=200, address="10.0.0.1", times=2
     )
-
-
-async def test_lines_are_told_back_whole_newest_first(store: Store) -> None:
-    for at_ms in (1, 2, 3):
-        await store.audit.add(line(at_ms))
-
-    newest, older = await store.audit.list(limit=2)
-
-    assert (newest.at_ms, older.at_ms) == (3, 2)
-    assert (newest.who, newest.source, newest.action) == ("phone", "key", "POST /api/jobs/{job}/trigger")
-    assert (newest.job, newest.target, newest.status) == ("prices", "", 200)
-    assert (newest.address, newest.times) == ("10.0.0.1", 2)
-    assert [each.at_ms for each in await store.audit.list(limit=2, before=older.id)] == [1]
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -185,12 +184,3 @@ async def test_clearing_values_leaves_locks_alone(store: Store) -> None:
     await store.values.clear("state")
 
     assert await store.locks.holder(NAME)
-
-
-async def test_a_waiter_that_gives_up_harms_nobody(store: Store) -> None:
-    asked = store.locks.acquire(NAME, ME, RunId(1), 1000)
-    asked.cancel()
-    await asyncio.sleep(0)
-
-    await store.locks.release_run(RunId(1))
-    assert await store.locks.acquire(NAME, YOU, None, 1000) is None

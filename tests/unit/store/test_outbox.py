@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import structs
 
 from spyweb.model import JobId
@@ -25,54 +23,6 @@ async def test_a_message_is_told_back_whole(store: Store, clock: FakeClock) -> N
     assert found.headers == (("Authorization", "Bearer x"),)
     assert (found.created_ms, found.next_ms) == (clock.now_ms(), clock.now_ms())
     assert (found.attempts, found.error) == (0, "")
-
-
-async def test_each_message_has_a_name_of_its_own_that_stays(store: Store, clock: FakeClock) -> None:
-    first, second = await store.outbox.add([message(), message()])
-    before = await store.outbox.next(HOOK, clock.now_ms())
-    await store.outbox.put_off(first, next_ms=clock.now_ms(), error="refused", holds=True)
-    after = await store.outbox.next(HOOK, clock.now_ms())
-    await store.outbox.done(first)
-    other = await store.outbox.next(HOOK, clock.now_ms())
-
-    assert before
-    assert after
-    assert other
-    assert before.delivery == after.delivery != other.delivery
-    assert other.id == second
-    assert len(before.delivery) == 32
-
-
-async def test_messages_to_one_target_go_in_order_and_each_target_has_its_own(store: Store, clock: FakeClock) -> None:
-    await store.outbox.add([message("1"), message("2", OTHER_HOOK), message("3"), message("4", DESKTOP)])
-
-    assert await store.outbox.targets() == [DESKTOP, HOOK, OTHER_HOOK]
-    assert await next_payload(store, clock.now_ms(), OTHER_HOOK) == "2"
-    first = await store.outbox.next(HOOK, clock.now_ms())
-    assert first
-    assert first.payload == b"1"
-    await store.outbox.done(first.id)
-    assert await next_payload(store, clock.now_ms()) == "3"
-
-
-async def test_one_that_was_put_off_holds_up_those_behind_it(store: Store, clock: FakeClock) -> None:
-    first, _ = await store.outbox.add([message("1"), message("2")])
-    await store.outbox.put_off(first, next_ms=clock.now_ms() + 1000, error="connection refused", holds=True)
-    found = await store.outbox.next(HOOK, clock.now_ms())
-
-    assert found
-    assert (found.payload, found.attempts, found.error) == (b"1", 1, "connection refused")
-    assert found.next_ms == clock.now_ms() + 1000
-
-
-async def test_one_that_holds_nothing_up_is_passed_until_it_is_due(store: Store, clock: FakeClock) -> None:
-    first, second = await store.outbox.add([message("1"), message("2")])
-    await store.outbox.put_off(first, next_ms=clock.now_ms() + 1000, error="answered 400", holds=False)
-    assert await next_payload(store, clock.now_ms()) == "2"
-
-    assert await next_payload(store, clock.now_ms() + 1000) == "1"
-    await store.outbox.done(second)
-    assert await next_payload(store, clock.now_ms()) == "1"
 
 
 async def test_of_several_that_hold_nothing_up_the_earliest_is_next(store: Store, clock: FakeClock) -> None:
@@ -102,21 +52,6 @@ async def test_pruning_leaves_what_waits(store: Store, clock: FakeClock) -> None
 
     assert await store.outbox.prune(older_than_ms=clock.now_ms() + 1) == 0
     assert await next_payload(store, clock.now_ms()) == "1"
-
-
-async def test_whoever_listens_is_told_where_messages_go_after_the_commit(store: Store, clock: FakeClock) -> None:
-    told: list[Target] = []
-
-    def hear(targets: Sequence[Target]) -> None:
-        told.extend(targets)
-
-    store.outbox.on_added(hear)
-    adding = store.outbox.add([message("1"), message("2", DESKTOP, PRICES)])
-    assert told == []
-    await adding
-    await until_told()
-
-    assert told == [HOOK, DESKTOP]
 
 
 async def test_what_was_done_may_be_done_again(store: Store, clock: FakeClock) -> None:

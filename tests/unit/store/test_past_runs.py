@@ -189,17 +189,6 @@ async def test_whoever_listens_is_told_of_nothing_that_was_refused(store: Store)
     assert told == []
 
 
-async def test_the_runs_of_a_job_before_and_after_one_are_found(store: Store) -> None:
-    one = await ran(store, Outcome.SUCCESS)
-    await ran(store, Outcome.SUCCESS, NEWS)
-    two = await ran(store, Outcome.SUCCESS)
-    three = await begin(store)
-
-    assert await store.past_runs.neighbours(PRICES, two) == (one, three)
-    assert await store.past_runs.neighbours(PRICES, one) == (None, two)
-    assert await store.past_runs.neighbours(PRICES, three) == (two, None)
-
-
 ADD = """
     INSERT INTO run (job, state, attempt, "trigger", started_ms, ended_ms, outcome)
     VALUES ('prices', 'ended', 1, ?, ?, ?, ?)

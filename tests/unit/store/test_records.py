@@ -331,25 +331,6 @@ async def test_scripts_see_the_newest_first_without_asking(on_disk: Store, path:
     assert [json.loads(str(text))["title"] for (text,) in of_all] == ["d", "c", "b", "a"]
 
 
-async def test_scripts_see_each_field_at_top_level_and_the_record_around_it(on_disk: Store, path: Path) -> None:
-    await on_disk.records.add(PRICES, [item("tea", matches=["sale"], hash="mine", fields="mine", price="1 €")])
-    ((job, rev_ts, text),) = query(path, "SELECT job_id, rev_ts, json FROM records")
-
-    timestamp_ns = FakeClock().now_ms() * 1_000_000
-    assert (job, rev_ts) == ("prices", (1 << 63) - 1 - timestamp_ns)
-    assert json.loads(str(text)) == {
-        "title": "tea",
-        "price": "1 €",
-        "fields": {"title": "tea", "hash": "mine", "fields": "mine", "price": "1 €"},
-        "match_key": ["sale"],
-        "page_url": "https://shop.example/",
-        "job_id": "prices",
-        "date_time": "2026-01-01T00:00:00.000Z",
-        "timestamp": timestamp_ns,
-        "hash": b"tea".hex(),
-    }
-
-
 async def test_a_search_that_finds_little_says_how_far_it_looked(
     on_disk: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,15 +196,6 @@ async def test_a_page_is_served_without_a_key_and_revalidated(ui: Path) -> None:
             assert (answer.status, await answer.text()) == (206, "h1")
 
 
-@pytest.mark.parametrize(("path", "status"), [("/api/nothing", 401), ("/missing.js", 404)])
-async def test_what_is_not_there_is_told_as_everywhere(ui: Path, path: str, status: int) -> None:
-    async with (
-        client_of(content_of(FakeDaemonService(api_key="key"), Site(ui=ui))) as client,
-        client.get(path) as answer,
-    ):
-        assert answer.status == status
-
-
 async def test_pages_come_and_go_with_their_folder(tmp_path: Path) -> None:
     folder = tmp_path / "ui"
     async with client_of(content_of(FakeDaemonService(), Site(ui=folder))) as client:

@@ -33,24 +33,6 @@ def from_address(address: str) -> web.Request:
     return request_of((address, 1234))
 
 
-def test_so_many_are_let_in_and_the_next_is_refused_until_one_has_left() -> None:
-    streams = StreamCounter(3, 3)
-    with ExitStack() as stack:
-        first = stack.enter_context(ExitStack())
-        for place in (first, stack, stack):
-            place.enter_context(streams.one(from_address("127.0.0.1")))
-        with (
-            pytest.raises(web.HTTPServiceUnavailable, match="Service Unavailable") as caught,
-            streams.one(from_address("127.0.0.1")),
-        ):
-            pass
-        assert caught.value.text == "3 streams are open already: end one of them"
-        assert "Retry-After" in caught.value.headers
-        first.close()
-        with streams.one(from_address("127.0.0.1")):
-            pass
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -97,30 +79,12 @@ def test_those_whose_client_is_gone_do_not_count() -> None:
         pass
 
 
-async def test_all_are_ended_with_their_server() -> None:
-    streams = StreamCounter(10, 10)
-    with ExitStack() as stack:
-        opened = [stack.enter_context(streams.one(from_address("127.0.0.1"))) for _ in range(3)]
-        await streams.end_all(web.Application())
-    assert all(stream.over.is_set() for stream in opened)
-
-
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
     app = socket_app(FakeDaemonService())
     app[OPEN_STREAMS] = StreamCounter(1)
     async with client_of(app) as client:
         yield client
-
-
-async def test_one_whose_client_is_gone_makes_room(client: Client) -> None:
-    first = await client.get("/api/state/watch")
-    assert await first.content.readline() == b"\n"
-    first.close()
-    async with asyncio.timeout(5):
-        while (second := await client.get("/api/state/watch")).status != 200:
-            second.close()
-    second.close()
 
 
 async def test_there_are_only_so_many_at_a_time(client: Client) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Never
 
 import pytest
-import structlog
 
-from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
+from spyweb.errors import NoAccess, StoreClosed, StoreError
 from spyweb.store.marker import LastCommit
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite import failures
@@ -441,29 +440,6 @@ async def test_whichever_statement_finds_no_memory_what_is_acknowledged_is_there
         assert queue.trouble == ""
     finally:
         await queue.close()
-
-
-# Damage
-
-
-async def test_a_database_found_damaged_is_not_written_to_any_more_and_told_of_once(
-    queue: BatchQueue, path: Path
-) -> None:
-    def find(connection: sqlite3.Connection) -> None:
-        error = sqlite3.DatabaseError("database disk image is malformed")
-        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise error
-
-    with structlog.testing.capture_logs() as told:
-        for _ in range(3):
-            with pytest.raises(StoreCorrupt):
-                await queue.submit(OpKind.READ, find)
-            with pytest.raises(StoreCorrupt, match="--repair"):
-                await queue.submit(OpKind.WRITE, put, 1)
-
-    assert [line["event"] for line in told] == ["the database is damaged: nothing more is stored, and no run begins"]
-    assert f"{path}: the database is damaged" in queue.trouble
-    assert await queue.submit(OpKind.READ, numbers) == []
 
 
 async def test_what_nobody_waits_for_is_committed_with_what_somebody_does(queue: BatchQueue) -> None:

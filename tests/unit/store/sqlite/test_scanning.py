@@ -7,22 +7,18 @@ from functools import partial
 
 import pytest
 
-from spyweb.errors import TooLarge
-from spyweb.model import MIB, HistoryRule
+from spyweb.model import HistoryRule
 from spyweb.store.encryption import PLAIN
 from spyweb.store.model.entries import Entry, Order, PortableEntry, Put, Replacement
 from spyweb.store.sqlite import scanning
 from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects, write
 from spyweb.store.sqlite.scanning import (
-    ITEM_COST,
     ExportedKeys,
     KeyRange,
     find_history,
-    find_namespaces,
     find_page,
     gather,
-    within,
 )
 from spyweb.store.sqlite.transfer import move
 
@@ -50,37 +46,6 @@ def test_a_range_goes_from_its_least_key_to_the_end_of_its_prefix(
     items = gather(database, PLAIN, KeyRange("state", prefix, NOW, least), list, Order.KEY, None)
 
     assert [key for key, _ in items] == found
-
-
-def test_namespaces_are_found_without_a_look_at_every_row(database: sqlite3.Connection) -> None:
-    for namespace in ("scope:b", "scope:a", "state"):
-        put(database, b"k", namespace)
-    for number in range(2_000):
-        put_row = (number.to_bytes(2, "big"),)
-        database.execute("INSERT INTO entry VALUES ('scope:a', ?, 's', 'v', NULL, 1, 1, 1)", put_row)
-    steps: list[None] = []
-    database.set_progress_handler(lambda: steps.append(None), 100)
-
-    assert find_namespaces(database, "scope:", NOW, None) == ["scope:a", "scope:b"]
-    assert len(steps) < 20
-
-
-def test_items_are_given_as_long_as_they_fit() -> None:
-    texts = [b"a", b"bb", b"ccc"]
-    exactly = 3 * ITEM_COST + 6
-
-    assert list(within(exactly, texts, len)) == list(within(None, texts, len)) == texts
-    with pytest.raises(TooLarge):
-        list(within(exactly - 1, texts, len))
-
-
-def test_no_more_is_taken_than_what_shows_that_it_is_too_much() -> None:
-    texts = iter([b"x" * MIB] * 10)
-
-    with pytest.raises(TooLarge, match=r"^the answer would be larger than 2.5 MB$"):
-        list(within(5 * MIB // 2, texts, len))
-
-    assert len(list(texts)) == 7
 
 
 def test_a_page_of_an_export_ends_with_the_value_that_fills_it(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import threading
@@ -38,23 +37,6 @@ def test_durability_decides_when_the_log_is_synced(path: Path, durability: Durab
     assert pragma(connection, "journal_mode") == "wal"
     assert pragma(connection, "synchronous") == synchronous
     connection.close()
-
-
-async def test_closing_folds_the_log_into_the_database(path: Path) -> None:
-    store = await open_store(path, clock=FakeClock())
-    await store.values.set(GLOBAL, b"k", b"1")
-    assert store.stats().size_bytes > path.stat().st_size
-    await store.close()
-
-    assert sorted(file.name for file in path.parent.iterdir()) == ["spyweb.db", "spyweb.db-lock"]
-
-
-async def test_closing_leaves_no_thread_and_no_task(path: Path) -> None:
-    threads, tasks = threading.active_count(), len(asyncio.all_tasks())
-    store = await open_store(path, clock=FakeClock())
-    await asyncio.gather(store.close(), store.close())
-
-    assert (threading.active_count(), len(asyncio.all_tasks())) == (threads, tasks)
 
 
 async def test_a_change_that_fails_leaves_nothing_of_itself_and_its_neighbours_alone(path: Path) -> None:

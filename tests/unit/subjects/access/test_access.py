@@ -121,12 +121,6 @@ def test_what_was_done_is_on_record(project: Path) -> None:
     assert len(spyweb("keys", "audit", "-n", "1", root=project).table) == 1
 
 
-def test_keys_in_memory_are_gone_without_a_daemon(project: Path) -> None:
-    (project / "config.toml").write_text('[store]\nurl = "memory:"\n')
-    answer = spyweb("keys", "list", root=project)
-    assert (answer.code, "what it kept in memory went with it" in answer.err) == (2, True)
-
-
 async def anna(service: FakeDaemonService) -> tuple[dict[str, str], str]:
     """Sign in with an admin's key; return the headers of that browser, and the key."""
     made = await service.access.add("anna", [Scope.ADMIN])
@@ -197,22 +191,3 @@ async def test_what_can_not_be_a_key_is_said_beside_its_field() -> None:
         assert status == 422
         assert re.search(rf'name="{field}"[^>]* aria-invalid="true"', page)
     assert len(service.access.all_keys()) == 1
-
-
-async def test_a_name_that_is_taken_is_refused_in_words() -> None:
-    service = make_dashboard_service()
-    admin, key = await anna(service)
-    status, _, page = await post_form(service, "/keys", admin, name="anna", scope="read", key=key)
-    assert (status, "there is a key anna already" in page) == (422, True)
-
-
-async def test_a_key_is_revoked_after_a_question() -> None:
-    service = make_dashboard_service()
-    await service.access.add("old", [Scope.READ])
-    headers = {**POST, "X-SpyWeb-Key": (await service.access.add("root", [Scope.ADMIN])).token}
-    assert "Revoke the key old?</h1>" in (await post_form(service, "/keys/old/revoke", headers))[2]
-    assert len(service.access.all_keys()) == 2
-    assert (await post_form(service, "/keys/old/revoke", headers, sure="yes"))[:2] == (303, "/keys")
-    assert (await post_form(service, "/keys/old/revoke", headers, sure="yes"))[0] == 404
-    keys = service.access.all_keys()
-    assert [key.name for key in keys] == ["root"]

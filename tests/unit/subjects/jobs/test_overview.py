@@ -306,16 +306,6 @@ def hidden(page: str) -> list[str]:
     return re.findall(r'<li hidden id="j-(\w+)"', page)
 
 
-async def test_it_says_how_it_stands_and_what_needs_somebody() -> None:
-    page = await page_of("/")
-    assert "1 of 3 jobs failing; 1 file does not load</h1>" in page
-    assert "<title" in page
-    assert "1 failing · spyweb" in page
-    assert re.search(r'failing since <time datetime="2025-12-31T23:00:00Z">00:00:00</time>, 2 runs in a row', page)
-    assert "jobs/typo.lua:1: unexpected symbol near &#39;x&#39;" in page
-    assert shown(page) == ["backup", "typo", "prices"]
-
-
 async def test_a_filter_hides_rows_without_javascript() -> None:
     page = await page_of("/?q=pri&sort=name")
     assert (shown(page), hidden(page)) == (["prices"], ["backup", "typo"])
@@ -332,12 +322,6 @@ async def test_without_jobs_it_teaches_the_first_one(tmp_path: Path) -> None:
         _, page = await get_page(client, "/")
     assert "No jobs yet</h1>" in page
     assert f"{tmp_path}/jobs/hello.lua" in page
-
-
-async def test_a_job_that_there_is_not_is_told_with_the_one_of_nearly_this_name() -> None:
-    page = await page_of("/jobs/pices/strip", status=404)
-    assert "No job is called pices" in page
-    assert '<a href="/jobs/prices"><bdi>prices</bdi></a>' in page
 
 
 async def test_a_thousand_jobs_are_few_bytes() -> None:

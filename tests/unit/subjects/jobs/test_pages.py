@@ -14,14 +14,6 @@ from tests.fakes.daemon_service import MARKUP, NOW_MS
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 
 
-async def test_it_says_what_is_wrong_and_shows_the_line() -> None:
-    page = await page_of("/jobs/backup")
-    assert "<bdi>Backup</bdi>: failing since <time" in page
-    assert "The same error each time." in page
-    assert '<span class="here"><a class="n" href="/jobs/backup/source?file=jobs/backup.lua#L3"' in page
-    assert "Backup: failing · spyweb" in page
-
-
 async def test_it_draws_the_runs_of_the_chosen_time() -> None:
     page = await page_of("/jobs/prices?span=7d")
     assert '<a href="/jobs/prices?span=7d" aria-current="true">7 d</a>' in page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -88,24 +87,6 @@ async def test_a_paused_job_shows_it_and_has_no_due_times_until_it_is_resumed(se
     assert len(await served.jobs.next_runs(PRICES, 2)) == 2
 
 
-async def test_a_start_by_hand_is_refused_where_the_overlap_rule_would_skip_it(served: Served) -> None:
-    served.t.pool.held.add(BACKUP)
-    assert (await served.runs.start(BACKUP)).run is not None
-    await served.t.clock.turn()
-    with pytest.raises(Refused):
-        await served.runs.start(BACKUP)
-
-
-async def test_a_run_has_its_payload_in_its_trigger(served: Served) -> None:
-    await served.runs.start(BACKUP, {"branch": "main"})
-    await served.t.clock.turn()
-
-    (request,) = served.t.pool.requests
-    ctx = request.arguments[0]
-    assert isinstance(ctx, dict)
-    assert ctx["trigger"] == {"type": "manual", "payload": {"branch": "main"}}
-
-
 async def test_a_run_is_cancelled_once_and_one_that_never_was_is_none(served: Served) -> None:
     served.t.pool.held.add(BACKUP)
     run = (await served.runs.start(BACKUP)).run
@@ -118,31 +99,6 @@ async def test_a_run_is_cancelled_once_and_one_that_never_was_is_none(served: Se
     with pytest.raises(Refused, match="is not under way"):
         await served.runs.cancel(run)
     assert await served.runs.cancel(RunId(99)) is None
-
-
-async def test_a_watched_run_ends_with_its_end(served: Served) -> None:
-    events = [event async for event in served.runs.run_once(BACKUP)]
-
-    (end,) = events
-    assert isinstance(end, RunEnded)
-    assert (end.job, end.outcome) == (BACKUP, Outcome.SUCCESS)
-
-
-async def test_a_run_goes_on_when_nobody_watches_it_any_more(served: Served) -> None:
-    served.t.pool.held.add(BACKUP)
-    watching = served.runs.run_once(BACKUP)
-    first = asyncio.ensure_future(anext(watching))
-    await served.t.clock.turn()
-    observer = next(iter(served.t.live.running()))
-    first.cancel()
-    await asyncio.wait([first])
-    await watching.aclose()
-
-    served.t.pool.finish(observer.id)
-    await served.t.clock.turn()
-
-    (kept,) = await served.past.newest(BACKUP, limit=9, before=None)
-    assert kept.outcome == Outcome.SUCCESS
 
 
 async def test_a_job_that_is_gone_is_refused_by_name(served: Served) -> None:

@@ -23,7 +23,7 @@ from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.command import spyweb
 from tests.fakes.daemon_service import BACKUP, MARKUP, PRICES, FakeDaemonService
 from tests.fakes.daemon_socket import serve_daemon_socket
-from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, signed_in
+from tests.fakes.dashboard import make_dashboard_service, page_of, signed_in
 from tests.fakes.findings import item
 
 
@@ -48,15 +48,6 @@ async def test_the_newest_come_first_with_their_fields_and_job() -> None:
     assert titles(page) == ["prices no 3", "prices no 2", "prices no 1"]
     assert "<dt>price</dt><dd>12 €</dd>" in page
     assert '<a href="/jobs/prices"><bdi>prices</bdi></a>' in page
-
-
-async def test_a_search_finds_and_says_what_it_looked_for() -> None:
-    async with dashboard(await with_records()) as client:
-        _, page = await get_page(client, "/records?q=NO%202")
-        assert titles(page) == ["prices no 2"]
-        assert 'name="q" value="NO 2"' in page
-        _, page = await get_page(client, "/records?q=nothing")
-        assert "No record holds “nothing”." in page
 
 
 async def test_a_job_is_chosen_and_its_table_is_offered() -> None:

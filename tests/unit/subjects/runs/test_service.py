@@ -229,24 +229,9 @@ async def asked() -> AsyncIterator[Asked]:
         await t.clock.turn()
 
 
-async def test_a_repeated_request_gets_the_first_answer_and_starts_nothing(asked: Asked) -> None:
-    first = await asked.ask()
-    await asked.t.clock.turn(60)
-    again = await asked.ask()
-    assert (again.run, first.is_repeated, again.is_repeated) == (first.run, False, True)
-    assert await asked.count() == 1
-
-
 async def test_requests_without_a_key_or_with_another_start_a_run_each(asked: Asked) -> None:
     runs = [(await asked.ask(key)).run for key in (None, None, "k1", "k2")]
     assert len(set(runs)) == 4
-
-
-async def test_the_same_key_with_another_request_is_refused(asked: Asked) -> None:
-    await asked.ask()
-    with pytest.raises(KeyReused):
-        await asked.ask(asked=b"another body")
-    assert await asked.count() == 1
 
 
 async def test_a_key_is_forgotten_after_a_day(asked: Asked) -> None:
@@ -295,12 +280,6 @@ async def test_what_the_job_refused_may_be_tried_again_with_the_same_key(asked: 
         await asked.once.start(key, refuse)
     assert not (await asked.ask()).is_repeated
     assert await asked.count() == 1
-
-
-async def test_a_daemon_that_has_begun_anew_knows_the_requests_of_the_one_before(asked: Asked) -> None:
-    first = await asked.ask()
-    asked.once = OnceService(asked.t.store.requests, asked.t.clock)
-    assert (await asked.ask()).run == first.run
 
 
 def test_keys_of_any_text_are_told_apart() -> None:

@@ -58,13 +58,6 @@ async def test_a_prefix_narrows_them() -> None:
     assert "No key begins so." in page
 
 
-async def test_one_key_shows_its_value_and_its_history_with_what_changed() -> None:
-    page = await page_of(SINCE, await stored())
-    assert ">\ntuesday</textarea>" in page
-    assert "<del>\N{MINUS SIGN} monday</del>\n<ins>+ tuesday</ins>" in page
-    assert "state/rollback?namespace=scope%3Abilling&amp;key=since&amp;version=1" in page
-
-
 async def test_a_value_is_edited_as_what_its_type_says() -> None:
     service = await stored()
     put = "/state/put?namespace=scope%3Abilling&key=since"
@@ -129,19 +122,6 @@ async def test_an_empty_field_leaves_the_expiry_as_it_is() -> None:
     after = await service.state.entry(BILLING, b"rates")
     assert after
     assert after.expires_ms is None
-
-
-async def test_a_key_is_deleted_after_a_question_that_names_it() -> None:
-    service = await stored()
-    path = "/state/delete?namespace=scope%3Abilling&key=since"
-    status, _, page = await post_form(service, path)
-    assert status == 200
-    assert "Delete since of billing?</h1>" in page
-    assert 'action="/state/delete?namespace=scope:billing&amp;key=since"' in page
-    assert await value_of(service, b"since") == "tuesday"
-    status, location, _ = await post_form(service, path, sure="yes")
-    assert (status, location) == (303, "/state?namespace=scope%3Abilling")
-    assert await value_of(service, b"since") is None
 
 
 async def test_a_version_is_brought_back_after_a_question() -> None:

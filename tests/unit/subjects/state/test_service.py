@@ -167,15 +167,6 @@ async def test_moments_that_a_line_left_out_are_now(service: StateService) -> No
     assert [(entry.created_ms, entry.updated_ms) for entry in found] == [(START_MS, START_MS), (5, 5)]
 
 
-async def test_held_locks_are_listed_and_broken(service: StateService) -> None:
-    await service.store.locks.acquire(b"deploy", b"tick#3", RunId(3), 30_000)
-    (lock,) = await service.locks()
-    assert (lock.name, lock.holder, lock.run, lock.expires_ms) == ("deploy", "tick#3", 3, START_MS + 30_000)
-    assert await service.break_lock(b"deploy") == lock
-    assert await service.break_lock(b"deploy") is None
-    assert await service.store.locks.acquire(b"deploy", b"other", None, 1) is None
-
-
 async def test_the_records_of_a_job_move_with_its_keys_and_are_no_news_to_it(service: StateService) -> None:
     found, tea, cup = service.store.records, findings.item("tea"), findings.item("cup")
     await found.add(JobId("a"), [tea, cup])
@@ -199,16 +190,6 @@ async def test_what_a_job_keeps_in_a_state_moves_with_its_keys(service: StateSer
     assert found["b:file.copy:x"].expires_ms == START_MS + 9
     left = await service.store.values.gather(NAMESPACE, b"b:file.copy:y", list)
     assert read_resource(left[0][0], left[0][1].value).run == 2  # what it has kept itself is newer
-
-
-async def test_stats_tell_what_lives_and_what_is_still_to_be_removed(service: StateService, clock: FakeClock) -> None:
-    await service.put("state", b"a", 1, None)
-    await service.put("state", b"b", 1, 1_000)
-    clock.advance(2)
-    stats = await service.stats(None)
-    assert (stats.total_keys, stats.expired_keys, stats.active_locks) == (1, 1, 0)
-    assert stats.last_modified_ms == START_MS
-    assert stats.backend == ("memory" if stats.db_path == ":memory:" else "sqlite")
 
 
 async def test_a_key_of_store_set_has_a_limit_of_its_own(service: StateService) -> None:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from spyweb.cooperative import run_at_once
 from spyweb.model import Cron, Every, JobId, Never, Outcome, Schedule
@@ -147,16 +146,6 @@ def test_a_page_has_so_many_rows_and_the_sum_is_of_all_of_them() -> None:
     assert (beyond.page, beyond.rows) == (2, last.rows)
     assert first.herd == last.herd
     assert first.herd.most == ROWS + 1
-
-
-def test_the_bar_of_the_minute_in_the_heading_is_marked() -> None:
-    minute_ms = HOUR_MS // 60
-    often = make_planned("often", Every(period_ms=minute_ms), 0)
-    day = run_at_once(day_ahead([*planned(3), often], 1))
-    assert day.busiest is not None
-    for at_ms, slot in ((5 * day.slot_ms + 1, 5), (0, 0), (day.from_ms + 97 * day.slot_ms, 96)):
-        moved = replace(day, busiest=replace(day.busiest, at_ms=at_ms))
-        assert draw_heat_map(moved, 1).herd.peak.startswith(f"M{slot}.5 ")
 
 
 async def test_it_says_when_most_jobs_start_and_draws_the_day() -> None:

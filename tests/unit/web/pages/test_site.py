@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import ClientSession, FormData
 from backports import zstd
-from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.events.happenings import EventType, RunHappened
@@ -40,7 +39,7 @@ from tests.fakes.daemon_service import (
     make_vitals,
     unsent_message,
 )
-from tests.fakes.dashboard import asked_of, dashboard, get_page, make_dashboard_service, page_of, signed_in, three_rows
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, signed_in, three_rows
 from tests.fakes.findings import item
 from tests.fakes.incidents import fail
 
@@ -81,16 +80,6 @@ async def test_a_form_never_leads_to_another_site(back: str) -> None:
         data = FormData({"back": back, "theme": "dark"})
         async with client.post("/theme", data=data, allow_redirects=False) as answer:
             assert (answer.status, answer.headers["Location"]) == (303, "/")
-
-
-async def test_a_choice_is_kept_in_a_cookie() -> None:
-    async with dashboard() as client:
-        async with client.post("/theme", data={"theme": "dark", "back": "/?q=x"}, allow_redirects=False) as answer:
-            assert (answer.status, answer.headers["Location"]) == (303, "/?q=x")
-            cookie = answer.cookies["spyweb_theme"]
-            assert (cookie.value, cookie["samesite"], cookie["httponly"], cookie["path"]) == ("dark", "Lax", True, "/")
-        _, page = await get_page(client, "/", Cookie="spyweb_theme=dark")
-        assert '<html lang="en" data-theme="dark">' in page
 
 
 async def test_what_is_no_theme_is_as_the_system_has_it() -> None:
@@ -267,60 +256,12 @@ async def test_a_long_list_is_shown_a_page_at_a_time(
         assert "data-mark" not in page, "what is older does not change"
 
 
-class Query(Struct, frozen=True):
-    """A list as any page may have one."""
-
-    q: str = ""
-    key: bytes | None = None
-    page: int = 1
-    before: int = 0
-
-
-@pytest.mark.parametrize(
-    ("query", "changes", "address"),
-    [
-        (Query(), {}, "/list"),
-        (Query(q="a&ü"), {}, "/list?q=a%26%C3%BC"),
-        (Query(q="a", page=1, before=7), {}, "/list?q=a"),
-        (Query(q="a", page=2), {"before": 7}, "/list?q=a&page=2&before=7"),
-        (Query(q="a", page=2), {"q": "", "page": 1}, "/list"),
-        (Query(key=b"\xff"), {"q": "\udcff"}, "/list?q=%FF&key=%FF"),
-    ],
-)
-def test_an_address_has_what_differs_from_the_usual(query: Query, changes: dict[str, object], address: str) -> None:
-    assert asked_of(make_dashboard_service(), path="/list?since=1").address(query, **changes) == address
-
-
-def test_a_list_leads_to_where_it_goes_on_and_a_chip_to_another() -> None:
-    asked = asked_of(make_dashboard_service(), path="/list")
-    assert asked.places(Query(q="a", before=9), 3) == {
-        "older": "/list?q=a&before=3",
-        "newest": "/list?q=a",
-        "is_older": True,
-    }
-    assert asked.places(Query(), 0) == {"older": "", "newest": "/list", "is_older": False}
-    chips = asked.chips(Query(q="a", before=9), "q", [("", "All"), ("a", "A")], {"a": 2})
-    assert [(chip.words, chip.href, chip.is_current, chip.count) for chip in chips] == [
-        ("All", "/list", False, 0),
-        ("A", "/list?q=a", True, 2),
-    ]
-
-
 async def with_incidents(service: FakeDaemonService) -> FakeDaemonService:
     """One of backup, and one of a channel."""
     await fail(service.stored_incidents, BACKUP)
     seen = SubjectEvent(subject="channel:ops", event=SignSeen("down", "x"), policy=AlertPolicy(), at_ms=0)
     await service.stored_incidents.note([seen])
     return service
-
-
-async def test_open_incidents_are_counted_as_somebody_may_see_them() -> None:
-    service = await with_incidents(make_dashboard_service())
-    everything = await service.outlook(LOOPBACK)
-    assert (everything.counts["incidents"], everything.counts["jobs"], everything.state) == (2, 2, "bad")
-    some = await service.outlook(replace(LOOPBACK, jobs=("backup",)))
-    assert [each.subject for each in some.incidents] == ["job:backup"]
-    assert (await service.outlook(replace(LOOPBACK, jobs=("prices",)))).counts["incidents"] == 0
 
 
 async def test_what_is_open_is_no_good_news_though_all_jobs_are_well() -> None:

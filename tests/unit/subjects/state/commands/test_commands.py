@@ -22,11 +22,11 @@ from spyweb.model import NULL, ChangeKind, JobId, Value
 from spyweb.store.interchange.lines import entry_line
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.store.model.entries import Entry, PortableEntry
-from spyweb.subjects.state.commands import look, transfer
+from spyweb.subjects.state.commands import look
 from spyweb.subjects.state.commands.change import parse_ttl, parse_value
-from spyweb.subjects.state.commands.stored import StatePlace, StoredState
-from spyweb.subjects.state.commands.transfer import PIPE, export, load, read_lines
-from spyweb.subjects.state.views import ChangeView, Imported, view_entry
+from spyweb.subjects.state.commands.stored import StatePlace
+from spyweb.subjects.state.commands.transfer import PIPE, export, read_lines
+from spyweb.subjects.state.views import ChangeView, view_entry
 from spyweb.words import describe_moment
 from tests.fakes.clock import FakeClock
 
@@ -183,29 +183,20 @@ ITEMS = [item(b"a"), item(b"b", 2)]
 
 
 class FakeState:
-    """A daemon or a database with these entries; `story` is what was asked of it."""
+    """A daemon or a database with these entries."""
 
-    def __init__(self, items: Sequence[PortableEntry] = (), *, replaces: int = 0) -> None:
+    def __init__(self, items: Sequence[PortableEntry] = ()) -> None:
         self.items = items
-        self.story: list[str] = []
         self.error: Exception | None = None
-        self._replaces = replaces
 
     def stats(self, _namespace: str | None) -> SimpleNamespace:
         return SimpleNamespace(total_keys=len(self.items))
 
     def export(self, namespace: str | None, write: Callable[[PortableEntry], None]) -> None:
-        self.story.append(f"export {namespace or 'everything'}")
         for each in self.items:
             write(each)
         if self.error:
             raise self.error
-
-    def load(self, items: Sequence[PortableEntry], *, dry_run: bool, each: Callable[[PortableEntry], None]) -> Imported:
-        self.story.append(f"{'plan' if dry_run else 'load'} {len(items)}")
-        for one in items:
-            each(one)
-        return Imported(added=len(items) - self._replaces, replaced=self._replaces, expired=0)
 
 
 @pytest.fixture
@@ -216,22 +207,6 @@ def state() -> FakeState:
 def write_export(state: FakeState, file: str | Path, form: Format = Format.TABLE, namespace: str | None = None) -> None:
     place = SimpleNamespace(chosen=namespace, state=lambda: state)
     inspect.unwrap(export)(None, cast(StatePlace, place), str(file), form)
-
-
-def take_in(state: FakeState, *, dry_run: bool = False, yes: bool = False) -> Imported | None:
-    return load(cast(StoredState, state), ITEMS, dry_run=dry_run, yes=yes)
-
-
-def answer(monkeypatch: pytest.MonkeyPatch, yes: bool) -> list[str]:
-    """Have every question answered so; return them."""
-    asked: list[str] = []
-
-    def agree(question: str, *, yes: bool, says: bool = yes) -> bool:
-        asked.append(question)
-        return yes or says
-
-    monkeypatch.setattr(transfer, "agree", agree)
-    return asked
 
 
 class Piped(io.BytesIO):
@@ -327,14 +302,3 @@ def test_a_bad_line_of_a_pipe_is_one_of_stdin(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "stdin", Piped(b"["))
     with pytest.raises(Refused, match=r"^stdin:1: "):
         read_lines(PIPE)
-
-
-# Into the store
-
-
-def test_a_no_leaves_everything_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = FakeState(replaces=1)
-    answer(monkeypatch, yes=False)
-
-    assert take_in(state) is None
-    assert state.story == ["plan 2"]
