@@ -148,8 +148,9 @@ def replaced(path: Path, mode: int) -> Iterator[BinaryIO]:
     """
     place = Path(os.path.realpath(path))
     unfinished = place.with_name(f"{place.name}.unfinished")
+    unfinished.unlink(missing_ok=True)  # somebody else's, or of a command that was killed
     try:
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as target:
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as target:
             yield target
             target.flush()
             os.fsync(target.fileno())

@@ -110,16 +110,14 @@ def _looks_secret(path: tuple[str, ...], text: str) -> bool:
     return has_token or is_secret(key) or hide_in_url(text) != text
 
 
-def find_missing_variables(specs: Sequence[JobSpec], environ: Mapping[str, str]) -> list[Problem]:
+def find_missing_variables(specs: Sequence[JobSpec], environ: Mapping[str, str]) -> Iterator[Problem]:
     """Warn of addresses of watchers that are not whole."""
-    found: dict[Problem, None] = {}
     for spec in specs:
         ping = spec.ping or NO_ADDRESSES
         for address in () if ping.is_own else (ping.base, ping.start, ping.success, ping.fail):
             for name in missing_variables(address, environ):
                 reason = f"{spec.id}: the variable {name} is not set, in the environment of this check"
-                found[Problem(FILE, None, "ping_url", reason, is_warning=True)] = None
-    return list(found)
+                yield Problem(FILE, None, "ping_url", reason, is_warning=True)
 
 
 def _where(problem: Problem) -> tuple[object, ...]:

@@ -224,10 +224,12 @@ def test_an_export_is_for_its_owners_eyes_whatever_was_there(state: FakeState, t
     file = tmp_path / "out.jsonl"
     file.write_bytes(EARLIER)
     file.chmod(0o644)
+    file.with_name("out.jsonl.unfinished").symlink_to(tmp_path / "theirs")
 
     write_export(state, file)
 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert not (tmp_path / "theirs").exists()
 
 
 def test_an_export_that_fails_leaves_the_earlier_one_and_nothing_unfinished(state: FakeState, tmp_path: Path) -> None:
