@@ -121,7 +121,11 @@ def test_the_addition_for_commands_is_there_where_they_are_permitted(
     project: Path, units: Path, text: str, expected: bool
 ) -> None:
     permit(project, text)
-    assert ("Delegate=cpu memory pids" in typed(project, "install")) == expected
+    lines = typed(project, "install")
+    assert ("Delegate=cpu memory pids" in lines) == expected
+    assert lines[0] == MARK
+    assert f"WorkingDirectory={project}" in lines
+    assert not units.exists(), "it is printed alone"
 
 
 def test_writing_puts_the_addition_beside_the_unit_and_takes_it_away_again(project: Path, units: Path) -> None:
@@ -132,11 +136,6 @@ def test_writing_puts_the_addition_beside_the_unit_and_takes_it_away_again(proje
     assert lines[0] == f"{addition} is written: jobs may run commands"
     permit(project, "")
     typed(project, "install", "--write")
-    assert not addition.parent.exists()
-
-    permit(project, "[permissions]\nexec = ['*']\n")
-    typed(project, "install", "--write")
-    typed(project, "uninstall")
     assert not addition.parent.exists()
 
 
@@ -172,13 +171,6 @@ def test_a_path_with_a_line_break_is_refused() -> None:
         render(replace(UNIT, root=Path("/srv/a\nExecStart=/bin/sh")))
 
 
-def test_printing_touches_nothing(project: Path, units: Path) -> None:
-    lines = typed(project, "install")
-    assert lines[0] == MARK
-    assert f"WorkingDirectory={project}" in lines
-    assert not units.exists()
-
-
 def test_writing_puts_the_unit_and_says_what_to_type_next(project: Path, units: Path, told: list[str]) -> None:
     said = typed(project, "install", "--write", "--name", "prices")
     path = units / "prices.service"
@@ -198,22 +190,18 @@ def test_somebody_elses_unit_is_neither_replaced_nor_removed(project: Path, unit
     assert theirs.read_text() == "[Unit]\n"
 
 
-def test_uninstall_stops_the_service_removes_the_unit_and_names_what_stays(
-    project: Path, units: Path, told: list[str]
+@pytest.mark.parametrize("config", ["", "[daemon\n"])
+def test_uninstall_stops_the_service_removes_all_of_the_unit_and_names_what_stays(
+    project: Path, units: Path, told: list[str], config: str
 ) -> None:
+    permit(project, "[permissions]\nexec = ['*']\n")
     typed(project, "install", "--write")
+    permit(project, config)
     told.clear()
     said = typed(project, "uninstall")
     assert told == ["disable --now spyweb", "daemon-reload"]
     assert not list(units.iterdir())
     assert said[-1] == f"left as they are: {project} and the data in {project / 'data'}"
-
-
-def test_a_broken_config_keeps_nobody_from_uninstalling(project: Path, units: Path) -> None:
-    typed(project, "install", "--write")
-    (project / "config.toml").write_text("[daemon\n")
-    typed(project, "uninstall")
-    assert not list(units.iterdir())
 
 
 def test_without_systemd_writing_says_so_in_one_line(

@@ -243,11 +243,10 @@ def test_a_long_target_has_a_key_of_its_own() -> None:
     ("value", "reason"),
     [
         (b"text", "it is no table"),
-        ({}, "it has no target"),
         ({b"target": 5}, "it has no target"),
         ({b"target": b"\xff"}, "codec can't decode"),
-        ({b"target": b"a", b"expected": b"other"}, "'other' is not a valid Expected"),
-        ({b"target": b"a", b"expected": b"file"}, "it has no checksum"),
+        ({b"expected": b"other"}, "'other' is not a valid Expected"),
+        ({b"checksum": 5}, "it has no checksum"),
         ({b"mode": b"9"}, "invalid literal"),
         ({b"at": True}, "it has no at"),
         ({b"at": float("inf")}, "cannot convert"),
@@ -260,9 +259,7 @@ def test_a_long_target_has_a_key_of_its_own() -> None:
 def test_a_row_of_another_version_or_a_damaged_one_is_told(value: Value, reason: str) -> None:
     good = to_value(Kept(module="m", target="a", expected=Expected.FILE), 5, RunId(1), 1)
     assert isinstance(good, dict)
-    damaged = value if not isinstance(value, dict) or b"target" in value or not value else {**good, **value}
-    if isinstance(value, dict) and value.get(b"target") in (b"", b"a" * 10_000):
-        damaged = {**good, **value}
+    damaged = {**good, **value} if isinstance(value, dict) else value
     with pytest.raises(BadResource, match=reason.replace("(", r"\(")):
         read_resource(b"x:m:a", damaged)
     with pytest.raises(BadResource, match="JOB:MODULE:TARGET"):

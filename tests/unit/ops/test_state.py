@@ -84,28 +84,28 @@ async def test_what_can_not_be_kept_gives_a_reason_and_writes_nothing(
 TOO_LONG = "key '1234567890x': 11 bytes are over the limit of 10"
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "failure"),
-    [
-        ("state.set", [1], False),
-        ("state.set_with_ttl", [1, 5], False),
-        ("state.get", [], None),
-        ("state.exists", [], False),
-        ("state.delete", [], False),
-        ("state.set_ttl", [5], False),
-        ("state.get_ttl", [], -1),
-        ("state.increment", [], None),
-        ("state.decrement", [], None),
-        ("state.append", [b"x"], -1),
-        ("state.compare_swap", [None, 1], False),
-        ("state.list_push", [1], -1),
-        ("state.list_pop", [], None),
-        ("state.list_length", [], 0),
-        ("state.history", [], None),
-        ("state.get_version", [1], None),
-        ("state.rollback", [1], False),
-    ],
-)
+OF_KEYS: list[tuple[str, list[object], object]] = [  # name, what follows the key, the failure value
+    ("state.set", [1], False),
+    ("state.set_with_ttl", [1, 5], False),
+    ("state.get", [], None),
+    ("state.exists", [], False),
+    ("state.delete", [], False),
+    ("state.set_ttl", [5], False),
+    ("state.get_ttl", [], -1),
+    ("state.increment", [], None),
+    ("state.decrement", [], None),
+    ("state.append", [b"x"], -1),
+    ("state.compare_swap", [None, 1], False),
+    ("state.list_push", [1], -1),
+    ("state.list_pop", [], None),
+    ("state.list_length", [], 0),
+    ("state.history", [], None),
+    ("state.get_version", [1], None),
+    ("state.rollback", [1], False),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "failure"), OF_KEYS)
 async def test_a_key_that_is_too_long_gives_the_failure_value_and_a_reason(
     name: str, arguments: list[object], failure: object
 ) -> None:
@@ -118,23 +118,10 @@ async def test_a_key_that_is_too_long_gives_the_failure_value_and_a_reason(
 @pytest.mark.parametrize(
     ("name", "arguments", "failure"),
     [
-        ("state.set", [b"k", 1], False),
-        ("state.get", [b"k"], None),
-        ("state.exists", [b"k"], False),
-        ("state.delete", [b"k"], False),
+        *((name, [b"k", *more], failure) for name, more, failure in OF_KEYS),
         ("state.clear", [], False),
         ("state.keys", [], None),
         ("state.list", [], None),
-        ("state.set_ttl", [b"k", 1], False),
-        ("state.get_ttl", [b"k"], -1),
-        ("state.increment", [b"k"], None),
-        ("state.append", [b"k", b"x"], -1),
-        ("state.compare_swap", [b"k", None, 1], False),
-        ("state.list_push", [b"k", 1], -1),
-        ("state.list_pop", [b"k"], None),
-        ("state.list_length", [b"k"], 0),
-        ("state.history", [b"k"], None),
-        ("state.rollback", [b"k", 1], False),
         ("state.stats", [], None),
         ("state.lock", [b"k"], False),
         ("state.try_lock", [b"k"], False),

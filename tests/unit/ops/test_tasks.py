@@ -77,18 +77,19 @@ async def test_a_run_that_resumes_is_told_what_is_done() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("name", "arguments"),
     [
-        (2, b"success", 1, 0, b""),
-        (-1, b"success", 1, 0, b""),
-        (0, b"done", 1, 0, b""),
-        (0, b"success", 1, 0, b"", b"x" * (LARGEST_OUTPUT + 1)),
+        ("_task", (2, b"success", 1, 0, b"")),
+        ("_task", (-1, b"success", 1, 0, b"")),
+        ("_task", (0, b"done", 1, 0, b"")),
+        ("_task", (0, b"success", 1, 0, b"", b"x" * (LARGEST_OUTPUT + 1))),
+        *(("_tasks_skipped", (rows,)) for rows in ({1: [5, b"why"]}, {1: [0, 1]}, {1: b"x"}, {1: [b"0", b"why"]})),
     ],
 )
-async def test_what_makes_no_sense_is_refused(arguments: tuple[object, ...]) -> None:
+async def test_what_makes_no_sense_is_refused(name: str, arguments: tuple[object, ...]) -> None:
     run = await Watched().begin()
     with pytest.raises(OpError):
-        await ask(run.call, "_task", *arguments)
+        await ask(run.call, name, *arguments)
     assert await run.rows() == []
 
 
@@ -99,13 +100,6 @@ TOO_MANY = dict.fromkeys(range(2 * MOST_TASKS + 2), b"a")
 async def test_a_plan_that_makes_no_sense_is_refused(names: dict[int, object]) -> None:
     with pytest.raises(OpError):
         await ask(make_call(), "_tasks", names)
-
-
-@pytest.mark.parametrize("rows", [{1: [5, b"why"]}, {1: [0, 1]}, {1: b"x"}, {1: [b"0", b"why"]}])
-async def test_skipped_tasks_that_make_no_sense_are_refused(rows: dict[int, object]) -> None:
-    run = await Watched().begin()
-    with pytest.raises(OpError):
-        await ask(run.call, "_tasks_skipped", rows)
 
 
 async def test_numbers_that_no_task_has_are_held_to_what_one_may_have() -> None:

@@ -89,26 +89,21 @@ def found(broken: dict[str, str], unsure: tuple[str, ...] = (), jobs: tuple[str,
     )
 
 
-def whose_are(scan: Scan, path: str = "jobs/p/init.lua") -> list[str]:
-    return sorted(whose([make_job("prices", path=path)], scan))
+NAMELESS, HERE = {"p": "jobs/p/init.lua"}, ("jobs/p/init.lua",)
 
 
-def test_a_broken_file_without_its_name_is_that_of_the_job_that_came_from_it() -> None:
-    assert whose_are(found({"p": "jobs/p/init.lua"}, ("jobs/p/init.lua",))) == ["prices"]
-
-
-def test_so_is_everything_in_a_folder_that_can_not_be_read() -> None:
-    for folder in ("jobs/", "jobs/p", "jobs/p/"):
-        assert whose_are(found({}, (folder,))) == ["prices"]
-    assert whose_are(found({}, ("jobs/q", "jobs/pp"))) == []
-
-
-def test_a_job_that_is_in_order_elsewhere_has_nothing_to_do_with_it() -> None:
-    assert whose_are(found({"p": "jobs/p/init.lua"}, ("jobs/p/init.lua",), jobs=("prices",))) == ["p"]
-
-
-def test_a_broken_file_of_nobody_stays_under_its_own_name() -> None:
-    assert whose_are(found({"other": "jobs/other.lua"}, ("jobs/other.lua",))) == ["other"]
+@pytest.mark.parametrize(
+    ("scan", "whose_it_is"),
+    [
+        (found(NAMELESS, HERE), ["prices"]),  # the job that came from the file
+        *((found({}, (folder,)), ["prices"]) for folder in ("jobs/", "jobs/p", "jobs/p/")),  # can't be read
+        (found({}, ("jobs/q", "jobs/pp")), []),
+        (found(NAMELESS, HERE, jobs=("prices",)), ["p"]),  # that job is in order elsewhere
+        (found({"other": "jobs/other.lua"}, ("jobs/other.lua",)), ["other"]),
+    ],
+)
+def test_a_broken_file_is_that_of_the_job_that_came_from_it(scan: Scan, whose_it_is: list[str]) -> None:
+    assert sorted(whose([make_job("prices", path="jobs/p/init.lua")], scan)) == whose_it_is
 
 
 def test_what_is_broken_is_not_loaded_unless_an_older_version_of_it_lives() -> None:

@@ -53,11 +53,8 @@ def test_a_project_that_began_beside_such_a_file_goes_on_where_it_was_when_the_f
     assert load(tmp_path).daemon.data_dir == tmp_path / "data"
 
 
-def test_the_store_stands_where_the_data_folder_was_moved(tmp_path: Path) -> None:
+def test_the_store_stands_where_the_data_folder_was_moved_or_in_the_project(tmp_path: Path) -> None:
     assert load(tmp_path, '[daemon]\ndata_dir = "/var/lib/x"').store.path == Path("/var/lib/x/spyweb.db")
-
-
-def test_a_store_s_own_path_is_relative_to_the_project(tmp_path: Path) -> None:
     assert load(tmp_path, '[store]\nurl = "sqlite:///db/a.db"').store.path == tmp_path / "db" / "a.db"
 
 
@@ -143,14 +140,19 @@ y = 4
     ]
 
 
-def test_broken_toml_names_file_and_line(tmp_path: Path) -> None:
-    assert problems(tmp_path, "[daemon]\nworkers = = 2")[0].startswith("config.toml:2: not valid TOML: ")
-
-
-def test_a_file_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_bytes(b"[daemon]\n# \xff\n")
-
-    assert problems(tmp_path) == ["config.toml:2: is not UTF-8 text"]
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[daemon]\nworkers = = 2", "config.toml:2: not valid TOML: "),
+        (b"[daemon]\n# \xff\n", "config.toml:2: is not UTF-8 text"),
+        (b"daemon = 5", "config.toml:1: daemon: expected a section, [daemon]"),
+        (b'[store]\nurl = "postgres://x"', 'config.toml:2: store.url: expected "sqlite:///" and'),
+    ],
+)
+def test_what_is_no_config_toml_is_told_with_file_and_line(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "config.toml").write_bytes(content)
+    (problem,) = problems(tmp_path)
+    assert problem.startswith(said)
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
@@ -164,18 +166,10 @@ def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     assert problems(tmp_path) == ["config.toml: can't be read: not a regular file"]
 
 
-def test_a_section_that_is_no_table_is_a_problem(tmp_path: Path) -> None:
-    assert problems(tmp_path, "daemon = 5") == ["config.toml:1: daemon: expected a section, [daemon]"]
-
-
 def test_byte_order_mark_and_windows_line_ends_are_no_matter(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes(b"\xef\xbb\xbf[server]\r\nport = 5\r\n")
 
     assert load(tmp_path).server.port == 5
-
-
-def test_an_unknown_store_is_refused(tmp_path: Path) -> None:
-    assert "sqlite:///" in problems(tmp_path, '[store]\nurl = "postgres://x"')[0]
 
 
 @pytest.mark.parametrize("name", ["data/user.db", "jobs/../data/user.db", "data/spyweb.lock"])

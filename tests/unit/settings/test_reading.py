@@ -26,12 +26,6 @@ def source(name: str, **values: object) -> SettingsSource:
     return SettingsSource(values, lambda reason, *keys: Problem(name, None, ".".join(keys), reason))
 
 
-def test_the_strongest_source_wins() -> None:
-    reading = Reading([source("strong", port=1), source("weak", port=2)], [])
-
-    assert reading.take("port", whole(0, 9), 0) == 1
-
-
 def test_a_value_that_no_source_has_is_the_default() -> None:
     assert Reading([source("only")], []).take("port", whole(0, 9), 7) == 7
 
