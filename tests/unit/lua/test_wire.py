@@ -2,38 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.confined.frames import MAX_FRAME, FrameReader
+from spyweb.confined.frames import FrameReader
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, Ext, Foreign, OpCall, Pong, ResumeRun, RunEnd, ScriptLog
+from spyweb.lua.wire import Ext, Foreign, ResumeRun, ScriptLog
 from spyweb.model import NULL
-from tests.fakes.worker import raw_frame
-
-MESSAGES: list[wire.FromWorker] = [
-    OpCall(1, 2, "name", [b"\xff", None, 2.5, -7, True]),
-    RunEnd(1, Ended.ERROR, b"why", b"", 3, None, False),
-    Pong(1, 5, [(2, 3)]),
-]
-
-
-def reader(most: int = MAX_FRAME) -> FrameReader[wire.FromWorker]:
-    return FrameReader(wire.decode_from_worker, most)
-
-
-def test_a_frame_comes_back_whole_though_it_arrives_byte_by_byte() -> None:
-    slow = reader()
-    assert [message for byte in wire.frame(MESSAGES) for message in slow.feed(bytes([byte]))] == MESSAGES
-
-
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        (wire.SMALL_FRAME.to_bytes(4, "little"), f"a frame of {wire.SMALL_FRAME} bytes"),
-        (b"\x01\x00\x00\x00\xc1", "malformed"),
-    ],
-)
-def test_a_frame_over_the_bound_of_its_reader_or_no_msgpack_is_refused(data: bytes, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        reader(wire.SMALL_FRAME - 1).feed(data)
 
 
 @pytest.mark.parametrize("count", [1, 14, 15, 70_000])
@@ -70,11 +42,5 @@ def test_a_batch_leaves_in_frames_of_a_bounded_size_and_in_order() -> None:
     frames = wire.small_frames(messages)
 
     assert max(map(len, frames)) <= wire.SMALL_FRAME
-    small = reader(wire.SMALL_FRAME)
+    small = FrameReader(wire.decode_from_worker, wire.SMALL_FRAME)
     assert [message for frame in frames for message in small.feed(frame)] == messages
-
-
-@pytest.mark.parametrize("message", [[3, 1], [3, 1, 42, b"", b"", 1, None, False], [5, 1, -1, []], [99], [], 5, {}])
-def test_a_message_is_checked_as_a_whole_before_it_is_given(message: object) -> None:
-    with pytest.raises(ValueError, match=r"Expected|Invalid|missing|length|of a kind"):
-        reader().feed(raw_frame(message))

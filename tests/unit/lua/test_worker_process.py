@@ -43,10 +43,6 @@ class WorkerHarness(PoolHarness):
         """The one where the first run began."""
         return next(worker for worker in self.spawner.workers if "begin 1" in worker.story)
 
-    def worker_at(self, place: int) -> FakeWorker:
-        """The worker that was started so many after the first one."""
-        return self.spawner.workers[place]
-
     @property
     def is_killed(self) -> bool:
         return "killed" in self.worker.story
@@ -258,30 +254,25 @@ async def test_a_worker_that_dies_between_a_begin_and_its_first_op_loses_an_inno
 
     assert (task.result().outcome, task.result().guilty) == (Outcome.LOST, False)
     assert harness.host.ops == []
-    again = await harness.start(2)
-    (second,) = harness.spawner.living
-    second.end(2)
-    await harness.hear()
-    assert again.result().outcome is Outcome.SUCCESS
+    await harness.start(2)
+    assert (await harness.finish(2)).outcome is Outcome.SUCCESS
 
 
 async def test_a_run_whose_begin_was_sent_to_a_worker_that_never_got_ready_begins_elsewhere(
     harness: WorkerHarness,
 ) -> None:
     harness.spawner.is_mute = True
-    harness.worker_at(0).die()
+    harness.spawner.workers[0].die()
     await harness.hear()
     task = await harness.start()
     harness.spawner.is_mute = False
 
-    harness.worker_at(1).die()
+    harness.spawner.workers[1].die()
     await harness.hear()
     await harness.clock.turn(1)
 
     assert not task.done()
-    harness.worker.end(1)
-    await harness.hear()
-    assert task.result().outcome is Outcome.SUCCESS
+    assert (await harness.finish(1)).outcome is Outcome.SUCCESS
 
 
 async def test_an_op_that_arrives_with_its_workers_death_is_carried_out_and_its_answer_goes_nowhere(
@@ -330,7 +321,7 @@ async def test_an_op_that_is_done_after_its_run_was_cancelled_answers_nobody_and
     late, next_ = StubbornFuture(), StubbornFuture()
     answers = iter([late, next_])
     monkeypatch.setattr(harness.host, "op", lambda *_: next(answers))
-    task = await harness.start()
+    await harness.start()
     harness.worker.op(1, "store_set")
     await harness.hear()
 
@@ -343,9 +334,7 @@ async def test_an_op_that_is_done_after_its_run_was_cancelled_answers_nobody_and
     next_.set_result([b"hook"])
     await harness.hear()
     assert harness.worker.answers == [[wire.Form.PLAIN, b"hook"]]
-    harness.worker.end(1, wire.Ended.CANCELLED)
-    await harness.hear()
-    assert task.result().failure is Failure.CANCELLED
+    assert (await harness.finish(1, wire.Ended.CANCELLED)).failure is Failure.CANCELLED
 
 
 async def test_an_answer_that_crosses_the_cancel_of_its_run_is_sent_once(harness: WorkerHarness) -> None:
@@ -402,14 +391,11 @@ async def test_a_run_that_ends_and_is_told_to_be_stuck_has_ended(harness: Worker
 
 
 async def test_a_run_that_ends_at_the_very_moment_it_is_overdue_is_told_of_once(harness: WorkerHarness) -> None:
-    task = await harness.start()
+    await harness.start()
     harness.pool.cancel(RunId(1), Why.CANCELLED)
     await harness.clock.turn(OVERDUE)  # told that it could not be stopped
 
-    harness.worker.end(1, wire.Ended.CANCELLED)
-    await harness.hear()
-
-    assert task.result().failure is Failure.CANCELLED
+    assert (await harness.finish(1, wire.Ended.CANCELLED)).failure is Failure.CANCELLED
     await harness.clock.turn(5)
     assert len(harness.spawner.living) == 1
 
@@ -418,8 +404,8 @@ SLOW_CODE = Code(job=JobId("slow"), generation=1, chunk="jobs/slow.lua", source=
 
 
 async def test_a_run_cancelled_while_its_vm_loads_leaves_the_others_that_wait_for_it(harness: WorkerHarness) -> None:
-    first, second = await harness.start(1, SLOW_CODE), await harness.start(2, SLOW_CODE)
-    worker = harness.worker_at(0)
+    first, _ = await harness.start(1, SLOW_CODE), await harness.start(2, SLOW_CODE)
+    worker = harness.spawner.workers[0]
     harness.pool.cancel(RunId(1), Why.CANCELLED)
 
     worker.loaded(1)
@@ -427,25 +413,23 @@ async def test_a_run_cancelled_while_its_vm_loads_leaves_the_others_that_wait_fo
 
     assert first.result().failure is Failure.CANCELLED
     assert worker.story[1:] == ["begin 2"]
-    worker.end(2)
-    await harness.hear()
-    assert second.result().outcome is Outcome.SUCCESS
+    assert (await harness.finish(2)).outcome is Outcome.SUCCESS
 
 
 async def test_a_run_cancelled_while_its_vm_loads_has_ended_when_its_worker_dies(harness: WorkerHarness) -> None:
     task = await harness.start(1, SLOW_CODE)
     harness.pool.cancel(RunId(1), Why.CANCELLED)
-    harness.worker_at(0).die()
+    harness.spawner.workers[0].die()
     await harness.hear()
     await harness.clock.turn(1)
 
     assert task.result().failure is Failure.CANCELLED
-    assert not any(line.startswith(("load", "begin")) for line in harness.worker_at(1).story)
+    assert not any(line.startswith(("load", "begin")) for line in harness.spawner.workers[1].story)
 
 
 async def test_a_run_cancelled_in_the_turn_in_which_its_vm_is_loaded_ends_once(harness: WorkerHarness) -> None:
-    task = await harness.start(1, SLOW_CODE)
-    worker = harness.worker_at(0)
+    await harness.start(1, SLOW_CODE)
+    worker = harness.spawner.workers[0]
 
     worker.loaded(1)
     await harness.hear()
@@ -453,9 +437,7 @@ async def test_a_run_cancelled_in_the_turn_in_which_its_vm_is_loaded_ends_once(h
     await harness.hear()
 
     assert worker.story[1:] == ["begin 1", "cancel 1 cancelled"]
-    worker.end(1, wire.Ended.CANCELLED)
-    await harness.hear()
-    assert task.result().failure is Failure.CANCELLED
+    assert (await harness.finish(1, wire.Ended.CANCELLED)).failure is Failure.CANCELLED
 
 
 def mutated(rng: random.Random, value: object) -> object:
@@ -472,29 +454,22 @@ def mutated(rng: random.Random, value: object) -> object:
 
 
 def forged(rng: random.Random) -> bytes:
-    run = rng.choice([1, 2, 3, 99])
-    message: list[object] = rng.choice(
-        [
-            [OP, run, rng.randrange(5), rng.choice(["echo", "wait"]), [b"value"]],
-            [
-                PACKED_OP,
-                run,
-                rng.randrange(5),
-                "echo",
-                rng.choice([b"", b"\xc1", wire.pack([{}])]),
-                rng.choice([1, -5, 1 << 40]),
-            ],
-            [END, run, rng.randrange(10), b"reason", b"traceback", 5, wire.pack([1]), rng.random() < 0.5],
-            [LOG, run, "info", b"line"],
-            [PONG, rng.randrange(4), 100, [[1, 5], [7, 9]]],
-            [STUCK, rng.choice([0, run]), rng.randrange(7), 100],
-            [LOADED, rng.randrange(5), rng.choice([None, "why"])],
-            [READY, []],
-            [OP, run, rng.randrange(5), rng.choice(["echo", "wait"]), [b"value"], rng.randrange(-1, 4)],
-            [BRANCH_BEGAN, run, rng.randrange(-1, 4), rng.randrange(-1, 4), rng.choice([0, 5, -5, 1 << 50])],
-            [BRANCH_ENDED, run, rng.randrange(-1, 4), rng.randrange(-1, 5)],
-        ]
-    )
+    run, op, branch = rng.choice([1, 2, 3, 99]), rng.randrange(5), rng.randrange(-1, 4)
+    packed, name = rng.choice([b"", b"\xc1", wire.pack([{}])]), rng.choice(["echo", "wait"])
+    messages: list[list[object]] = [
+        [OP, run, op, name, [b"value"]],
+        [PACKED_OP, run, op, "echo", packed, rng.choice([1, -5, 1 << 40])],
+        [END, run, rng.randrange(10), b"reason", b"traceback", 5, wire.pack([1]), rng.random() < 0.5],
+        [LOG, run, "info", b"line"],
+        [PONG, rng.randrange(4), 100, [[1, 5], [7, 9]]],
+        [STUCK, rng.choice([0, run]), rng.randrange(7), 100],
+        [LOADED, op, rng.choice([None, "why"])],
+        [READY, []],
+        [OP, run, op, name, [b"value"], branch],
+        [BRANCH_BEGAN, run, branch, rng.randrange(-1, 4), rng.choice([0, 5, -5, 1 << 50])],
+        [BRANCH_ENDED, run, branch, rng.randrange(-1, 5)],
+    ]
+    message = rng.choice(messages)
     whole = raw_frame(message if rng.random() < 0.5 else mutated(rng, message))
     if rng.random() < 0.9:
         return whole

@@ -323,23 +323,6 @@ async def test_a_restart_does_not_deliver_again_to_a_job_that_was_quicker_than_a
         assert after.handled("slow") == [str(number) for number in range(count)]
 
 
-async def test_a_run_that_a_planned_stop_cut_short_begins_again_after_it() -> None:
-    store = MemoryStore(clock := FakeClock())
-    for attempt in (1, 2, 3):
-        async with triggered_harness(store, clock) as t:
-            if attempt < 3:
-                t.harness.pool.held.add(ORDERS)
-            await t.settle(make_listener())
-            if attempt == 1:
-                await t.change("a", b"v")
-            assert t.events()[0]["new_value"] == "v"
-            t.triggers.stop()
-            await t.harness.runner.drain(0)
-            record = await t.harness.record()
-
-    assert record == ["orders state stopped", "orders retry stopped attempt 2", "orders retry success attempt 3"]
-
-
 async def test_a_change_is_forgotten_once_the_runs_that_it_started_have_ended(t: TriggeredHarness) -> None:
     t.harness.pool.held |= {ORDERS, JobId("other")}
     await t.settle(make_listener(), make_listener("other"))
