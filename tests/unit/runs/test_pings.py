@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Coroutine
+from typing import TypeVar, cast
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.fakes.memory_store import MemoryStore
 DAY_MS, HOUR_S = 86_400_000, 3600.0
 DAILY = Pings(schedule=Every(period_ms=DAY_MS), grace_ms=HOUR_S)  # type: ignore[arg-type]  # of no interest here
 BACKUP = JobId("backup")
+T = TypeVar("T")
 
 
 def backup(**settings: object) -> LiveJob:
@@ -37,12 +39,16 @@ async def pings(t: Harness, job: LiveJob) -> PingRuns:
     return make_pings(t)
 
 
+async def see_through(t: Harness, work: Coroutine[object, object, T]) -> T:
+    doing = t.tasks.create_task(work)
+    await t.clock.turn()
+    return await doing
+
+
 async def heard(t: Harness, pings: PingRuns, says: str, rid: str = "", text: str = "") -> RunId:
     job = t.live.find(BACKUP)
     assert job
-    hearing = t.tasks.create_task(pings.hear(job, Ping(says, rid, text)))
-    await t.clock.turn()
-    return await hearing
+    return await see_through(t, pings.hear(job, Ping(says, rid, text)))
 
 
 async def runs(t: Harness) -> list[str]:
@@ -83,21 +89,17 @@ async def test_a_beginning_is_in_flight_until_its_end_is_told(t: Harness, pings:
     assert (run.outcome, (run.ended_ms or 0) - (run.started_ms or 0)) == (Outcome.SUCCESS, 600_000)
 
 
-async def test_ids_tell_which_end_belongs_to_which_beginning(t: Harness, pings: PingRuns) -> None:
-    for rid in ("a", "b", ""):
+async def test_ids_tell_which_end_belongs_to_which_beginning_and_without_one_it_is_that_of_the_newest(
+    t: Harness, pings: PingRuns
+) -> None:
+    for rid in ("a", "b", "", ""):
         await heard(t, pings, "start", rid)
     await heard(t, pings, "start", "a")  # it was sent again
     await heard(t, pings, "1", "b")
     await heard(t, pings, "success", "c")
     await heard(t, pings, "success", "a")
-    assert await runs(t) == ["1 success", "2 failed exit code 1", "3 running", "4 success"]
-
-
-async def test_of_several_beginnings_without_ids_the_end_is_that_of_the_newest(t: Harness, pings: PingRuns) -> None:
-    for _ in range(2):
-        await heard(t, pings, "start")
     await heard(t, pings, "success")
-    assert await runs(t) == ["1 running", "2 success"]
+    assert await runs(t) == ["1 success", "2 failed exit code 1", "3 running", "4 success", "5 success"]
 
 
 async def test_without_an_end_it_fails_at_the_timeout(t: Harness, pings: PingRuns) -> None:
@@ -134,15 +136,11 @@ async def test_a_job_that_is_paused_expects_nothing_and_records_what_comes(
     t: Harness, job: LiveJob, pings: PingRuns
 ) -> None:
     await heard(t, pings, "success")
-    pausing = t.tasks.create_task(t.scheduler.pause(job))
-    await t.clock.turn()
-    await pausing
+    await see_through(t, t.scheduler.pause(job))
     await heard(t, pings, "success")
     assert (job.expected_ms, job.cursor.paused) == (None, True)
     await t.clock.turn(5 * 86_400)
-    resuming = t.tasks.create_task(t.scheduler.resume(job))
-    await t.clock.turn()
-    await resuming
+    await see_through(t, t.scheduler.resume(job))
     assert job.expected_ms == t.clock.now_ms() + DAY_MS, "what was not expected is not late"
     assert await runs(t) == ["1 success", "2 success"], "no due time is recorded as paused"
 
@@ -166,11 +164,16 @@ async def test_jobs_that_follow_it_start_when_its_end_is_told(t: Harness) -> Non
     assert await t.record("upload") == ["upload after success"]
 
 
-async def test_a_run_can_be_cancelled(t: Harness, pings: PingRuns) -> None:
+async def test_a_run_can_be_cancelled_and_when_the_job_is_deleted_what_is_under_way_is_over(
+    t: Harness, job: LiveJob, pings: PingRuns
+) -> None:
     run = await heard(t, pings, "start")
+    await heard(t, pings, "start")
     assert t.runner.cancel(run)
     await t.clock.turn()
-    assert await runs(t) == ["1 failed cancelled by request"]
+    t.delete(job)
+    await t.clock.turn(2 * HOUR_S)
+    assert await runs(t) == ["1 failed cancelled by request", "2 skipped the job was deleted"]
 
 
 async def test_what_a_daemon_has_heard_of_survives_it() -> None:
@@ -193,9 +196,7 @@ async def test_what_a_daemon_has_heard_of_survives_it() -> None:
         job = backup()
         await t.settle(job)
         pings = make_pings(t)
-        taking = t.tasks.create_task(pings.take_up(left))
-        await clock.turn()
-        await taking
+        await see_through(t, pings.take_up(left))
         assert sorted(job.queue.in_flight) == [1, 2]
         await clock.turn(60)
         await heard(t, pings, "success", "b")
@@ -211,14 +212,5 @@ async def test_the_run_of_a_job_that_expects_no_pings_any_more_is_lost(t: Harnes
     assert job
     job.queue.in_flight.clear()
     job.spec = make_job("backup").spec
-    taking = t.tasks.create_task(make_pings(t).take_up(left))
-    await t.clock.turn()
-    await taking
+    await see_through(t, make_pings(t).take_up(left))
     assert await runs(t) == ["1 lost the daemon died"]
-
-
-async def test_when_the_job_is_deleted_what_is_under_way_is_over(t: Harness, job: LiveJob, pings: PingRuns) -> None:
-    await heard(t, pings, "start")
-    t.delete(job)
-    await t.clock.turn(2 * HOUR_S)
-    assert await runs(t) == ["1 skipped the job was deleted"]

@@ -14,7 +14,7 @@ from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker import limits
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.message_handler import MessageHandler
-from spyweb.lua.worker.runs import Emit, HostedVm, Phase, Post, Registry, Task, WorkerRun
+from spyweb.lua.worker.runs import HostedVm, Phase, Registry, Task, WorkerRun
 from spyweb.lua.worker.vm import Bytecode
 from tests.fakes.worker_threads import PATIENCE, FakeSender
 
@@ -67,6 +67,11 @@ class Worker:
             told.append(self.sender.sent.get())
         return told
 
+    def told_end(self) -> wire.RunEnd:
+        (end,) = self.told()
+        assert isinstance(end, wire.RunEnd)
+        return end
+
     def run_of(self, task: Task | None) -> WorkerRun:
         assert task
         assert task.run
@@ -90,19 +95,6 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     monkeypatch.setattr(threading.Condition, "wait_for", wait)
     return is_waiting
-
-
-def count_vms(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> list[HostedVm]:
-    """The VMs that are made from now on."""
-    made: list[HostedVm] = []
-    new_vm = worker.registry.new_vm
-
-    def make(number: int, name: str, emit: Emit, post: Post) -> HostedVm:
-        made.append(new_vm(number, name, emit, post))
-        return made[-1]
-
-    monkeypatch.setattr(worker.registry, "new_vm", make)
-    return made
 
 
 def asks(run: WorkerRun, number: int) -> None:
@@ -138,18 +130,14 @@ def test_what_does_not_compile_is_no_vm_and_the_reason_is_told(
 
 
 def test_a_reason_is_cut_to_what_the_daemon_accepts(worker: Worker) -> None:
-    reason = worker.load(1, [("jobs/a.lua", b"goto " + b"x" * 100_000)])
-    assert reason
-    assert len(reason) == wire.REASON
+    assert len(worker.load(1, [("jobs/a.lua", b"goto " + b"x" * 100_000)]) or "") == wire.REASON
 
 
-def test_what_is_only_checked_is_not_kept(worker: Worker) -> None:
+def test_a_vm_without_runs_is_closed_when_it_is_dropped_and_what_is_only_checked_is_none(worker: Worker) -> None:
     assert worker.check(FILES) is None
     assert worker.begin(7) is None
-
-
-def test_a_vm_without_runs_is_closed_when_it_is_dropped(worker: Worker) -> None:
-    assert worker.handler.receive(wire.DropVm(1)) is None, "there is none"
+    assert worker.handler.receive(wire.DropVm(1)) is None
+    worker.told()
     worker.load()
     task = worker.handler.receive(wire.DropVm(1))
     assert task
@@ -187,8 +175,7 @@ def test_a_run_begins_in_its_vm(worker: Worker) -> None:
 
 def test_a_run_whose_vm_is_gone_has_not_begun(worker: Worker) -> None:
     assert worker.begin(7) is None
-    (end,) = worker.told()
-    assert isinstance(end, wire.RunEnd)
+    end = worker.told_end()
     assert (end.run, end.ended, end.discarded) == (7, Ended.UNBEGUN, True)
 
 
@@ -284,7 +271,13 @@ def test_spares_are_made_one_at_a_time_used_first_and_replaced_when_there_is_not
     worker.keep(spares=2)
     for _ in range(5):
         worker.handler.make_spare()
-    made = count_vms(worker, monkeypatch)
+    made, new_vm = list[int](), worker.registry.new_vm
+
+    def make(number: int, *given: Any) -> HostedVm:
+        made.append(number)
+        return new_vm(number, *given)
+
+    monkeypatch.setattr(worker.registry, "new_vm", make)
 
     worker.begin_fresh(7)
     worker.begin_fresh(8)
@@ -308,8 +301,7 @@ def test_a_file_of_which_no_vm_can_be_made_is_told_to_whoever_asks_and_not_tried
     monkeypatch.undo()
 
     assert worker.begin_fresh(7) is None
-    (end,) = worker.told()
-    assert isinstance(end, wire.RunEnd)
+    end = worker.told_end()
     assert (end.run, end.ended) == (7, Ended.ERROR)
     assert end.reason == b"server/init.lua:1: unexpected symbol near '='"
 
@@ -321,9 +313,7 @@ def test_a_template_that_was_dropped_makes_no_vm_any_more(worker: Worker) -> Non
     assert worker.handler.receive(wire.DropVm(5)) is None
 
     assert worker.begin_fresh(7) is None
-    (end,) = worker.told()
-    assert isinstance(end, wire.RunEnd)
-    assert end.ended is Ended.UNBEGUN
+    assert worker.told_end().ended is Ended.UNBEGUN
 
 
 def test_a_fresh_run_that_has_overtaken_its_template_waits_for_it(worker: Worker, waits: threading.Event) -> None:

@@ -1,14 +1,20 @@
+"""What scripts give to ops: numbers, forms, names of modules."""
+
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import PurePosixPath
 from typing import cast
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 from lupa.lua54 import LuaRuntime
 
+from spyweb.errors import OpError
 from spyweb.ops.arguments import INTEGER_LIMIT, Mismatch, parse_number, read_integer, read_text
+from spyweb.ops.http import Part, encode_parts
+from spyweb.ops.sources import candidates_of
 
 lua = LuaRuntime(encoding=None)  # type: ignore[call-arg] # the stubs know no None
 lua_number = cast(
@@ -73,3 +79,51 @@ def test_an_integer_survives_its_text(number: int) -> None:
 @given(st.integers(-(2**53), 2**53))
 def test_an_integral_float_has_the_text_of_the_integer(number: int) -> None:
     assert read_text(float(number)) == read_text(number)
+
+
+PARTS = st.lists(
+    st.builds(
+        Part,
+        name=st.binary(max_size=20),
+        content=st.binary(max_size=100),
+        filename=st.none() | st.binary(max_size=20),
+    ),
+    max_size=5,
+)
+
+
+@given(PARTS)
+def test_a_form_splits_into_just_the_contents_that_were_put_in(parts: list[Part]) -> None:
+    kind, body = encode_parts(parts)
+    boundary = b"--" + kind.partition(b"boundary=")[2]
+    assert body.endswith(boundary + b"--\r\n")
+    pieces = (b"\r\n" + body).split(b"\r\n" + boundary)[1:-1]
+    heads, contents = (
+        zip(*(piece.removeprefix(b"\r\n").split(b"\r\n\r\n", 1) for piece in pieces), strict=True)
+        if pieces
+        else ((), ())
+    )
+    assert list(contents) == [part.content for part in parts]
+    for head, part in zip(heads, parts, strict=True):
+        assert head.count(b"\r\n") == (part.filename is not None)
+        assert head.count(b'"') == (2 if part.filename is None else 4)
+
+
+NASTY = st.lists(
+    st.sampled_from([b"..", b".", b"/", b"\\", b"a", b"etc", b"\x00", b"~", b" ", b"%2e", b"\xe2\x80\xa4", b"\xff"]),
+    max_size=8,
+).map(b"".join)
+
+
+@given(st.one_of(st.binary(max_size=40), NASTY))
+def test_no_name_climbs_out_of_its_folder(name: bytes) -> None:
+    try:
+        candidates = list(candidates_of("jobs/prices", name))
+    except OpError:
+        return
+    for path in candidates:
+        assert not path.is_absolute()
+        assert ".." not in path.parts
+        assert path.suffix == ".lua"
+        assert PurePosixPath("jobs/prices") in path.parents or len(path.parts) >= 1
+    assert all(PurePosixPath("jobs/prices") in path.parents for path in candidates[:2])
