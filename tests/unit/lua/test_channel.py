@@ -30,6 +30,13 @@ async def harness() -> AsyncIterator[ChannelHarness]:
         yield harness
 
 
+def end_by(harness: ChannelHarness, how: str) -> None:
+    if how == "cancel":
+        harness.channel.cancel(Why.CANCELLED)
+    else:
+        harness.channel.close()
+
+
 async def test_a_run_begins_with_its_arguments_packed(harness: ChannelHarness) -> None:
     harness.channel.begin()
 
@@ -42,10 +49,7 @@ async def test_a_run_that_ends_or_is_cancelled_takes_its_op_with_it(harness: Cha
     harness.host.ops["get"] = lambda _: future
     harness.ask("get")
 
-    if how == "cancel":
-        harness.channel.cancel(Why.CANCELLED)
-    else:
-        harness.channel.close()
+    end_by(harness, how)
     await settle()
 
     assert future.cancelled()
@@ -84,10 +88,7 @@ async def test_an_op_whose_run_ends_in_the_turn_in_which_it_is_asked_for_is_neve
     with warnings.catch_warnings(record=True) as complaints:
         warnings.simplefilter("always")
         harness.ask("http_get", b"http://example.com/")
-        if how == "cancel":
-            harness.channel.cancel(Why.CANCELLED)
-        else:
-            harness.channel.close()
+        end_by(harness, how)
         await settle()
         gc.collect()
 

