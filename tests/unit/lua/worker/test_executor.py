@@ -5,33 +5,23 @@ import pytest
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, FromWorker, OpCall, RunEnd
 from spyweb.lua.worker.executor import Executor, ThreadState
-from spyweb.lua.worker.runs import HostedVm, Registry, Task, WorkerRun
+from spyweb.lua.worker.runs import Registry, Task, WorkerRun
 from spyweb.lua.worker.vm import VM, Bytecode, init_of
-
-
-class KeptSender:
-    """What would go to the daemon."""
-
-    def __init__(self) -> None:
-        self.sent: list[FromWorker] = []
-        self.post = self.post_bulk = self.sent.append
-
-
-def silent(hosted: HostedVm, level: bytes, text: bytes) -> int:
-    return 0
+from tests.fakes.inline_worker import TellingSender
 
 
 def run_to_its_end(bytecode: Bytecode, source: bytes) -> list[FromWorker]:
     """What a script that calls no op, or none that leaves, has its worker say."""
-    registry, sender = Registry(), KeptSender()
-    hosted = registry.new_vm(1, "jobs/x.lua", silent, sender.post)
+    sent: list[FromWorker] = []
+    registry, sender = Registry(), TellingSender(lambda message, _is_bulk: sent.append(message))
+    hosted = registry.new_vm(1, "jobs/x.lua", lambda *_: 0, sender.post)
     init = init_of({"ops": ["store_set"], "engine": {}})
     hosted.vm = VM(bytecode, init, 4 << 20, hosted, main_count=0)
     assert hosted.vm.compile(b"jobs/x.lua", source) is None
     run = WorkerRun(id=7, hosted=hosted, procedure="run", arguments=wire.pack([{"job": "x"}, False]), cpu_limit=10.0)
-    executor = Executor(registry, sender, memoryview(bytearray(wire.SLOT_BYTES)).cast("Q"))  # type: ignore[arg-type]
+    executor = Executor(registry, sender, memoryview(bytearray(wire.SLOT_BYTES)).cast("Q"))
     executor.perform(Task(hosted, run), ThreadState(ident=0, slot=0, cpu=0.0))
-    return sender.sent
+    return sent
 
 
 def test_what_an_op_is_passed_and_is_too_large_for_a_message_is_an_error_that_the_script_may_catch(

@@ -178,6 +178,12 @@ def started(program: str = PROGRAM) -> Iterator[tuple[subprocess.Popen[str], Wor
             process.kill()
 
 
+def test_a_worker_first_says_which_rights_it_has_given_up() -> None:
+    with started() as (_, worker):
+        assert worker.rights
+        assert all(isinstance(right, str) for right in worker.rights)
+
+
 def test_a_big_message_that_overtakes_the_first_one_waits_for_it() -> None:
     script = f"return echo('x') -- {'x' * 2 * wire.BULK}"
     with started() as (_, worker):
