@@ -41,24 +41,21 @@ def test_the_block_is_read_from_the_comments_at_the_top(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["", "print(1)", "-- a comment\n", "--[[ never ended\n" + BLOCK, "#!lua", "--[[\n" + BLOCK + "]]\nx = 1"]
+    "source",
+    [
+        *("", "print(1)", "-- a comment\n", "--[[ never ended\n" + BLOCK, "#!lua", "--[[\n" + BLOCK + "]]\nx = 1"),
+        "-- /// job\n-- ///",
+    ],
 )
 def test_a_file_without_a_block_has_an_empty_one(source: str) -> None:
     assert block(source).table.values == {}
 
 
-def test_an_empty_block_is_no_problem() -> None:
-    assert block("-- /// job\n-- ///").table.values == {}
+def test_a_key_s_line_is_the_line_in_the_lua_file_also_after_toml_over_several_lines() -> None:
+    table = block('#!lua\n\n-- /// job\n-- # why\n-- tags = [\n--   "a",\n-- ]\n--\n-- timeout = 2\n-- ///\n').table
 
-
-def test_a_key_s_line_is_the_line_in_the_lua_file() -> None:
-    table = block("#!lua\n\n-- /// job\n-- # why\n-- every = 1\n--\n-- timeout = 2\n-- ///\n").table
-
-    assert str(table.problem("bad", "timeout")) == "jobs/a.lua:7: timeout: bad"
-
-
-def test_toml_over_several_lines_is_read() -> None:
-    assert block('-- /// job\n-- tags = [\n--   "a",\n-- ]\n-- ///').table.values == {"tags": ["a"]}
+    assert table.values == {"tags": ["a"], "timeout": 2}
+    assert str(table.problem("bad", "timeout")) == "jobs/a.lua:9: timeout: bad"
 
 
 @pytest.mark.parametrize(
@@ -75,21 +72,23 @@ def test_a_block_without_an_end_is_a_problem_with_its_line(source: str) -> None:
     assert problem(source) == 'jobs/a.lua:2: the block that "-- /// job" begins is not ended by "-- ///"'
 
 
-def test_broken_toml_in_a_block_names_the_line_in_the_lua_file() -> None:
-    assert problem("-- x\n-- /// job\n-- every = 1\n-- timeout = = 2\n-- ///").startswith(
-        "jobs/a.lua:4: not valid TOML"
-    )
-
-
-@pytest.mark.parametrize("marker", ["jobs", "", "script", "Job"])
-def test_a_marker_that_begins_no_block_is_a_problem(marker: str) -> None:
-    assert 'begins no block; expected "-- /// job"' in problem(f"-- /// {marker}\n-- every = 1\n-- ///")
-
-
-def test_a_block_that_is_not_utf8_names_the_line() -> None:
-    assert problem(b'-- /// job\n-- every = 1\n-- name = "\xff"\n-- ///') == (
-        "jobs/a.lua:3: the settings block is not UTF-8 text"
-    )
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (b"-- x\n-- /// job\n-- every = 1\n-- timeout = = 2\n-- ///", "4: not valid TOML"),
+        *[
+            (
+                b"-- /// %s\n-- every = 1\n-- ///" % mark,
+                f'1: "-- /// {mark.decode()}" begins no block; expected "-- /// job"',
+            )
+            for mark in (b"jobs", b"", b"script", b"Job")
+        ],
+        (b'-- /// job\n-- every = 1\n-- name = "\xff"\n-- ///', "3: the settings block is not UTF-8 text"),
+        (b"--- /// job\n-- every = 9\n-- ///\n", '1: this begins no block of settings; expected "-- /// job"'),
+    ],
+)
+def test_what_is_wrong_with_a_block_is_told_with_the_line_in_the_lua_file(source: bytes, told: str) -> None:
+    assert problem(source).startswith(f"jobs/a.lua:{told}")
 
 
 @pytest.mark.parametrize(
@@ -111,20 +110,9 @@ def code(source: str) -> bytes:
     return code_of_file(source.encode(), block(source))
 
 
-def test_versions_that_differ_in_their_settings_alone_have_the_same_code() -> None:
+def test_versions_that_differ_in_their_settings_alone_have_the_same_code_unless_lines_have_moved() -> None:
     first, second = (f"-- /// job\n-- every = {seconds}\n-- ///\nlog(1)\n" for seconds in (1, "'5m'  # slower"))
     assert code(first) == code(second) == b"-- /// job\n\n\nlog(1)\n"
     assert code(first) != code(first + "log(2)")
     assert code("log(1)") == b"log(1)"
-
-
-def test_a_line_more_in_the_settings_is_another_code_for_the_lines_below_have_moved() -> None:
-    assert code("-- /// job\n-- every = 1\n-- ///\nlog(1)") != code(
-        "-- /// job\n-- every = 1\n-- tags = []\n-- ///\nlog(1)"
-    )
-
-
-def test_a_block_whose_first_mark_is_nearly_right_is_told_at_that_mark() -> None:
-    assert problem('--- /// job\n-- every = "30s"\n-- ///\n') == (
-        'jobs/a.lua:1: this begins no block of settings; expected "-- /// job"'
-    )
+    assert code(first) != code("-- /// job\n-- every = 1\n-- tags = []\n-- ///\nlog(1)\n")

@@ -144,19 +144,19 @@ def test_a_broken_block_still_tells_which_job_it_belongs_to(tmp_path: Path) -> N
     assert list(found.broken) == ["price_watch"]
 
 
-def test_wrong_defaults_are_told_once_and_stop_no_job(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"config.toml": "[defaults]\ntimeout = 'x'", "jobs/a.lua": LUA, "jobs/b.lua": LUA})
-
-    assert len(found.problems) == 1
-    assert list(found.jobs) == ["a", "b"]
-
-
 def test_a_name_without_letters_gives_no_id(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"jobs/!!!.lua": LUA, "jobs/---.lua": LUA})
 
     assert not found.jobs
     assert [problem.file for problem in found.problems] == ["jobs/!!!.lua", "jobs/---.lua"]
     assert all("holds no letter or digit" in problem.reason for problem in found.problems)
+
+
+def test_wrong_defaults_are_told_once_and_stop_no_job(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"config.toml": "[defaults]\ntimeout = 'x'", "jobs/a.lua": LUA, "jobs/b.lua": LUA})
+
+    assert len(found.problems) == 1
+    assert list(found.jobs) == ["a", "b"]
 
 
 def test_leftovers_and_other_files_are_ignored(tmp_path: Path) -> None:

@@ -90,9 +90,17 @@ def test_values_are_those_of_all_sources_laid_over_each_other_without_secrets(ro
     assert values.words == "config.toml:8, [jobs.prices], over 2 more"
 
 
-def test_permissions_of_config_toml_are_named(root: Path) -> None:
-    (root / "config.toml").write_text('[permissions]\nnet = ["a.example"]\n')
-    assert resolved(root, "prices")["permissions"].words == "config.toml, [permissions]"
+@pytest.mark.parametrize(
+    ("config", "key", "words"),
+    [
+        ('[permissions]\nnet = ["a.example"]\n', "permissions", "config.toml, [permissions]"),
+        ('[values]\nhost = "web1"\n', "values", "config.toml, [defaults] and [values]"),
+    ],
+)
+def test_permissions_and_values_of_all_jobs_are_named(root: Path, config: str, key: str, words: str) -> None:
+    (root / "config.toml").write_text(config)
+    (root / "jobs/prices.lua").write_text("return 1")
+    assert resolved(root, "prices")[key].words == words
 
 
 def test_no_secret_of_a_monitor_is_shown(root: Path) -> None:
@@ -112,12 +120,6 @@ def test_a_job_of_the_list_names_the_list_and_its_line(root: Path) -> None:
         '[[jobs]]\nname = "A"\nurl = "https://a.example"\nselector = "li"\nfields = ["t:a"]\n'
     )
     assert resolved(root, "a")["selector"].words == "jobs.toml:4"
-
-
-def test_values_of_all_jobs_are_named(root: Path) -> None:
-    (root / "config.toml").write_text('[values]\nhost = "web1"\n')
-    (root / "jobs/prices.lua").write_text("return 1")
-    assert resolved(root, "prices")["values"].words == "config.toml, [defaults] and [values]"
 
 
 def test_a_very_long_value_is_cut(root: Path) -> None:

@@ -18,7 +18,7 @@ def refused(lua: VM, source: str) -> str:
     return reason.decode()
 
 
-LATE = [
+WRONG = [
     ("task('a'):comand(print)", "x.lua:1: task 'a' has no method 'comand'; did you mean \"command\"?"),
     ("task('a'):on_sucess(print)", "x.lua:1: task 'a' has no method 'on_sucess'; did you mean \"on_success\"?"),
     ("task('a'):zzzzzzzz(print)", "x.lua:1: task 'a' has no method 'zzzzzzzz'"),
@@ -82,15 +82,7 @@ LATE = [
         "ModernDSLs = {g = {tasks = {a = {comand = print}}}}",
         "x.lua: task 'a': unknown key 'comand'; did you mean \"command\"?",
     ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("source", "reason"), LATE, ids=[source[:50] for source, _ in LATE])
-def test_what_is_wrong_is_told_where_it_stands(lua: VM, source: str, reason: str) -> None:
-    assert refused(lua, source) == reason
-
-
-PLANS = [
+    # What only the whole file shows, with the chain.
     ("task('a')", "x.lua:1: task 'a' has no command"),
     (
         "task('a'):command(print):depends_on('b')\ntask('bb'):command(print)",
@@ -119,39 +111,30 @@ PLANS = [
         "task('a'):command(print)\ntask('b'):command(print):depends_on('a')\nworkflow('w'):tasks{'b'}",
         "x.lua:2: task 'b' depends on 'a', which workflow 'w' does not list (b -> a)",
     ),
-]
+    (
+        "for i = 1, 5000 do task('t' .. i):command(print):depends_on('t' .. i % 5000 + 1) end",
+        "x.lua:1: these tasks depend on each other: t1 -> t2 -> t3 -> ... -> t5000 -> t1",
+    ),
+    ("for i = 1, 10001 do task('t' .. i):command(print) end", "x.lua:1: more than 10000 tasks in one file"),
+    (  # tasks that two workflows list count twice
+        "local names = {} for i = 1, 6000 do names[i] = 't' .. i task(names[i]):command(print) end "
+        "workflow('a'):tasks(names) workflow('b'):tasks(names)",
+        "more than 10000 tasks in one run",
+    ),
+    ("task('a') local n = 'x' n()", "x.lua:1: attempt to call a string value (local 'n')"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("source", "reason"), PLANS, ids=[source[:50] for source, _ in PLANS])
-def test_what_only_the_whole_file_shows_is_told_with_the_chain(lua: VM, source: str, reason: str) -> None:
+@pytest.mark.parametrize(("source", "reason"), WRONG, ids=[source[:50] for source, _ in WRONG])
+def test_what_is_wrong_is_told_where_it_stands(lua: VM, source: str, reason: str) -> None:
     assert refused(lua, source) == reason
 
 
-def test_a_cycle_of_very_many_is_told_in_a_line(lua: VM) -> None:
-    source = "for i = 1, 5000 do task('t' .. i):command(print):depends_on('t' .. i % 5000 + 1) end"
-    assert refused(lua, source) == "x.lua:1: these tasks depend on each other: t1 -> t2 -> t3 -> ... -> t5000 -> t1"
-
-
-def test_more_tasks_than_a_run_may_have_are_refused(lua: VM) -> None:
-    source = "for i = 1, 10001 do task('t' .. i):command(print) end"
-    assert refused(lua, source) == "x.lua:1: more than 10000 tasks in one file"
-
-
-def test_tasks_that_two_workflows_list_count_twice(lua: VM) -> None:
-    source = """
-        local names = {}
-        for i = 1, 6000 do names[i] = 't' .. i task(names[i]):command(print) end
-        workflow('a'):tasks(names) workflow('b'):tasks(names)
-    """
-    assert refused(lua, source) == "more than 10000 tasks in one run"
-
-
-def test_a_file_that_only_asks_for_them_declares_nothing(lua: VM) -> None:
-    assert run_to_end(lua, "local t, w = task, workflow return 7")[0] is Ended.SUCCESS
-
-
-def test_a_script_may_put_its_own_in_their_place(lua: VM) -> None:
-    assert run_to_end(lua, "task = function(x) return x end assert(task(7) == 7)")[0] is Ended.SUCCESS
+@pytest.mark.parametrize(
+    "source", ["local t, w = task, workflow return 7", "task = function(x) return x end assert(task(7) == 7)"]
+)
+def test_a_file_that_only_asks_for_them_or_puts_its_own_in_their_place_declares_nothing(lua: VM, source: str) -> None:
+    assert run_to_end(lua, source)[0] is Ended.SUCCESS
 
 
 def test_the_objects_show_their_names_and_nothing_of_ours(lua: VM) -> None:
@@ -172,10 +155,6 @@ def test_durations_are_those_of_settings(lua: VM, text: str | float) -> None:
     given = repr(text)
     ended, reason, _ = run_to_end(lua, f"task('a'):timeout({given}) function run() end")
     assert (ended, reason) == (Ended.SUCCESS, b"")
-
-
-def test_a_number_can_be_called_no_more_than_before(lua: VM) -> None:
-    assert refused(lua, "task('a') local n = 'x' n()") == "x.lua:1: attempt to call a string value (local 'n')"
 
 
 ODD = [
