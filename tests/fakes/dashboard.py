@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from aiohttp.test_utils import make_mocked_request
-
 from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
 from spyweb.events.hub import EventHub
@@ -17,9 +15,7 @@ from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import FailingSeries, RunStrip
 from spyweb.subjects.jobs.overview import Overview, OverviewRow, OverviewService, make_overview, view_row
 from spyweb.subjects.records.service import RecordSearch
-from spyweb.web.access.principal import LOOPBACK, PRINCIPAL, Principal
 from spyweb.web.app import tcp_app
-from spyweb.web.pages.page import Asked
 from tests.fakes.client import Client, client_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import (
@@ -108,15 +104,6 @@ async def page_of(
         answered, page = await get_page(client, path, **(headers or {}))
     assert answered == status
     return page
-
-
-def asked_of(service: FakeDaemonService, principal: Principal = LOOPBACK, path: str = "/") -> Asked:
-    """Return a request for a page, as its handler and its view are given it."""
-    from spyweb.web.pages.render import renderer
-
-    request = make_mocked_request("GET", path)
-    request[PRINCIPAL] = principal
-    return Asked(request=request, principal=principal, services=service, renderer=renderer())
 
 
 POST = {"Accept": "text/html"}

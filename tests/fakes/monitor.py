@@ -17,7 +17,6 @@ from typing import cast
 from msgspec import convert, structs
 
 from spyweb.cooperative import set_done
-from spyweb.errors import FetchError
 from spyweb.extraction.extractor import Extractor, Page
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOK_NAMES, LOAD, UNLOADED
@@ -27,14 +26,13 @@ from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, R
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.files.files import Files
-from spyweb.ops.network.address_check import NetGate
-from spyweb.ops.network.request import Fetch, Response
+from spyweb.ops.network.request import Response
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import ctx_of
-from spyweb.settings import HttpSettings
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import SilentHost, make_job
 from tests.fakes.memory_store import MemoryStore
+from tests.fakes.ops import FakeHttp
 from tests.fakes.pool import FakePool
 
 SHOP = JobId("shop")
@@ -46,29 +44,6 @@ Items = Sequence[Mapping[str, str]]
 
 class HookError(Exception):
     """Raised by a hook of FakeVms, as Lua raises an error."""
-
-
-@dataclass(slots=True)
-class FakeHttp:
-    story: list[str]
-    answers: dict[str, Response | FetchError] = field(default_factory=dict)
-    held: dict[str, Future[None]] = field(default_factory=dict)  # addresses whose answer waits
-    asked: list[Fetch] = field(default_factory=list)
-    settings: HttpSettings = field(default_factory=HttpSettings)
-
-    async def fetch(self, fetch: Fetch) -> Response:
-        self.story.append(f"fetch {fetch.url}")
-        self.asked.append(fetch)
-        url = str(fetch.url)
-        if url in self.held:
-            await self.held[url]
-        answer = self.answers.get(url)
-        if isinstance(answer, FetchError):
-            raise answer
-        return answer or page(url)
-
-    async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
-        raise AssertionError(f"{host}:{port}")
 
 
 def page(url: str = URL, *, status: int = 200, body: bytes = b"<p>", kind: bytes = b"text/html") -> Response:
@@ -247,7 +222,7 @@ class Shop:
 async def shop(root: Path = Path("/nonexistent")) -> AsyncIterator[Shop]:
     story: list[str] = []
     clock = FakeClock()
-    store, http, extractor = MemoryStore(clock), FakeHttp(story), FakeExtractor(story)
+    store, http, extractor = MemoryStore(clock), FakeHttp(story=story, usual=page), FakeExtractor(story)
     services = CycleServices(
         http=http,
         extractor=extractor,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from asyncio import TaskGroup
-from collections.abc import Mapping, Sequence
+from asyncio import Future, TaskGroup
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,13 +43,20 @@ class FakeHttp:
     """Keeps what it was asked; answers 200 unless told otherwise by URL."""
 
     settings: HttpSettings = field(default_factory=HttpSettings)
-    answers: Mapping[str, Response | FetchError] = field(default_factory=dict)
+    answers: dict[str, Response | FetchError] = field(default_factory=dict)
     asked: list[Fetch] = field(default_factory=list)
     certificates: Mapping[tuple[str, int], bytes] = field(default_factory=dict)
+    story: list[str] = field(default_factory=list)
+    held: dict[str, Future[None]] = field(default_factory=dict)  # addresses whose answer waits
+    usual: Callable[[str], Response] = lambda url: make_response(url=url)
 
     async def fetch(self, fetch: Fetch) -> Response:
+        url = str(fetch.url)
         self.asked.append(fetch)
-        answer = self.answers.get(str(fetch.url), make_response(url=str(fetch.url)))
+        self.story.append(f"fetch {url}")
+        if url in self.held:
+            await self.held[url]
+        answer = self.answers.get(url) or self.usual(url)
         if isinstance(answer, FetchError):
             raise answer
         return answer
