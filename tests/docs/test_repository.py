@@ -62,11 +62,6 @@ def test_pages_cite_names_and_never_line_numbers() -> None:
     assert not cited
 
 
-@pytest.mark.parametrize("name", ["make start", "make test"])
-def test_the_readmes_first_screen_says_how_to_begin(name: str) -> None:
-    assert name in "\n".join(read("README.md").splitlines()[:20])
-
-
 def test_each_decision_says_status_context_decision_consequences_and_measurement() -> None:
     for page in sorted((ROOT / "docs/design").glob("*.md")):
         text = page.read_text(encoding="utf-8")

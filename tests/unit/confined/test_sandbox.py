@@ -39,58 +39,43 @@ def verdict(column: int, own: int, *, number: int, architecture: int, arguments:
             raise AssertionError(f"unknown instruction {code:#x}")
 
 
-@pytest.mark.parametrize(("column", "architecture", "futex", "open_at"), [(0, X86_64, 202, 257), (1, AARCH64, 98, 56)])
-def test_only_what_is_listed_is_allowed(column: int, architecture: int, futex: int, open_at: int) -> None:
-    assert verdict(column, architecture, number=futex, architecture=architecture) == ALLOW
-    assert verdict(column, architecture, number=open_at, architecture=architecture) == EPERM
+X86, ARM = (0, X86_64), (1, AARCH64)
+PRIORITIES = [  # a thread can only lower its own
+    ((0, 0, 10), ALLOW), ((0, 0, 19), ALLOW), ((0, 0, 0), EPERM), ((0, 0, MINUS_5), EPERM), ((0, 4711, 10), EPERM),
+    ((1, 0, 10), EPERM), ((2, 0, 10), EPERM),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("machine", "number", "arguments", "expected"),
+    [
+        (X86, 202, (), ALLOW),  # futex
+        (ARM, 98, (), ALLOW),
+        (X86, 257, (), EPERM),  # openat
+        (ARM, 56, (), EPERM),
+        (X86, 56, (0x0001_0000 | 0xF00,), ALLOW),  # clone makes threads only
+        (X86, 56, (0x11,), EPERM),
+        (X86, 435, (), ENOSYS),  # clone3 seems not to exist
+        (X86, 9, (0, 4096, 3), ALLOW),  # memory is never executable
+        (X86, 9, (0, 4096, 5), EPERM),
+        (X86, 234, (PID, 5, 10), ALLOW),  # threads of this process can be signalled
+        (X86, 234, (PID + 1, 5, 10), EPERM),
+        (X86, 234, (0, 5, 10), EPERM),
+        *((X86, 141, arguments, expected) for arguments, expected in PRIORITIES),
+        *((ARM, 140, arguments, expected) for arguments, expected in PRIORITIES),
+        (X86, 140, (0, 0), ALLOW),  # and only ask for its own
+        (X86, 140, (0, 1), EPERM),
+    ],
+)
+def test_only_what_is_listed_is_allowed(
+    machine: tuple[int, int], number: int, arguments: tuple[int, ...], expected: int
+) -> None:
+    column, architecture = machine
+    assert verdict(column, architecture, number=number, architecture=architecture, arguments=arguments) == expected
 
 
 def test_another_architectures_calls_end_the_process() -> None:
     assert verdict(0, X86_64, number=202, architecture=0x4000_0003) == KILL
-
-
-@pytest.mark.parametrize(("flags", "expected"), [(0x0001_0000 | 0xF00, ALLOW), (0x11, EPERM)])
-def test_clone_makes_threads_only(flags: int, expected: int) -> None:
-    assert verdict(0, X86_64, number=56, architecture=X86_64, arguments=(flags,)) == expected
-
-
-def test_clone3_seems_not_to_exist() -> None:
-    assert verdict(0, X86_64, number=435, architecture=X86_64) == ENOSYS
-
-
-@pytest.mark.parametrize(("protection", "expected"), [(3, ALLOW), (5, EPERM)])
-def test_memory_is_never_executable(protection: int, expected: int) -> None:
-    assert verdict(0, X86_64, number=9, architecture=X86_64, arguments=(0, 4096, protection)) == expected
-
-
-@pytest.mark.parametrize(("process", "expected"), [(PID, ALLOW), (PID + 1, EPERM), (0, EPERM)])
-def test_threads_of_this_process_can_be_signalled(process: int, expected: int) -> None:
-    assert verdict(0, X86_64, number=234, architecture=X86_64, arguments=(process, 5, 10)) == expected
-
-
-@pytest.mark.parametrize(("column", "architecture", "number"), [(0, X86_64, 141), (1, AARCH64, 140)])
-@pytest.mark.parametrize(
-    ("which", "who", "level", "expected"),
-    [
-        (0, 0, 10, ALLOW),
-        (0, 0, 19, ALLOW),
-        (0, 0, 0, EPERM),
-        (0, 0, MINUS_5, EPERM),
-        (0, 4711, 10, EPERM),
-        (1, 0, 10, EPERM),
-        (2, 0, 10, EPERM),
-    ],
-)
-def test_a_thread_can_only_lower_its_own_priority(
-    column: int, architecture: int, number: int, which: int, who: int, level: int, expected: int
-) -> None:
-    found = verdict(column, architecture, number=number, architecture=architecture, arguments=(which, who, level))
-    assert found == expected
-
-
-@pytest.mark.parametrize(("who", "expected"), [(0, ALLOW), (1, EPERM)])
-def test_a_thread_can_only_ask_for_its_own_priority(who: int, expected: int) -> None:
-    assert verdict(0, X86_64, number=140, architecture=X86_64, arguments=(0, who)) == expected
 
 
 def test_the_numbers_of_one_machine_are_all_different() -> None:

@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 
 from spyweb.errors import NoAccess
 from spyweb.files import Forbidden
-from spyweb.logs import job as files
 from spyweb.logs import job as module
 from spyweb.logs.job import FLUSH_DELAY_S, PENDING_PER_JOB, SOON_PER_JOB, JobLogs, append
 from spyweb.logs.reading import KEPT
@@ -31,16 +30,6 @@ async def test_a_line_is_stamped_with_time_and_level(tmp_path: Path) -> None:
         assert read(tmp_path) == ["2026-01-01T00:00:00.123Z WARN too dear"]
 
 
-async def test_lines_keep_their_order_over_several_batches(tmp_path: Path) -> None:
-    async with JobLogs(tmp_path, FakeClock()) as logs:
-        for batch in range(5):
-            for line in range(20):
-                logs.write("jobs/prices", "info", f"{batch}.{line}")
-            await logs.flush()
-    expected = [f"{STAMP} INFO {batch}.{line}" for batch in range(5) for line in range(20)]
-    assert read(tmp_path) == expected
-
-
 async def test_without_a_flush_lines_are_written_together_a_little_later(tmp_path: Path) -> None:
     clock = FakeClock()
     async with JobLogs(tmp_path, clock) as logs:
@@ -54,24 +43,36 @@ async def test_without_a_flush_lines_are_written_together_a_little_later(tmp_pat
         assert clock.pending == 0
 
 
-async def test_a_line_that_comes_during_the_last_but_one_batch_is_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+class SlowDisk:
+    """Appends once it is told to go on."""
 
-    def slow_append(root: Path, folder: str, name: str, data: bytes) -> None:
-        begun.set()
-        assert go_on.wait(5)
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def append(self, root: Path, folder: str, name: str, data: bytes) -> None:
+        self.begun.set()
+        assert self.go_on.wait(5)
         append(root, folder, name, data)
 
-    monkeypatch.setattr(module, "append", slow_append)
+    async def has_begun(self) -> None:
+        await asyncio.to_thread(self.begun.wait, 5)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    disk = SlowDisk()
+    monkeypatch.setattr(module, "append", disk.append)
+    return disk
+
+
+async def test_a_line_that_comes_during_the_last_but_one_batch_is_not_lost(tmp_path: Path, disk: SlowDisk) -> None:
     async with JobLogs(tmp_path, FakeClock()) as logs:
         logs.write("jobs/prices", "info", "first")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(logs.flush())
-            await asyncio.to_thread(begun.wait, 5)
+            await disk.has_begun()
             logs.write("jobs/prices", "info", "second")
-            go_on.set()
+            disk.go_on.set()
     assert [line.split()[-1] for line in read(tmp_path)] == ["first", "second"]
 
 
@@ -187,15 +188,7 @@ async def test_a_listener_hears_the_lines_of_its_folder_until_it_is_ended(tmp_pa
     assert heard == [(START_MS, "warn", b"too dear", 7)]
 
 
-async def test_the_last_lines_end_where_the_place_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow_append(root: Path, folder: str, name: str, data: bytes) -> None:
-        begun.set()
-        assert go_on.wait(5)
-        append(root, folder, name, data)
-
-    monkeypatch.setattr(module, "append", slow_append)
+async def test_the_last_lines_end_where_the_place_is_noted(tmp_path: Path, disk: SlowDisk) -> None:
     async with JobLogs(tmp_path, FakeClock()) as logs:
         heard: list[object] = []
         logs.listen("jobs/prices", lambda _at, _level, text, _run: heard.append(text))
@@ -203,9 +196,9 @@ async def test_the_last_lines_end_where_the_place_is_noted(tmp_path: Path, monke
         places: list[int] = []
         async with asyncio.TaskGroup() as tasks:
             asked = tasks.create_task(logs.last_lines("jobs/prices", 10, lambda: places.append(len(heard))))
-            await asyncio.to_thread(begun.wait, 5)
+            await disk.has_begun()
             logs.write("jobs/prices", "info", "after")
-            go_on.set()
+            disk.go_on.set()
         assert [line.split()[-1] for line in asked.result()] == ["before"]
         assert heard[places[0] :] == ["after"]
 
@@ -224,7 +217,7 @@ FOLDER = "jobs/prices"
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_BYTES", 10)
+    monkeypatch.setattr(module, "MAX_BYTES", 10)
 
 
 def contents(root: Path) -> dict[str, str]:

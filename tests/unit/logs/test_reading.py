@@ -20,14 +20,20 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "hooks.log"
 
 
-def test_the_last_lines_come_oldest_first(log: Path) -> None:
-    log.write_text("one\ntwo\nthree\n")
-    assert last_lines(log, 2) == ["two", "three"]
-
-
-def test_asking_for_more_lines_than_there_are_gives_all(log: Path) -> None:
-    log.write_text("one\n\ntwo")
-    assert last_lines(log, 10) == ["one", "", "two"]
+@pytest.mark.parametrize(
+    ("content", "count", "lines"),
+    [
+        (None, 10, []),
+        (b"", 10, []),
+        (b"one\ntwo\nthree\n", 2, ["two", "three"]),
+        (b"one\n\ntwo", 10, ["one", "", "two"]),
+        (b"\xff\n", 1, ["\ufffd"]),
+    ],
+)
+def test_the_last_lines_come_oldest_first(log: Path, content: bytes | None, count: int, lines: list[str]) -> None:
+    if content is not None:
+        log.write_bytes(content)
+    assert last_lines(log, count) == lines
 
 
 def test_a_file_without_line_breaks_is_not_read_whole(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,22 +51,11 @@ def test_a_file_without_line_breaks_is_not_read_whole(log: Path, monkeypatch: py
     assert sum(read) == 2 * BLOCK
 
 
-def test_no_file_and_an_empty_file_have_no_lines(log: Path) -> None:
-    assert last_lines(log, 10) == []
-    log.touch()
-    assert last_lines(log, 10) == []
-
-
 @pytest.mark.parametrize("width", [1, 1000, BLOCK, BLOCK + 1])
 def test_lines_are_whole_wherever_blocks_end(log: Path, width: int) -> None:
     log.write_text("".join(f"{n}{'x' * width}\n" for n in range(5)))
     assert [line[0] for line in last_lines(log, 3)] == ["2", "3", "4"]
     assert {len(line) for line in last_lines(log, 3)} == {width + 1}
-
-
-def test_a_line_that_is_no_text_is_shown_all_the_same(log: Path) -> None:
-    log.write_bytes(b"\xff\n")
-    assert last_lines(log, 1) == ["\ufffd"]
 
 
 @pytest.mark.parametrize(("make", "words"), [(Path.mkdir, "Is a directory"), (os.mkfifo, "not a regular file")])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
 
 import pytest
@@ -60,6 +60,20 @@ class Harness:
 
     async def add(self, *messages: NewMessage) -> list[int]:
         return await self.store.outbox.add(messages)
+
+    @contextmanager
+    def refused(self) -> Iterator[None]:
+        """Have the outbox write nothing down any more."""
+
+        def refuse(_number: int, **_: object) -> asyncio.Future[None]:
+            refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            refused.set_exception(StoreError("the disk is full"))
+            return refused
+
+        with pytest.MonkeyPatch.context() as patch:
+            for write in ("done", "put_off", "give_up"):
+                patch.setattr(self.store.outbox, write, refuse)
+            yield
 
     def seconds_of(self, payload: str) -> list[float]:
         """When it was attempted, since the beginning."""
@@ -322,18 +336,6 @@ async def test_a_bug_in_sending_is_one_messages_trouble(harness: Harness) -> Non
     assert harness.receiver.arrived == ["2", "1"]
 
 
-def refusing(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The outbox writes nothing down any more."""
-
-    def refuse(_number: int, **_: object) -> asyncio.Future[None]:
-        refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        refused.set_exception(StoreError("the disk is full"))
-        return refused
-
-    for write in ("done", "put_off", "give_up"):
-        monkeypatch.setattr(harness.store.outbox, write, refuse)
-
-
 @pytest.mark.parametrize("error", [StoreError("the disk is full"), NoAccess("spyweb.db: no access as me")])
 async def test_a_store_that_can_not_be_read_is_asked_again(
     error: SpywebError, harness: Harness, monkeypatch: pytest.MonkeyPatch
@@ -355,12 +357,9 @@ async def test_a_store_that_can_not_be_read_is_asked_again(
     assert harness.receiver.arrived == ["1"]
 
 
-async def test_what_has_arrived_is_not_sent_again_while_the_store_refuses(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_has_arrived_is_not_sent_again_while_the_store_refuses(harness: Harness) -> None:
     async with harness.at_work():
-        with monkeypatch.context() as patch:
-            refusing(harness, patch)
+        with harness.refused():
             await harness.add(message("1"), message("2"), message("3", OTHER_HOOK))
             await harness.clock.turn(HOUR_MS / 1000)
             assert sorted(harness.receiver.arrived) == ["1", "3"]
@@ -370,13 +369,10 @@ async def test_what_has_arrived_is_not_sent_again_while_the_store_refuses(
     assert await harness.store.outbox.targets() == []
 
 
-async def test_one_miss_counts_once_however_often_the_store_refuses_it(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_miss_counts_once_however_often_the_store_refuses_it(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = in_turn(DOWN, DOWN)
     async with harness.at_work():
-        with monkeypatch.context() as patch:
-            refusing(harness, patch)
+        with harness.refused():
             await harness.add(message("1"), message("2"))
             await harness.clock.turn(HOUR_MS / 1000 - 1)
             assert harness.seconds_of("1") == [0]
@@ -386,15 +382,12 @@ async def test_one_miss_counts_once_however_often_the_store_refuses_it(
     assert harness.receiver.arrived == ["1", "2"]
 
 
-async def test_what_is_given_up_is_not_sent_again_while_the_store_refuses(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_given_up_is_not_sent_again_while_the_store_refuses(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = lambda _: DOWN
     async with harness.at_work():
         await harness.add(message("1"))
         harness.clock.jump(DAY_MS / 1000)
-        with monkeypatch.context() as patch:
-            refusing(harness, patch)
+        with harness.refused():
             await harness.clock.turn(MINUTE_MS / 1000)
         await harness.clock.turn(PATIENCE)
 
@@ -447,12 +440,10 @@ async def test_a_round_without_deliver_ends_in_time_though_a_receiver_hangs(harn
     assert await harness.store.outbox.targets() == [HOOK]
 
 
-async def test_a_round_without_deliver_ends_where_the_store_refuses(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_round_without_deliver_ends_where_the_store_refuses(harness: Harness) -> None:
     await harness.add(message("1"), message("2"), message("3", OTHER_HOOK))
-    refusing(harness, monkeypatch)
-    await harness.outbox_sender.send_due(PRICES, 5)
+    with harness.refused():
+        await harness.outbox_sender.send_due(PRICES, 5)
 
     assert sorted(harness.receiver.arrived) == ["1", "3"]
 

@@ -416,27 +416,18 @@ async def test_the_absence_of_a_job_is_noted_beside_what_somebody_else_has_recor
     assert list((await t.store.runs.cursors()).values()) == idle
 
 
-async def test_what_comes_due_while_a_refused_claim_was_on_its_way_is_dealt_with_once(t: Harness) -> None:
+@pytest.mark.parametrize(("is_granted", "after_s", "count"), [(True, 0.1, 7), (True, 2.1, 9), (False, 10, 17)])
+async def test_what_comes_due_while_a_claim_is_on_its_way_is_dealt_with_once_and_as_soon_as_that_is_granted(
+    t: Harness, is_granted: bool, after_s: float, count: int
+) -> None:
     await t.settle(make_job(schedule=SECONDLY))
     await t.clock.turn(2.5)
     with t.hung() as hanging:
         await t.clock.turn(4)
         assert len(hanging.asked) == 1, "one claim of a job at a time"
-        await hanging.refuse()
-    await t.clock.turn(10)
-    assert await dealt_with(t.store, 1000) == list(range(17))
-
-
-async def test_what_comes_due_while_a_claim_is_on_its_way_is_dealt_with_as_soon_as_that_is_granted(t: Harness) -> None:
-    await t.settle(make_job(schedule=SECONDLY))
-    await t.clock.turn(2.5)
-    with t.hung() as hanging:
-        await t.clock.turn(4)
-        await hanging.grant()
-    await t.clock.turn(0.1)
-    assert await dealt_with(t.store, 1000) == list(range(7))
-    await t.clock.turn(2)
-    assert await dealt_with(t.store, 1000) == list(range(9))
+        await (hanging.grant() if is_granted else hanging.refuse())
+    await t.clock.turn(after_s)
+    assert await dealt_with(t.store, 1000) == list(range(count))
 
 
 async def test_a_due_time_can_not_come_between_a_pause_and_its_record(t: Harness) -> None:

@@ -188,32 +188,18 @@ async def test_a_luau_construct_is_named() -> None:
     assert "write x = x + 1" in result.reason
 
 
-async def test_a_test_whose_worker_died_of_another_one_runs_again() -> None:
-    lost = iter([LOST])
-    pool = FakeTestPool({"shop": [b"test_a"]}, play=lambda name, _: next(lost, SUCCESS) if name else SUCCESS)
+@pytest.mark.parametrize(
+    ("endings", "passed", "tries"), [([LOST], True, 2), ([GUILTY], False, 1), ([LOST] * 99, False, TRIES)]
+)
+async def test_a_test_whose_worker_died_of_another_one_runs_again_but_not_for_ever(
+    endings: list[Ending], passed: bool, tries: int
+) -> None:
+    left = iter(endings)
+    pool = FakeTestPool({"shop": [b"test_a"]}, play=lambda name, _: next(left, SUCCESS) if name else SUCCESS)
 
     (result,) = await run(pool, suite())
 
-    assert result.passed
-    assert pool.story.count("shop test_a") == 2
-
-
-async def test_a_test_that_takes_its_worker_down_has_failed() -> None:
-    pool = FakeTestPool({"shop": [b"test_a"]}, play=lambda name, _: GUILTY if name else SUCCESS)
-
-    (result,) = await run(pool, suite())
-
-    assert not result.passed
-    assert pool.story.count("shop test_a") == 1
-
-
-async def test_bad_luck_is_not_waited_out_for_ever() -> None:
-    pool = FakeTestPool({"shop": [b"test_a"]}, play=lambda name, _: LOST if name else SUCCESS)
-
-    (result,) = await run(pool, suite())
-
-    assert not result.passed
-    assert pool.story.count("shop test_a") == TRIES
+    assert (result.passed, pool.story.count("shop test_a")) == (passed, tries)
 
 
 async def test_a_test_for_which_no_worker_can_be_had_has_failed() -> None:
