@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
 import signal
 import subprocess
-from xml.etree import ElementTree
 
 import pytest
 
@@ -51,20 +49,6 @@ def test_exit_codes_and_the_last_line_say_how_it_went(project: Project) -> None:
     assert answer.stdout.splitlines()[-1].startswith("test result: ok. 1 passed; 0 failed;")
 
     assert project.spyweb("test", "bad", "nothing", code=2).stdout == ""
-
-
-def test_programs_and_ci_are_told_the_same(project: Project) -> None:
-    project.job("bad", PASSING + FAILING)
-
-    told = json.loads(project.spyweb("test", "-o", "json", "--junit", str(project.root / "r.xml"), code=1).stdout)
-    root = ElementTree.parse(project.root / "r.xml").getroot()
-
-    assert (told["passed"], told["failed"]) == (1, 1)
-    assert {each["test"]: each["outcome"] for each in told["tests"]} == {"test_fine": "passed", "test_wrong": "failed"}
-    assert (root.get("tests"), root.get("failures")) == ("2", "1")
-    failed = root.find(".//testcase[failure]")
-    assert failed is not None
-    assert (failed.get("file"), failed.get("line")) == ("jobs/bad.lua", "5")
 
 
 def test_a_running_daemon_and_its_data_are_left_alone(project: Project) -> None:

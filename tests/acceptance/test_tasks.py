@@ -43,32 +43,24 @@ def ran(project: Project) -> str:
     return project.spyweb("state", "get", "ran").stdout.strip()
 
 
-def test_a_run_goes_on_after_the_daemon_was_killed(project: Project) -> None:
-    project.job("release", PIPELINE, RESUMING)
-    with project.daemon() as daemon:
-        project.spyweb("trigger", "release")
-        eventually(lambda: daemon.has_said('"waiting"') or daemon.has_said("waiting"))
-        daemon.kill()
-    with project.daemon():
-        second, first = project.ended("release", 2)
-        assert (first.outcome, second.outcome) == (Outcome.LOST, Outcome.SUCCESS)
-        assert tree(project, "release") == [
-            ["build success 0", "wait success 1", "push success 1"],
-            ["build success 1"],
-        ]
-        assert ran(project) == "build wait3 wait3 push3 truesuccess"
-
-
-def test_a_run_goes_on_after_a_planned_stop(project: Project) -> None:
+@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.STOPPED])
+def test_a_run_goes_on_after_the_daemon_was_killed_or_stopped(project: Project, outcome: Outcome) -> None:
     project.save("config.toml", '[daemon]\nshutdown_grace = "0s"\n')
     project.job("release", PIPELINE, RESUMING)
     with project.daemon() as daemon:
         project.spyweb("trigger", "release")
         eventually(lambda: daemon.has_said("waiting"))
-        assert daemon.stop() == 0
+        if outcome is Outcome.LOST:
+            daemon.kill()
+        else:
+            assert daemon.stop() == 0
     with project.daemon():
         second, first = project.ended("release", 2)
-        assert (first.outcome, second.outcome) == (Outcome.STOPPED, Outcome.SUCCESS)
+        assert (first.outcome, second.outcome) == (outcome, Outcome.SUCCESS)
+        assert tree(project, "release") == [
+            ["build success 0", "wait success 1", "push success 1"],
+            ["build success 1"],
+        ]
         assert ran(project) == "build wait3 wait3 push3 truesuccess"
 
 

@@ -23,14 +23,14 @@ from spyweb.incidents.truth import Failed
 from spyweb.model import Durability, JobId, Outcome, RunId, RunState, Trigger
 from spyweb.store.model.incidents import SubjectEvent
 from spyweb.store.model.runs import Change, End, NewRun
-from spyweb.store.sqlite.store import Store, open_store
+from spyweb.store.sqlite.store import open_store
 from tests.fakes.project import Project, eventually
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 SIZE = {"width": 1280, "height": 800}
 QUALITY = 0.82
 LARGEST = 60 * 1024  # bytes of one picture
-MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+WRONG = "jobs/invoice_sync.lua:13: billing: page 1: status 503, try again later"
 
 INVOICES = """local since = store_get("since") or "the beginning"
 log("asking for invoices since " .. since)
@@ -112,48 +112,31 @@ async def record_past(root: Path) -> None:
     (root / "data").mkdir(mode=0o700)
     store = await open_store(root / "data/spyweb.db", clock=RealClock(), durability=Durability.NORMAL)
     for name, (_, _, minutes, took_ms, says, failures) in JOBS.items():
-        if minutes:
-            await record_job(store, JobId(name), minutes * MINUTE_MS, took_ms, says, failures)
+        chance, count = random.Random(name), max(12, 24 * 60 // minutes) if minutes else 0
+        for number in range(count):
+            late_ms = chance.choice((0, 3, 8, 20)) if chance.random() > 0.06 else 21_000
+            due_ms = RealClock().now_ms() - (count - number) * minutes * 60_000 + took_ms // 2
+            new = NewRun(
+                job=JobId(name),
+                state=RunState.RUNNING,
+                trigger=Trigger(type="schedule"),
+                due_ms=due_ms,
+                started_ms=due_ms + late_ms,
+            )
+            (run,) = await store.runs.record(Change(new=[new]))
+            ended_ms = due_ms + late_ms + int(took_ms * chance.uniform(0.7, 1.5))
+            reason = WRONG if number >= count - failures else "the network is down" if chance.random() < 0.015 else ""
+            failed = SubjectEvent(subject=f"job:{name}", event=Failed(reason), policy=AlertPolicy(), at_ms=ended_ms)
+            end = End(
+                run=RunId(run or 0),
+                ended_ms=ended_ms,
+                outcome=Outcome.FAILED if reason else Outcome.SUCCESS,
+                reason=reason,
+                result="" if reason else says,
+                alert=failed if reason == WRONG else None,
+            )
+            await store.runs.record(Change(end=[end]))
     await store.close()
-
-
-async def record_job(store: Store, job: JobId, every_ms: int, took_ms: int, says: str, failures: int) -> None:
-    chance = random.Random(job)
-    now_ms = RealClock().now_ms()
-    count = max(12, 24 * HOUR_MS // every_ms)
-    for number in range(count):
-        due_ms = now_ms - (count - number) * every_ms + took_ms // 2
-        late_ms = chance.choice((0, 3, 8, 20)) if chance.random() > 0.06 else 21_000
-        new = NewRun(
-            job=job,
-            state=RunState.RUNNING,
-            trigger=Trigger(type="schedule"),
-            due_ms=due_ms,
-            started_ms=due_ms + late_ms,
-        )
-        (run,) = await store.runs.record(Change(new=[new]))
-        failed = number >= count - failures or chance.random() < 0.015
-        reason = (
-            "jobs/invoice_sync.lua:13: billing: page 1: status 503, try again later"
-            if failures
-            else "the network is down"
-        )
-        took = int(took_ms * chance.uniform(0.7, 1.5))
-        end = End(
-            run=RunId(run or 0),
-            ended_ms=due_ms + late_ms + took,
-            outcome=Outcome.FAILED if failed else Outcome.SUCCESS,
-            reason=reason if failed else "",
-            result="" if failed else says,
-            cpu_ms=took // 20,
-            alert=failed_now(job, reason, due_ms + late_ms + took) if number >= count - failures else None,
-        )
-        await store.runs.record(Change(end=[end]))
-
-
-def failed_now(job: JobId, reason: str, at_ms: int) -> SubjectEvent:
-    """Return what the failure of a run that ended then means for the incidents of its job."""
-    return SubjectEvent(subject=f"job:{job}", event=Failed(reason), policy=AlertPolicy(), at_ms=at_ms)
 
 
 async def take(browser: Browser, page: Page, name: str) -> None:
