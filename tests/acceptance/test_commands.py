@@ -1,40 +1,20 @@
-"""Commands of jobs under the real daemon: permitted by name, out of reach of its secrets, gone when it is killed."""
+"""Commands of jobs under the real daemon; that none outlives it is proven in tests/integration/test_commands.py."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
 import tarfile
-import time
 
 import pytest
 
-from tests.fakes.commands import Stubborn
 from tests.fakes.project import Project, eventually
 from tests.fakes.repository import file_of, read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 PERMITTED = '[permissions]\nexec = ["*"]\n'
-
-
-def test_nothing_of_a_command_is_left_a_second_after_kill_9(project: Project) -> None:
-    stubborn = Stubborn()
-    (project.root / "config.toml").write_text(PERMITTED)
-    project.job("long", f"exec.run([==[{stubborn.text}]==])", 'every = "1s"')
-    with project.daemon() as daemon:
-        eventually(lambda: len(stubborn.left) == stubborn.processes)
-        daemon.kill()
-        deadline = time.monotonic() + 1
-        while stubborn.left and time.monotonic() < deadline:
-            time.sleep(0.02)
-        left = stubborn.left
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
-        assert not left
 
 
 def test_a_command_is_refused_unless_it_is_permitted_and_a_test_runs_none(project: Project) -> None:

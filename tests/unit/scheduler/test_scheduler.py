@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
@@ -84,6 +85,17 @@ async def restart(first_store: MemoryStore, clock: FakeClock, down: float, job: 
         await t.settle(job)
         await clock.turn(1)
         return await t.record()
+
+
+@asynccontextmanager
+async def an_hour_later() -> AsyncIterator[Harness]:
+    """A daemon that starts an hour after another one, in which a job ran once, has ended."""
+    async with harness() as t:
+        await t.settle(make_job())
+        await t.clock.turn(1)
+    await t.clock.turn(HOUR)
+    async with harness(t.store, t.clock) as t:
+        yield t
 
 
 async def test_a_new_job_runs_at_once_and_then_keeps_its_cadence(t: Harness) -> None:
@@ -673,15 +685,10 @@ async def test_a_time_of_a_cron_that_a_small_step_back_shows_again_is_dealt_with
 
 
 async def test_a_job_that_had_something_to_catch_up_on_is_not_put_off_by_a_clock_that_jumps_back() -> None:
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
-        await t.settle(make_job())
-        await clock.turn(1)
-    await clock.turn(HOUR)
-    async with harness(store, clock) as t:
+    async with an_hour_later() as t:
         watching = t.tasks.create_task(t.scheduler.watch_the_clock())
         await t.settle(make_job())
-        await clock.turn(1)
+        await t.clock.turn(1)
         before = len(await t.record())
         t.clock.jump(-24 * HOUR)
         await t.clock.turn(HOUR)
@@ -691,15 +698,10 @@ async def test_a_job_that_had_something_to_catch_up_on_is_not_put_off_by_a_clock
 
 async def test_what_catching_up_was_put_off_until_is_forgotten_once_it_has_passed() -> None:
     """A step back that is too small for a jump would bring it up again."""
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
-        await t.settle(make_job())
-        await clock.turn(1)
-    await clock.turn(HOUR)
-    async with harness(store, clock) as t:
+    async with an_hour_later() as t:
         await t.settle(job := make_job())
         assert job.not_before_ms > 0
-        await clock.turn(1)
+        await t.clock.turn(1)
         assert job.not_before_ms == 0
 
 
