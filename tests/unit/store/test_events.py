@@ -12,7 +12,6 @@ from spyweb.store.model.entries import (
     GLOBAL,
     SCOPES,
     ChangeEvent,
-    Drop,
     Leave,
     Origin,
     Watch,
@@ -175,15 +174,6 @@ async def test_texts_are_watched_like_values(store: Store) -> None:
     assert {event.origin for event in await kept(store)} == {origin}
 
 
-async def test_deleting_nothing_is_told_only_where_it_is_asked_for(store: Store) -> None:
-    store.events.watch([watch(namespace=ORDERS)])
-    await store.values.transform(ORDERS, b"k", lambda entry: Drop())
-    assert await pending(store) == []
-
-    await store.values.transform(ORDERS, b"k", lambda entry: Drop(always_tell=True))
-    assert await pending(store) == [("deleted", b"k", None, None)]
-
-
 async def test_expiry_is_told_by_a_write_over_it_too(store: Store, clock: FakeClock) -> None:
     heard = listen(store, watch(namespace=ORDERS, kinds=EXPIRY))
     await put(store, b"k", 1, namespace=ORDERS, expires_ms=clock.now_ms())
@@ -312,23 +302,6 @@ async def test_a_retry_keeps_it(watched: Store) -> None:
     assert second is not None
     assert await end(watched, first, again=PRICES) == [None], "it had ended before"
     assert await watched.events.find(1) is not None
-    await end(watched, second)
-
-    assert await watched.events.find(1) is None
-
-
-async def test_one_that_starts_nothing_is_gone_at_once(watched: Store) -> None:
-    await drop(watched, (NEWS, 1), (PRICES, 1), (PRICES, 2))
-
-    assert await watched.events.find(1) is None
-    assert await left(watched) == [(NEWS, 2)]
-
-
-async def test_one_that_has_another_run_to_start_stays(watched: Store) -> None:
-    (first,) = await start(watched, PRICES)
-    await end(watched, first)
-    assert await left(watched) == [(NEWS, 1), (NEWS, 2), (PRICES, 2)]
-    (second,) = await start(watched, NEWS)
     await end(watched, second)
 
     assert await watched.events.find(1) is None

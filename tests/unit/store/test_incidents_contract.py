@@ -9,10 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.incidents.policy import AlertPolicy, Level
-from spyweb.incidents.telling import Told
 from spyweb.incidents.truth import Event, Failed, Removed, SignSeen, Succeeded
 from spyweb.model import Outcome, RunId
-from spyweb.store.model.incidents import AlertChannelNow, ScriptTold, SubjectChange, SubjectEvent, SubjectNow
+from spyweb.store.model.incidents import AlertChannelNow, SubjectChange, SubjectEvent, SubjectNow
 from spyweb.store.model.messages import Channel, Target
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.store import Store
@@ -111,15 +110,6 @@ async def test_a_graver_sign_raises_an_open_incident_and_a_lesser_one_does_not_l
     assert await plan(store, clock, grave) == []
 
 
-async def test_nothing_more_is_told_once_somebody_has_acknowledged_but_the_end(store: Store, clock: FakeClock) -> None:
-    await note(store, Failed(""))
-    (incident,) = await store.incidents.list()
-    assert await store.incidents.acknowledge(incident.id, "ada")
-    assert await plan(store, clock) == []
-    (incident,) = await store.incidents.list()
-    assert (incident.acked_by, [text for _, text in incident.notes]) == ("ada", ["acknowledged by ada"])
-
-
 async def test_a_clock_that_is_set_back_ends_a_silence_instead_of_lengthening_it(
     store: Store, clock: FakeClock
 ) -> None:
@@ -206,41 +196,6 @@ async def test_an_open_incident_says_how_its_subject_stands(store: Store, clock:
     assert not found.is_gone
     assert (over.failures, over.signs, over.silence) == (0, {}, None)
     assert await store.incidents.open_among([JOB]) == {}
-
-
-async def told_by(store: Store, *told: ScriptTold) -> None:
-    await store.runs.record(Change(told=told))
-
-
-async def test_the_file_of_a_job_is_told_of_what_it_does_not_know(store: Store, clock: FakeClock) -> None:
-    async def missing() -> list[tuple[int, bool]]:
-        return [(each.id, each.closed_ms is None) for each in await store.incidents.for_scripts([JOB, "job:other"])]
-
-    assert await missing() == []
-    await note(store, Failed("no disk"))
-    assert await missing() == [(1, True)]
-    assert await store.incidents.for_scripts(["job:other"]) == []
-    await told_by(store, ScriptTold(1, Told.OPEN))
-    assert await missing() == []
-    await note(store, Succeeded())
-    assert await missing() == [(1, False)]
-    await told_by(store, ScriptTold(1, Told.CLOSED))
-    assert await missing() == []
-    incident = await store.incidents.get(1)
-    assert incident
-    assert incident.told == {"lua": "closed"}
-
-
-async def test_an_incident_is_not_settled_before_the_file_of_its_job_knows_its_end(
-    store: Store, clock: FakeClock
-) -> None:
-    hooked = {JOB: SubjectNow(policy=AlertPolicy(after_failures=1), has_hooks=True)}
-    await note(store, Failed("no disk"), Succeeded())
-    await store.incidents.plan([], hooked)
-    assert await store.incidents.unsettled() == [JOB]
-    await told_by(store, ScriptTold(1, Told.CLOSED))
-    await store.incidents.plan([], hooked)
-    assert await store.incidents.unsettled() == []
 
 
 async def test_of_incidents_those_are_found_that_were_open_at_a_moment_or_later(store: Store) -> None:

@@ -33,20 +33,6 @@ async def test_of_several_that_hold_nothing_up_the_earliest_is_next(store: Store
     assert await next_payload(store, clock.now_ms()) == "2"
 
 
-async def test_one_that_was_given_up_is_dead_and_counted_until_it_is_pruned(store: Store, clock: FakeClock) -> None:
-    first, second = await store.outbox.add([message("1"), message("2")])
-    await store.outbox.give_up(first, error="answered 500")
-    assert await next_payload(store, clock.now_ms()) == "2"
-    await store.outbox.done(second)
-
-    assert await store.outbox.next(HOOK, clock.now_ms()) is None
-    assert await store.outbox.targets() == []
-    assert await store.outbox.count_dead() == 1
-    assert await store.outbox.prune(older_than_ms=clock.now_ms()) == 0
-    assert await store.outbox.prune(older_than_ms=clock.now_ms() + 1) == 1
-    assert await store.outbox.count_dead() == 0
-
-
 async def test_pruning_leaves_what_waits(store: Store, clock: FakeClock) -> None:
     await store.outbox.add([message("1")])
 

@@ -49,18 +49,6 @@ async def test_a_row_that_is_recorded_again_is_replaced(store: Store) -> None:
     assert await told(store, run) == ["a failed"]
 
 
-async def test_a_run_that_resumes_takes_over_what_is_done(store: Store) -> None:
-    first = await begin_run(store)
-    by_condition, for_another = row("b", 1, SKIPPED), row("d", 3, SKIPPED, started_ms=None)
-    await store.tasks.add(first, [row("a", output=b"\x91\x02"), by_condition, row("c", 2, FAILED), for_another])
-    second = await begin_run(store, resumes=first)
-
-    taken = await store.tasks.take_over(second, [("", name) for name in "abcd"])
-
-    assert taken == [row("a", output=b"\x91\x02", attempts=0), row("b", 1, SKIPPED, attempts=0)]
-    assert (await store.tasks.of_runs([second]))[second] == taken
-
-
 async def test_a_run_that_begins_anew_takes_nothing_over(store: Store) -> None:
     await store.tasks.add(await begin_run(store), [row("a")])
 

@@ -116,15 +116,6 @@ async def test_of_a_file_with_a_line_only_the_line_counts(
     assert await place.found() == ([] if actual is None else [("file.line:conf", expected, actual)])
 
 
-async def test_the_last_call_of_a_target_counts(place: Place) -> None:
-    await place.keep("file.copy", src=b"a", dest=b"b")
-    await place.keep("file.line", path=b"b", line=b"x")
-    await place.keep("file.remove", path=b"./b")
-    assert await place.found() == []
-    await place.keep("file.copy", src=b"a", dest=b"b")
-    assert await place.found() == []
-
-
 async def test_what_a_command_creates_is_looked_for_and_no_command_is_run(place: Place) -> None:
     (place.folder / "out").touch()
     await place.keep("cmd", command=b"make", creates=b"out")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Mapping
 
@@ -90,15 +89,6 @@ def test_openmetrics_is_written_where_it_is_asked_for() -> None:
     families = {family.name: family for family in parse_openmetrics(body.decode())}  # type: ignore[no-untyped-call]
     assert samples(families["spyweb_due_times"]) == {("spyweb_due_times_total", "prices"): 4}
     assert body.endswith(b"# EOF\n")
-
-
-def test_a_compressed_text_is_the_same() -> None:
-    meters = make_meters()
-    plain, _ = write(meters, "", compressed=False)
-    packed, _ = write(meters, "", compressed=True)
-    of_process = re.compile(rb"^process_.*\n", re.MULTILINE)
-    assert of_process.sub(b"", gzip.decompress(packed)) == of_process.sub(b"", plain)
-    assert len(packed) < len(plain) / 2
 
 
 def test_incidents_are_told_by_level_and_alerts_by_channel() -> None:
