@@ -80,26 +80,15 @@ async def t() -> AsyncIterator[Told]:
         yield opened
 
 
-async def test_what_a_function_is_given_says_what_is_wrong_and_since_when() -> None:
-    async with told() as t:
-        began_ms = t.harness.clock.now_ms()
-        await t.run(FAILED)
-        await t.run(SUCCESS)
-        down, up = [run.trigger for run in await t.runs()]
-    incident = down.incident
+async def test_what_a_function_is_given_says_what_is_wrong_and_since_when(t: Told) -> None:
+    began_ms = t.harness.clock.now_ms()
+    await t.run(FAILED)
+    await t.run(SUCCESS)
+    down, up = [run.trigger for run in await t.runs()]
+    what = {"job": "backup", "subject": "job:backup", "reason": "failing", "text": "jobs/x.lua:1: boom"}
+    since = {"since": began_ms / 1000, "opened": began_ms / 1000}
     assert (down.type, down.hook) == ("alert", "on_down")
-    assert incident == {
-        "id": 1,
-        "job": "backup",
-        "subject": "job:backup",
-        "reason": "failing",
-        "text": "jobs/x.lua:1: boom",
-        "level": "warning",
-        "since": began_ms / 1000,
-        "opened": began_ms / 1000,
-        "failures": 1,
-        "run": 1,
-    }
+    assert down.incident == {"id": 1, **what, "level": "warning", **since, "failures": 1, "run": 1}
     assert up.incident["closed"] > began_ms / 1000  # type: ignore[operator]  # a number
 
 

@@ -151,13 +151,8 @@ def test_the_troubles_of_a_part_of_the_daemon() -> None:
 
 
 def test_what_is_noted_is_led_to_what_is_found_and_signs_of_runs_stay() -> None:
-    noted = {
-        "late": Sign(1, ""),
-        "broken": Sign(2, "a"),
-        "failing": Sign(3, ""),
-        "empty": Sign(4, ""),
-        "stuck": Sign(5, ""),
-    }
+    signs = ("late", "broken", "failing", "empty", "stuck")
+    noted = {sign: Sign(number, "a") for number, sign in enumerate(signs, 1)}
     events = list(compare(noted, {"broken": Sign(7, "b"), "silent": Sign(6, "c")}))
     assert events == [SignSeen("silent", "c", 6), SignGone("late"), SignGone("stuck")]
 

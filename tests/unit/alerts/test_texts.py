@@ -37,19 +37,10 @@ from tests.fakes.harness import Harness, harness, make_job
 
 MINUTE, HOUR = 60_000, 3_600_000
 ITEM = AlertItem(
-    incident=42,
-    kind=MessageKind.OPENED,
-    subject="job:backup",
-    level=Level.WARNING,
-    reason="failing",
-    text="no route to host",
-    run=RunId(991),
-    since_ms=START_MS,
-    opened_ms=START_MS + 2 * MINUTE,
-    closed_ms=None,
-    failures=3,
-    flapping=False,
-)
+    incident=42, kind=MessageKind.OPENED, subject="job:backup", level=Level.WARNING, reason="failing",
+    text="no route to host", run=RunId(991), since_ms=START_MS, opened_ms=START_MS + 2 * MINUTE, closed_ms=None,
+    failures=3, flapping=False,
+)  # fmt: skip
 
 
 def facts(*items: AlertItem, count: int | None = None) -> AlertFacts:

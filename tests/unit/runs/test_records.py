@@ -41,10 +41,9 @@ from spyweb.runs.records import (
 from spyweb.runs.runner import RunRequest, by_hand
 from spyweb.store.model.messages import Channel, Target
 from spyweb.store.model.runs import Change, End, NewRun
-from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.clock import START_MS
 from tests.fakes.daemon_service import make_run
-from tests.fakes.harness import Harness, harness, make_job, make_spec
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.harness import Harness, make_job, make_spec
 from tests.fakes.pool import FAILED
 from tests.fakes.triggered import make_event, make_wanted, read_on
 
@@ -53,19 +52,10 @@ NEW = NewRun(
 )
 
 
-def test_ctx_gives_epoch_seconds() -> None:
-    ctx = ctx_of(run_of(RunId(3), NEW))
-    assert ctx == {
-        "job": "prices",
-        "run_id": 3,
-        "attempt": 1,
-        "scheduled_at": 61.5,
-        "started_at": 61.52,
-        "trigger": {"type": "schedule"},
-    }
-
-
-def test_a_run_by_hand_was_scheduled_when_it_started() -> None:
+def test_ctx_gives_epoch_seconds_and_a_run_by_hand_was_scheduled_when_it_started() -> None:
+    given = {"job": "prices", "run_id": 3, "attempt": 1}
+    due = {"scheduled_at": 61.5, "started_at": 61.52, "trigger": {"type": "schedule"}}
+    assert ctx_of(run_of(RunId(3), NEW)) == given | due
     by_hand = NewRun(job=JobId("prices"), state=RunState.RUNNING, trigger=Trigger(type="manual"), started_ms=1_000)
     assert ctx_of(run_of(RunId(3), by_hand))["scheduled_at"] == 1.0
 
@@ -127,8 +117,7 @@ async def test_a_finding_fails_without_running_the_script_and_is_not_retried(t: 
 
 async def test_that_nothing_differs_any_more_is_a_success_that_nothing_follows(t: Harness) -> None:
     await start(t, OVER)
-    assert await t.record() == ["prices drift success"]
-    assert t.pool.story == []
+    assert (await t.record(), t.pool.story) == (["prices drift success"], [])
     assert (await t.store.runs.list(PRICES))[0].note == "nothing differs any more"
 
 
@@ -266,20 +255,14 @@ async def test_the_last_attempt_decides(t: Harness) -> None:
     assert await told(t) == ["start", "success"]
 
 
-async def test_a_run_that_its_daemon_did_not_end_has_failed() -> None:
-    clock = FakeClock()
-    store = MemoryStore(clock)
-    async with harness(store, clock) as t:
-        job = make_job(ping=PINGED, enabled=True)
-        t.live.add(job)
-        left = Run(id=RunId(1), job=job.id, state=RunState.RUNNING, started_ms=START_MS)
-        await store.runs.record(
-            Change(new=[NewRun(job=job.id, state=RunState.RUNNING, trigger=Trigger(), started_ms=1)])
-        )
-        taking = t.tasks.create_task(t.runner.take_up([left]))
-        await clock.turn()
-        await taking
-        assert await told(t) == ["fail the daemon died"]
+async def test_a_run_that_its_daemon_did_not_end_has_failed(t: Harness) -> None:
+    t.live.add(job := make_job(ping=PINGED, enabled=True))
+    new = NewRun(job=job.id, state=RunState.RUNNING, trigger=Trigger(), started_ms=START_MS)
+    await t.store.runs.record(Change(new=[new]))
+    taking = t.tasks.create_task(t.runner.take_up(await t.store.runs.open()))
+    await t.clock.turn()
+    await taking
+    assert await told(t) == ["fail the daemon died"]
 
 
 async def test_a_run_by_hand_is_told_too_and_of_each_kind_only_the_newest_waits(t: Harness) -> None:

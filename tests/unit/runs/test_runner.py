@@ -25,10 +25,9 @@ from spyweb.stalls import TOO_OFTEN, Work
 from spyweb.store.model.entries import ChangeEvent
 from spyweb.store.model.runs import Change
 from tests.fakes.changes import refuse
-from tests.fakes.clock import FakeClock, settle
+from tests.fakes.clock import settle
 from tests.fakes.harness import BY_HAND, Harness, SilentHost, harness, make_job, silent_host
 from tests.fakes.job_listener import StoryListener
-from tests.fakes.memory_store import MemoryStore
 from tests.fakes.monitor import make_monitor
 from tests.fakes.pool import FAILED
 from tests.fakes.stalling import StallClocks
@@ -96,12 +95,7 @@ async def test_replace_cancels_one_whose_own_claim_is_still_on_its_way(t: Harnes
 async def test_replace_cancels_one_that_has_waited_and_is_about_to_begin(
     t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    t.pool.held.add(PRICES)
-    job, record = make_job(schedule=Never(), overlap=Overlap.QUEUE), t.store.runs.record
-    await t.settle(job)
-    for _ in range(2):
-        t.runner.start_by_hand(job, BY_HAND)
-    await t.clock.turn()
+    job, record = await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE), count=2), t.store.runs.record
     job.spec = replace(job.spec, overlap=Overlap.REPLACE)
 
     async def begin_after_a_start(change: Change) -> list[RunId | None]:
@@ -122,12 +116,7 @@ async def test_replace_cancels_one_that_has_waited_and_is_about_to_begin(
 async def test_a_bug_while_a_start_is_recorded_leaves_the_job_free_for_the_next(
     t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    t.pool.held.add(PRICES)
-    job, record = make_job(schedule=Never(), overlap=Overlap.QUEUE), t.store.runs.record
-    await t.settle(job)
-    for _ in range(3):
-        t.runner.start_by_hand(job, BY_HAND)
-    await t.clock.turn()
+    job, record = await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE), count=3), t.store.runs.record
 
     def record_or_fail(change: Change) -> Future[list[RunId | None]]:
         if not change.begin:
@@ -269,44 +258,32 @@ async def test_a_job_knows_when_it_has_last_started_and_succeeded_but_not_by_wha
 
 
 @pytest.mark.parametrize("extra", [{"dry_run": True}, {"debug": True}])
-async def test_a_run_that_is_to_change_nothing_hides_no_failure(t: Harness, extra: dict[str, Any]) -> None:
-    t.pool.endings[PRICES] = [FAILED]
-    await t.settle(job := make_job(schedule=Never()))
-    for request in (BY_HAND, by_hand(**extra)):
-        t.runner.start_by_hand(job, request)
-        await t.clock.turn()
-    assert await t.record() == ["prices manual failed", "prices manual success"]
-    assert job.last is not None
-    assert job.last.outcome is Outcome.FAILED
-
-
-async def test_nothing_follows_a_run_that_was_to_change_nothing_and_waited_over_a_restart() -> None:
-    store = MemoryStore(clock := FakeClock())
-    make = partial(make_job, schedule=Never(), overlap=Overlap.QUEUE, retry=Retry(retries=1, jitter=False))
-    async with harness(store, clock) as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make())
-        t.runner.start_by_hand(job, BY_HAND)
-        t.runner.start_by_hand(job, by_hand(dry_run=True))
-        await clock.turn()
-        left = [run for run in await store.runs.open() if run.state is RunState.WAITING]
-        async with harness(store, clock) as after:
-            after.pool.endings[PRICES] = [FAILED]
-            await after.settle(make())
-            await after.runner.take_up(left)
-            await clock.turn(20)
-            assert await after.record() == ["prices manual running", "prices manual failed"]
-
-
-@pytest.mark.parametrize("extra", [{"dry_run": True}, {"debug": True}])
-async def test_a_run_that_is_to_change_nothing_replaces_none(t: Harness, extra: dict[str, Any]) -> None:
+async def test_a_run_that_is_to_change_nothing_replaces_none_and_hides_no_failure(
+    t: Harness, extra: dict[str, Any]
+) -> None:
     job = await t.hold(make_job(schedule=Never(), overlap=Overlap.REPLACE))
     t.runner.start_by_hand(job, by_hand(**extra))
     await t.clock.turn()
     assert await t.record() == ["prices manual running", "prices manual waiting"]
     t.pool.held.clear()
-    await t.finish(1)
-    assert await t.record() == ["prices manual success", "prices manual success"]
+    t.pool.finish(1, FAILED)
+    await t.clock.turn()
+    assert await t.record() == ["prices manual failed", "prices manual success"]
+    assert job.last is not None
+    assert job.last.outcome is Outcome.FAILED
+
+
+async def test_nothing_follows_a_run_that_was_to_change_nothing_and_waited_over_a_restart(t: Harness) -> None:
+    make = partial(make_job, schedule=Never(), overlap=Overlap.QUEUE, retry=Retry(retries=1, jitter=False))
+    t.runner.start_by_hand(await t.hold(make()), by_hand(dry_run=True))
+    await t.clock.turn()
+    left = [run for run in await t.store.runs.open() if run.state is RunState.WAITING]
+    async with harness(t.store, t.clock) as after:
+        after.pool.endings[PRICES] = [FAILED]
+        await after.settle(make())
+        await after.runner.take_up(left)
+        await t.clock.turn(20)
+        assert await after.record() == ["prices manual running", "prices manual failed"]
 
 
 async def test_a_run_is_resumed_once_its_job_that_is_broken_now_can_be_loaded(t: Harness) -> None:
@@ -387,9 +364,7 @@ async def test_after_a_stop_a_waiting_retry_still_comes_and_a_clock_that_was_set
 async def test_who_watches_a_run_that_is_given_up_sees_it_end(t: Harness, is_deleted: bool) -> None:
     """Its job is deleted, or a newer start replaces it."""
     watcher = Watcher()
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
-    t.runner.start_by_hand(job, BY_HAND)
+    job = await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE))
     t.runner.start_by_hand(job, by_hand(watcher))
     await t.clock.turn()
     if is_deleted:
