@@ -360,6 +360,15 @@ async def test_a_release_is_rolled_out_once_and_back_when_it_does_not_answer(pro
     assert "error rolling back: GET /live: status 503" in project.lines
 
 
+async def test_the_tasks_of_a_job_may_come_from_a_module(project: MonitorProject) -> None:
+    make = "return function(name) return task(name):command(function(this) return true, this.name end):build() end"
+    project.save("lib/steps.lua", make)
+    last = "task('b'):depends_on(made):command(function(this) return true, this.name end)"
+    project.save(f"jobs/{project.name}.lua", f"local made = require('lib.steps')('a') {last}")
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert await tasks_of(project) == {"a": "success: a", "b": "success: b"}
+
+
 async def test_the_plan_of_the_deployment_is_the_one_its_page_shows(
     project: MonitorProject, capsys: pytest.CaptureFixture[str]
 ) -> None:
