@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spyweb.model import Ending, JobId, RunId
-from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
 from spyweb.subjects.health.service import HealthService
@@ -22,10 +21,6 @@ from tests.fakes.daemon_service import (
     make_vitals,
 )
 from tests.fakes.harness import Harness, harness
-
-
-class FakeOutboxSender(OutboxSender):
-    def __init__(self) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)

@@ -237,11 +237,6 @@ async def open_raw_server(*answer: bytes, hang: bool = False) -> AsyncIterator[W
         yield WebServer(port=port, story=heads)
 
 
-def answer_of(encoding: bytes, body: bytes) -> bytes:
-    """Return a whole answer, for a raw server."""
-    return b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n%s" % (encoding, len(body), body)
-
-
 @asynccontextmanager
 async def open_proxy() -> AsyncIterator[WebServer]:
     """Serve an HTTP proxy for plain requests and CONNECT tunnels, all of which lead to 127.0.0.1."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
 from typing import cast
 
 import msgspec
@@ -11,9 +10,9 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOK_OP
-from spyweb.lua.session import Lineage
 from spyweb.monitor.context import STAGES, HookChannel, HookResult, SharedVm, Stage, Telemetry
 from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.harness import SilentHost
 
 
 def unpacked(telemetry: Telemetry) -> dict[str, object]:
@@ -59,19 +58,9 @@ def test_a_built_in_stage_leaves_the_memory_of_the_vm_as_it_was() -> None:
     assert told == {"fetch": (70_000, 0), "after_fetch": (90_000, 20_000), "extract": (90_000, 0)}
 
 
-class NoHost:
-    def end_branch(self, lineage: Lineage) -> None: ...
-
-    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Sequence[object]]:
-        raise AssertionError(name)
-
-    def log(self, level: str, text: bytes) -> None:
-        raise AssertionError(text)
-
-
 async def report_of(hook: str, value: object) -> HookResult[object]:
     """As it is when the VM tells this of the hook that it was asked for."""
-    channel = HookChannel(SharedVm(), NoHost(), FakeClock())
+    channel = HookChannel(SharedVm(), SilentHost(), FakeClock())
     asked = channel.op(HOOK_OP, [0, 1024])
     called = asyncio.ensure_future(channel.call(hook))
     await asked

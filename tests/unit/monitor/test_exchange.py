@@ -11,6 +11,7 @@ from spyweb.model import Monitor, Proxies, Rotation
 from spyweb.monitor.exchange import (
     EXPECTED,
     FetchResponse,
+    FetchResult,
     ProxyRotation,
     failed,
     first_request,
@@ -102,36 +103,31 @@ def test_an_error_that_says_nothing_is_an_error_all_the_same(error: object) -> N
     assert fetched.error == "it failed"
 
 
-def test_of_a_success_only_the_body_is_taken_back() -> None:
-    given = {b"response": {b"body": b"new", b"status": 500, b"url": b"x"}}
-    fetched = read_result(given, replied(REQUEST, RESPONSE))
-    assert fetched.response == FetchResponse(
-        status=200, body=b"new", url=RESPONSE.url, headers=RESPONSE.headers, time_ms=5
-    )
+NEW = {b"body": b"new", b"status": 201, b"url": b"http://cache.example/"}
+CACHED = FetchResponse(status=201, body=b"new", url=b"http://cache.example/")
+FETCHED, REFUSED = replied(REQUEST, RESPONSE), replied(REQUEST, replace(RESPONSE, status=403))
+FAILED = failed(REQUEST, "gone", "dns")
 
 
-def test_for_a_failure_a_whole_response_is() -> None:
-    given = {b"response": {b"body": b"new", b"status": 201, b"url": b"http://cache.example/"}}
-    fetched = read_result(given, failed(REQUEST, "gone", "dns"))
-    assert fetched.response == FetchResponse(status=201, body=b"new", url=b"http://cache.example/")
-
-
-def test_for_a_failure_the_response_itself_is_understood() -> None:
-    fetched = read_result({b"body": b"new", b"status": 201}, failed(REQUEST, "gone", "dns"))
-    assert fetched.response == FetchResponse(status=201, body=b"new", url=REQUEST.url)
-    refused = replied(REQUEST, replace(RESPONSE, status=403))
-    assert read_result({b"status": 200}, refused).response == RESPONSE
-
-
-def test_of_a_success_the_response_itself_gives_its_body() -> None:
-    fetched = read_result({b"body": b"new", b"status": 500}, replied(REQUEST, RESPONSE))
-    assert fetched.response == replace(RESPONSE, body=b"new")
+@pytest.mark.parametrize(
+    ("before", "given", "response"),
+    [
+        (FETCHED, {b"response": NEW}, replace(RESPONSE, body=b"new")),  # of a success only the body is taken back
+        (FETCHED, {b"body": b"new", b"status": 500}, replace(RESPONSE, body=b"new")),
+        (FAILED, {b"response": NEW}, CACHED),  # for a failure a whole response
+        (FAILED, {b"body": b"new", b"status": 201}, replace(CACHED, url=REQUEST.url)),
+        (REFUSED, {b"status": 200}, RESPONSE),
+    ],
+)
+def test_what_after_fetch_gives_back_is_understood_with_and_without_its_wrapping(
+    before: FetchResult, given: object, response: FetchResponse
+) -> None:
+    assert read_result(given, before).response == response
 
 
 @pytest.mark.parametrize("given", [{}, {b"ok": True}, {b"response": None}])
 def test_without_a_response_it_is_left_as_it_is(given: object) -> None:
-    before = failed(REQUEST, "gone", "dns")
-    assert read_result(given, before) is before
+    assert read_result(given, FAILED) is FAILED
 
 
 @pytest.mark.parametrize("hook", EXPECTED)

@@ -16,7 +16,6 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world
 
 A_FUNCTION = Foreign(Ext.FOREIGN, "function")
-LARGEST = 2**63 - 1
 
 
 async def test_a_missing_key_is_nil_or_the_default() -> None:
