@@ -46,12 +46,9 @@ def test_what_can_not_be_shown_is_no_result() -> None:
         assert told(Ended.SUCCESS, result=packed).result is None
 
 
-def test_a_run_that_cost_its_worker_shows_its_cpu() -> None:
+def test_a_run_that_cost_its_vm_or_its_worker_shows_its_cpu_and_that_globals_were_reset() -> None:
     assert endings.unstoppable(Why.CPU, 1500).cpu_ms == 1500
     assert endings.lost("its worker died", guilty=True, cpu_ms=1500).cpu_ms == 1500
-
-
-def test_a_discarded_vm_means_that_globals_were_reset() -> None:
     assert told(Ended.CPU, discarded=True).globals_reset
     assert not told(Ended.SUCCESS).globals_reset
 

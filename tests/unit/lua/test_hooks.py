@@ -9,12 +9,9 @@ from tests.fakes.repository import ROOT
 
 
 @pytest.mark.parametrize("hook", HOOK_NAMES)
-def test_each_hook_has_a_bit_of_its_own(hook: str) -> None:
+def test_each_hook_has_a_bit_of_its_own_and_none_is_defined_before_the_files_have_run(hook: str) -> None:
     assert [name for name in HOOK_NAMES if is_defined(1 << HOOK_NAMES.index(hook), name)] == [hook]
-
-
-def test_nothing_is_defined_before_the_files_have_run() -> None:
-    assert not any(is_defined(UNLOADED, hook) for hook in HOOK_NAMES)
+    assert not is_defined(UNLOADED, hook)
 
 
 def test_the_worker_knows_the_same_hooks_in_the_same_order() -> None:

@@ -67,9 +67,8 @@ def test_a_script_may_test_the_names_and_have_globals_of_its_own_by_them(lua: VM
     assert run_to_end(lua, script)[:2] == (Ended.SUCCESS, b"")
 
 
-def test_a_nil_of_another_name_is_told_as_ever(lua: VM) -> None:
-    assert refused(lua, "nobody.x()") == "x.lua:1: attempt to index a nil value (global 'nobody')"
-
-
-def test_a_local_of_such_a_name_is_the_scripts_own(lua: VM) -> None:
-    assert refused(lua, "local docker docker.ps()") == "x.lua:1: attempt to index a nil value (local 'docker')"
+@pytest.mark.parametrize(
+    ("source", "what"), [("nobody.x()", "global 'nobody'"), ("local docker docker.ps()", "local 'docker'")]
+)
+def test_a_nil_of_another_name_or_of_a_local_is_told_as_ever(lua: VM, source: str, what: str) -> None:
+    assert refused(lua, source) == f"x.lua:1: attempt to index a nil value ({what})"

@@ -175,23 +175,18 @@ def test_functions_are_launched_one_by_one_and_an_error_ends_none_of_the_others(
     assert worker.result == [[2, b"false boom 2 false", 3, b"true 3 of three", 1, b"true 1 of three"]]
 
 
-def test_a_group_is_stopped(worker: InlineWorker) -> None:
-    worker.begin(
-        "local g = group() g:launch(function() wait('a') end) g:launch(function() wait('b') end) wait('own') "
-        "g:stop() return g.live, g:next()"
-    )
+@pytest.mark.parametrize(
+    ("then", "result"), [("g:stop() return g.live, g:next()", [0, None]), ("return 'over'", [b"over"])]
+)
+def test_a_group_is_stopped_or_ends_with_the_run_that_has_not_waited_for_it(
+    worker: InlineWorker, then: str, result: list[object]
+) -> None:
+    launch = "g:launch(function() wait('a') end) g:launch(function() wait('b') end)"
+    worker.begin(f"local g = group() {launch} wait('own') {then}")
     worker.answer(b"own")
 
-    assert worker.result == [0, None]
+    assert worker.result == result
     assert {message.branch for message in worker.told(BranchEnded)} == {1, 2}
-
-
-def test_what_a_run_has_not_waited_for_ends_with_it(worker: InlineWorker) -> None:
-    worker.begin("local g = group() g:launch(function() wait('a') end) echo() return 'over'")
-    worker.answer(None)
-
-    assert worker.result == [b"over"]
-    assert [message.branch for message in worker.told(BranchEnded)] == [1]
 
 
 def test_a_run_whose_branches_wait_can_be_cancelled_and_its_hooks_may_have_branches(worker: InlineWorker) -> None:
