@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from asyncio import TaskGroup
-from collections.abc import AsyncIterator, Iterator, Sequence
+from asyncio import Future, TaskGroup
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,17 +12,17 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from spyweb.errors import SpywebError
+from spyweb.errors import Problem, SpywebError, StoreError
 from spyweb.lua.session import Code, Lineage
-from spyweb.model import Cursor, Every, JobId, JobSpec, Run, Schedule, Trigger
+from spyweb.model import Cursor, Every, JobId, JobSpec, Run, RunId, Schedule, Trigger
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.runs.runner import Observer, Runner, RunRequest
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
+from spyweb.store.model.runs import Change, SkippedRange
 from tests.fakes.changes import refuse
-from tests.fakes.clock import FakeClock
-from tests.fakes.hanging import HangingRecord
+from tests.fakes.clock import FakeClock, settle
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FakeMonitors, FakePool
 from tests.fakes.timers import FakeTimers
@@ -73,6 +73,34 @@ class SilentHost(OpDispatcher):
     def gate(self, function: str) -> None: ...
 
     def permit(self, function: str, check: str) -> None: ...
+
+
+Answer = Future[list[RunId | None]]
+
+
+@dataclass(slots=True)
+class HangingRecord:
+    """Replaces a store's `record`: calls wait, in their order, to be granted or refused."""
+
+    record: Callable[[Change], Answer]
+    asked: list[tuple[Change, Answer]] = field(default_factory=list)
+
+    def __call__(self, change: Change) -> Answer:
+        answer: Answer = Future()
+        self.asked.append((change, answer))
+        return answer
+
+    async def grant(self) -> None:
+        """Carry out the calls that wait, and those that follow from them."""
+        while self.asked:
+            change, answer = self.asked.pop(0)
+            answer.set_result(await self.record(change))
+            await settle()
+
+    async def refuse(self) -> None:
+        while self.asked:
+            self.asked.pop(0)[1].set_exception(StoreError("another process has locked the database"))
+        await settle()
 
 
 BY_HAND = RunRequest(trigger=Trigger(type="manual"))
@@ -162,6 +190,33 @@ def tell(run: Run) -> str:
     if run.attempt > 1:
         text += f" attempt {run.attempt}"
     return f"{text} x{run.count}" if run.count > 1 else text
+
+
+@dataclass(slots=True)
+class StoryListener:
+    """Listens to jobs and runs, and keeps a story of short lines."""
+
+    story: list[str] = field(default_factory=list)
+
+    def run_waits(self, run: Run) -> None:
+        self.story.append(f"{run.id} waits")
+
+    def run_began(self, run: Run, late_ms: int | None) -> None:
+        assert run.started_ms is not None
+        self.story.append(f"{run.id} began")
+
+    def run_ended(self, run: Run, late_ms: int | None) -> None:
+        assert run.ended_ms is not None
+        self.story.append(f"{run.id} ended: {tell(run)}")
+
+    def skipped(self, skipped: SkippedRange) -> None:
+        self.story.append(f"{skipped.job} {skipped.outcome} x{skipped.count}: {skipped.reason}")
+
+    def changed(self, job: LiveJob, change: JobChange) -> None:
+        self.story.append(f"{job.id} {change}")
+
+    def broken(self, job: JobId, problems: Sequence[Problem]) -> None:
+        self.story.append(f"{job} broken: {problems[0]}")
 
 
 @asynccontextmanager

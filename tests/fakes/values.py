@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TypeVar, cast
-
 from hypothesis import strategies as st
 
 from spyweb.model import NULL, Value
-
-T = TypeVar("T")
 
 scalars: st.SearchStrategy[Value] = st.one_of(
     st.just(NULL),
@@ -25,12 +20,3 @@ values: st.SearchStrategy[Value] = st.recursive(
     lambda inside: st.one_of(st.lists(inside, max_size=4), st.dictionaries(keys, inside, max_size=4)),
     max_leaves=12,
 )
-
-
-def all_steps(steps: Generator[None, None, T]) -> T:
-    """Return the result of work that is done in steps."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast(T, end.value)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spyweb.cooperative import run_at_once
 from spyweb.errors import FetchError
 from spyweb.lua import wire
 from spyweb.lua.channel import pack
@@ -29,7 +30,6 @@ from spyweb.monitor.keep import default_payload
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.network.request import FetchRequest, fetch_of
 from spyweb.settings import HttpSettings
-from tests.fakes.values import all_steps
 
 NAMES = (
     b"url method headers body timeout proxy max_body_size response status error message kind fields matches"
@@ -55,7 +55,7 @@ READERS: dict[str, Callable[[object], object]] = {
     "override_fetch": partial(read_own_fetch, request=REQUEST),
     "after_fetch of a success": partial(read_result, fetched=replied(REQUEST, RESPONSE)),
     "after_fetch of a failure": partial(read_result, fetched=failed(REQUEST, "gone", "dns")),
-    "items": lambda value: all_steps(READER.read_all(value, [ITEM, ITEM])),
+    "items": lambda value: run_at_once(READER.read_all(value, [ITEM, ITEM])),
     "filter_item": sequence,
 }
 
@@ -76,8 +76,8 @@ def test_a_request_that_was_read_goes_out_or_is_a_fetch_error(value: object) -> 
 @given(VALUES)
 def test_what_was_read_can_be_told_to_the_next_hook_and_to_a_webhook(value: object) -> None:
     with contextlib.suppress(Mismatch):
-        items = all_steps(READER.read_all(value))
-        assert all_steps(READER.read_all(wire.unpack(pack(items_to_lua(items))))) == items
+        items = run_at_once(READER.read_all(value))
+        assert run_at_once(READER.read_all(wire.unpack(pack(items_to_lua(items))))) == items
         default_payload("Shop", items)
     with contextlib.suppress(Mismatch):
         pack([result_to_lua(read_own_fetch(value, REQUEST))])

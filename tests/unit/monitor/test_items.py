@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spyweb.cooperative import run_at_once
 from spyweb.lua import wire
 from spyweb.model import NULL
 from spyweb.monitor import items as items_module
 from spyweb.monitor.items import Item, ItemReader, Keywords, items_to_lua, sequence
 from spyweb.ops.arguments import Mismatch
-from tests.fakes.values import all_steps
 
 NONE = Keywords((), ())
 READER = ItemReader(("title", "price"), NONE)
@@ -42,7 +42,7 @@ def crossed(items: list[Item]) -> object:
 @given(st.lists(FIELDS.map(Item), max_size=5))
 def test_what_a_hook_gives_back_as_it_was_is_what_it_was(items: list[Item]) -> None:
     wire.pack([items_to_lua(items)])
-    assert all_steps(READER.read_all(crossed(items))) == items
+    assert run_at_once(READER.read_all(crossed(items))) == items
 
 
 def test_fields_come_in_the_order_of_the_settings_and_then_by_name() -> None:
@@ -90,17 +90,17 @@ def test_in_a_bare_table_a_text_called_matches_is_a_field() -> None:
 )
 def test_what_makes_no_sense_is_named(value: object, reason: str) -> None:
     with pytest.raises(Mismatch) as caught:
-        all_steps(READER.read_all(value))
+        run_at_once(READER.read_all(value))
     assert str(caught.value) == reason
 
 
 @pytest.mark.parametrize("nothing", [[], {}])
 def test_an_empty_table_is_no_items(nothing: object) -> None:
-    assert all_steps(READER.read_all(nothing)) == []
+    assert run_at_once(READER.read_all(nothing)) == []
 
 
 def test_an_array_with_holes_is_what_is_between_them() -> None:
-    assert len(all_steps(READER.read_all({1: {b"title": b"a"}, 3: {b"title": b"b"}}))) == 2
+    assert len(run_at_once(READER.read_all({1: {b"title": b"a"}, 3: {b"title": b"b"}}))) == 2
 
 
 def test_a_keyword_is_found_anywhere_in_a_field_whatever_the_case() -> None:

@@ -27,8 +27,7 @@ from spyweb.runs.live import LiveJob
 from spyweb.settings import Settings, load_settings
 from spyweb.specs.origins import resolve_settings
 from tests.fakes.endpoints import make_served, say_hello
-from tests.fakes.harness import Harness, harness, make_job
-from tests.fakes.job_listener import StoryListener
+from tests.fakes.harness import Harness, StoryListener, harness, make_job
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 
 MONITOR = 'name = "Watch"\nurl = "https://example.com"\nselector = "li"\nfields = ["t"]\ninterval = 60\n'

@@ -26,8 +26,7 @@ from spyweb.store.model.entries import ChangeEvent
 from spyweb.store.model.runs import Change
 from tests.fakes.changes import refuse
 from tests.fakes.clock import settle
-from tests.fakes.harness import BY_HAND, Harness, SilentHost, harness, make_job, silent_host
-from tests.fakes.job_listener import StoryListener
+from tests.fakes.harness import BY_HAND, Harness, SilentHost, StoryListener, harness, make_job, silent_host
 from tests.fakes.monitor import make_monitor
 from tests.fakes.pool import FAILED
 from tests.fakes.stalling import StallClocks

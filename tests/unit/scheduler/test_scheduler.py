@@ -30,8 +30,7 @@ from spyweb.scheduler.scheduler import LOOK_AT_CLOCK_EVERY, Scheduler
 from spyweb.store.model.runs import Change, NewRun
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
-from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job
-from tests.fakes.job_listener import StoryListener
+from tests.fakes.harness import MINUTE_MS, Harness, StoryListener, harness, make_job
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.timers import FakeTimers
 

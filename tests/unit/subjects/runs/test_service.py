@@ -26,8 +26,7 @@ from spyweb.subjects.runs.service import KEPT_MS, NS_IN_MS, OnceService, Started
 from spyweb.subjects.runs.views import TimeSpan
 from tests.fakes.changes import make_end, make_run
 from tests.fakes.clock import settle
-from tests.fakes.hanging import HangingRecord
-from tests.fakes.harness import Harness, harness, make_job
+from tests.fakes.harness import HangingRecord, Harness, harness, make_job
 from tests.fakes.pool import FAILED, SUCCESS
 from tests.fakes.served import Served, serving
 
