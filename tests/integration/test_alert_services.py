@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 import pytest
 import pytest_asyncio
-from msgspec.structs import replace
 
 from spyweb.alerts.sender import helper as helper_module
 from spyweb.alerts.sender.helper import AlertHelper
@@ -65,14 +64,6 @@ def text_to(url: str, *, title: str = TITLE, body: str = BODY, **more: object) -
 
 async def sent(helper: AlertHelper, url: str, **more: object) -> HelperAnswer:
     return await helper.ask(text_to(url, **more))  # type: ignore[arg-type]
-
-
-async def test_ntfy_gets_what_was_meant(helper: AlertHelper, services: Services) -> None:
-    answer = await sent(helper, f"ntfy://127.0.0.1:{services.port}/secret-topic")
-
-    assert replace(answer, id=1) == HelperAnswer(id=1, ok=True)
-    (arrived,) = services.arrived
-    assert (arrived.json["topic"], arrived.json["title"], arrived.json["message"]) == ("secret-topic", TITLE, BODY)
 
 
 async def test_slack_gets_its_markup_escaped(helper: AlertHelper, services: Services) -> None:

@@ -134,14 +134,6 @@ async def test_a_page_that_is_gone_is_told_as_the_page_says(project: MonitorProj
     assert describe_details(row).startswith("404, 0 items; not as expected: http status 404 in 3 runs in a row")
 
 
-async def test_debug_leaves_the_page_where_the_page_says(project: MonitorProject) -> None:
-    project.site.pages["/articles"] = ARTICLES
-    place(project, "watch-a-page", "config.toml")
-    await project.run(debug=True)
-    assert (project.root / f"jobs/{project.name}/{project.name}-response.html").read_text() == ARTICLES
-    assert (project.root / f"jobs/{project.name}/{project.name}-fields.json").exists()
-
-
 async def test_each_cycle_fetches_the_next_page_and_the_same_again_when_it_could_not(project: MonitorProject) -> None:
     project.site.pages["/search"] = '<p class="listing"><h3>x</h3></p>'
     place(project, "pagination", "config.toml")

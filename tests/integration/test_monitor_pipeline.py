@@ -77,33 +77,6 @@ async def test_the_request_goes_out_as_before_fetch_left_it(project: MonitorProj
     )
 
 
-async def test_pages_are_turned_with_a_global_that_lives_as_long_as_the_vm(project: MonitorProject) -> None:
-    project.shop("""
-    function before_fetch(request)
-      page = page or 1
-      request.url = request.url .. "?page=" .. page
-      page = page + 1
-      if page > 2 then page = 1 end
-      return request
-    end""")
-    for _ in range(3):
-        await project.run()
-    assert project.site.story == ["GET /?page=1", "GET /?page=2", "GET /?page=1"]
-
-
-async def test_override_fetch_may_ask_somebody_else(project: MonitorProject) -> None:
-    project.site.pages["/render"] = project.site.pages["/"]
-    hooks = """
-    function override_fetch(request, ctx)
-      local res, err = http_get(request.url .. "render?url=x")
-      if not res then return { error = "renderer: " .. err.error } end
-      return { status = res.status, url = request.url, body = res.body, headers = res.headers }
-    end"""
-    project.shop(hooks, fields=TWO)
-    assert (await project.run()).outcome is Outcome.SUCCESS
-    assert (project.site.story, await project.records()) == (["GET /render?url=x"], [LAMP, DESK])
-
-
 async def test_a_fetch_that_fails_is_told_with_its_kind_and_may_be_made_good(project: MonitorProject) -> None:
     hooks = """
     function after_fetch(result, ctx)
@@ -204,21 +177,6 @@ async def test_what_is_not_stored_can_go_elsewhere_when_the_cycle_has_ended(proj
     assert [item["fields"]["title"] for item in sent["items"]] == ["Lamp", "Desk"]
 
 
-WEBHOOK = '[webhook]\nenabled = true\nurl = "http://127.0.0.1:1/hook"\nheaders = { Authorization = "Bearer x" }\n'
-
-
-async def test_a_webhook_gets_flat_items_with_their_keywords(project: MonitorProject) -> None:
-    project.shop("function before_webhook(payload, ctx) return payload end", WEBHOOK, fields=TWO, keywords='["desk"]')
-    await project.run()
-    (message,) = await project.messages()
-    assert json.loads(message.payload) == {
-        "job_name": project.name,
-        "item_count": 1,
-        "items": [{**DESK, "keywords": ["desk"]}],
-    }
-    assert (message.target.address, message.headers) == ("http://127.0.0.1:1/hook", (("Authorization", "Bearer x"),))
-
-
 async def test_a_notification_shows_what_before_notify_left(project: MonitorProject) -> None:
     note = (
         '{ enabled = true, timeout = 5000, title = "{item_count} at {job_name}", body = "{title}: {price} {nothing}" }'
@@ -238,16 +196,6 @@ async def test_a_hook_error_is_logged_with_its_line_and_the_cycle_goes_on(projec
     assert (await project.run()).outcome is Outcome.SUCCESS
     assert project.lines[0].startswith(f"error after_extract: jobs/{project.name}/hooks.lua:3: attempt to index a nil")
     assert await project.records() == [LAMP, DESK]
-
-
-async def test_a_hook_error_fails_the_cycle_where_the_settings_say_so(project: MonitorProject) -> None:
-    end = 'function on_error(err, ctx) log(err) end function on_success() log("no") end'
-    project.shop('function before_store(items) error("no room") end', defer=end, on_hook_error='"fail"')
-    ending = await project.run()
-    assert (ending.outcome, await project.records()) == (Outcome.FAILED, [])
-    assert ending.reason == f"before_store: jobs/{project.name}/hooks.lua:1: no room"
-    assert "in function 'before_store'" in ending.traceback
-    assert project.lines[-1] == f"info {ending.reason}"
 
 
 async def test_the_end_of_a_failed_cycle_is_told_and_a_batch_is_counted(project: MonitorProject) -> None:
@@ -326,12 +274,6 @@ async def test_each_cycle_leaves_the_page_and_the_fields_where_the_settings_ask_
     folder = project.root / "jobs" / project.name
     assert (folder / f"{project.name}-response.html").read_text() == project.site.pages["/"]
     assert json.loads((folder / f"{project.name}-fields.json").read_text()) == [LAMP, DESK]
-
-
-async def test_text_that_is_not_utf_8_is_shown_as_well_as_it_can_be(project: MonitorProject) -> None:
-    project.shop('function after_extract(items) items[1].fields.title = "a\\xffb" return { items[1] } end', fields=TWO)
-    await project.run()
-    assert await project.records() == [{"title": "a�b", "price": "5"}]
 
 
 async def tell(project: MonitorProject, hook: str = "on_down") -> Run:

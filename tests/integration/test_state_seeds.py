@@ -34,12 +34,6 @@ async def test_a_lock_that_another_has_makes_the_sample_say_so(scripts: Scripts)
     await scripts.succeed(f"{IS} is(state.get('deployment:status'), nil)")
 
 
-async def test_two_agents_share_nothing_and_the_jobs_of_one_share_all(scripts: Scripts) -> None:
-    await scripts.succeed("state.set('cluster:leader', 'agent1')", agent="agent1")
-    await scripts.succeed(f"{IS}is(state.get('cluster:leader'), 'agent1')", "other", agent="agent1")
-    await scripts.succeed(f"{IS}is(state.get('cluster:leader'), nil)", agent="agent2")
-
-
 async def test_iiis_functions_one_after_another(scripts: Scripts) -> None:
     await scripts.succeed(
         IS

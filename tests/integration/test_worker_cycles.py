@@ -335,10 +335,6 @@ def test_an_error_of_ours_tells_where_the_hook_begins(worker: WorkerDriver) -> N
     assert (report.traceback or b"").decode() == told
 
 
-def test_a_payload_is_encoded_even_when_the_script_has_its_own_encoder(worker: WorkerDriver) -> None:
-    assert webhook(worker, "json_encode = nil return {a = 1}").value == b'{"a":1}'
-
-
 # Errors and deferred functions
 
 
@@ -382,13 +378,6 @@ def test_what_a_failed_hook_deferred_runs_too(worker: WorkerDriver) -> None:
     daemon, _ = cycle(worker, ("before_fetch", {}))
 
     assert (daemon.reports[1].status, worker.lines) == (b"error", ["deferred"])
-
-
-def test_an_op_in_what_a_hook_defers_is_an_error(worker: WorkerDriver) -> None:
-    prepare(worker, "function before_fetch() defer(function() echo(1) end) end")
-    cycle(worker, ("before_fetch", {}))
-
-    assert "echo can't be called inside a deferred function" in worker.lines[0]
 
 
 def test_memory_is_what_is_used_after_the_hook(worker: WorkerDriver) -> None:
