@@ -174,6 +174,19 @@ async def test_texts_are_watched_like_values(store: Store) -> None:
     assert {event.origin for event in await kept(store)} == {origin}
 
 
+async def test_expiry_is_told_by_the_sweep_to_those_who_asked(store: Store, clock: FakeClock) -> None:
+    heard = listen(store, watch(namespace=ORDERS, kinds=EXPIRY), watch(namespace="state"))
+    soon = clock.now_ms() + 1
+    await put(store, b"k", [1], namespace=ORDERS, expires_ms=soon)
+    await put(store, b"k", 1, expires_ms=soon)
+    clock.advance(1)
+    assert len(await changes(store, heard)) == 2
+
+    await store.values.sweep()
+
+    assert (await changes(store, heard))[2:] == [("expired", b"k", [1], None)]
+
+
 async def test_expiry_is_told_by_a_write_over_it_too(store: Store, clock: FakeClock) -> None:
     heard = listen(store, watch(namespace=ORDERS, kinds=EXPIRY))
     await put(store, b"k", 1, namespace=ORDERS, expires_ms=clock.now_ms())

@@ -110,6 +110,15 @@ async def test_a_graver_sign_raises_an_open_incident_and_a_lesser_one_does_not_l
     assert await plan(store, clock, grave) == []
 
 
+async def test_who_waits_for_messages_to_a_channel_hears_of_them(store: Store, clock: FakeClock) -> None:
+    heard: list[Target] = []
+    store.outbox.on_added(heard.extend)
+    await note(store, Failed(""))
+    await plan(store, clock)
+    await until_told()
+    assert heard == [Target(Channel.ALERT, "phone")]
+
+
 async def test_a_clock_that_is_set_back_ends_a_silence_instead_of_lengthening_it(
     store: Store, clock: FakeClock
 ) -> None:

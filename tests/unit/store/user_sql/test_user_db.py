@@ -190,6 +190,18 @@ async def test_endless_statements_of_many_jobs_keep_nobody_from_the_loop(
             await task
 
 
+async def test_a_statement_that_can_not_be_ended_costs_its_process_and_nothing_else(
+    database: UserDatabase, clock: FakeClock
+) -> None:
+    stuck = begun(Asker(database, "a", 1).rows(STUCK, longest_s=60.0))
+    await until(lambda: is_running(database, "a"))
+    await clock.turn(60 + user_session.GRACE_S)
+    with pytest.raises(StoreError, match="interrupted"):
+        await stuck
+    assert await Asker(database, "b", 2).changed("INSERT INTO t VALUES (2)") == 1
+    assert await numbers(Asker(database, "a", 1)) == [2]
+
+
 async def test_what_can_not_be_ended_does_not_outlive_its_run(database: UserDatabase, clock: FakeClock) -> None:
     await Asker(database, "a", 1).changed("BEGIN IMMEDIATE")
     waiting = begun(Asker(database, "a", 1).rows(STUCK, longest_s=60.0))
