@@ -12,7 +12,6 @@ import importlib
 import re
 from collections.abc import Iterator, Sequence
 from functools import _lru_cache_wrapper, cache
-from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -250,9 +249,3 @@ def caches() -> Iterator[str]:
 
 def test_what_every_cache_is_asked_with_is_bounded() -> None:
     assert sorted(caches()) == sorted(CACHES)
-
-
-def test_the_lists_are_in_order_and_say_why() -> None:
-    for listed in (HARMLESS, PUT_TOGETHER, CACHES):
-        assert all(first < second for first, second in pairwise(listed))
-        assert all(listed.values())

@@ -160,9 +160,6 @@ def test_a_path_is_permitted_below_a_root_and_the_innermost_counts() -> None:
     assert "its own settings" in said(policy.path("/srv/www/b"))
     assert "[jobs.x.permissions]" in said(policy.path("/srvother"))
     assert policy.roots == ("/srv", "/srv/www", "/srv/www/a")
-
-
-def test_the_root_of_everything_is_a_root() -> None:
     assert granting(files=FilesRule(frozenset(), ("/",))).path("/etc/x") == "/"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import TaskGroup
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,9 +69,6 @@ class ServerHarness:
         await self.sources.find(SERVER, version.code.generation, "server", name)
 
 
-Making = Callable[[int], ServerHarness]
-
-
 async def refuse_to_execute(_spec: JobSpec, code: Code) -> None:
     raise AssertionError(code.chunk)
 
@@ -81,35 +78,27 @@ async def find_no_problem(selector: str, *, of_field: bool = False) -> str | Non
 
 
 @pytest.fixture
-async def make(tmp_path: Path) -> AsyncIterator[Making]:
+async def harness(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[ServerHarness]:
+    """Of a daemon with one worker, or with as many as the test says."""
     async with TaskGroup() as tasks:
-
-        def harness(workers: int = 1) -> ServerHarness:
-            clock, pool, sources = FakeClock(), PoolOfServers(), Sources(tmp_path)
-            served = make_served(say_hello, tasks, clock)
-            served.endpoints.version = None
-            reloader = ServerReloader(
-                root=tmp_path,
-                endpoints=served.endpoints,
-                prover=Prover(
-                    pool=pool,
-                    sources=sources,
-                    execute=refuse_to_execute,
-                    find_selector_problem=find_no_problem,
-                    clock=clock,
-                ),
+        clock, pool, sources = FakeClock(), PoolOfServers(), Sources(tmp_path)
+        served = make_served(say_hello, tasks, clock)
+        served.endpoints.version = None
+        reloader = ServerReloader(
+            root=tmp_path,
+            endpoints=served.endpoints,
+            prover=Prover(
                 pool=pool,
                 sources=sources,
-                workers=workers,
-            )
-            return ServerHarness(tmp_path, served, pool, sources, reloader)
-
-        yield harness
-
-
-@pytest.fixture
-async def harness(make: Making) -> ServerHarness:
-    return make(1)
+                execute=refuse_to_execute,
+                find_selector_problem=find_no_problem,
+                clock=clock,
+            ),
+            pool=pool,
+            sources=sources,
+            workers=getattr(request, "param", 1),
+        )
+        yield ServerHarness(tmp_path, served, pool, sources, reloader)
 
 
 async def test_a_server_comes_is_edited_and_goes(harness: ServerHarness) -> None:
@@ -126,8 +115,8 @@ async def test_a_server_comes_is_edited_and_goes(harness: ServerHarness) -> None
     assert harness.pool.story == ["keep /server 1", "keep /server 2", "retire /server 3"]
 
 
-async def test_each_worker_keeps_spares_and_lets_them_go(make: Making) -> None:
-    harness = make(2)
+@pytest.mark.parametrize("harness", [2], indirect=True)
+async def test_each_worker_keeps_spares_and_lets_them_go(harness: ServerHarness) -> None:
     await harness.save("server/init.lua", "one")
     (harness.root / "server/init.lua").unlink()
     await harness.reloader.look()

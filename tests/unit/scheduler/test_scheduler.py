@@ -130,16 +130,15 @@ async def test_a_few_new_jobs_need_not_wait() -> None:
 
 
 async def test_the_cadence_survives_a_restart() -> None:
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
+    async with harness() as t:
         await t.settle(make_job())
-        await clock.turn(90)
-    due = [run.due_ms for run in await store.runs.list()]
+        await t.clock.turn(90)
+    due = [run.due_ms for run in await t.store.runs.list()]
     assert len(due) == 2
-    await restart(store, clock, 10, make_job())
-    assert [run.due_ms for run in await store.runs.list()] == due
-    await restart(store, clock, 20, make_job())
-    assert (await store.runs.list())[0].due_ms == (due[0] or 0) + MINUTE_MS
+    await restart(t.store, t.clock, 10, make_job())
+    assert [run.due_ms for run in await t.store.runs.list()] == due
+    await restart(t.store, t.clock, 20, make_job())
+    assert (await t.store.runs.list())[0].due_ms == (due[0] or 0) + MINUTE_MS
 
 
 SUCCESSES = "prices schedule success"
@@ -187,23 +186,22 @@ async def test_what_is_made_up_for_during_a_run_waits_for_it(t: Harness) -> None
 
 async def test_what_is_made_up_for_still_waits_its_turn_after_a_restart() -> None:
     misfire = Misfire(policy=MisfirePolicy.ALL)
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
+    async with harness() as t:
         await t.settle(make_job(misfire=misfire))
-        await clock.turn(1)
-    await clock.turn(180)
-    async with harness(store, clock) as t:
+        await t.clock.turn(1)
+    await t.clock.turn(180)
+    async with harness(t.store, t.clock) as t:
         t.pool.held.add(JobId("prices"))
         await t.settle(make_job(misfire=misfire))
-        await clock.turn(1)
+        await t.clock.turn(1)
         draining = t.tasks.create_task(t.runner.drain(0))
-        await clock.turn(1)
+        await t.clock.turn(1)
         await draining
-    async with harness(store, clock) as t:
-        left = await store.runs.open()
+    async with harness(t.store, t.clock) as t:
+        left = await t.store.runs.open()
         await t.settle(make_job(misfire=misfire))
         await t.runner.take_up(left)
-        await clock.turn(1)
+        await t.clock.turn(1)
         assert await t.record() == [
             "prices schedule success",
             "prices schedule stopped",
@@ -256,12 +254,11 @@ async def test_of_jobs_that_are_paused_together_one_that_is_gone_is_told_and_non
 
 
 async def test_a_pause_outlives_a_restart() -> None:
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
+    async with harness() as t:
         await t.settle(job := make_job())
-        await clock.turn(1)
+        await t.clock.turn(1)
         await t.scheduler.pause(job)
-    assert await restart(store, clock, HOUR, make_job()) == ["prices schedule success"]
+    assert await restart(t.store, t.clock, HOUR, make_job()) == ["prices schedule success"]
 
 
 async def test_what_is_due_before_an_edit_is_dealt_with_ahead_of_the_timers(t: Harness) -> None:
@@ -618,15 +615,14 @@ async def test_a_clock_that_jumps_back_does_not_silence_what_the_daemon_does_eve
 
 @pytest.mark.parametrize("schedule", [Every(period_ms=MINUTE_MS), FIVE_MINUTELY])
 async def test_a_clock_that_was_set_back_while_the_daemon_was_down_silences_no_job(schedule: Every | Cron) -> None:
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
+    async with harness() as t:
         await t.settle(make_job(schedule=schedule))
-        await clock.turn(301)
+        await t.clock.turn(301)
         before = len(await t.record())
-    clock.jump(-24 * HOUR)
-    async with harness(store, clock) as t:
+    t.clock.jump(-24 * HOUR)
+    async with harness(t.store, t.clock) as t:
         await t.settle(make_job(schedule=schedule))
-        await clock.turn(HOUR)
+        await t.clock.turn(HOUR)
         assert len(await t.record()) >= before + 11
 
 
@@ -637,25 +633,24 @@ async def test_a_clock_that_was_wrong_for_a_moment_makes_nothing_due_twice(
 ) -> None:
     """As that of a machine whose clock stands still while it is off, until it has asked another one."""
     job = partial(make_job, schedule=schedule, misfire=Misfire(policy=MisfirePolicy.ALL))
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
+    async with harness() as t:
         watching = t.tasks.create_task(t.scheduler.watch_the_clock())
         await t.settle(job())
-        await clock.turn(HOUR + 1)
+        await t.clock.turn(HOUR + 1)
         before = len(await t.record())
-        clock.jump(-HOUR)
-        await clock.turn(0 if is_down else 35)
+        t.clock.jump(-HOUR)
+        await t.clock.turn(0 if is_down else 35)
         watching.cancel()
         if not is_down:
-            clock.jump(HOUR)
-            await clock.turn(120)
+            t.clock.jump(HOUR)
+            await t.clock.turn(120)
             assert before < len(await t.record()) <= before + 4
     if is_down:
-        async with harness(store, clock) as t:
+        async with harness(t.store, t.clock) as t:
             await t.settle(job())
-            await clock.turn(35)
-            clock.jump(HOUR)
-            await clock.turn(120)
+            await t.clock.turn(35)
+            t.clock.jump(HOUR)
+            await t.clock.turn(120)
             assert before < len(await t.record()) <= before + 4
 
 

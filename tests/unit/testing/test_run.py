@@ -276,8 +276,8 @@ def files_of(root: Path, wanted: str | None = None) -> list[list[str]]:
     return [[suite.code.chunk, *(path for path, _ in suite.code.more)] for suite in found(root, wanted).suites]
 
 
-def test_a_monitors_files_come_in_their_order_and_its_tests_last(project: Path) -> None:
-    save(project, jobs__shop__config_toml=MONITOR)
+def test_a_monitors_files_come_in_their_order_and_its_tests_last_also_where_it_is_disabled(project: Path) -> None:
+    save(project, jobs__shop__config_toml=MONITOR + "enabled = false\n")
     save(project, jobs__shop__hooks_lua="x = 1", jobs__shop__defer_lua="y = 1", jobs__shop__tests_lua="z = 1")
 
     assert files_of(project) == [["jobs/shop/hooks.lua", "jobs/shop/defer.lua", "jobs/shop/tests.lua"]]
@@ -305,12 +305,6 @@ def test_a_folder_that_may_not_be_entered_is_told_beside_the_others(project: Pat
     assert [suite.title for suite in all_found.suites] == ["pong"]
     assert all("can't be read: Permission denied" in why for _, why in all_found.broken)
     assert {"ping", "jobs/ping"} >= {name for name, _ in all_found.broken} >= {"ping"}
-
-
-def test_disabled_jobs_are_tested_too(project: Path) -> None:
-    save(project, jobs__shop__config_toml=MONITOR + "enabled = false\n", jobs__shop__tests_lua="z = 1")
-
-    assert [suite.title for suite in found(project).suites] == ["the_shop"]
 
 
 def test_a_job_in_whose_files_no_test_can_be_is_not_touched(project: Path) -> None:
@@ -352,10 +346,12 @@ def test_a_suite_has_the_limits_of_its_job(project: Path) -> None:
     assert (suite.timeout_ms, suite.cpu_limit_ms, suite.code.memory_limit, suite.agent) == (2000, 1000, 32 << 20, "a")
 
 
-def test_the_servers_tests_are_found_in_their_file_alone(project: Path) -> None:
-    save(project, server__init_lua="x = 1", server__tests_lua="y = 1")
+def test_the_servers_tests_are_found_in_their_file_alone_also_where_nothing_else_is(tmp_path: Path) -> None:
+    save(tmp_path, server__init_lua="x = 1", server__tests_lua="y = 1")
 
-    (suite,) = found(project).suites
+    everything = found(tmp_path)
+    (suite,) = everything.suites
+    assert everything.broken == []
     assert (suite.title, suite.job, suite.folder) == ("server", "/server", "server")
     assert (suite.finding.chunk, suite.finding.more) == ("server/tests.lua", ())
     assert (suite.code.chunk, suite.code.more) == ("server/init.lua", (("server/tests.lua", b"y = 1"),))
@@ -369,14 +365,6 @@ def test_the_servers_tests_need_both_files(project: Path) -> None:
     assert found(project) == FoundSuites()
     with pytest.raises(Refused, match=r"there is server/init\.lua"):
         found(project, "server")
-
-
-def test_a_project_may_be_a_server_alone(tmp_path: Path) -> None:
-    save(tmp_path, server__init_lua="x = 1", server__tests_lua="y = 1")
-
-    everything = found(tmp_path)
-    assert [suite.title for suite in everything.suites] == ["server"]
-    assert everything.broken == []
 
 
 def test_what_is_wrong_and_no_jobs_own_is_told(tmp_path: Path) -> None:
