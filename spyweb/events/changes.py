@@ -5,7 +5,7 @@ A page has parts, elements with ids, and each part depends on subjects, short te
 `records` for new ones, `state:NAMESPACE`, `outbox`, `health`, `incident`, `audit`; `job:*` is those of all jobs.
 
 A page knows one number, its mark.  A stream tells it that something has changed since then (`follow`), and `changed`
-says which parts: those of the events that service/events.py keeps.  Where these do not reach back to the mark, the
+says which parts: those of the events that events/hub.py keeps.  Where these do not reach back to the mark, the
 whole page is made anew; so a mark that is lost, or told twice, costs nothing.
 """
 

@@ -13,7 +13,7 @@ _NAMES = re.compile(r"api_?key|spyweb_?key|passw(or)?d|secret|token|authorizatio
 _IN_URL = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 _TOKEN = re.compile(
     r"(spyweb_[0-9A-Za-z]{8})[0-9A-Za-z]{49}"
-)  # of keys (service/tokens.py); its beginning is no secret
+)  # of keys (web/access/keys.py); its beginning is no secret
 _NAMED = re.compile(
     r"""((?:api[_-]?key|passw(?:or)?d|secret|token|authorization|cookie|credential)[\w-]{0,40}["']?\s{0,3}[:=]\s{0,3}"""
     r"""["']?)(?:(?:bearer|basic)\s{1,3})?[^\s"',;&}]+""",

@@ -48,6 +48,7 @@ async def test_what_happens_is_sent_as_it_happens_and_resumed_after_a_cut() -> N
 async def test_one_job_and_the_lines_of_its_log() -> None:
     hub = real_hub()
     async with serving(tcp_app(service_of(hub))) as served:
+        await (await served.connect("/api/events?types=log&job=typo")).marked()  # which does not load
         client = await served.connect("/api/events?types=log,run&job=prices")
         await client.marked()
         publish_run(hub, 1, job="backup")

@@ -12,7 +12,7 @@ from spyweb.events.happenings import KINDS, EventType
 from spyweb.events.hub import EventHub, Follower, Wish
 from spyweb.web.access.principal import Principal, principal_of
 from spyweb.web.answer import BadParameter
-from spyweb.web.api.query import find_job, query_of
+from spyweb.web.api.query import find_any_job, query_of
 from spyweb.web.api.route import EVENTS, Right, Route
 from spyweb.web.api.services import SERVICES
 from spyweb.web.event_streams import EVENT_STREAMS, send_events
@@ -65,7 +65,7 @@ async def follow_events(request: web.Request) -> web.StreamResponse:
 
 def _wish_of(request: web.Request, query: EventsQuery) -> Wish:
     principal = principal_of(request)
-    job = None if query.job is None else find_job(request, query.job)
+    job = None if query.job is None else find_any_job(request, query.job)
     types = _types_of(query.types, principal)
     if EventType.LOG in types and job is None:
         raise BadParameter("job", "is missing: lines of a log are those of one job")

@@ -167,7 +167,9 @@ class MetricsService:
                 found.append(self._job(job))
         others = self.counters.others
         if others.ended or others.started or others.due:
-            found.append(_meters_of(OTHERS, others))
+            together = _meters_of(OTHERS, others)
+            together.succeeded_ms = None  # says nothing of any one of them
+            found.append(together)
         return found
 
     def _job(self, job: LiveJob) -> JobMeters:

@@ -33,6 +33,7 @@ MOST_REMOTE_LINES = 10_000
 SETTLED_S = 0.5  # a line reaches the file a little after it was logged
 AGAIN_S = 1.0  # how often a daemon is looked for, while none runs
 MISSED = 1_000  # lines that a daemon may have logged before it was found again
+COMPARED = 1_000  # characters of a line
 FAILURE_WORDS = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
 
 
@@ -217,8 +218,8 @@ class LogFollower:
         self._project = project
         self._view = view
         self._form = form
-        self._last: str | None = None  # line of the log that was shown
-        self._ahead = Counter[str]()  # lines of the file that an event may tell once more
+        self._last = ""  # beginning of the line of the log that was shown last
+        self._ahead = Counter[str]()  # beginnings of lines of the file that an event may tell once more
 
     def follow(self) -> None:
         """Follow until Ctrl-C; a daemon on another machine until it ends.  Raises Refused then."""
@@ -231,7 +232,7 @@ class LogFollower:
                     raise
                 if told != str(error):
                     told = str(error)
-                    output.note(f"{told}: waiting for the next one")
+                    output.note(f"{told}: trying again")
             time.sleep(AGAIN_S)
 
     def _follow_one(self) -> None:
@@ -242,19 +243,21 @@ class LogFollower:
         for name, data in daemon.events(types="log,run", job=self._view.id):
             if not name:  # from here on nothing is missed: what came before is in the file
                 time.sleep(SETTLED_S)
-                self._ahead = Counter(self.show_file(MISSED))
+                self._ahead = Counter(map(_beginning, self.show_file(MISSED)))
             elif name == EventType.LOG:
                 line = msgspec.json.decode(data, type=LogHappened)
-                for each in stamped(line.at_ms, line.level, line.text).decode("utf-8", "replace").splitlines():
-                    if self._ahead[each]:
-                        self._ahead[each] -= 1
+                for each in (
+                    stamped(line.at_ms, line.level, line.text).decode("utf-8", "replace").rstrip("\n").split("\n")
+                ):
+                    if self._ahead[_beginning(each)]:
+                        self._ahead[_beginning(each)] -= 1
                     else:
-                        self._last = each
+                        self._last = _beginning(each)
                         self._show(each)
             elif name == EventType.RUN:
                 run = msgspec.json.decode(data, type=RunHappened)
                 if run.what == "ended" and run.outcome in FAILURE_WORDS:
-                    self._show(_failure_line(run))
+                    self._show(failure_line(run))
             else:
                 output.note("lines came faster than they were read: some are not shown")
         raise Refused(daemon.cut_off("the log had ended"))
@@ -262,10 +265,11 @@ class LogFollower:
     def show_file(self, most: int) -> list[str]:
         """Show the last lines of the file, of these the ones after the line that was shown last; return them."""
         lines = log_lines(self._project, self._view, most)
-        if self._last in lines:
-            lines = lines[len(lines) - lines[::-1].index(self._last) :]
-        for self._last in lines:
-            self._show(self._last)
+        shown = [at for at, line in enumerate(lines) if _beginning(line) == self._last]
+        lines = lines[shown[-1] + 1 :] if shown else lines
+        for line in lines:
+            self._last = _beginning(line)
+            self._show(line)
         return lines
 
     def _show(self, line: str) -> None:
@@ -276,7 +280,12 @@ class LogFollower:
             output.say(line)
 
 
-def _failure_line(run: RunHappened) -> str:
+def _beginning(line: str) -> str:
+    """Return what a line is known by: an event of it may be cut."""
+    return line[:COMPARED]
+
+
+def failure_line(run: RunHappened) -> str:
     """Format a failed run like a line of the log."""
     is_told = run.failure in (None, Failure.ERROR) or run.reason.startswith(run.failure)
     reason = run.reason if is_told else f"{run.failure}: {run.reason}"

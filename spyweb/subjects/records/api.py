@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-import structlog
 from aiohttp import web
 from msgspec import Meta, Struct
 
@@ -18,8 +17,6 @@ from spyweb.web.api.query import MOST, Natural, Positive, check_may_see, check_m
 from spyweb.web.api.route import CSV, Right, Route
 from spyweb.web.api.services import SERVICES, service_of
 from spyweb.web.event_streams import stream
-
-log = structlog.get_logger()
 
 DEFAULT_LIMIT, MAX_LIMIT = 30, 1_000
 

@@ -152,9 +152,14 @@ def job_in_path(request: web.Request) -> JobId:
 
 def any_job_in_path(request: web.Request) -> JobId:
     """Return the job in the path, also one that does not load."""
-    found = request.app[SERVICES].catalogue.find_any(request.match_info["job"])
+    return find_any_job(request, request.match_info["job"])
+
+
+def find_any_job(request: web.Request, name_or_id: str) -> JobId:
+    """Return the job of this id or name as `find_job` does, also one that does not load."""
+    found = request.app[SERVICES].catalogue.find_any(name_or_id)
     if found is None:
-        return job_in_path(request)
+        return find_job(request, name_or_id)
     check_may_see(request, found)
     return found
 

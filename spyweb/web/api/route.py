@@ -64,8 +64,9 @@ class Route(Struct, frozen=True):
 
     @property
     def subject(self) -> str:
-        """Return what it is about: the name of its folder."""
-        return self.handler.__module__.split(".")[-2]
+        """Return what it is about: the name of its subject's folder; of what lies elsewhere that of its module."""
+        *_, folder, module = self.handler.__module__.split(".")
+        return folder if ".subjects." in self.handler.__module__ else module
 
     @property
     def doc(self) -> str:

@@ -163,7 +163,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class PagePart(Struct, frozen=True):
-    """An element of a page that is fetched anew when one of its subjects changes (service/changes.py).
+    """An element of a page that is fetched anew when one of its subjects changes (events/changes.py).
 
     `{job}` in a subject is that of the path; `job:*` is every job, whose id takes the place of `*` in the part's id.
     """

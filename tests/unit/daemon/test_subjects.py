@@ -44,4 +44,4 @@ def test_a_decorated_handler_is_put_into_the_table_as_it_is() -> None:
         (added,) = (each for each in TABLE if each not in before)
     finally:
         TABLE[:] = before
-    assert (added.name, added.subject, added.doc, added.of_job) == ("show_it", "daemon", "Show it.", True)
+    assert (added.name, added.subject, added.doc, added.of_job) == ("show_it", "test_subjects", "Show it.", True)

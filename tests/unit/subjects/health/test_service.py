@@ -72,8 +72,10 @@ async def test_jobs_beyond_the_limit_are_told_together_and_none_of_them_alone() 
     counters.started(PRICES, None)
     counters.started(NEWS, None)
     counters.started(NEWS, None)
+    counters.others.succeeded_ms = 5
     meters = await make_metrics(live, counters=counters).measure(health())
     assert [(job.job, job.started) for job in meters.jobs] == [("prices", 1), (OTHERS, 2)]
+    assert meters.jobs[1].succeeded_ms is None
 
 
 async def test_ops_are_told_by_name_with_their_errors_and_times() -> None:

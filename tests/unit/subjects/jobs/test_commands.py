@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from spyweb.cli import output
 from spyweb.cli.output import Format
-from spyweb.model import JobId, Outcome
-from spyweb.subjects.jobs.commands import describe_last, show_jobs
+from spyweb.events.happenings import LONGEST_LINE, RunHappened, line_logged
+from spyweb.logs.job import stamped
+from spyweb.model import JobId, Outcome, RunId
+from spyweb.subjects.jobs import commands
+from spyweb.subjects.jobs.commands import LogFollower, describe_last, failure_line, show_jobs
 from spyweb.views.jobs import JobState, JobView
 from spyweb.views.runs import LastRun, last_run
-from tests.fakes.daemon_service import NOW_MS, make_run
+from tests.fakes.daemon_service import NOW_MS, PRICES, make_run
 from tests.fakes.terminal import open_terminal, shown_lines
 
 
@@ -74,3 +79,45 @@ def test_what_asks_for_attention_goes_first(changes: dict[str, object], note: st
 def test_what_is_late_is_due_now() -> None:
     assert output.until(-10) == output.until(0) == "now"
     assert output.until(61_000) == "in 1m 1s"
+
+
+class FollowedProject:
+    """A daemon that tells of lines, once for each start of it, and the file that has them."""
+
+    is_elsewhere = False
+
+    def __init__(self, *starts: list[tuple[str, bytes]]) -> None:
+        self.starts = list(starts)
+
+    def need_daemon(self, _hint: str) -> FollowedProject:
+        if not self.starts:
+            raise KeyboardInterrupt
+        return self
+
+    def events(self, **_wish: str) -> list[tuple[str, bytes]]:
+        return [("", b""), *self.starts.pop(0)]
+
+    def cut_off(self, before: str) -> str:
+        return f"the daemon ended before {before}"
+
+
+def test_a_line_of_a_log_is_followed_once_however_long_and_whatever_is_in_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["one", "two\u2028halves", "x" * (LONGEST_LINE + 9)]
+    told = [line_logged(PRICES, "info", text, NOW_MS, None) for text in texts]
+    file = [stamped(NOW_MS, "info", text).decode().rstrip("\n") for text in texts]
+    monkeypatch.setattr(commands, "log_lines", lambda *_: file)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    starts = [[("log", msgspec.json.encode(each)) for each in told], []]
+    with pytest.raises(KeyboardInterrupt):
+        LogFollower(FollowedProject(*starts), make_view("prices"), Format.TABLE).follow()  # type: ignore[arg-type]
+    printed = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert [line[:60] for line in printed] == [line[:60] for line in file]
+
+
+def test_a_reason_of_several_lines_can_not_pass_for_lines_of_the_log() -> None:
+    run = RunHappened(
+        what="ended", job=PRICES, run=RunId(7), outcome=Outcome.FAILED, reason="a\n2026 INFO b", ended_ms=0
+    )
+    assert failure_line(run) == "1970-01-01T00:00:00.000Z ERROR run 7 failed: a 2026 INFO b"
