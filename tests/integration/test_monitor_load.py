@@ -61,10 +61,13 @@ def test_check_finds_what_is_wrong_in_every_file_and_executes_none(tmp_path: Pat
     project.save("jobs/w/config.toml", MONITOR.replace('"app:page"', '"page"'))
     project.save("jobs/w/hooks.lua", 'store_set("loaded", "yes")\n')
     project.save("jobs/x/config.toml", MONITOR.replace("Watch", "X"))
-    project.save("jobs/x/hooks.lua", "x = 1\n")
+    project.save("jobs/x/hooks.lua", "function x( end\n")
     project.save("jobs/x/defer.lua", "count += 1\n")
     project.save("jobs/z/tests.lua", "function test_x(\n")
-    project.save("jobs/z/config.toml", MONITOR.replace("Watch", "Z").replace('"t"', '"t:a >> b"'))
+    project.save("jobs/z/defer.lua", "if then\n")
+    project.save(
+        "jobs/z/config.toml", 'workers = "many"\n' + MONITOR.replace("Watch", "Z").replace('"t"', '"t:a >> b"')
+    )
     project.save("jobs.toml", f"[[jobs]]\n{MONITOR.replace('Watch', 'Y').replace('li', ' ')}worker = 1\n")
     found = json.loads(project.spyweb("check", "-o", "json", code=1).stdout)
 
@@ -73,7 +76,10 @@ def test_check_finds_what_is_wrong_in_every_file_and_executes_none(tmp_path: Pat
         ("jobs.toml", 7, "jobs[1].worker", True),
         ("jobs/w/config.toml", 2, "url", False),
         ("jobs/x/defer.lua", 1, None, False),
-        ("jobs/z/config.toml", 4, "fields", False),
+        ("jobs/x/hooks.lua", 1, None, False),
+        ("jobs/z/config.toml", 1, "workers", False),
+        ("jobs/z/config.toml", 5, "fields", False),
+        ("jobs/z/defer.lua", 1, None, False),
         ("jobs/z/tests.lua", 2, None, False),
     ]
     assert "Luau" in found[3]["reason"]
@@ -126,30 +132,3 @@ def test_a_run_of_several_cycles_ends_on_the_vm_that_it_began_on(tmp_path: Path)
             lambda: sum(worker.vms for worker in project.daemon_client().health().workers) == 1, "the old VM gone"
         )
         assert daemon.stop() == 0
-
-
-def test_check_finds_what_is_wrong_in_each_file_of_one_monitor(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    project.save("jobs/w/config.toml", MONITOR)
-    project.save("jobs/w/hooks.lua", "function x( end\n")
-    project.save("jobs/w/defer.lua", "local a = 1\na += 1\n")
-    project.save("jobs/late/config.toml", MONITOR.replace("Watch", "Late"))
-    project.save("jobs/late/defer.lua", "if then\n")
-    found = json.loads(project.spyweb("check", "-o", "json", code=1).stdout)
-    assert [(problem["file"], problem["line"]) for problem in found] == [
-        ("jobs/late/defer.lua", 1),
-        ("jobs/w/defer.lua", 2),
-        ("jobs/w/hooks.lua", 1),
-    ]
-
-
-def test_check_looks_at_the_selectors_and_tests_of_a_monitor_whose_settings_are_wrong(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    project.save("jobs/w/config.toml", 'workers = "many"\n' + MONITOR.replace('"t"', '"t:a >> b"'))
-    project.save("jobs/w/tests.lua", "function test_x(\n")
-    found = json.loads(project.spyweb("check", "-o", "json", code=1).stdout)
-    assert [(problem["file"], problem["line"], problem["key"]) for problem in found] == [
-        ("jobs/w/config.toml", 1, "workers"),
-        ("jobs/w/config.toml", 5, "fields"),
-        ("jobs/w/tests.lua", 2, None),
-    ]

@@ -69,15 +69,6 @@ def test_a_file_that_fails_says_where(worker: WorkerDriver) -> None:
     assert (end.ended, end.reason) == (Ended.ERROR, "jobs/x/tests.lua:2: no luck")
 
 
-def test_one_test_is_called_with_all_files_there(worker: WorkerDriver) -> None:
-    worker.load(
-        1, "function price(text) return tonumber(text) end", more=[("t.lua", "function test_x() print(price('5')) end")]
-    )
-    worker.call(1, 1, "test", "test_x", {})
-
-    assert (worker.end(1).ended, worker.lines) == (Ended.SUCCESS, ["5"])
-
-
 def test_a_test_has_a_ctx_and_may_defer_and_call_ops(worker: WorkerDriver) -> None:
     end = run_test(
         worker,
@@ -114,27 +105,6 @@ def test_a_test_that_never_ends_is_killed(worker: WorkerDriver) -> None:
 
 def test_a_test_that_is_not_there_is_named(worker: WorkerDriver) -> None:
     assert run_test(worker, "").reason == "there is no test test_x"
-
-
-def test_a_global_may_be_replaced_for_a_test(worker: WorkerDriver) -> None:
-    end = run_test(
-        worker,
-        "function f() return store_get('k') end function test_x() store_get = print spyweb.assert_eq(f(), nil) end",
-    )
-
-    assert end.ended == Ended.SUCCESS
-
-
-def test_a_server_test_can_call_handlers_and_knows_the_port(worker: WorkerDriver) -> None:
-    end = run_test(
-        worker,
-        "function get:hello() return self.path end function public.all:x() return SERVER_PORT end "
-        "function test_x() spyweb.assert_eq(get.hello({path = 'p'}), 'p') spyweb.assert_eq(public.all.x(), 8080) end",
-        routes=True,
-        globals={"SERVER_PORT": 8080},
-    )
-
-    assert end.ended == Ended.SUCCESS, end
 
 
 def test_there_are_no_assertions_outside_of_tests(worker: WorkerDriver) -> None:
