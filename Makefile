@@ -21,7 +21,7 @@ start: $(VENV)/installed  ## run the daemon on the sample jobs in jobs/ (Ctrl-C 
 # In the order of the folders, not by number of tests: slow files come first, and thousands of quick tests fill the gaps.
 # Five processes on two cores, since the slow tests wait most of the time.
 test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a part)
-	$(BIN)/pytest -q --durations=10 -n 5 --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
+	$(BIN)/pytest -q --progress --durations=10 -n 5 --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
 
 torture: $(VENV)/installed-dev  ## what is long by nature: stress, many examples of each law, costs, every benchmark
 	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/property tests/integration/test_worker_hostile.py tests/unit/daemon/test_loop_watch.py tests/acceptance/test_api.py

@@ -15,16 +15,23 @@ import hypothesis
 import pytest
 import structlog
 
+from tests.fakes.progress import Progress
+
 IN_MEMORY = Path("/dev/shm")
 ROOM = 2 << 30  # bytes; some runs leave 100 MB each
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--progress", action="store_true", help="one line that counts, instead of a dot for each test")
     parser.addoption("--torture", action="store_true", help="the deep tests too, and stress tests at length")
 
 
+@pytest.hookimpl(trylast=True)  # the reporter is there by then
 def pytest_configure(config: pytest.Config) -> None:
     use_profile(is_deep=config.getoption("--torture"))
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if config.getoption("--progress") and reporter is not None:
+        config.pluginmanager.register(Progress(reporter))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of daemons compiles all of spyweb anew
     sys.dont_write_bytecode = False  # nor need every run compile all tests anew
     put_files_in_memory()
