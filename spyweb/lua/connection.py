@@ -7,9 +7,10 @@ on in order, a frame at a time; what breaks the protocol is reported to the list
 from __future__ import annotations
 
 import asyncio
+import sys
 from asyncio import Transport
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from socket import socket
@@ -18,6 +19,9 @@ from typing import Protocol
 from spyweb.confined.frames import HEADER, FrameReader
 from spyweb.lua import wire
 from spyweb.lua.wire import FromWorker, Message
+
+if sys.platform == "linux":
+    from mmap import MADV_HUGEPAGE
 
 PIECE = 65_536  # bytes of a big frame read at once: uvloop would take many larger pieces in a row and hold the loop up
 FULL_BATCH = 256  # messages; a frame leaves early rather than let its first answer wait for the last
@@ -121,6 +125,9 @@ class BulkStream(asyncio.BufferedProtocol):
             if self._is_header:
                 size = _size_in(frame, self._listener.most_bulk)
                 room = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)  # no page is touched before it is filled
+                if sys.platform == "linux":
+                    with suppress(OSError):  # a kernel without huge pages; with them, fresh pages cost a fifth
+                        room.madvise(MADV_HUGEPAGE)
                 self._expect(memoryview(room), is_header=False)
             else:
                 self._looks = 0

@@ -72,8 +72,10 @@ def read_headers(value: object) -> dict[bytes, bytes]:
 
 def read_parts(value: object) -> Sequence[Part]:
     """Read the fields of a form, in the order of their names."""
-    some = dict(islice(read_table(value).items(), PARTS + 1))  # a form with more is refused
-    return [_part(name, given) for name, given in sorted(_named(some).items())]
+    table = read_table(value)
+    if len(table) > PARTS:
+        return [Part(name=b"", content=b"")] * len(table)  # refused by their number
+    return [_part(name, given) for name, given in sorted(_named(table).items())]
 
 
 def _part(name: bytes, value: object) -> Part:

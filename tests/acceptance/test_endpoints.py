@@ -37,6 +37,7 @@ function get:later()
   return { status = 202, body = { ok = true } }
 end
 function get:later_done() return global_store_get("later") end
+function get:lock() local mine = state.try_lock("door", 600) error(tostring(mine)) end
 function public.get:status() return { body = { up = true } } end
 """
 
@@ -136,6 +137,13 @@ def test_what_is_deferred_runs_after_the_answer_and_may_call_ops(site: Site) -> 
     assert site.ask("/api/v/later").json == {"ok": True}
     eventually(lambda: site.ask("/api/v/later_done").body == b"done")
     eventually(lambda: "INFO deferred /api/v/later" in site.log("server.log"))
+
+
+def test_the_locks_of_a_request_end_with_it(site: Site) -> None:
+    for _ in range(2):
+        assert site.ask("/api/v/lock").status == 500
+
+    eventually(lambda: len(re.findall(r"GET /api/v/lock: server/init\.lua:\d+: true", site.log("error.log"))) == 2)
 
 
 def test_pages_and_everything_else_are_served_beside(site: Site) -> None:

@@ -100,9 +100,8 @@ class _Builder:
         """Return the value of a node that has so many lists and mappings around it."""
         self._count(node, nodes=1)
         if isinstance(node, yaml.ScalarNode):
-            value = _scalar(node)
-            self._count(node, text=len(value) if isinstance(value, bytes) else 0)
-            return value
+            self._count(node, text=len(node.value))  # a number's text is read for each alias, too
+            return _scalar(node)
         if id(node) in self._under_way:
             _refuse(node, "it is inside what it stands for")
         if level == LEVELS:

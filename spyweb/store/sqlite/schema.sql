@@ -140,7 +140,7 @@ CREATE INDEX message_dead ON message (dead_ms) WHERE dead_ms IS NOT NULL;
 CREATE TABLE wanted (
     event INTEGER NOT NULL,
     job   TEXT NOT NULL,
-    run   INTEGER,                   -- the latest that was claimed for it; NULL: none yet; 0: none will be
+    run   INTEGER,                   -- the latest that was claimed for it; NULL: none yet
     PRIMARY KEY (event, job)
 ) WITHOUT ROWID;
 CREATE INDEX wanted_waiting ON wanted (job, event) WHERE run IS NULL;

@@ -260,7 +260,10 @@ async def test_a_template_is_read_and_its_result_written(call: Call, folder: Pat
     assert (folder / "a.conf").read_text() == "5"
     with pytest.raises(OpError, match=r"^file\.template: 'a\.lua': "):
         await ask(call, "_template_file", table(dest=b"a.lua"), b"5")
-    with pytest.raises(OpError, match=r"there is no field 'to', but check, dest, mode, src, text, vars"):
+    with pytest.raises(
+        OpError,
+        match=r"^bad argument #1 to 'file\.template' \(there is no field 'to', but check, dest, mode, src, text, vars",
+    ):
         await ask(call, "_template_file", table(to=b"a.lua"), b"5")
 
 

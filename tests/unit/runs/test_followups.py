@@ -6,7 +6,16 @@ import pytest
 from msgspec import structs, to_builtins
 
 from spyweb.model import After, Backoff, Ending, Failure, JobId, Outcome, Retry, Run, RunId, RunState, Trigger
-from spyweb.runs.followups import begin_again, follow_up, may_retry, next_attempt, resume, retry_delay_ms, what_follows
+from spyweb.runs.followups import (
+    after_loss,
+    begin_again,
+    follow_up,
+    may_retry,
+    next_attempt,
+    resume,
+    retry_delay_ms,
+    what_follows,
+)
 from tests.fakes.harness import make_job, make_spec
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
 
@@ -159,3 +168,15 @@ def test_full_jitter_draws_evenly_from_nothing_to_the_whole_delay() -> None:
     assert retry_delay_ms(retry, 1, lambda: 0.0) == 0
     assert retry_delay_ms(retry, 1, lambda: 0.5) == 500
     assert retry_delay_ms(retry, 1, lambda: 0.9999999) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("is_known", "may_be_back", "follows"), [(False, True, True), (False, False, False), (True, True, False)]
+)
+def test_of_a_lost_run_whose_job_is_disabled_or_gone_for_good_nothing_follows(
+    is_known: bool, may_be_back: bool, follows: bool
+) -> None:
+    spec = make_spec(enabled=False) if is_known else None
+    run = structs.replace(RUN, trigger=Trigger(type="schedule", resumable=True))
+    found = after_loss(spec, run, LOST, NOW, lambda: 0.5, may_be_back=may_be_back)
+    assert (found is not None) is follows

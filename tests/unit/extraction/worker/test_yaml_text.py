@@ -112,9 +112,10 @@ def test_aliases_without_end_are_refused() -> None:
         parse_yaml(text.encode())
 
 
-def test_aliases_of_a_long_text_are_refused() -> None:
+@pytest.mark.parametrize("character", [b"x", b"7"])
+def test_aliases_of_a_long_text_or_number_are_refused(character: bytes) -> None:
     with pytest.raises(ExtractionProblem, match="more than 4 MB of text"):
-        parse_yaml(b"- &a " + b"x" * 500_000 + b"\n- *a" * 20)
+        parse_yaml(b"- &a " + character * 500_000 + b"\n- *a" * 20)
 
 
 def test_nodes_are_counted() -> None:
