@@ -43,7 +43,7 @@ docs: $(VENV)/installed  ## write the generated parts of docs/reference anew
 	$(BIN)/python -m spyweb.daemon.api_reference
 
 screenshots: $(VENV)/installed-dev  ## take the pictures in docs/images/ anew, with Chromium
-	$(BIN)/python -m tests.browser.screenshots
+	$(BIN)/python -m docs.images.screenshots
 
 bench: $(VENV)/installed-bench  ## every benchmark beside its peer (ARGS=--quick: do they still work? ARGS="ops runs": only those)
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -26,7 +26,7 @@ from spyweb.store.model.runs import Change, End, NewRun
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.project import Project, eventually
 
-IMAGES = Path(__file__).parents[2] / "docs/images"
+IMAGES = Path(__file__).parent
 SIZE = {"width": 1280, "height": 800}
 QUALITY = 0.82
 LARGEST = 60 * 1024  # bytes of one picture
