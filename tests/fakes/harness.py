@@ -50,10 +50,11 @@ def make_planned(name: str, schedule: Schedule, cursor_ms: int) -> LiveJob:
 
 
 class SilentHost(OpDispatcher):
-    """The host of a run without ops, which counts what a test says."""
+    """The host of a run without ops, which keeps what the run logs and counts what a test says."""
 
     def __init__(self, *, sql_cpu_ms: int = 0) -> None:
         self._sql_cpu_ms = sql_cpu_ms
+        self.lines: list[str] = []
 
     @property
     def storage_errors(self) -> int:
@@ -68,7 +69,8 @@ class SilentHost(OpDispatcher):
     def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> NoReturn:
         raise AssertionError(name)
 
-    def log(self, level: str, text: bytes) -> None: ...
+    def log(self, level: str, text: bytes) -> None:
+        self.lines.append(f"{level} {text.decode()}")
 
     def gate(self, function: str) -> None: ...
 

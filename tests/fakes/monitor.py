@@ -176,17 +176,6 @@ def _crossed(value: object) -> object:
             return value
 
 
-class FakeHost(SilentHost):
-    """The host of a run that keeps what it logs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def log(self, level: str, text: bytes) -> None:
-        self.lines.append(f"{level} {text.decode()}")
-
-
 @dataclass(slots=True, kw_only=True)
 class Shop:
     """Holds a monitor job and all that it needs."""
@@ -199,7 +188,7 @@ class Shop:
     monitors: MonitorRunner
     tasks: TaskGroup
     story: list[str]
-    host: FakeHost = field(default_factory=FakeHost)
+    host: SilentHost = field(default_factory=SilentHost)
     runs: count[int] = field(default_factory=lambda: count(1))
 
     async def run(self, job: LiveJob | None = None, **trigger: object) -> Ending:

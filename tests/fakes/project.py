@@ -17,7 +17,6 @@ from typing import TypeVar
 from spyweb.cli.client import DaemonClient, SocketTransport, find_daemon, of_job
 from spyweb.daemon.commands.run import RunOptions, Watcher, run_in_daemon
 from spyweb.daemon.commands.start import daemon_command
-from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.settings.socket_path import find_socket
 from spyweb.subjects.health.views import Health
@@ -220,15 +219,3 @@ def daemon(root: Path) -> Iterator[tuple[DaemonProcess, ProjectClient]]:
     project = Project(root, is_quick=True)
     with project.daemon() as started:
         yield started.process, project.daemon_client()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        try:
-            if is_so():
-                return
-        except (Refused, OSError):  # it has just begun
-            pass
-        time.sleep(0.02)
-    raise AssertionError("it never was")

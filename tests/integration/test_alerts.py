@@ -15,7 +15,7 @@ from spyweb.subjects.incidents.views import ChannelView
 from tests.fakes.alert_services import Services, open_services
 from tests.fakes.hook import Hook, open_hook
 from tests.fakes.http_server import Answer, Arrived
-from tests.fakes.project import DaemonProcess, daemon, until
+from tests.fakes.project import DaemonProcess, daemon, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -70,18 +70,18 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
         (root / "jobs/backup.lua").write_text(BROKEN)
         (root / "config.toml").write_text(CONFIG.format(url=hook.url, port=services.port))
         with daemon(root) as (process, client):
-            until(lambda: len(client.incidents(is_open=True, limit=10)) == 1)
+            eventually(lambda: len(client.incidents(is_open=True, limit=10)) == 1)
             kill(process)
         told_before = len(hook.bodies) + len(services.arrived)
         with daemon(root) as (process, _):
-            until(lambda: bool(hook.bodies and services.arrived))
+            eventually(lambda: bool(hook.bodies and services.arrived))
             kill(process)
         hook.hangs = False
         with daemon(root) as (process, client):
-            until(lambda: len(hook.bodies) == len(services.arrived) == 2)  # what was not taken has come again
+            eventually(lambda: len(hook.bodies) == len(services.arrived) == 2)  # what was not taken has come again
             (down,) = client.incidents(is_open=True, limit=10)
             (root / "jobs/backup.lua").write_text(MENDED)
-            until(lambda: len(hook.bodies) == len(services.arrived) == 3)
+            eventually(lambda: len(hook.bodies) == len(services.arrived) == 3)
             (well,) = client.incidents(is_open=False, limit=10)
             kill(process)
         yield Life(hook, services, told_before, [down.told, well.told])
@@ -171,7 +171,7 @@ def test_no_part_of_an_address_leaves_the_channel_it_is_of(tmp_path: Path, monke
         (tmp_path / "secrets/phone").write_text(f"ntfy://127.0.0.1:{services.port}/s3cr3t-f1le")
         (tmp_path / "config.toml").write_text(CHANNELS.format(port=services.port, hook=hook))
         with daemon(tmp_path) as (_, client):
-            until(lambda: all(each.error for each in client.ask("GET", "/api/channels", list[ChannelView])))
+            eventually(lambda: all(each.error for each in client.ask("GET", "/api/channels", list[ChannelView])))
             tried = [client.try_channel(name) for name in ("service", "file", "hook", "wrong")]
             answers = [bytes(client.ask("GET", path, msgspec.Raw)) for path in ANSWERS]
     assert [each.is_sent for each in tried] == [False] * 4
@@ -209,12 +209,12 @@ def test_a_channel_that_is_put_right_is_so_without_a_restart(tmp_path: Path) -> 
                 found = client.incidents(is_open=True, limit=10)
                 return [each.reason for each in found if each.subject == "channel:phone"]
 
-            until(lambda: channel_reasons() == ["address"])  # at the start, before there is anything to tell
+            eventually(lambda: channel_reasons() == ["address"])  # at the start, before there is anything to tell
             (tmp_path / "phone").write_text(f"ntfy://127.0.0.1:{services.port}/topic")
-            until(lambda: channel_reasons() == ["template"])  # what waited has arrived, with the built-in text
+            eventually(lambda: channel_reasons() == ["template"])  # what waited has arrived, with the built-in text
             assert services.arrived[0].json["title"].startswith("#1 backup is down")
             assert "(The template of this channel fails: title: " in services.arrived[0].json["message"]
             (tmp_path / "config.toml").write_text(MENDING.format(title="{{ kind }} {{ incident }}"))
-            until(lambda: channel_reasons() == [])
+            eventually(lambda: channel_reasons() == [])
             assert client.try_channel("phone").is_sent
             assert services.arrived[-1].json["title"] == "test"

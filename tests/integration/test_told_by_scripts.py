@@ -10,7 +10,7 @@ import pytest
 from spyweb.model import JobId, Outcome, Run
 from tests.fakes.command import spyweb
 from tests.fakes.hook import open_hook
-from tests.fakes.project import ProjectClient, daemon, until
+from tests.fakes.project import ProjectClient, daemon, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -43,14 +43,14 @@ def test_a_key_that_was_told_is_told_no_more_after_a_kill_and_what_was_not_sent_
     with open_hook(hangs=True) as hook:
         set_up(tmp_path, hook.url, DISK)
         with daemon(tmp_path) as (process, client):
-            until(lambda: bool(hook.bodies))
+            eventually(lambda: bool(hook.bodies))
             process.kill()
             process.wait()
         hook.hangs = False
         with daemon(tmp_path) as (_, client):
-            until(lambda: len(hook.bodies) == 2)
+            eventually(lambda: len(hook.bodies) == 2)
             before = newest_run(client)
-            until(lambda: newest_run(client) >= before + 5)
+            eventually(lambda: newest_run(client) >= before + 5)
         (item,) = {body: json.loads(body)["items"][0] for body in hook.bodies}.values()
         assert (item["kind"], item["title"], item["text"]) == ("message", "12 GB left", "run 1")
         assert len(hook.deliveries) == 2
@@ -131,12 +131,12 @@ def alert_runs(client: ProjectClient) -> list[Run]:
 def test_a_job_s_own_functions_are_called_once_each_and_their_failure_opens_nothing(tmp_path: Path) -> None:
     set_up_hooked(tmp_path)
     with daemon(tmp_path) as (_, client):
-        until(lambda: calls(tmp_path) == ["down 1"])
+        eventually(lambda: calls(tmp_path) == ["down 1"])
         before = newest_run(client)
-        until(lambda: newest_run(client) > before + 5)
+        eventually(lambda: newest_run(client) > before + 5)
         (tmp_path / "jobs/backup/mended.txt").write_text("yes")
-        until(lambda: calls(tmp_path) == ["down 1", "up 1"])
-        until(lambda: all(run.outcome is not None for run in alert_runs(client)))
+        eventually(lambda: calls(tmp_path) == ["down 1", "up 1"])
+        eventually(lambda: all(run.outcome is not None for run in alert_runs(client)))
         assert [(run.trigger.type, run.outcome) for run in alert_runs(client)] == [
             ("alert", Outcome.FAILED),
             ("alert", Outcome.SUCCESS),
@@ -151,10 +151,10 @@ def test_a_monitor_s_functions_are_called_too(tmp_path: Path) -> None:
     (tmp_path / "jobs/backup/hooks.lua").write_text(SHOP_HOOKS)
     (tmp_path / "config.toml").write_text(INCIDENTS.format(url="http://127.0.0.1:1/"))
     with daemon(tmp_path) as (_, client):
-        until(lambda: calls(tmp_path) == ["down 1"])
+        eventually(lambda: calls(tmp_path) == ["down 1"])
         (tmp_path / "jobs/backup/mended.txt").write_text("yes")
-        until(lambda: calls(tmp_path) == ["down 1", "up 1 alert"])
-        until(lambda: all(run.outcome is not None for run in alert_runs(client)))
+        eventually(lambda: calls(tmp_path) == ["down 1", "up 1 alert"])
+        eventually(lambda: all(run.outcome is not None for run in alert_runs(client)))
         down, up = alert_runs(client)
         assert (down.outcome, up.outcome) == (Outcome.FAILED, Outcome.SUCCESS)
         assert "on_down itself" in down.reason
@@ -164,21 +164,21 @@ def test_what_a_kill_leaves_untold_or_half_told_is_told_by_the_next_daemon(tmp_p
     set_up_hooked(tmp_path)
     (tmp_path / "jobs/backup/slow.txt").write_text("yes")
     with daemon(tmp_path) as (process, client):
-        until(lambda: len(client.incidents(is_open=True, limit=10)) == 1)
+        eventually(lambda: len(client.incidents(is_open=True, limit=10)) == 1)
         process.kill()  # the incident is on record; its function is about to be called, or has just been
         process.wait()
     told = calls(tmp_path)
     assert told in ([], ["down 1"])
     with daemon(tmp_path) as (process, client):
-        until(lambda: calls(tmp_path) == [*told, "down 1"])
+        eventually(lambda: calls(tmp_path) == [*told, "down 1"])
         process.kill()  # in the middle of the function
         process.wait()
     (tmp_path / "jobs/backup/slow.txt").unlink()
     (tmp_path / "jobs/backup/mended.txt").write_text("yes")
     with daemon(tmp_path) as (process, client):
-        until(lambda: calls(tmp_path) == [*told, "down 1", "down 1", "up 1"])
+        eventually(lambda: calls(tmp_path) == [*told, "down 1", "down 1", "up 1"])
         before = newest_run(client)
-        until(lambda: newest_run(client) > before + 5)
+        eventually(lambda: newest_run(client) > before + 5)
         assert calls(tmp_path) == [*told, "down 1", "down 1", "up 1"]
         assert len(client.incidents(is_open=None, limit=10)) == 1
 

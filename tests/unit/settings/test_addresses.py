@@ -23,13 +23,7 @@ def test_variables_are_put_in_when_the_address_is_used() -> None:
     assert address == "https://${HOST}/${KEY}/x"
     assert expand(address, {"HOST": "a.example", "KEY": " x\n"}) == "https://a.example/x/x"
     assert missing_variables(address, {"HOST": "a", "KEY": " "}) == ["KEY"]
-
-
-def test_all_of_it_may_be_a_variable() -> None:
     assert expand(address_template("${URL}"), {"URL": "https://x/"}) == "https://x/"
-
-
-def test_there_may_be_none() -> None:
     assert address_template("") == ""
 
 

@@ -26,13 +26,18 @@ def source(name: str, **values: object) -> SettingsSource:
     return SettingsSource(values, lambda reason, *keys: Problem(name, None, ".".join(keys), reason))
 
 
+def reading_of(*sources: SettingsSource) -> tuple[Reading, list[Problem], list[Problem]]:
+    """Return a reading with the lists of the problems and warnings that it will find."""
+    problems, warnings = list[Problem](), list[Problem]()
+    return Reading(sources, problems, warnings), problems, warnings
+
+
 def test_a_value_that_no_source_has_is_the_default() -> None:
     assert Reading([source("only")], []).take("port", whole(0, 9), 7) == 7
 
 
 def test_a_wrong_value_is_a_problem_even_where_a_stronger_one_wins() -> None:
-    problems: list[Problem] = []
-    reading = Reading([source("strong", port=1), source("weak", port="x")], problems)
+    reading, problems, _ = reading_of(source("strong", port=1), source("weak", port="x"))
 
     assert reading.take("port", whole(0, 9), 0) == 1
     assert [problem.file for problem in problems] == ["weak"]
@@ -52,9 +57,8 @@ STEPS = Tables(take=take_step, expected='a list of tables such as { to = "x" }',
 
 
 def test_all_that_is_wrong_with_tables_is_told_each_by_its_number() -> None:
-    problems: list[Problem] = []
     given = [{"after": "x", "too": 1}, {"to": 5}, 7, {}]
-    reading = Reading([source("strong", steps=given), source("weak", steps=["b", {"to": "a"}])], problems)
+    reading, problems, _ = reading_of(source("strong", steps=given), source("weak", steps=["b", {"to": "a"}]))
     assert reading.tables("steps", STEPS, ()) == ((0, "b"), (0, "a"))
     reading.refuse("is odd", "steps[2]", "to")
     assert [str(problem).removeprefix("strong: ") for problem in problems] == [
@@ -69,8 +73,7 @@ def test_all_that_is_wrong_with_tables_is_told_each_by_its_number() -> None:
 
 
 def test_one_table_stands_without_a_list_only_where_it_may() -> None:
-    problems: list[Problem] = []
-    reading = Reading([source("file", steps={"to": "a"})], problems)
+    reading, problems, _ = reading_of(source("file", steps={"to": "a"}))
     assert reading.tables("steps", STEPS, None) is None
     assert [str(each) for each in problems] == [
         """file: steps: expected a list of tables such as { to = "x" }, not a table"""
@@ -87,8 +90,7 @@ def test_tables_say_what_they_take() -> None:
 
 
 def test_keys_that_nobody_took_are_unknown_and_get_the_nearest_right_name() -> None:
-    problems: list[Problem] = []
-    reading = Reading([source("file", timeot=1, zzz=2)], problems)
+    reading, problems, _ = reading_of(source("file", timeot=1, zzz=2))
     reading.take("timeout", text, "")
     reading.finish()
 
@@ -98,11 +100,8 @@ def test_keys_that_nobody_took_are_unknown_and_get_the_nearest_right_name() -> N
     ]
 
 
-def test_the_nearest_name_knows_other_programs_words() -> None:
+def test_the_nearest_name_knows_other_programs_words_and_ignores_case() -> None:
     assert nearest("interval", ["every", "cron"]) == '; did you mean "every"?'
-
-
-def test_the_nearest_name_ignores_case() -> None:
     assert nearest("TimeOut", ["timeout"]) == '; did you mean "timeout"?'
 
 
@@ -111,9 +110,7 @@ def forgiving(**values: object) -> SettingsSource:
 
 
 def test_what_nobody_takes_is_a_warning_where_the_source_forgives_it() -> None:
-    problems: list[Problem] = []
-    warnings: list[Problem] = []
-    reading = Reading([source("strict", a=1), forgiving(b=1)], problems, warnings)
+    reading, problems, warnings = reading_of(source("strict", a=1), forgiving(b=1))
     reading.finish()
 
     assert [str(problem) for problem in problems] == ["strict: a: unknown key"]
@@ -121,16 +118,16 @@ def test_what_nobody_takes_is_a_warning_where_the_source_forgives_it() -> None:
 
 
 def test_a_table_below_is_read_key_by_key_out_of_all_sources() -> None:
-    problems: list[Problem] = []
-    reading = Reading([source("strong", proxy={"port": 1}), source("weak", proxy={"port": 2, "host": "x"})], problems)
+    reading, _problems, _ = reading_of(
+        source("strong", proxy={"port": 1}), source("weak", proxy={"port": 2, "host": "x"})
+    )
     below = reading.below("proxy")
     assert (below.take("port", whole(0, 9), 0), below.take("host", text, "")) == (1, "x")
     assert below.take("zone", text, "none") == "none"
 
 
 def test_a_problem_below_names_the_whole_way() -> None:
-    problems: list[Problem] = []
-    reading = Reading([source("file", proxy={"port": "x", "pert": 1})], problems)
+    reading, problems, _ = reading_of(source("file", proxy={"port": "x", "pert": 1}))
     reading.below("proxy").take("port", whole(0, 9), 0)
     reading.finish()
 
@@ -141,16 +138,14 @@ def test_a_problem_below_names_the_whole_way() -> None:
 
 
 def test_what_should_be_a_table_and_is_none_is_a_problem() -> None:
-    problems: list[Problem] = []
-    below = Reading([source("file", proxy="http://x")], problems).below("proxy")
+    reading, problems, _ = reading_of(source("file", proxy="http://x"))
 
-    assert below.take("port", whole(0, 9), 7) == 7
+    assert reading.below("proxy").take("port", whole(0, 9), 7) == 7
     assert [str(problem) for problem in problems] == ["file: proxy: expected a table, [proxy]"]
 
 
 def test_what_shows_later_is_told_of_the_source_that_has_the_key_or_else_of_the_own_file() -> None:
-    problems: list[Problem] = []
-    reading = Reading([source("outside", a=1), forgiving(b=2)], problems)
+    reading, problems, _ = reading_of(source("outside", a=1), forgiving(b=2))
     reading.refuse("is odd", "a")
     reading.refuse("is required", "c")
 
@@ -158,9 +153,7 @@ def test_what_shows_later_is_told_of_the_source_that_has_the_key_or_else_of_the_
 
 
 def test_a_doubt_weighs_as_much_as_its_source_is_strict() -> None:
-    problems: list[Problem] = []
-    warnings: list[Problem] = []
-    reading = Reading([source("outside", a=1), forgiving(b=2)], problems, warnings)
+    reading, problems, warnings = reading_of(source("outside", a=1), forgiving(b=2))
     reading.doubt("is odd", "a")
     reading.doubt("is odd", "b")
 
