@@ -109,16 +109,13 @@ async def test_a_run_is_told_back_whole(store: Store) -> None:
     assert await store.runs.list() == [Run(**(expected | {"id": run, "state": RunState.ENDED}))]
 
 
-async def test_a_due_time_is_claimed_once_for_each_attempt(store: Store) -> None:
+async def test_a_due_time_is_claimed_once_for_each_attempt_and_runs_without_one_never_clash(store: Store) -> None:
     first = await store.runs.record(Change(new=[make_run(), make_run(), make_run(attempt=2), make_run(NEWS)]))
     again = await store.runs.record(Change(new=[make_run(), make_run(due_ms=2000)]))
 
     assert first == [1, None, 2, 3]
     assert again == [None, 4]
-
-
-async def test_runs_without_a_due_time_never_clash(store: Store) -> None:
-    assert await store.runs.record(Change(new=[make_run(due_ms=None), make_run(due_ms=None)])) == [1, 2]
+    assert await store.runs.record(Change(new=[make_run(due_ms=None), make_run(due_ms=None)])) == [5, 6]
 
 
 async def test_a_stretch_claims_nothing(store: Store) -> None:
@@ -127,19 +124,13 @@ async def test_a_stretch_claims_nothing(store: Store) -> None:
     assert await store.runs.record(Change(new=[make_run(due_ms=1000)])) == [2]
 
 
-async def test_only_a_waiting_run_begins(store: Store) -> None:
+async def test_only_a_waiting_run_begins_and_a_run_ends_once(store: Store) -> None:
     run = await run_once(store, ended_ms=2000)
     await store.runs.record(Change(begin=[Begin(run=run, started_ms=9000)]))
-
-    (told,) = await store.runs.list()
-    assert (told.state, told.started_ms) == (RunState.ENDED, 1000)
-
-
-async def test_a_run_ends_once(store: Store) -> None:
-    run = await run_once(store, ended_ms=2000)
     await store.runs.record(Change(end=[make_end(run, ended_ms=9000, outcome=Outcome.LOST)]))
 
     (told,) = await store.runs.list()
+    assert (told.state, told.started_ms) == (RunState.ENDED, 1000)
     assert (told.outcome, told.ended_ms) == (Outcome.SUCCESS, 2000)
 
 
@@ -262,22 +253,18 @@ async def test_a_stretch_of_the_same_reason_lengthens_the_newest_row(store: Stor
     assert (told.outcome, told.reason, told.state) == (Outcome.MISSED, "the daemon was down", RunState.ENDED)
 
 
-async def test_a_stretch_of_another_trigger_begins_anew(store: Store) -> None:
-    skipped = make_skipped(first=1000, last=3000, count=3)
-    await store.runs.record(Change(skipped=[skipped]))
-    await store.runs.record(Change(skipped=[replace(skipped, trigger=TriggerType.STATE)]))
-
-    assert [run.trigger.type for run in await store.runs.list()] == ["state", "schedule"]
-
-
-async def test_a_stretch_begins_anew_after_another_reason_or_a_run(store: Store) -> None:
+async def test_a_stretch_begins_anew_after_another_reason_a_run_or_another_trigger(store: Store) -> None:
     await store.runs.record(Change(skipped=[make_skipped()]))
     await store.runs.record(Change(skipped=[make_skipped(first=4000, last=5000, reason="paused")]))
     await store.runs.record(Change(skipped=[make_skipped(first=6000, last=6000, count=1)]))
     await run_once(store, due_ms=7000)
     await store.runs.record(Change(skipped=[make_skipped(first=8000, last=8000, count=1)]))
+    of_state = replace(make_skipped(first=9000, last=9000, count=1), trigger=TriggerType.STATE)
+    await store.runs.record(Change(skipped=[of_state]))
 
+    assert [run.trigger.type for run in await store.runs.list(limit=2)] == ["state", "schedule"]
     assert tell(await store.runs.list()) == [
+        "6 prices missed",
         "5 prices missed",
         "4 prices success",
         "3 prices missed",
@@ -369,8 +356,10 @@ async def test_a_due_time_may_be_claimed_again_once_its_row_is_pruned(store: Sto
 
 async def test_stats_count_what_was_committed(store: Store, clock: FakeClock) -> None:
     assert store.stats().last_commit_ms is None
+    before = store.commit_sizes().count
     clock.advance(1)
     await store.values.set(GLOBAL, b"k", b"1")
+    assert store.commit_sizes().count == before + 1
     await store.values.get(GLOBAL, b"k")
     await start_run(store)
 
@@ -387,12 +376,6 @@ async def test_a_probe_is_answered_while_the_store_is_open(store: Store) -> None
         await store.probe()
 
 
-async def test_the_sizes_of_commits_are_counted(store: Store) -> None:
-    before = store.commit_sizes().count
-    await store.values.set(GLOBAL, b"k", b"1")
-    assert store.commit_sizes().count == before + 1
-
-
 async def test_that_a_ping_was_heard_moves_the_cursor_of_its_job_alone(store: Store) -> None:
     paused = structs.replace(make_cursor(), paused=True)
     await store.runs.record(Change(cursors=[paused, make_cursor(NEWS)]))
@@ -404,12 +387,9 @@ def test_text_is_stored_as_it_is_but_for_lone_surrogates() -> None:
     assert storable("läuft ✓ \udcff") == "läuft ✓ ?"
 
 
-def test_a_run_whose_trigger_is_damaged_can_still_be_read() -> None:
+def test_a_trigger_that_is_damaged_or_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
     assert read_trigger('{"type":"manual"}') == Trigger(type="manual")
     assert read_trigger("{x") == read_trigger('{"resumes":"7"}') == Trigger()
-
-
-def test_a_trigger_of_a_later_version_keeps_its_type_and_what_is_known_of_it() -> None:
     assert read_trigger('{"type":"magic","of":4,"wand":{}}') == Trigger(type="magic", of=RunId(4))
 
 
@@ -510,8 +490,10 @@ async def test_only_so_many_keys_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
         assert [known is not None for known in found] == [False] * 5 + [True] * 3
 
 
-async def test_a_payload_is_kept_until_its_run_has_ended(store: Store) -> None:
+async def test_a_payload_is_kept_until_its_own_run_has_ended(store: Store) -> None:
     run = await start(store, asked(payload=b'{"a":1}'))
+    other = await start(store, asked(None))
+    await store.runs.record(Change(end=[make_end(other)]))
     assert await store.requests.payload(run) == b'{"a":1}'
     await store.runs.record(Change(end=[payload_end(run)]))
     assert await store.requests.payload(run) is None
@@ -533,13 +515,6 @@ async def test_a_payload_stays_for_the_attempt_that_follows(store: Store) -> Non
 
     await store.runs.record(Change(end=[payload_end(second, of=run)]))
     assert await store.requests.payload(run) is None
-
-
-async def test_the_end_of_another_run_drops_no_payload(store: Store) -> None:
-    run = await start(store, asked(payload=b"[]"))
-    other = await start(store, asked(None))
-    await store.runs.record(Change(end=[make_end(other)]))
-    assert await store.requests.payload(run) == b"[]"
 
 
 def payload_end(run: RunId, *, of: RunId | None = None) -> End:

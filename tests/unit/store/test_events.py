@@ -39,10 +39,6 @@ def tell(events: list[ChangeEvent]) -> list[tuple[str, bytes, Value, Value]]:
     return [(event.kind.value, event.key, event.old, event.new) for event in events]
 
 
-async def pending(store: Store) -> list[tuple[str, bytes, Value, Value]]:
-    return tell(await kept(store))
-
-
 def listen(store: Store, *watches: Watch) -> list[ChangeEvent]:
     """Have changes kept, and told to a client as well: it must hear the same."""
     store.events.watch(watches)
@@ -234,7 +230,7 @@ async def test_a_change_that_was_handed_out_or_dropped_waits_no_more(store: Stor
     await store.runs.record(Change(new=new, dropped=[second]))
     await store.runs.record(Change(dropped=[second]))
 
-    assert await pending(store) == [("created", b"2", None, 2)]
+    assert tell(await kept(store)) == [("created", b"2", None, 2)]
 
 
 async def test_an_id_is_never_given_twice(store: Store) -> None:
@@ -246,20 +242,6 @@ async def test_an_id_is_never_given_twice(store: Store) -> None:
 
     (second,) = await kept(store)
     assert second.id > first.event
-
-
-async def test_somebody_is_told_after_the_commit(store: Store) -> None:
-    rounds: list[int] = []
-    store.events.watch([watch(namespace=ORDERS)])
-    store.events.on_committed(lambda: rounds.append(1))
-
-    await put(store, b"k", 1)
-    await until_told()
-    assert rounds == []
-
-    await put(store, b"k", 1, namespace=ORDERS)
-    await until_told()
-    assert rounds
 
 
 WATCHES = [Watch(job=job, namespace=SCOPES, is_prefix=True) for job in (PRICES, NEWS)]

@@ -61,13 +61,6 @@ async def test_of_two_that_are_the_same_in_one_page_the_first_is_recorded(store:
     assert [record.fields.get("price") for record in await store.records.list()] == [None, "1"]
 
 
-async def test_what_one_job_has_seen_is_new_to_another(store: Store) -> None:
-    await store.records.add(PRICES, [item("tea")])
-    await store.records.add(NEWS, [item("tea")])
-
-    assert await listed(store, PRICES) == await listed(store, NEWS) == ["tea"]
-
-
 async def test_the_newest_come_first_of_one_job_and_of_all(store: Store, clock: FakeClock) -> None:
     await store.records.add(PRICES, [item("a"), item("b")])
     await store.records.add(NEWS, [item("c")])

@@ -95,7 +95,7 @@ async def test_a_value_that_is_changed_later_is_stored_as_it_was(store: Store) -
     assert await look(store, b"k") == [1]
 
 
-async def test_a_text_entry_and_a_typed_one_are_the_same_entry(store: Store) -> None:
+async def test_a_text_entry_and_a_typed_one_are_the_same_entry_and_both_are_counted_up(store: Store) -> None:
     await store.values.set(GLOBAL, b"k", b"7")
     assert await look(store, b"k", namespace=GLOBAL) == b"7"
 
@@ -103,8 +103,6 @@ async def test_a_text_entry_and_a_typed_one_are_the_same_entry(store: Store) -> 
     assert await store.values.get(GLOBAL, b"k") == b"8"
     assert await store.values.increment(GLOBAL, b"k", 0, 1) == 9
 
-
-async def test_a_number_that_was_stored_as_one_can_be_counted_up_as_text(store: Store) -> None:
     await put(store, b"k", 7, namespace=GLOBAL)
 
     assert await store.values.increment(GLOBAL, b"k", 100, 1) == 8

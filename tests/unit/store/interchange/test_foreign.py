@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -41,7 +42,7 @@ LATER = """
 """
 
 
-def make(path: Path, script: str, rows: list[tuple[object, ...]], insert: str = "") -> Path:
+def make(path: Path, script: str, rows: Sequence[tuple[object, ...]] = (), insert: str = "") -> Path:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(script)
         if rows:
@@ -51,9 +52,7 @@ def make(path: Path, script: str, rows: list[tuple[object, ...]], insert: str = 
 
 def documented(path: Path, *rows: tuple[object, ...]) -> Path:
     """Rows of key, value, type, expires_at."""
-    return make(
-        path, DOCUMENTED, list(rows), "INSERT INTO state_data (key, value, type, expires_at) VALUES (?, ?, ?, ?)"
-    )
+    return make(path, DOCUMENTED, rows, "INSERT INTO state_data (key, value, type, expires_at) VALUES (?, ?, ?, ?)")
 
 
 def values_of(path: Path) -> dict[bytes, Value]:
@@ -104,8 +103,7 @@ def test_a_row_that_can_not_be_read_is_told_with_its_key(tmp_path: Path, kind: s
 
 def test_a_moment_that_was_never_set_is_now(tmp_path: Path) -> None:
     path = documented(tmp_path / "state.db", ("k", "1", "number", None))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE state_data SET created_at = '0001-01-01T00:00:00Z'")
+    make(path, "UPDATE state_data SET created_at = '0001-01-01T00:00:00Z'")
     (item,) = read_sloth(path, "state", NOW_MS).items
     assert item.entry.created_ms == NOW_MS
 
@@ -155,20 +153,20 @@ def test_where_both_layouts_are_in_one_file_the_later_wins(tmp_path: Path) -> No
 
 
 def test_text_that_is_not_utf_8_is_kept_as_it_is(tmp_path: Path) -> None:
-    path = make(
-        tmp_path / "state.db",
-        f"{LATER}; INSERT INTO state (key, value) VALUES (CAST(x'6bff' AS TEXT), CAST(x'ff00' AS TEXT))",
-        [],
-    )
+    insert = "INSERT INTO state (key, value) VALUES (CAST(x'6bff' AS TEXT), CAST(x'ff00' AS TEXT))"
+    path = make(tmp_path / "state.db", LATER + insert)
     assert values_of(path) == {b"k\xff": b"\xff\x00"}
 
 
 def test_a_file_of_something_else_is_one_clear_line(tmp_path: Path) -> None:
-    nothing, text, other = tmp_path / "nothing", tmp_path / "text", make(tmp_path / "other", "CREATE TABLE a (b);", [])
+    nothing, text, other = tmp_path / "nothing", tmp_path / "text", make(tmp_path / "other", "CREATE TABLE a (b)")
     text.write_text("not a database, but long enough to be taken for one" * 20)
     for path, reason in [(nothing, "there is no such file"), (text, "can't be read"), (other, "has no table")]:
         with pytest.raises(Refused, match=reason):
             read_sloth(path, "state", NOW_MS)
+    for path, reason in [(nothing, "there is no such file"), (other, "has no table lua_user")]:
+        with pytest.raises(Refused, match=reason):
+            read_spyweb(path, NOW_MS)
 
 
 def test_reading_leaves_the_file_as_it_was(tmp_path: Path) -> None:
@@ -189,17 +187,12 @@ LAYOUT = """
 
 
 def make_project(path: Path, *keys: tuple[object, object], script: str = "") -> Path:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.executescript(LAYOUT + script)
-        connection.executemany("INSERT INTO lua_user VALUES (?, ?)", keys)
-    return path
+    return make(path, LAYOUT + script, keys, "INSERT INTO lua_user VALUES (?, ?)")
 
 
 def with_records(path: Path, *records: tuple[str, int, object]) -> Path:
-    with closing(sqlite3.connect(make_project(path))) as connection, connection:
-        rows = [(job, number, text if isinstance(text, str) else json.dumps(text)) for job, number, text in records]
-        connection.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
-    return path
+    rows = [(job, number, text if isinstance(text, str) else json.dumps(text)) for job, number, text in records]
+    return make(path, LAYOUT, rows, "INSERT INTO records VALUES (?, ?, ?)")
 
 
 def rows_of(path: Path, question: str) -> list[tuple[object, ...]]:
@@ -228,9 +221,8 @@ def test_keys_of_a_job_go_to_the_job_and_bare_keys_to_all(tmp_path: Path) -> Non
 
 
 def test_a_number_that_a_script_put_there_by_sql_is_its_text(tmp_path: Path) -> None:
-    path = make_project(tmp_path / "data", script="DROP TABLE lua_user; CREATE TABLE lua_user (key, value)")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO lua_user VALUES (1, 2)")
+    script = "DROP TABLE lua_user; CREATE TABLE lua_user (key, value)"
+    path = make_project(tmp_path / "data", (1, 2), script=script)
     (item,) = read_spyweb(path, NOW_MS).items
     assert (item.key, item.entry.value) == (b"1", b"2")
 
@@ -263,15 +255,6 @@ def test_a_record_that_can_not_be_read_is_counted_and_left_out(tmp_path: Path, t
     assert (found.records, found.unreadable) == ({}, 1)
 
 
-def test_a_database_of_something_else_is_not_taken_for_spyweb_s(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    with closing(sqlite3.connect(other)) as connection:
-        connection.execute("CREATE TABLE a (b)")
-    for path, reason in [(tmp_path / "nothing", "there is no such file"), (other, "has no table lua_user")]:
-        with pytest.raises(Refused, match=reason):
-            read_spyweb(path, NOW_MS)
-
-
 PRICES = """
     CREATE TABLE prices (id INTEGER PRIMARY KEY, name TEXT UNIQUE, cents INTEGER, euros AS (cents / 100.0));
     CREATE INDEX by_cents ON prices (cents);
@@ -293,9 +276,7 @@ def test_the_scripts_own_tables_are_copied_with_rows_and_indexes(tmp_path: Path)
 def test_a_table_that_is_here_already_stays_as_it_is(tmp_path: Path) -> None:
     old, new = make_project(tmp_path / "data", script=PRICES), tmp_path / "here" / "user.db"
     copy_tables(old, new)
-    with closing(sqlite3.connect(new)) as connection, connection:
-        connection.execute("DELETE FROM prices")
-        connection.execute('DROP TABLE "odd ""name"')
+    make(new, 'DELETE FROM prices; DROP TABLE "odd ""name"')
     assert copy_tables(old, new) == (['odd "name'], ["prices"])
     assert rows_of(new, "SELECT * FROM prices") == []
 
@@ -303,9 +284,7 @@ def test_a_table_that_is_here_already_stays_as_it_is(tmp_path: Path) -> None:
 def test_where_one_table_can_not_be_copied_none_is(tmp_path: Path) -> None:
     old, new = make_project(tmp_path / "data", script=PRICES + "CREATE TABLE last (a);"), tmp_path / "here" / "user.db"
     new.parent.mkdir()
-    with closing(sqlite3.connect(new)) as connection, connection:
-        connection.execute("CREATE TABLE other (a)")
-        connection.execute("CREATE INDEX by_cents ON other (a)")
+    make(new, "CREATE TABLE other (a); CREATE INDEX by_cents ON other (a)")
     with pytest.raises(Refused, match="and none was: index by_cents already exists"):
         copy_tables(old, new)
     assert rows_of(new, "SELECT name FROM sqlite_master WHERE type = 'table'") == [("other",)]

@@ -9,7 +9,6 @@ from typing import NoReturn
 import pytest
 
 from spyweb.alerts.channels import AttemptTallies
-from spyweb.clock import RealClock
 from spyweb.errors import StoreError
 from spyweb.histogram import SHORT_SECONDS, Histogram
 from spyweb.incidents.policy import Level
@@ -18,7 +17,6 @@ from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
 from spyweb.specs.parse import job_id
-from spyweb.store.model.messages import Backlog
 from spyweb.subjects.health.service import OTHERS, STOPPING, MetricsService, ReadinessService, is_failing
 from spyweb.subjects.health.views import Health, view_health
 from spyweb.web.api.services import STARTING
@@ -113,15 +111,15 @@ async def test_what_is_measured_does_not_change_any_more() -> None:
     assert meters.duration.count == 1
 
 
-async def test_a_store_that_refuses_is_no_reason_to_tell_nothing() -> None:
-    store = MemoryStore(RealClock())
-
-    def refuse() -> Future[Backlog]:
+async def test_a_store_that_refuses_is_no_reason_to_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
         raise StoreError("full")
 
-    store.outbox.backlog = refuse  # type: ignore[method-assign]
+    store = MemoryStore(FakeClock())
+    monkeypatch.setattr(store.outbox, "backlog", refuse)
+    monkeypatch.setattr(store.incidents, "all_open", refuse)
     meters = await make_metrics(store=store).measure(health())
-    assert meters.backlog is None
+    assert (meters.backlog, meters.incidents) == (None, None)
     assert meters.vitals.uptime_s == 12.5
 
 
@@ -139,15 +137,6 @@ async def test_open_incidents_are_counted_by_level_and_channels_are_those_of_the
     assert meters.incidents == {Level.INFO: 0, Level.WARNING: 2, Level.CRITICAL: 0}
     told = {name: (each.sent, each.failed) for name, each in meters.channels.items()}
     assert told == {"ops": (0, 1), "new": (0, 0)}
-
-
-async def test_where_the_store_refuses_incidents_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_limit: int) -> NoReturn:
-        raise StoreError("closed")
-
-    store = MemoryStore(FakeClock())
-    monkeypatch.setattr(store.incidents, "all_open", refuse)
-    assert (await make_metrics(store=store).measure(health())).incidents is None
 
 
 class ProbedStore(MemoryStore):

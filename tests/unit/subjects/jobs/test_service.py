@@ -102,11 +102,16 @@ async def test_a_run_is_cancelled_once_and_one_that_never_was_is_none(served: Se
 
 
 async def test_a_job_that_is_gone_is_refused_by_name(served: Served) -> None:
-    for ask in (served.runs.start(TYPO), served.jobs.pause(TYPO), served.jobs.resume(TYPO)):
+    for ask in (
+        served.runs.start(TYPO),
+        served.jobs.pause(TYPO),
+        served.jobs.resume(TYPO),
+        served.jobs.next_runs(TYPO, 1),
+        served.details.detail(TYPO),
+        served.details.source(TYPO),
+    ):
         with pytest.raises(Refused, match="typo is gone"):
             await ask
-    with pytest.raises(Refused, match="typo is gone"):
-        await served.jobs.next_runs(TYPO, 1)
     with pytest.raises(Refused, match="typo is gone"):
         await anext(served.runs.run_once(TYPO))
     with pytest.raises(Refused, match="typo is gone"):
@@ -260,12 +265,6 @@ async def test_source_is_that_of_the_version_that_runs(followed: Served) -> None
 async def test_no_other_file_is_shown_as_source(followed: Served, file: str) -> None:
     with pytest.raises(Refused, match="has no Lua file"):
         await followed.details.source(PRICES, file)
-
-
-async def test_a_job_that_is_gone_is_refused(followed: Served) -> None:
-    for ask in (followed.details.detail(TYPO), followed.details.source(TYPO)):
-        with pytest.raises(Refused, match="typo is gone"):
-            await ask
 
 
 async def test_a_monitor_without_lua_has_no_source(followed: Served) -> None:

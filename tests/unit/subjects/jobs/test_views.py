@@ -29,6 +29,7 @@ from tests.fakes.harness import make_spec
 BERLIN = "Europe/Berlin"
 NEWS = JobId("news")
 SCOPE = On(namespace="scope:orders", key=b"new:*", kinds=frozenset({ChangeKind.CREATED, ChangeKind.UPDATED}))
+ANY = On(namespace="scope:", is_prefix=True, kinds=frozenset({ChangeKind.DELETED}), when="is_big")
 
 
 def spec(**changes: object) -> JobSpec:
@@ -50,16 +51,11 @@ def spec(**changes: object) -> JobSpec:
             "every hour; after a, b",
         ),
         ({"schedule": Never(), "on": (SCOPE,)}, "when new:* of orders is created or updated"),
+        ({"schedule": Never(), "on": (ANY,)}, "when any key of any scope is deleted, if is_big() allows it"),
     ],
 )
 def test_a_schedule_is_said_in_words(changes: dict[str, object], words: str) -> None:
     assert schedule_words(spec(**changes), BERLIN) == words
-
-
-def test_changes_of_any_scope_and_key_and_a_condition_are_said() -> None:
-    on = On(namespace="scope:", is_prefix=True, kinds=frozenset({ChangeKind.DELETED}), when="is_big")
-    words = schedule_words(spec(schedule=Never(), on=(on,)), BERLIN)
-    assert words == "when any key of any scope is deleted, if is_big() allows it"
 
 
 def test_durations_are_in_the_largest_unit_that_is_whole() -> None:
@@ -134,10 +130,6 @@ def ids_of(rows: object) -> list[str]:
     return [row.job.id for row in rows]  # type: ignore[attr-defined]
 
 
-def test_every_standing_has_a_mark() -> None:
-    assert set(MARKS) == set(Standing)
-
-
 @pytest.mark.parametrize(
     ("chosen", "found"),
     [
@@ -185,8 +177,8 @@ def test_whoever_may_see_one_job_is_told_of_no_other() -> None:
     assert overview_seen_by(overview, lambda _: True) is overview
 
 
-def test_every_standing_outcome_and_span_has_words() -> None:
-    assert set(HEADINGS) == set(Standing)
+def test_every_standing_outcome_and_span_has_words_and_a_mark() -> None:
+    assert set(HEADINGS) == set(MARKS) == set(Standing)
     assert set(KINDS) == set(RunMark)
     assert set(SPAN_WORDS) == set(TimeSpan)
 

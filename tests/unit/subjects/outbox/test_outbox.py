@@ -46,22 +46,17 @@ def test_one_that_waits_has_its_next_attempt_and_a_dead_one_has_none() -> None:
     assert (dead.state, dead.next_ms) == ("dead", None)
 
 
-async def test_messages_are_listed_of_one_job_or_of_all() -> None:
+async def test_messages_are_listed_of_one_job_or_of_all_a_page_at_a_time() -> None:
     service = FakeDaemonService(unsent=[unsent_message(2, BACKUP), unsent_message(1)])
     async with client_of(socket_app(service)) as client:
         for query, ids in (("", [2, 1]), ("?job=Backup", [2]), ("?job=gone", []), ("?limit=1", [2])):
             _, answer = await get_json(client, f"/api/outbox{query}")
             assert [each["id"] for each in answer] == ids
-        assert (await get_json(client, "/api/outbox?limit=none"))[0] == 400
-
-
-async def test_messages_come_a_page_at_a_time() -> None:
-    service = FakeDaemonService(unsent=[unsent_message(2, BACKUP), unsent_message(1)])
-    async with client_of(socket_app(service)) as client:
-        async with client.get("/api/outbox?limit=1") as answer:
-            assert answer.headers["Link"] == '<?limit=1&before=2>; rel="next"'
+        async with client.get("/api/outbox?limit=1") as page:
+            assert page.headers["Link"] == '<?limit=1&before=2>; rel="next"'
         _, older = await get_json(client, "/api/outbox?limit=1&before=2")
-    assert [each["id"] for each in older] == [1]
+        assert [each["id"] for each in older] == [1]
+        assert (await get_json(client, "/api/outbox?limit=none"))[0] == 400
 
 
 async def test_one_or_all_are_sent_again() -> None:
@@ -124,6 +119,8 @@ def leave(root: Path, *messages: NewMessage) -> None:
 
 
 def test_what_waits_and_what_is_dead_is_a_table(project: Path) -> None:
+    empty = spyweb("outbox", root=project)
+    assert (empty.code, empty.out, empty.err) == (0, "", "everything has arrived\n")
     leave(project, message(), message(job=NEWS))
     answer = spyweb("outbox", root=project)
     table = answer.table
@@ -136,11 +133,6 @@ def test_what_waits_and_what_is_dead_is_a_table(project: Path) -> None:
     ]
     assert all(age.endswith(" ago") for age in ages)
     assert len(spyweb("outbox", "news", root=project).lines) == 2
-
-
-def test_nothing_left_to_send_is_said(project: Path) -> None:
-    answer = spyweb("outbox", root=project)
-    assert (answer.code, answer.out, answer.err) == (0, "", "everything has arrived\n")
 
 
 def test_a_dead_one_is_sent_again(project: Path) -> None:

@@ -185,12 +185,9 @@ async def test_whoever_may_see_some_jobs_sees_what_those_keep() -> None:
         assert other not in page
     await page_of(SINCE, service, limited, status=403)
     await page_of(f"{SINCE}&live=x", service, limited, status=403)
-    assert (await post_form(service, "/state/put?namespace=job:prices&key=last", limited, value="1", type="text"))[
-        0
-    ] == 303
-    assert (await post_form(service, "/state/put?namespace=job:backup&key=last", limited, value="1", type="text"))[
-        0
-    ] == 403
+    for job, status in (("prices", 303), ("backup", 403)):
+        path = f"/state/put?namespace=job:{job}&key=last"
+        assert (await post_form(service, path, limited, value="1", type="text"))[0] == status
     assert (await post_form(service, "/state/locks/break?name=export", limited, sure="yes"))[0] == 403
 
 

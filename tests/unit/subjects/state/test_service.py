@@ -145,7 +145,7 @@ async def test_what_store_set_keeps_without_a_limit_is_imported_again(service: S
     assert not (await service.put(namespace, key, value, None)).created
 
 
-async def test_a_rollback_is_a_new_version_without_expiry(service: StateService) -> None:
+async def test_a_rollback_is_a_new_version_without_expiry_also_of_what_was_deleted(service: StateService) -> None:
     await service.put("state", b"a", [1], 5_000)
     await service.put("state", b"a", [2], 5_000)
     assert not (await service.rollback("state", b"a", 1)).created
@@ -153,12 +153,9 @@ async def test_a_rollback_is_a_new_version_without_expiry(service: StateService)
     assert found is not None
     assert (found.value, found.version, found.expires_ms) == ([1], 3, None)
 
-
-async def test_what_was_deleted_can_be_rolled_back(service: StateService) -> None:
-    await service.put("state", b"a", 1, None)
     await service.delete("state", b"a")
     assert (await service.rollback("state", b"a", 1)).created
-    assert [entry.version for entry in await service.history("state", b"a", None)] == [2, 1]
+    assert [entry.version for entry in await service.history("state", b"a", None)] == [4, 3, 2, 1]
 
 
 async def test_moments_that_a_line_left_out_are_now(service: StateService) -> None:

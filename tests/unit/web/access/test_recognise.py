@@ -197,26 +197,14 @@ async def status_of(path: str, key: str | None, headers: dict[str, str]) -> tupl
         return await get_json(client, path, **headers)
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:7979", "127.0.0.1:1", "127.1.2.3", "[::1]:7979"])
-async def test_without_a_key_loopback_is_answered(host: str) -> None:
-    assert (await status_of("/api/jobs", None, {"Host": host}))[0] == 200
+LOOPBACK_NAMES = ("localhost", "LOCALHOST:7979", "127.0.0.1:1", "127.1.2.3", "[::1]:7979")
+REBOUND_NAMES = ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0", "10.1.1.1:7979", "[::")
 
 
 @pytest.mark.parametrize("path", ["/api/jobs", "/healthz"])
-@pytest.mark.parametrize(
-    "host",
-    [
-        "evil.example",
-        "localhost.evil.example",
-        "127.0.0.1.evil.example",
-        "0.0.0.0",
-        "10.1.1.1:7979",
-        "[::",
-        "x" * 7_000,
-    ],
-)
-async def test_without_a_key_a_rebound_name_is_refused(path: str, host: str) -> None:
-    assert (await status_of(path, None, {"Host": host}))[0] == 403
+@pytest.mark.parametrize("host", [*LOOPBACK_NAMES, *REBOUND_NAMES, "x" * 7_000])
+async def test_without_a_key_loopback_is_answered_and_a_rebound_name_is_refused(path: str, host: str) -> None:
+    assert (await status_of(path, None, {"Host": host}))[0] == (200 if host in LOOPBACK_NAMES else 403)
 
 
 @pytest.mark.parametrize(
@@ -341,12 +329,7 @@ def test_the_first_wrong_keys_cost_nothing_and_then_each_twice_as_much() -> None
         throttle.fail("10.0.0.1")
         waits.append(throttle.wait_s("10.0.0.1"))
     assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
-
-
-def test_another_address_does_not_wait() -> None:
-    throttle = Throttle(FakeClock())
-    failed(throttle, 50)
-    assert throttle.wait_s("10.0.0.2") == 0
+    assert throttle.wait_s("10.0.0.2") == 0, "another address does not wait"
 
 
 def test_many_addresses_together_wait_too_but_for_one_that_had_the_right_key() -> None:
