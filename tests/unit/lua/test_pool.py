@@ -18,17 +18,34 @@ from spyweb.lua.supervisor import DESCRIPTORS_EACH, SHARE, STARTING
 from spyweb.lua.wire import Ended, Form, InitWorker, Why
 from spyweb.model import MIB, Failure, Isolation, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
-from tests.fakes.worker import SLOW, TYPO, FakeSpawner
+from tests.fakes.worker import SLOW, TYPO, FakeSpawner, FakeWorker
 from tests.fakes.worker_pool import PRICES, PoolHarness, make_code, open_world
 
 NEWS = JobId("news")
 WEATHER = JobId("weather")
+OWN = make_code(isolation=Isolation.PROCESS)  # has a worker of its own
 
 
 @pytest.fixture
 async def harness() -> AsyncIterator[PoolHarness]:
     async with open_world() as made:
         yield made
+
+
+@pytest.fixture
+async def worker(harness: PoolHarness) -> FakeWorker:
+    """Where run 1 has begun."""
+    await harness.begin(1, make_code())
+    return harness.worker_of(1)
+
+
+@pytest.fixture
+async def shared(harness: PoolHarness) -> FakeWorker:
+    """Where runs 1 and 3 have begun, of three."""
+    for run, job in enumerate((PRICES, NEWS, WEATHER), start=1):
+        await harness.begin(run, make_code(job))
+    assert harness.worker_of(3) is harness.worker_of(1)
+    return harness.worker_of(1)
 
 
 # Runs and VMs
@@ -146,9 +163,7 @@ async def test_a_run_that_finds_no_vm_again_and_again_is_lost(harness: PoolHarne
 
 
 # Cancelling
-async def test_a_timeout_cancels_the_run(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-    worker = harness.worker_of(1)
+async def test_a_timeout_cancels_the_run(harness: PoolHarness, worker: FakeWorker) -> None:
     worker.op(1, "wait")
     await harness.clock.turn(59.9)
     assert worker.story[-1] == "begin 1"
@@ -331,10 +346,9 @@ async def test_spares_are_kept_of_the_newest_code_alone(harness: PoolHarness) ->
 
 
 async def test_a_worker_of_its_own_stays_as_long_as_there_are_spares_in_it(harness: PoolHarness) -> None:
-    code = make_code(isolation=Isolation.PROCESS)
-    harness.pool.keep_spares(code, 1)
+    harness.pool.keep_spares(OWN, 1)
     await harness.clock.turn(3)
-    await harness.begin(1, code, fresh=True)
+    await harness.begin(1, OWN, fresh=True)
     await harness.finish(1)
     own = harness.worker_of(1)
     assert own.story == ["template 1", "fresh 1"]
@@ -347,7 +361,7 @@ async def test_a_worker_of_its_own_stays_as_long_as_there_are_spares_in_it(harne
 async def test_the_template_of_a_fresh_run_stays_until_that_has_ended_though_a_newer_one_has_come(
     harness: PoolHarness,
 ) -> None:
-    await harness.begin(1, make_code(isolation=Isolation.PROCESS), fresh=True)
+    await harness.begin(1, OWN, fresh=True)
     await harness.begin(2, make_code(generation=2, isolation=Isolation.PROCESS), fresh=True)
     own = harness.worker_of(1)
     assert own.story == ["template 1", "fresh 1", "template 3", "fresh 2"]
@@ -368,13 +382,12 @@ async def test_a_fresh_run_whose_worker_knew_no_template_is_begun_again(harness:
 
 
 async def test_after_the_death_of_its_worker_a_job_with_spares_is_served_by_another(harness: PoolHarness) -> None:
-    code = make_code(isolation=Isolation.PROCESS)
-    harness.pool.keep_spares(code, 1)
+    harness.pool.keep_spares(OWN, 1)
     await harness.clock.turn(3)
-    await harness.begin(1, code, fresh=True)
+    await harness.begin(1, OWN, fresh=True)
     first = harness.worker_of(1)
     await harness.kill(first, 1)
-    await harness.begin(2, code, fresh=True)
+    await harness.begin(2, OWN, fresh=True)
     await harness.clock.turn(5)
 
     assert harness.ending(1).guilty
@@ -383,14 +396,10 @@ async def test_after_the_death_of_its_worker_a_job_with_spares_is_served_by_anot
 
 
 # Loss
-async def test_after_a_death_the_one_being_stepped_is_guilty_and_the_others_are_not(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code(PRICES))
-    await harness.begin(2, make_code(NEWS))
-    await harness.begin(3, make_code(WEATHER))
-    worker = harness.worker_of(1)
-    assert harness.worker_of(3) is worker
-
-    await harness.kill(worker, 3)
+async def test_after_a_death_the_one_being_stepped_is_guilty_and_the_others_are_not(
+    harness: PoolHarness, shared: FakeWorker
+) -> None:
+    await harness.kill(shared, 3)
 
     innocent, guilty = harness.ending(1), harness.ending(3)
     assert (innocent.outcome, innocent.guilty) == (Outcome.LOST, False)
@@ -402,10 +411,7 @@ async def test_after_a_death_the_one_being_stepped_is_guilty_and_the_others_are_
     assert (stats.deaths, stats.kills) == (1, 0), "the daemon has killed nobody"
 
 
-async def test_what_a_worker_said_before_it_died_counts(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-    worker = harness.worker_of(1)
-
+async def test_what_a_worker_said_before_it_died_counts(harness: PoolHarness, worker: FakeWorker) -> None:
     worker.end(1)
     worker.die()
     await harness.clock.turn()
@@ -445,9 +451,7 @@ async def test_a_new_generation_is_out_of_quarantine(harness: PoolHarness) -> No
     assert [info.job for info in harness.pool.stats().workers] == [None, None]
 
 
-async def test_nobody_is_guilty_when_the_zygote_dies(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-    worker = harness.worker_of(1)
+async def test_nobody_is_guilty_when_the_zygote_dies(harness: PoolHarness, worker: FakeWorker) -> None:
     worker.step(1)
 
     worker.die("its zygote died", with_zygote=True)
@@ -457,17 +461,15 @@ async def test_nobody_is_guilty_when_the_zygote_dies(harness: PoolHarness) -> No
     assert not harness.pool.stats().quarantined
 
 
-async def test_a_worker_that_answers_no_ping_is_killed(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-    frozen = harness.worker_of(1)
-    frozen.answers_pings = False
-    frozen.step(1)
+async def test_a_worker_that_answers_no_ping_is_killed(harness: PoolHarness, worker: FakeWorker) -> None:
+    worker.answers_pings = False
+    worker.step(1)
 
     await harness.clock.turn(1.4)
     assert not harness.tasks[1].done()
 
     await harness.clock.turn(1.1)
-    assert frozen.story[-1] == "killed"
+    assert worker.story[-1] == "killed"
     ending = harness.ending(1)
     assert (ending.outcome, ending.guilty) == (Outcome.LOST, True)
     assert "no ping" in ending.reason
@@ -495,15 +497,14 @@ async def test_a_pause_of_the_daemon_itself_kills_nobody(harness: PoolHarness) -
 
 @pytest.mark.parametrize("how", ["dies", "stuck"])
 async def test_a_run_over_its_timeout_whose_worker_dies_or_says_that_it_is_stuck_failed_with_that(
-    harness: PoolHarness, how: str
+    harness: PoolHarness, how: str, worker: FakeWorker
 ) -> None:
-    await harness.begin(1, make_code())
     await harness.clock.turn(60)
 
     if how == "dies":
-        await harness.kill(harness.worker_of(1), 1)
+        await harness.kill(worker, 1)
     else:
-        harness.worker_of(1).stuck(1)
+        worker.stuck(1)
         await harness.clock.turn()
 
     assert (harness.ending(1).outcome, harness.ending(1).failure) == (Outcome.FAILED, Failure.TIMEOUT)
@@ -511,44 +512,35 @@ async def test_a_run_over_its_timeout_whose_worker_dies_or_says_that_it_is_stuck
 
 
 # A run that can't be stopped
-async def test_a_stuck_run_fails_at_once_and_the_others_may_finish(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code(PRICES))
-    await harness.begin(2, make_code(NEWS))
-    await harness.begin(3, make_code(WEATHER))
-    worker = harness.worker_of(1)
-
-    worker.stuck(1)
+async def test_a_stuck_run_fails_at_once_and_the_others_may_finish(harness: PoolHarness, shared: FakeWorker) -> None:
+    shared.stuck(1)
     await harness.clock.turn(0.5)
 
     assert (harness.ending(1).outcome, harness.ending(1).failure) == (Outcome.FAILED, Failure.CPU)
-    assert not worker.child.exited.done()
+    assert not shared.child.exited.done()
     assert not harness.tasks[3].done()
 
     assert (await harness.finish(3)).outcome is Outcome.SUCCESS
     await harness.clock.turn()
-    assert worker.story[-1] == "killed"
+    assert shared.story[-1] == "killed"
     assert len(harness.spawner.living) == 2
     assert list(harness.pool.stats().quarantined) == [PRICES]
 
 
-async def test_the_others_on_a_stuck_worker_are_lost_after_a_grace_and_innocent(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code(PRICES))
-    await harness.begin(2, make_code(NEWS))
-    await harness.begin(3, make_code(WEATHER))
-    worker = harness.worker_of(1)
-    worker.step(1, 3)
+async def test_the_others_on_a_stuck_worker_are_lost_after_a_grace_and_innocent(
+    harness: PoolHarness, shared: FakeWorker
+) -> None:
+    shared.step(1, 3)
 
-    worker.stuck(1)
+    shared.stuck(1)
     await harness.clock.turn(1.1)
 
-    assert worker.story[-1] == "killed"
+    assert shared.story[-1] == "killed"
     assert (harness.ending(3).outcome, harness.ending(3).guilty) == (Outcome.LOST, False)
     assert list(harness.pool.stats().quarantined) == [PRICES]
 
 
-async def test_the_replacement_starts_before_the_kill(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-    worker = harness.worker_of(1)
+async def test_the_replacement_starts_before_the_kill(harness: PoolHarness, worker: FakeWorker) -> None:
     harness.spawner.is_mute = True  # it is forked, and not ready
 
     worker.stuck(1)
@@ -590,9 +582,8 @@ async def test_what_waits_for_its_vm_on_a_stuck_worker_begins_elsewhere(harness:
 
 # Workers of their own
 async def test_an_isolated_job_has_a_worker_of_its_own_that_goes_with_its_last_vm(harness: PoolHarness) -> None:
-    code = make_code(isolation=Isolation.PROCESS)
-    await harness.do(1, code)
-    await harness.do(2, code)
+    await harness.do(1, OWN)
+    await harness.do(2, OWN)
     await harness.do(3, make_code(NEWS))
     assert harness.worker_of(1) is harness.worker_of(2)
     assert harness.worker_of(3) is not harness.worker_of(1)
@@ -609,7 +600,7 @@ async def test_a_job_that_becomes_isolated_moves_at_its_next_run(harness: PoolHa
     await harness.do(1, make_code())
     shared = harness.worker_of(1)
 
-    await harness.do(2, make_code(isolation=Isolation.PROCESS))
+    await harness.do(2, OWN)
 
     assert harness.worker_of(2) is not shared
     assert shared.story[-1] == "drop 1"
@@ -801,10 +792,7 @@ async def test_a_script_whose_loading_kills_workers_is_stopped_in_a_worker_of_it
 
 
 # Logs and the end
-async def test_log_lines_are_paid_back_at_a_bounded_rate(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-    worker = harness.worker_of(1)
-
+async def test_log_lines_are_paid_back_at_a_bounded_rate(harness: PoolHarness, worker: FakeWorker) -> None:
     worker.log(1, 250)
     await harness.clock.turn(0.021)
     assert len(harness.host.lines) == 250
@@ -861,9 +849,7 @@ async def test_a_planned_stop_lets_runs_end_within_the_grace_and_begins_no_other
     assert (await harness.begin(2, make_code())).result().outcome is Outcome.STOPPED
 
 
-async def test_a_worker_that_dies_during_the_stop_stops_its_runs(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-    worker = harness.worker_of(1)
+async def test_a_worker_that_dies_during_the_stop_stops_its_runs(harness: PoolHarness, worker: FakeWorker) -> None:
     stopping = asyncio.create_task(harness.pool.stop(10))
     await harness.clock.turn(1)
 
@@ -880,24 +866,13 @@ async def test_an_error_of_the_caller_leaves_the_pool_as_it_is() -> None:
             raise KeyError
 
 
-def code(generation: int = 1) -> Code:
-    return Code(job=JobId("a"), generation=generation, chunk="jobs/a.lua", source=b"")
-
-
-def test_a_clean_run_of_a_newer_generation_says_nothing_about_the_older() -> None:
+def test_a_case_ends_with_its_generation_and_not_by_a_clean_run_of_a_newer_one() -> None:
     quarantine = Quarantine()
-    quarantine.put(code(1), "it crashed", until_clean_run=True)
-
-    assert not quarantine.release_after_clean_run(code(2))
-    assert quarantine.holds(code(1))
-
-
-def test_retiring_the_generation_ends_its_case() -> None:
-    quarantine = Quarantine()
-    quarantine.put(code(1), "it crashed", until_clean_run=True)
-
-    quarantine.renew(JobId("a"), older_than=1)
+    quarantine.put(make_code(), "it crashed", until_clean_run=True)
+    assert not quarantine.release_after_clean_run(make_code(generation=2))
+    quarantine.renew(PRICES, older_than=1)
+    assert quarantine.holds(make_code())
     assert quarantine.reasons
 
-    quarantine.renew(JobId("a"), older_than=2)
+    quarantine.renew(PRICES, older_than=2)
     assert not quarantine.reasons

@@ -54,6 +54,11 @@ async def harness() -> AsyncIterator[WorkerHarness]:
         yield WorkerHarness(made.clock, made.pool, made.spawner)
 
 
+@pytest.fixture
+async def task(harness: WorkerHarness) -> Task[Ending]:
+    return await harness.start()
+
+
 MALFORMED: dict[str, object] = {
     "an end of too few parts": [END, 1, 0],
     "an end of a kind that there is not": [END, 1, 99, b"", b"", 1, None, False],
@@ -94,10 +99,8 @@ MALFORMED: dict[str, object] = {
 @pytest.mark.parametrize("bulk", [False, True])
 @pytest.mark.parametrize("what", MALFORMED)
 async def test_a_worker_that_says_what_none_says_is_killed_and_its_runs_are_lost(
-    harness: WorkerHarness, what: str, bulk: bool
+    harness: WorkerHarness, what: str, bulk: bool, task: Task[Ending]
 ) -> None:
-    task = await harness.start()
-
     harness.worker.say_bytes(raw_frame(MALFORMED[what]), bulk=bulk)
     await harness.hear()
 
@@ -106,8 +109,7 @@ async def test_a_worker_that_says_what_none_says_is_killed_and_its_runs_are_lost
     assert "its worker died: it broke the protocol (" in task.result().reason
 
 
-async def test_ops_that_wait_for_no_answer_cost_a_worker_its_life(harness: WorkerHarness) -> None:
-    task = await harness.start()
+async def test_ops_that_wait_for_no_answer_cost_a_worker_its_life(harness: WorkerHarness, task: Task[Ending]) -> None:
     flood = [wire.OpCall(1, number, "echo", []) for number in range(1, 5 * MOST_STRAYS)]
 
     for frame in wire.small_frames(flood):
@@ -131,10 +133,8 @@ async def test_ops_that_wait_for_no_answer_cost_a_worker_its_life(harness: Worke
     ],
 )
 async def test_a_flood_of_what_answers_to_nothing_costs_a_worker_its_life(
-    harness: WorkerHarness, message: wire.FromWorker
+    harness: WorkerHarness, message: wire.FromWorker, task: Task[Ending]
 ) -> None:
-    task = await harness.start()
-
     for frame in wire.small_frames([message] * (5 * MOST_STRAYS)):
         harness.worker.say_bytes(frame)
     await harness.hear()
@@ -143,9 +143,7 @@ async def test_a_flood_of_what_answers_to_nothing_costs_a_worker_its_life(
     assert task.result().outcome is Outcome.LOST
 
 
-async def test_log_lines_without_credit_cost_a_worker_its_life(harness: WorkerHarness) -> None:
-    task = await harness.start()
-
+async def test_log_lines_without_credit_cost_a_worker_its_life(harness: WorkerHarness, task: Task[Ending]) -> None:
     harness.worker.log(1, wire.LOG_CREDIT)
     await harness.hear()
     assert "killed" not in harness.worker.story
@@ -157,8 +155,7 @@ async def test_log_lines_without_credit_cost_a_worker_its_life(harness: WorkerHa
     assert len(harness.host.lines) <= 2 * wire.LOG_CREDIT
 
 
-async def test_half_a_message_is_no_sign_of_life(harness: WorkerHarness) -> None:
-    task = await harness.start()
+async def test_half_a_message_is_no_sign_of_life(harness: WorkerHarness, task: Task[Ending]) -> None:
     worker = harness.worker
     worker.answers_pings = False
     worker.say_bytes((1000).to_bytes(4, "little"))
@@ -201,9 +198,8 @@ async def test_a_big_message_that_never_ends_is_given_up(harness: WorkerHarness)
 
 
 async def test_a_run_that_can_not_be_stopped_says_which_limit_came_first_and_what_it_used(
-    harness: WorkerHarness,
+    harness: WorkerHarness, task: Task[Ending]
 ) -> None:
-    task = await harness.start()
     await harness.clock.turn(TIMEOUT)  # the daemon tells it to end; its worker had done so before
 
     harness.worker.stuck(1, Why.CPU, 4900)
@@ -212,8 +208,7 @@ async def test_a_run_that_can_not_be_stopped_says_which_limit_came_first_and_wha
     assert (task.result().failure, task.result().cpu_ms) == (Failure.CPU, 4900)
 
 
-async def test_a_run_that_cost_its_worker_its_life_shows_its_cpu(harness: WorkerHarness) -> None:
-    task = await harness.start()
+async def test_a_run_that_cost_its_worker_its_life_shows_its_cpu(harness: WorkerHarness, task: Task[Ending]) -> None:
     harness.worker.step(1, cpu_ms=2500)
     harness.worker.die()
     await harness.hear()
@@ -221,8 +216,7 @@ async def test_a_run_that_cost_its_worker_its_life_shows_its_cpu(harness: Worker
     assert (task.result().outcome, task.result().cpu_ms) == (Outcome.LOST, 2500)
 
 
-async def test_a_worker_that_closes_a_vm_for_ever_is_replaced(harness: WorkerHarness) -> None:
-    task = await harness.start()
+async def test_a_worker_that_closes_a_vm_for_ever_is_replaced(harness: WorkerHarness, task: Task[Ending]) -> None:
     harness.worker.stuck(wire.NO_RUN)
     await harness.hear()
     await harness.clock.turn(5)
@@ -243,9 +237,8 @@ class StubbornFuture(Future[Sequence[object]]):
 
 
 async def test_a_worker_that_dies_between_a_begin_and_its_first_op_loses_an_innocent_run(
-    harness: WorkerHarness,
+    harness: WorkerHarness, task: Task[Ending]
 ) -> None:
-    task = await harness.start()
     first = harness.worker
     assert first.story[-1] == "begin 1"
 
@@ -276,10 +269,8 @@ async def test_a_run_whose_begin_was_sent_to_a_worker_that_never_got_ready_begin
 
 
 async def test_an_op_that_arrives_with_its_workers_death_is_carried_out_and_its_answer_goes_nowhere(
-    harness: WorkerHarness,
+    harness: WorkerHarness, task: Task[Ending]
 ) -> None:
-    task = await harness.start()
-
     harness.worker.op(1, "echo")
     harness.worker.die()
     await harness.hear()
@@ -351,9 +342,7 @@ async def test_an_answer_that_crosses_the_cancel_of_its_run_is_sent_once(harness
     assert harness.worker.story[-1] == "cancel 1 cancelled"
 
 
-async def test_an_end_that_crosses_the_cancel_of_its_run_stands(harness: WorkerHarness) -> None:
-    task = await harness.start()
-
+async def test_an_end_that_crosses_the_cancel_of_its_run_stands(harness: WorkerHarness, task: Task[Ending]) -> None:
     harness.worker.end(1)  # on its way
     harness.pool.cancel(RunId(1), Why.CANCELLED)
     await harness.hear()
@@ -378,9 +367,7 @@ async def test_a_run_that_is_stuck_and_ends_in_one_breath_could_not_be_stopped(h
     assert len(harness.spawner.living) == 1
 
 
-async def test_a_run_that_ends_and_is_told_to_be_stuck_has_ended(harness: WorkerHarness) -> None:
-    task = await harness.start()
-
+async def test_a_run_that_ends_and_is_told_to_be_stuck_has_ended(harness: WorkerHarness, task: Task[Ending]) -> None:
     harness.worker.say(wire.RunEnd(1, wire.Ended.SUCCESS, b"", b"", 950, None, False), wire.RunStuck(1, Why.CPU, 900))
     await harness.hear()
     await harness.clock.turn(5)

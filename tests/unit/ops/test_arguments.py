@@ -125,11 +125,6 @@ def test_what_only_lua_has_is_named_by_its_type(kind: Ext, name: str) -> None:
     assert type_name(Foreign(kind, "thread")) == name
 
 
-def test_a_reader_is_found_behind_an_alias_and_behind_an_optional_one() -> None:
-    assert reader_of(Text).kind == "string"
-    assert reader_of(Int | None).kind == "integer"
-
-
 @pytest.mark.parametrize("annotation", [int, Text | Int, Annotated[int, "x"], "Text"])
 def test_an_annotation_that_is_no_argument_is_refused_when_the_op_is_made(annotation: object) -> None:
     with pytest.raises(TypeError, match="an op's parameter can't be"):

@@ -12,7 +12,7 @@ from spyweb.model import JobId, Outcome, RunId, RunState, Trigger
 from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper, LockRequest
 from spyweb.store.model.entries import Held
 from spyweb.store.model.runs import Change, End, NewRun
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, settle
 from tests.fakes.memory_store import MemoryStore
 
 LEASE_MS = 30_000
@@ -227,9 +227,10 @@ class SlowLocks:
         self.held_up.append((future, self._locks.acquire(name, holder, run, lease_ms)))
         return future
 
-    def answer(self) -> None:
+    async def answer(self) -> None:
         future, result = self.held_up.pop(0)
         future.set_result(result.result())
+        await settle()
 
 
 @pytest.fixture
@@ -249,10 +250,8 @@ async def test_a_lock_that_comes_for_a_waiter_that_is_gone_is_given_back(slow: t
     await harness.waits(2)
     first.cancel()
     await harness.clock.turn()
-    locks.answer()  # the first has it by now, and is gone
-    await harness.clock.turn()
-    locks.answer()
-    await harness.clock.turn()
+    await locks.answer()  # the first has it by now, and is gone
+    await locks.answer()
     assert harness.story == ["2 has it"]
 
 
@@ -260,8 +259,7 @@ async def test_a_lock_that_comes_as_the_timeout_ends_is_kept(slow: tuple[LockHar
     harness, locks = slow
     await harness.waits(1, timeout=5)
     await harness.clock.turn(6)
-    locks.answer()
-    await harness.clock.turn()
+    await locks.answer()
     assert harness.story == ["1 has it"]
 
 
@@ -271,10 +269,8 @@ async def test_a_release_while_the_store_is_being_asked_is_not_missed(slow: tupl
     await harness.waits(1)
     await harness.store.locks.release(b"door", b"x")  # after the answer was made, before it was heard
     await harness.clock.turn()
-    locks.answer()
-    await harness.clock.turn()
-    locks.answer()
-    await harness.clock.turn()
+    await locks.answer()
+    await locks.answer()
     assert harness.story == ["1 has it"]
 
 

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from spyweb.errors import OpError
 from spyweb.ops import catalog
-from spyweb.ops.op import CATALOGUE, OpEffect, Operation, op
+from spyweb.ops.op import CATALOGUE, OpEffect, op
 from spyweb.ops.world import Call
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import KEYS, Audit, FilesRule, Grants, Policy, policy_of, read_state
@@ -316,15 +316,11 @@ def test_the_default_policy_is_the_one_without_settings() -> None:
 
 
 def test_an_op_that_says_nothing_of_its_effect_is_taken_for_one_that_writes() -> None:
-    assert op_of(lambda call: None, name="x_unsaid").effect is OpEffect.WRITES
-
-
-def op_of(_: object, *, name: str) -> Operation:
-    async def handler(call: Call) -> None:
+    async def unsaid(call: Call) -> None:
         """Do something."""
 
-    op(name=name)(handler)
-    return CATALOGUE.pop(name)
+    op()(unsaid)
+    assert CATALOGUE.pop("unsaid").effect is OpEffect.WRITES
 
 
 async def all_that_is_there(call: Call, root: Path) -> list[object]:

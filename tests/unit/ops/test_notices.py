@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ from spyweb.ops.world import Call
 from spyweb.store.model.incidents import AlertChannelNow
 from tests.fakes.clock import FakeClock
 from tests.fakes.ops import ask, make_call, make_world, table
+
+LEVELS = 'field \'level\': "info", "warning" or "critical" expected, got '
 
 
 @dataclass
@@ -40,6 +42,10 @@ def call_with(channels: FakeChannels | None = None, clock: FakeClock | None = No
     return make_call(world, is_dry=is_dry, is_recorded=True)
 
 
+async def notify(call: Call, **fields: object) -> Sequence[object]:
+    return await ask(call, "notify", table(**{"channel": b"phone", "title": b"x"} | fields))
+
+
 async def items(call: Call) -> list[dict[str, Any]]:
     waiting = await call.world.store.outbox.unsent(None, 100)
     return [item for each in reversed(waiting) for item in msgspec.json.decode(each.payload)["items"]]
@@ -55,32 +61,23 @@ async def test_what_is_told_is_in_the_outbox_before_the_script_goes_on() -> None
 
 async def test_a_request_to_the_server_is_no_run_that_people_could_look_for() -> None:
     call = structs.replace(call_with(), is_recorded=False)
-    await ask(call, "notify", table(channel=b"phone", title=b"disk"))
+    await notify(call, title=b"disk")
     assert [item["run"] for item in await items(call)] == [None]
 
 
 async def test_a_channel_that_is_not_there_gives_nil_and_the_nearest_name() -> None:
     call = call_with()
-    assert await ask(call, "notify", table(channel=b"phne", title=b"x")) == [
-        None,
-        'there is no alert channel "phne"; did you mean "phone"?',
-    ]
-    assert await ask(call_with(FakeChannels({})), "notify", table(channel=b"phone", title=b"x")) == [
-        None,
-        'there is no alert channel "phone"',
-    ]
+    assert await notify(call, channel=b"phne") == [None, 'there is no alert channel "phne"; did you mean "phone"?']
+    assert await notify(call_with(FakeChannels({}))) == [None, 'there is no alert channel "phone"']
     assert await items(call) == []
 
 
 async def test_what_is_below_the_level_of_its_channel_is_not_sent_and_uses_up_no_key() -> None:
     channels = FakeChannels({"phone": AlertChannelNow(name="phone", level=Level.WARNING)})
     call = call_with(channels)
-    assert await ask(call, "notify", table(channel=b"phone", title=b"x", key=b"k")) == [True, "below"]
+    assert await notify(call, key=b"k") == [True, "below"]
     assert await items(call) == []
-    assert await ask(call, "notify", table(channel=b"phone", title=b"x", key=b"k", level=b"warning")) == [
-        True,
-        "queued",
-    ]
+    assert await notify(call, key=b"k", level=b"warning") == [True, "queued"]
 
 
 async def test_a_key_is_told_again_on_another_day() -> None:
@@ -96,14 +93,14 @@ async def test_quiet_hours_hold_all_but_what_is_critical() -> None:
     clock = FakeClock()
     quiet = AlertChannelNow(name="phone", quiet_until_ms=clock.now_ms() + 3_600_000)
     call = call_with(FakeChannels({"phone": quiet}), clock)
-    assert await ask(call, "notify", table(channel=b"phone", title=b"x", level=b"warning")) == [True, "held"]
-    assert await ask(call, "notify", table(channel=b"phone", title=b"x", level=b"critical")) == [True, "queued"]
+    assert await notify(call, level=b"warning") == [True, "held"]
+    assert await notify(call, level=b"critical") == [True, "queued"]
 
 
 async def test_a_store_that_refuses_gives_nil_and_why() -> None:
     call = call_with()
     call.world.store.notices.add = refuse  # type: ignore[method-assign,assignment]
-    assert await ask(call, "notify", table(channel=b"phone", title=b"x")) == [None, "not stored: disk full"]
+    assert await notify(call) == [None, "not stored: disk full"]
 
 
 async def refuse(_notice: object) -> None:
@@ -121,14 +118,8 @@ async def refuse(_notice: object) -> None:
         (table(channel=b"phone", title=b"x", body={}), "field 'body': string expected, got table"),
         (table(channel=b"phone", title=b"x", key=True), "field 'key': string expected, got boolean"),
         (table(channel=b"phone", title=b"x", key=b"k" * 201), "field 'key': at most 200 bytes expected, got 201"),
-        (
-            table(channel=b"phone", title=b"x", level=b"urgent"),
-            'field \'level\': "info", "warning" or "critical" expected, got "urgent"',
-        ),
-        (
-            table(channel=b"phone", title=b"x", level=3),
-            'field \'level\': "info", "warning" or "critical" expected, got number',
-        ),
+        (table(channel=b"phone", title=b"x", level=b"urgent"), f'{LEVELS}"urgent"'),
+        (table(channel=b"phone", title=b"x", level=3), f"{LEVELS}number"),
         (table(chanel=b"phone", title=b"x"), "no field 'chanel'; did you mean \"channel\"?"),
         ({1: b"phone", 2: b"x"}, "no field '1'"),
     ],
@@ -142,18 +133,15 @@ async def test_a_wrong_field_raises_one_line(given: dict[object, object], reason
 async def test_texts_are_cut_to_a_length_and_a_title_to_one_line() -> None:
     call = call_with()
     title, body = "ä\r\nBcc: x\0" + "é" * 300, "💥" * 5_000
-    assert await ask(call, "notify", table(channel=b"phone", title=title.encode(), body=body.encode())) == [
-        True,
-        "queued",
-    ]
+    assert await notify(call, title=title.encode(), body=body.encode()) == [True, "queued"]
     (item,) = await items(call)
     assert item["title"].startswith("ä Bcc: xé")
     assert (len(item["title"]), len(item["text"])) == (199, 4_000)
-    assert await ask(call, "notify", table(channel=b"phone", title=b"\xff", body=b"\xff" * 9)) == [True, "queued"]
+    assert await notify(call, title=b"\xff", body=b"\xff" * 9) == [True, "queued"]
 
 
 async def test_a_dry_run_tells_nobody() -> None:
     call = call_with(is_dry=True)
     with pytest.raises(OpError, match="not in a dry run: notify"):
-        await ask(call, "notify", table(channel=b"phone", title=b"x"))
+        await notify(call)
     assert await items(call) == []

@@ -73,10 +73,15 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldWorker]:
     os.close(slots)
 
 
-def test_a_leader_in_a_long_step_is_replaced_and_its_run_ends_where_it_began(worker: HeldWorker) -> None:
-    worker.say(worker.begin(1, 1))
+def begin_long_step(worker: HeldWorker, *messages: wire.ToWorker) -> None:
+    """Say these, the first of which begins run 1 in VM 1: while it is stepped, another thread leads."""
+    worker.say(*messages)
     worker.vms[1].wait_for_call("start 1")
     worker.look()
+
+
+def test_a_leader_in_a_long_step_is_replaced_and_its_run_ends_where_it_began(worker: HeldWorker) -> None:
+    begin_long_step(worker, worker.begin(1, 1))
     worker.say(worker.begin(2, 2))
     worker.vms[2].wait_for_call("start 2")
     assert sorted(worker.stepped_runs()) == [1, 2]
@@ -92,9 +97,7 @@ def test_a_leader_in_a_long_step_is_replaced_and_its_run_ends_where_it_began(wor
 
 
 def test_the_rest_of_a_batch_is_done_by_whoever_leads_next_and_done_once(worker: HeldWorker) -> None:
-    worker.say(worker.begin(1, 1), worker.begin(2, 2), worker.begin(3, 2))
-    worker.vms[1].wait_for_call("start 1")
-    worker.look()
+    begin_long_step(worker, worker.begin(1, 1), worker.begin(2, 2), worker.begin(3, 2))
     worker.vms[2].wait_for_call("start 2")
     worker.vms[1].go_on(end())
     worker.vms[2].go_on(end())
@@ -105,9 +108,7 @@ def test_the_rest_of_a_batch_is_done_by_whoever_leads_next_and_done_once(worker:
 
 
 def test_what_waits_for_the_vm_of_a_replaced_leader_is_done_after_its_step(worker: HeldWorker) -> None:
-    worker.say(worker.begin(1, 1), worker.begin(2, 1))
-    worker.vms[1].wait_for_call("start 1")
-    worker.look()
+    begin_long_step(worker, worker.begin(1, 1), worker.begin(2, 1))
     worker.tell()  # by the new leader, which has left the second run where it must wait
     assert worker.vms[1].story == ["start 1"]
 
@@ -180,9 +181,7 @@ def test_a_cancel_that_waited_behind_the_end_it_caused_does_not_end_what_follows
 
 
 def test_an_op_is_not_sent_of_a_run_that_was_cancelled_before_it_yielded(worker: HeldWorker) -> None:
-    worker.say(worker.begin(1, 1))
-    worker.vms[1].wait_for_call("start 1")
-    worker.look()
+    begin_long_step(worker, worker.begin(1, 1))
     worker.tell(worker.cancel(1))
 
     worker.vms[1].go_on(OP)
@@ -191,9 +190,7 @@ def test_an_op_is_not_sent_of_a_run_that_was_cancelled_before_it_yielded(worker:
 
 
 def test_a_vm_that_is_dropped_while_a_run_is_in_it_is_closed_after_that_run(worker: HeldWorker) -> None:
-    worker.say(worker.begin(1, 1))
-    worker.vms[1].wait_for_call("start 1")
-    worker.look()
+    begin_long_step(worker, worker.begin(1, 1))
     worker.say(worker.drop(1), worker.begin(2, 1), worker.ping())
     assert [worker.hear(), worker.hear()] == ["end 2 unbegun", "pong 200 bytes"]
     assert worker.vms[1].story == ["start 1"]

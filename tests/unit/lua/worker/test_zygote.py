@@ -128,8 +128,6 @@ runpy.run_module("spyweb.lua.worker.zygote", run_name="__main__")
         it.kill()
 
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a memory without a name is Linux's")
-
 PROGRAM = """
 import sys
 from spyweb.lua.worker.zygote import work

@@ -4,7 +4,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 
 from spyweb.files import Forbidden
 from spyweb.ops.files import files as files_module
-from spyweb.ops.files.files import KEPT, MAX_BYTES, FileOutcome, Files, is_full, kept_aside, name_aside, rotate
+from spyweb.ops.files.files import MAX_BYTES, FileOutcome, Files, is_full, kept_aside, name_aside
 from spyweb.ops.files.names import FilePlace
 from tests.fakes.clock import FakeClock
 
@@ -316,7 +316,9 @@ def test_a_full_file_gives_way(files: Files, place: Place, tmp_path: Path, monke
         files.append(place("data.csv"), f"line {number}\n".encode())
     names = sorted(path.name for path in (tmp_path / "jobs/x").iterdir())
     assert names == [*(f"data.20260101-000000{suffix}.csv" for suffix in ("-3", "-4", "-5", "-6", "-7")), "data.csv"]
-    assert files.read(place("data.csv"), LIMIT) == b"line 7\n"
+    assert [(tmp_path / "jobs/x" / name).read_bytes() for name in names] == [
+        b"line %d\n" % each for each in range(2, 8)
+    ]
 
 
 def test_lines_of_many_threads_do_not_mix_and_none_is_lost(
@@ -421,13 +423,6 @@ def test_a_file_of_that_name_elsewhere_is_one_like_any_other(files: Files, place
 AT_MS = 1_778_769_005_999  # 2026-05-14T14:30:05.999Z
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[int]:
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-    yield descriptor
-    os.close(descriptor)
-
-
 def test_a_file_is_full_when_what_comes_would_pass_ten_megabytes() -> None:
     assert MAX_BYTES == 10 * 1024 * 1024
     assert not is_full(MAX_BYTES - 1, 1)
@@ -444,25 +439,6 @@ def test_names_are_stamped_and_numbered_within_a_second() -> None:
 
 def test_a_clock_that_was_set_back_does_not_make_the_newest_look_old() -> None:
     assert name_aside(["data.20270101-000000.csv"], "data.csv", AT_MS) == "data.20270101-000000-2.csv"
-
-
-def test_five_are_kept_the_oldest_goes(tmp_path: Path, folder: int) -> None:
-    for number in range(KEPT + 2):
-        (tmp_path / "data.csv").write_text(str(number))
-        rotate(folder, "data.csv", AT_MS + 1000 * number)
-    contents = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert contents == {f"data.20260514-14300{5 + number}.csv": str(number) for number in (2, 3, 4)} | {
-        "data.20260514-143010.csv": "5",
-        "data.20260514-143011.csv": "6",
-    }
-
-
-def test_a_second_one_in_the_same_second_takes_nothing_away(tmp_path: Path, folder: int) -> None:
-    for text in ("first", "second"):
-        (tmp_path / "data.csv").write_text(text)
-        rotate(folder, "data.csv", AT_MS)
-    assert (tmp_path / "data.20260514-143005.csv").read_text() == "first"
-    assert (tmp_path / "data.20260514-143005-2.csv").read_text() == "second"
 
 
 def test_only_its_own_older_files_are_counted_oldest_first() -> None:

@@ -53,6 +53,7 @@ def test_a_number_or_a_numeric_text_is_added_to(before: Value, delta: float, aft
         (True, 1, "it holds a boolean, not a number"),
         ([], 1, "it holds a list, not a number"),
         ({}, 1, "it holds a table, not a number"),
+        (NULL, 1, "it holds null, not a number"),
         (LARGEST, 1, f"{LARGEST} + 1 leaves the range of numbers"),
         (-LARGEST, -2, f"{-LARGEST} + -2 leaves the range of numbers"),
         (LARGEST, 1.0, f"{LARGEST} + 1 leaves the range of numbers"),

@@ -12,14 +12,11 @@ from spyweb.ops.rules.values import (
     Unstorable,
     are_equal,
     expiry_of,
-    kind_of,
-    remaining,
     result_of,
     shown,
     size_of,
     value_from_lua,
 )
-from spyweb.store.model.entries import Entry
 
 A_FUNCTION = Foreign(Ext.FOREIGN, "function")
 
@@ -134,22 +131,6 @@ def test_people_see_keys_that_are_no_text_and_not_too_much_of_long_ones() -> Non
     assert shown(b"x" * 200) == "x" * SHOWN + "..."
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"),
-    [
-        (None, "nothing"),
-        (NULL, "null"),
-        (True, "a boolean"),
-        (1.5, "a number"),
-        (b"", "a string"),
-        ([], "a list"),
-        ({}, "a table"),
-    ],
-)
-def test_every_kind_has_a_name(value: Value, kind: str) -> None:
-    assert kind_of(value) == kind
-
-
 NOW = 1_000_000
 
 
@@ -174,16 +155,3 @@ def test_a_ttl_is_seconds_from_now_and_over_at_once_at_or_below_zero(ttl: float 
 def test_a_ttl_must_be_a_number() -> None:
     with pytest.raises(Unstorable, match="the ttl is NaN"):
         expiry_of(math.nan, NOW)
-
-
-@pytest.mark.parametrize(
-    ("expires_ms", "seconds"),
-    [(None, -1), (NOW + 1, 1), (NOW + 999, 1), (NOW + 1000, 1), (NOW + 1001, 2), (NOW + 60_000, 60), (NOW, 1)],
-)
-def test_what_is_left_is_rounded_up_so_that_a_live_key_never_has_none(expires_ms: int | None, seconds: int) -> None:
-    entry = Entry(value=1, version=1, created_ms=0, updated_ms=0, expires_ms=expires_ms)
-    assert remaining(entry, NOW) == seconds
-
-
-def test_what_is_not_there_has_minus_two() -> None:
-    assert remaining(None, NOW) == -2

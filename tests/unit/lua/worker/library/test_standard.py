@@ -321,16 +321,3 @@ def test_no_metatable_that_we_set_again_is_within_reach() -> None:
     vm = LuaLibrary(ops={"http_get": lambda: [{"headers": {"a": "b"}}]})
     assert vm.run("return getmetatable(http_get().headers)") == [False]
     assert vm.run("return (pcall(setmetatable, http_get().headers, {}))") == [False]
-
-
-@pytest.mark.parametrize("call", ["table.freeze", "table.clone", "copy", "deep_copy"])
-def test_a_finalizer_put_into_a_metatable_later_is_never_armed(call: str) -> None:
-    vm = LuaLibrary()
-    vm.run(f"""
-      local meta = {{}}
-      local object = setmetatable({{}}, meta)
-      meta.__gc = function() armed = true end
-      pcall({call}, object)
-    """)
-    vm.used_bytes()  # collects
-    assert vm.value("armed") is None
