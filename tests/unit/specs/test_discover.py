@@ -168,10 +168,12 @@ def test_leftovers_and_other_files_are_ignored(tmp_path: Path) -> None:
     assert len(found.ignored) == len(names) + 1
 
 
-def test_a_missing_jobs_folder_is_one_problem_that_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_jobs_folder_or_a_file_in_its_place_is_one_clear_line(tmp_path: Path) -> None:
     (problem,) = told(scan_of(tmp_path).problems)
     assert problem.startswith("jobs/: there is no such folder in ")
     assert "drop a NAME.lua file" in problem
+    (tmp_path / "jobs").write_text("")
+    assert told(scan_of(tmp_path).problems) == ["jobs/: can't be read: Not a directory"]
 
 
 def test_a_job_after_a_broken_one_waits_for_its_repair(tmp_path: Path) -> None:
@@ -231,12 +233,6 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
         "jobs/loop.lua: can't be read: Too many levels of symbolic links",
         "jobs/pipe.lua: can't be read: not a regular file",
     ]
-
-
-def test_a_file_where_the_jobs_folder_should_be_is_one_clear_line(tmp_path: Path) -> None:
-    (tmp_path / "jobs").write_text("")
-
-    assert told(scan_of(tmp_path).problems) == ["jobs/: can't be read: Not a directory"]
 
 
 def test_a_file_name_that_is_not_utf8_is_refused_and_can_be_shown(tmp_path: Path) -> None:
