@@ -152,21 +152,33 @@ class WorkerDriver:
         return loaded.reason
 
     def begin(
-        self, run: int, vm: int, *, ctx: dict[str, object] | None = None, may_retry: bool = False, cpu_ms: int = 10_000
+        self,
+        run: int,
+        vm: int,
+        *,
+        ctx: dict[str, object] | None = None,
+        may_retry: bool = False,
+        cpu_ms: int = 10_000,
+        until: str = "",
     ) -> None:
+        """Begin a run, and wait until it asks for that op."""
         arguments = wire.pack([ctx if ctx is not None else {b"job": b"x", b"run_id": run}, may_retry])
         self.say(wire.BeginRun(run, vm, "run", arguments, cpu_ms))
+        if until:
+            self.wait_until_asked(until, run)
 
     def start(self, source: str, *, until: str = "", run: int = 1, vm: int = 1, **options: Any) -> None:
         """Begin a run of a script, and wait until it asks for that op."""
         reason = self.load(vm, source)
         assert reason is None, reason
-        self.begin(run, vm, **options)
+        self.begin(run, vm, until=until, **options)
+
+    def call(
+        self, run: int, vm: int, procedure: str, *arguments: object, cpu_ms: int = 10_000, until: str = ""
+    ) -> None:
+        self.say(wire.BeginRun(run, vm, procedure, wire.pack(list(arguments)), cpu_ms))
         if until:
             self.wait_until_asked(until, run)
-
-    def call(self, run: int, vm: int, procedure: str, *arguments: object, cpu_ms: int = 10_000) -> None:
-        self.say(wire.BeginRun(run, vm, procedure, wire.pack(list(arguments)), cpu_ms))
 
     def cancel(self, run: int, why: Why = Why.CANCELLED) -> None:
         self.say(wire.CancelRun(run, int(why)))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -57,12 +56,8 @@ def state(request: pytest.FixtureRequest, root: Path) -> Iterator[State]:
         yield run
 
 
-def listed(answer: Answer) -> Any:
-    return answer.json
-
-
 def keys(answer: Answer) -> list[object]:
-    return [entry["key"] for entry in listed(answer)]
+    return [entry["key"] for entry in answer.json]
 
 
 # -- looking --------------------------------------------------------------------------------------------------
@@ -95,7 +90,7 @@ def test_a_list_shows_each_entry_and_how_many_there_are(state: State) -> None:
 
 def test_a_list_as_json_has_all_that_is_known(state: State) -> None:
     state("set", "a", "[1, null]")
-    (entry,) = listed(state("list", "-o", "json"))
+    (entry,) = state("list", "-o", "json").json
     assert {name: entry[name] for name in ("namespace", "key", "value", "type", "version", "expires_ms")} == {
         "namespace": "state",
         "key": "a",
@@ -125,7 +120,14 @@ def test_compat_has_the_shape_that_programs_for_sloth_runner_read(state: State) 
 
 @pytest.mark.parametrize(
     ("value", "out"),
-    [("hello", "hello\n"), ('"5"', "5\n"), ("5", "5\n"), ('{"b": [1]}', '{"b":[1]}\n'), ("true", "true\n")],
+    [
+        ("hello", "hello\n"),
+        ('"5"', "5\n"),
+        ("5", "5\n"),
+        ("-5", "-5\n"),
+        ('{"b": [1]}', '{"b":[1]}\n'),
+        ("true", "true\n"),
+    ],
 )
 def test_get_prints_the_value_alone(state: State, value: str, out: str) -> None:
     state("set", "a", value)
@@ -168,7 +170,7 @@ def test_stats_count_everything_or_one_namespace(state: State) -> None:
 )
 def test_each_family_has_keys_of_its_own(state: State, words: list[str], namespace: str) -> None:
     state("set", "a", "text", *words)
-    (entry,) = listed(state("list", *words, "-o", "json"))
+    (entry,) = state("list", *words, "-o", "json").json
     assert entry["namespace"] == namespace
     assert state("get", "a", *words).out == "text\n"
 
@@ -180,7 +182,7 @@ def test_two_families_at_once_are_refused(state: State) -> None:
 
 def test_what_store_set_would_keep_is_text(state: State) -> None:
     state("set", "n", "5", "--job", "prices")
-    (entry,) = listed(state("list", "--job", "prices", "-o", "json"))
+    (entry,) = state("list", "--job", "prices", "-o", "json").json
     assert (entry["value"], entry["type"]) == ("5", "string")
 
 
@@ -191,11 +193,6 @@ def test_set_says_whether_the_key_is_new(state: State) -> None:
     assert state("set", "a", "1").out == "a is new\n"
     assert state("set", "a", "2") == Answer(0, "a is replaced\n", "")
     assert state("set", "a", "2", "-o", "json").json == {"key": "a", "created": False}
-
-
-def test_a_negative_number_is_a_value_and_no_option(state: State) -> None:
-    assert state("set", "a", "-5").code == 0
-    assert state("get", "a").out == "-5\n"
 
 
 def test_string_forces_text(state: State) -> None:
@@ -228,11 +225,6 @@ def test_what_can_not_be_is_one_line_with_key_and_reason(state: State, words: li
     assert answer.err.startswith(f"spyweb: {reason}")
     assert len(answer.err.splitlines()) == 1
     assert state("list").out == ""
-
-
-def test_null_can_be_kept_in_a_scope(state: State) -> None:
-    state("set", "a", "null", "--scope", "s")
-    assert state("get", "a", "--scope", "s").out == "null\n"
 
 
 def test_delete_and_clear_say_what_became_of_it(state: State) -> None:
@@ -270,7 +262,7 @@ def test_an_earlier_version_is_put_back_as_a_new_one(state: State) -> None:
     assert rows == [["3", "three", "string"], ["2", "two", "string"], ["1", "one", "string"]]
     assert state("rollback", "a", "1", "-y").out == "a is as it was in version 1\n"
     assert state("get", "a").out == "one\n"
-    versions = listed(state("history", "a", "-n", "2", "-o", "json"))
+    versions = state("history", "a", "-n", "2", "-o", "json").json
     assert [(entry["version"], entry["value"]) for entry in versions] == [(4, "one"), (3, "three")]
 
 
@@ -284,7 +276,7 @@ def test_a_change_without_a_daemon_starts_a_job_once_one_runs_and_keeps_the_hist
     with closing(sqlite3.connect(root / "data" / "spyweb.db")) as database:
         pending = database.execute("SELECT namespace, key, kind FROM event ORDER BY id").fetchall()
     assert pending == [("state", b"a", "created"), ("state", b"a", "updated")]
-    versions = listed(spyweb("state", "history", "a", "--job", "hears", "-o", "json", root=root))
+    versions = spyweb("state", "history", "a", "--job", "hears", "-o", "json", root=root).json
     assert [entry["value"] for entry in versions] == ["two", "one"]
 
 
@@ -322,11 +314,11 @@ def test_what_is_exported_is_imported_again_exactly(state: State, root: Path) ->
     file = root / "all.jsonl"
     assert state("export", str(file)).out == f"3 entries exported to {file}\n"
     assert file.stat().st_mode & 0o777 == 0o600
-    before = [listed(state("list", *words, "-o", "json")) for words in ([], ["--global"], ["--scope", "s p"])]
+    before = [state("list", *words, "-o", "json").json for words in ([], ["--global"], ["--scope", "s p"])]
     for words in ([], ["--global"], ["--scope", "s p"]):
         state("clear", "-y", *words)
     assert state("import", str(file)).out == "3 added, 0 replaced\n"
-    after = [listed(state("list", *words, "-o", "json")) for words in ([], ["--global"], ["--scope", "s p"])]
+    after = [state("list", *words, "-o", "json").json for words in ([], ["--global"], ["--scope", "s p"])]
     assert [without_version(entries) for entries in after] == [without_version(entries) for entries in before]
     state("export", str(file.with_suffix(".again")))
     assert sorted(file.with_suffix(".again").read_text().splitlines()) == sorted(file.read_text().splitlines())

@@ -589,13 +589,6 @@ async def test_a_wait_before_another_attempt_counts_in_the_workflows_timeout(scr
     assert (row.status, row.attempts, row.message) == ("failed", 1, "workflow 'w' is over its timeout")
 
 
-async def test_the_runs_own_limit_counts_first(scripts: Scripts) -> None:
-    run = await scripts.begin("a")
-    source = "task('a'):timeout('1m'):command(function() sleep(60000) end)"
-    ending = await scripts.live_through(run, source, "a", timeout_ms=200)
-    assert ending.failure is Failure.TIMEOUT
-
-
 # Side by side
 
 
@@ -652,7 +645,7 @@ async def test_after_a_failure_what_is_under_way_ends_by_itself(scripts: Scripts
 async def test_a_run_that_is_cancelled_ends_all_of_its_tasks(scripts: Scripts) -> None:
     source = """
         local names = {}
-        for i = 1, 5 do names[i] = "t" .. i task(names[i]):command(function() sleep(60000) end) end
+        for i = 1, 5 do names[i] = "t" .. i task(names[i]):timeout("1m"):command(function() sleep(60000) end) end
         workflow("w"):tasks(names):config{max_parallel_tasks = 5}
     """
     run = await scripts.begin("a")

@@ -215,18 +215,13 @@ def test_what_follows_a_failure_is_on_the_budget_of_the_run(worker: WorkerDriver
     assert (end.ended, end.reason) == (Ended.CPU, "jobs/x.lua:1: cpu limit exceeded")
 
 
-def test_an_error_value_that_spins_when_it_is_shown_is_ended(worker: WorkerDriver) -> None:
+@pytest.mark.parametrize("show", ["error(%s)", "pcall(log, %s)"])
+def test_a_value_that_spins_when_it_is_shown_or_logged_is_ended(worker: WorkerDriver, show: str) -> None:
     spins = f"setmetatable({{}}, {{__tostring = function() {SPIN} end}})"
-    end = worker.run(f"function on_finally() print('finally') end\nerror({spins})", cpu_ms=100)
+    end = worker.run(f"function on_finally() print('finally') end\n{show % spins}", cpu_ms=100)
 
     assert (end.ended, end.discarded) == (Ended.CPU, True)
     assert worker.logs == [(1, "print", b"finally")]
-
-
-def test_a_value_that_spins_when_it_is_logged_is_ended(worker: WorkerDriver) -> None:
-    end = worker.run(f"pcall(log, setmetatable({{}}, {{__tostring = function() {SPIN} end}}))", cpu_ms=100)
-
-    assert (end.ended, end.discarded, worker.logs) == (Ended.CPU, True, [])
 
 
 def test_what_follows_a_failure_can_be_cancelled_while_it_waits(worker: WorkerDriver) -> None:

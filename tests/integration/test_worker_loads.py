@@ -22,8 +22,7 @@ def waiting(worker: WorkerDriver) -> WorkerDriver:
 def test_runs_wait_for_the_one_that_is_executing_their_file(waiting: WorkerDriver, definition: str) -> None:
     waiting.start(f"{SLOW} echo() {definition}", until="echo")
     for run in (2, 3):
-        waiting.begin(run, 1)
-        waiting.wait_until_asked("sleep", run)
+        waiting.begin(run, 1, until="sleep")
     waiting.answer(1, [])
 
     assert [waiting.end(run).result for run in (1, 2, 3)] == [[1], [1], [1]]
@@ -32,8 +31,7 @@ def test_runs_wait_for_the_one_that_is_executing_their_file(waiting: WorkerDrive
 @pytest.mark.parametrize("failure", ["error('no')", "error(setmetatable({}, {__close = 1}))"])
 def test_where_a_file_fails_the_next_run_that_waits_executes_it(waiting: WorkerDriver, failure: str) -> None:
     waiting.start(f"{SLOW} echo() if loads == 1 then {failure} end function run() return loads end", until="echo")
-    waiting.begin(2, 1)
-    waiting.wait_until_asked("sleep", 2)
+    waiting.begin(2, 1, until="sleep")
     waiting.answer(1, [])
     waiting.wait_until_asked("echo", 2)
     waiting.answer(2, [])
@@ -43,8 +41,7 @@ def test_where_a_file_fails_the_next_run_that_waits_executes_it(waiting: WorkerD
 
 def test_where_a_load_is_killed_the_next_run_that_waits_takes_over(waiting: WorkerDriver) -> None:
     waiting.start(f"{SLOW} echo() function run() return loads end function on_finally() sleep(1) end", until="echo")
-    waiting.begin(2, 1)
-    waiting.wait_until_asked("sleep", 2)
+    waiting.begin(2, 1, until="sleep")
     waiting.cancel(1)
     waiting.wait_until_asked("echo", 2)
     waiting.answer(2, [])
@@ -54,8 +51,7 @@ def test_where_a_load_is_killed_the_next_run_that_waits_takes_over(waiting: Work
 
 def test_a_run_that_waits_for_a_load_can_be_ended(waiting: WorkerDriver) -> None:
     waiting.start(f"{SLOW} echo() function run() return loads end", until="echo")
-    waiting.begin(2, 1)
-    waiting.wait_until_asked("sleep", 2)
+    waiting.begin(2, 1, until="sleep")
     waiting.cancel(2, Why.TIMEOUT)
 
     assert waiting.end(2).ended == Ended.TIMEOUT
@@ -64,8 +60,7 @@ def test_a_run_that_waits_for_a_load_can_be_ended(waiting: WorkerDriver) -> None
 def test_a_file_without_run_is_executed_by_several_runs_at_a_time(waiting: WorkerDriver) -> None:
     waiting.load(1, f"{SLOW} echo() return loads")
     for run in (1, 2):
-        waiting.begin(run, 1)
-        waiting.wait_until_asked("echo", run)
+        waiting.begin(run, 1, until="echo")
     for run in (1, 2):
         waiting.answer(run, [])
 
@@ -91,8 +86,7 @@ def modules(waiting: WorkerDriver) -> WorkerDriver:
 def test_runs_wait_for_the_one_that_is_executing_a_module(modules: WorkerDriver, call: str) -> None:
     modules.start(f"return {call}, loads", until="store_get")
     for run in (2, 3):
-        modules.begin(run, 1)
-        modules.wait_until_asked("sleep", run)
+        modules.begin(run, 1, until="sleep")
     modules.answer(1, [])
 
     assert [modules.end(run).result for run in (1, 2, 3)] == [[1, 1]] * 3
@@ -101,8 +95,7 @@ def test_runs_wait_for_the_one_that_is_executing_a_module(modules: WorkerDriver,
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_where_a_module_fails_the_next_run_that_waits_executes_it(modules: WorkerDriver, is_killed: bool) -> None:
     modules.start(f"fails = {'nil' if is_killed else '1'} return require('slow'), loads", until="store_get")
-    modules.begin(2, 1)
-    modules.wait_until_asked("sleep", 2)
+    modules.begin(2, 1, until="sleep")
     if is_killed:
         modules.cancel(1)
     else:
@@ -117,8 +110,7 @@ def test_where_a_module_fails_the_next_run_that_waits_executes_it(modules: Worke
 def test_two_runs_never_wait_for_each_other(modules: WorkerDriver) -> None:
     modules.load(1, "local ctx = ... return pcall(require, ctx.first)")
     for run, first in ((1, b"left"), (2, b"right")):
-        modules.begin(run, 1, ctx={"first": first})
-        modules.wait_until_asked("store_get", run)
+        modules.begin(run, 1, ctx={"first": first}, until="store_get")
     modules.answer(1, [])
     modules.wait_until_asked("sleep", 1)
     modules.handlers["store_get"] = lambda _: []
@@ -129,10 +121,8 @@ def test_two_runs_never_wait_for_each_other(modules: WorkerDriver) -> None:
 
 def test_a_monitor_s_files_are_executed_once_where_two_loads_meet(waiting: WorkerDriver) -> None:
     waiting.load(1, "print('hooks') echo()", more=[("jobs/x/defer.lua", "print('defer')")])
-    waiting.call(1, 1, "load")
-    waiting.wait_until_asked("echo", 1)
-    waiting.call(2, 1, "load")
-    waiting.wait_until_asked("sleep", 2)
+    waiting.call(1, 1, "load", until="echo")
+    waiting.call(2, 1, "load", until="sleep")
     waiting.answer(1, [])
 
     assert [waiting.end(run).ended for run in (1, 2)] == [Ended.SUCCESS] * 2
@@ -141,10 +131,8 @@ def test_a_monitor_s_files_are_executed_once_where_two_loads_meet(waiting: Worke
 
 def test_a_monitor_s_files_are_tried_again_by_the_load_that_waited(waiting: WorkerDriver) -> None:
     waiting.load(1, f"{SLOW} echo() if loads == 1 then error('no') end")
-    waiting.call(1, 1, "load")
-    waiting.wait_until_asked("echo", 1)
-    waiting.call(2, 1, "load")
-    waiting.wait_until_asked("sleep", 2)
+    waiting.call(1, 1, "load", until="echo")
+    waiting.call(2, 1, "load", until="sleep")
     waiting.answer(1, [])
     waiting.wait_until_asked("echo", 2)
     waiting.answer(2, [])

@@ -80,8 +80,7 @@ def test_runs_abandoned_half_way_leave_nothing_behind(worker: WorkerDriver) -> N
         "if (...).run_id == 500 then return pcall(function() return 'fine' end) end pcall(function() wait() end)",
     )
     for run in range(1, 200):
-        worker.begin(run, 1)
-        worker.wait_until_asked("wait", run)
+        worker.begin(run, 1, until="wait")
     worker.begin(500, 1)
 
     assert worker.end(500).result == [True, b"fine"]

@@ -17,24 +17,23 @@ def test_the_values_a_chunk_returns_come_with_its_end(worker: WorkerDriver) -> N
     assert (end.ended, end.result, end.discarded) == (Ended.SUCCESS, [1, b"two", [3], None, True], False)
 
 
-def test_a_chunk_without_run_is_executed_for_every_run_in_the_same_vm(worker: WorkerDriver) -> None:
-    worker.load(1, "visits = (visits or 0) + 1 return visits")
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("visits = (visits or 0) + 1 return visits", [[1], [2], [3]]),
+        ("loads = (loads or 0) + 1 function run(ctx) return loads, ctx.job end", [[1, b"x"]] * 3),
+    ],
+)
+def test_a_chunk_is_executed_for_every_run_in_the_same_vm_unless_it_defines_run(
+    worker: WorkerDriver, source: str, expected: list[list[object]]
+) -> None:
+    worker.load(1, source)
     results = []
     for run in (1, 2, 3):
         worker.begin(run, 1)
         results.append(worker.end(run).result)
 
-    assert results == [[1], [2], [3]]
-
-
-def test_a_chunk_that_defines_run_is_executed_once(worker: WorkerDriver) -> None:
-    worker.load(1, "loads = (loads or 0) + 1 function run(ctx) return loads, ctx.job end")
-    results = []
-    for run in (1, 2):
-        worker.begin(run, 1)
-        results.append(worker.end(run).result)
-
-    assert results == [[1, b"x"], [1, b"x"]]
+    assert results == expected
 
 
 @pytest.mark.parametrize(
@@ -235,8 +234,7 @@ def test_a_script_can_not_forge_the_answer_to_an_op(worker: WorkerDriver) -> Non
     del worker.handlers["echo"]
     worker.load(1, "inner = coroutine.create(function() return echo() end) return coroutine.resume(inner)")
     worker.load(2, "main = coroutine.running() return echo()")
-    worker.begin(1, 1)
-    worker.wait_until_asked("echo", 1)
+    worker.begin(1, 1, until="echo")
     worker.load(3, "")
     worker.say(wire.ResumeRun(1, 1, int(Form.PLAIN), [b"true answer"]))
 
@@ -274,29 +272,6 @@ def test_an_equality_of_the_scripts_own_does_not_make_an_op(worker: WorkerDriver
     assert (end.result, worker.asked) == ([True, b"end"], [])
 
 
-def test_require_runs_a_module_once_and_reports_its_path(worker: WorkerDriver) -> None:
-    worker.handlers["_require"] = lambda arguments: [
-        b"lib/" + arguments[0] + b".lua",
-        b"n = (n or 0) + 1 return {n = n}",
-    ]
-    end = worker.run("return require('m').n, require('m').n, n")
-
-    assert end.result == [1, 1, 1]
-    assert [asked[1] for asked in worker.asked] == ["_require"]
-
-
-def test_two_runs_in_one_vm_interleave_at_ops(worker: WorkerDriver) -> None:
-    del worker.handlers["echo"]
-    worker.start("local ctx = ... local v = echo(ctx.run_id) return v, ctx.run_id")
-    worker.begin(2, 1)
-    worker.wait_until_asked("echo", 2)
-    worker.answer(2, [b"second"])
-    assert worker.end(2).result == [b"second", 2]
-    worker.answer(1, [b"first"])
-
-    assert worker.end(1).result == [b"first", 1]
-
-
 # Hooks and deferred functions
 
 
@@ -330,13 +305,6 @@ def test_a_failing_hook_is_logged_and_changes_nothing(worker: WorkerDriver) -> N
     assert (end.ended, end.result) == (Ended.SUCCESS, [1])
     assert [level for _, level, _ in worker.logs] == ["error", "print"]
     assert worker.logs[0][2].startswith(b"on_success: jobs/x.lua:1: oops\nstack traceback:\n\tjobs/x.lua:1: in ")
-
-
-def test_a_failing_deferred_function_does_not_stop_the_next(worker: WorkerDriver) -> None:
-    end = worker.run("defer(function() print('ran') end) defer(function() error('x') end) return 1")
-
-    assert end.ended == Ended.SUCCESS
-    assert [level for _, level, _ in worker.logs] == ["error", "print"]
 
 
 def test_an_op_in_a_deferred_function_is_an_error(worker: WorkerDriver) -> None:
