@@ -421,12 +421,16 @@ async def test_pruning_works_in_slices_over_all_jobs(tmp_path: Path) -> None:
 KEY = RequestKey(scope="prices", key=b"k1", fingerprint=b"f", at_ms=1_000)
 
 
-def asked(
-    request: RequestKey | None = KEY, *, payload: bytes | None = None, job: JobId = PRICES, due_ms: int | None = None
-) -> NewRun:
+def asked(request: RequestKey | None = KEY, *, payload: bytes | None = None, due_ms: int | None = None) -> NewRun:
     trigger = Trigger(type="webhook")
     return NewRun(
-        job=job, state=RunState.RUNNING, trigger=trigger, due_ms=due_ms, payload=payload, request=request, started_ms=1
+        job=PRICES,
+        state=RunState.RUNNING,
+        trigger=trigger,
+        due_ms=due_ms,
+        payload=payload,
+        request=request,
+        started_ms=1,
     )
 
 
@@ -440,7 +444,7 @@ def with_key(key: bytes, at_ms: int) -> RequestKey:
     return RequestKey(scope="prices", key=key, fingerprint=b"f", at_ms=at_ms)
 
 
-async def test_a_request_is_found_by_its_scope_and_key_with_the_run_that_it_has_started(store: Store) -> None:
+async def test_a_request_is_found_by_its_scope_and_key_with_the_run_that_was_started_last(store: Store) -> None:
     run = await start(store, asked())
     known = await store.requests.find("prices", b"k1")
     assert known is not None
@@ -448,26 +452,21 @@ async def test_a_request_is_found_by_its_scope_and_key_with_the_run_that_it_has_
     assert await store.requests.find("news", b"k1") is None
     assert await store.requests.find("prices", b"k2") is None
 
+    later = await start(store, asked(with_key(b"k1", 1_000 + 2 * DAY_MS)))
+    known = await store.requests.find("prices", b"k1")
+    assert known is not None
+    assert known.run == later
 
-async def test_a_change_that_is_refused_records_no_request(store: Store) -> None:
+
+async def test_a_change_that_is_refused_and_a_run_that_was_recorded_before_record_no_request(store: Store) -> None:
     with pytest.raises(CursorMoved):
         await store.runs.record(Change(expects={PRICES: make_cursor()}, new=[asked(payload=b"{}")]))
     assert await store.requests.find("prices", b"k1") is None
     assert await store.requests.payload(RunId(1)) is None
 
-
-async def test_a_run_that_was_recorded_before_records_no_request(store: Store) -> None:
     await start(store, asked(None, due_ms=5))
     assert await store.runs.record(Change(new=[asked(due_ms=5)])) == [None]
     assert await store.requests.find("prices", b"k1") is None
-
-
-async def test_a_key_that_is_used_again_stands_for_the_later_request(store: Store) -> None:
-    await start(store, asked())
-    later = await start(store, asked(with_key(b"k1", 1_000 + 2 * DAY_MS)))
-    known = await store.requests.find("prices", b"k1")
-    assert known is not None
-    assert known.run == later
 
 
 async def test_keys_of_yesterday_are_cleared_as_new_ones_come(store: Store) -> None:

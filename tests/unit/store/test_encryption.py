@@ -73,16 +73,13 @@ def test_a_value_does_not_open_in_another_place(place: Place) -> None:
         CODEC.read(place, sealed)
 
 
-def test_a_value_does_not_open_as_another_type() -> None:
+def test_a_value_does_not_open_as_another_type_or_with_another_key() -> None:
     sealed = CODEC.write(PLACE, 1)
 
     with pytest.raises(StoreError, match="can't be decrypted"):
         CODEC.read(PLACE, Cell("b", sealed.column))
-
-
-def test_a_value_does_not_open_with_another_key() -> None:
     with pytest.raises(StoreError, match=r"the value of b'k\\xff' in state can't be decrypted"):
-        SealingCodec(bytes(32)).read(PLACE, CODEC.write(PLACE, 7))
+        SealingCodec(bytes(32)).read(PLACE, sealed)
 
 
 @pytest.mark.parametrize("column", [None, 7, "text", b"", b"x" * 20, b"x" * 60])
@@ -164,23 +161,18 @@ def test_a_path_is_relative_to_the_project(tmp_path: Path) -> None:
     assert find_key(str(tmp_path / "key"), Path("/elsewhere"), {}) == KEY
 
 
-def test_a_credential_may_be_its_groups_to_read_since_systemd_makes_it_so(tmp_path: Path) -> None:
-    write(tmp_path / "spyweb", KEY, 0o440)
+def test_a_credential_is_found_where_systemd_puts_it_and_may_be_its_groups_to_read(tmp_path: Path) -> None:
     environment = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
-
-    assert find_key("credential:spyweb", Path("/elsewhere"), environment) == KEY
+    write(tmp_path / "spyweb", KEY)
+    for mode in (0o400, 0o440):
+        (tmp_path / "spyweb").chmod(mode)
+        assert find_key("credential:spyweb", Path("/elsewhere"), environment) == KEY
+    with pytest.raises(StoreError, match="systemd has given no credentials"):
+        find_key("credential:spyweb", tmp_path, {})
 
     (tmp_path / "spyweb").chmod(0o444)
     with pytest.raises(NoAccess, match="others than its owner"):
         find_key("credential:spyweb", Path("/elsewhere"), environment)
-
-
-def test_a_credential_is_found_where_systemd_puts_it(tmp_path: Path) -> None:
-    write(tmp_path / "spyweb", KEY, 0o400)
-
-    assert find_key("credential:spyweb", Path("/elsewhere"), {"CREDENTIALS_DIRECTORY": str(tmp_path)}) == KEY
-    with pytest.raises(StoreError, match="systemd has given no credentials"):
-        find_key("credential:spyweb", tmp_path, {})
 
 
 def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:

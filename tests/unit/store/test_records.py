@@ -130,14 +130,15 @@ async def test_pruning_keeps_the_newest_of_each_job(store: Store) -> None:
     assert await listed(store) == ["only", "4", "3"]
 
 
-async def test_pruning_deletes_what_is_too_old(store: Store, clock: FakeClock) -> None:
-    await store.records.add(PRICES, [item("old"), item("older")])
+async def test_pruning_deletes_what_is_too_old_though_it_is_owed(store: Store, clock: FakeClock) -> None:
+    await store.records.add(PRICES, [item("old"), item("older")], owed=True)
     clock.advance(10)
     moment = clock.now_ms()
     await store.records.add(PRICES, [item("in time")])
 
     assert await store.records.prune(keep=100, older_than_ms=moment, unseen_since_ms=0) == 2
     assert await listed(store) == ["in time"]
+    assert await store.records.owed(PRICES, 10) == []
 
 
 async def test_an_item_whose_record_was_pruned_is_no_news(store: Store) -> None:
@@ -193,14 +194,6 @@ async def test_what_is_owed_is_kept_though_it_is_more_than_is_to_be_kept(store: 
     assert await store.records.prune(keep=1, older_than_ms=None, unseen_since_ms=0) == 1
     assert titles(await store.records.owed(PRICES, 10)) == ["a", "b"]
     assert await listed(store) == ["d", "b", "a"]
-
-
-async def test_what_is_too_old_is_owed_no_more(store: Store, clock: FakeClock) -> None:
-    await store.records.add(PRICES, [item("a")], owed=True)
-    clock.advance(10)
-
-    assert await store.records.prune(keep=100, older_than_ms=clock.now_ms(), unseen_since_ms=0) == 1
-    assert await store.records.owed(PRICES, 10) == []
 
 
 async def test_a_renamed_job_keeps_its_records_and_what_it_has_seen(store: Store) -> None:

@@ -8,7 +8,7 @@ from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.store import Store
 from spyweb.store.sqlite.tasks import MOST_ROWS, match_plan
 from tests.fakes.changes import make_end
-from tests.fakes.task_rows import FAILED, SKIPPED, begin_run, row, story, told
+from tests.fakes.task_rows import FAILED, SKIPPED, begin_run, row, story
 
 
 async def test_a_row_is_told_back_whole(store: Store) -> None:
@@ -19,9 +19,11 @@ async def test_a_row_is_told_back_whole(store: Store) -> None:
     assert await store.tasks.of_runs([run]) == {run: [whole]}
 
 
-async def test_rows_come_in_the_order_of_their_definition_and_of_their_run_alone(store: Store) -> None:
+async def test_rows_come_in_the_order_of_their_definition_of_their_run_alone_and_as_recorded_last(
+    store: Store,
+) -> None:
     first, second, bare = [await begin_run(store) for _ in range(3)]
-    await store.tasks.add(first, [row("b", 1)])
+    await store.tasks.add(first, [row("b", 1), row("c", 2, FAILED)])
     await store.tasks.add(first, [row("c", 2, SKIPPED), row("a", 0)])
     await store.tasks.add(second, [row("x")])
 
@@ -39,14 +41,6 @@ async def test_the_newest_runs_with_tasks_are_found(store: Store) -> None:
         await store.tasks.add(run, [row("a"), row("b", 1)])
     assert await store.tasks.newest(2) == [third, second]
     assert await store.tasks.newest(10) == [third, second, first]
-
-
-async def test_a_row_that_is_recorded_again_is_replaced(store: Store) -> None:
-    run = await begin_run(store)
-    await store.tasks.add(run, [row("a")])
-    await store.tasks.add(run, [row("a", 0, FAILED)])
-
-    assert await told(store, run) == ["a failed"]
 
 
 async def test_a_run_that_begins_anew_takes_nothing_over(store: Store) -> None:

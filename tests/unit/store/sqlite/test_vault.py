@@ -107,15 +107,6 @@ async def test_what_was_written_before_there_was_a_key_can_be_looked_at_until_it
         await store.close()
 
 
-async def test_what_was_written_before_there_was_a_key_can_be_given_another_one_at_once(path: Path) -> None:
-    await fill(path, None)
-
-    rotate_key(path, old=KEY, new=OTHER)
-
-    assert SECRET not in on_disk(path)
-    await check_all(path, OTHER)
-
-
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize(("key", "reason"), [(OTHER, "with another key"), (None, "no key is given")])
 async def test_a_wrong_key_is_one_clear_line_and_nothing_is_rewritten(
@@ -131,9 +122,15 @@ async def test_a_wrong_key_is_one_clear_line_and_nothing_is_rewritten(
     await check_all(path, KEY)
 
 
-@pytest.mark.parametrize(("old", "new"), [(KEY, OTHER), (KEY, None), (None, KEY)])
-async def test_another_key_takes_the_place_of_the_old_one(path: Path, old: bytes | None, new: bytes | None) -> None:
-    await fill(path, old)
+@pytest.mark.parametrize(
+    ("written", "old", "new"),
+    [(KEY, KEY, OTHER), (KEY, KEY, None), (None, None, KEY), (None, KEY, OTHER)],
+    ids=["another", "none any more", "the first", "another at once, before the first was used"],
+)
+async def test_another_key_takes_the_place_of_the_old_one(
+    path: Path, written: bytes | None, old: bytes | None, new: bytes | None
+) -> None:
+    await fill(path, written)
 
     rotate_key(path, old=old, new=new)
 

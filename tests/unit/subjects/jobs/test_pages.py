@@ -7,10 +7,11 @@ import re
 from spyweb.errors import Refused
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.store.model.access import Scope
+from spyweb.store.model.records import Record
 from spyweb.subjects.jobs.pages import MOST_LINES
-from spyweb.subjects.records.views import RecordView
+from spyweb.subjects.records.views import view_record
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
-from tests.fakes.daemon_service import MARKUP, NOW_MS
+from tests.fakes.daemon_service import MARKUP, NOW_MS, PRICES
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 
 
@@ -135,16 +136,8 @@ async def test_a_trial_that_logs_much_is_cut_off() -> None:
 async def test_it_shows_what_it_keeps_and_what_it_found() -> None:
     service = make_dashboard_service()
     await service.state.put("job:prices", MARKUP[:20].encode(), MARKUP.encode(), None)
-    record = RecordView(
-        fields={"title": MARKUP},
-        match_key=(),
-        page_url=MARKUP,
-        job_id=JobId("prices"),
-        date_time="",
-        timestamp=NOW_MS * 1_000_000,
-        hash="",
-    )
-    service.kept = [record]
+    record = Record(timestamp_ns=NOW_MS * 1_000_000, job=PRICES, hash=b"", fields={"title": MARKUP}, url=MARKUP)
+    service.kept = [view_record(record)]
     page = await page_of("/jobs/prices", service)
     assert "Stored values" in page
     assert "What it found" in page

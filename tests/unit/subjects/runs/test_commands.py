@@ -87,7 +87,7 @@ def shown(tasks: Sequence[TaskView], capsys: pytest.CaptureFixture[str]) -> list
     return capsys.readouterr().out.splitlines()
 
 
-def test_tasks_stand_below_their_workflow(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_stand_below_their_workflow_and_without_one_at_the_margin(capsys: pytest.CaptureFixture[str]) -> None:
     tasks = [view("a", workflow="one"), view("b", "failed", workflow="one"), view("c", "unchanged", workflow="two")]
     assert shown(tasks, capsys) == [
         "one",
@@ -96,9 +96,6 @@ def test_tasks_stand_below_their_workflow(capsys: pytest.CaptureFixture[str]) ->
         "two",
         "  unchanged c in 1.2s",
     ]
-
-
-def test_without_a_workflow_they_stand_at_the_margin(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown([view("a")], capsys) == ["success   a in 1.2s"]
 
 

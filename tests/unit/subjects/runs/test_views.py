@@ -75,27 +75,23 @@ def test_what_started_a_run_is_said(trigger: dict[str, object], words: str, caus
     assert cause_run(run) == cause
 
 
-def test_a_cause_is_shown_with_the_run_before_and_its_job_by_name() -> None:
+def test_a_cause_is_shown_with_the_run_before_and_its_job_by_name_or_with_how_often_it_was_due() -> None:
     after = make_run(9, trigger=Trigger(type="after", job="news", run_id=RunId(3), outcome="success"))
     step = view_cause(after, make_run(3), "News")
     assert (step.words, step.at_ms) == ("News ended: success", NOW_MS - 58_766)
     assert step.run is not None
     assert (step.run.run, step.kind) == (RunId(3), "after")
 
-
-def test_a_range_of_due_times_was_due_so_often() -> None:
     step = view_cause(make_run(outcome=Outcome.MISSED, count=7), None)
     assert (step.words, step.at_ms) == ("due 7 times", NOW_MS - 60_000)
 
 
-def test_facts_stand_beside_their_limits() -> None:
+def test_facts_stand_beside_their_limits_and_say_what_is_over_one() -> None:
     time, cpu, memory = view_limits(make_run(cpu_ms=2_500), make_spec())
     assert (time.words, time.used, time.is_over) == ("1.234s of 5m", 1_234, False)
     assert (cpu.words, cpu.share) == ("2.5s of 10s", 0.25)
     assert (memory.words, memory.used) == ("at most 64MB", None)
 
-
-def test_a_run_over_a_limit_says_so_and_one_under_way_has_used_nothing_yet() -> None:
     over = view_limits(make_run(outcome=Outcome.FAILED, failure=Failure.CPU, cpu_ms=99_000), make_spec())
     assert [limit.is_over for limit in over] == [False, True, False]
     assert over[1].share == 1.0

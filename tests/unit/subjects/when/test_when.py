@@ -52,7 +52,7 @@ def test_a_daily_job_is_due_once_in_a_day_whenever_one_looks() -> None:
         assert found.total == 1
 
 
-def test_a_gap_says_from_when_to_when_and_what_followed() -> None:
+def test_a_gap_says_from_when_to_when_and_what_followed_and_a_lost_run_is_one() -> None:
     missed = make_run(3, outcome=Outcome.MISSED, started_ms=None, count=7, last_due_ms=NOW_MS, reason="down")
     gap = view_gap(missed, "Prices", brief(make_run(4)))
 
@@ -60,8 +60,6 @@ def test_a_gap_says_from_when_to_when_and_what_followed() -> None:
     assert gap.followed_by is not None
     assert gap.followed_by.words == "Succeeded"
 
-
-def test_a_run_that_was_lost_is_a_gap_of_its_own() -> None:
     gap = view_gap(make_run(3, outcome=Outcome.LOST, due_ms=None), "Prices", None)
     assert (gap.from_ms, gap.until_ms, gap.count) == (NOW_MS - 60_000, NOW_MS - 60_000, 1)
 
@@ -101,9 +99,8 @@ async def test_gaps_say_why_and_what_followed(served: Served) -> None:
 
 async def test_gaps_come_in_pages_and_since_a_moment(served: Served) -> None:
     for first in (1_000, 9_000_000):
-        await served.t.store.runs.record(
-            Change(skipped=[make_skipped(NEWS, first=first, last=first, reason=str(first))])
-        )
+        skipped = make_skipped(NEWS, first=first, last=first, reason=str(first))
+        await served.t.store.runs.record(Change(skipped=[skipped]))
 
     page = await served.calendar.gaps(limit=1)
     assert [gap.from_ms for gap in page.gaps] == [9_000_000]
@@ -148,18 +145,13 @@ def test_a_page_has_so_many_rows_and_the_sum_is_of_all_of_them() -> None:
     assert first.herd.most == ROWS + 1
 
 
-async def test_it_says_when_most_jobs_start_and_draws_the_day() -> None:
+async def test_it_says_when_most_jobs_start_draws_the_day_and_gives_gaps_their_reasons() -> None:
     page = await page_of("/when")
     assert re.search(r"Busiest at <time[^>]*>03:00</time>: 3 jobs start within a minute</h1>", page)
     assert page.count('<svg viewBox="0 0 97 1"') == 3
     assert "3\N{NO-BREAK SPACE}runs in the next 24 hours, of 3\N{NO-BREAK SPACE}jobs." in page
     assert '<a href="/when" aria-current="page">When' in page
-
-
-async def test_each_gap_has_its_reason_and_what_followed() -> None:
-    page = await page_of("/when")
-    gaps = re.findall(r'<tr id="g-(\d)">', page)
-    assert gaps == ["3", "2", "1"]
+    assert re.findall(r'<tr id="g-(\d)">', page) == ["3", "2", "1"]
     for word in ("skipped", "paused", "lost"):
         assert f"{word}</span>" in page
     assert '<a href="/runs/2">' in page

@@ -290,7 +290,7 @@ def test_a_proxy_is_believed_only_under_a_name_that_the_settings_list(headers: d
     assert is_secure(asked_with(**headers)) is secure
 
 
-def test_the_cookie_is_for_this_server_alone() -> None:
+def test_the_cookie_is_for_this_server_alone_and_goes_with_its_session() -> None:
     answer = web.Response()
     set_session(asked_with(Host="localhost"), answer, "abc")
 
@@ -298,6 +298,10 @@ def test_the_cookie_is_for_this_server_alone() -> None:
     assert (found.key, found.value, found["path"], found["samesite"]) == ("spyweb_7979", "abc", "/", "Strict")
     assert (found["httponly"], found["secure"], found["domain"]) == (True, False, "")
     assert found["max-age"] == str(7 * 24 * 3600)
+
+    answer = web.Response()
+    drop_session(asked_with(), answer)
+    assert (morsel(answer).key, morsel(answer)["max-age"]) == ("spyweb_7979", "0")
 
 
 def test_behind_tls_it_is_secure_and_no_other_host_can_set_it() -> None:
@@ -308,12 +312,6 @@ def test_behind_tls_it_is_secure_and_no_other_host_can_set_it() -> None:
     assert (found.key, found["secure"]) == ("__Host-spyweb_7979", True)
     assert session_cookie(asked_with(**PROXIED, Cookie="__Host-spyweb_7979=abc; spyweb_7979=other")) == "abc"
     assert session_cookie(asked_with(**PROXIED, Cookie="spyweb_7979=other")) == ""
-
-
-def test_a_session_that_is_over_takes_its_cookie_along() -> None:
-    answer = web.Response()
-    drop_session(asked_with(), answer)
-    assert (morsel(answer).key, morsel(answer)["max-age"]) == ("spyweb_7979", "0")
 
 
 def failed(throttle: Throttle, times: int, address: str = "10.0.0.1") -> None:

@@ -295,12 +295,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert str(refused.value) == f"{file}: No such file or directory"
 
 
-def test_an_import_reads_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_reads_a_pipe_and_a_bad_line_of_it_is_one_of_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Piped(b"".join(map(entry_line, ITEMS))))
     assert read_lines(PIPE) == ITEMS
-
-
-def test_a_bad_line_of_a_pipe_is_one_of_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Piped(b"["))
     with pytest.raises(Refused, match=r"^stdin:1: "):
         read_lines(PIPE)
