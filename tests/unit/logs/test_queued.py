@@ -41,23 +41,29 @@ def pipe() -> Iterator[Pipe]:
 
 def queue_on(stream: TextIO, limit: int = 100_000) -> QueuedStream:
     def tell(lines: int) -> None:
-        queued.write(f"{lines} dropped\n")
+        made.write(f"{lines} dropped\n")
 
-    queued = QueuedStream(stream, tell, limit)
-    return queued
+    made = QueuedStream(stream, tell, limit)
+    return made
 
 
-def test_lines_arrive_in_order(pipe: Pipe) -> None:
-    queued = queue_on(pipe.stream)
+@pytest.fixture
+def queued(pipe: Pipe) -> Iterator[QueuedStream]:
+    made = queue_on(pipe.stream)
+    yield made
+    made.finish()
+
+
+def test_lines_arrive_in_order(pipe: Pipe, queued: QueuedStream) -> None:
     for number in range(100):
         queued.write(f"{number}\n")
     queued.write("end\n")
     assert pipe.read_until("end\n").split() == [*map(str, range(100)), "end"]
-    queued.finish()
 
 
-def test_a_write_returns_although_nobody_reads_and_what_is_missing_is_told_once_it_flows_again(pipe: Pipe) -> None:
-    queued = queue_on(pipe.stream)
+def test_a_write_returns_although_nobody_reads_and_what_is_missing_is_told_once_it_flows_again(
+    pipe: Pipe, queued: QueuedStream
+) -> None:
     for _ in range(500):  # 500 KB: more than the pipe and the queue hold together
         queued.write(LINE)
     read = pipe.read_until("dropped\n")
@@ -67,7 +73,6 @@ def test_a_write_returns_although_nobody_reads_and_what_is_missing_is_told_once_
 
     queued.write("as before\n")
     assert pipe.read_until("as before\n") == "as before\n"
-    queued.finish()
 
 
 def test_one_line_that_is_longer_than_the_queue_is_told_at_once(pipe: Pipe) -> None:
@@ -77,28 +82,24 @@ def test_one_line_that_is_longer_than_the_queue_is_told_at_once(pipe: Pipe) -> N
     queued.finish()
 
 
-def test_the_end_does_not_wait_for_a_reader_that_never_comes(pipe: Pipe) -> None:
-    queued = queue_on(pipe.stream)
+def test_the_end_does_not_wait_for_a_reader_that_never_comes(pipe: Pipe, queued: QueuedStream) -> None:
     for _ in range(100):
         queued.write(LINE)
     queued.finish(0)
     os.close(pipe.reader)  # lets the thread end
 
 
-def test_the_end_writes_what_is_queued(pipe: Pipe) -> None:
-    queued = queue_on(pipe.stream)
+def test_the_end_writes_what_is_queued(pipe: Pipe, queued: QueuedStream) -> None:
     queued.write("last\n")
     queued.finish()
     pipe.stream.close()
     assert os.read(pipe.reader, 100) == b"last\n"
 
 
-def test_a_reader_that_is_gone_costs_lines_and_nothing_else(pipe: Pipe) -> None:
-    queued = queue_on(pipe.stream)
+def test_a_reader_that_is_gone_costs_lines_and_nothing_else(pipe: Pipe, queued: QueuedStream) -> None:
     os.close(pipe.reader)
     for _ in range(500):
         queued.write(LINE)
-    queued.finish()
 
 
 def test_a_descriptor_that_somebody_made_non_blocking_loses_nothing(pipe: Pipe) -> None:

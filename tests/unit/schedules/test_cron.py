@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
@@ -104,6 +104,7 @@ def test_every_alias_is_an_expression() -> None:
         ("30 2 * * *", BERLIN, "2026-10-24T12:00", "25 02:30 +0200, 26 02:30 +0100"),
         ("30 1 * * *", NEW_YORK, "2026-10-31T12:00", "01 01:30 -0400, 02 01:30 -0500"),
         ("45 1 * * *", LORD_HOWE, "2026-04-04T12:00", "05 01:45 +1100, 06 01:45 +1030"),
+        ("30 2 * * *", BERLIN, "2026-10-25T02:15:00+01:00", "26 02:30 +0100"),  # asked in the repeated hour
         # a frequent expression runs on through the repeated hour, and does not make up for a gap
         ("*/30 * * * *", BERLIN, "2026-10-25T02:00", "25 02:30 +0200, 25 02:00 +0100, 25 02:30 +0100, 25 03:00 +0100"),
         ("*/30 2 * * *", BERLIN, "2026-03-28T12:00", "30 02:00 +0200, 30 02:30 +0200"),
@@ -112,12 +113,6 @@ def test_every_alias_is_an_expression() -> None:
 )
 def test_clocks_that_are_moved_leave_each_due_time_once(expression: str, zone: str, start: str, expected: str) -> None:
     assert story(expression, zone, start, expected.count(",") + 1) == expected
-
-
-def test_a_moment_in_the_repeated_hour_does_not_lead_back_into_the_first() -> None:
-    second_time = at("2026-10-25T02:15:00+01:00")
-
-    assert cron_after("30 2 * * *", BERLIN, second_time) == at("2026-10-26T02:30", BERLIN)
 
 
 def test_an_expression_that_no_calendar_satisfies_is_never_due() -> None:
@@ -135,10 +130,8 @@ def test_the_last_due_time_is_not_later_than_the_moment() -> None:
 
 
 def test_a_month_of_seconds_is_counted_exactly() -> None:
-    month_ms = 30 * 86_400_000
     now = at("2026-06-01T12:34:56")
-
-    assert cron_count("* * * * * *", BERLIN, now - month_ms, now) == 30 * 86_400
+    assert cron_count("* * * * * *", BERLIN, now - 30 * DAY_MS, now) == 30 * 86_400
 
 
 def test_a_count_is_what_stepping_would_find() -> None:
@@ -154,11 +147,11 @@ def test_a_count_is_what_stepping_would_find() -> None:
 def test_moments_before_the_epoch_and_far_ahead_do_not_fail() -> None:
     assert cron_after("0 0 1 1 *", BERLIN, at("1960-06-01")) == at("1961-01-01", BERLIN)
     assert cron_after("0 0 1 1 *", "UTC", at("9990-01-01")) == at("9991-01-01")
-    assert cron_after("* * * * *", "UTC", round(datetime(9999, 6, 1, tzinfo=UTC).timestamp() * 1000)) is None
+    assert cron_after("* * * * *", "UTC", at("9999-06-01")) is None
 
 
 def day(text: str) -> int:
-    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000) // DAY_MS
+    return at(text) // DAY_MS
 
 
 def test_a_change_at_the_very_start_of_a_day_is_seen_against_the_day_before() -> None:

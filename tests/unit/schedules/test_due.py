@@ -172,16 +172,17 @@ def test_an_edited_every_counts_from_the_cursor_and_is_due_now_at_the_earliest(
     assert next_due(new, after_edit(Every(period_ms=7), new, cursor, NOW)) == due
 
 
-def test_an_edited_cron_begins_now_and_does_not_make_up_for_times_it_never_had() -> None:
-    cursor = after_edit(EVERY_MINUTE, EACH_MINUTE, NOW - 99 * MINUTE, NOW)
-
-    assert next_due(EACH_MINUTE, cursor) == MINUTE_MARK + MINUTE
-
-
-def test_an_edited_cron_does_not_run_a_due_time_again_in_the_same_moment() -> None:
-    cursor = after_edit(Cron(expression="*/2 * * * *", timezone="UTC"), EACH_MINUTE, MINUTE_MARK, MINUTE_MARK)
-
-    assert next_due(EACH_MINUTE, cursor) == MINUTE_MARK + MINUTE
+@pytest.mark.parametrize(
+    ("old", "cursor", "now"),
+    [
+        (EVERY_MINUTE, NOW - 99 * MINUTE, NOW),
+        (Cron(expression="*/2 * * * *", timezone="UTC"), MINUTE_MARK, MINUTE_MARK),
+    ],
+)
+def test_an_edited_cron_begins_now_and_neither_makes_up_for_times_it_never_had_nor_runs_one_again(
+    old: Schedule, cursor: int, now: int
+) -> None:
+    assert next_due(EACH_MINUTE, after_edit(old, EACH_MINUTE, cursor, now)) == MINUTE_MARK + MINUTE
 
 
 def test_jitter_is_the_same_for_the_same_due_time_and_spreads_over_others() -> None:
@@ -285,20 +286,16 @@ def test_skip_runs_what_is_no_later_than_a_daemon_ever_is_or_than_its_grace(
 
 def test_a_due_time_that_jitter_holds_back_is_left_for_later() -> None:
     spec = job(jitter_ms=50_000)
-    due = NOW
-    start = jittered(spec, due)
-    assert start > due
+    start = jittered(spec, NOW)
+    assert start > NOW
 
-    early = decide_due(spec, due - 2 * MINUTE, start - 1)
-    assert early.cursor_ms == due - MINUTE
-    assert early.runs == [due - MINUTE]
-
-    assert decide_due(spec, early.cursor_ms, start) == DueDecision(cursor_ms=due, runs=[due], missed=[])
+    early = decide_due(spec, NOW - 2 * MINUTE, start - 1)
+    assert (early.cursor_ms, early.runs) == (NOW - MINUTE, [NOW - MINUTE])
+    assert decide_due(spec, early.cursor_ms, start) == DueDecision(cursor_ms=NOW, runs=[NOW], missed=[])
 
 
 def test_jitter_does_not_use_up_the_grace() -> None:
     spec = job(jitter_ms=50_000, misfire=Misfire(grace_ms=10))
-
     assert decide_due(spec, NOW - MINUTE, jittered(spec, NOW)).runs == [NOW]
 
 
@@ -317,7 +314,7 @@ def test_a_ping_is_expected_from_the_last_one_on() -> None:
         (Every(period_ms=100), 1_030, 400, 430),
         (Every(period_ms=100), 1_030, 430, 530),
         (Every(period_ms=100), 1_030, 9_999, 10_030),
-        (Cron(expression="* * * * *", timezone="UTC"), 999_999, 60_000, 120_000),
+        (EACH_MINUTE, 999_999, 60_000, 120_000),
         (At(at_ms=500), 999, 400, 500),
         (At(at_ms=500), 0, 500, None),
         (Never(), 0, 0, None),
@@ -357,9 +354,9 @@ def test_a_restart_leaves_the_cursor_alone() -> None:
 @pytest.mark.parametrize(
     ("schedule", "ahead", "is_taken_back"),
     [
-        (Every(period_ms=MINUTE), 1, True),
-        (Cron(expression="* * * * *", timezone="UTC"), REPEATED_MS, False),
-        (Cron(expression="* * * * *", timezone="UTC"), REPEATED_MS + 1, True),
+        (EVERY_MINUTE, 1, True),
+        (EACH_MINUTE, REPEATED_MS, False),
+        (EACH_MINUTE, REPEATED_MS + 1, True),
         (At(at_ms=NEW_YEAR + 60 * MINUTE), 60 * MINUTE, False),
     ],
 )
@@ -425,7 +422,7 @@ def test_an_edit_of_a_schedule_that_nobody_can_read_any_more_begins_now(
 ) -> None:
     """A time zone that this machine's data does not have, say."""
     known = cursor(schedule=unknown, idle_since_ms=idle_since_ms)
-    found = activate(make_spec(schedule=Cron(expression="* * * * *", timezone="UTC")), known, NEW_YEAR + MINUTE + 1, 0)
+    found = activate(make_spec(schedule=EACH_MINUTE), known, NEW_YEAR + MINUTE + 1, 0)
     assert (found.cursor.due_ms, found.skipped) == (NEW_YEAR + MINUTE, ())
 
 

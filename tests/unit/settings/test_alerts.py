@@ -205,11 +205,6 @@ def test_a_job_that_would_be_paused_before_its_incident_is_refused_with_the_key_
     ]
 
 
-def test_what_is_wrong_in_config_toml_is_no_problem_of_the_jobs_that_have_it_from_there(tmp_path: Path) -> None:
-    _, problems = scan_jobs(tmp_path, "[alerts]\npause_after = 2\n", a="", b="alerts = { to = [] }")
-    assert problems == []
-
-
 def test_quiet_hours_escalations_and_flapping_are_read(tmp_path: Path) -> None:
     config = f"""[daemon]
 timezone = "Europe/Berlin"
@@ -327,21 +322,23 @@ def test_what_a_job_s_own_alerts_have_wrong_is_said_with_their_line(tmp_path: Pa
     ]
 
 
-def test_a_channel_that_is_wrong_is_one_problem_and_none_of_those_whom_it_tells(tmp_path: Path) -> None:
-    _, problems = scan_jobs(
-        tmp_path, '[channels.ops]\nwebhook = "x"\n[alerts]\nto = ["ops"]\n', a='alerts = { to = ["ops"] }'
-    )
-    assert problems == []
-
-
-def test_a_channel_that_a_job_names_and_nobody_has_is_a_problem_of_the_job(tmp_path: Path) -> None:
-    _, problems = scan_jobs(tmp_path, CHANNELS, backup='alerts = { to = ["fone"] }')
-    assert problems == ['jobs/backup.lua:2: alerts.to: no channel "fone"; did you mean "phone"?']
-
-
-def test_what_is_for_all_jobs_is_not_in_defaults(tmp_path: Path) -> None:
-    _, problems = scan_jobs(tmp_path, "[defaults]\nalerts = { after_failures = 2 }\n")
-    assert problems == ["config.toml:2: defaults.alerts: who is told of all jobs is set in [alerts]"]
+@pytest.mark.parametrize(
+    ("config", "block", "expected"),
+    [
+        ("[alerts]\npause_after = 2\n", "alerts = { to = [] }", []),  # a problem of config.toml
+        ('[channels.ops]\nwebhook = "x"\n[alerts]\nto = ["ops"]\n', 'alerts = { to = ["ops"] }', []),  # of the channel
+        (CHANNELS, 'alerts = { to = ["fone"] }', ['jobs/a.lua:2: alerts.to: no channel "fone"; did you mean "phone"?']),
+        (
+            "[defaults]\nalerts = { after_failures = 2 }\n",
+            "",
+            ["config.toml:2: defaults.alerts: who is told of all jobs is set in [alerts]"],
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_where_it_stands_and_not_again_of_each_job(
+    tmp_path: Path, config: str, block: str, expected: list[str]
+) -> None:
+    assert scan_jobs(tmp_path, config, a=block, b="")[1] == expected
 
 
 def test_how_long_a_job_may_be_late_or_silent_is_inherited_key_by_key(tmp_path: Path) -> None:
