@@ -42,10 +42,7 @@ def same(left: object, right: object) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
-        pairs = zip(left.items(), right.items(), strict=False)
-        return len(left) == len(right) and all(
-            same(a, b) for one, other in pairs for a, b in zip(one, other, strict=True)
-        )
+        return same([*map(list, left.items())], [*map(list, right.items())])
     return left == right
 
 
