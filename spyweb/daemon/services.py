@@ -21,7 +21,7 @@ from spyweb.subjects.health.views import Vitals
 from spyweb.subjects.hooks.service import HookService
 from spyweb.subjects.incidents.service import ChannelService, IncidentService, StandingService
 from spyweb.subjects.jobs.overview import OverviewService
-from spyweb.subjects.jobs.overview_page import outlook_of
+from spyweb.subjects.jobs.pages import outlook_of
 from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.maintenance.service import MaintenanceService
 from spyweb.subjects.records.service import RecordSearch
@@ -97,15 +97,7 @@ def build_services(
             broken=lambda: reloader.broken,
         ),
         HookService(live=live, runner=runtime.runner, pings=pings, once=once, clock=clock, environ=os.environ),
-        JobDetails(
-            root=root,
-            timezone=timezone,
-            live=live,
-            past_runs=store.past_runs,
-            overview=overview,
-            reloader=reloader,
-            next_runs=jobs.next_runs,
-        ),
+        JobDetails(jobs=jobs, past_runs=store.past_runs, overview=overview),
         MetricsService(
             live=live,
             counters=runtime.runner.counters,

@@ -10,7 +10,6 @@ import spyweb.subjects.access.pages
 import spyweb.subjects.events.pages
 import spyweb.subjects.health.pages
 import spyweb.subjects.incidents.pages
-import spyweb.subjects.jobs.overview_page
 import spyweb.subjects.jobs.pages
 import spyweb.subjects.maintenance.pages
 import spyweb.subjects.outbox.pages

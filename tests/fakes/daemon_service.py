@@ -62,7 +62,7 @@ from spyweb.subjects.health.views import Vitals
 from spyweb.subjects.hooks.service import Delivery, HookService
 from spyweb.subjects.incidents.service import ChannelService, IncidentService
 from spyweb.subjects.jobs.overview import OverviewRow, OverviewService
-from spyweb.subjects.jobs.overview_page import outlook_of
+from spyweb.subjects.jobs.pages import outlook_of
 from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.jobs.views import JobDetail, LastError, Tie
 from spyweb.subjects.maintenance.service import USUAL_DAYS, MaintenanceService, MaintenanceView, view_maintenance

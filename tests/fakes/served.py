@@ -80,15 +80,7 @@ async def serving(root: Path, *live_jobs: LiveJob) -> AsyncIterator[Served]:
             broken=jobs.broken_views,
             health=health.health,
         )
-        details = JobDetails(
-            root=root,
-            timezone="UTC",
-            live=t.live,
-            past_runs=t.store.past_runs,
-            overview=overview,
-            reloader=reloader,
-            next_runs=jobs.next_runs,
-        )
+        details = JobDetails(jobs=jobs, past_runs=t.store.past_runs, overview=overview)
         await t.settle(*live_jobs)
         yield Served(
             t=t,

@@ -47,7 +47,13 @@ def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
     source = project.backend()
     found = listed_jobs(source)
     show_jobs(form, found, project.settings.daemon.timezone, project.clock.now_ms())
-    for warning in _warnings(source) if form is Format.TABLE else ():
+    if form is not Format.TABLE:
+        return
+    if isinstance(source, DaemonClient):
+        warnings = source.ask("GET", "/api/warnings", list[Problem])
+    else:
+        warnings = sorted(source.scanned.warnings, key=Problem.place)
+    for warning in warnings:
         output.note(f"warning: {warning}")
 
 
@@ -60,23 +66,21 @@ def listed_jobs(source: Backend) -> list[JobView]:
     return listed_jobs(source)
 
 
-def _warnings(source: Backend) -> list[Problem]:
-    if isinstance(source, DaemonClient):
-        return source.ask("GET", "/api/warnings", list[Problem])
-    return sorted(source.scanned.warnings, key=Problem.place)
-
-
 def show_jobs(form: Format, found: Sequence[JobView], timezone: str, now_ms: int) -> None:
     def row(job: JobView) -> dict[str, str]:
-        last, took = _last_cells(job.last, now_ms)
+        last, ended, took, why = job.last, "", "", job.paused_for
+        if last:
+            ended = "" if last.ended_ms is None else f", {output.rounded(now_ms - last.ended_ms)} ago"
+            took = "" if last.duration_ms is None else format_duration(last.duration_ms)
+            why = "; ".join(filter(None, (why, describe_last(last))))
         return {
             "job": job.id,
             "state": job.state,
             "schedule": job.schedule.removesuffix(f" ({timezone})"),
             "next": "" if job.next_due_ms is None else output.until(job.next_due_ms - now_ms),
-            "last": last,
+            "last": f"{last.outcome}{ended}" if last else "",
             "took": took,
-            "note": job.error or "; ".join(filter(None, (job.paused_for, describe_last(job.last) if job.last else ""))),
+            "note": job.error or why,
             "description": job.description,
         }
 
@@ -105,14 +109,6 @@ def next_runs(
         return {"due": run.local, "in": output.until(run.due_ms - now_ms), "job": run.job}
 
     output.show_list(form, found, row, empty="nothing is due")
-
-
-def _last_cells(last: LastRun | None, now_ms: int) -> tuple[str, str]:
-    if last is None:
-        return ("", "")
-    ended = "" if last.ended_ms is None else f", {output.rounded(now_ms - last.ended_ms)} ago"
-    took = "" if last.duration_ms is None else format_duration(last.duration_ms)
-    return (f"{last.outcome}{ended}", took)
 
 
 def describe_last(last: LastRun) -> str:
@@ -184,8 +180,12 @@ def logs(
         output.show_json(log_lines(project, view, count))
     elif not follower.show_file(count):
         output.note(f"{chosen} has not logged anything yet")
-    if trouble := _trouble(view):
-        output.note(trouble)
+    last = view.last
+    if view.error:  # what the script could not log by itself
+        output.note(f"its file does not load: {view.error}")
+    elif last and last.outcome in FAILURE_WORDS:
+        word = FAILURE_WORDS[last.outcome]
+        output.note(f"its latest run ({last.run}) {word}: {last.reason}: see `spyweb runs {view.id}`")
     if following:
         follower.follow()
 
@@ -200,24 +200,11 @@ def log_lines(project: Project, job: JobView, count: int) -> list[str]:
     return project.need_daemon().ask("GET", target, list[str])
 
 
-def _trouble(view: JobView) -> str:
-    """Describe what the script could not log by itself: why its file does not load, or why its latest run failed."""
-    if view.error:
-        return f"its file does not load: {view.error}"
-    last = view.last
-    word = FAILURE_WORDS.get(last.outcome) if last else None
-    if last and word:
-        return f"its latest run ({last.run}) {word}: {last.reason}: see `spyweb runs {view.id}`"
-    return ""
-
-
 class LogFollower:
     """Shows the last lines of a log, and goes on with the events of the daemon, of the next one too."""
 
     def __init__(self, project: Project, view: JobView, form: Format) -> None:
-        self._project = project
-        self._view = view
-        self._form = form
+        self._project, self._view, self._form = project, view, form
         self._last = ""  # beginning of the line of the log that was shown last
         self._ahead = Counter[str]()  # beginnings of lines of the file that an event may tell once more
 

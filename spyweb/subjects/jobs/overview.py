@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -110,7 +111,10 @@ def view_row(
         strip, is_failing = RunStrip(), job.last is not None and job.last.outcome in (Outcome.FAILED, Outcome.LOST)
     else:
         is_failing = series is not None
-    standing = standing_of(job, is_failing=is_failing)
+    standing, failing = standing_of(job, is_failing=is_failing), None
+    if series:
+        words = f"{counted(series.count, 'run')} in a row" if series.count > 1 else "1 run"
+        failing = Failing(since_ms=series.since_ms, count=series.count, first=series.first, words=words)
     return OverviewRow(
         job=job,
         standing=standing,
@@ -119,7 +123,7 @@ def view_row(
         result=result_of(job, standing),
         success_rate=success_rate(strip.marks),
         median_ms=median_ms(strip.took_ms),
-        failing=view_series(series) if series else None,
+        failing=failing,
         running_since_ms=running_since_ms,
         held_up=held_up if series else (),
     )
@@ -137,11 +141,6 @@ def overview_seen_by(overview: Overview, may_see: Callable[[str], bool]) -> Over
         return overview
     rows = [row_seen_by(row, may_see) for row in overview.rows if may_see(row.job.id)]
     return run_at_once(make_overview(rows, problems=(), warnings=(), now_ms=overview.at_ms))
-
-
-def view_series(series: FailingSeries) -> Failing:
-    words = f"{counted(series.count, 'run')} in a row" if series.count > 1 else "1 run"
-    return Failing(since_ms=series.since_ms, count=series.count, first=series.first, words=words)
 
 
 def standing_of(job: JobView, *, is_failing: bool) -> Standing:
@@ -183,10 +182,11 @@ def make_verdict(
     troubled = [row for row in rows if row.standing in ATTENTION]
     due = [row.job.next_due_ms for row in rows if row.job.next_due_ms is not None]
     since = [row.failing.since_ms for row in failing if row.failing]
+    counts = Counter(row.standing for row in rows)
     return OverviewVerdict(
         is_well=not troubled and not problems,
-        words=words_of(rows, problems),
-        more=describe_standings(rows),
+        words=words_of(counts, problems),
+        more=", ".join(f"{counts[each]:,} {each.value}" for each in Standing if counts[each] and each not in ATTENTION),
         failing=len(failing),
         jobs=len(rows),
         problems=problems,
@@ -196,40 +196,20 @@ def make_verdict(
     )
 
 
-def words_of(rows: Sequence[OverviewRow], problems: Sequence[str]) -> str:
+def words_of(counts: Counter[Standing], problems: Sequence[str]) -> str:
     """Say in one line how it stands: first what is wrong with the daemon, then with the jobs."""
-    counts = count_standings(rows)
-    total, parts = len(rows), []
+    total, parts = counts.total(), []
     if problems:
         parts.append(problems[0] if len(problems) == 1 else f"{problems[0]}, and {len(problems) - 1} more")
-    if counts.get(Standing.FAILING):
+    if counts[Standing.FAILING]:
         parts.append(f"{counts[Standing.FAILING]:,} of {counted(total, 'job')} failing")
-    unloaded = counts.get(Standing.BROKEN, 0) + counts.get(Standing.OUTDATED, 0)
-    if unloaded:
+    if unloaded := counts[Standing.BROKEN] + counts[Standing.OUTDATED]:
         parts.append(f"{counted(unloaded, 'file does', 'files do')} not load")
-    if counts.get(Standing.DOUBTFUL) and not parts:
+    if counts[Standing.DOUBTFUL] and not parts:
         parts.append(f"{counts[Standing.DOUBTFUL]:,} of {counted(total, 'job')} to look at")
     if parts:
         return "; ".join(parts)
-    if not total:
-        return "No jobs yet"
-    if total == 1:
-        return "The one job is well"
-    return f"All {total:,} jobs well"
-
-
-def describe_standings(rows: Sequence[OverviewRow]) -> str:
-    """Return `37 well, 1 running`: of all that needs nobody, how many there are."""
-    counts = count_standings(rows)
-    quiet = [each for each in Standing if each not in ATTENTION and counts.get(each)]
-    return ", ".join(f"{counts[each]:,} {each.value}" for each in quiet)
-
-
-def count_standings(rows: Iterable[OverviewRow]) -> dict[Standing, int]:
-    counts: dict[Standing, int] = {}
-    for row in rows:
-        counts[row.standing] = counts.get(row.standing, 0) + 1
-    return counts
+    return {0: "No jobs yet", 1: "The one job is well"}.get(total, f"All {total:,} jobs well")
 
 
 def make_overview(
@@ -243,7 +223,7 @@ def make_overview(
         yield
     keys.sort()
     yield
-    counts = count_standings(rows)
+    counts = Counter(row.standing for row in rows)
     yield
     return Overview(
         verdict=make_verdict(rows, problems=problems, warnings=warnings),
@@ -333,8 +313,15 @@ class OverviewService:
 
     async def all_rows(self) -> list[OverviewRow]:
         """Return the row of each job, in no order."""
-        strips = await self._filled()
-        return await run_in_slices(self.clock, self._all_rows(strips))
+        strips, rows = await self._filled(), []
+
+        def view_all() -> Steps[None]:
+            for job in self.live:
+                rows.append(self._row(job, strips))
+                yield
+
+        await run_in_slices(self.clock, view_all())
+        return rows + [view_row(view) for view in self.broken()]
 
     async def look(self) -> Overview:
         """Return how all jobs stand."""
@@ -355,32 +342,22 @@ class OverviewService:
             return self._row(found, strips)
         return next((view_row(view) for view in self.broken() if view.id == job), None)
 
-    def _all_rows(self, strips: Strips) -> Steps[list[OverviewRow]]:
-        rows = []
-        for job in self.live:
-            rows.append(self._row(job, strips))
-            yield
-        return rows + [view_row(view) for view in self.broken()]
-
     def _row(self, job: LiveJob, strips: Strips) -> OverviewRow:
         kept = strips.of_job.get(job.id)
         facts = facts_of(job, kept)
         known = self._rows.get(job.id)
         if known and len(known[0]) == len(facts) and all(map(is_, known[0], facts)):
             return known[1]
-        row = self._new_row(job, kept)
-        self._rows[job.id] = facts, row
-        return row
-
-    def _new_row(self, job: LiveJob, kept: JobStrip | None) -> OverviewRow:
         began = [run.started_ms for run in job.queue.in_flight.values() if run.started_ms is not None]
-        return view_row(
+        row = view_row(
             self.view(job),
             strip=kept.strip if kept else None,
             series=kept.series if kept else None,
             running_since_ms=min(began, default=None),
             held_up=self._held_up(job.id) if kept and kept.series else (),
         )
+        self._rows[job.id] = facts, row
+        return row
 
     def _held_up(self, job: JobId) -> list[str]:
         """Return the jobs that wait for this one to succeed."""
@@ -395,26 +372,21 @@ class OverviewService:
         """Return the strips with those of all jobs, read where they are not known."""
         async with self._filling:
             self._looked_at = self.clock.monotonic()
-            strips = self._strips or self._begin()
+            strips = self._strips
+            if strips is None:
+                self._strips = strips = Strips(self.live)
+                self._leave = self.store.runs.on_recorded(strips.hear)
+                self.clock.call_later(KEPT_S, self._drop_unless_looked_at)
             try:
-                await self._fill(strips)
+                for _ in range(MOST_ROUNDS):
+                    missing = strips.missing()
+                    if not missing:
+                        break
+                    for first in range(0, len(missing), READ_AT_ONCE):
+                        await self._read(strips, missing[first : first + READ_AT_ONCE])
             except STORE_REFUSED as error:  # jobs are shown all the same: that is when somebody looks
                 tell_refusal("the newest runs could not be read", error)
             return strips
-
-    async def _fill(self, strips: Strips) -> None:
-        for _ in range(MOST_ROUNDS):
-            missing = strips.missing()
-            if not missing:
-                return
-            for first in range(0, len(missing), READ_AT_ONCE):
-                await self._read(strips, missing[first : first + READ_AT_ONCE])
-
-    def _begin(self) -> Strips:
-        self._strips = strips = Strips(self.live)
-        self._leave = self.store.runs.on_recorded(strips.hear)
-        self.clock.call_later(KEPT_S, self._drop_unless_looked_at)
-        return strips
 
     async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
         live = filter(None, map(self.live.find, jobs))
@@ -445,6 +417,5 @@ def facts_of(job: LiveJob, strip: JobStrip | None) -> Facts:
 
 def may_be_failing(marks: str) -> bool:
     """Tell whether the latest run that succeeded or failed has failed; also where no run of these has done either."""
-    decisive = (mark for mark in reversed(marks) if mark in DECISIVE)
-    latest = next(decisive, None)
+    latest = next((mark for mark in reversed(marks) if mark in DECISIVE), None)
     return latest in FAILING if latest else bool(marks)

@@ -1,9 +1,9 @@
-"""The page of a job with its source, what its buttons do, and a run of it that changes nothing."""
+"""The overview of all jobs, the page of one with its source, what its buttons do, and a run that changes nothing."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Annotated
 
@@ -14,19 +14,33 @@ from msgspec import Meta, Struct, field
 from spyweb.errors import Refused
 from spyweb.events.changes import LOG_LINES, ChangeHub
 from spyweb.model import JobId, Outcome
+from spyweb.specs.origins import OriginKind
+from spyweb.store.model.entries import job_namespace
+from spyweb.store.model.incidents import job_of
+from spyweb.subjects.health.service import HealthService
 from spyweb.subjects.incidents.service import IncidentService
 from spyweb.subjects.incidents.views import incident_seen_by
-from spyweb.subjects.incidents.words import SILENCES, held_words, show_incident, told_words
+from spyweb.subjects.incidents.words import SILENCES, held_words, open_line, show_incident, sign_words, told_words
+from spyweb.subjects.jobs.overview import (
+    ATTENTION,
+    SHOWN_RUNS,
+    Overview,
+    OverviewRow,
+    OverviewService,
+    Standing,
+    overview_seen_by,
+)
 from spyweb.subjects.jobs.service import JobDetails, JobService
-from spyweb.subjects.jobs.views import detail_seen_by
+from spyweb.subjects.jobs.views import detail_seen_by, schedule_words
 from spyweb.subjects.jobs.words import (
+    ORDERS,
     SPAN_WORDS,
+    STANDINGS,
+    JobFilter,
     after_words,
-    draw_statistics,
-    heading_of,
-    split_settings,
-    tab_title,
-    ticks,
+    draw_row,
+    sort_rows,
+    state_of,
 )
 from spyweb.subjects.maintenance.service import MaintenanceService
 from spyweb.subjects.records.service import RecordSearch
@@ -37,11 +51,126 @@ from spyweb.subjects.state.service import StateService
 from spyweb.views.jobs import to_json
 from spyweb.views.runs import LogLine, RunEnded, TaskView
 from spyweb.views.strips import late_after
-from spyweb.web.access.principal import Right
-from spyweb.web.api.services import Services
+from spyweb.web.access.principal import Principal, Right
+from spyweb.web.api.services import Outlook, Services
+from spyweb.web.pages.charts import chart
+from spyweb.web.pages.frame import PageFrame
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, coloured, lead_to
 from spyweb.web.pages.site import answer_with
 from spyweb.words import cut
+
+TOGETHER = 25  # rows made at a time, before others have their turn
+ATTENTION_SHOWN = 8  # jobs in trouble above the list; all are in it as well
+ROW = "j-"  # begins the id of a row
+OVERVIEW_PARTS = {
+    "title": PagePart("title.html", ("job:*", "health", "incident")),
+    "verdict": PagePart("verdict.html", ("job:*", "health", "incident")),
+    "attention": PagePart("attention.html", ("job:*", "health", "incident")),
+    ROW + "*": PagePart("job_row.html", ("job:*",)),
+}
+
+
+def outlook_of(
+    overview: OverviewService, health: HealthService, incidents: IncidentService
+) -> Callable[[Principal], Awaitable[Outlook]]:
+    """Return what tells how all stands that somebody may see: counted alone, since every page asks for it."""
+
+    async def look(principal: Principal) -> Outlook:
+        rows = await overview.all_rows()
+        standings = [row.standing for row in rows if principal.may_see(row.job.id)]
+        problems, warnings = health.troubles() if len(standings) == len(rows) else ((), ())
+        found = await incidents.all_open()
+        if principal.jobs:
+            found = [each for each in found if principal.may_see(job_of(each.subject) or "")]
+        state = state_of(standings, problems, warnings)
+        counts = {
+            "jobs": sum(standing in ATTENTION for standing in standings),
+            "health": len(problems) + len(warnings),
+            "incidents": len(found),
+        }
+        return Outlook("warn" if state == "ok" and found else state, counts, found)
+
+    return look
+
+
+async def rows_of(asked: Asked, rows: Iterable[OverviewRow]) -> dict[str, str]:
+    """Render rows, giving way in between; one that is as it was is not rendered anew: it is the same for everybody."""
+    services, frame = asked.services, PageFrame(moments=asked.moments)
+    rendered = services[OverviewService].rendered
+    html: dict[str, str] = {}
+    for count, row in enumerate(rows):
+        job = row.job.id
+        kept = rendered.get(job)
+        if kept is None or kept[0] is not row:  # it is another object where anything of it is another
+            spec = services.catalogue.spec(job)
+            how = schedule_words(spec, services.timezone) if spec else ""
+            kept = row, asked.renderer.part("job_row.html", frame, {"shown": draw_row(row, how)})
+            rendered[job] = kept
+        html[ROW + job] = kept[1]
+        if count % TOGETHER == TOGETHER - 1:
+            await services.clock.sleep(0)
+    return html
+
+
+async def summary_of(asked: Asked, overview: Overview) -> dict[str, object]:
+    """Return what stands above the list."""
+    trouble = [row for row in overview.rows if row.standing in ATTENTION]
+    spec = asked.services.catalogue.spec
+
+    def name_of(subject: str) -> str:
+        job = spec(job_of(subject))
+        return job.name if job else ""
+
+    return {
+        "verdict": overview.verdict,
+        "open": open_line((await asked.outlook()).incidents, name_of),
+        "sign_words": sign_words,
+        "trouble": [draw_row(row) for row in trouble[:ATTENTION_SHOWN]],
+        "more_trouble": max(0, len(trouble) - ATTENTION_SHOWN),
+    }
+
+
+@DashboardPage("", "overview.html", place="jobs", of_job=True, parts=OVERVIEW_PARTS, anew=("jobs",))
+async def show_overview(asked: Asked) -> Shown:
+    """Show how all jobs stand."""
+    overview = overview_seen_by(await asked.services[OverviewService].look(), asked.principal.may_see)
+    verdict = overview.verdict
+    title = f"{verdict.failing:,} failing" if verdict.failing else verdict.words  # a tab has room for a few words
+    if not overview.rows:
+        folder = str(asked.services[JobService].root / "jobs")
+        return Shown(title="No jobs yet", values={"folder": folder}, template="empty.html")
+    if asked.parts:
+        html = await rows_of(asked, [row for row in overview.rows if ROW + row.job.id in asked.parts])
+        return Shown(title=title, values=await summary_of(asked, overview), html=html)
+    chosen = asked.query(JobFilter)
+    rows = sort_rows(overview.rows, chosen.sort)
+    html = await rows_of(asked, rows)
+    fits = [chosen.takes(row) for row in rows]
+    values = {
+        **await summary_of(asked, overview),
+        "rows": [(html[ROW + row.job.id], fit) for row, fit in zip(rows, fits, strict=True)],
+        "is_any_shown": any(fits),
+        "chosen": chosen,
+        "tags": overview.tags,
+        "orders": [(order, words) for order, (words, _) in ORDERS.items()],
+        "states": asked.chips(
+            chosen,
+            "state",
+            [("", "All"), *((state, STANDINGS[Standing(state)].word.capitalize()) for state in overview.states)],
+            {**overview.states, "": len(overview.rows)},
+        ),
+    }
+    return Shown(title=title, values=values)
+
+
+@DashboardPage("jobs/{job}/strip", "strip_runs.html", place="jobs")
+async def show_strip(asked: Asked) -> Shown:
+    """Show what each bar of a strip was: a fragment that is fetched when somebody points at it."""
+    job = asked.job()
+    newest = await asked.services[PastRunsService].newest(job, limit=SHOWN_RUNS, before=None)
+    late_ms = late_after(asked.services.catalogue.spec(job))
+    return Shown(title="", values={"runs": [show_run(run, late_ms) for run in reversed(newest)]})
+
 
 RUNS_SHOWN, STORED_SHOWN, RECORDS_SHOWN = 12, 8, 5
 LONGEST_VALUE = 120  # characters
@@ -61,15 +190,6 @@ class JobPageQuery(Struct, frozen=True):
 
     span: str = TimeSpan.DAY.value
 
-    def chosen(self) -> TimeSpan:
-        return TimeSpan(self.span) if self.span in set(TimeSpan) else TimeSpan.DAY
-
-
-async def stored_values(services: Services, namespace: str) -> list[tuple[str, str]]:
-    """Return the first keys of a job's own, each with its value as JSON, cut off where it is long."""
-    entries = services[StateService].entries(namespace, b"", STORED_SHOWN)
-    return [(_as_json(entry.key), _as_json(entry.value)) async for entry in entries]
-
 
 def _as_json(value: object) -> str:
     text = value if isinstance(value, str) else to_json(value).decode()
@@ -82,13 +202,11 @@ async def values_of(services: Services, job: JobId, may_see: Callable[[str], boo
     row = detail.row
     late_ms = late_after(services.catalogue.spec(job))
     runs = await services[PastRunsService].newest(job, limit=RUNS_SHOWN, before=None)
-    mark, heading = heading_of(row)
+    mark, _, heading = STANDINGS[row.standing]
     found = await services[IncidentService].list(is_open=True, job=job, before=None, limit=1)
-    written, built_in = split_settings(detail)
     return {
-        "title": tab_title(row),
+        "title": f"{row.job.name}: {heading}",  # the name tells tabs apart
         "detail": detail,
-        "namespace": detail.namespace,
         "row": row,
         "job": row.job,
         "incident": show_incident(incident_seen_by(found[0], may_see), row.job.name) if found else None,
@@ -99,8 +217,8 @@ async def values_of(services: Services, job: JobId, may_see: Callable[[str], boo
         "held_words": held_words,
         "mark": mark,
         "heading": heading,
-        "written": written,
-        "built_in": built_in,
+        "written": [each for each in detail.settings if each.origin is not OriginKind.BUILT_IN],
+        "built_in": [each for each in detail.settings if each.origin is OriginKind.BUILT_IN],
         "runs": [show_run(run, late_ms) for run in runs],
         "is_of_all": False,
         "error_lines": await coloured(detail.error.source) if detail.error else [],
@@ -112,7 +230,7 @@ async def values_of(services: Services, job: JobId, may_see: Callable[[str], boo
 async def show_job(asked: Asked) -> Shown:
     """Show everything about a job."""
     services, job, query = asked.services, asked.job(), asked.query(JobPageQuery)
-    span = query.chosen()
+    span = TimeSpan(query.span) if query.span in set(TimeSpan) else TimeSpan.DAY
     if asked.parts == ["log"]:
         return Shown(title="", values=more_of_log(asked, job))
     values = await values_of(services, job, asked.principal.may_see)
@@ -121,17 +239,18 @@ async def show_job(asked: Asked) -> Shown:
     statistics = await services[PastRunsService].statistics(job, span)
     spec = services.catalogue.spec(job)
     limit_ms = spec.timeout_ms if spec else None
+    entries = services[StateService].entries(job_namespace(job), b"", STORED_SHOWN)
     more = {
-        "chart": draw_statistics(statistics, limit_ms),
+        "chart": chart(statistics.points, start_ms=statistics.since_ms, end_ms=statistics.until_ms, limit_ms=limit_ms),
         "statistics": statistics,
         "span_words": SPAN_WORDS[span],
         "spans": asked.chips(query, "span", [(each.value, SPAN_WORDS[each]) for each in TimeSpan]),
         "is_short": span is TimeSpan.DAY,
-        "ticks": ticks(statistics),
+        "ticks": [statistics.since_ms + span.ms * number // 4 for number in range(5)],
         "after_words": after_words,
         "nobody": "none that you may see" if asked.principal.jobs else "no other job",
         "lines": await services[ChangeHub].log_until(job, asked.mark),
-        "stored": await stored_values(services, str(values["namespace"])),
+        "stored": [(_as_json(entry.key), _as_json(entry.value)) async for entry in entries],
         "records": await services[RecordSearch].newest(job, limit=RECORDS_SHOWN, before_ns=None),
     }
     return Shown(title=str(values["title"]), values={**values, **more})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -29,7 +29,6 @@ from spyweb.subjects.jobs.views import (
     NEXT_SHOWN,
     JobDetail,
     LastError,
-    Tie,
     last_error,
     listen_words,
     schedule_words,
@@ -142,20 +141,20 @@ class JobService:
     ) -> list[NextRun]:
         """Return the next due times before a moment, of one job or of all that somebody may see, earliest first."""
         jobs = [each for each in self.live if may_see(each.id)] if job is None else [self.live.get(job)]
-        return await run_in_slices(self.clock, self._next_runs(jobs, count, until_ms))
+        zones = {each.id: zone_of(each.spec.schedule, self.timezone) for each in jobs}
 
-    def _next_runs(self, jobs: Sequence[LiveJob], count: int, until_ms: int | None) -> Steps[list[NextRun]]:
-        zones = {job.id: zone_of(job.spec.schedule, self.timezone) for job in jobs}
-        found = yield from earliest(((job.id, self._until(job, until_ms)) for job in jobs), count)
-        shown = []
-        for due_ms, job in found:
-            yield
-            shown.append(next_run(job, due_ms, zones[job]))
-        return shown
+        def due(each: LiveJob) -> Iterator[int]:
+            found = self._upcoming(each)
+            return found if until_ms is None else takewhile(lambda due_ms: due_ms < until_ms, found)
 
-    def _until(self, job: LiveJob, until_ms: int | None) -> Iterator[int]:
-        due = self._upcoming(job)
-        return due if until_ms is None else takewhile(lambda due_ms: due_ms < until_ms, due)
+        def look() -> Steps[list[NextRun]]:
+            found, shown = (yield from earliest(((each.id, due(each)) for each in jobs), count)), []
+            for due_ms, due_job in found:
+                yield
+                shown.append(next_run(due_job, due_ms, zones[due_job]))
+            return shown
+
+        return await run_in_slices(self.clock, look())
 
     def log_file(self, job: JobId) -> Path:
         """Return where the job's script logs; the file need not exist."""
@@ -181,39 +180,35 @@ COMPARED = 50  # failures whose reasons are compared
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDetails:
-    root: Path
-    timezone: str
-    live: LiveJobs
+    jobs: JobService
     past_runs: PastRuns
     overview: OverviewService
-    reloader: Reloader
-    next_runs: Callable[[JobId, int], Awaitable[list[NextRun]]]
 
     async def detail(self, job: JobId) -> JobDetail:
         """Return everything about a job.  Raises Refused where there is none."""
         row = await self.overview.row(job)
         if row is None:
             raise Refused(f"{job} is gone")
-        live = self.live.find(job)
+        jobs, live = self.jobs, self.jobs.live.find(job)
         if live is None:
-            problems = self.reloader.broken.get(job, ())
-            return JobDetail(
-                row=row,
-                schedule="",
-                problems=problems,
-                source=await self._source_of(problems),
-            )
+            problems = jobs.reloader.broken.get(job, ())
+            return JobDetail(row=row, schedule="", problems=problems, source=await self._source_of(problems))
         problems = [*live.problems, *live.warnings]
-        monitor, permissions = live.spec.monitor, self.reloader.settings.permissions
+        monitor, permissions = live.spec.monitor, jobs.settings.permissions
         return JobDetail(
             row=row,
-            schedule=schedule_words(live.spec, self.timezone),
-            next_due=await self.next_runs(job, NEXT_SHOWN),
+            schedule=schedule_words(live.spec, jobs.timezone),
+            next_due=await jobs.next_runs(job, NEXT_SHOWN),
             problems=problems,
             source=await self._source_of(problems),
             error=await self._last_error(live, row.failing.count if row.failing else 0),
-            follows=list(self._follows(live)),
-            followed_by=list(self._followed_by(live)),
+            follows=[tie(after, after.job, jobs.spec(after.job)) for after in live.spec.after],
+            followed_by=[
+                tie(after, follower.id, follower.spec)
+                for follower in jobs.live.after(job)
+                for after in follower.spec.after
+                if after.job == job
+            ],
             listens=list(map(listen_words, live.spec.on)),
             settings=await asyncio.to_thread(resolve_settings, job, monitor is not None, live.sources, permissions),
             files=[chunk for chunk, source in live.code.files if source],
@@ -228,23 +223,23 @@ class JobDetails:
 
         Raises Refused where the job has no such file.
         """
-        live = self.live.find(job)
+        live = self.jobs.live.find(job)
         if live is not None:
             files = dict(live.code.files)
             name = live.code.chunk if file is None else file
             if name not in files or not files[name]:
                 raise Refused(f"{job} has no Lua file {name!r}" if file else f"{job} has no Lua")
             return await asyncio.to_thread(whole, name, files[name])
-        problems = self.reloader.broken.get(job, ())
+        problems = self.jobs.reloader.broken.get(job, ())
         found = next((problem for problem in problems if file in (None, problem.file)), None)
         if found is None:
             raise Refused(f"{job} is gone")
-        return await asyncio.to_thread(read_part, self.root, found, whole)
+        return await asyncio.to_thread(read_part, self.jobs.root, found, whole)
 
     async def _source_of(self, problems: Sequence[Problem]) -> SourceView | None:
         """Return the lines around the first problem that names one, as they are on disk."""
         found = next((problem for problem in problems if problem.line is not None), None)
-        return await asyncio.to_thread(read_part, self.root, found, excerpt) if found else None
+        return await asyncio.to_thread(read_part, self.jobs.root, found, excerpt) if found else None
 
     async def _last_error(self, job: LiveJob, in_a_row: int) -> LastError | None:
         """Return why a failing job fails."""
@@ -256,17 +251,6 @@ class JobDetails:
             return None
         newest = page.runs[0]
         return last_error(newest, *located(job, newest), [run.reason for run in page.runs])
-
-    def _follows(self, job: LiveJob) -> Iterator[Tie]:
-        for after in job.spec.after:
-            before = self.live.find(after.job)
-            yield tie(after, after.job, before.spec.name if before else None)
-
-    def _followed_by(self, job: LiveJob) -> Iterator[Tie]:
-        for follower in self.live.after(job.id):
-            for after in follower.spec.after:
-                if after.job == job.id:
-                    yield tie(after, follower.id, follower.spec.name)
 
 
 def read_part(root: Path, problem: Problem, show: Callable[[str, bytes, int | None], SourceView]) -> SourceView:

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 
 def listed_jobs(project: OfflineProject) -> list[JobView]:
+    async def ask(store: Store) -> tuple[dict[JobId, Cursor], dict[JobId, Run]]:
+        return await store.runs.cursors(), await store.runs.latest()
+
     nothing: tuple[dict[JobId, Cursor], dict[JobId, Run]] = ({}, {})
-    cursors, latest = project.read(_cursors_and_latest, nothing)
+    cursors, latest = project.read(ask, nothing)
 
     def view(spec: JobSpec) -> JobView:
         cursor = cursors.get(spec.id)
@@ -39,10 +42,6 @@ def listed_jobs(project: OfflineProject) -> list[JobView]:
         return replace(view_job(spec, cursor, latest.get(spec.id)), warnings=warnings, next_due_ms=next_due_ms)
 
     return project.views_by(view)
-
-
-async def _cursors_and_latest(store: Store) -> tuple[dict[JobId, Cursor], dict[JobId, Run]]:
-    return await store.runs.cursors(), await store.runs.latest()
 
 
 def next_runs(project: OfflineProject, job: JobId | None, count: int) -> list[NextRun]:
@@ -74,17 +73,16 @@ def set_paused(project: OfflineProject, job: JobId, *, paused: bool) -> None:
 
     async def change(store: Store) -> None:
         known: dict[JobId, Cursor | None] = {job: (await store.runs.cursors()).get(job)}
-        await store.runs.write_cursors(
-            lambda: _paused(spec, known[job], project.clock.now_ms(), paused=paused), known.__setitem__
-        )
+
+        def set_it() -> Change:
+            cursor, now_ms = known[job], project.clock.now_ms()
+            if cursor is not None and cursor.paused is paused:
+                return Change()
+            # One that no daemon has seen yet gets its first cursor.
+            seen = Activation(cursor=cursor) if cursor else activate(spec, None, now_ms, SPREAD_MS)
+            changed = replace(deactivated(seen.cursor, now_ms), paused=paused, paused_for="")
+            return Change(expects={job: cursor}, cursors=[changed], skipped=seen.skipped)
+
+        await store.runs.write_cursors(set_it, known.__setitem__)
 
     project.write(change)
-
-
-def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) -> Change:
-    """Make the change that pauses or resumes a job, if any; one that no daemon has seen yet gets its first cursor."""
-    if cursor is not None and cursor.paused is paused:
-        return Change()
-    seen = Activation(cursor=cursor) if cursor else activate(spec, None, now_ms, SPREAD_MS)
-    changed = replace(deactivated(seen.cursor, now_ms), paused=paused, paused_for="")
-    return Change(expects={spec.id: cursor}, cursors=[changed], skipped=seen.skipped)

@@ -119,10 +119,10 @@ def listen_words(on: On) -> str:
     return f"{what} of {scope} is {kinds}{allowed}"
 
 
-def tie(after: After, job: JobId, name: str | None) -> Tie:
+def tie(after: After, job: JobId, spec: JobSpec | None) -> Tie:
     """Return the tie that `after` makes with this job, the one before or the one after it."""
     outcomes = [outcome for outcome in Outcome if outcome in after.outcomes]
-    return Tie(job=job, name=name or job, outcomes=outcomes, is_there=name is not None)
+    return Tie(job=job, name=spec.name if spec else job, outcomes=outcomes, is_there=spec is not None)
 
 
 def last_error(run: Run, frames: Sequence[TraceFrame], source: SourceView | None, reasons: Sequence[str]) -> LastError:
@@ -188,7 +188,14 @@ def pick_jobs(views: Iterable[JobView], wanted: JobsQuery) -> tuple[Sequence[Job
 
     Where the last job of the page before is gone, it begins anew.
     """
-    chosen = [view for view in views if _matches(view, wanted)]
+    text = wanted.q.casefold()
+    chosen = [
+        view
+        for view in views
+        if wanted.state in (None, view.state)
+        and (not wanted.tag or wanted.tag in view.tags)
+        and any(text in each.casefold() for each in (view.id, view.name, view.description, *view.tags))
+    ]
     chosen.sort(key=lambda view: view.id)
     if wanted.sort is not JobSort.ID:
         chosen.sort(key=_KEYS[wanted.sort.removeprefix("-")])
@@ -197,12 +204,3 @@ def pick_jobs(views: Iterable[JobView], wanted: JobsQuery) -> tuple[Sequence[Job
     start = next((place + 1 for place, view in enumerate(chosen) if view.id == wanted.after), 0) if wanted.after else 0
     page = chosen[start : start + wanted.limit] if wanted.limit else chosen[start:]
     return page, page[-1].id if page and start + len(page) < len(chosen) else None
-
-
-def _matches(view: JobView, wanted: JobsQuery) -> bool:
-    if wanted.state is not None and view.state is not wanted.state:
-        return False
-    if wanted.tag and wanted.tag not in view.tags:
-        return False
-    text = wanted.q.casefold()
-    return not text or any(text in each.casefold() for each in (view.id, view.name, view.description, *view.tags))
