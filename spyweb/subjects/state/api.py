@@ -205,14 +205,14 @@ async def delete_entry(request: web.Request) -> web.Response:
 async def count_entries(request: web.Request) -> web.Response:
     """Count the entries whose keys match a pattern."""
     namespace, pattern = _matching(request, query_of(request, PatternQuery))
-    return json_answer(EntriesCounted(count=await state_of(request).count(namespace, pattern)))
+    return json_answer(await state_of(request).count(namespace, pattern))
 
 
 @Route("DELETE", "/api/state/entries", right=Right.STATE, answer=EntriesCleared, query=PatternQuery, of_job=True)
 async def clear_entries(request: web.Request) -> web.Response:
     """Delete the entries whose keys match a pattern."""
     namespace, pattern = _matching(request, query_of(request, PatternQuery))
-    return json_answer(EntriesCleared(deleted=await state_of(request).clear(namespace, pattern)))
+    return json_answer(await state_of(request).clear(namespace, pattern))
 
 
 @Route("GET", "/api/state/stats", right=Right.READ, answer=StateStats, query=NamespaceQuery, of_job=True)
@@ -246,7 +246,7 @@ async def list_locks(request: web.Request) -> web.Response:
 @Route("DELETE", "/api/state/locks", right=Right.STATE, answer=LockBroken, query=LockQuery)
 async def break_lock(request: web.Request) -> web.Response:
     """Release a lock, whoever holds it: that run is not told."""
-    return json_answer(LockBroken(broken=await state_of(request).break_lock(query_of(request, LockQuery).name)))
+    return json_answer(await state_of(request).break_lock(query_of(request, LockQuery).name))
 
 
 @Route(
@@ -289,7 +289,7 @@ async def add_records(request: web.Request) -> web.Response:
     check_may_see(request, job)
     with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY])) as body:
         records = await asyncio.to_thread(read_body, await body.read(request), list[NewRecord])
-    return json_answer(RecordsAdded(added=await state_of(request).add_records(job, records)))
+    return json_answer(await state_of(request).add_records(job, records))
 
 
 @Route("POST", "/api/state/move", right=Right.STATE, answer=Moved, query=MoveQuery, of_job=True)

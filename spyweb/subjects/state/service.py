@@ -49,14 +49,18 @@ from spyweb.store.model.records import NewRecord
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.state.views import (
     ChangeView,
+    EntriesCleared,
+    EntriesCounted,
     EntryDeleted,
     EntryUpdated,
     EntryView,
     EntryWritten,
     Imported,
+    LockBroken,
     LockView,
     Moved,
     NamespaceView,
+    RecordsAdded,
     StateStats,
     UpdateFailed,
     UpdateOp,
@@ -132,8 +136,8 @@ class StateService:
         found = await self.store.values.read(namespace, key)
         return view_entry(namespace, key, found) if found else None
 
-    async def count(self, namespace: str, pattern: bytes) -> int:
-        return len(await self.store.values.keys(namespace, pattern))
+    async def count(self, namespace: str, pattern: bytes) -> EntriesCounted:
+        return EntriesCounted(count=len(await self.store.values.keys(namespace, pattern)))
 
     async def put(
         self, namespace: str, key: bytes, value: Value, ttl_ms: int | None, *, version: int | None = None
@@ -195,8 +199,8 @@ class StateService:
         except StoreError:
             return await self.store.values.transform(namespace, key, Blind(change))
 
-    async def clear(self, namespace: str, pattern: bytes) -> int:
-        return await self.store.values.clear(namespace, pattern)
+    async def clear(self, namespace: str, pattern: bytes) -> EntriesCleared:
+        return EntriesCleared(deleted=await self.store.values.clear(namespace, pattern))
 
     async def stats(self, namespace: str | None) -> StateStats:
         counted, store = await self.store.values.stats(namespace), self.store.stats()
@@ -226,10 +230,10 @@ class StateService:
     async def locks(self) -> list[LockView]:
         return [view_lock(held) for held in await self.store.locks.list()]
 
-    async def break_lock(self, name: bytes) -> LockView | None:
-        """Release a lock whoever holds it; return the holder, or None when nobody did."""
+    async def break_lock(self, name: bytes) -> LockBroken:
+        """Release a lock whoever holds it."""
         held = await self.store.locks.break_(name)
-        return view_lock(held) if held else None
+        return LockBroken(broken=view_lock(held) if held else None)
 
     def export(self, namespace: str | None) -> AsyncIterator[PortableEntry]:
         return self.store.values.export(None if namespace is None else [namespace])
@@ -251,10 +255,10 @@ class StateService:
             await self.store.values.load(ready, replace=True)
         return Imported(added=len(ready) - replaced - expired, replaced=replaced, expired=expired)
 
-    async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
-        """Record what another program has found, and announce none of it; return how many were new here."""
+    async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> RecordsAdded:
+        """Record what another program has found, and announce none of it."""
         added = await self.store.records.add(job, records)
-        return sum(number is not None for number in added)
+        return RecordsAdded(added=sum(number is not None for number in added))
 
     async def move(self, old: str, new: str, *, force: bool = False) -> Moved:
         """Give one namespace's entries to another.

@@ -188,7 +188,7 @@ def test_without_a_daemon_a_list_is_made_without_what_runs_jobs(words: list[str]
 
 def test_what_asks_a_daemon_needs_neither_the_store_nor_the_files_of_jobs(tmp_path: Path) -> None:
     found = imported_by(
-        "import spyweb.subjects.jobs.commands, spyweb.subjects.runs.commands, spyweb.subjects.state.commands.look",
+        "import spyweb.subjects.jobs.commands, spyweb.subjects.runs.commands, spyweb.subjects.state.commands.entries",
         root=tmp_path,
     )
     assert "spyweb.cli.client" in found
@@ -197,8 +197,10 @@ def test_what_asks_a_daemon_needs_neither_the_store_nor_the_files_of_jobs(tmp_pa
 
 def test_a_command_is_imported_without_the_others(tmp_path: Path) -> None:
     found = imported_by(TYPED, "-C", ".", "state", "get", "--help", root=tmp_path)
-    assert "spyweb.subjects.state.commands.look" in found
-    assert not [each for each in found if each.endswith(".commands.change") or each.startswith("spyweb.daemon.command")]
+    assert "spyweb.subjects.state.commands.entries" in found
+    assert not [
+        each for each in found if each.endswith(".commands.transfer") or each.startswith("spyweb.daemon.command")
+    ]
 
 
 def test_help_is_shown_without_what_commands_import_only_to_work(tmp_path: Path) -> None:

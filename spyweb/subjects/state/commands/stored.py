@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec, TypeVar
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.cli import output
-from spyweb.cli.client import DaemonClient, with_query
+from spyweb.cli.client import PATIENCE, DaemonClient, with_query
 from spyweb.cli.options import complete_job, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Backend, Project
@@ -24,7 +24,20 @@ from spyweb.store.interchange.lines import END, entry_line, parse_line
 from spyweb.store.interchange.value_json import encode_value
 from spyweb.store.model.entries import GLOBAL, STATE, PortableEntry, agent_namespace, job_namespace, scope_namespace
 from spyweb.store.model.records import NewRecord
-from spyweb.subjects.state.views import EntryDeleted, EntryView, EntryWritten, Imported, LockView, Moved, StateStats
+from spyweb.subjects.state.views import (
+    EntriesCleared,
+    EntriesCounted,
+    EntryDeleted,
+    EntryFound,
+    EntryView,
+    EntryWritten,
+    Imported,
+    LockBroken,
+    LockView,
+    Moved,
+    RecordsAdded,
+    StateStats,
+)
 from spyweb.views.jobs import find_job
 
 if TYPE_CHECKING:
@@ -36,6 +49,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Each = Callable[[PortableEntry], None]
+Query = Mapping[str, bytes | str | int | None]
+SOON = ("GET history", "GET locks", "DELETE locks")  # what is stored makes them no slower
 
 
 class StatePlace(Struct, frozen=True, kw_only=True):
@@ -100,42 +115,37 @@ def placed(command: Callable[Concatenate[typer.Context, StatePlace, P], R]) -> C
     return run
 
 
-def _choice(name: str, default: object, annotation: object) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
 _CHOICES = {
-    "job": _choice("job", None, Job),
-    "scope": _choice("scope", None, Scope),
-    "agent": _choice("agent", None, Agent),
-    "shared": _choice("shared", False, Shared),
+    name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    for name, default, annotation in (
+        ("job", None, Job),
+        ("scope", None, Scope),
+        ("agent", None, Agent),
+        ("shared", False, Shared),
+    )
 }
 
 
 def find_place(context: typer.Context, chosen: dict[str, object]) -> StatePlace:
     """Return the namespace that was chosen.  Raises Refused when more than one is."""
     project = project_of(context)
-    given = {name: value for name, value in chosen.items() if value not in (None, False)}
+    given = [(choice, str(value)) for choice, value in chosen.items() if value not in (None, False)]
     if len(given) > 1:
         raise Refused("--job, --scope, --agent and --global exclude each other")
-    for name, value in given.items():
-        return StatePlace(project=project, chosen=_namespace(project, name, str(value)))
+    for choice, name in given:
+        if not name:
+            raise Refused(f"--{choice}: can't be blank")
+        match choice:
+            case "job":  # one that is gone has its keys still
+                namespace = job_namespace(find_job(project.backend().jobs(), name) or JobId(name))
+            case "scope":
+                namespace = scope_namespace(name)
+            case "agent":
+                namespace = agent_namespace(name)
+            case _:
+                namespace = GLOBAL
+        return StatePlace(project=project, chosen=namespace)
     return StatePlace(project=project, chosen=None)
-
-
-def _namespace(project: Project, choice: str, name: str) -> str:
-    if not name:
-        raise Refused(f"--{choice}: can't be blank")
-    match choice:
-        case "job":
-            # A job that is gone has its keys still.
-            return job_namespace(find_job(project.backend().jobs(), name) or JobId(name))
-        case "scope":
-            return scope_namespace(name)
-        case "agent":
-            return agent_namespace(name)
-        case _:
-            return GLOBAL
 
 
 def as_bytes(argument: str) -> bytes:
@@ -166,98 +176,98 @@ class StoredState:
     def __init__(self, source: Backend) -> None:
         self._source = source
 
+    def _ask(self, route: str, kind: type[T], query: Query, ask: Callable[[StateService], Awaitable[T]]) -> T:
+        """Ask the daemon by one of its routes, or else the service over the database for the same."""
+        method, _, what = route.partition(" ")
+        if isinstance(self._source, DaemonClient):
+            timeout = PATIENCE if route in SOON else None
+            return self._source.ask(method, _target(what, **query), kind, timeout=timeout)
+        return _read(self._source, ask) if method == "GET" else _change(self._source, ask)
+
     def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[EntryView]:
         if isinstance(self._source, DaemonClient):
             target = _target("entries", namespace=namespace, prefix=prefix, limit=limit)
             return [msgspec.json.decode(line, type=EntryView) for line in _whole(self._source, target)]
-        return _read(self._source, lambda service: _all(service.entries(namespace, prefix, limit)))
+
+        async def gather(state: StateService) -> list[EntryView]:
+            return [entry async for entry in state.entries(namespace, prefix, limit)]
+
+        return _read(self._source, gather)
 
     def entry(self, namespace: str, key: bytes) -> EntryView | None:
         if isinstance(self._source, DaemonClient):
-            target = _target("entry", namespace=namespace, key=key)
-            return self._source.ask("GET", target, dict[str, EntryView | None])["entry"]
-        return _read(self._source, lambda service: service.entry(namespace, key))
-
-    def count(self, namespace: str, pattern: bytes) -> int:
-        if isinstance(self._source, DaemonClient):
-            target = _target("count", namespace=namespace, pattern=pattern)
-            return self._source.ask("GET", target, dict[str, int], timeout=None)["count"]
-        return _read(self._source, lambda service: service.count(namespace, pattern))
+            return self._source.ask("GET", _target("entry", namespace=namespace, key=key), EntryFound).entry
+        return _read(self._source, lambda state: state.entry(namespace, key))
 
     def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> EntryWritten:
         if isinstance(self._source, DaemonClient):
             target = _target("entry", namespace=namespace, key=key, ttl_ms=ttl_ms)
             return self._source.ask("PUT", target, EntryWritten, body=encode_value(value))
-        return _change(self._source, lambda service: service.put(namespace, key, value, ttl_ms))
+        return _change(self._source, lambda state: state.put(namespace, key, value, ttl_ms))
+
+    def count(self, namespace: str, pattern: bytes) -> EntriesCounted:
+        query: Query = {"namespace": namespace, "pattern": pattern}
+        return self._ask("GET count", EntriesCounted, query, lambda state: state.count(namespace, pattern))
+
+    def clear(self, namespace: str, pattern: bytes) -> EntriesCleared:
+        query: Query = {"namespace": namespace, "pattern": pattern}
+        return self._ask("DELETE entries", EntriesCleared, query, lambda state: state.clear(namespace, pattern))
 
     def delete(self, namespace: str, key: bytes) -> EntryDeleted:
-        if isinstance(self._source, DaemonClient):
-            target = _target("entry", namespace=namespace, key=key)
-            return self._source.ask("DELETE", target, EntryDeleted, timeout=None)
-        return _change(self._source, lambda service: service.delete(namespace, key))
-
-    def clear(self, namespace: str, pattern: bytes) -> int:
-        if isinstance(self._source, DaemonClient):
-            target = _target("entries", namespace=namespace, pattern=pattern)
-            return self._source.ask("DELETE", target, dict[str, int], timeout=None)["deleted"]
-        return _change(self._source, lambda service: service.clear(namespace, pattern))
-
-    def stats(self, namespace: str | None) -> StateStats:
-        if isinstance(self._source, DaemonClient):
-            return self._source.ask("GET", _target("stats", namespace=namespace), StateStats, timeout=None)
-        found = _read(self._source, lambda service: service.stats(namespace))
-        return replace(found, db_path=str(self._source.settings.store.path), backend="sqlite")
+        query: Query = {"namespace": namespace, "key": key}
+        return self._ask("DELETE entry", EntryDeleted, query, lambda state: state.delete(namespace, key))
 
     def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
-        if isinstance(self._source, DaemonClient):
-            target = _target("history", namespace=namespace, key=key, limit=limit)
-            return self._source.ask("GET", target, list[EntryView])
-        return _read(self._source, lambda service: service.history(namespace, key, limit))
+        query: Query = {"namespace": namespace, "key": key, "limit": limit}
+        return self._ask("GET history", list[EntryView], query, lambda state: state.history(namespace, key, limit))
 
     def rollback(self, namespace: str, key: bytes, version: int) -> EntryWritten:
-        if isinstance(self._source, DaemonClient):
-            target = _target("rollback", namespace=namespace, key=key, version=version)
-            return self._source.ask("POST", target, EntryWritten, timeout=None)
-        return _change(self._source, lambda service: service.rollback(namespace, key, version))
+        query: Query = {"namespace": namespace, "key": key, "version": version}
+        return self._ask("POST rollback", EntryWritten, query, lambda state: state.rollback(namespace, key, version))
 
     def locks(self) -> list[LockView]:
-        if isinstance(self._source, DaemonClient):
-            return self._source.ask("GET", _target("locks"), list[LockView])
-        return _read(self._source, lambda service: service.locks())
+        return self._ask("GET locks", list[LockView], {}, lambda state: state.locks())
 
-    def break_lock(self, name: bytes) -> LockView | None:
+    def break_lock(self, name: bytes) -> LockBroken:
+        return self._ask("DELETE locks", LockBroken, {"name": name}, lambda state: state.break_lock(name))
+
+    def move(self, old: str, new: str, *, force: bool) -> Moved:
+        query: Query = {"old": old, "new": new, "force": "true" if force else None}
+        return self._ask("POST move", Moved, query, lambda state: state.move(old, new, force=force))
+
+    def stats(self, namespace: str | None) -> StateStats:
+        found = self._ask("GET stats", StateStats, {"namespace": namespace}, lambda state: state.stats(namespace))
         if isinstance(self._source, DaemonClient):
-            return self._source.ask("DELETE", _target("locks", name=name), dict[str, LockView | None])["broken"]
-        return _change(self._source, lambda service: service.break_lock(name))
+            return found
+        return replace(found, db_path=str(self._source.settings.store.path), backend="sqlite")
+
+    def add_records(self, job: JobId, records: Sequence[NewRecord]) -> RecordsAdded:
+        if isinstance(self._source, DaemonClient):
+            target, body = _target("records", job=job), msgspec.json.encode(records)
+            return self._source.ask("POST", target, RecordsAdded, body=body, timeout=None)
+        return _change(self._source, lambda state: state.add_records(job, records))
 
     def export(self, namespace: str | None, each: Each) -> None:
         if isinstance(self._source, DaemonClient):
             for line in _whole(self._source, _target("export", namespace=namespace)):
                 each(parse_line(line))
-        else:
-            _read(self._source, lambda service: _tell(service.export(namespace), each))
+            return
+
+        async def tell(state: StateService) -> None:
+            async for portable in state.export(namespace):
+                each(portable)
+
+        _read(self._source, tell)
 
     def load(self, entries: Sequence[PortableEntry], *, dry_run: bool, each: Each) -> Imported:
         if isinstance(self._source, DaemonClient):
-            target = _target("import", dry_run="true" if dry_run else None)
-            return self._source.ask("POST", target, Imported, body=_entry_lines(entries, each), timeout=None)
+            target, lines = _target("import", dry_run="true" if dry_run else None), _entry_lines(entries, each)
+            return self._source.ask("POST", target, Imported, body=lines, timeout=None)
         ask = _read if dry_run else _change
-        found: Imported = ask(self._source, lambda service: service.load(entries, dry_run=dry_run))
+        found: Imported = ask(self._source, lambda state: state.load(entries, dry_run=dry_run))
         for portable in entries:
             each(portable)
         return found
-
-    def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
-        if isinstance(self._source, DaemonClient):
-            target, body = _target("records", job=job), msgspec.json.encode(records)
-            return self._source.ask("POST", target, dict[str, int], body=body, timeout=None)["added"]
-        return _change(self._source, lambda service: service.add_records(job, records))
-
-    def move(self, old: str, new: str, *, force: bool) -> Moved:
-        if isinstance(self._source, DaemonClient):
-            target = _target("move", old=old, new=new, force="true" if force else None)
-            return self._source.ask("POST", target, Moved, timeout=None)
-        return _change(self._source, lambda service: service.move(old, new, force=force))
 
 
 def _target(what: str, **parameters: bytes | str | int | None) -> str:
@@ -281,7 +291,6 @@ def _entry_lines(entries: Sequence[PortableEntry], each: Each) -> Iterator[bytes
 
 def _read(offline: OfflineProject, ask: Callable[[StateService], Awaitable[T]]) -> T:
     """Ask the service over the database; before the first start, over an empty one."""
-
     import asyncio  # where a daemon runs, no command needs it
 
     async def answer(store: Store) -> tuple[T]:
@@ -308,12 +317,3 @@ def _service(offline: OfflineProject, store: Store) -> StateService:
     from spyweb.subjects.state.service import StateService  # where a daemon runs, it is the one that needs it
 
     return StateService(store=store, clock=offline.clock, limits=offline.settings.state)
-
-
-async def _all(entries: AsyncIterator[EntryView]) -> list[EntryView]:
-    return [entry async for entry in entries]
-
-
-async def _tell(entries: AsyncIterator[PortableEntry], each: Each) -> None:
-    async for portable in entries:
-        each(portable)

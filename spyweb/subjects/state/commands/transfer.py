@@ -1,10 +1,11 @@
-"""`spyweb state export` and `import`: write entries to a file of JSON Lines, and read them back, all or none."""
+"""`spyweb state export`, `import`, `move` and `rekey`: what is stored leaves, comes, or goes elsewhere as a whole."""
 
 from __future__ import annotations
 
+import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -20,11 +21,12 @@ from spyweb.cli.project import Project
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId, Monitor
 from spyweb.settings.sections import USER_DB
-from spyweb.store.interchange.foreign import OldProject, OldRecord, copy_tables, read_sloth, read_spyweb
+from spyweb.specs.parse import job_id
+from spyweb.store.interchange.foreign import OldProject, copy_tables, read_sloth, read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line
-from spyweb.store.model.entries import PortableEntry, agent_namespace
+from spyweb.store.model.entries import PortableEntry, agent_namespace, job_namespace
 from spyweb.store.model.records import NewRecord
-from spyweb.subjects.state.commands.stored import Agent, StateOutput, StatePlace, StoredState, Yes, agree, placed
+from spyweb.subjects.state.commands.stored import Agent, StateOutput, StatePlace, StoredState, Yes, agree, placed, spelt
 from spyweb.subjects.state.views import Imported
 from spyweb.words import counted
 
@@ -103,6 +105,55 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
     return ExitCode.OK
 
 
+def move(
+    context: typer.Context,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The job's id as it was.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The job's id as it is now.")],
+    force: Annotated[bool, typer.Option("--force", help="Where both have a key, delete that of NEW.")] = False,
+    form: StateOutput = Format.TABLE,
+) -> None:
+    """Give a renamed job the keys and records that it had.
+
+    With their history, and with what it has seen.  Moves nothing when both have a key, unless --force is given.
+    """
+    if not new or new != job_id(new):
+        raise Refused(f"'{spelt(new)}' is no job's id, so no job could find what is moved there: see `spyweb jobs`")
+    state = StoredState(project_of(context).stored())
+    found = state.move(*(job_namespace(JobId(name)) for name in (old, new)), force=force)
+    moved = f"{counted(found.moved, 'entry', 'entries')} and {counted(found.records, 'record')}"
+    output.tell(form, f"{moved} moved from {old} to {new}", {"moved": found.moved, "records": found.records})
+
+
+def rekey(
+    context: typer.Context,
+    key_file: Annotated[str, typer.Argument(metavar="KEY_FILE", help="The new key; `none` decrypts everything.")],
+    yes: Yes = False,
+    form: StateOutput = Format.TABLE,
+) -> ExitCode:
+    """Encrypt what is kept with another key.
+
+    Values, past versions and events: all of them, or none.  Only while no daemon runs.
+    """
+    from spyweb.store.encryption import find_key  # where a daemon runs, no command needs the store
+    from spyweb.store.lock import hold_lock
+    from spyweb.store.sqlite.store import rotate_key
+
+    project = project_of(context)
+    offline = project.offline
+    if project.settings.store.is_memory or not project.settings.store.path.exists():
+        raise Refused(f"{project.root}: there is no database, so nothing is encrypted")
+    new = None if key_file == "none" else find_key(key_file, project.root, os.environ)
+    if not agree(f"Write everything anew in {project.settings.store.path}?", yes=yes):
+        return ExitCode.FAILED
+    with hold_lock(project.settings.daemon.data_dir, root=project.root, clock=project.clock):
+        is_purged = rotate_key(project.settings.store.path, old=offline.key(), new=new, marker=offline.marker())
+    setting = "" if new is None else key_file
+    if not is_purged:
+        output.note("parts of the older values are left in its file: the next start writes it anew, which needs room")
+    output.tell(form, f'now set key_file = "{setting}" in [store] of config.toml', {"key_file": setting})
+    return ExitCode.OK
+
+
 def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, yes: bool) -> ExitCode:
     """Import a SpyWeb project: first its keys, which may be declined, then its records and tables."""
     monitors = {spec.id: spec.monitor for spec in project.offline.specs}
@@ -139,11 +190,16 @@ def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, y
 
 def read_lines(file: str) -> list[PortableEntry]:
     """Read exported entries.  Raises Refused with the line that is no entry."""
-    reader = LineReader()
+    reader, entries = LineReader(), list[PortableEntry]()
     name = "stdin" if file == PIPE else file
     try:
-        with _source(file) as source, output.meter("read", _size(file)) as meter:
-            return [portable for line in _counted(source, meter) if (portable := reader.read(line)) is not None]
+        size = 0 if file == PIPE else Path(file).stat().st_size
+        with _source(file) as source, output.meter("read", size) as meter:
+            for line in source:
+                meter.advance(len(line))
+                if (portable := reader.read(line)) is not None:
+                    entries.append(portable)
+            return entries
     except BadLine as error:
         raise Refused(f"{name}:{error.number}: {error.reason}; nothing was imported") from error
     except OSError as error:
@@ -197,16 +253,6 @@ def _source(file: str) -> Iterator[BinaryIO]:
         yield source
 
 
-def _size(file: str) -> int:
-    return 0 if file == PIPE else Path(file).stat().st_size
-
-
-def _counted(lines: Iterable[bytes], meter: output.Meter) -> Iterator[bytes]:
-    for line in lines:
-        meter.advance(len(line))
-        yield line
-
-
 def _add_records(state: StoredState, old: OldProject, monitors: Mapping[JobId, Monitor | None], count: int) -> int:
     """Add the old records, and return how many were new here: doing it again changes nothing."""
     from spyweb.monitor.keep import hash_of  # every other command does without the ops
@@ -217,16 +263,16 @@ def _add_records(state: StoredState, old: OldProject, monitors: Mapping[JobId, M
             monitor = monitors.get(job)
             names = monitor.hash_fields if monitor else ()  # none stands for all
             for part in (found[start : start + AT_ONCE] for start in range(0, len(found), AT_ONCE)):
-                added += state.add_records(job, [_as_new(record, hash_of(record.fields, names)) for record in part])
+                records = [
+                    NewRecord(
+                        hash=hash_of(record.fields, names),
+                        fields=record.fields,
+                        matches=record.matches,
+                        url=record.url,
+                        found_ns=record.found_ns,
+                    )
+                    for record in part
+                ]
+                added += state.add_records(job, records).added
                 meter.advance(len(part))
     return added
-
-
-def _as_new(record: OldRecord, digest: bytes) -> NewRecord:
-    return NewRecord(
-        hash=digest,
-        fields=record.fields,
-        matches=record.matches,
-        url=record.url,
-        found_ns=record.found_ns,
-    )

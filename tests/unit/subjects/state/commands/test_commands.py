@@ -22,8 +22,8 @@ from spyweb.model import NULL, ChangeKind, JobId, Value
 from spyweb.store.interchange.lines import entry_line
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.store.model.entries import Entry, PortableEntry
-from spyweb.subjects.state.commands import look
-from spyweb.subjects.state.commands.change import parse_ttl, parse_value
+from spyweb.subjects.state.commands import entries
+from spyweb.subjects.state.commands.entries import parse_ttl, parse_value
 from spyweb.subjects.state.commands.stored import StatePlace
 from spyweb.subjects.state.commands.transfer import PIPE, export, read_lines
 from spyweb.subjects.state.views import ChangeView, view_entry
@@ -102,8 +102,8 @@ def change(kind: ChangeKind, old: object, new: object, job: str | None = None) -
     ],
 )
 def test_a_value_in_a_list_is_one_line_of_50_characters_at_most(text: str, shown: str) -> None:
-    assert look.brief(text) == shown
-    assert len(look.brief(text)) <= look.WIDEST
+    assert entries.brief(text) == shown
+    assert len(entries.brief(text)) <= entries.WIDEST
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ def test_a_value_in_a_list_is_one_line_of_50_characters_at_most(text: str, shown
     ],
 )
 def test_how_long_an_entry_lives_is_rounded_up(left_ms: int | None, shown: str) -> None:
-    assert look.ttl(None if left_ms is None else NOW_MS + left_ms, NOW_MS) == shown
+    assert entries.ttl(None if left_ms is None else NOW_MS + left_ms, NOW_MS) == shown
 
 
 def test_an_entry_is_shown_with_labels_and_its_whole_value() -> None:
     entry = Entry(value=b"v\n" * 40, version=7, created_ms=NOW_MS, updated_ms=NOW_MS + 1_500, expires_ms=None)
-    assert look.entry_fields(view_entry("state", b"k\xff", entry), NOW_MS, "UTC") == [
+    assert entries.entry_fields(view_entry("state", b"k\xff", entry), NOW_MS, "UTC") == [
         ("Key:", "k\\xff"),
         ("Value:", "v\n" * 40),
         ("Type:", "string"),
@@ -139,8 +139,8 @@ def test_an_entry_is_shown_with_labels_and_its_whole_value() -> None:
 def test_a_key_of_several_lines_is_shown_in_one() -> None:
     entry = Entry(value=b"v", version=1, created_ms=0, updated_ms=0, expires_ms=None)
     view = view_entry("state", b"a\nb\t\xff", entry)
-    assert look.entry_row(PROJECT, view)["key"] == "a\\nb\\t\\xff"
-    assert look.entry_fields(view, 0, "UTC")[0] == ("Key:", "a\\nb\\t\\xff")
+    assert entries.entry_row(PROJECT, view)["key"] == "a\\nb\\t\\xff"
+    assert entries.entry_fields(view, 0, "UTC")[0] == ("Key:", "a\\nb\\t\\xff")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_key_of_several_lines_is_shown_in_one() -> None:
     ],
 )
 def test_a_string_is_shown_as_it_is_and_all_else_as_json(value: object, kind: TypeName, shown: str) -> None:
-    assert look.shown_value(value, kind) == shown
+    assert entries.shown_value(value, kind) == shown
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_string_is_shown_as_it_is_and_all_else_as_json(value: object, kind: Ty
     ],
 )
 def test_a_change_is_one_line(seen: ChangeView, line: str) -> None:
-    assert look.change_line(seen) == line
+    assert entries.change_line(seen) == line
 
 
 EARLIER = b"what was there before"

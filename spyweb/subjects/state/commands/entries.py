@@ -1,9 +1,10 @@
-"""`spyweb state list`, `show`, `get`, `stats`, `history` and `watch`: look at stored entries."""
+"""`spyweb state list`, `get`, `set`, `history`, `watch`, `locks` and their like: look at entries, and change them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -13,31 +14,35 @@ import typer
 
 from spyweb.cli import output
 from spyweb.cli.client import with_query
-from spyweb.cli.options import MOST_ROWS
+from spyweb.cli.options import MOST_ROWS, project_of
 from spyweb.cli.output import Format, moment
 from spyweb.cli.project import Project
 from spyweb.errors import ExitCode, Refused
-from spyweb.settings.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
-from spyweb.store.interchange.value_json import TypeName
+from spyweb.model import NULL, Value
+from spyweb.settings.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration, parse_duration
+from spyweb.store.interchange.value_json import LARGEST, TypeName, decode_value, to_plain
+from spyweb.store.model.entries import SCOPES
 from spyweb.subjects.state.commands.stored import (
     Compat,
     Key,
     Pattern,
     StateOutput,
     StatePlace,
+    StoredState,
+    Yes,
+    agree,
     as_bytes,
     one_line,
     placed,
     spelt,
 )
-from spyweb.subjects.state.views import ChangeView, EntryView, StateStats, bytes_of
+from spyweb.subjects.state.views import ChangeView, EntryView, LockView, bytes_of
 from spyweb.views.jobs import to_json
 from spyweb.words import counted, cut
 
 WIDEST = 50  # characters of a value in a list
 NONE = "-"
 
-Fields = list[tuple[str, str]]
 Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys that begin so.", show_default=False)]
 
 
@@ -53,7 +58,7 @@ def list_entries(
     """List the entries, sorted by key."""
     found = place.state().entries(place.namespace, as_bytes(prefix), count)
     if compat:
-        output.show_json(compat_entries(found))
+        output.show_json({shown_text(entry.key): shown_value(entry.value, entry.type) for entry in found})
         return
     empty, row = f"nothing is kept in {place.namespace}", partial(entry_row, place.project)
     output.show_list(form, found, row, empty=empty, cut=("value", "key"))
@@ -70,7 +75,9 @@ def show(
     if entry is None:
         return missing(place, key)
     if compat:
-        output.show_json(compat_entry(entry))
+        moments = {"created_at": rfc3339(entry.created_ms), "updated_at": rfc3339(entry.updated_ms)}
+        value = shown_value(entry.value, entry.type)
+        output.show_json({"key": shown_text(entry.key), "value": value, **moments})
     elif form is Format.JSON:
         output.show_json(entry)
     else:
@@ -103,12 +110,31 @@ def stats(context: typer.Context, place: StatePlace, form: StateOutput = Format.
     Of all namespaces, unless one is chosen.
     """
     found = place.state().stats(place.chosen)
+    modified = found.last_modified_ms
     if compat:
-        output.show_json(compat_stats(found))
+        output.show_json(
+            {
+                "total_keys": found.total_keys,
+                "total_size": found.db_size_bytes,
+                "last_modified": None if modified is None else rfc3339(modified),
+                "backend": found.backend,
+            }
+        )
     elif form is Format.JSON:
         output.show_json(found)
     else:
-        output.show_fields(stats_fields(found, place.timezone))
+        output.show_fields(
+            [
+                ("Total Keys:", str(found.total_keys)),
+                ("Expired Keys:", str(found.expired_keys)),
+                ("Active Locks:", str(found.active_locks)),
+                ("Size:", f"{found.size_bytes:,} bytes"),
+                ("Database Size:", f"{found.db_size_bytes:,} bytes"),
+                ("Database:", found.db_path),
+                ("Backend:", found.backend),
+                ("Last Modified:", NONE if modified is None else moment(modified, place.timezone)),
+            ]
+        )
 
 
 @placed
@@ -150,7 +176,6 @@ def watch(context: typer.Context, place: StatePlace, pattern: Pattern = "*", for
     """
     daemon = place.project.need_daemon(", so nothing changes: `spyweb start` starts one")
     timezone = ZoneInfo(place.timezone)
-
     target = with_query("/api/state/watch", namespace=place.chosen, pattern=as_bytes(pattern))
     lines = daemon.lines(target, timeout=None)
     next(lines, None)  # it has begun
@@ -163,6 +188,147 @@ def watch(context: typer.Context, place: StatePlace, pattern: Pattern = "*", for
         at = datetime.fromtimestamp(change.at_ms // 1000, tz=UTC).astimezone(timezone)
         output.say(f"{at:%H:%M:%S}.{change.at_ms % 1000:03d} {change_line(change)}")
     raise Refused(daemon.cut_off("the watch was stopped"))
+
+
+@placed
+def set_entry(  # noqa: PLR0913 - each parameter is an option
+    context: typer.Context,
+    place: StatePlace,
+    key: Key,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON, or text that is not JSON.")],
+    string: Annotated[bool, typer.Option("--string", help="VALUE is text, whatever it looks like.")] = False,
+    ttl: Annotated[
+        str, typer.Option(metavar="SECONDS", help="How long it lives: 90, or 1h30m.", show_default=False)
+    ] = "",
+    form: StateOutput = Format.TABLE,
+) -> None:
+    """Keep a value, in place of what was there."""
+    parsed = as_bytes(value) if string or place.keeps_text else parse_value(value)
+    if parsed is NULL and not place.namespace.startswith(SCOPES):
+        raise Refused(f"{spelt(key)}: JSON's null can only be kept inside a table; --string keeps it as text")
+    created = place.state().put(place.namespace, as_bytes(key), parsed, parse_ttl(ttl)).created
+    tell_of(key, form, f"is {'new' if created else 'replaced'}", created=created)
+
+
+@placed
+def delete(
+    context: typer.Context, place: StatePlace, key: Key, yes: Yes = False, form: StateOutput = Format.TABLE
+) -> ExitCode:
+    """Delete an entry."""
+    if not agree(f"Delete {spelt(key)} of {place.namespace}?", yes=yes):
+        return ExitCode.FAILED
+    deleted = place.state().delete(place.namespace, as_bytes(key)).deleted
+    tell_of(key, form, "is deleted" if deleted else "was not there", deleted=deleted)
+    return ExitCode.OK
+
+
+@placed
+def clear(
+    context: typer.Context,
+    place: StatePlace,
+    pattern: Pattern = "*",
+    yes: Yes = False,
+    form: StateOutput = Format.TABLE,
+) -> ExitCode:
+    """Delete all entries, or those whose keys match.
+
+    Locks stay, and so does what other namespaces keep.
+    """
+    state = place.state()
+    if not yes:
+        count = state.count(place.namespace, as_bytes(pattern)).count
+        if count and not agree(f"Delete {counted(count, 'entry', 'entries')} of {place.namespace}?", yes=False):
+            return ExitCode.FAILED
+    deleted = state.clear(place.namespace, as_bytes(pattern)).deleted
+    output.tell(form, f"{counted(deleted, 'entry', 'entries')} deleted", {"deleted": deleted})
+    return ExitCode.OK
+
+
+@placed
+def rollback(
+    context: typer.Context,
+    place: StatePlace,
+    key: Key,
+    version: Annotated[
+        int, typer.Argument(metavar="VERSION", min=1, max=LARGEST, help="As `spyweb state history` shows it.")
+    ],
+    yes: Yes = False,
+    form: StateOutput = Format.TABLE,
+) -> ExitCode:
+    """Keep the value of an earlier version again.
+
+    It becomes a new version, without an expiry.
+    """
+    if not agree(f"Put {spelt(key)} of {place.namespace} back to version {version}?", yes=yes):
+        return ExitCode.FAILED
+    place.state().rollback(place.namespace, as_bytes(key), version)
+    tell_of(key, form, f"is as it was in version {version}", version=version)
+    return ExitCode.OK
+
+
+class LockAction(StrEnum):
+    BREAK = "break"
+
+
+def locks(
+    context: typer.Context,
+    what: Annotated[LockAction | None, typer.Argument(metavar="break", help="`break NAME` takes a lock away.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The lock's name.", show_default=False)] = "",
+    yes: Yes = False,
+    form: StateOutput = Format.TABLE,
+) -> ExitCode:
+    """List the locks that are held, or break one.
+
+    Whoever held a broken lock is not told, and may still be at work.
+    """
+    project = project_of(context)
+    if what is None:
+
+        def row(lock: LockView) -> dict[str, str]:
+            return {
+                "name": shown_key(lock.name),
+                "holder": shown_key(lock.holder),
+                "run": NONE if lock.run is None else str(lock.run),
+                "since": project.moment(lock.acquired_ms),
+                "lease": output.rounded(lock.expires_ms - project.clock.now_ms()),
+            }
+
+        found = StoredState(project.stored()).locks()
+        output.show_list(form, found, row, empty="no lock is held", cut=("name", "holder"))
+        return ExitCode.OK
+    if not name:
+        raise Refused("`spyweb state locks break` needs the lock's NAME")
+    shown = spelt(name)
+    if not agree(f"Break the lock {shown}?", yes=yes):
+        return ExitCode.FAILED
+    broken = StoredState(project.stored()).break_lock(as_bytes(name)).broken
+    line = f"{shown} is free: {shown_key(broken.holder)} held it" if broken else f"nobody held {shown}"
+    output.tell(form, line, {"name": to_plain(as_bytes(name)), "holder": broken.holder if broken else None})
+    return ExitCode.OK
+
+
+def parse_value(text: str) -> Value:
+    """Return the value of a JSON text, or the text itself where it is no JSON."""
+    given = as_bytes(text)
+    try:
+        return decode_value(given)
+    except ValueError:
+        return given
+
+
+def parse_ttl(text: str) -> int | None:
+    """Read a time to live; None is for ever.  Raises Refused."""
+    if not text:
+        return None
+    try:
+        return parse_duration(text) or None
+    except ValueError as error:
+        raise Refused(f"--ttl: {error}") from error
+
+
+def tell_of(key: str, form: Format, what: str, **fields: object) -> None:
+    """Print what became of a key."""
+    output.tell(form, f"{spelt(key)} {what}", {"key": to_plain(as_bytes(key)), **fields})
 
 
 def shown_text(text: object) -> str:
@@ -203,7 +369,7 @@ def entry_row(project: Project, entry: EntryView) -> dict[str, str]:
     }
 
 
-def entry_fields(entry: EntryView, now_ms: int, timezone: str) -> Fields:
+def entry_fields(entry: EntryView, now_ms: int, timezone: str) -> list[tuple[str, str]]:
     return [
         ("Key:", shown_key(entry.key)),
         ("Value:", shown_value(entry.value, entry.type)),
@@ -215,48 +381,8 @@ def entry_fields(entry: EntryView, now_ms: int, timezone: str) -> Fields:
     ]
 
 
-def stats_fields(stats: StateStats, timezone: str) -> Fields:
-    modified = stats.last_modified_ms
-    return [
-        ("Total Keys:", str(stats.total_keys)),
-        ("Expired Keys:", str(stats.expired_keys)),
-        ("Active Locks:", str(stats.active_locks)),
-        ("Size:", f"{stats.size_bytes:,} bytes"),
-        ("Database Size:", f"{stats.db_size_bytes:,} bytes"),
-        ("Database:", stats.db_path),
-        ("Backend:", stats.backend),
-        ("Last Modified:", NONE if modified is None else moment(modified, timezone)),
-    ]
-
-
-def compat_entries(entries: Sequence[EntryView]) -> dict[str, str]:
-    """Return entries as `sloth-runner state list --output json` shows them: the text of each value, by key."""
-    return {shown_text(entry.key): shown_value(entry.value, entry.type) for entry in entries}
-
-
-def compat_entry(entry: EntryView) -> dict[str, str]:
-    """Return an entry as `sloth-runner state show --output json` shows it."""
-    return {
-        "key": shown_text(entry.key),
-        "value": shown_value(entry.value, entry.type),
-        "created_at": rfc3339(entry.created_ms),
-        "updated_at": rfc3339(entry.updated_ms),
-    }
-
-
 def rfc3339(ms: int) -> str:
     return datetime.fromtimestamp(ms // 1000, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def compat_stats(stats: StateStats) -> dict[str, object]:
-    """Return figures as `sloth-runner state stats --output json` shows them; `total_size` is that of the database."""
-    modified = stats.last_modified_ms
-    return {
-        "total_keys": stats.total_keys,
-        "total_size": stats.db_size_bytes,
-        "last_modified": None if modified is None else rfc3339(modified),
-        "backend": stats.backend,
-    }
 
 
 def change_line(change: ChangeView) -> str:
