@@ -54,6 +54,8 @@ class Update(Struct, frozen=True, kw_only=True):  # made for each op: a dataclas
 
 
 class UpdateError(Struct, frozen=True, kw_only=True):
+    """An op that could not be done; the others were."""
+
     op_index: int  # from 0
     code: str
     message: str

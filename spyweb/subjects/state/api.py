@@ -15,15 +15,16 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from spyweb.limits import OP_ELEMENTS
-from spyweb.model import MIB, JobId, Value
+from spyweb.model import MIB, JobId
 from spyweb.settings.units import LONGEST_MS
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line, find_namespace
 from spyweb.store.interchange.value_json import decode_value
-from spyweb.store.model.entries import STATE, PortableEntry, job_namespace
+from spyweb.store.model.entries import STATE, PortableEntry
 from spyweb.store.model.records import NewRecord
 from spyweb.store.patterns import excess
 from spyweb.subjects.state.service import StateService
 from spyweb.subjects.state.views import (
+    JOBS,
     ChangeView,
     EntriesCleared,
     EntriesCounted,
@@ -53,7 +54,6 @@ from spyweb.web.event_streams import UNREAD_S, counted, stream
 UPDATE_BODY = 4 * MIB  # bytes of the ops of an update: they are parsed on the loop
 BATCH = 1 << 18  # bytes of lines parsed at a time
 ANY_VALUE = object  # any JSON
-OF_JOB = job_namespace(JobId(""))  # the beginning of the namespaces of store_*
 
 Namespace = Annotated[str, Meta(description="`state`, `global`, `job:ID` or `scope:NAME`")]
 
@@ -169,7 +169,11 @@ async def put_entry(request: web.Request) -> web.Response:
     query = query_of(request, PutQuery)
     namespace = _permitted(request, query.namespace)
     with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY])) as body:
-        value = await asyncio.to_thread(_value, await body.read(request), _most_values(request))
+        encoded = await body.read(request)
+        try:
+            value = await asyncio.to_thread(decode_value, encoded, _most_values(request))
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=f"the value {error}") from error
     return json_answer(await state_of(request).put(namespace, query.key, value, query.ttl_ms or None))
 
 
@@ -337,8 +341,8 @@ def _permitted(request: web.Request, name: str, parameter: str = "namespace") ->
     namespace = find_namespace(name)
     if namespace is None:
         raise BadParameter(parameter, f"{name!r} is no namespace")
-    if namespace.startswith(OF_JOB):
-        check_may_see(request, namespace.removeprefix(OF_JOB))
+    if namespace.startswith(JOBS):
+        check_may_see(request, namespace.removeprefix(JOBS))
     else:
         check_may_see_all(request)
     return namespace
@@ -349,36 +353,26 @@ def _most_values(request: web.Request) -> int:
     return max(state_of(request).limits.max_value_bytes, OP_ELEMENTS)
 
 
-def _value(body: bytes, most: int) -> Value:
-    try:
-        return decode_value(body, most)
-    except ValueError as error:
-        raise web.HTTPBadRequest(text=f"the value {error}") from error
-
-
 async def _read_entries(request: web.Request) -> list[PortableEntry]:
     """Parse a body in a thread, many lines at a time."""
-    reader = LineReader(_most_values(request))
-    entries: list[PortableEntry] = []
+    reader, entries = LineReader(_most_values(request)), list[PortableEntry]()
+
+    def read(lines: list[bytes]) -> list[PortableEntry]:
+        return [portable for line in lines if (portable := reader.read(line)) is not None]
+
     try:
         async with aclosing(_line_batches(request)) as batches:
             async for lines in batches:
-                entries += await asyncio.to_thread(_read_batch, reader, lines)
+                entries += await asyncio.to_thread(read, lines)
     except BadLine as error:
         raise web.HTTPBadRequest(text=str(error)) from error
     return entries
 
 
-def _read_batch(reader: LineReader, lines: list[bytes]) -> list[PortableEntry]:
-    return [portable for line in lines if (portable := reader.read(line)) is not None]
-
-
 async def _line_batches(request: web.Request) -> AsyncGenerator[list[bytes], None]:
     """Yield the whole lines of a body; one may be as long as a body of another request."""
     with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY], "a line")) as room:
-        batch: list[bytes] = []
-        rest: list[bytes] = []
-        size = 0
+        batch, rest, size = list[bytes](), list[bytes](), 0
         async with aclosing(pieces(request)) as found:
             async for piece in found:
                 room.take(len(piece))

@@ -10,14 +10,14 @@ from aiohttp import web
 from msgspec import Struct, structs
 
 from spyweb.errors import Refused
-from spyweb.model import JobId, RunId, Value
+from spyweb.model import NULL, RunId, Value
 from spyweb.settings.units import parse_duration
 from spyweb.store.interchange.lines import find_namespace
 from spyweb.store.interchange.value_json import TypeName, decode_value, type_of
 from spyweb.store.model.entries import GLOBAL, job_namespace
 from spyweb.subjects.runs.service import PastRunsService
 from spyweb.subjects.state.service import StateService
-from spyweb.subjects.state.views import LockView, NamespaceView, bytes_of
+from spyweb.subjects.state.views import JOBS, LockView, NamespaceView, bytes_of
 from spyweb.subjects.state.words import (
     FIELD_WORDS,
     LONGEST_PREVIEW,
@@ -26,7 +26,7 @@ from spyweb.subjects.state.words import (
     FieldValue,
     as_text,
     edit_value,
-    show_entries,
+    show_entry,
     show_versions,
 )
 from spyweb.web.access.principal import Right
@@ -54,8 +54,6 @@ CHIPS = 24
 LOCKS = 50
 NAMES = 200  # that a field proposes
 MOST_VALUES = 100_000  # inside a value that is typed
-OF_JOB = job_namespace(JobId(""))
-FOR_EVER = "never"
 
 
 class StateQuery(Struct, frozen=True):
@@ -107,7 +105,7 @@ async def parts_of(asked: Asked, query: StateQuery) -> Mapping[str, object]:
     has_more = len(found) > KEYS or (
         bool(found) and bool(await state.page(namespace, query.prefix, after=bytes_of(found[-1].key), limit=1))
     )
-    entries = await asyncio.to_thread(show_entries, found[:KEYS])
+    entries = await asyncio.to_thread(lambda: [show_entry(each) for each in found[:KEYS]])
     to = partial(address, asked)
     versions = []
     if query.key is not None:
@@ -134,14 +132,18 @@ async def show_state(asked: Asked) -> Shown:
     """Show what is stored; without a namespace, lead to the one that comes first."""
     query = asked.query(StateQuery)
     if not query.namespace:
-        first = next((each.namespace for each in _sorted(await _namespaces(asked))), _default_of(asked))
+        first = next((each.namespace for each in _sorted(await _namespaces(asked))), GLOBAL)
+        if first == GLOBAL and asked.principal.jobs:
+            seen = next(filter(asked.principal.may_see, asked.services.catalogue.names()), None)
+            first = job_namespace(seen) if seen else ""
         namespace = _permitted(asked, first)
         raise web.HTTPFound(address(asked, namespace=namespace, prefix=query.prefix, after=query.after, key=query.key))
     return await _shown(asked, query)
 
 
 async def _namespaces(asked: Asked) -> list[NamespaceView]:
-    return [each for each in await asked.services[StateService].namespaces() if _is_shown(asked, each)]
+    principal, found = asked.principal, await asked.services[StateService].namespaces()
+    return [each for each in found if not principal.jobs or (each.job is not None and principal.may_see(each.job))]
 
 
 async def _shown(
@@ -157,7 +159,7 @@ async def _shown(
         "chips": _chips(asked, namespaces, query.namespace),
         "left_out": max(0, len(namespaces) - CHIPS),
         "names": [each.namespace for each in namespaces[:NAMES]],
-        "job": query.namespace.removeprefix(OF_JOB) if query.namespace.startswith(OF_JOB) else "",
+        "job": query.namespace.removeprefix(JOBS) if query.namespace.startswith(JOBS) else "",
         **await _one(asked, query, typed or {}),
         **await _locks(asked),
         "field_types": [(kind.value, words) for kind, words in FIELD_WORDS.items()],
@@ -216,17 +218,6 @@ def _sorted(namespaces: list[NamespaceView]) -> list[NamespaceView]:
     return sorted(namespaces, key=lambda each: (each.job is not None, each.scope is not None, -each.keys))
 
 
-def _default_of(asked: Asked) -> str:
-    if not asked.principal.jobs:
-        return GLOBAL
-    seen = next(filter(asked.principal.may_see, asked.services.catalogue.names()), None)
-    return job_namespace(seen) if seen else ""
-
-
-def _is_shown(asked: Asked, each: NamespaceView) -> bool:
-    return not asked.principal.jobs or (each.job is not None and asked.principal.may_see(each.job))
-
-
 def _chips(asked: Asked, namespaces: list[NamespaceView], chosen: str) -> list[Chip]:
     shown = _sorted(namespaces)[:CHIPS]
     if all(each.namespace != chosen for each in shown):
@@ -249,7 +240,7 @@ def _permitted(asked: Asked, name: str) -> str:
     principal = asked.principal
     if namespace is None:
         raise PageMissing(f"{name[:80]!r} is no namespace" if name else "Nothing is stored that this key may see")
-    if principal.jobs and not (namespace.startswith(OF_JOB) and principal.may_see(namespace.removeprefix(OF_JOB))):
+    if principal.jobs and not (namespace.startswith(JOBS) and principal.may_see(namespace.removeprefix(JOBS))):
         raise web.HTTPForbidden(text=f"{principal.name} may not see what is stored there")
     return namespace
 
@@ -291,8 +282,10 @@ async def _write(asked: Asked, query: StateQuery, key: bytes) -> web.Response:
         ttl_ms = read_ttl(form.get("ttl", ""), left_ms)
     except ValueError as error:
         return await _again(asked, query, "ttl", str(error))
+    seen = form.get("version", "")
+    version = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < LONGEST_NUMBER else None
     try:
-        await state.put(namespace, key, value, ttl_ms, version=read_version(form.get("version", "")))
+        await state.put(namespace, key, value, ttl_ms, version=version)
     except Refused as error:
         return await _again(asked, query, "value", str(error))
     return lead_to(address(asked, namespace=namespace, key=key))
@@ -312,24 +305,15 @@ def read_field(text: str, kind: str) -> Value:
             return text.encode("utf-8", "surrogateescape")
         case FieldType.NUMBER | FieldType.BOOLEAN:
             wanted = TypeName.NUMBER if kind == FieldType.NUMBER else TypeName.BOOLEAN
-            value = _decoded(text.strip())
-            if value is None or type_of(value) is not wanted:
+            try:
+                value = decode_value(text.strip().encode(), 1 << 10)
+            except ValueError:
+                value = NULL
+            if type_of(value) is not wanted:
                 raise ValueError("is no number" if wanted is TypeName.NUMBER else "is neither true nor false")
             return value
         case _:
             return decode_value(text.encode("utf-8", "surrogateescape"), MOST_VALUES)
-
-
-def _decoded(text: str) -> Value | None:
-    try:
-        return decode_value(text.encode(), 1 << 10)
-    except ValueError:
-        return None
-
-
-def read_version(text: str) -> int | None:
-    """Return the version that was seen when the value was edited; None: it does not matter."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else None
 
 
 def read_ttl(text: str, left_ms: int | None) -> int | None:
@@ -337,7 +321,7 @@ def read_ttl(text: str, left_ms: int | None) -> int | None:
     text = text.strip()
     if not text:
         return max(left_ms, 1) if left_ms is not None else None
-    if text == FOR_EVER:
+    if text == "never":
         return None
     try:
         ttl_ms = parse_duration(text)

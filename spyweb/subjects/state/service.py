@@ -15,7 +15,6 @@ from functools import partial
 from itertools import islice
 from typing import cast
 
-from msgspec import structs
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
@@ -41,13 +40,12 @@ from spyweb.store.model.entries import (
     PortableEntry,
     Put,
     Replacement,
-    Transform,
     Watch,
-    job_namespace,
 )
 from spyweb.store.model.records import NewRecord
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.state.views import (
+    JOBS,
     ChangeView,
     EntriesCleared,
     EntriesCounted,
@@ -62,17 +60,13 @@ from spyweb.subjects.state.views import (
     NamespaceView,
     RecordsAdded,
     StateStats,
-    UpdateFailed,
     UpdateOp,
     view_change,
     view_entry,
     view_lock,
-    view_namespace,
 )
 
 REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be a list of names
-IN_MEMORY = ":memory:"  # what such a store calls its path
-JOB = job_namespace(JobId(""))
 PAGE = 200  # entries read at a time, or fewer large ones: an answer of a million holds up nothing else
 PAGE_BYTES = 4 * MIB  # of values; the one that reaches it is the last
 CHECKED = 50  # entries of an import looked up at a time; each may be a megabyte
@@ -152,7 +146,12 @@ class StateService:
         expires_ms = self.clock.now_ms() + ttl_ms if ttl_ms else None
         if version is None:
             return await self._replace(namespace, key, value, expires_ms)
-        change = _replace_version(value, expires_ms, version)
+
+        def change(entry: Entry | None) -> Put:
+            if version != (entry.version if entry else 0):
+                raise Refused("it was changed meanwhile: see its history, and save again if need be")
+            return Put(value, expires_ms, entry)
+
         return await asyncio.to_thread(view_written, await self.store.values.transform(namespace, key, change), value)
 
     async def update(self, namespace: str, key: bytes, ops: Sequence[UpdateOp]) -> EntryUpdated:
@@ -163,7 +162,7 @@ class StateService:
         if is_text(namespace):
             raise Refused(f"{shown(key)}: only a scope and `state` hold values that can be updated")
         self._check(namespace, key, NULL)
-        steps = await asyncio.to_thread(_steps, ops)
+        steps = await asyncio.to_thread(lambda: [read_update(number, op) for number, op in enumerate(ops)])
 
         def change(entry: Entry | None) -> Put:
             old = entry.value if entry else None
@@ -176,13 +175,25 @@ class StateService:
                 raise Refused(f"{shown(key)}: only a scope can keep JSON's null, by itself or in a table")
             return Put(updated.value, KEEP, (old, updated))
 
+        def view() -> EntryUpdated:
+            old_value = None if old is None else to_plain(old)
+            return EntryUpdated(old_value=old_value, new_value=to_plain(updated.value), errors=updated.problems)
+
         written = await self.store.values.transform(namespace, key, change)
         old, updated = cast("tuple[Value | None, Updated]", written)
-        return await asyncio.to_thread(view_update, old, updated)
+        return await asyncio.to_thread(view)
 
     async def namespaces(self) -> list[NamespaceView]:
         """Return the namespaces that hold something, sorted, each with how much."""
-        return [view_namespace(name, keys) for name, keys in sorted((await self.store.values.counts()).items())]
+        return [
+            NamespaceView(
+                namespace=name,
+                scope=name.removeprefix(SCOPES) if name.startswith(SCOPES) else None,
+                job=JobId(name.removeprefix(JOBS)) if name.startswith(JOBS) else None,
+                keys=keys,
+            )
+            for name, keys in sorted((await self.store.values.counts()).items())
+        ]
 
     async def delete(self, namespace: str, key: bytes) -> EntryDeleted:
         found = await self._exchange(namespace, key, lambda there: Drop(there) if there else Leave(there))
@@ -211,7 +222,7 @@ class StateService:
             size_bytes=counted.size_bytes,
             db_size_bytes=store.size_bytes,
             db_path=store.path,
-            backend="memory" if store.path == IN_MEMORY else "sqlite",
+            backend="memory" if store.path == ":memory:" else "sqlite",
             last_modified_ms=counted.last_modified_ms,
         )
 
@@ -245,12 +256,11 @@ class StateService:
         replaced = expired = 0
         rest = iter(entries)
         while chunk := list(islice(rest, CHECKED)):
-            await asyncio.to_thread(self._check_all, chunk)
+            ready += await asyncio.to_thread(self._checked, chunk, now_ms)
             found = await asyncio.gather(*(self.store.values.read(each.namespace, each.key) for each in chunk))
             is_over = [each.entry.expires_ms is not None and each.entry.expires_ms <= now_ms for each in chunk]
             expired += sum(is_over)
             replaced += sum(there is not None and not over for there, over in zip(found, is_over, strict=True))
-            ready += [_dated(portable, now_ms) for portable in chunk]
         if not dry_run:
             await self.store.values.load(ready, replace=True)
         return Imported(added=len(ready) - replaced - expired, replaced=replaced, expired=expired)
@@ -269,8 +279,8 @@ class StateService:
         moving again brings them.
         """
         moved, records = await self.store.values.move(old, new, force=force), 0
-        if old.startswith(JOB) and new.startswith(JOB):
-            of_old, of_new = (JobId(namespace.removeprefix(JOB)) for namespace in (old, new))
+        if old.startswith(JOBS) and new.startswith(JOBS):
+            of_old, of_new = (JobId(namespace.removeprefix(JOBS)) for namespace in (old, new))
             records = await self.store.records.move(of_old, of_new)
             moved += await self._move_resources(of_old, of_new)
         return Moved(moved=moved, records=records)
@@ -311,9 +321,19 @@ class StateService:
         finally:
             leave()
 
-    def _check_all(self, entries: Sequence[PortableEntry]) -> None:
+    def _checked(self, entries: Sequence[PortableEntry], now_ms: int) -> list[PortableEntry]:
+        """Return entries of an import, with `now` for the times that their lines left out."""
+        checked = []
         for portable in entries:
             self._check(portable.namespace, portable.key, portable.entry.value)
+            created_ms, updated_ms = portable.entry.created_ms, portable.entry.updated_ms
+            if UNKNOWN_MS in (created_ms, updated_ms):
+                created_ms = created_ms or updated_ms or now_ms
+                updated_ms = updated_ms or max(created_ms, now_ms)
+                entry = replace(portable.entry, created_ms=created_ms, updated_ms=updated_ms)
+                portable = replace(portable, entry=entry)
+            checked.append(portable)
+        return checked
 
     def _check(self, namespace: str, key: bytes, value: Value) -> None:
         """Raise Refused beyond the limits, which are those of `state`; for store_* only keys are limited."""
@@ -329,14 +349,10 @@ class StateService:
 
 def is_text(namespace: str) -> bool:
     """Tell whether a namespace holds the texts of `store_set`."""
-    return namespace == GLOBAL or namespace.startswith(JOB)
+    return namespace == GLOBAL or namespace.startswith(JOBS)
 
 
-def _steps(ops: Sequence[UpdateOp]) -> list[Update]:
-    return [_step(number, op) for number, op in enumerate(ops)]
-
-
-def _step(number: int, op: UpdateOp) -> Update:
+def read_update(number: int, op: UpdateOp) -> Update:
     path = (op.path,) if isinstance(op.path, str) else tuple(op.path)
     if len(path) > 1 and op.type not in REACH_DEEPER:
         raise Refused(f"ops[{number}].path: {op.type} takes the name of a field, not a list")
@@ -357,13 +373,6 @@ def _old_value(found: object) -> Plain:
     return to_plain(found.value) if isinstance(found, Entry) else None
 
 
-def view_update(old: Value | None, updated: Updated) -> EntryUpdated:
-    errors = [UpdateFailed(op_index=each.op_index, code=each.code, message=each.message) for each in updated.problems]
-    return EntryUpdated(
-        old_value=None if old is None else to_plain(old), new_value=to_plain(updated.value), errors=errors
-    )
-
-
 def take_page(most: int, entries: Iterator[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
     page, size = [], 0
     for key, entry in islice(entries, min(most, PAGE)):
@@ -380,21 +389,3 @@ def _kept_by(job: JobId, key: bytes, entry: Entry) -> Kept | None:
         if job_of(key) == job:
             return read_resource(key, entry.value).kept
     return None
-
-
-def _dated(portable: PortableEntry, now_ms: int) -> PortableEntry:
-    """Return the entry with `now` for the times that its line left out."""
-    if portable.entry.created_ms != UNKNOWN_MS and portable.entry.updated_ms != UNKNOWN_MS:
-        return portable
-    created_ms = portable.entry.created_ms or portable.entry.updated_ms or now_ms
-    updated_ms = portable.entry.updated_ms or max(created_ms, now_ms)
-    return replace(portable, entry=structs.replace(portable.entry, created_ms=created_ms, updated_ms=updated_ms))
-
-
-def _replace_version(value: Value, expires_ms: int | None, version: int) -> Transform:
-    def change(entry: Entry | None) -> Put:
-        if version != (entry.version if entry else 0):
-            raise Refused("it was changed meanwhile: see its history, and save again if need be")
-        return Put(value, expires_ms, entry)
-
-    return change

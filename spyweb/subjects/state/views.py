@@ -13,12 +13,12 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from spyweb.model import ChangeKind, JobId, RunId
-from spyweb.ops.rules.updates import MOST_OPS, UpdateKind
+from spyweb.ops.rules.updates import MOST_OPS, UpdateError, UpdateKind
 from spyweb.store.interchange.value_json import TypeName, from_plain, to_plain, type_of
-from spyweb.store.model.entries import SCOPES, ChangeEvent, Entry, Held
+from spyweb.store.model.entries import ChangeEvent, Entry, Held, job_namespace
 
 Plain = object
-JOBS = "job:"
+JOBS = job_namespace(JobId(""))  # the beginning of the namespaces of store_*
 
 
 class EntryView(Struct, frozen=True, kw_only=True):
@@ -110,20 +110,12 @@ class EntryUpdate(Struct, frozen=True, kw_only=True):
     ops: Annotated[list[UpdateOp], Meta(max_length=MOST_OPS)]
 
 
-class UpdateFailed(Struct, frozen=True, kw_only=True):
-    """An op that could not be done; the others were."""
-
-    op_index: int  # from 0
-    code: str
-    message: str
-
-
 class EntryUpdated(Struct, frozen=True, kw_only=True):
     """A value before and after an update."""
 
     old_value: Plain  # null: there was none, or JSON null
     new_value: Plain
-    errors: Sequence[UpdateFailed] = ()
+    errors: Sequence[UpdateError] = ()
 
 
 class NamespaceView(Struct, frozen=True, kw_only=True):
@@ -171,12 +163,6 @@ class StreamEnded(Struct, frozen=True, kw_only=True):
     """The last line of a whole answer of lines: how many went before."""
 
     end: int
-
-
-def view_namespace(name: str, keys: int) -> NamespaceView:
-    scope = name.removeprefix(SCOPES) if name.startswith(SCOPES) else None
-    job = JobId(name.removeprefix(JOBS)) if name.startswith(JOBS) else None
-    return NamespaceView(namespace=name, scope=scope, job=job, keys=keys)
 
 
 def view_entry(namespace: str, key: bytes, entry: Entry) -> EntryView:

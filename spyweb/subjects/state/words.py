@@ -104,10 +104,6 @@ def show_entry(entry: EntryView) -> ShownEntry:
     )
 
 
-def show_entries(entries: Sequence[EntryView]) -> list[ShownEntry]:
-    return [show_entry(entry) for entry in entries]
-
-
 def edit_value(entry: EntryView) -> FieldValue:
     """Return what a field shows; a text that a field would not give back unchanged is shown as JSON."""
     value = entry.value
@@ -127,23 +123,21 @@ def edit_value(entry: EntryView) -> FieldValue:
 
 def show_versions(newest_first: Sequence[EntryView], limit: int) -> list[ShownVersion]:
     """Show the newest versions with what each has changed; one version more than those may be given."""
-    return [
-        _show_version(entry, before)
-        for entry, before in zip_longest(newest_first[:limit], newest_first[1 : limit + 1])
-        if entry is not None
-    ]
-
-
-def _show_version(entry: EntryView, before: EntryView | None) -> ShownVersion:
-    changes = list(islice(diff(before.value, entry.value), CHANGES_SHOWN + 1)) if before else []
-    return ShownVersion(
-        version=entry.version,
-        at_ms=entry.updated_ms,
-        changes=changes[:CHANGES_SHOWN],
-        is_first=before is None,
-        left_out=len(changes) > CHANGES_SHOWN,
-        preview=cut(as_text(entry.value), LONGEST_CHANGE),
-    )
+    versions = []
+    for place, entry in enumerate(newest_first[:limit], 1):
+        before = newest_first[place] if place < len(newest_first) else None
+        changes = list(islice(diff(before.value, entry.value), CHANGES_SHOWN + 1)) if before else []
+        versions.append(
+            ShownVersion(
+                version=entry.version,
+                at_ms=entry.updated_ms,
+                changes=changes[:CHANGES_SHOWN],
+                is_first=before is None,
+                left_out=len(changes) > CHANGES_SHOWN,
+                preview=cut(as_text(entry.value), LONGEST_CHANGE),
+            )
+        )
+    return versions
 
 
 def diff(old: object, new: object, path: tuple[str, ...] = ()) -> Iterator[ShownChange]:

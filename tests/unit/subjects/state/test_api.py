@@ -23,22 +23,17 @@ async def service() -> FakeDaemonService:
     return FakeDaemonService(state=make_state(history=RULES))
 
 
-async def put(client: Client, key: str, body: bytes, more: str = "") -> tuple[int, object]:
-    async with client.put(f"{STATE}/entry?key={key}{more}", data=BytesIO(body)) as answer:
+async def send(client: Client, method: str, path: str, body: bytes = b"") -> tuple[int, Any]:
+    async with client.request(method, f"{STATE}/{path}", data=BytesIO(body)) as answer:
         return answer.status, await answer.json()
+
+
+async def put(client: Client, key: str, body: bytes, more: str = "") -> tuple[int, Any]:
+    return await send(client, "PUT", f"entry?key={key}{more}", body)
 
 
 def written(old: object, new: object) -> dict[str, object]:
     return {"created": old is None, "old_value": old, "new_value": new}
-
-
-def deleted(old: object) -> dict[str, object]:
-    return {"deleted": old is not None, "old_value": old, "new_value": None}
-
-
-async def delete(client: Client, path: str) -> tuple[int, object]:
-    async with client.delete(f"{STATE}/{path}") as answer:
-        return answer.status, await answer.json()
 
 
 async def lines(client: Client, path: str) -> list[dict[str, object]]:
@@ -62,7 +57,8 @@ async def test_a_key_may_be_any_bytes(client: Client) -> None:
     (entry, end) = await lines(client, "entries?prefix=%FF")
     assert entry["key"] == {"$base64": "/wArIA=="}
     assert end == {"end": 1}
-    assert await delete(client, "entry?key=%FF%00%2B+") == (200, deleted(1))
+    deleted = {"deleted": True, "old_value": 1, "new_value": None}
+    assert await send(client, "DELETE", "entry?key=%FF%00%2B+") == (200, deleted)
 
 
 @pytest.mark.parametrize(("query", "field"), [("old=x&new=job:a", "old"), ("old=job:a&new=x", "new")])
@@ -114,15 +110,10 @@ async def test_wrong_values_are_refused_and_nothing_is_written(client: Client) -
     status, answer = await put(client, "a", b"1", f"&ttl_ms={(1 << 63) - 1}")
     assert status == 400
     assert "ttl_ms: expected a whole number" in str(answer)
-    assert await put(client, "a", b"{") == (
-        400,
-        failure("the value is not JSON: Input data was truncated", "bad_request"),
-    )
-    status, answer = await put(client, "k" * 21, b"1")
-    assert (status, answer) == (
-        409,
-        failure(f"{'k' * 21}: the key of 21 bytes is over the limit of 20", "refused"),
-    )
+    truncated = failure("the value is not JSON: Input data was truncated", "bad_request")
+    assert await put(client, "a", b"{") == (400, truncated)
+    too_long = failure(f"{'k' * 21}: the key of 21 bytes is over the limit of 20", "refused")
+    assert await put(client, "k" * 21, b"1") == (409, too_long)
     assert await lines(client, "entries") == [{"end": 0}]
 
 
@@ -141,10 +132,8 @@ async def test_a_value_is_measured_before_it_is_built(client: Client) -> None:
     assert await put(client, "a", body) == (400, failure("the value holds more than 200000 values", "bad_request"))
     line = b'{"namespace":"state","key":"a","value":%b}' % body
     async with client.post(f"{STATE}/import", data=BytesIO(line)) as answer:
-        assert (answer.status, await answer.json()) == (
-            400,
-            failure("line 1: holds more than 200000 values", "bad_request"),
-        )
+        refusal = failure("line 1: holds more than 200000 values", "bad_request")
+        assert (answer.status, await answer.json()) == (400, refusal)
 
 
 @pytest.mark.parametrize(
@@ -180,19 +169,15 @@ async def test_a_pattern_that_is_too_long_is_refused(client: Client) -> None:
     refusal = failure("pattern: a pattern has 2000 bytes, at most 1024 are allowed", "bad_request", "pattern")
     for path in ("count", "watch"):
         assert await get_json(client, f"{STATE}/{path}?pattern={'*a' * 1000}") == (400, refusal)
-    assert await delete(client, f"entries?pattern={'*a' * 1000}") == (400, refusal)
-
-
-async def patch(client: Client, key: str, body: bytes) -> tuple[int, Any]:
-    async with client.patch(f"{STATE}/entry?key={key}&namespace=scope:s", data=body) as answer:
-        return answer.status, await answer.json()
+    assert await send(client, "DELETE", f"entries?pattern={'*a' * 1000}") == (400, refusal)
 
 
 async def test_an_entry_is_updated_in_place_and_a_wrong_update_changes_nothing(client: Client) -> None:
     bytes_op = b'{"type": "set", "path": "a", "value": {"$base64": "/w=="}}'
     body = b'{"ops": [%b, {"type": "increment", "path": "n", "by": 2}]}' % bytes_op
     found: dict[str, object] = {"old_value": None, "new_value": {"a": {"$base64": "/w=="}, "n": 2}, "errors": []}
-    assert await patch(client, "k", body) == (200, found)
+    entry = "entry?key=k&namespace=scope:s"
+    assert await send(client, "PATCH", entry, body) == (200, found)
     for wrong, status, field in (
         (b"{", 400, None),
         (b"[]", 422, None),
@@ -200,8 +185,8 @@ async def test_an_entry_is_updated_in_place_and_a_wrong_update_changes_nothing(c
         (b'{"ops": [{"type": "increment", "by": 1.5}]}', 422, "ops[0].by"),
         (b'{"ops": [{"type": "set", "path": ["a", "b"]}]}', 409, None),
     ):
-        code, answer = await patch(client, "k", wrong)
+        code, answer = await send(client, "PATCH", entry, wrong)
         assert (code, answer["field"]) == (status, field)
-    assert (await patch(client, "k", b'{"ops": []}'))[1]["old_value"] == found["new_value"]
+    assert (await send(client, "PATCH", entry, b'{"ops": []}'))[1]["old_value"] == found["new_value"]
     _, namespaces = await get_json(client, f"{STATE}/namespaces")
     assert namespaces == [{"namespace": "scope:s", "scope": "s", "job": None, "keys": 1}]

@@ -23,7 +23,6 @@ from spyweb.store.interchange.lines import entry_line
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.store.model.entries import Entry, PortableEntry
 from spyweb.subjects.state.commands import entries
-from spyweb.subjects.state.commands.entries import parse_ttl, parse_value
 from spyweb.subjects.state.commands.stored import StatePlace
 from spyweb.subjects.state.commands.transfer import PIPE, export, read_lines
 from spyweb.subjects.state.views import ChangeView, view_entry
@@ -55,20 +54,20 @@ from tests.fakes.clock import FakeClock
     ],
 )
 def test_a_value_is_json_if_it_parses_else_text(text: str, value: Value) -> None:
-    parsed = parse_value(text)
+    parsed = entries.parse_value(text)
     assert parsed == value
     assert type(parsed) is type(value)
 
 
 @pytest.mark.parametrize(("text", "ms"), [("", None), ("0", None), ("90", 90_000), ("0.5", 500), ("1h30m", 5_400_000)])
 def test_a_ttl_is_seconds_or_a_duration_and_nothing_is_for_ever(text: str, ms: int | None) -> None:
-    assert parse_ttl(text) == ms
+    assert entries.parse_ttl(text) == ms
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "1x", "nan"])
 def test_any_other_ttl_is_refused(text: str) -> None:
     with pytest.raises(Refused, match=r"^--ttl: "):
-        parse_ttl(text)
+        entries.parse_ttl(text)
 
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
