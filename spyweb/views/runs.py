@@ -1,15 +1,16 @@
-"""Runs as people and machines are shown them: those that have ended, and one that is watched while it goes."""
+"""Runs as people and machines are shown them, also as one letter each: ended ones, and one that is watched."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from spyweb.lua import wire
 from spyweb.lua.endings import show_value
-from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId, TaskBegun, TaskRow
+from spyweb.model import Ending, Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState, TaskBegun, TaskRow
 from spyweb.permissions.policy import Audit
 from spyweb.words import counted
 
@@ -183,11 +184,6 @@ def describe_page(run: Run | LastRun | RunEnded) -> str:
     return ", ".join(shown)
 
 
-def describe_outcome(run: Run | LastRun, state: str = "") -> str:
-    """Return `success, 3 storage errors`; without an outcome the state that the run is in."""
-    return ", ".join(filter(None, (run.outcome or state, describe_storage_errors(run.storage_errors))))
-
-
 def describe_storage_errors(count: int) -> str:
     return counted(count, "storage error") if count else ""
 
@@ -225,3 +221,56 @@ def event_from_json(line: bytes) -> RunEvent:
     kind = fields.pop("event", None)
     event: RunEvent = msgspec.convert(fields, EVENTS.get(str(kind), RunEnded))
     return event
+
+
+LATE_MS = 1_000  # after the due time, and what jitter may add: from there on a start is late
+SUCCEEDED: Final = frozenset({RunMark.SUCCESS, RunMark.LATE})
+FAILING: Final = frozenset({RunMark.FAILED, RunMark.LOST})
+DECISIVE: Final = SUCCEEDED | FAILING  # of whether a job fails
+
+
+def mark_of(run: Run, late_ms: int = LATE_MS) -> RunMark:
+    if run.outcome is None:
+        return RunMark.WAITING if run.state is RunState.WAITING else RunMark.RUNNING
+    if run.outcome is Outcome.SUCCESS and lateness_of(run) > late_ms:
+        return RunMark.LATE
+    if run.failure is Failure.CANCELLED:
+        return RunMark.CANCELLED
+    return RunMark[run.outcome.name]
+
+
+def late_after(spec: JobSpec | None) -> int:
+    """Return from when on after its due time a start of this job is late: jitter makes it later by intent."""
+    return LATE_MS + (spec.jitter_ms if spec else 0)
+
+
+def lateness_of(run: Run) -> int:
+    """Return how long after its due time a run began; a retry is later by intent, and never late."""
+    if run.started_ms is None or run.due_ms is None or run.attempt > 1:
+        return 0
+    return max(0, run.started_ms - run.due_ms)
+
+
+def took_of(run: Run) -> int | None:
+    """Return how long a run took; None of one that is not over, or never began."""
+    return None if run.outcome is Outcome.SKIPPED else duration_ms(run)
+
+
+def moment_of(run: Run) -> int | None:
+    """Return the moment under which a run is shown: its start, else when it was due last, else its end.
+
+    One that waits and was due at no time has none.
+    """
+    moments = (run.started_ms, run.last_due_ms, run.due_ms, run.ended_ms)
+    return next((moment for moment in moments if moment is not None), None)
+
+
+def success_rate(marks: str) -> float | None:
+    """Return the share of the runs that succeeded; None where none has come to an end of its own."""
+    good, bad = sum(marks.count(mark) for mark in SUCCEEDED), sum(marks.count(mark) for mark in FAILING)
+    return good / (good + bad) if good + bad else None
+
+
+def median_ms(took_ms: Sequence[int]) -> int | None:
+    known = sorted(ms for ms in took_ms if ms >= 0)
+    return known[(len(known) - 1) // 2] if known else None

@@ -92,9 +92,8 @@ from spyweb.views.jobs import (
     anything,
     next_run,
 )
-from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
+from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView, lateness_of, mark_of, moment_of, took_of
 from spyweb.views.source import SourceView, TraceFrame
-from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
 from spyweb.web.access.audit import AuditService
 from spyweb.web.access.keys import AccessService
 from spyweb.web.access.principal import Principal

@@ -13,7 +13,7 @@ from spyweb.model import Failure, JobId, Outcome, RunId, RunState
 from spyweb.runs.live import LiveJobs
 from spyweb.store.model.runs import Begin, Change, StripWish
 from spyweb.subjects.jobs.overview import SHOWN_RUNS, JobStrip, Strips, may_be_failing
-from spyweb.views.strips import LATE_MS
+from spyweb.views.runs import LATE_MS
 from tests.fakes.changes import NEWS, PRICES, make_end, make_run, make_skipped
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import make_job

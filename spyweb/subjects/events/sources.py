@@ -37,7 +37,7 @@ from spyweb.subjects.health.views import HealthProblem
 from spyweb.subjects.incidents.service import IncidentService
 from spyweb.subjects.jobs.overview import is_doubtful
 from spyweb.views.jobs import join_problems, usual_folder
-from spyweb.views.strips import mark_of
+from spyweb.views.runs import mark_of
 from spyweb.web.access.audit import AuditService
 
 LOOK_S = 5.0  # between two looks at the health: nothing announces it

@@ -30,8 +30,16 @@ from spyweb.store.model.runs import Change, FailingSeries, RunStrip, StripWish
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.health.views import Health
 from spyweb.views.jobs import JobState, JobView
-from spyweb.views.runs import LastRun, describe_details, describe_storage_errors
-from spyweb.views.strips import DECISIVE, FAILING, late_after, median_ms, success_rate
+from spyweb.views.runs import (
+    DECISIVE,
+    FAILING,
+    LastRun,
+    describe_details,
+    describe_storage_errors,
+    late_after,
+    median_ms,
+    success_rate,
+)
 from spyweb.words import counted, first_line
 
 

@@ -49,8 +49,7 @@ from spyweb.subjects.runs.views import TimeSpan
 from spyweb.subjects.runs.words import show_run
 from spyweb.subjects.state.service import StateService
 from spyweb.views.jobs import to_json
-from spyweb.views.runs import LogLine, RunEnded, TaskView
-from spyweb.views.strips import late_after
+from spyweb.views.runs import LogLine, RunEnded, TaskView, late_after
 from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.services import Outlook, Services
 from spyweb.web.pages.charts import chart

@@ -16,8 +16,8 @@ from spyweb.specs.origins import ResolvedSetting
 from spyweb.specs.watches import scope_of
 from spyweb.subjects.jobs.overview import OverviewRow, row_seen_by
 from spyweb.views.jobs import JobState, JobView, NextRun
+from spyweb.views.runs import moment_of
 from spyweb.views.source import SourceView, TraceFrame
-from spyweb.views.strips import moment_of
 from spyweb.words import describe_moment
 
 NEXT_SHOWN = 5

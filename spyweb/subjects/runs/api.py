@@ -11,7 +11,7 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from spyweb.errors import Refused
-from spyweb.model import JobId, Outcome, Run, RunId, TriggerType
+from spyweb.model import Outcome, Run, RunId, TriggerType
 from spyweb.store.model.runs import RunFilter
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.starting import payload_of
@@ -62,7 +62,16 @@ async def list_runs(request: web.Request) -> web.Response:
     services, query = request.app[SERVICES], query_of(request, RunsQuery)
     job = job_of(request, query)
     if query.outcome or query.trigger or query.since is not None or query.until is not None:
-        return await _search_runs(request, query, job)
+        wanted = RunFilter(
+            job=job,
+            outcomes=_named(Outcome, "outcome", query.outcome),
+            triggers=_named(TriggerType, "trigger", query.trigger),
+            since_ms=query.since,
+            until_ms=query.until,
+        )
+        before, may_see = RunId(query.before) or None, principal_of(request).may_see
+        page = await services[PastRunsService].search(wanted, limit=query.limit, before=before)
+        return page_answer(request, [run for run in page.runs if may_see(run.job)], before=page.before)
     if job and not (
         query.before
         or services.catalogue.find(job)
@@ -84,19 +93,6 @@ async def permitted_run(request: web.Request) -> RunId:
         found = await service_of(request, PastRunsService).newest(None, limit=1, before=RunId(min(run + 1, MOST)))
         check_may_see(request, found[0].job if found and found[0].id == run else "")
     return run
-
-
-async def _search_runs(request: web.Request, query: RunsQuery, job: JobId | None) -> web.Response:
-    wanted = RunFilter(
-        job=job,
-        outcomes=_named(Outcome, "outcome", query.outcome),
-        triggers=_named(TriggerType, "trigger", query.trigger),
-        since_ms=query.since,
-        until_ms=query.until,
-    )
-    before, may_see = RunId(query.before) or None, principal_of(request).may_see
-    page = await service_of(request, PastRunsService).search(wanted, limit=query.limit, before=before)
-    return page_answer(request, [run for run in page.runs if may_see(run.job)], before=page.before)
 
 
 def _named(kind: type[E], parameter: str, text: str) -> list[E]:

@@ -19,7 +19,14 @@ from spyweb.cli.project import Backend, Project, answer_of, found_of, open_proje
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId, TaskRow, TriggerType
 from spyweb.settings.units import format_duration, format_size
-from spyweb.views.runs import TaskView, describe_details, describe_outcome, duration_ms, run_with_tasks, view_task
+from spyweb.views.runs import (
+    TaskView,
+    describe_details,
+    describe_storage_errors,
+    duration_ms,
+    run_with_tasks,
+    view_task,
+)
 
 PAGE = 1_000
 NO_RUNS = "no runs yet"
@@ -91,22 +98,18 @@ def _row(run: Run, timezone: str, now_ms: int) -> dict[str, str]:
     began_ms = run.due_ms if run.started_ms is None else run.started_ms
     took = duration_ms(run)
     attempt = f" (attempt {run.attempt})" if run.attempt > 1 else ""
+    outcome = ", ".join(filter(None, (run.outcome or run.state, describe_storage_errors(run.storage_errors))))
+    details = describe_details(run)
+    if run.count > 1 and run.last_due_ms is not None:
+        details += f" ({run.count} due times, the last {output.row_moment(run.last_due_ms, timezone, now_ms)})"
     return {
         "run": str(run.id),
         "job": run.job,
         "began": "" if began_ms is None else output.row_moment(began_ms, timezone, now_ms),
         "took": "" if took is None else format_duration(took),
         "trigger": f"{run.trigger.type}{attempt}",
-        "outcome": _outcome(run, timezone, now_ms),
+        "outcome": f"{outcome}: {details}" if details else outcome,
     }
-
-
-def _outcome(run: Run, timezone: str, now_ms: int) -> str:
-    """Describe how a run ended: its outcome and details."""
-    outcome, details = describe_outcome(run, run.state), describe_details(run)
-    if run.count > 1 and run.last_due_ms is not None:
-        details += f" ({run.count} due times, the last {output.row_moment(run.last_due_ms, timezone, now_ms)})"
-    return f"{outcome}: {details}" if details else outcome
 
 
 class KeptFile(Struct):
@@ -132,7 +135,9 @@ def artifacts(
     folder = _folder_of(project, job, run)
     names = list_files(folder) if folder else []
     if get is not None:
-        _print(folder, get, names)
+        if folder is None or get not in names:
+            raise Refused(f"there is no artifact {get}: there are {', '.join(names) or 'none'}")
+        output.print_file(folder / get)
         return
     found = [KeptFile(int(folder.name), name, (folder / name).stat().st_size) for name in names] if folder else []
 
@@ -154,12 +159,6 @@ def _folder_of(project: Project, name: str, run: int | None) -> Path | None:
     return runs.get(max(runs, default=0) if run is None else run)
 
 
-def _print(folder: Path | None, name: str, names: list[str]) -> None:
-    if folder is None or name not in names:
-        raise Refused(f"there is no artifact {name}: there are {', '.join(names) or 'none'}")
-    output.print_file(folder / name)
-
-
 class TaskTree:
     """Shows tasks as they end, and on a terminal, in a line that passes, those that are under way."""
 
@@ -175,7 +174,10 @@ class TaskTree:
         else:
             self._under_way.pop(key, None)
             self.hide_passing()
-            self._show_end(task)
+            if task.workflow != self._workflow:
+                self._workflow = task.workflow
+                output.show_branch(self._depth, "", task.workflow)
+            output.show_branch(self._depth + bool(task.workflow), task.status, describe_task(task))
         self.show_passing()
 
     def show_passing(self) -> None:
@@ -184,12 +186,6 @@ class TaskTree:
 
     def hide_passing(self) -> None:
         output.show_passing("")
-
-    def _show_end(self, task: TaskView) -> None:
-        if task.workflow != self._workflow:
-            self._workflow = task.workflow
-            output.show_branch(self._depth, "", task.workflow)
-        output.show_branch(self._depth + bool(task.workflow), task.status, describe_task(task))
 
 
 def describe_task(task: TaskView) -> str:

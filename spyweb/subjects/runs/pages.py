@@ -16,13 +16,12 @@ from spyweb.subjects.runs.words import (
     facts_of,
     is_open,
     said_of,
-    scale_of,
     show_run,
     task_bars,
     tone_of,
     whole_of,
 )
-from spyweb.views.strips import late_after
+from spyweb.views.runs import late_after
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural, run_in_path
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, coloured, lead_to
@@ -45,10 +44,6 @@ class RunsPageQuery(Struct, frozen=True):
     outcome: str = ""
     before: Natural = 0
 
-    def filter(self) -> RunFilter:
-        outcomes = [Outcome(self.outcome)] if self.outcome in set(Outcome) else []
-        return RunFilter(job=JobId(self.job) if self.job else None, outcomes=outcomes)
-
 
 @DashboardPage("runs/{run}", "run.html", place="jobs", of_job=True, anew=("run:{run}",))
 async def show_run_page(asked: Asked) -> Shown:
@@ -56,6 +51,7 @@ async def show_run_page(asked: Asked) -> Shown:
     number = run_in_path(asked.request)
     await find_run(asked, number)
     detail = run_seen_by(await asked.services[PastRunsService].detail(number), asked.principal.may_see)
+    whole_ms = whole_of(detail)
     values = {
         "detail": detail,
         "run": detail.run,
@@ -64,7 +60,7 @@ async def show_run_page(asked: Asked) -> Shown:
         "said": said_of(detail),
         "is_open": is_open(detail),
         "bars": task_bars(detail),
-        "scale": scale_of(whole_of(detail)),
+        "scale": [whole_ms * step // 4 for step in range(5)],
         "cpu_share": min(1.0, detail.run.cpu_ms / detail.took_ms) if detail.took_ms else None,
         "causes": causes_of(detail),
         "facts": facts_of(detail),
@@ -86,7 +82,8 @@ async def find_run(asked: Asked, number: RunId) -> Run:
 async def list_runs(asked: Asked) -> Shown:
     """List runs, newest first: of all jobs or of one, of all outcomes or of one."""
     query = asked.query(RunsPageQuery)
-    wanted = query.filter()
+    outcomes = [Outcome(query.outcome)] if query.outcome in set(Outcome) else []
+    wanted = RunFilter(job=JobId(query.job) if query.job else None, outcomes=outcomes)
     if wanted.job and not asked.principal.may_see(wanted.job):
         raise PageMissing("There is no such job")
     found = await asked.services[PastRunsService].search(wanted, limit=PAGE, before=RunId(query.before) or None)

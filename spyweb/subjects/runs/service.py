@@ -38,9 +38,19 @@ from spyweb.subjects.runs.views import (
     view_limits,
 )
 from spyweb.views.jobs import log_file, to_json
-from spyweb.views.runs import RunEnded, RunEvent, TaskView, log_line, run_ended, view_task
+from spyweb.views.runs import (
+    RunEnded,
+    RunEvent,
+    TaskView,
+    lateness_of,
+    log_line,
+    mark_of,
+    moment_of,
+    run_ended,
+    took_of,
+    view_task,
+)
 from spyweb.views.source import SourceView, TraceFrame, error_place, excerpt, frames_of
-from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
 
 MOST_CAUSES = 16  # steps back from a run
 MOST_FOLLOWERS = 50
@@ -49,7 +59,6 @@ SEARCH_S = 0.2  # after which a search that has found little says how far it has
 NS_IN_MS = 1_000_000
 POINTS_PAGE = 5_000  # runs that statistics read at a time
 MOST_RUNS = 100_000  # that statistics count
-FEW = 1_000  # are counted on the loop; more in a thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +88,12 @@ class PastRunsService:
 
     async def detail(self, run_id: RunId) -> RunDetail:
         """Return everything about a run.  Raises Refused where there is none."""
-        run = await self._find(run_id)
+        run = await self.find(run_id)
+        if run is None:
+            raise Refused(f"there is no run {run_id}: it may have been pruned")
         job = self.live.find(run.job)
         frames, source = located(job, run) if job else (frames_of(run.traceback), None)
-        followers, attempts = await self._followers(run), await self._attempts(run)
+        followed = await self.store.past_runs.followers(run.id, limit=MOST_FOLLOWERS)
         before, after = await self.store.past_runs.neighbours(run.job, run.id)
         return RunDetail(
             run=run,
@@ -93,8 +104,8 @@ class PastRunsService:
             took_ms=took_of(run),
             late_ms=lateness_of(run),
             causes=await self._causes(run),
-            attempts=attempts,
-            followers=followers,
+            attempts=await self._attempts(run),
+            followers=[brief(each) for each in followed if not each.trigger.of or each.job != run.job],
             tasks=await self.tasks(run.id),
             frames=frames,
             source=source,
@@ -109,27 +120,17 @@ class PastRunsService:
     async def statistics(self, job: JobId, span: TimeSpan) -> JobStatistics:
         """Return how a job has done, also one that is gone."""
         now_ms = self.clock.now_ms()
-        points, is_partial = await self._points(job, now_ms - span.ms)
-        if len(points) <= FEW:
-            return make_statistics(job, span, points, now_ms, is_partial=is_partial)
-        return await asyncio.to_thread(make_statistics, job, span, points, now_ms, is_partial=is_partial)
-
-    async def _points(self, job: JobId, since_ms: int) -> tuple[list[RunPoint], bool]:
-        """Return the runs of a span, oldest first, and whether there are older ones that were left out."""
-        found: list[RunPoint] = []
-        before: RunId | None = None
-        while len(found) < MOST_RUNS:
-            page = await self.store.past_runs.points(job, since_ms=since_ms, limit=POINTS_PAGE, before=before)
-            found += page
+        points: list[RunPoint] = []
+        page, before = [], None
+        while len(points) < MOST_RUNS:
+            page = await self.store.past_runs.points(job, since_ms=now_ms - span.ms, limit=POINTS_PAGE, before=before)
+            points += page
             if len(page) < POINTS_PAGE:
-                return found[::-1], False
+                break
             before = RunId(page[-1].run)
-        return found[::-1], True
-
-    async def log(self, run_id: RunId) -> RunLog:
-        """Return the lines that a run logged.  Raises Refused where there is no such run."""
-        run = await self._find(run_id)
-        return await self._log(run, self.live.find(run.job))
+        points.reverse()  # oldest first
+        is_partial = len(page) == POINTS_PAGE
+        return await asyncio.to_thread(make_statistics, job, span, points, now_ms, is_partial=is_partial)
 
     async def tasks(self, run: RunId) -> list[TaskView]:
         """Return how the tasks of a run ended, in the order of their definition."""
@@ -139,12 +140,6 @@ class PastRunsService:
     async def find(self, run: RunId) -> Run | None:
         return await self.store.past_runs.find(run)
 
-    async def _find(self, run: RunId) -> Run:
-        found = await self.find(run)
-        if found is None:
-            raise Refused(f"there is no run {run}: it may have been pruned")
-        return found
-
     async def _log(self, run: Run, job: LiveJob | None) -> RunLog:
         """Return the lines of the job's log between the beginning and the end of a run."""
         if run.started_ms is None or job is None:
@@ -152,15 +147,14 @@ class PastRunsService:
         ended_ms = self.clock.now_ms() if run.ended_ms is None else run.ended_ms
         path = log_file(self.root, job.spec.folder)
         found = await asyncio.to_thread(lines_between, path, run.started_ms, ended_ms)
-        is_shared = bool(found.lines) and await self._has_company(run, run.started_ms, ended_ms)
+        is_shared = bool(found.lines) and await self._has_company(job, run, run.started_ms, ended_ms)
         return RunLog(lines=found.lines, is_cut=found.is_cut, is_shared=is_shared)
 
-    async def _has_company(self, run: Run, started_ms: int, ended_ms: int) -> bool:
+    async def _has_company(self, job: LiveJob, run: Run, started_ms: int, ended_ms: int) -> bool:
         """Tell whether another run of the job was under way at the same time."""
-        job = self.live.find(run.job)
-        others = [each for each in job.queue.in_flight.values() if each.id != run.id] if job else []
-        if any(other.started_ms is not None and other.started_ms < ended_ms for other in others):
-            return True
+        for other in job.queue.in_flight.values():
+            if other.id != run.id and other.started_ms is not None and other.started_ms < ended_ms:
+                return True
         earlier = await self.store.past_runs.points(run.job, since_ms=0, limit=1, before=run.id)
         if any(point.at_ms + point.took_ms > started_ms for point in earlier):
             return True
@@ -192,11 +186,6 @@ class PastRunsService:
             if each.trigger.of == first and each.job == run.job
         ]
         return [brief(each) for each in (*([begun] if begun else []), *retries)] if retries else ()
-
-    async def _followers(self, run: Run) -> list[RunBrief]:
-        """Return the runs that a run has started; those that try it again are among its attempts."""
-        found = await self.store.past_runs.followers(run.id, limit=MOST_FOLLOWERS)
-        return [brief(each) for each in found if not each.trigger.of or each.job != run.job]
 
     async def _records(self, run: Run) -> list[RecordView]:
         """Return what a monitor's run has recorded, as far as it is still there."""

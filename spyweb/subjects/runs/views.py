@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct, structs
@@ -11,9 +11,8 @@ from spyweb.model import Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, 
 from spyweb.settings.units import DAY_MS, format_duration, format_size
 from spyweb.store.model.runs import RunPoint
 from spyweb.subjects.records.views import RecordView
-from spyweb.views.runs import TaskView
+from spyweb.views.runs import DECISIVE, FAILING, SUCCEEDED, TaskView, mark_of, moment_of, took_of
 from spyweb.views.source import SourceView, TraceFrame
-from spyweb.views.strips import FAILING, SUCCEEDED, mark_of, moment_of, took_of
 from spyweb.words import first_line
 
 
@@ -287,17 +286,13 @@ def percentiles(values: Sequence[int]) -> Percentiles | None:
 
 def uptime_of(points: Sequence[RunPoint], now_ms: int) -> float | None:
     """Return the share of the time from the end of the first run on in which the latest to end had succeeded."""
-    ends = sorted((point.at_ms + point.took_ms, point.mark in SUCCEEDED) for point in points if _counts(point))
+    ends = sorted((point.at_ms + point.took_ms, point.mark in SUCCEEDED) for point in points if point.mark in DECISIVE)
     if not ends or now_ms <= ends[0][0]:
         return float(ends[-1][1]) if ends else None
     up_ms = 0
     for (ended_ms, is_up), (following_ms, _) in zip(ends, [*ends[1:], (now_ms, True)], strict=True):
         up_ms += (min(following_ms, now_ms) - min(ended_ms, now_ms)) * is_up
     return up_ms / (now_ms - ends[0][0])
-
-
-def _counts(point: RunPoint) -> bool:
-    return point.mark in SUCCEEDED or point.mark in FAILING
 
 
 def thin(points: Sequence[RunPoint], since_ms: int, until_ms: int, most: int = MOST_POINTS) -> list[RunPoint]:
@@ -307,19 +302,12 @@ def thin(points: Sequence[RunPoint], since_ms: int, until_ms: int, most: int = M
     """
     if len(points) <= most:
         return list(points)
-    slots = max(1, most // OF_SLOT)
-    width = max(1, -(-(until_ms - since_ms + 1) // slots))
-    chosen: list[RunPoint] = []
-    for slot in _slots(points, since_ms, width, slots):
-        chosen.extend(_of_slot(slot))
-    return chosen
-
-
-def _slots(points: Sequence[RunPoint], since_ms: int, width: int, count: int) -> Iterator[list[RunPoint]]:
+    count = max(1, most // OF_SLOT)
+    width = max(1, -(-(until_ms - since_ms + 1) // count))
     slots: dict[int, list[RunPoint]] = {}
     for point in points:
         slots.setdefault(min(max(0, point.at_ms - since_ms) // width, count - 1), []).append(point)
-    return (slots[number] for number in sorted(slots))
+    return [point for number in sorted(slots) for point in _of_slot(slots[number])]
 
 
 def _of_slot(slot: Sequence[RunPoint]) -> list[RunPoint]:

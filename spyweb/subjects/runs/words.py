@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
 from spyweb.model import Outcome, Run, RunMark, RunState, TaskStatus, TriggerType
-from spyweb.subjects.runs.views import LimitView, RunBrief, RunDetail
-from spyweb.views.runs import describe_details
-from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
+from spyweb.subjects.runs.views import RunDetail
+from spyweb.views.runs import describe_details, lateness_of, mark_of, moment_of, took_of
 from spyweb.web.pages.charts import KINDS, WaterfallBar, span
 from spyweb.web.pages.words import show_duration, show_size
 from spyweb.words import first_line
-
-SCALE_STEPS = 4
 
 _TASK_TONES = {TaskStatus.FAILED.value: "bad", TaskStatus.SKIPPED.value: "off", TaskStatus.UNCHANGED.value: "off"}
 
@@ -134,10 +131,6 @@ def whole_of(detail: RunDetail) -> int:
     return max([detail.took_ms or 0, *ends, 1])
 
 
-def scale_of(whole_ms: int) -> list[int]:
-    return [whole_ms * step // SCALE_STEPS for step in range(SCALE_STEPS + 1)]
-
-
 def causes_of(detail: RunDetail) -> list[ShownCause]:
     """Return what led to a run, its attempts, and what came of it, in this order."""
     causes = [
@@ -150,45 +143,30 @@ def causes_of(detail: RunDetail) -> list[ShownCause]:
         for cause in detail.causes
         if cause.kind != TriggerType.RETRY or not detail.attempts  # which have a line each
     ]
-    attempts = [_shown(each, f"attempt {each.attempt}", detail) for each in detail.attempts]
-    return causes + attempts + [_shown(each, f"then {each.job}", detail) for each in detail.followers]
-
-
-def _shown(each: RunBrief, what: str, detail: RunDetail) -> ShownCause:
-    said = "this one" if each.run == detail.run.id else each.words[:1].lower() + each.words[1:]
-    return ShownCause(words=f"{what}: {said}", mark=drawn(each.mark), at_ms=each.at_ms, run=each.run)
+    others = [(f"attempt {each.attempt}", each) for each in detail.attempts]
+    for what, each in (*others, *((f"then {each.job}", each) for each in detail.followers)):
+        said = "this one" if each.run == detail.run.id else each.words[:1].lower() + each.words[1:]
+        causes.append(ShownCause(words=f"{what}: {said}", mark=drawn(each.mark), at_ms=each.at_ms, run=each.run))
+    return causes
 
 
 def facts_of(detail: RunDetail) -> list[Fact]:
     """Return the moments of a run, what it has used beside what it may, and what else is known of it."""
-    return [*_moments(detail), *_amounts(detail), *_marks(detail)]
-
-
-def _moments(detail: RunDetail) -> Iterator[Fact]:
     run = detail.run
     moments = {"due": run.due_ms, "until": run.last_due_ms, "began": run.started_ms, "ended": run.ended_ms}
     if is_open(detail):
         moments["not before"] = run.start_after_ms
-    yield from (Fact(name=name, at_ms=at_ms) for name, at_ms in moments.items() if at_ms is not None)
-
-
-def _amounts(detail: RunDetail) -> Iterator[Fact]:
-    run = detail.run
+    facts = [Fact(name=name, at_ms=at_ms) for name, at_ms in moments.items() if at_ms is not None]
     if run.started_ms is not None and run.due_ms is not None and run.attempt == 1:
-        yield Fact(name="late", words=show_duration(detail.late_ms), tone="warn" if detail.mark is RunMark.LATE else "")
+        tone = "warn" if detail.mark is RunMark.LATE else ""
+        facts.append(Fact(name="late", words=show_duration(detail.late_ms), tone=tone))
     for limit in detail.limits:
-        yield Fact(name=limit.name, words=_of_limit(limit), tone="bad" if limit.is_over else "")
+        show: Callable[[int], str] = show_size if limit.unit == "bytes" else show_duration
+        most = show(limit.limit)
+        words = f"at most {most}" if limit.used is None else f"{show(limit.used)} of {most}"
+        facts.append(Fact(name=limit.name, words=words, tone="bad" if limit.is_over else ""))
     errors = f"{run.storage_errors:,}" if run.storage_errors else "none"
-    yield Fact(name="storage errors", words=errors, tone="warn" if run.storage_errors else "")
-
-
-def _of_limit(limit: LimitView) -> str:
-    show: Callable[[int], str] = show_size if limit.unit == "bytes" else show_duration
-    return f"at most {show(limit.limit)}" if limit.used is None else f"{show(limit.used)} of {show(limit.limit)}"
-
-
-def _marks(detail: RunDetail) -> Iterator[Fact]:
-    run = detail.run
+    facts.append(Fact(name="storage errors", words=errors, tone="warn" if run.storage_errors else ""))
     known = {
         "attempt": f"{run.attempt:,}" if run.attempt > 1 else "",
         "page": f"status {run.http_status}" if run.http_status is not None else "",
@@ -196,7 +174,7 @@ def _marks(detail: RunDetail) -> Iterator[Fact]:
         "note": run.note,
         "version": f"{run.generation:,} since the daemon's start" if run.generation else "",
     }
-    yield from (Fact(name=name, words=words) for name, words in known.items() if words)
+    return facts + [Fact(name=name, words=words) for name, words in known.items() if words]
 
 
 def said_of(detail: RunDetail) -> str:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from spyweb.lua import wire
 from spyweb.model import Ending, Failure, Outcome, RunMark, RunState, TaskBegun
 from spyweb.views.runs import (
+    LATE_MS,
     LogLine,
     RunEnded,
     RunEvent,
@@ -18,21 +19,18 @@ from spyweb.views.runs import (
     event_from_json,
     event_to_json,
     last_run,
-    log_line,
-    run_ended,
-    run_with_tasks,
-    show_output,
-    view_task,
-)
-from spyweb.views.strips import (
-    LATE_MS,
     late_after,
     lateness_of,
+    log_line,
     mark_of,
     median_ms,
     moment_of,
+    run_ended,
+    run_with_tasks,
+    show_output,
     success_rate,
     took_of,
+    view_task,
 )
 from tests.fakes.daemon_service import NOW_MS, PRICES, a_watched_run, make_run
 from tests.fakes.harness import make_job

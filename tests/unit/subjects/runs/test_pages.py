@@ -11,7 +11,6 @@ from spyweb.subjects.runs.words import (
     causes_of,
     facts_of,
     said_of,
-    scale_of,
     task_bars,
     whole_of,
 )
@@ -72,7 +71,6 @@ def test_tasks_are_bars_beside_their_run() -> None:
     assert [(bar.tone, bar.took_ms) for bar in bars] == [("ok", 600), ("bad", 100)]
     assert whole_of(detail) == 1_234
     assert (bars[1].span.x, bars[1].span.width) == (0.4862, 0.081)
-    assert scale_of(1_200) == [0, 300, 600, 900, 1_200]
     assert task_bars(make_run_detail(make_run(3, started_ms=None, outcome=Outcome.MISSED))) == []
 
 

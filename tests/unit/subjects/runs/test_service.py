@@ -110,7 +110,7 @@ async def test_the_lines_that_a_run_logged_are_those_of_its_time(served: Served)
     served.t.pool.held.add(PRICES)
     run = await served.start(PRICES)
     logged = log(served, "of it")
-    assert (await served.past.log(run)).lines == (logged,)
+    assert (await served.past.detail(run)).log.lines == (logged,)
 
     served.t.clock.advance(1)
     served.t.pool.finish(run)
@@ -129,12 +129,12 @@ async def test_lines_of_runs_that_were_under_way_together_are_said_to_be_mixed(s
     second = await served.start(PRICES)
     log(served, "of one of them")
     served.t.clock.advance(1)
-    assert [(await served.past.log(run)).is_shared for run in (first, second)] == [True, True]
+    assert [(await served.past.detail(run)).log.is_shared for run in (first, second)] == [True, True]
 
     served.t.pool.finish(first)
     served.t.pool.finish(second)
     await served.t.clock.turn()
-    assert [(await served.past.log(run)).is_shared for run in (first, second)] == [True, True]
+    assert [(await served.past.detail(run)).log.is_shared for run in (first, second)] == [True, True]
 
 
 async def test_what_a_run_found_is_shown_with_it(served: Served) -> None:
@@ -158,9 +158,8 @@ async def test_a_run_of_a_job_that_is_gone_is_shown_without_its_source(served: S
 
 
 async def test_a_run_that_is_not_there_is_refused(served: Served) -> None:
-    for ask in (served.past.detail(RunId(99)), served.past.log(RunId(99))):
-        with pytest.raises(Refused, match="there is no run 99"):
-            await ask
+    with pytest.raises(Refused, match="there is no run 99"):
+        await served.past.detail(RunId(99))
 
 
 async def began(served: Served, *hours_ago: int) -> None:
@@ -188,7 +187,6 @@ async def test_very_many_runs_are_read_in_pages_up_to_a_bound(
 ) -> None:
     monkeypatch.setattr(past_runs, "POINTS_PAGE", 2)
     monkeypatch.setattr(past_runs, "MOST_RUNS", most)
-    monkeypatch.setattr(past_runs, "FEW", 1)
     await began(served, 5, 4, 3, 2, 1)
     found = await served.past.statistics(PRICES, TimeSpan.DAY)
     assert (found.runs, found.is_partial) == (runs, is_partial)
