@@ -8,16 +8,14 @@ before the run goes on.  Answering an op is the hottest path of the daemon.
 from __future__ import annotations
 
 import math
-from asyncio import CancelledError, Future, Task, TaskGroup
+from asyncio import CancelledError, Future, TaskGroup
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import count
 from time import perf_counter
 from typing import Any
 
 import msgspec
 import structlog
-from msgspec import Struct
 
 from spyweb import limits
 from spyweb.clock import Clock, Handle
@@ -51,39 +49,21 @@ _AS_THEY_ARE = frozenset({bytes, bool, float, type(None)})
 
 
 class OpSlot:
-    """A place for one op: a chain of calls has at most one under way."""
-
-    __slots__ = (
-        "_asked",
-        "_awaited",
-        "_connection",
-        "_host",
-        "_lineage",
-        "_op",
-        "_pending",
-        "_result",
-        "_run",
-        "_tasks",
-        "_times",
-        "asked_in",
-        "number",
-    )
+    """A place for one op: a chain of calls, of the run or of one of its branches, has at most one under way."""
 
     def __init__(
         self, pending: PendingRun, connection: WorkerConnection, tasks: TaskGroup, lineage: Lineage = ()
     ) -> None:
+        self.lineage = lineage
+        self.timer: Handle | None = None  # of a branch with a timeout
         self.asked_in = 0  # which batch of messages brought its latest op
         self.number = 0  # of its latest op
         self._pending = pending
-        self._run = pending.request.run
-        self._host = pending.host
-        self._times = pending.op_times
         self._asked = 0.0  # when its latest op came
         self._connection = connection
         self._tasks = tasks
-        self._lineage = lineage
         self._awaited: Future[Any] | None = None  # what the op under way waits for
-        self._result: Callable[[], Results]  # and what then becomes of it, unless it is a task
+        self._result: Callable[[], Results | Exception]  # and what then becomes of it
         self._op = ""  # its name
 
     @property
@@ -101,14 +81,14 @@ class OpSlot:
         self._asked = perf_counter()
         try:
             values = _unpack(call) if isinstance(call, PackedOpCall) else call.values
-            awaitable = self._host.op(call.name, values, self._lineage)
+            awaitable = self._pending.host.op(call.name, values, self.lineage)
             if isinstance(awaitable, StoreAnswer):
                 self._await(awaitable.source, awaitable.result)
             elif isinstance(awaitable, Future):
                 self._await(awaitable, awaitable.result)
             else:
                 task = self._tasks.create_task(_contained(awaitable))
-                self._await(task, partial(_outcome, task))
+                self._await(task, task.result)
         except (Exception, CancelledError) as error:  # noqa: BLE001 - one op: whatever it was, the script is told
             self._refuse(error)
 
@@ -118,7 +98,13 @@ class OpSlot:
         if awaited is not None:
             awaited.cancel()
 
-    def _await(self, source: Future[Any], result: Callable[[], Results]) -> None:
+    def stop(self) -> None:
+        """Cancel the op under way, and the timeout."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.drop_op()
+
+    def _await(self, source: Future[Any], result: Callable[[], Results | Exception]) -> None:
         if source.done():
             self._give(result())
             return
@@ -137,8 +123,10 @@ class OpSlot:
         except (Exception, CancelledError) as error:  # noqa: BLE001 - one op
             self._refuse(error)
 
-    def _give(self, results: Results) -> None:
-        message, size = resume(self._run, self.number, results)
+    def _give(self, results: Results | Exception) -> None:
+        if isinstance(results, Exception):
+            raise results
+        message, size = resume(self._pending.request.run, self.number, results)
         if size > wire.LARGEST:
             raise OpError(f"{self._op}: {size} bytes can't be handed over at once, {wire.LARGEST} at most")
         self._connection.send_sized(message, size)
@@ -146,22 +134,21 @@ class OpSlot:
 
     def _refuse(self, error: BaseException) -> None:
         self._time()
-        value = getattr(error, "value", None) if isinstance(error, OpError) else None
-        form, data = (RAISE, as_bytes(self._text_of(error))) if value is None else (RAISE_PACKED, pack([value]))
-        self._connection.send_sized(ResumeRun(self._run, self.number, form, [data]), len(data))
+        request, value = self._pending.request, None
+        if isinstance(error, OpError):
+            text, value = str(error), error.value
+        elif isinstance(error, CancelledError):
+            text = f"{self._op} was cancelled"
+        else:
+            log.error("an op failed", op=self._op, run=request.run, job=request.code.job, exc_info=error)
+            text = f"internal error in {self._op}"
+        form, data = (RAISE, as_bytes(text)) if value is None else (RAISE_PACKED, pack([value]))
+        self._connection.send_sized(ResumeRun(request.run, self.number, form, [data]), len(data))
 
     def _time(self) -> None:
-        histogram = self._times.get(self._op)  # None: a worker may ask for any name
+        histogram = self._pending.op_times.get(self._op)  # None: a worker may ask for any name
         if histogram is not None:
             histogram.observe(perf_counter() - self._asked)
-
-    def _text_of(self, error: BaseException) -> str:
-        if isinstance(error, OpError):
-            return str(error)
-        if isinstance(error, CancelledError):
-            return f"{self._op} was cancelled"
-        log.error("an op failed", op=self._op, run=self._run, job=self._pending.request.code.job, exc_info=error)
-        return f"internal error in {self._op}"
 
 
 async def _contained(awaitable: Awaitable[Results]) -> Results | Exception:
@@ -172,111 +159,23 @@ async def _contained(awaitable: Awaitable[Results]) -> Results | Exception:
         return error
 
 
-def _outcome(task: Task[Results | Exception]) -> Results:
-    outcome = task.result()
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
-
-
 def _unpack(call: PackedOpCall) -> list[object]:
     """Unpack the arguments, unless they hold more values than the loop has time for."""
+    what, limit = f"{call.name}: what it is given", limits.OP_ELEMENTS
+    if call.name == HOOK_OP:
+        what, limit = "what it returned", limits.HOOK_ELEMENTS
+    if call.elements > limit:
+        raise OpError(limits.too_large(what, call.elements, limit, "values"))
     try:
-        if call.name == HOOK_OP:
-            _measure("what it returned", call.elements, limits.HOOK_ELEMENTS)
-            return wire.unpack_outer(call.packed, call.elements)
-        _measure(f"{call.name}: what it is given", call.elements, limits.OP_ELEMENTS)
-        return wire.unpack(call.packed)
+        return wire.unpack_outer(call.packed, call.elements) if call.name == HOOK_OP else wire.unpack(call.packed)
     except (msgspec.DecodeError, RecursionError) as error:
         raise OpError(f"these values can't leave the script: {error}") from error
 
 
-def _measure(what: str, elements: int, limit: int) -> None:
-    if elements > limit:
-        raise OpError(limits.too_large(what, elements, limit, "values"))
-
-
-class Branch(Struct, eq=False):
-    """One branch that has asked for an op, has a timeout, or is in or around such a one."""
-
-    lineage: Lineage
-    slot: OpSlot
-    timer: Handle | None = None
-
-
-class Branches:
-    """Knows the branches of one run.  Raises ValueError for what no worker of ours says."""
-
-    def __init__(self, pending: PendingRun, connection: WorkerConnection, clock: Clock, tasks: TaskGroup) -> None:
-        self._pending = pending
-        self._run = pending.request.run
-        self._connection = connection
-        self._clock = clock
-        self._tasks = tasks
-        self._branches: dict[int, Branch] = {}
-        self._late: set[int] = set()  # numbers of ops of ended branches that have not come
-
-    def slot_for(self, branch: int, number: int) -> OpSlot | None:
-        """Return the slot for an op of a branch; None where the branch has ended, and the op comes too late."""
-        if number in self._late:
-            self._late.discard(number)
-            return None
-        return self._branch(branch).slot
-
-    def began(self, told: BranchBegan) -> None:
-        parent = self._branch(told.parent).lineage if told.parent else ()
-        branch = self._branch(told.branch, parent)
-        if told.timeout_ms and branch.timer is None:
-            end = EndBranch(self._run, told.branch)
-            branch.timer = self._clock.call_later(told.timeout_ms / 1000, lambda: self._connection.send(end))
-
-    def ended(self, told: BranchEnded) -> None:
-        branch = self._branches.pop(told.branch, None)
-        if branch is not None:
-            self._close(branch)
-        if told.number > (branch.slot.number if branch else 0):
-            self._late.add(told.number)
-            _check_count(self._late)
-
-    def drop_ops(self) -> None:
-        """Cancel the ops under way, and the timeouts: the run is to end."""
-        for branch in self._branches.values():
-            _stop(branch)
-
-    def close(self) -> None:
-        for branch in self._branches.values():
-            self._close(branch)
-        self._branches.clear()
-
-    def _branch(self, number: int, parent: Lineage = ()) -> Branch:
-        branch = self._branches.get(number)
-        if branch is None:
-            lineage = (number, *parent)
-            branch = Branch(lineage, OpSlot(self._pending, self._connection, self._tasks, lineage))
-            self._branches[number] = branch
-            _check_count(self._branches)
-        return branch
-
-    def _close(self, branch: Branch) -> None:
-        _stop(branch)
-        self._pending.host.end_branch(branch.lineage)
-
-
-def _stop(branch: Branch) -> None:
-    if branch.timer is not None:
-        branch.timer.cancel()
-    branch.slot.drop_op()
-
-
-def _check_count(known: dict[int, Branch] | set[int]) -> None:
-    if len(known) > MOST_BRANCHES:
-        raise ValueError(f"over {MOST_BRANCHES} branches of one run")
-
-
 class RunChannel:
-    """One run under way in a worker.
+    """One run under way in a worker, with those of its branches that have asked for an op, or that have a timeout.
 
-    `overdue` is called when the run was told to end and did not.
+    `overdue` is called when the run was told to end and did not.  What no worker of ours says raises ValueError.
     """
 
     def __init__(
@@ -293,14 +192,14 @@ class RunChannel:
         self.vm = vm
         self.why = Why.NOTHING  # why it has been told to end
         self.run = pending.request.run
-        self._host = pending.host
         self._connection = connection
         self._clock = clock
         self._tasks = tasks
         self._overdue = overdue
         self._timer = clock.call_later(pending.request.timeout_ms / 1000, lambda: self.cancel(Why.TIMEOUT))
         self.own = OpSlot(pending, connection, tasks)  # for the ops of no branch
-        self._branches: Branches | None = None
+        self._branches: dict[int, OpSlot] = {}
+        self._late: set[int] = set()  # numbers of ops of ended branches that have not come
 
     def begin(self, template: int = 0) -> None:
         """Tell the worker to begin the run, in a VM that it has or in one that it makes from this template."""
@@ -316,33 +215,64 @@ class RunChannel:
         self.why = why
         self._timer.cancel()
         self._timer = self._clock.call_later(OVERDUE, lambda: self._overdue(self))
-        self.own.drop_op()
-        if self._branches is not None:
-            self._branches.drop_ops()
+        for slot in (self.own, *self._branches.values()):
+            slot.stop()
         self._connection.send(CancelRun(self.run, int(why)))
 
     def close(self) -> None:
         """Stop waiting for answers and timers: the run has ended."""
         self._timer.cancel()
-        self.own.drop_op()
-        if self._branches is not None:
-            self._branches.close()
+        self.own.stop()
+        for branch in self._branches.values():
+            self._close_branch(branch)
+        self._branches.clear()
 
     def slot_for(self, call: OpCall | PackedOpCall) -> OpSlot | None:
         """Return the slot for an op; None where its branch has ended, and it comes too late."""
-        return self.branches.slot_for(call.branch, call.number) if call.branch else self.own
+        if not call.branch:
+            return self.own
+        if call.number in self._late:
+            self._late.discard(call.number)
+            return None
+        return self._branch(call.branch)
 
-    @property
-    def branches(self) -> Branches:
-        if self._branches is None:
-            self._branches = Branches(self.pending, self._connection, self._clock, self._tasks)
-        return self._branches
+    def branch_began(self, told: BranchBegan) -> None:
+        parent = self._branch(told.parent).lineage if told.parent else ()
+        branch = self._branch(told.branch, parent)
+        if told.timeout_ms and branch.timer is None:
+            end = EndBranch(self.run, told.branch)
+            branch.timer = self._clock.call_later(told.timeout_ms / 1000, lambda: self._connection.send(end))
+
+    def branch_ended(self, told: BranchEnded) -> None:
+        branch = self._branches.pop(told.branch, None)
+        if branch is not None:
+            self._close_branch(branch)
+        if told.number > (branch.number if branch else 0):
+            self._late.add(told.number)
+            _check_count(self._late)
+
+    def _branch(self, number: int, parent: Lineage = ()) -> OpSlot:
+        branch = self._branches.get(number)
+        if branch is None:
+            branch = OpSlot(self.pending, self._connection, self._tasks, (number, *parent))
+            self._branches[number] = branch
+            _check_count(self._branches)
+        return branch
+
+    def _close_branch(self, branch: OpSlot) -> None:
+        branch.stop()
+        self.pending.host.end_branch(branch.lineage)
 
     def log(self, level: str, text: bytes) -> None:
         try:
-            self._host.log(level, text)
+            self.pending.host.log(level, text)
         except Exception:  # one op: a bug in it costs a log line, not the worker
             log.exception("a log line was lost", run=self.run, job=self.pending.request.code.job)
+
+
+def _check_count(known: dict[int, OpSlot] | set[int]) -> None:
+    if len(known) > MOST_BRANCHES:
+        raise ValueError(f"over {MOST_BRANCHES} branches of one run")
 
 
 # What is handed to a VM: scalars cross one by one, anything else as one packed list

@@ -217,8 +217,8 @@ class WorkerProcess:
             Pong: self._pong,
             RunStuck: self._run_stuck,
             WorkerReady: self._ready,
-            BranchBegan: self._branch_began,
-            BranchEnded: self._branch_ended,
+            BranchBegan: self._branch,
+            BranchEnded: self._branch,
         }
         self._connection.send(InitWorker(list(dependencies.init.ops), dict(dependencies.init.engine)))
 
@@ -483,19 +483,14 @@ class WorkerProcess:
         slot.asked_in = self._batch
         slot.ask(call)
 
-    def _branch_began(self, told: BranchBegan) -> None:
+    def _branch(self, told: BranchBegan | BranchEnded) -> None:
         channel = self._channels.get(told.run)
         if channel is None:
             self._stray()
-            return
-        channel.branches.began(told)
-
-    def _branch_ended(self, told: BranchEnded) -> None:
-        channel = self._channels.get(told.run)
-        if channel is None:
-            self._stray()
-            return
-        channel.branches.ended(told)
+        elif isinstance(told, BranchBegan):
+            channel.branch_began(told)
+        else:
+            channel.branch_ended(told)
 
     def _log(self, line: ScriptLog) -> None:
         if self._log_credit.is_used_up:

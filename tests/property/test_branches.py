@@ -274,10 +274,10 @@ class BranchesMachine(RuleBasedStateMachine):
                 if slot is not None:
                     slot.ask(message)
             case BranchBegan():
-                self.channel.branches.began(message)
+                self.channel.branch_began(message)
             case BranchEnded():
                 self.host.ended.add(message.branch)
-                self.channel.branches.ended(message)
+                self.channel.branch_ended(message)
             case wire.RunEnd():
                 self.channel.close()
                 self.is_over = True

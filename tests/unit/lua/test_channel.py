@@ -346,8 +346,8 @@ async def test_the_run_and_its_branches_have_an_op_each_under_way(harness: Chann
 
 async def test_a_branch_in_another_is_known_by_both(harness: ChannelHarness) -> None:
     harness.host.ops["get"] = lambda _: done()
-    harness.channel.branches.began(BranchBegan(1, 7, 4, 0))
-    harness.channel.branches.began(BranchBegan(1, 9, 7, 0))
+    harness.channel.branch_began(BranchBegan(1, 7, 4, 0))
+    harness.channel.branch_began(BranchBegan(1, 9, 7, 0))
     for number, branch in enumerate((4, 7, 9), 1):
         ask_in(harness, branch, number)
 
@@ -361,7 +361,7 @@ async def test_the_end_of_a_branch_cancels_its_op_alone_and_frees_what_it_has(ha
     ask_in(harness, 1, 1)
     ask_in(harness, 2, 2)
 
-    harness.channel.branches.ended(BranchEnded(1, 1, 1))
+    harness.channel.branch_ended(BranchEnded(1, 1, 1))
 
     assert (mine.cancelled(), other.cancelled()) == (True, False)
     assert harness.host.ended == [(1,)]
@@ -375,7 +375,7 @@ async def test_an_op_that_comes_after_the_end_of_its_branch_is_dropped(
     harness.host.ops["get"] = lambda _: done()
     if has_asked_before:
         ask_in(harness, 1, 1)
-    harness.channel.branches.ended(BranchEnded(1, 1, 2))
+    harness.channel.branch_ended(BranchEnded(1, 1, 2))
 
     ask_in(harness, 1, 2)
     ask_in(harness, 2, 3)
@@ -384,9 +384,9 @@ async def test_an_op_that_comes_after_the_end_of_its_branch_is_dropped(
 
 
 async def test_the_worker_is_told_when_the_time_of_a_branch_is_up(harness: ChannelHarness) -> None:
-    harness.channel.branches.began(BranchBegan(1, 1, 0, 1500))
-    harness.channel.branches.began(BranchBegan(1, 2, 0, 1000))
-    harness.channel.branches.ended(BranchEnded(1, 2, 0))
+    harness.channel.branch_began(BranchBegan(1, 1, 0, 1500))
+    harness.channel.branch_began(BranchBegan(1, 2, 0, 1000))
+    harness.channel.branch_ended(BranchEnded(1, 2, 0))
 
     await harness.clock.turn(1.4)
     assert not harness.connection.sent
@@ -398,7 +398,7 @@ async def test_the_worker_is_told_when_the_time_of_a_branch_is_up(harness: Chann
 async def test_a_cancel_ends_the_ops_and_timeouts_of_all_branches(harness: ChannelHarness) -> None:
     op = pending()
     harness.host.ops["get"] = lambda _: op
-    harness.channel.branches.began(BranchBegan(1, 1, 0, 1000))
+    harness.channel.branch_began(BranchBegan(1, 1, 0, 1000))
     ask_in(harness, 1, 1)
 
     harness.channel.cancel(Why.CANCELLED)
@@ -423,16 +423,15 @@ async def test_there_is_a_limit_to_what_a_worker_may_make_up(
     harness: ChannelHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "MOST_BRANCHES", 3)
-    known = harness.channel.branches
     for branch in (1, 2, 3):
-        known.slot_for(branch, branch)
+        ask_in(harness, branch, branch)
 
     with pytest.raises(ValueError, match="over 3 branches of one run"):
-        known.slot_for(4, 4)
+        ask_in(harness, 4, 4)
     for number in (11, 12, 13):
-        known.ended(BranchEnded(1, number, number))
+        harness.channel.branch_ended(BranchEnded(1, number, number))
     with pytest.raises(ValueError, match="over 3 branches of one run"):
-        known.ended(BranchEnded(1, 14, 14))
+        harness.channel.branch_ended(BranchEnded(1, 14, 14))
 
 
 # What is handed to a VM
