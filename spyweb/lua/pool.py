@@ -30,7 +30,7 @@ from spyweb.lua.session import Code, EngineInfo, Host, PendingRun, PoolStats, Re
 from spyweb.lua.spawner import Spawner
 from spyweb.lua.supervisor import Supervisor
 from spyweb.lua.wire import Ended, RunEnd, RunStuck, Why
-from spyweb.lua.worker_process import Death, Vm, WorkerDependencies, WorkerProcess
+from spyweb.lua.worker_process import Death, Vm, WorkerProcess
 from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
 
 log = structlog.get_logger()
@@ -110,13 +110,15 @@ class Pool:
     def __init__(
         self, *, clock: Clock, spawner: Spawner, init: EngineInfo, memory_budget: int, tasks: TaskGroup
     ) -> None:
-        self._clock = clock
+        # What its workers use
+        self.clock = clock
+        self.spawner = spawner
+        self.flush_queue = FlushQueue()
+        self.init = init
+        self.tasks = tasks
         self._memory_budget = memory_budget
-        dependencies = WorkerDependencies(
-            clock=clock, spawner=spawner, flush_queue=FlushQueue(), init=init, tasks=tasks, listener=self
-        )
         self.op_times = {name: Histogram(SHORT_SECONDS) for name in init.ops}  # from the question to its answer
-        self._supervisor = Supervisor(dependencies)
+        self._supervisor = Supervisor(self)
         self._quarantine = Quarantine()
         self._pending_runs: dict[RunId, PendingRun] = {}
         self._vms: dict[JobId, dict[int, Vm]] = {}  # by generation: where the next run begins
@@ -192,7 +194,7 @@ class Pool:
             raise PoolError("the workers are being stopped")
         for _ in range(TRIES):
             compiled = self._supervisor.least_loaded().check(code)
-            if not await within(self._clock, PATIENCE, compiled):
+            if not await within(self.clock, PATIENCE, compiled):
                 raise PoolError(f"{code.chunk} was not compiled within {PATIENCE:.0f} s: {self._supervisor.trouble}")
             if compiled.exception() is None:
                 raise_compile_error(code, compiled.result())
@@ -270,7 +272,7 @@ class Pool:
 
     async def _wait_until_idle(self, seconds: float) -> None:
         if self._pending_runs:
-            await within(self._clock, seconds, self._idle)
+            await within(self.clock, seconds, self._idle)
 
     # Beginning a run
 
@@ -295,7 +297,7 @@ class Pool:
             return
         vm.waiting.append(pending)
         if pending.timer is None:
-            pending.timer = self._clock.call_later(PATIENCE, partial(self._give_up, pending))
+            pending.timer = self.clock.call_later(PATIENCE, partial(self._give_up, pending))
 
     def _advance_line(self) -> None:
         """Begin the runs in line for which there is room, and make room for others."""
@@ -321,7 +323,9 @@ class Pool:
         return vm
 
     def _give_up(self, pending: PendingRun) -> None:
-        pending.fail(PoolError(f"no worker was available within {PATIENCE:.0f} s: {self._supervisor.trouble}"))
+        if not pending.ending.done():
+            reason = f"no worker was available within {PATIENCE:.0f} s: {self._supervisor.trouble}"
+            pending.ending.set_exception(PoolError(reason))
 
     def _needs_own_worker(self, code: Code) -> bool:
         return code.isolation is Isolation.PROCESS or self._quarantine.holds(code)
@@ -356,9 +360,10 @@ class Pool:
         if worker.job is not None and worker.is_empty and not worker.is_retiring:
             self._supervisor.stop_worker(worker)
 
-    # Callbacks of the workers (WorkerListener)
+    # What the workers tell it
 
     def loaded(self, vm: Vm, reason: str | None) -> None:
+        """Begin the runs that wait for the VM, or end them where it is gone for this reason."""
         waiting, vm.waiting = vm.waiting, []
         if reason is not None:
             self._forget_vm(vm)
@@ -379,17 +384,15 @@ class Pool:
         elif end.ended is Ended.UNBEGUN:
             channel.pending.end(endings.never_begun(channel.why))
         else:
-            ending = endings.from_end(end)
-            if ending.outcome is Outcome.SUCCESS and self._quarantine.release_after_clean_run(vm.code):
-                ending = self._end_quarantine(vm, ending)
-            channel.pending.end(ending)
+            channel.pending.end(self._end_quarantine_if_clean(vm, endings.from_end(end)))
         self._supervisor.note_used(vm.worker)
         self._stop_if_empty(vm.worker)
         self._advance_line()
 
-    def _end_quarantine(self, vm: Vm, ending: Ending) -> Ending:
+    def _end_quarantine_if_clean(self, vm: Vm, ending: Ending) -> Ending:
         """Let the next run begin in a shared worker, with fresh globals."""
-        if vm.code.isolation is Isolation.PROCESS:
+        is_clean = ending.outcome is Outcome.SUCCESS and self._quarantine.release_after_clean_run(vm.code)
+        if not is_clean or vm.code.isolation is Isolation.PROCESS:
             return ending
         log.info("a job is out of quarantine", job=vm.code.job)
         self._release(vm)
@@ -413,6 +416,7 @@ class Pool:
             self._replace(worker)
 
     def closing_for_ever(self, worker: WorkerProcess) -> None:
+        """Replace a worker that takes too long to close a VM."""
         log.warning("a worker is replaced: it takes too long to close a VM", pid=worker.pid)
         if not worker.is_retiring:
             self._replace(worker)
@@ -434,7 +438,7 @@ class Pool:
         self._quarantine.put(request.code, reason, until_clean_run=True)
 
     def measured(self, worker: WorkerProcess, largest: Sequence[tuple[int, int]]) -> None:
-        """Move the largest VM out of a shared worker over its memory budget.
+        """Hear the (VM, bytes) of a worker's largest VMs: in a shared one over its budget, the largest moves out.
 
         VMs that are marked for removal count as gone.
         """
@@ -460,6 +464,7 @@ class Pool:
         self._release(vm)
 
     def proven(self, worker: WorkerProcess) -> None:
+        """Hear of the worker's answer to its first ping."""
         self._supervisor.note_proven(worker)
         self._advance_line()
 

@@ -244,7 +244,3 @@ class PendingRun(Struct, kw_only=True, eq=False):
     def end(self, ending: Ending) -> None:
         if not self.ending.done():
             self.ending.set_result(ending)
-
-    def fail(self, error: Exception) -> None:
-        if not self.ending.done():
-            self.ending.set_exception(error)

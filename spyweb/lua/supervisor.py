@@ -15,7 +15,7 @@ import structlog
 
 from spyweb import descriptors
 from spyweb.cooperative import within
-from spyweb.lua.worker_process import READY_LIMIT, Death, WorkerDependencies, WorkerProcess
+from spyweb.lua.worker_process import READY_LIMIT, Death, WorkerPool, WorkerProcess
 from spyweb.model import JobId
 
 log = structlog.get_logger()
@@ -34,11 +34,11 @@ DESCRIPTORS_TO_START = 7  # ... and until it has its own ends of them
 
 
 class Supervisor:
-    def __init__(self, dependencies: WorkerDependencies) -> None:
+    def __init__(self, pool: WorkerPool) -> None:
         self.deaths = 0
         self.kills = 0  # deaths that were brought about
         self.trouble = "they are slow to start"  # the latest reason why there is no worker
-        self._dependencies = dependencies
+        self._pool = pool
         self._shared: list[WorkerProcess] = []
         self._own: dict[JobId, WorkerProcess] = {}  # the least recently used first
         self._starting: set[WorkerProcess] = set()  # of those
@@ -60,7 +60,7 @@ class Supervisor:
         When all of them die, for instance with their zygote, their replacements are waited for, a few times.
         """
         for _ in range(STARTS):
-            starting = [within(self._dependencies.clock, READY_LIMIT, worker.up) for worker in self._shared]
+            starting = [within(self._pool.clock, READY_LIMIT, worker.up) for worker in self._shared]
             await asyncio.gather(*starting)
             if any(worker.is_up for worker in self._shared):
                 return True
@@ -121,8 +121,8 @@ class Supervisor:
 
     async def _hand_over(self, worker: WorkerProcess, replacement: WorkerProcess | None) -> None:
         if replacement is not None:
-            await within(self._dependencies.clock, READY_LIMIT, replacement.up)
-        await within(self._dependencies.clock, GRACE, worker.retire())
+            await within(self._pool.clock, READY_LIMIT, replacement.up)
+        await within(self._pool.clock, GRACE, worker.retire())
         worker.kill("a run in it could not be stopped", blameless=True)
 
     def stop_worker(self, worker: WorkerProcess) -> None:
@@ -136,7 +136,10 @@ class Supervisor:
         if not worker.is_stopped:
             self.deaths += 1
             self.kills += death.is_killed
-            self._learn(worker, death)
+            if not worker.is_proven:
+                self._failures += 1
+                self.trouble = death.reason
+            log.warning("a worker died", pid=worker.pid, reason=death.reason, job=worker.job)
         self._detached.discard(worker)
         self._detach(worker)
 
@@ -144,12 +147,6 @@ class Supervisor:
         """Note that the worker has answered a ping, so that forking works."""
         self._failures = 0
         self._starting.discard(worker)
-
-    def _learn(self, worker: WorkerProcess, death: Death) -> None:
-        if not worker.is_proven:
-            self._failures += 1
-            self.trouble = death.reason
-        log.warning("a worker died", pid=worker.pid, reason=death.reason, job=worker.job)
 
     def _detach(self, worker: WorkerProcess) -> WorkerProcess | None:
         """Give the worker no more work; return the worker that replaces it, if there is one."""
@@ -165,23 +162,19 @@ class Supervisor:
         return replacement
 
     def _start_worker(self, job: JobId | None) -> WorkerProcess:
-        worker = WorkerProcess(self._dependencies, job)
-        self._start(worker.start(self._delay()))
+        worker = WorkerProcess(self._pool, job)
+        delay = min(FIRST_DELAY * 2.0 ** min(self._failures - 1, MOST_DOUBLINGS), LONGEST_DELAY)
+        self._start(worker.start(delay if self._failures else 0))
         return worker
-
-    def _delay(self) -> float:
-        if not self._failures:
-            return 0
-        return min(FIRST_DELAY * 2.0 ** min(self._failures - 1, MOST_DOUBLINGS), LONGEST_DELAY)
 
     async def _watch(self) -> None:
         while True:
-            await self._dependencies.clock.sleep(PING_EVERY)
+            await self._pool.clock.sleep(PING_EVERY)
             for worker in list(self):
                 worker.ping()
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
-        task = self._dependencies.tasks.create_task(work)
+        task = self._pool.tasks.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -195,4 +188,4 @@ class Supervisor:
         workers = list(self)
         for worker in workers:
             worker.stop()
-        await asyncio.gather(*(within(self._dependencies.clock, END_LIMIT, worker.dead) for worker in workers))
+        await asyncio.gather(*(within(self._pool.clock, END_LIMIT, worker.dead) for worker in workers))

@@ -1,7 +1,7 @@
 """One worker process as the daemon sees it: its start, its VMs and runs, whether it is alive, and how it died.
 
 It takes VMs and runs from the moment it is made: they reach the process when there is one.  It decides nothing about
-jobs; it reports what happens to its listener, the pool.  It reports its death once, when nothing more can come from it.
+jobs; it tells its pool what happens, and of its death once, when nothing more can come from it.
 """
 
 from __future__ import annotations
@@ -102,38 +102,28 @@ class Template(Struct, kw_only=True, eq=False):
     is_forgotten: bool = False
 
 
-class WorkerListener(Protocol):
-    """The callbacks of a worker process, which the pool implements."""
-
-    def loaded(self, vm: Vm, reason: str | None) -> None:
-        """Handle the end of loading: the VM has compiled, or is gone for this reason."""
-
-    def ended(self, vm: Vm, channel: RunChannel, end: RunEnd) -> None: ...
-
-    def stuck(self, worker: WorkerProcess, channel: RunChannel, report: RunStuck | None) -> None:
-        """Handle a run that must end and does not; the report is the worker's, if there is one."""
-
-    def closing_for_ever(self, worker: WorkerProcess) -> None:
-        """Handle a worker that takes too long to close a VM."""
-
-    def measured(self, worker: WorkerProcess, largest: Sequence[tuple[int, int]]) -> None:
-        """Handle a new `used_bytes`, and (vm, bytes) of the largest VMs."""
-
-    def proven(self, worker: WorkerProcess) -> None:
-        """Handle the worker's answer to its first ping."""
-
-    def died(self, worker: WorkerProcess, death: Death) -> None: ...
-
-
-class WorkerDependencies(Struct, frozen=True, kw_only=True):
-    """The parts of the pool that all its workers share."""
+class WorkerPool(Protocol):
+    """The pool as its workers see it: what they share, and what it is told by them."""
 
     clock: Clock
     spawner: Spawner
     flush_queue: FlushQueue
     init: EngineInfo
     tasks: TaskGroup
-    listener: WorkerListener
+
+    def loaded(self, vm: Vm, reason: str | None) -> None: ...
+
+    def ended(self, vm: Vm, channel: RunChannel, end: RunEnd) -> None: ...
+
+    def stuck(self, worker: WorkerProcess, channel: RunChannel, report: RunStuck | None) -> None: ...
+
+    def closing_for_ever(self, worker: WorkerProcess) -> None: ...
+
+    def measured(self, worker: WorkerProcess, largest: Sequence[tuple[int, int]]) -> None: ...
+
+    def proven(self, worker: WorkerProcess) -> None: ...
+
+    def died(self, worker: WorkerProcess, death: Death) -> None: ...
 
 
 class LogCredit:
@@ -167,7 +157,7 @@ class LogCredit:
 
 
 class WorkerProcess:
-    def __init__(self, dependencies: WorkerDependencies, job: JobId | None) -> None:
+    def __init__(self, pool: WorkerPool, job: JobId | None) -> None:
         loop = get_running_loop()
         self.job = job  # the only one it is for
         self.pid = 0
@@ -179,11 +169,9 @@ class WorkerProcess:
         self.is_proven = False  # it has answered a ping
         self.is_retiring = False
         self.is_stopped = False  # on purpose: its death is not reported
-        self._clock = dependencies.clock
-        self._spawner = dependencies.spawner
-        self._tasks = dependencies.tasks
-        self._listener = dependencies.listener
-        self._connection = WorkerConnection(self, dependencies.flush_queue)
+        self._pool = pool
+        self._clock = pool.clock
+        self._connection = WorkerConnection(self, pool.flush_queue)
         # The process
         self._slots: Slots | None = None  # made at its fork, which may fail: out of descriptors, of memory
         self._child: Child | None = None  # none yet, or never
@@ -193,7 +181,6 @@ class WorkerProcess:
         self._is_blameless = False
         self._is_heard = True
         # Its VMs and runs
-        self._init = dependencies.init
         self._numbers = count(1)
         self._channels: dict[int, RunChannel] = {}
         self._checks: dict[int, Future[str | None]] = {}
@@ -205,9 +192,7 @@ class WorkerProcess:
         self._pongs_due = 0
         self._batch = 0  # how many batches of messages have come
         self._strays = 0  # messages that answer to nothing under way, since the last ping
-        self._log_credit = LogCredit(
-            dependencies.clock, lambda lines: self._connection.send(wire.GrantLogCredit(lines))
-        )
+        self._log_credit = LogCredit(pool.clock, lambda lines: self._connection.send(wire.GrantLogCredit(lines)))
         self._handlers: dict[type, Callable[[Any], None]] = {
             OpCall: self._op,
             PackedOpCall: self._op,
@@ -220,7 +205,7 @@ class WorkerProcess:
             BranchBegan: self._branch,
             BranchEnded: self._branch,
         }
-        self._connection.send(InitWorker(list(dependencies.init.ops), dict(dependencies.init.engine)))
+        self._connection.send(InitWorker(list(pool.init.ops), dict(pool.init.engine)))
 
     @property
     def info(self) -> WorkerInfo:
@@ -303,14 +288,14 @@ class WorkerProcess:
         with their_main, their_bulk:
             await self._connection.open(main, bulk)
             self._open_sockets = 2
-            child = await self._spawner.fork(their_main, their_bulk, slots.descriptor)
+            child = await self._pool.spawner.fork(their_main, their_bulk, slots.descriptor)
         slots.given()
         self.pid = child.pid
         self._child = child
-        child.exited.add_done_callback(self._exited)
+        child.exited.add_done_callback(self._conclude_if_over)
         if self._kill_reason:  # killed while it was forked
             self._clock.call_later(DEATH_LIMIT, self._conclude)
-            self._spawner.kill(child)
+            self._pool.spawner.kill(child)
 
     # VMs and runs
 
@@ -319,7 +304,7 @@ class WorkerProcess:
         self.vms[vm.number] = vm
         self._note_limit(code)
         self._connection.send_sized(
-            LoadVm(vm.number, code.files, code.memory_limit, self._init.variables_of(code)), code.size
+            LoadVm(vm.number, code.files, code.memory_limit, self._pool.init.variables_of(code)), code.size
         )
         return vm
 
@@ -361,13 +346,15 @@ class WorkerProcess:
     def _open_channel(self, pending: PendingRun, vm: int, template: int = 0) -> None:
         pending.stop_waiting()
         channel = RunChannel(
-            pending, vm, connection=self._connection, clock=self._clock, tasks=self._tasks, overdue=self._overdue
+            pending,
+            vm,
+            connection=self._connection,
+            clock=self._clock,
+            tasks=self._pool.tasks,
+            overdue=lambda channel: self._pool.stuck(self, channel, None),
         )
         self._channels[channel.run] = channel
         channel.begin(template)
-
-    def _overdue(self, channel: RunChannel) -> None:
-        self._listener.stuck(self, channel, None)
 
     def keep_template(self, code: Code, spares: int) -> Template:
         """Give the worker this code as its job's template, and have it keep so many VMs of it ready."""
@@ -378,7 +365,7 @@ class WorkerProcess:
         template = self._templates[code.job] = Template(number=next(self._numbers), code=code, spares=spares)
         self._note_limit(code)
         self._connection.send(
-            KeepTemplate(template.number, code.files, code.memory_limit, spares, self._init.variables_of(code))
+            KeepTemplate(template.number, code.files, code.memory_limit, spares, self._pool.init.variables_of(code))
         )
         return template
 
@@ -520,7 +507,7 @@ class WorkerProcess:
         vm.is_loaded = loaded.reason is None
         if loaded.reason is not None:
             del self.vms[loaded.vm]
-        self._listener.loaded(vm, loaded.reason)
+        self._pool.loaded(vm, loaded.reason)
         self._drop_if_over(vm)
 
     def _run_end(self, end: RunEnd) -> None:
@@ -532,7 +519,7 @@ class WorkerProcess:
         vm = self.vms[channel.vm]
         vm.is_marked = vm.is_marked or end.discarded or end.ended is wire.Ended.UNBEGUN
         self._leave(vm)
-        self._listener.ended(vm, channel, end)
+        self._pool.ended(vm, channel, end)
 
     def _pong(self, pong: Pong) -> None:
         if not self._pongs_due:
@@ -542,15 +529,15 @@ class WorkerProcess:
         self.used_bytes = pong.used
         if not self.is_proven:
             self.is_proven = True
-            self._listener.proven(self)
-        self._listener.measured(self, pong.largest)
+            self._pool.proven(self)
+        self._pool.measured(self, pong.largest)
 
     def _run_stuck(self, stuck: RunStuck) -> None:
         channel = self._channels.get(stuck.run)
         if channel is not None:
-            self._listener.stuck(self, channel, stuck)
+            self._pool.stuck(self, channel, stuck)
         elif stuck.run == wire.NO_RUN:
-            self._listener.closing_for_ever(self)
+            self._pool.closing_for_ever(self)
         else:
             self._stray()
 
@@ -574,7 +561,7 @@ class WorkerProcess:
         self._kill_reason, self._is_blameless = reason, blameless
         if self._child is not None:
             self._clock.call_later(DEATH_LIMIT, self._conclude)
-            self._spawner.kill(self._child)
+            self._pool.spawner.kill(self._child)
         elif not self._is_forking:
             self._conclude()
 
@@ -582,17 +569,14 @@ class WorkerProcess:
         """Handle the end of a socket, after all that came over it: the process is dead or dying."""
         self._open_sockets -= 1
         if self._child is not None:
-            self._spawner.kill(self._child)
-            self._conclude_if_over(self._child)
+            self._pool.spawner.kill(self._child)
+            self._conclude_if_over()
 
-    def _exited(self, _exit: Future[Exit]) -> None:
-        if self._child is not None:
-            self._conclude_if_over(self._child)
-
-    def _conclude_if_over(self, child: Child) -> None:
-        if self._open_sockets == 0 and child.exited.done():
+    def _conclude_if_over(self, _exit: Future[Exit] | None = None) -> None:
+        signs = (self._open_sockets == 0, self._child is not None and self._child.exited.done())
+        if all(signs):
             self._conclude()
-        elif self._open_sockets == 0 or child.exited.done():
+        elif any(signs):
             self._clock.call_later(DEATH_LIMIT, self._conclude)
 
     def _conclude(self) -> None:
@@ -617,4 +601,4 @@ class WorkerProcess:
         for compiled in self._checks.values():
             if not compiled.done():
                 compiled.set_exception(PoolError(f"a worker died: {death.reason}"))
-        self._listener.died(self, death)
+        self._pool.died(self, death)
