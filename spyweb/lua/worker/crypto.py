@@ -50,19 +50,11 @@ def _hmac_sha256(key: bytes, data: bytes) -> bytes:
     return _sha256(key.translate(_OUTER) + inner).encode()
 
 
-def _encode(data: bytes) -> bytes:
-    return binascii.b2a_base64(data, newline=False)
-
-
 def _decode(text: bytes) -> bytes | int:
     try:
         return binascii.a2b_base64(text.translate(None, b"\r\n"), strict_mode=True)
     except binascii.Error:
         return FALSE
-
-
-def _equal(left: bytes, right: bytes) -> int:
-    return TRUE if _compare_digest(left, right) else FALSE
 
 
 def _uuid() -> bytes:
@@ -88,9 +80,9 @@ _FUNCTIONS: Mapping[bytes, Compute] = {
     b"sha1": partial(_hash, _hash_function("sha1", "_sha1")),
     b"md5": partial(_hash, _hash_function("md5", "_md5")),
     b"hmac_sha256": _hmac_sha256,
-    b"base64_encode": _encode,
+    b"base64_encode": partial(binascii.b2a_base64, newline=False),
     b"base64_decode": _decode,
-    b"equal": _equal,
+    b"equal": lambda left, right: TRUE if _compare_digest(left, right) else FALSE,
     b"uuid": _uuid,
     b"random_string": _random_string,
 }

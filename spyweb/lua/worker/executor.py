@@ -24,7 +24,6 @@ _OP, _END, _AFTERMATH = int(StepKind.OP), int(StepKind.END), int(StepKind.AFTERM
 _RAISE = int(Form.RAISE)
 _SEQUEL, _TURN, _WAIT = int(StepKind.SEQUEL), int(StepKind.TURN), int(StepKind.WAIT)
 _CPU, _MEMORY = int(Why.CPU), int(Why.MEMORY)
-_NO_MEMORY = OUT_OF_MEMORY.encode()
 _SHORT = 0.0005  # seconds; a shorter step used the CPU for as long as it took
 _BEFORE = {
     Why.CPU: b"over its CPU limit before it began",
@@ -95,8 +94,10 @@ class Executor:
                 self.leading = None
             if took > limits.LIGHT or hosted.heavy:
                 self._update_heavy(hosted, took)
-            if hosted.pending or hosted.closing:
-                return _next_task(hosted)
+            if hosted.pending:
+                return hosted.pending.pop(0)
+            if hosted.closing and not hosted.runs:
+                return Task(hosted=hosted)
             hosted.busy = False
             return None
 
@@ -175,8 +176,9 @@ class Executor:
         branch = run.branch
         message = values.op_message(run.id, run.ops + 1, result, branch or 0)
         size = values.size_of(message)
-        if size > wire.LARGEST:
-            return self._refuse(run, message, size)
+        if size > wire.LARGEST:  # an error in the script: the daemon would kill the worker for sending it
+            text = f"{message.name}: {size} bytes can't be handed over at once, {wire.LARGEST} at most"
+            return run.hosted.vm.step(run.id, _RAISE, [text.encode()])
         run.ops += 1
         with self._registry.lock:
             _account(run, thread)
@@ -209,11 +211,6 @@ class Executor:
                 run.address = 0
                 return None
         return self._kill(run) if run.why else run.hosted.vm.next(run.id, 0)
-
-    def _refuse(self, run: WorkerRun, message: wire.OpCall | wire.PackedOpCall, size: int) -> Result:
-        """Raise an error in the script for an op that is too large; the daemon would kill the worker for sending it."""
-        text = f"{message.name}: {size} bytes can't be handed over at once, {wire.LARGEST} at most"
-        return run.hosted.vm.step(run.id, _RAISE, [text.encode()])
 
     def _allow_aftermath(self, run: WorkerRun, thread: ThreadState, result: Result) -> None:
         """Give the hooks that follow a kill a time limit of their own, and no CPU limit."""
@@ -265,15 +262,10 @@ def _end(ended: Ended, reason: bytes, *, discarded: bool) -> Result:
 
 
 def _failed(run: WorkerRun, error: MemoryError | LuaError) -> Result:
-    """Return the end of a run whose step raised this error."""
+    """Return the end of a run whose step raised this error, perhaps for lack of the memory to say why it ended."""
     if isinstance(error, MemoryError) or str(error) == OUT_OF_MEMORY:
-        return _out_of_memory(run)
+        return _end(Ended(run.why or Ended.MEMORY), OUT_OF_MEMORY.encode(), discarded=True)
     return _end(Ended.ERROR, str(error).encode("utf-8", "replace")[:4096], discarded=True)
-
-
-def _out_of_memory(run: WorkerRun) -> Result:
-    """Return the end of a run that did not even have the memory to say why it ended."""
-    return _end(Ended(run.why or Ended.MEMORY), _NO_MEMORY, discarded=True)
 
 
 def _account(run: WorkerRun, thread: ThreadState) -> None:
@@ -285,12 +277,3 @@ def _account(run: WorkerRun, thread: ThreadState) -> None:
     run.cpu += took
     run.started = thread.now = now
     run.cpu_base = thread.cpu
-
-
-def _next_task(hosted: HostedVm) -> Task | None:
-    if hosted.pending:
-        return hosted.pending.pop(0)
-    if hosted.closing and not hosted.runs:
-        return Task(hosted=hosted)
-    hosted.busy = False
-    return None

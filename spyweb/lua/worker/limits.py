@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from contextlib import suppress
 
 from spyweb.lua.worker.vm import LIBRARY, new_runtime
 
@@ -50,14 +51,9 @@ class _Hook:
         self._set(address, self._function, _COUNT_MASK, 1)
 
 
-def _find_hook() -> _Hook | None:
-    try:
-        return _Hook()
-    except (OSError, AttributeError):
-        return None
-
-
-_hook = _find_hook()
+_hook: _Hook | None = None
+with suppress(OSError, AttributeError):
+    _hook = _Hook()
 CAN_ARM = _hook is not None
 MAIN_COUNT = 0 if CAN_ARM else _FALLBACK_COUNT
 

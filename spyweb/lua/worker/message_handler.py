@@ -43,10 +43,8 @@ _SMALLEST = 1 << 20  # bytes; a VM with a lower limit could not even hold the pr
 class VmTemplate(Struct, kw_only=True):
     """The files of VMs for single runs, and the spare VMs made of them."""
 
-    files: Files
-    limit: int  # bytes of each VM
+    code: KeepTemplate
     bytecode: list[bytes] | None
-    variables: bytes
     count: int  # of spares that there should be
     spares: list[HostedVm] = field(default_factory=list)
 
@@ -71,7 +69,7 @@ class MessageHandler:
             CancelRun: self._cancel,
             DropVm: self._drop,
             PingWorker: self._ping,
-            GrantLogCredit: self._credit,
+            GrantLogCredit: lambda granted: console.give(granted.lines),
             KeepTemplate: self._keep,
             EndBranch: self._end_branch,
         }
@@ -151,46 +149,39 @@ class MessageHandler:
 
     def _keep(self, asked: KeepTemplate) -> None:
         bytecode = compile_to_bytecode(asked.files)
-        self._templates[asked.number] = VmTemplate(
-            files=asked.files,
-            limit=asked.memory_limit,
-            bytecode=bytecode,
-            count=asked.spares,
-            variables=asked.variables,
-        )
+        self._templates[asked.number] = VmTemplate(code=asked, bytecode=bytecode, count=asked.spares)
         with self._template_added:
             self._newest = asked.number
             self._template_added.notify_all()
 
     def _begin_fresh(self, asked: BeginRun) -> Task | None:
-        hosted = self._fresh_vm(asked.template)
-        if not isinstance(hosted, HostedVm):
-            self._sender.post(_unbegun(asked.run, *hosted))
+        if (
+            asked.template > self._newest
+        ):  # this big message has overtaken it on the other socket: its thread waits here
+            with self._template_added:
+                self._template_added.wait_for(lambda: asked.template <= self._newest)
+        template = self._templates.get(asked.template)
+        if template is None:
+            self._sender.post(_unbegun(asked.run, Ended.UNBEGUN, "the code of its VM is gone"))
+            return None
+        try:
+            hosted: HostedVm | str = template.spares.pop()
+        except IndexError:
+            hosted = self._make(template)
+        if isinstance(hosted, str):
+            self._sender.post(_unbegun(asked.run, Ended.ERROR, hosted))
             return None
         hosted.id = asked.vm
         with self._registry.lock:
             self._registry.closing.add(hosted)
             return self._add_run(hosted, asked)
 
-    def _fresh_vm(self, number: int) -> HostedVm | tuple[Ended, str]:
-        if number > self._newest:  # a big message has overtaken it on the other socket, whose thread waits here
-            with self._template_added:
-                self._template_added.wait_for(lambda: number <= self._newest)
-        template = self._templates.get(number)
-        if template is None:
-            return Ended.UNBEGUN, "the code of its VM is gone"
-        try:
-            return template.spares.pop()
-        except IndexError:
-            made = self._make(template)
-            return made if isinstance(made, HostedVm) else (Ended.ERROR, made)
-
     def _make(self, template: VmTemplate) -> HostedVm | str:
         """Return a new VM for a single run, or the reason why there is none."""
-        hosted = self._registry.new_vm(0, template.files[0][0], self._console.emit, self._sender.post)
+        code = template.code
+        hosted = self._registry.new_vm(0, code.files[0][0], self._console.emit, self._sender.post)
         hosted.fleeting = hosted.closing = True
-        files, limit, bytecode = template.files, template.limit, template.bytecode
-        return self._create_vm(hosted, files, limit, template.variables, bytecode) or hosted
+        return self._create_vm(hosted, code.files, code.memory_limit, code.variables, template.bytecode) or hosted
 
     def make_spare(self) -> None:
         """Make one spare VM, if one is missing.  Called when there is nothing else to do."""
@@ -248,9 +239,6 @@ class MessageHandler:
         used = [(hosted.vm.used, hosted.id) for hosted in [*list(registry.vms.values()), *list(registry.closing)]]
         largest = [(vm, size) for size, vm in heapq.nlargest(wire.MOST_VMS, used)]
         self._sender.post(Pong(ping.number, sum(size for size, _ in used), largest))
-
-    def _credit(self, credit: GrantLogCredit) -> None:
-        self._console.give(credit.lines)
 
     def _start(self, init: InitWorker) -> None:
         self._init = init_of(asdict(init))

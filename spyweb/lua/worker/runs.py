@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum, auto
+from typing import cast
 
 from msgspec import Struct, field
 
@@ -46,9 +47,7 @@ class WorkerRun(Struct, kw_only=True, eq=False):
     ops: int = 0  # how many it has asked for
     slot: int = 0  # of that thread
     branch: int | None = None  # that is stepped, or was last; 0: its own coroutine; None: it has no branches
-    overdue: list[
-        int
-    ] = []  # its own (a Struct copies it): branches whose time is up, and which the VM has still to end
+    overdue: list[int] = []  # branches whose time is up, and which the VM has still to end
 
 
 class Task(Struct, eq=False):
@@ -73,53 +72,26 @@ Emit = Callable[["HostedVm", bytes, bytes], int]  # takes a log line's level and
 Post = Callable[[FromWorker], None]
 
 
-class HostedVm:
+class HostedVm(Struct, eq=False):
     """A VM with its runs: one thread at a time carries out one task in it, and the other tasks wait here.
 
     It implements the VM's Callbacks.
     """
 
-    __slots__ = (
-        "_emit",
-        "_post",
-        "busy",
-        "closing",
-        "discarded",
-        "fleeting",
-        "heavy",
-        "id",
-        "light_steps",
-        "name",
-        "pending",
-        "runs",
-        "stepped",
-        "vm",
-    )
-
-    vm: VM  # made after this, since it calls this
-
-    def __init__(
-        self,
-        id: int,  # noqa: A002 - as wired
-        name: str,
-        emit: Emit,
-        post: Post,
-        *,
-        heavy: bool = False,
-    ) -> None:
-        self.id = id
-        self.name = name  # of its script
-        self.busy = False
-        self.heavy = heavy
-        self.light_steps = 0
-        self.pending: list[Task] = []  # not a deque: that is larger, and every VM has one
-        self.runs = 0
-        self.closing = False  # dropped or discarded: it goes when its last run has ended
-        self.discarded = False  # not even a run that waits here begins any more
-        self.fleeting = False  # made for a single run
-        self.stepped: WorkerRun | None = None
-        self._emit = emit
-        self._post = post
+    id: int
+    name: str  # of its script
+    send_line: Emit
+    post: Post
+    heavy: bool = False
+    vm: VM = cast("VM", None)  # made after this, since it calls this
+    busy: bool = False
+    light_steps: int = 0
+    pending: list[Task] = []  # its own (a Struct copies it); not a deque: that is larger, and every VM has one
+    runs: int = 0
+    closing: bool = False  # dropped or discarded: it goes when its last run has ended
+    discarded: bool = False  # not even a run that waits here begins any more
+    fleeting: bool = False  # made for a single run
+    stepped: WorkerRun | None = None
 
     def why(self) -> int:
         run = self.stepped
@@ -128,7 +100,7 @@ class HostedVm:
         return run.why or (OVER_TIMEOUT if run.overdue else 0)
 
     def emit(self, level: bytes, text: bytes) -> int:
-        return self._emit(self, level, text)
+        return self.send_line(self, level, text)
 
     def overdue_branch(self, index: int) -> int:
         overdue = self.stepped.overdue if self.stepped else []
@@ -138,11 +110,11 @@ class HostedVm:
 
     def branch_began(self, branch: int, parent: int, timeout_ms: int) -> None:
         if self.stepped is not None:
-            self._post(BranchBegan(self.stepped.id, branch, parent, timeout_ms))
+            self.post(BranchBegan(self.stepped.id, branch, parent, timeout_ms))
 
     def branch_ended(self, branch: int, number: int) -> None:
         if self.stepped is not None:
-            self._post(BranchEnded(self.stepped.id, branch, number))
+            self.post(BranchEnded(self.stepped.id, branch, number))
 
 
 class Registry:
@@ -170,7 +142,7 @@ class Registry:
 
     def new_vm(self, number: int, name: str, emit: Emit, post: Post) -> HostedVm:
         """Return the HostedVm of a new VM, which is heavy from its first step on if the script's last VM was."""
-        return HostedVm(number, name, emit, post, heavy=name in self._heavy)
+        return HostedVm(number, name, emit, post, name in self._heavy)
 
     def set_heavy(self, hosted: HostedVm, *, heavy: bool) -> None:
         hosted.heavy = heavy

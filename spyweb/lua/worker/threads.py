@@ -120,16 +120,12 @@ class Threads:
         arrived = self._small.read()
         self._reading = False
         self._inbox.extend(arrived)
-        if (
-            not self._registry.awake.is_set() and not self._is_pinged()
-        ):  # in this order: otherwise the follower could fall asleep in between
+        # A ping alone would keep the follower of an idle worker awake.
+        is_ping = len(self._inbox) == 1 and type(self._inbox[0]) is PingWorker
+        if not is_ping and not self._registry.awake.is_set():  # after `_reading`: the follower looks at that last
             self._registry.awake.set()
         self._sender.flushed = time.monotonic()
         thread.cpu = time.thread_time()
-
-    def _is_pinged(self) -> bool:
-        """Return whether only a ping has arrived: watching that would keep the follower of an idle worker awake."""
-        return len(self._inbox) == 1 and type(self._inbox[0]) is PingWorker
 
     def _perform_as_leader(self, task: Task, thread: ThreadState) -> None:
         is_slow = task.hosted.heavy or (task.run is None and task.hosted.vm.used > limits.LARGE)
@@ -236,7 +232,9 @@ class Threads:
             looks = 0 if self._is_busy() else looks + 1
             if looks > _IDLE_LOOKS:
                 looks = 0
-                self._fall_asleep()
+                self._registry.awake.clear()
+                if self._is_busy() or self._sender.waiting:
+                    self._registry.awake.set()
         self._sender.flush()
         self._lead()
 
@@ -266,11 +264,6 @@ class Threads:
         registry = self._registry
         return not self._reading or bool(registry.watched) or bool(registry.closings) or not self._slow.empty()
 
-    def _fall_asleep(self) -> None:
-        self._registry.awake.clear()
-        if self._is_busy() or self._sender.waiting:
-            self._registry.awake.set()
-
     def _look_after_runs(self) -> None:
         if self._sender.waiting:
             self._sender.flush()
@@ -294,7 +287,7 @@ class Threads:
             self._slots.runs[SLOTS + run.slot] = max(0, int(run_cpu * 1000))
             if not run.why and run_cpu > run.cpu_limit:
                 return end(run, int(Why.CPU))
-        if run.limit_at and not run.reported and now > _patience_ends(run):
+        if run.limit_at and not run.reported and now > max(run.limit_at, run.deadline) + limits.PATIENCE:
             run.reported = True
             cpu_ms = max(0, int((_cpu_so_far(run) if run.started else run.cpu) * 1000))
             self._sender.post(RunStuck(run.id, Why(run.first_why), cpu_ms))
@@ -314,10 +307,6 @@ def has_endless_closing(registry: Registry) -> bool:
             if cpu - closing.cpu > limit and not closing.reported:
                 found = closing.reported = True
     return found
-
-
-def _patience_ends(run: WorkerRun) -> float:
-    return max(run.limit_at, run.deadline) + limits.PATIENCE
 
 
 def _cpu_so_far(run: WorkerRun) -> float:

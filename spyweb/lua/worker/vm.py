@@ -102,14 +102,10 @@ def compile_lua_files() -> Bytecode:
             with open(os.path.join(folder, name), "rb") as file:
                 texts[name.removesuffix(".lua")] = file.read()
     prelude = texts.pop("prelude")
-    texts |= {kind: _bundle(prelude, {name: texts[name] for name in names}) for kind, names in _BUNDLES.items()}
+    for kind, names in _BUNDLES.items():  # the prelude, with these files in its table `bundled`
+        functions = [b"%s = function(...)\n%s\nend," % (name.encode(), texts[name]) for name in names]
+        texts[kind] = b"local bundled = {%s}\n%s" % (b"\n".join(functions), prelude)
     return {name: dump(text, b"@%s.lua" % name.encode()) for name, text in texts.items()}
-
-
-def _bundle(prelude: bytes, texts: Mapping[str, bytes]) -> bytes:
-    """Return the source of the prelude with these files in its table `bundled`."""
-    functions = [b"%s = function(...)\n%s\nend," % (name.encode(), text) for name, text in texts.items()]
-    return b"local bundled = {%s}\n%s" % (b"\n".join(functions), prelude)
 
 
 def compile_to_bytecode(files: Sequence[tuple[str, bytes]]) -> list[bytes] | None:
@@ -123,20 +119,6 @@ def compile_to_bytecode(files: Sequence[tuple[str, bytes]]) -> list[bytes] | Non
 
 class VM:
     """The Lua state of one script.  A call into it that fails raises LuaError, or lupa's own MemoryError."""
-
-    __slots__ = (
-        "_begin",
-        "_bytecode",
-        "_callbacks",
-        "_compile",
-        "_control",
-        "_init",
-        "_is_fleeting",
-        "_limit",
-        "_runtime",
-        "_step",
-        "_stretched",
-    )
 
     def __init__(
         self,

@@ -52,7 +52,9 @@ class Zygote:
 
     def serve(self) -> None:
         """Fork and kill workers until the daemon is gone."""
-        self._watch_children()
+        os.set_blocking(self._waker, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         self._send(wire.ZygoteReady(os.getpid()))
         control = self._control.fileno()
         events = select.poll()  # unlike `select` it takes descriptors above 1023, such as the daemon may pass
@@ -67,11 +69,6 @@ class Zygote:
                 break
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)
-
-    def _watch_children(self) -> None:
-        os.set_blocking(self._waker, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
 
     def _receive(self) -> bool:
         data, descriptors, _, _ = socket.recv_fds(self._control, 65_536, _MOST_AT_ONCE)
@@ -133,7 +130,8 @@ def work(small: int, bulk: int, slots: int, bytecode: Bytecode) -> None:
     """
     sys.setswitchinterval(_SWITCH)
     gc.set_threshold(_GARBAGE)
-    _empty_environment()
+    for name in os.environ.keys() - {"TZ"}:  # without it local time would be UTC as soon as no file can be read
+        del os.environ[name]
     shared = ThreadSlots(slots)
     os.close(slots)
     small_socket, bulk_socket = socket.socket(fileno=small), socket.socket(fileno=bulk)
@@ -149,13 +147,6 @@ def work(small: int, bulk: int, slots: int, bytecode: Bytecode) -> None:
     threading.Event().wait()  # other threads go on
 
 
-def _empty_environment() -> None:
-    """Empty the environment but for TZ: without it local time would be UTC as soon as no file can be read."""
-    for name in list(os.environ):
-        if name != "TZ":
-            del os.environ[name]
-
-
 def main() -> None:
     die_with_parent()
     leave_signals_to_parent()
@@ -167,7 +158,7 @@ def main() -> None:
     gc.freeze()  # a collection then does not write to the memory that is shared with the workers
     try:
         Zygote(control, bytecode).serve()
-    except (ConnectionError, BrokenPipeError):
+    except ConnectionError:
         return  # the daemon is gone, and the workers go with this process
 
 
