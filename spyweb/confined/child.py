@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
@@ -118,9 +118,11 @@ class ChildProcess:
         """Start it, with its output in the log.  Raises OSError, and then leaves nothing open, nor the output."""
         self._output = output
         writer = None if output is None else output.writer
-        ours = None
-        try:
+        with ExitStack() as on_failure:
+            if output is not None:
+                on_failure.callback(output.close)
             ours, theirs = socket.socketpair()
+            on_failure.callback(ours.close)
             with theirs:
                 descriptor = theirs.fileno()
                 self._process = subprocess.Popen(
@@ -132,12 +134,7 @@ class ChildProcess:
                     stderr=writer,
                     process_group=0,  # a Ctrl-C in the terminal must reach the daemon alone
                 )
-        except BaseException:
-            if ours is not None:
-                ours.close()
-            if output is not None:
-                output.close()
-            raise
+            on_failure.pop_all()
         if output is not None:
             output.given()
         ours.setblocking(False)
