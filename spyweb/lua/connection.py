@@ -11,7 +11,6 @@ import sys
 from asyncio import Transport
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from socket import socket
 from typing import Protocol
@@ -28,7 +27,7 @@ FULL_BATCH = 256  # messages; a frame leaves early rather than let its first ans
 
 
 class ConnectionListener(Protocol):
-    """The worker process, as its connection sees it."""
+    """The worker process, as its connection sees it.  Once a socket is `lost`, nothing more comes over it."""
 
     def received(self, messages: Sequence[FromWorker]) -> None: ...
 
@@ -38,8 +37,7 @@ class ConnectionListener(Protocol):
     def most_bulk(self) -> int:
         """Return the size in bytes of the largest message that it may send."""
 
-    def lost(self) -> None:
-        """Handle the loss of a socket: nothing more comes over it."""
+    def lost(self) -> None: ...
 
 
 class FlushQueue:
@@ -73,7 +71,7 @@ class SmallStream(asyncio.Protocol):
     def __init__(self, listener: ConnectionListener, flush_queue: FlushQueue) -> None:
         self._listener = listener
         self._flush_queue = flush_queue
-        self._reader = FrameReader(wire.decode_from_worker, wire.SMALL_FRAME)
+        self.drop()
 
     def drop(self) -> None:
         """Free the memory of an unfinished frame."""
@@ -123,7 +121,9 @@ class BulkStream(asyncio.BufferedProtocol):
         frame = self._frame
         try:
             if self._is_header:
-                size = _size_in(frame, self._listener.most_bulk)
+                size = int.from_bytes(frame, "little")
+                if not 0 < size <= self._listener.most_bulk:
+                    raise ValueError(f"a frame of {size} bytes")
                 room = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)  # no page is touched before it is filled
                 if sys.platform == "linux":
                     with suppress(OSError):  # a kernel without huge pages; with them, fresh pages cost a fifth
@@ -141,32 +141,32 @@ class BulkStream(asyncio.BufferedProtocol):
         self._listener.lost()
 
 
-def _size_in(header: memoryview, most: int) -> int:
-    size = int.from_bytes(header, "little")
-    if not 0 < size <= most:
-        raise ValueError(f"a frame of {size} bytes")
-    return size
-
-
 class SocketWriter:
     """Writes to one of the sockets; what is written before it is open is kept until then."""
 
     def __init__(self, protocol: SmallStream | BulkStream) -> None:
         self._protocol = protocol
-        self._waiting: list[bytes] = []
+        self._waiting: list[bytes] | None = []
         self._transport: Transport | None = None
-        self.write: Callable[[bytes], None] = self._waiting.append
 
     async def open(self, sock: socket) -> None:
         """Take over a connected socket."""
         sock.setblocking(False)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: self._protocol, sock=sock)
         self._transport = transport
-        transport.write(b"".join(self._waiting))
-        self.write = partial(_write, transport)
+        transport.write(b"".join(self._waiting or ()))
+        self._waiting = None
+
+    def write(self, frame: bytes) -> None:
+        if self._waiting is not None:
+            self._waiting.append(frame)
+        elif (
+            self._transport is not None and not self._transport.is_closing()
+        ):  # its worker has died: uvloop would raise
+            self._transport.write(frame)
 
     def close(self) -> None:
-        self.write = _ignore
+        self._waiting = None
         self._protocol.drop()
         if self._transport is not None:
             self._transport.abort()
@@ -220,13 +220,3 @@ class WorkerConnection:
     def close(self) -> None:
         self._small.close()
         self._bulk.close()
-
-
-def _write(transport: Transport, frame: bytes) -> None:
-    """Write, unless the transport is closing because the worker has died: uvloop would raise."""
-    if not transport.is_closing():
-        transport.write(frame)
-
-
-def _ignore(_frame: bytes) -> None:
-    """Drop a frame for a worker that is gone."""

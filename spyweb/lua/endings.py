@@ -114,12 +114,8 @@ def show_value(value: object, depth: int = 0) -> object:
             return str(value)
         case None | bool() | int() | float() | str():
             return value
-    return _show_other(value)
-
-
-def _show_other(value: object) -> object:
-    if isinstance(value, Foreign):
-        return f"<{value.name or value.kind.name.lower()}>"
+        case Foreign():
+            return f"<{value.name or value.kind.name.lower()}>"
     return None if value is NULL else f"<{type(value).__name__}>"
 
 

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import count
 from secrets import randbits
+from typing import NoReturn
 
 import structlog
 from msgspec import Struct
@@ -197,7 +198,9 @@ class Pool:
             if not await within(self.clock, PATIENCE, compiled):
                 raise PoolError(f"{code.chunk} was not compiled within {PATIENCE:.0f} s: {self._supervisor.trouble}")
             if compiled.exception() is None:
-                raise_compile_error(code, compiled.result())
+                reason = compiled.result()
+                if reason is not None:
+                    raise_compile_error(code, reason)
                 return
         raise PoolError(f"{code.chunk} could not be compiled: {compiled.exception()}")
 
@@ -455,13 +458,12 @@ class Pool:
             else:
                 staying.append((size, number))
         if used > self._memory_budget and staying:
-            self._move_out(worker.vms[max(staying)[1]], max(staying)[0])
-
-    def _move_out(self, vm: Vm, size: int) -> None:
-        reason = f"its VM of {size / MIB:.0f} MB was the largest of a worker over its memory budget"
-        log.warning("a job moves to a worker of its own; its globals are reset", job=vm.code.job, reason=reason)
-        self._quarantine.put(vm.code, reason, until_clean_run=False)
-        self._release(vm)
+            size, number = max(staying)
+            vm = worker.vms[number]
+            reason = f"its VM of {size / MIB:.0f} MB was the largest of a worker over its memory budget"
+            log.warning("a job moves to a worker of its own; its globals are reset", job=vm.code.job, reason=reason)
+            self._quarantine.put(vm.code, reason, until_clean_run=False)
+            self._release(vm)
 
     def proven(self, worker: WorkerProcess) -> None:
         """Hear of the worker's answer to its first ping."""
@@ -472,18 +474,25 @@ class Pool:
         for vm in worker.vms.values():
             self._forget_vm(vm)
         self._supervisor.mark_lost(worker, death)
-        guilty = {} if death.blameless else death.stepped
         for channel in worker.channels:
             worker.abandon(channel)
             if worker.is_up:
-                self._lose(channel, death, guilty=channel.run in guilty)
+                self._lose(channel, death)
             else:
                 self._try_again(channel.pending, f"its worker died: {death.reason}", guilty=False)
-        for vm in list(worker.vms.values()):
-            self._load_elsewhere(vm, worker, death)
+        # When no run was being stepped, it may be the fault of a script that was being compiled.
+        suspect = worker.is_up and not death.blameless and not death.stepped
+        for pending in [pending for vm in worker.vms.values() for pending in vm.waiting]:
+            if suspect:
+                self._put_in_quarantine(pending.request, f"was about to begin when its worker died: {death.reason}")
+            if worker.is_up:
+                self._try_again(pending, f"its worker died: {death.reason}", guilty=suspect)
+            else:
+                self._admit(pending)
         self._advance_line()
 
-    def _lose(self, channel: RunChannel, death: Death, *, guilty: bool) -> None:
+    def _lose(self, channel: RunChannel, death: Death) -> None:
+        guilty = channel.run in death.stepped and not death.blameless
         why = Why.STOPPED if self._is_stopping else channel.why
         cpu_ms = death.stepped.get(channel.run, 0)
         if guilty and why is not Why.STOPPED:
@@ -493,20 +502,6 @@ class Pool:
         else:
             channel.pending.end(endings.unstoppable(why, cpu_ms))
 
-    def _load_elsewhere(self, vm: Vm, worker: WorkerProcess, death: Death) -> None:
-        """Load the VM's code in another worker for the runs that wait for it.
-
-        When no run was being stepped, the death may be the fault of a script that was being compiled.
-        """
-        suspect = worker.is_up and not death.blameless and not death.stepped
-        for pending in vm.waiting:
-            if suspect:
-                self._put_in_quarantine(pending.request, f"was about to begin when its worker died: {death.reason}")
-            if worker.is_up:
-                self._try_again(pending, f"its worker died: {death.reason}", guilty=suspect)
-            else:
-                self._admit(pending)
-
     def _try_again(self, pending: PendingRun, reason: str, *, guilty: bool) -> None:
         pending.tries += 1
         if pending.tries < TRIES and not self._is_stopping:
@@ -515,9 +510,7 @@ class Pool:
             pending.end(endings.lost(reason, guilty=guilty))
 
 
-def raise_compile_error(code: Code, reason: str | None) -> None:
-    if reason is None:
-        return
+def raise_compile_error(code: Code, reason: str) -> NoReturn:
     where = COMPILE_ERROR.fullmatch(reason)
     if where is None:
         raise ScriptError(code.chunk, None, reason)

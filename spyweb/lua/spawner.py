@@ -97,10 +97,7 @@ class ZygoteClient:
             return
         try:
             signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
-        except (
-            OSError,
-            AttributeError,
-        ):  # no pidfd on this system: only the zygote knows that the pid was not reused
+        except (OSError, AttributeError):  # no pidfd here: only the zygote knows that the pid was not reused
             self._send(wire.KillWorker(child.pid))
 
     def _send(self, message: wire.ToZygote, descriptors: Sequence[int] = ()) -> None:
@@ -109,7 +106,7 @@ class ZygoteClient:
         try:
             socket.send_fds(self._control, [wire.frame([message])], descriptors)
         except OSError:  # it does not read any more: it is dead or about to die
-            self._lose()
+            self.abandon()
 
     def _read(self) -> None:
         try:
@@ -119,7 +116,7 @@ class ZygoteClient:
         except OSError:
             data = b""
         if not data:
-            self._lose()
+            self.abandon()
         for message in self._reader.feed(data):
             self._handle(message)
 
@@ -128,22 +125,19 @@ class ZygoteClient:
             case wire.ZygoteReady():
                 self.ready.set_result(True)
             case wire.WorkerForked(ticket, pid):
-                self._forked(ticket, pid)
+                child = Child(pid=pid, pidfd=_open_pidfd(pid), exited=self._loop.create_future())
+                self._children[pid] = child
+                forked = self._forks.pop(ticket, None)
+                if forked is None or forked.done():
+                    self.kill(child)  # nobody waits for it any more
+                else:
+                    forked.set_result(child)
             case wire.ForkFailed(ticket, reason):
                 self._fail(ticket, f"no worker could be forked: {reason}")
             case wire.WorkerExited(pid, exit_code):
                 self._reap(pid, Exit(how=describe_exit(exit_code)))
             case unknown:
                 assert_never(unknown)
-
-    def _forked(self, ticket: int, pid: int) -> None:
-        child = Child(pid=pid, pidfd=_open_pidfd(pid), exited=self._loop.create_future())
-        self._children[pid] = child
-        forked = self._forks.pop(ticket, None)
-        if forked is None or forked.done():
-            self.kill(child)  # nobody waits for it any more
-        else:
-            forked.set_result(child)
 
     def _fail(self, ticket: int, reason: str) -> None:
         forked = self._forks.pop(ticket, None)
@@ -158,8 +152,8 @@ class ZygoteClient:
             os.close(child.pidfd)
         child.exited.set_result(exit_)
 
-    def _lose(self) -> None:
-        """Note that the zygote is gone; the kernel ends its workers with it."""
+    def abandon(self) -> None:
+        """Let go of the zygote, which is gone or is to go; the kernel ends its workers with it."""
         if self.gone.done():
             return
         self.gone.set_result(None)
@@ -171,9 +165,6 @@ class ZygoteClient:
             self._fail(ticket, "the zygote died")
         for pid in list(self._children):
             self._reap(pid, Exit(how="its zygote died", with_zygote=True))
-
-    def abandon(self) -> None:
-        self._lose()
 
     @property
     def has_workers(self) -> bool:
@@ -189,7 +180,7 @@ class ZygoteClient:
         if not self.gone.done():
             self._control.shutdown(socket.SHUT_WR)
         await within(clock, END_LIMIT, self.gone)
-        self._lose()
+        self.abandon()
 
 
 class Spawner:
@@ -207,15 +198,11 @@ class Spawner:
         try:
             return await zygote.fork(self._clock, descriptors)
         except ZygoteHangs:
-            self._set_aside(zygote)
+            if zygote is self._zygote:
+                log.warning("the zygote hangs; another one is started, and it is ended when its last worker has")
+                self._hung.append(zygote)
+                self._zygote = launch_zygote(self._clock, self._timezone)
         return await (await self._ready_zygote()).fork(self._clock, descriptors)
-
-    def _set_aside(self, zygote: ZygoteClient) -> None:
-        """Start another zygote in place of one that hangs; that one is ended when its last worker has."""
-        if zygote is self._zygote:
-            log.warning("the zygote hangs; another one is started")
-            self._hung.append(zygote)
-            self._zygote = launch_zygote(self._clock, self._timezone)
 
     async def _ready_zygote(self) -> ZygoteClient:
         for hung in [each for each in self._hung if not each.has_workers]:
@@ -261,10 +248,7 @@ def _open_pidfd(pid: int) -> int:
 
 
 class Slots:
-    """Memory in which a worker records the run that each of its threads is stepping.  Layout: wire.py.
-
-    It outlives the worker, so that after a death the daemon can read who was being stepped.
-    """
+    """Memory that outlives a worker, in which it records the run that each of its threads is stepping (see wire.py)."""
 
     def __init__(self) -> None:
         """Map the memory.  Raises OSError, and then leaves nothing open: without descriptors the caller tries often."""
@@ -272,7 +256,9 @@ class Slots:
             self.descriptor = _anonymous_file()
             on_failure.callback(os.close, self.descriptor)
             os.ftruncate(self.descriptor, wire.SLOT_BYTES)
-            _fix_size(self.descriptor)
+            with suppress(OSError, AttributeError):  # where a worker can shrink it, that ends the daemon by SIGBUS
+                seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+                fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
             self._memory = mmap.mmap(self.descriptor, wire.SLOT_BYTES)
             on_failure.pop_all()
 
@@ -291,13 +277,6 @@ class Slots:
     def close(self) -> None:
         self._memory.close()
         self.given()
-
-
-def _fix_size(descriptor: int) -> None:
-    """Keep the worker from shrinking the file: the daemon would end with a SIGBUS when it reads there."""
-    if hasattr(fcntl, "F_ADD_SEALS"):
-        with suppress(OSError):
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
 
 
 def _anonymous_file() -> int:

@@ -459,7 +459,8 @@ def pieces(message: Message) -> list[bytes]:
 
 
 def _cut(values: Sequence[object], between: bytearray, cut: list[bytes]) -> None:
-    between += _array_head(len(values))
+    size = len(values)
+    between += bytes([0x90 | size]) if size < 16 else b"\xdd" + size.to_bytes(4, "big")  # msgpack's head of an array
     for value in values:
         if type(value) is bytes and len(value) > BULK:
             between += b"\xc6" + len(value).to_bytes(4, "big")
@@ -469,11 +470,6 @@ def _cut(values: Sequence[object], between: bytearray, cut: list[bytes]) -> None
             _cut(value, between, cut)
         else:
             between += _encoder.encode(value)
-
-
-def _array_head(size: int) -> bytes:
-    """Return the msgpack header of an array, which an encoder can't write without its items."""
-    return bytes([0x90 | size]) if size < 16 else b"\xdd" + size.to_bytes(4, "big")
 
 
 decode_from_worker = Decoder(list[FromWorker]).decode
