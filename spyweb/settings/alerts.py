@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import time
 from enum import StrEnum
+from functools import partial
 
 from msgspec import Struct
 
@@ -22,8 +23,10 @@ from spyweb.settings.reading import (
     SettingsSource,
     Shape,
     Tables,
+    asked_of,
     list_of,
     nearest,
+    read_whole,
     shaped,
     wrong,
 )
@@ -153,18 +156,15 @@ def take_channels(
             problems.append(
                 table.problem(f"expected a name of a-z, 0-9, _ and -, with at most 40 characters: {name!r}")
             )
-        before = len(problems)
         if name == SCRIPTS:
             problems.append(table.problem(f"a channel can't be named {name}: so on_down and on_up of jobs are shown"))
-        read = Reading([SettingsSource.of(table)], problems)
-        channel = take_channel(name, read, zone)
-        read.finish()
-        if len(problems) == before:
+        channel = read_whole(SettingsSource.of(table), partial(take_channel, name, zone), problems)
+        if channel is not None and name != SCRIPTS:
             found[name] = channel
     return found
 
 
-def take_channel(name: str, read: Reading, zone: str) -> AlertChannelSettings:
+def take_channel(name: str, zone: str, read: Reading) -> AlertChannelSettings:
     channel = AlertChannelSettings(
         name=name,
         url=read.take("url", _service_template, ""),
@@ -199,9 +199,7 @@ def take_channel(name: str, read: Reading, zone: str) -> AlertChannelSettings:
 
 def channel_keys() -> Mapping[str, Schema]:
     """Return the JSON schema of every key of a channel."""
-    read = Reading([SettingsSource.of(TomlTable())], [])
-    take_channel("", read, "UTC")
-    return read.schema()
+    return asked_of(partial(take_channel, "", "UTC")).schema()
 
 
 @shaped(NOT_BLANK)

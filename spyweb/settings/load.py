@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from spyweb.errors import ConfigError, Problem
-from spyweb.files import open_regular
 from spyweb.incidents.policy import NOBODY
-from spyweb.limits import PROJECT_FILE
 from spyweb.permissions.policy import USUAL, Grants, policy_of
 from spyweb.settings.alerts import AlertSettings, take_channels, take_policy
 from spyweb.settings.permissions import find_writable_program, take_grants
@@ -43,8 +42,8 @@ from spyweb.settings.sections import (
     StoreSettings,
     TelemetrySettings,
 )
-from spyweb.settings.tables import TomlTable, parse_table
-from spyweb.settings.units import format_duration, format_size
+from spyweb.settings.tables import TomlTable, decode_table, read_text
+from spyweb.settings.units import format_duration
 from spyweb.settings.values import is_timezone, one_line, timezone, whole
 
 S = TypeVar("S")
@@ -111,9 +110,9 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         alerts=_alerts(sections, daemon.timezone),
         heartbeat=_heartbeat(sections.read("heartbeat")),
         maintenance=sections.tables("maintenance"),
-        values=sections.table("values"),
+        values=sections.file.table("values"),
         permissions=permissions,
-        defaults=sections.table("defaults"),
+        defaults=sections.file.table("defaults"),
         jobs=sections.finish(),
     )
 
@@ -127,39 +126,18 @@ def section_keys() -> Mapping[str, Mapping[str, Schema]]:
 
 def read_table(root: Path, problems: list[Problem]) -> TomlTable:
     """Return config.toml as it stands, and add what is wrong with it as a file."""
-    try:
-        content = read_file(root)
-        text = content.decode("utf-8-sig").replace("\r\n", "\n") if len(content) <= PROJECT_FILE else ""
-    except FileNotFoundError:
-        return TomlTable(file=FILE)
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        problems.append(Problem(FILE, line, None, "is not UTF-8 text"))
-        return TomlTable(file=FILE)
-    except OSError as error:
-        problems.append(Problem(FILE, None, None, f"can't be read: {error.strerror}"))
-        return TomlTable(file=FILE)
-    if len(content) > PROJECT_FILE:
-        problems.append(Problem(FILE, None, None, f"is larger than {format_size(PROJECT_FILE)}"))
-    table = parse_table(text, FILE)
+    source = read_text(root, FILE, may_lack=True)
+    table = source if isinstance(source, Problem) else decode_table(source, FILE)
     if isinstance(table, TomlTable):
         return table
     problems.append(table)
     return TomlTable(file=FILE)
 
 
-def read_file(root: Path) -> bytes:
-    """Return the content of config.toml; if it is too large, only its beginning.  Raises OSError."""
-    with open_regular(root / FILE) as file:
-        return file.read(PROJECT_FILE + 1)
-
-
 def is_emptied(root: Path) -> bool:
     """Return whether the file is there and empty: an editor, or `>`, empties a file before it writes it."""
-    try:
-        return not read_file(root).strip()
-    except OSError:
-        return False  # whoever reads the file tells it
+    source = read_text(root, FILE)
+    return isinstance(source, bytes) and not source.strip()
 
 
 class _Sections:
@@ -168,7 +146,7 @@ class _Sections:
     def __init__(
         self, file: TomlTable, environ: Mapping[str, str], flags: Mapping[str, object], problems: list[Problem]
     ) -> None:
-        self._file = file
+        self.file = file
         self.problems = problems
         self._stronger = list(_stronger(flags, environ))
         self.readings: dict[str, Reading] = {}
@@ -180,19 +158,16 @@ class _Sections:
 
     def read(self, section: str) -> Reading:
         sources = [source for name, source in self._stronger if name == section]
-        reading = Reading([*sources, SettingsSource.of(self.table(section))], self.problems)
+        reading = Reading([*sources, SettingsSource.of(self.file.table(section))], self.problems)
         self.readings[section] = reading
         return reading
 
-    def table(self, *path: str) -> TomlTable:
-        return self._file.table(*path)
-
     def tables(self, section: str) -> tuple[TomlTable, ...]:
         """Return the tables of a section that there may be several of."""
-        found = tuple(self._file.tables(section))
-        given = self._file.values.get(section, [])
+        found = tuple(self.file.tables(section))
+        given = self.file.values.get(section, [])
         if not isinstance(given, list) or len(found) < len(given):
-            self.problems.append(self._file.problem(f"expected tables, each headed [[{section}]]", section))
+            self.problems.append(self.file.problem(f"expected tables, each headed [[{section}]]", section))
         return found
 
     def finish(self) -> Mapping[str, TomlTable]:
@@ -203,7 +178,7 @@ class _Sections:
 
     def named(self, section: str, expected: str) -> Mapping[str, TomlTable]:
         """Return the tables of a section whose keys are names."""
-        found = self.table(section)
+        found = self.file.table(section)
         for name, value in found.values.items():
             if not isinstance(value, Mapping):
                 self.problems.append(found.problem(expected, name))
@@ -248,20 +223,16 @@ def _daemon(read: Reading, root: Path, environ: Mapping[str, str]) -> DaemonSett
     zone = told(timezone, "The time zone of cron expressions and os.date; the machine's if none is set.")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = told(whole(1, 256), "Processes that run Lua; one a core, at least 2.")
+    # SpyWeb's database is a file `data`; and whoever has begun in `.spyweb` goes on there.
+    has_begun_elsewhere = os.path.exists(root / ".spyweb" / DATABASE) and not os.path.exists(root / "data" / DATABASE)
+    usual_dir = ".spyweb" if os.path.isfile(root / "data") or has_begun_elsewhere else "data"
     return take_section(
         read,
         DaemonSettings,
-        data_dir=root / read.take("data_dir", data_dir, _default_data_dir(root)),
+        data_dir=root / read.take("data_dir", data_dir, usual_dir),
         timezone=read.take("timezone", zone, "") or machine_timezone(environ),
         workers=read.take("workers", workers, max(2, cores)),
     )
-
-
-def _default_data_dir(root: Path) -> str:
-    """Return `data`, or `.spyweb` if `data` is a file, as SpyWeb's database is, or if that was chosen before."""
-    is_file = os.path.isfile(root / "data")
-    has_begun_elsewhere = os.path.exists(root / ".spyweb" / DATABASE) and not os.path.exists(root / "data" / DATABASE)
-    return ".spyweb" if is_file or has_begun_elsewhere else "data"
 
 
 def _server(read: Reading, root: Path, environ: Mapping[str, str], permissions: Grants) -> ServerSettings:
@@ -293,7 +264,7 @@ def _alerts(sections: _Sections, zone: str) -> AlertSettings:
     tables = sections.named("channels", "expected the settings of a channel, [channels.NAME]")
     channels = take_channels(tables, zone, sections.problems)
     policy = take_policy(sections.read("alerts"), NOBODY, tables, zone)
-    return AlertSettings(channels=channels, policy=policy, names=frozenset(tables), table=sections.table("alerts"))
+    return AlertSettings(channels=channels, policy=policy, names=frozenset(tables), table=sections.file.table("alerts"))
 
 
 def _heartbeat(read: Reading) -> HeartbeatSettings:
@@ -315,13 +286,7 @@ def _store_path(value: object) -> str:
 
 def machine_timezone(environ: Mapping[str, str]) -> str:
     """Return the name of the machine's own time zone, or UTC."""
-    linked = os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
-    names = (environ.get("TZ", "").removeprefix(":"), linked, _written_zone())
+    names = [environ.get("TZ", "").removeprefix(":"), os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]]
+    with suppress(OSError, UnicodeDecodeError):
+        names.append(Path("/etc/timezone").read_text(encoding="utf-8").strip())
     return next((name for name in names if name and is_timezone(name)), "UTC")
-
-
-def _written_zone() -> str:
-    try:
-        return Path("/etc/timezone").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

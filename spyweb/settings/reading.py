@@ -7,10 +7,9 @@ shapes, so that neither can know a key that the other does not.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import time
 from difflib import get_close_matches
-from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -61,11 +60,7 @@ class Shaping(Protocol):
 
 def shaped(schema: Schema, show: Callable[..., object] | None = None, none: object = None) -> Shaping:
     """Attach to a reader the schema of what it accepts."""
-
-    def with_schema(read: Read[T]) -> Shape[T]:
-        return Shape(read, schema, show, none)
-
-    return with_schema
+    return lambda read: Shape(read, schema, show, none)
 
 
 def told(shape: Shape[T], words: str) -> Shape[T]:
@@ -89,27 +84,17 @@ def table_of(properties: Mapping[str, Schema], *required: str) -> Schema:
 
 
 def wrong(expected: str, value: object) -> ValueError:
-    shown = _shown(value)
-    return ValueError(f"expected {expected}, not {shown if len(shown) <= 80 else shown[:77] + '...'}")
-
-
-def _shown(value: object) -> str:
+    shown = repr(value) if isinstance(value, int | float | str) else _TOML_NAMES.get(type(value), "a date")
     if isinstance(value, bool):
-        return str(value).lower()
-    return repr(value) if isinstance(value, int | float | str) else _TOML_NAMES.get(type(value), "a date")
-
-
-class Tell(Protocol):
-    """Makes a problem with the value at these keys."""
-
-    def __call__(self, reason: str, *keys: str) -> Problem: ...
+        shown = shown.lower()
+    return ValueError(f"expected {expected}, not {shown if len(shown) <= 80 else shown[:77] + '...'}")
 
 
 class SettingsSource(Struct, frozen=True):
     """A table of values, and the function that makes a problem with one of them."""
 
     values: Mapping[str, object]
-    problem: Tell
+    problem: Callable[..., Problem]  # with the reason, and the keys that lead to the value
     forgiving: bool = False  # an unknown key is a warning here, not an error
 
     @staticmethod
@@ -119,13 +104,11 @@ class SettingsSource(Struct, frozen=True):
     def below(self, key: str) -> SettingsSource:
         """Return the table under a key; an empty one if there is none."""
         values = self.values.get(key)
-        return SettingsSource(
-            values if isinstance(values, Mapping) else {}, partial(_tell_below, self, key), self.forgiving
-        )
+        return self.inside(key, values if isinstance(values, Mapping) else {}, forgiving=self.forgiving)
 
-
-def _tell_below(source: SettingsSource, key: str, reason: str, *keys: str) -> Problem:
-    return source.problem(reason, key, *keys)
+    def inside(self, path: str, values: Mapping[str, object], *, forgiving: bool = False) -> SettingsSource:
+        """Return a table that stands at a path in this one."""
+        return SettingsSource(values, lambda reason, *keys: self.problem(reason, path, *keys), forgiving)
 
 
 Asked = tuple[object, object]  # how a key was read, and what it is when no source has it
@@ -161,15 +144,11 @@ class Reading:
         self.asked[key] = (read, default)
         found: list[T] = []
         for source in self._sources:
-            if key in source.values:
-                self._try(source, key, read, found)
+            try:
+                found += [read(source.values[key])] if key in source.values else []
+            except ValueError as error:
+                self._problems.append(source.problem(str(error), key))
         return found
-
-    def _try(self, source: SettingsSource, key: str, read: Callable[[object], T], found: list[T]) -> None:
-        try:
-            found.append(read(source.values[key]))
-        except ValueError as error:
-            self._problems.append(source.problem(str(error), key))
 
     def tables(self, key: str, how: Tables[T], default: D) -> tuple[T, ...] | D:
         """Return what each table under a key says; they count as a whole, in the strongest source that is right."""
@@ -189,9 +168,7 @@ class Reading:
 
     def below(self, key: str) -> Reading:
         """Return a reading of the table under a key; the strongest source's value of each of its keys counts."""
-        for source in self._sources:
-            if not isinstance(source.values.get(key, {}), Mapping):
-                self.refuse(f"expected a table, [{key}]", key)
+        self._check_tables(key)
         inner = Reading([source.below(key) for source in self._sources], self._problems, self._warnings)
         self.asked[key] = inner
         self._below.append(inner)
@@ -199,14 +176,16 @@ class Reading:
 
     def apart(self, key: str) -> list[Reading]:
         """Return a reading of the table under a key for each source: no source hides another, or forgives."""
-        for source in self._sources:
-            if not isinstance(source.values.get(key, {}), Mapping):
-                self._problems.append(source.problem(f"expected a table, [{key}]", key))
-        strict = [replace(source.below(key), forgiving=False) for source in self._sources]
-        inner = [Reading([source], self._problems) for source in strict]
+        self._check_tables(key)
+        inner = [Reading([replace(source.below(key), forgiving=False)], self._problems) for source in self._sources]
         self.asked[key] = inner[0]
         self._below.extend(inner)
         return inner
+
+    def _check_tables(self, key: str) -> None:
+        for source in self._sources:
+            if not isinstance(source.values.get(key, {}), Mapping):
+                self._problems.append(source.problem(f"expected a table, [{key}]", key))
 
     @property
     def is_empty(self) -> bool:
@@ -252,6 +231,21 @@ class Reading:
         return {key: _schema_of(asked, key in self.required) for key, asked in self.asked.items()}
 
 
+def read_whole(source: SettingsSource, take: Callable[[Reading], T], problems: list[Problem]) -> T | None:
+    """Return what all keys of a table say; None, with problems noted, where something is wrong with one."""
+    before, reading = len(problems), Reading([source], problems)
+    found = take(reading)
+    reading.finish()
+    return found if len(problems) == before else None
+
+
+def asked_of(take: Callable[[Reading], object], sources: int = 1) -> Reading:
+    """Return a reading of nothing, which has been asked for every key that `take` takes."""
+    reading = Reading([SettingsSource.of(TomlTable())] * sources, [])
+    take(reading)
+    return reading
+
+
 class Tables(Struct, Generic[T], frozen=True, kw_only=True):
     """How the tables under a key are read, each key by key, so that all that is wrong with them is told at once."""
 
@@ -273,29 +267,24 @@ class Tables(Struct, Generic[T], frozen=True, kw_only=True):
         paths = [f"{key}[{number}]" for number in range(1, len(items) + 1)] if is_list else [key]
         if self.most and len(items) > self.most:
             problems.append(source.problem(f"there are at most {self.most} of them", paths[self.most]))
-        found = tuple(self._read_each(source, items[: self.most or None], paths, problems))
-        return found if len(problems) == before else None
+        each = zip(items[: self.most or None], paths, strict=False)
+        found = [self._read_one(source, item, path, problems) for item, path in each]
+        return tuple(item for item in found if item is not None) if len(problems) == before else None
 
-    def _read_each(
-        self, source: SettingsSource, items: Sequence[object], paths: Sequence[str], problems: list[Problem]
-    ) -> Iterator[T]:
-        for item, path in zip(items, paths, strict=False):
-            if isinstance(item, Mapping) and (item or self.instead is None):
-                inner = Reading([SettingsSource(item, partial(_tell_below, source, path))], problems)
-                yield self.take(inner)
-                inner.finish()
-                continue
-            try:
-                if self.instead is None:
-                    raise wrong(self.expected, item)
-                yield self.instead(item)
-            except ValueError as error:
-                problems.append(source.problem(str(error), path))
+    def _read_one(self, source: SettingsSource, item: object, path: str, problems: list[Problem]) -> T | None:
+        if isinstance(item, Mapping) and (item or self.instead is None):
+            return read_whole(source.inside(path, item), self.take, problems)
+        try:
+            if self.instead is None:
+                raise wrong(self.expected, item)
+            return self.instead(item)
+        except ValueError as error:
+            problems.append(source.problem(str(error), path))
+            return None
 
     @property
     def schema(self) -> Schema:
-        reading = Reading([SettingsSource.of(TomlTable())], [])
-        self.take(reading)
+        reading = asked_of(self.take)
         one = table_of(reading.schema(), *reading.required)
         kinds = [self.instead.schema, one] if self.instead else [one]
         if self.most == 1:
@@ -348,14 +337,10 @@ class Names:
     def nearest(self, name: str, likeness: float = LIKENESS) -> str | None:
         """Return the most similar name, or None if none is similar enough."""
         sought = name[:LONGEST].lower()
-        close = get_close_matches(sought, self._near(sought), n=1, cutoff=likeness)
-        return self._known[close[0]] if close else None
-
-    def _near(self, sought: str) -> Iterable[str]:
-        if self._is_small:
-            return self._known
         by_end = _around(self._by_end, sought[::-1])
-        return dict.fromkeys([*_around(self._by_beginning, sought), *(name[::-1] for name in by_end)])
+        near = dict.fromkeys([*_around(self._by_beginning, sought), *(name[::-1] for name in by_end)])
+        close = get_close_matches(sought, self._known if self._is_small else near, n=1, cutoff=likeness)
+        return self._known[close[0]] if close else None
 
 
 def _around(names: Sequence[str], sought: str) -> Sequence[str]:

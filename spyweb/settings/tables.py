@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,9 @@ from functools import cached_property, lru_cache
 from itertools import islice
 
 from spyweb.errors import Problem
-from spyweb.limits import KEY_SEGMENTS, TEXT_KEPT, too_large
+from spyweb.files import open_regular
+from spyweb.limits import KEY_SEGMENTS, PROJECT_FILE, TEXT_KEPT, too_large
+from spyweb.settings.units import format_size
 
 Path = tuple[str, ...]  # the keys from the top of the file down to a value
 
@@ -31,6 +34,8 @@ _OUTSIDE_STRINGS = re.compile(
     r"""|(?P<other>\s++|.)""",
     re.DOTALL,
 )
+_BOM = b"\xef\xbb\xbf"
+_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class _Text:
@@ -75,7 +80,7 @@ class TomlTable:
         values = self.values.get(key)
         found = enumerate(values if isinstance(values, list) else [], 1)
         return [
-            replace(self, values=inner, path=(*self.path, _nth(key, number)))
+            replace(self, values=inner, path=(*self.path, f"{key}[{number}]"))
             for number, inner in found
             if isinstance(inner, Mapping)
         ]
@@ -88,9 +93,33 @@ class TomlTable:
         values: object = self.values
         for key in keys:
             values = values.get(key, {}) if isinstance(values, Mapping) else {}
-        inner = values if isinstance(values, Mapping) else {}
-        path = (*self.path, *keys)
-        return replace(self, values=inner, path=path)
+        return replace(self, values=values if isinstance(values, Mapping) else {}, path=(*self.path, *keys))
+
+
+def unreadable(file: str, error: OSError) -> Problem:
+    return Problem(file, None, None, f"can't be read: {error.strerror or error}")
+
+
+def read_text(root: str | os.PathLike[str], file: str, *, may_lack: bool = False) -> bytes | Problem:
+    """Return the text of a file of the project, without byte order mark; none of a file that may lack, and does."""
+    try:
+        with open_regular(os.path.join(root, file)) as opened:
+            content = opened.read(min(os.fstat(opened.fileno()).st_size, PROJECT_FILE) + 1)
+    except OSError as error:
+        return b"" if may_lack and isinstance(error, FileNotFoundError) else unreadable(file, error)
+    if len(content) > PROJECT_FILE:
+        return Problem(file, None, None, f"is larger than {format_size(PROJECT_FILE)}")
+    if content.startswith(_UTF16_BOMS):
+        return Problem(file, 1, None, "is UTF-16 text; save it as UTF-8")
+    return content.removeprefix(_BOM)
+
+
+def decode_table(source: bytes, file: str) -> TomlTable | Problem:
+    """Return a whole file as a table, or the one problem that prevents that."""
+    try:
+        return parse_table(source.decode("utf-8").replace("\r\n", "\n"), file)
+    except UnicodeDecodeError as error:
+        return Problem(file, source.count(b"\n", 0, error.start) + 1, None, "is not UTF-8 text")
 
 
 def parse_table(text: str, file: str, first_line: int = 1) -> TomlTable | Problem:
@@ -100,13 +129,11 @@ def parse_table(text: str, file: str, first_line: int = 1) -> TomlTable | Proble
     try:
         values = _loads(text) if len(text) <= TEXT_KEPT else tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        line, reason = _where(str(error), text)
-        reason = _wants_quotes(text.split("\n")[line - 1]) or reason
+        line, reason = _mistake(str(error), text)
         return Problem(file, first_line + line - 1, None, f"not valid TOML: {reason}")
-    except RecursionError:
-        return Problem(file, first_line, None, "not valid TOML: nested too deep")
-    except ValueError as error:  # a number with thousands of digits
-        return Problem(file, first_line, None, f"not valid TOML: {error}")
+    except (RecursionError, ValueError) as error:  # the latter for a number with thousands of digits
+        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        return Problem(file, first_line, None, f"not valid TOML: {reason}")
     return TomlTable(values=values, file=file, text=_Text(text, first_line))
 
 
@@ -137,24 +164,18 @@ def _long_key(text: str, file: str, first_line: int) -> Problem | None:
     return Problem(file, line, None, too_large("a key", dots + 1, KEY_SEGMENTS, "parts"))
 
 
-def _where(message: str, text: str) -> tuple[int, str]:
+def _mistake(message: str, text: str) -> tuple[int, str]:
+    """Return the line of a mistake and what it is: often a text without quotes, `every = 5m`, `cron = @daily`."""
     match = _AT_LINE.search(message)
-    if match is None:
-        return 1, message
-    line = int(match[1]) if match[1] else len(text.splitlines()) or 1
-    reason = message[: match.start()].rstrip()
-    return line, reason[:1].lower() + reason[1:]
-
-
-def _wants_quotes(line: str) -> str:
-    """Return a hint to quote a text if the line has a key and a bare word: `every = 5m`, `cron = @daily`."""
-    key, _, rest = line[:_SHORT_LINE].partition("=")
+    line = int(match[1]) if match and match[1] else (len(text.splitlines()) or 1) if match else 1
+    key, _, rest = text.split("\n")[line - 1][:_SHORT_LINE].partition("=")
     value = rest.split("#")[0].strip()
-    if not _BARE_KEY.fullmatch(key.strip()) or not _UNQUOTED.fullmatch(value):
-        return ""
-    if value.lower() in _TRUTHS:
-        return f"expected true or false, not {value}"
-    return f'text is written in quotes: {key.strip()} = "{value}"'
+    if _BARE_KEY.fullmatch(key.strip()) and _UNQUOTED.fullmatch(value):
+        if value.lower() in _TRUTHS:
+            return line, f"expected true or false, not {value}"
+        return line, f'text is written in quotes: {key.strip()} = "{value}"'
+    reason = message[: match.start()].rstrip() if match else message
+    return line, reason[:1].lower() + reason[1:]
 
 
 def _found(lines: Sequence[str], first_line: int) -> Iterator[tuple[Path, int]]:
@@ -170,7 +191,7 @@ def _found(lines: Sequence[str], first_line: int) -> Iterator[tuple[Path, int]]:
         elif entry := _ENTRY.match(line):
             path = (*table, *_split(entry[1]))[:_DEEPEST]
             yield from ((path[:depth], number) for depth in range(len(path), len(table), -1))
-            closing = _opened(entry[2])
+            closing = next((quotes for quotes in ('"""', "'''") if entry[2].count(quotes) == 1), "")
 
 
 def _numbered(names: Path, arrays: dict[Path, int], *, begins_another: bool) -> Path:
@@ -180,16 +201,8 @@ def _numbered(names: Path, arrays: dict[Path, int], *, begins_another: bool) -> 
         whole = (*path, name)
         if begins_another and depth == len(names):
             arrays[whole] = arrays.get(whole, 0) + 1
-        path = (*path, _nth(name, arrays[whole])) if whole in arrays else whole
+        path = (*path, f"{name}[{arrays[whole]}]") if whole in arrays else whole
     return path
-
-
-def _nth(name: str, number: int) -> str:
-    return f"{name}[{number}]"
-
-
-def _opened(value: str) -> str:
-    return next((quotes for quotes in ('"""', "'''") if value.count(quotes) == 1), "")
 
 
 def _split(dotted: str) -> Path:

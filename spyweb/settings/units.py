@@ -87,22 +87,14 @@ def _plain_number(value: object, expected: str) -> Fraction | None:
     """Return the number if it has no unit; None for text that must be parsed."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(expected)
-    if isinstance(value, str):
-        return Fraction(value.strip()) if _PLAIN.fullmatch(_short(value, expected)) else None
-    if not math.isfinite(value):
+    if not isinstance(value, str) and not math.isfinite(value):
         raise ValueError(f"{expected}, not {value}")
-    if value < 0:
-        raise ValueError("can't be negative")
-    return Fraction(str(value))  # as it was typed: 0.1 is a tenth
-
-
-def _short(value: str, expected: str) -> str:
-    text = value.strip()
+    text = str(value).strip()  # of a number as it was typed: 0.1 is a tenth
     if not text or len(text) > LONGEST_TEXT or not text.isascii():
         raise ValueError(expected)
     if text.startswith("-"):
         raise ValueError("can't be negative")
-    return text
+    return Fraction(text) if not isinstance(value, str) or _PLAIN.fullmatch(text) else None
 
 
 @lru_cache(maxsize=512)

@@ -248,20 +248,14 @@ def history_rule(value: object) -> HistoryRule:
 @shaped(TEXT)
 def timezone(value: object) -> str:
     name = text(value)
-    if not is_timezone(name):
-        raise ValueError(f"no time zone {name[:80]!r}{_meant_zone(name)}")
-    return name
-
-
-def _meant_zone(name: str) -> str:
-    """Return a hint with the zone that ends with this city; an abbreviation such as CEST has no similar zone."""
+    if is_timezone(name):
+        return name
     known = sorted(available_timezones())
     lowered = name.strip().lower().replace(" ", "_")
     same = [zone for zone in known if lowered in (zone.lower(), zone.rpartition("/")[2].lower())]
-    if same:
-        return f'; did you mean "{same[-1]}"?'
-    guess = nearest(name, known) if "/" in name else ""
-    return guess or '; expected a name such as "Europe/Berlin"'
+    guess = nearest(name, known) if "/" in name else ""  # an abbreviation such as CEST has no similar zone
+    hint = f'; did you mean "{same[-1]}"?' if same else guess or '; expected a name such as "Europe/Berlin"'
+    raise ValueError(f"no time zone {name[:80]!r}{hint}")
 
 
 def is_timezone(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from heapq import merge
 from itertools import takewhile
 from typing import NamedTuple
@@ -14,7 +15,18 @@ from msgspec import Struct
 from spyweb.errors import Problem
 from spyweb.model import JobId
 from spyweb.schedules.cron import cron_after, cron_until
-from spyweb.settings.reading import NOT_BLANK, Names, Reading, Schema, SettingsSource, list_of, nearest, shaped
+from spyweb.settings.reading import (
+    NOT_BLANK,
+    Names,
+    Reading,
+    Schema,
+    SettingsSource,
+    asked_of,
+    list_of,
+    nearest,
+    read_whole,
+    shaped,
+)
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration, line, one_line, texts, timezone
@@ -179,12 +191,8 @@ def take_maintenance(tables: Sequence[TomlTable], zone: str) -> MaintenanceFound
     if len(tables) > MOST_RULES:
         problems.append(tables[MOST_RULES].problem(f"there are more than {MOST_RULES} of them"))
     for table in tables[:MOST_RULES]:
-        before = len(problems)
-        read = Reading([SettingsSource.of(table)], problems)
-        rule = _take_rule(read, zone)
-        read.finish()
-        if rule is not None and len(problems) == before:
-            rules.append((rule, table))
+        rule = read_whole(SettingsSource.of(table), partial(_take_rule, zone), problems)
+        rules += [(rule, table)] if rule is not None else []
     return MaintenanceFound(
         rules=tuple(rule for rule, _ in rules), problems=problems, tables=tuple(table for _, table in rules)
     )
@@ -192,9 +200,7 @@ def take_maintenance(tables: Sequence[TomlTable], zone: str) -> MaintenanceFound
 
 def maintenance_keys() -> Mapping[str, Schema]:
     """Return the JSON schema of every key of a rule."""
-    read = Reading([SettingsSource.of(TomlTable())], [])
-    _take_rule(read, "UTC")
-    return read.schema()
+    return asked_of(partial(_take_rule, "UTC")).schema()
 
 
 def doubts_of_maintenance(found: MaintenanceFound, jobs: Collection[JobId]) -> Iterator[Problem]:
@@ -212,7 +218,7 @@ def is_pattern(text: str) -> bool:
     return not _WILD.isdisjoint(text)
 
 
-def _take_rule(read: Reading, zone: str) -> MaintenanceRule | None:
+def _take_rule(zone: str, read: Reading) -> MaintenanceRule | None:
     zone = read.take("timezone", timezone, zone)
     cron = read.take("cron", read_cron, None)
     duration_ms = read.take("duration", _DURATION, None)

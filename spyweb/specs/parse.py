@@ -53,7 +53,18 @@ from spyweb.settings import Settings
 from spyweb.settings.addresses import address_template, secret_place
 from spyweb.settings.alerts import take_policy
 from spyweb.settings.permissions import take_grants
-from spyweb.settings.reading import NOT_BLANK, TEXT, Reading, Schema, SettingsSource, Tables, list_of, shaped, wrong
+from spyweb.settings.reading import (
+    NOT_BLANK,
+    TEXT,
+    Reading,
+    Schema,
+    SettingsSource,
+    Tables,
+    asked_of,
+    list_of,
+    shaped,
+    wrong,
+)
 from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_table
 from spyweb.settings.sections import MEMORY, SHORTEST_PERIOD_MS, DaemonSettings, ServerSettings, StoreSettings
 from spyweb.settings.tables import TomlTable
@@ -291,10 +302,8 @@ def _own_ping(
 
 def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
     """Return the JSON schema of every key that a job takes."""
-    reading = Reading([SettingsSource.of(TomlTable())] * 2, [])
     place = JobPlace(file="", folder="", name="", is_monitor=is_monitor)
-    _spec(reading, place, NO_SETTINGS)
-    return reading.schema()
+    return asked_of(lambda reading: _spec(reading, place, NO_SETTINGS), sources=2).schema()
 
 
 def usable_defaults(settings: Settings) -> tuple[TomlTable, list[Problem]]:

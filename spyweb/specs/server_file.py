@@ -10,7 +10,8 @@ from spyweb.errors import Problem
 from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Isolation, JobId
 from spyweb.permissions.policy import ANYTHING, Policy
-from spyweb.specs.tree import is_there, read_source, unreadable
+from spyweb.settings.tables import unreadable
+from spyweb.specs.tree import is_there, read_source
 
 SERVER = JobId("/server")  # whose stored keys and modules these are: the id of a job has no slash
 FOLDER = "server"

@@ -10,10 +10,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from spyweb.errors import Problem, legible
-from spyweb.files import open_regular
-from spyweb.limits import PROJECT_FILE
-from spyweb.settings.tables import TomlTable, parse_table
-from spyweb.settings.units import format_size
+from spyweb.settings.tables import TomlTable, decode_table, read_text, unreadable
 from spyweb.specs.parse import FOLDER, JobPlace
 
 LIST = "jobs.toml"
@@ -23,8 +20,6 @@ SCRIPT, MONITOR = "init.lua", "config.toml"
 HOOK_FILES = ("hooks.lua", "defer.lua")  # of a monitor, in the order in which they are executed
 EMPTY = "is empty"
 
-_BOM = b"\xef\xbb\xbf"
-_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _BYTECODE = b"\x1bLua"
 _NEARLY_SETTINGS = (
     "config.yaml",
@@ -84,7 +79,7 @@ def is_there(path: Path) -> bool:
 
 def read_source(root: Path, file: str) -> bytes | Problem:
     """Return a file as a Lua loader takes it: without byte order mark, with a `#!` line made a comment."""
-    source = _read_text(root, file)
+    source = _read_whole(root, file)
     if isinstance(source, Problem):
         return source
     if source.startswith(_BYTECODE):
@@ -104,33 +99,14 @@ def read_list(root: Path) -> TomlTable | Problem:
 
 
 def read_toml(root: Path, file: str) -> TomlTable | Problem:
-    source = _read_text(root, file)
-    if isinstance(source, Problem):
-        return source
-    try:
-        return parse_table(source.decode("utf-8").replace("\r\n", "\n"), file)
-    except UnicodeDecodeError as error:
-        return Problem(file, source.count(b"\n", 0, error.start) + 1, None, "is not UTF-8 text")
+    source = _read_whole(root, file)
+    return source if isinstance(source, Problem) else decode_table(source, file)
 
 
-def _read_text(root: Path, file: str) -> bytes | Problem:
-    """Return the text of a file, without byte order mark."""
-    try:
-        with open_regular(os.path.join(root, file)) as opened:
-            content = opened.read(min(os.fstat(opened.fileno()).st_size, PROJECT_FILE) + 1)
-    except OSError as error:
-        return unreadable(file, error)
-    if len(content) > PROJECT_FILE:
-        return Problem(file, None, None, f"is larger than {format_size(PROJECT_FILE)}")
-    if content.startswith(_UTF16_BOMS):
-        return Problem(file, 1, None, "is UTF-16 text; save it as UTF-8")
-    content = content.removeprefix(_BOM)
-    # An editor, or `>`, empties a file before it writes it: that moment must not be taken for what somebody wants.
-    return content if content.strip() else Problem(file, None, None, EMPTY)
-
-
-def unreadable(file: str, error: OSError) -> Problem:
-    return Problem(file, None, None, f"can't be read: {error.strerror or error}")
+def _read_whole(root: Path, file: str) -> bytes | Problem:
+    """Return the text of a file; an editor, or `>`, empties one before it writes it: nobody means that moment."""
+    source = read_text(root, file)
+    return source if isinstance(source, Problem) or source.strip() else Problem(file, None, None, EMPTY)
 
 
 def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[JobPlace]:

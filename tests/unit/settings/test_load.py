@@ -7,9 +7,8 @@ import pytest
 
 from spyweb import __version__
 from spyweb.errors import ConfigError
-from spyweb.limits import PROJECT_FILE
 from spyweb.settings import LogLevel, Settings, examine_settings, load_settings
-from spyweb.settings.load import machine_timezone, read_file
+from spyweb.settings.load import machine_timezone
 from spyweb.settings.sections import StoreSettings
 
 
@@ -200,7 +199,7 @@ def test_settings_that_say_the_same_are_equal(tmp_path: Path) -> None:
 
 def test_an_unknown_machine_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.path.realpath", lambda path: path)
-    monkeypatch.setattr("spyweb.settings.load._written_zone", lambda: "Nowhere/Land")
+    monkeypatch.setattr("spyweb.settings.load.Path.read_text", lambda _path, **_encoding: "Nowhere/Land")
 
     assert machine_timezone({"TZ": "also/wrong"}) == "UTC"
     assert machine_timezone({"TZ": ":Asia/Tokyo"}) == "Asia/Tokyo"
@@ -214,9 +213,10 @@ def test_settings_can_be_examined_with_defaults_in_place_of_what_is_wrong(tmp_pa
 
 
 def test_a_file_over_the_limit_is_refused_and_not_read_to_its_end(tmp_path: Path) -> None:
-    text = "[server]\nport = 1\n" + "#" * PROJECT_FILE
-    assert problems(tmp_path, text) == ["config.toml: is larger than 1MB"]
-    assert len(read_file(tmp_path)) == PROJECT_FILE + 1
+    (tmp_path / "config.toml").touch()
+    os.truncate(tmp_path / "config.toml", 1 << 40)
+    _, found = examine_settings(tmp_path, environ={}, flags={})
+    assert list(map(str, found)) == ["config.toml: is larger than 1MB"]
 
 
 def test_the_address_of_the_heartbeat_may_hold_variables_and_is_never_shown(tmp_path: Path) -> None:
