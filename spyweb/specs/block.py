@@ -98,24 +98,18 @@ def _read_content(source: bytes, start: int, file: str, opening_line: int) -> Bl
         line_end = len(source) if line_end < 0 else line_end
         raw = source[position:line_end].strip()
         if marker := _MARKER.fullmatch(raw):
-            return unterminated if marker[1] else _finish(lines, (start, line_end), file, opening_line + 1)
+            if marker[1]:
+                return unterminated
+            table = parse_table("\n".join(lines), file, opening_line + 1)
+            return table if isinstance(table, Problem) else Block(table=table, start=start, end=line_end)
         if not raw.startswith(b"--"):
             return unterminated
         try:
-            lines.append(_content(raw))
+            lines.append(raw.decode("utf-8")[2:].removeprefix(" "))
         except UnicodeDecodeError:
             return Problem(file, opening_line + len(lines) + 1, None, "the settings block is not UTF-8 text")
         position = line_end + 1
     return unterminated
-
-
-def _content(raw: bytes) -> str:
-    return raw.decode("utf-8")[2:].removeprefix(" ")
-
-
-def _finish(lines: list[str], span: tuple[int, int], file: str, first_line: int) -> Block | Problem:
-    table = parse_table("\n".join(lines), file, first_line)
-    return table if isinstance(table, Problem) else Block(table=table, start=span[0], end=span[1])
 
 
 def code_of_file(source: bytes, block: Block) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -101,10 +101,10 @@ class _Context(Struct, frozen=True, kw_only=True):
     modules: Sources
     linter: Linter
 
-    def doubts(self, place: JobPlace, draft: JobDraft, texts: Sequence[bytes], doubts: Doubts) -> tuple[Problem, ...]:
-        """Return what is doubtful about a job's files; a module is found as its `require` finds it."""
-        read = partial(read_module, self.modules, draft.spec.folder)
-        return self.linter.look(place.file, _digest(*texts).encode(), doubts, read)
+    def doubts(self, file: str, folder: str, texts: Sequence[bytes], doubts: Doubts) -> tuple[Problem, ...]:
+        """Return what is doubtful about the Lua files of a folder; a module is found as its `require` finds it."""
+        read = partial(read_module, self.modules, folder)
+        return self.linter.look(file, _digest(*texts).encode(), doubts, read)
 
 
 def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
@@ -126,8 +126,14 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     drafts = [(_monitor if place.is_monitor else _script)(place, context) for place in places]
     drafts += _listed(context)
     drafts += _elsewhere({draft.spec.id for draft in drafts}, context)
-    notes.warnings.extend(_doubts_of_server(context))
-    groups = _by_id(drafts)
+    server = find_server(root)
+    if isinstance(server, bytes):
+        doubts = partial(doubts_of_server, [(INIT, server)])
+        notes.warnings.extend(context.doubts(INIT, SERVER_FOLDER, [server], doubts))
+    groups: dict[JobId, list[JobDraft]] = {}
+    for draft in drafts:
+        if draft.spec.id:
+            groups.setdefault(draft.spec.id, []).append(draft)
     _refuse_duplicates(groups)
     _refuse_unknown_after(groups)
     _refuse_cycles(groups)
@@ -153,15 +159,6 @@ def _with_values(defaults: TomlTable, values: TomlTable) -> TomlTable:
     return defaults.with_values({**defaults.values, "values": shown})
 
 
-def _doubts_of_server(context: _Context) -> Sequence[Problem]:
-    source = find_server(context.root)
-    if not isinstance(source, bytes):
-        return ()
-    files = [(INIT, source)]
-    read = partial(read_module, context.modules, SERVER_FOLDER)
-    return context.linter.look(INIT, _digest(source).encode(), partial(doubts_of_server, files), read)
-
-
 def _overrides(tables: Mapping[str, TomlTable], notes: Notes) -> dict[JobId, TomlTable]:
     """Return the `[jobs.ID]` sections by id; they may be headed with a job's name as well."""
     found: dict[JobId, TomlTable] = {}
@@ -177,18 +174,19 @@ def _script(place: JobPlace, context: _Context) -> JobDraft:
         return _unread(job_id(place.name), source)
     block = read_block(source, place.file)
     if isinstance(block, Problem):
-        return _unread(_guess_id(source, place), block, (place.file, source))
+        named = _NAME_LINE.search(source, 0, _HEAD)  # a broken block may still show whose it is
+        name = named[1].decode("utf-8", "replace") if named else place.name
+        return _unread(job_id(name), block, (place.file, source))
     draft, code = _draft(block.table, place, context), code_of_file(source, block)
-    doubts = context.doubts(place, draft, [source], lambda read: doubts_of_script((place.file, source), block, read))
-    draft.warnings.extend([*doubts, *_doubts_of_conditions(draft, code)])
+    doubts = partial(doubts_of_script, (place.file, source), block)
+    draft.warnings.extend(context.doubts(place.file, draft.spec.folder, [source], doubts))
+    draft.warnings.extend(_doubts_of_conditions(draft, code))
     return structs.replace(draft, lua=((place.file, source),), digest=_digest(code))
 
 
 def _monitor(place: JobPlace, context: _Context) -> JobDraft:
     table = read_toml(context.root, place.file)
-    if isinstance(table, Problem):
-        return _unread(job_id(place.name), table)
-    return _watching(table, place, context)
+    return _unread(job_id(place.name), table) if isinstance(table, Problem) else _watching(table, place, context)
 
 
 def _listed(context: _Context) -> list[JobDraft]:
@@ -224,14 +222,14 @@ def _watching(table: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
     read = [(path, read_source(context.root, path)) for path in place.hooks]
     sources = tuple((path, source) for path, source in read if not isinstance(source, Problem))
     texts = [part for path, source in sources for part in (path.encode(), source)]
-    doubts = context.doubts(place, draft, texts, lambda read: doubts_of_hooks(sources, read))
     draft.problems.extend(source for _, source in read if isinstance(source, Problem))
-    draft.warnings.extend(doubts)
+    draft.warnings.extend(context.doubts(place.file, draft.spec.folder, texts, partial(doubts_of_hooks, sources)))
     return structs.replace(draft, lua=sources, digest=_digest(*texts))
 
 
 def _draft(own: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
-    override = context.overrides.get(_id_of(own, place), _NOTHING)
+    name = own.values.get("name", place.name)
+    override = context.overrides.get(job_id(name.strip() if isinstance(name, str) else place.name), _NOTHING)
     draft = parse_job(own, place, override=override, settings=context.settings)
     if reason := find_writable_program(draft.spec.policy, context.root, draft.spec.folder):
         draft.problems.append(draft.problem(f"exec: {reason}", PERMISSIONS))
@@ -241,17 +239,6 @@ def _draft(own: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
 def _unread(job: JobId, problem: Problem, *lua: tuple[str, bytes]) -> JobDraft:
     spec = JobSpec(id=job, name=job, path=problem.file, folder="")
     return JobDraft(spec=spec, problems=[problem], warnings=[], lua=lua, is_read=False)
-
-
-def _guess_id(source: bytes, place: JobPlace) -> JobId:
-    """Return the id that a broken block still shows: it tells to which running job the file belongs."""
-    named = _NAME_LINE.search(source, 0, _HEAD)
-    return job_id(named[1].decode("utf-8", "replace") if named else place.name)
-
-
-def _id_of(block: TomlTable, place: JobPlace) -> JobId:
-    name = block.values.get("name", place.name)
-    return job_id(name.strip() if isinstance(name, str) else place.name)
 
 
 def _doubts_of_conditions(draft: JobDraft, code: bytes) -> Iterator[Problem]:
@@ -264,14 +251,6 @@ def _doubts_of_conditions(draft: JobDraft, code: bytes) -> Iterator[Problem]:
     for name in conditions:
         if name.encode() not in written:
             yield draft.problem(f"when: there is no function {name} in {draft.spec.path}", "on")
-
-
-def _by_id(drafts: Sequence[JobDraft]) -> dict[JobId, list[JobDraft]]:
-    groups: dict[JobId, list[JobDraft]] = {}
-    for draft in drafts:
-        if draft.spec.id:
-            groups.setdefault(draft.spec.id, []).append(draft)
-    return groups
 
 
 def _refuse_duplicates(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
@@ -358,31 +337,24 @@ def _warn_of_unused(overrides: Mapping[JobId, TomlTable], groups: Mapping[JobId,
 
 def _result(drafts: Sequence[JobDraft], groups: Mapping[JobId, Sequence[JobDraft]], notes: Notes) -> Scan:
     problems = {job: [problem for each in group for problem in each.problems] for job, group in groups.items()}
+    unsure = {problem.file: [problem] for problem in notes.refused}
+    for each in drafts:
+        # A file that is wrong may have had another name a moment ago; in jobs.toml, only a job without a name may.
+        if each.problems and (each.spec.path != LIST or not each.spec.id):
+            unsure.setdefault(each.spec.path, []).extend(each.problems)
     every = [*notes.problems, *notes.refused, *(problem for each in drafts for problem in each.problems)]
     broken = [each for each in drafts if each.problems or problems.get(each.spec.id)]
     warnings = [*notes.warnings, *(warning for each in drafts for warning in each.warnings)]
     return Scan(
         jobs={job: _job_file(group[0]) for job, group in groups.items() if group[0].is_read and not problems[job]},
         broken={job: found for job, found in problems.items() if found},
-        unsure=_unsure(drafts, notes.refused),
+        unsure=unsure,
         problems=sorted(every, key=Problem.place),
         warnings=[replace(warning, is_warning=True) for warning in warnings],
         ignored=notes.ignored,
         broken_lua=[source for each in broken for source in each.lua],
         broken_specs=[each.spec for each in broken if each.is_read],
     )
-
-
-def _unsure(drafts: Iterable[JobDraft], refused: Iterable[Problem]) -> dict[str, list[Problem]]:
-    """Return the problems of files that may be any job's, by file.
-
-    A file that is wrong may have had another name a moment ago; in jobs.toml, only a job without a name may.
-    """
-    unsure = {problem.file: [problem] for problem in refused}
-    for each in drafts:
-        if each.problems and (each.spec.path != LIST or not each.spec.id):
-            unsure.setdefault(each.spec.path, []).extend(each.problems)
-    return unsure
 
 
 def _job_file(draft: JobDraft) -> JobFile:
@@ -424,12 +396,9 @@ def find_cycles(follows: Mapping[JobId, Sequence[JobId]]) -> list[list[JobId]]:
                 del trail[here]
             elif following in trail:
                 if here not in found or following not in found:
-                    cycles.append(_from(list(trail), following))
+                    way = list(trail)
+                    cycles.append(way[way.index(following) :])
                     found.update(cycles[-1])
             elif following not in done:
                 trail[following] = iter(follows.get(following, ()))
     return cycles
-
-
-def _from(trail: list[JobId], first: JobId) -> list[JobId]:
-    return trail[trail.index(first) :]

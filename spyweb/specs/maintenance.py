@@ -192,7 +192,8 @@ def take_maintenance(tables: Sequence[TomlTable], zone: str) -> MaintenanceFound
         problems.append(tables[MOST_RULES].problem(f"there are more than {MOST_RULES} of them"))
     for table in tables[:MOST_RULES]:
         rule = read_whole(SettingsSource.of(table), partial(_take_rule, zone), problems)
-        rules += [(rule, table)] if rule is not None else []
+        if rule is not None:
+            rules.append((rule, table))
     return MaintenanceFound(
         rules=tuple(rule for rule, _ in rules), problems=problems, tables=tuple(table for _, table in rules)
     )

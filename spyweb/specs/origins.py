@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from functools import lru_cache
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,7 +13,7 @@ from msgspec import Struct
 from spyweb.logs.secrets import HIDDEN, Secrets, is_secret
 from spyweb.model import JobId
 from spyweb.permissions.policy import USUAL, Grants
-from spyweb.settings.reading import Schema, SettingsSource
+from spyweb.settings.reading import SettingsSource
 from spyweb.settings.sections import FILE
 from spyweb.specs.parse import PERMISSIONS, PING_URL, SCHEDULES, job_keys
 from spyweb.words import cut
@@ -48,28 +47,19 @@ def resolve_settings(
 ) -> list[ResolvedSetting]:
     """Return every setting of a job in the order of the reference; `sources` are what its spec was parsed from."""
     kinds = (OriginKind.OVERRIDE, OriginKind.FILE, OriginKind.DEFAULTS)
-    having = tuple(zip(kinds, sources, strict=False))
-    return list(_resolved(_keys(is_monitor=is_monitor), having, granted, job))
-
-
-@lru_cache(maxsize=2)
-def _keys(*, is_monitor: bool) -> Mapping[str, Schema]:
-    return job_keys(is_monitor=is_monitor)
-
-
-def _resolved(
-    keys: Mapping[str, Schema], sources: Sequence[tuple[OriginKind, SettingsSource]], granted: Grants, job: str
-) -> Iterator[ResolvedSetting]:
-    has_schedule = any(key in source.values for _, source in sources for key in SCHEDULES)
-    for key, schema in keys.items():
-        having = [(kind, source) for kind, source in sources if key in source.values]
+    has_schedule = any(key in source.values for source in sources for key in SCHEDULES)
+    found: list[ResolvedSetting] = []
+    for key, schema in job_keys(is_monitor=is_monitor).items():
+        having = [(kind, source) for kind, source in zip(kinds, sources, strict=False) if key in source.values]
         if having:
-            yield _given(key, having, job)
-        elif key == PERMISSIONS:
-            yield _granted(granted)
-        elif "default" in schema and not (has_schedule and key in SCHEDULES):
-            value = write(key, schema["default"])
-            yield ResolvedSetting(key=key, value=value, origin=OriginKind.BUILT_IN, words="built in")
+            found.append(_given(key, having, job))
+        elif key == PERMISSIONS and granted != USUAL:
+            words, kind = f"{FILE}, [{PERMISSIONS}]", OriginKind.PERMISSIONS
+            found.append(ResolvedSetting(key=key, value="", origin=kind, file=FILE, words=words))
+        elif key == PERMISSIONS or ("default" in schema and not (has_schedule and key in SCHEDULES)):
+            value = write(key, schema.get("default", {}))
+            found.append(ResolvedSetting(key=key, value=value, origin=OriginKind.BUILT_IN, words="built in"))
+    return found
 
 
 def _given(key: str, having: Sequence[tuple[OriginKind, SettingsSource]], job: str) -> ResolvedSetting:
@@ -82,17 +72,8 @@ def _given(key: str, having: Sequence[tuple[OriginKind, SettingsSource]], job: s
     of_all = ", [defaults] and [values]" if key == MERGED else ", [defaults]"
     section = {OriginKind.OVERRIDE: f", [jobs.{job}]", OriginKind.DEFAULTS: of_all}.get(kind, "")
     where = place.file if place.line is None else f"{place.file}:{place.line}"
-    words = f"{where}{section}"
-    if key == MERGED and len(having) > 1:
-        words += f", over {len(having) - 1} more"
+    words = f"{where}{section}" + (f", over {len(having) - 1} more" if key == MERGED and len(having) > 1 else "")
     return ResolvedSetting(key=key, value=write(key, value), origin=kind, file=place.file, line=place.line, words=words)
-
-
-def _granted(granted: Grants) -> ResolvedSetting:
-    if granted == USUAL:
-        return ResolvedSetting(key=PERMISSIONS, value="{}", origin=OriginKind.BUILT_IN, words="built in")
-    words = f"{FILE}, [{PERMISSIONS}]"
-    return ResolvedSetting(key=PERMISSIONS, value="", origin=OriginKind.PERMISSIONS, file=FILE, words=words)
 
 
 def write(key: str, value: object) -> str:

@@ -6,7 +6,7 @@ Precedence: `[jobs.ID]` in config.toml > the file's own block > `[defaults]` in 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -94,7 +94,7 @@ _HEADER = re.compile(r"[a-z0-9-]+")
 _SIGNING = one_of(HookSigning, HookSigning.PLAIN)
 
 
-def take_hook(read: Reading) -> JobHook:
+def _take_hook(read: Reading) -> JobHook:
     if read.has("hmac") and not read.has("secret"):
         read.refuse("signs with a secret: expected secret as well", "hmac")
     return JobHook(
@@ -115,7 +115,7 @@ def _headers(value: object) -> tuple[str, ...]:
     return names
 
 
-def take_ping(read: Reading) -> PingAddresses:
+def _take_ping(read: Reading) -> PingAddresses:
     return PingAddresses(
         start=read.take("start", _address, None) or "",
         success=read.take("success", _address, None) or "",
@@ -134,16 +134,11 @@ def _address(value: object) -> str:
     return value.strip()
 
 
-@shaped(NOT_BLANK)
-def _all_addresses(value: object) -> PingAddresses:
-    return PingAddresses(base=_address(value))
-
-
-HOOK = Tables(take=take_hook, expected='{ secret = "env:NAME", hmac = "github" }', alone=True, most=1)
+HOOK = Tables(take=_take_hook, expected='{ secret = "env:NAME", hmac = "github" }', alone=True, most=1)
 PING = Tables(
-    take=take_ping,
+    take=_take_ping,
     expected="an address, or { start = …, success = …, fail = … }",
-    instead=_all_addresses,
+    instead=shaped(NOT_BLANK)(lambda value: PingAddresses(base=_address(value))),
     alone=True,
     most=1,
 )
@@ -197,6 +192,7 @@ _ANY_DURATION = duration()
 _MISFIRE_GRACE = or_word("none", _ANY_DURATION)
 _LIMIT = duration(1)
 _PERIOD = duration(SHORTEST_PERIOD_MS)
+_INTERVAL = shaped(_PERIOD.schema)(lambda value: Every(period_ms=_PERIOD(value)))
 _DRIFT = duration(SHORTEST_DRIFT_MS)
 _ON_HOOK_ERROR = one_of(OnHookError)
 _ON_STORE_ERROR = one_of(OnStoreError)
@@ -300,6 +296,7 @@ def _own_ping(
     return spec, []
 
 
+@lru_cache(maxsize=2)
 def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
     """Return the JSON schema of every key that a job takes."""
     place = JobPlace(file="", folder="", name="", is_monitor=is_monitor)
@@ -341,23 +338,24 @@ def _sources(
             misplaced = NOT_IN_DEFAULTS.keys() & table.values.keys()
             problems.extend(table.problem(NOT_IN_DEFAULTS[key], key) for key in misplaced)
             hidden.update(misplaced)
-        yield _source(table, hidden if is_own else hidden | {"name"}, forgiving=forgiving and is_own)
+        hides = hidden if is_own else hidden | {"name"}
+        kept = {key: value for key, value in table.values.items() if key not in hides}
+        yield SettingsSource(
+            kept if len(kept) < len(table.values) else table.values, table.problem, forgiving and is_own
+        )
         for group in (SCHEDULES, ADDRESSES):
             if not table.values.keys().isdisjoint(group):
                 hidden.update(group)
 
 
-def _source(table: TomlTable, hidden: set[str], *, forgiving: bool) -> SettingsSource:
-    if hidden.isdisjoint(table.values):
-        return SettingsSource.of(table, forgiving=forgiving)
-    kept = {key: value for key, value in table.values.items() if key not in hidden}
-    return SettingsSource(kept, table.problem, forgiving)
-
-
 def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
-    name = _take_name(read, place)
+    name = read.take("name", _NAME, place.name)
+    if place.is_monitor and not read.has("name"):
+        read.refuse("is required", "name")
     after = read.tables("after", _AFTER, _USUAL.after)
-    on = _take_on(read, place)
+    on: tuple[On, ...] = read.tables("on", ON, _USUAL.on)
+    if place.is_monitor and any(each.when for each in on):
+        read.refuse("'when' is for script jobs: let before_fetch look at ctx.trigger, and return nil", "on")
     on_hook_error = read.take("on_hook_error", _ON_HOOK_ERROR, OnHookError.SKIP)  # a script has no hooks
     job = job_id(name)
     policy = _policy(read, settings.permissions)
@@ -380,8 +378,22 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
         memory_limit=_shared(read.take("memory_limit", _MEMORY, _USUAL.memory_limit)),
         isolation=Isolation.PROCESS if policy.may_exec else isolation,
         overlap=read.take("overlap", _OVERLAP, _USUAL.overlap),
-        misfire=_shared(_misfire(read)),
-        retry=_shared(_retry(read)),
+        misfire=_shared(
+            Misfire(
+                policy=read.take("misfire", _MISFIRE, _USUAL.misfire.policy),
+                grace_ms=read.take("misfire_grace", _MISFIRE_GRACE, _USUAL.misfire.grace_ms),
+                limit=read.take("misfire_limit", _MISFIRE_LIMIT, _USUAL.misfire.limit),
+            )
+        ),
+        retry=_shared(
+            Retry(
+                retries=read.take("retries", _RETRIES, _USUAL.retry.retries),
+                delay_ms=read.take("retry_delay", _ANY_DURATION, _USUAL.retry.delay_ms),
+                backoff=read.take("retry_backoff", _BACKOFF, _USUAL.retry.backoff),
+                max_delay_ms=read.take("retry_max_delay", _ANY_DURATION, _USUAL.retry.max_delay_ms),
+                jitter=read.take("retry_jitter", boolean, _USUAL.retry.jitter),
+            )
+        ),
         after=after,
         on=on,
         agent=read.take("agent", _NAME, _USUAL.agent),
@@ -403,7 +415,8 @@ def _alerts(read: Reading, job: JobId, after: tuple[After, ...], settings: Setti
     """Take who is told of the job; it depends on the jobs as well that have to succeed before it starts."""
     own, alerts = read.below(ALERTS), settings.alerts
     policy = take_policy(own, alerts.policy, alerts.names, settings.daemon.timezone)
-    named, subject = _as_ids(policy.depends_on), f"{JOB}{job}"
+    names = [each.removeprefix(JOB) for each in policy.depends_on]  # as people write them
+    named, subject = [f"{JOB}{job_id(name) or name}" for name in names], f"{JOB}{job}"
     if not own.has(DEPENDS_ON) and subject in named:
         named = []  # what all jobs depend on does not depend on the others of these
     before = (f"{JOB}{each.job}" for each in after if each.outcomes == SUCCEEDED)
@@ -417,11 +430,6 @@ def alerts_without_file(job: JobId, settings: Settings) -> AlertPolicy:
     tables = [table for name, table in settings.jobs.items() if job_id(name) == job]
     read, alerts = Reading([SettingsSource.of(table) for table in tables], []), settings.alerts
     return take_policy(read.below(ALERTS), alerts.policy, alerts.names, settings.daemon.timezone)
-
-
-def _as_ids(subjects: Iterable[str]) -> list[str]:
-    """Return subjects of jobs that are named as people do as those with their ids."""
-    return [f"{JOB}{job_id(name) or name}" for name in (subject.removeprefix(JOB) for subject in subjects)]
 
 
 def _take_values(read: Reading) -> str:
@@ -454,21 +462,6 @@ def _refused_changes(spec: JobSpec, read: Reading) -> Iterator[Problem]:
             yield read.problem(refusal.text("on", spec.id), "on")
 
 
-def _take_on(read: Reading, place: JobPlace) -> tuple[On, ...]:
-    """Take `on`; a monitor may have no condition: its before_fetch sees the change in ctx.trigger, and can say no."""
-    on: tuple[On, ...] = read.tables("on", ON, _USUAL.on)
-    if place.is_monitor and any(each.when for each in on):
-        read.refuse("'when' is for script jobs: let before_fetch look at ctx.trigger, and return nil", "on")
-    return on
-
-
-def _take_name(read: Reading, place: JobPlace) -> str:
-    name = read.take("name", _NAME, place.name)
-    if place.is_monitor and not read.has("name"):
-        read.refuse("is required", "name")
-    return name
-
-
 @lru_cache(maxsize=4096)
 def _shared(value: Setting) -> Setting:
     """Return one object for equal values: jobs have most settings in common."""
@@ -477,7 +470,7 @@ def _shared(value: Setting) -> Setting:
 
 def _schedule(read: Reading, daemon: DaemonSettings, *, follows: bool, is_monitor: bool) -> Schedule:
     zone = read.take("timezone", timezone, daemon.timezone)
-    every: Every | Never | None = read.take("interval", _interval, None) if is_monitor else None
+    every: Every | Never | None = read.take("interval", _INTERVAL, None) if is_monitor else None
     every = read.take("every", _every, every)
     cron = read.take("cron", read_cron, None)
     moment = read.take("at", read_moment, None)
@@ -505,29 +498,6 @@ def _pings(read: Reading, expected: Every | Cron | Never | None, grace_ms: int |
     return Pings(schedule=expected, grace_ms=usual_ms if grace_ms is None else grace_ms)
 
 
-def _misfire(read: Reading) -> Misfire:
-    return Misfire(
-        policy=read.take("misfire", _MISFIRE, _USUAL.misfire.policy),
-        grace_ms=read.take("misfire_grace", _MISFIRE_GRACE, _USUAL.misfire.grace_ms),
-        limit=read.take("misfire_limit", _MISFIRE_LIMIT, _USUAL.misfire.limit),
-    )
-
-
-def _retry(read: Reading) -> Retry:
-    return Retry(
-        retries=read.take("retries", _RETRIES, _USUAL.retry.retries),
-        delay_ms=read.take("retry_delay", _ANY_DURATION, _USUAL.retry.delay_ms),
-        backoff=read.take("retry_backoff", _BACKOFF, _USUAL.retry.backoff),
-        max_delay_ms=read.take("retry_max_delay", _ANY_DURATION, _USUAL.retry.max_delay_ms),
-        jitter=read.take("retry_jitter", boolean, _USUAL.retry.jitter),
-    )
-
-
-@shaped(_PERIOD.schema)
-def _interval(value: object) -> Every:
-    return Every(period_ms=_PERIOD(value))
-
-
 @shaped({"anyOf": [{"const": "never"}, _PERIOD.schema]})
 def _every(value: object) -> Every | Never:
     return Never() if value == "never" else Every(period_ms=_PERIOD(value))
@@ -551,21 +521,15 @@ def _prove_due(expression: str) -> None:
 @shaped({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d."})
 def read_moment(value: object) -> datetime:
     """Read a moment, with an offset or without one, in the years that calendars know."""
-    moment = _read_moment(value)
+    if not isinstance(value, datetime | str) or (isinstance(value, str) and len(value) <= len("2026-12-24")):
+        raise wrong(_MOMENT, value)
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise wrong(_MOMENT, value) from None
     if moment.year not in YEARS:
         raise ValueError(f"must lie in the years {YEARS.start} to {YEARS.stop - 1}, not in {moment.year}")
     return moment
-
-
-def _read_moment(value: object) -> datetime:
-    if isinstance(value, datetime):
-        return value
-    if not isinstance(value, str) or len(value) <= len("2026-12-24"):
-        raise wrong(_MOMENT, value)
-    try:
-        return datetime.fromisoformat(value)
-    except ValueError:
-        raise wrong(_MOMENT, value) from None
 
 
 def epoch_ms(moment: datetime, zone: str) -> int:

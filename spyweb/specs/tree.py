@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -22,13 +22,8 @@ EMPTY = "is empty"
 
 _BYTECODE = b"\x1bLua"
 _NEARLY_SETTINGS = (
-    "config.yaml",
-    "config.yml",
-    "config.json",
-    "config.ini",
-    "settings.toml",
-    "job.toml",
-    "monitor.toml",
+    *("config.yaml", "config.yml", "config.json", "config.ini"),
+    *("settings.toml", "job.toml", "monitor.toml"),
 )
 
 
@@ -47,7 +42,7 @@ def find_job_files(root: Path, notes: Notes, *, has_others: bool = False) -> Ite
     Where there is no such folder that is a problem, unless the project has other jobs.
     """
     if not is_there(root / FOLDER):
-        if not has_list(root) and not has_others:
+        if not is_there(root / LIST) and not has_others:
             reason = f"there is no such folder in {root}; make it and drop a NAME.lua file into it"
             notes.problems.append(Problem(f"{FOLDER}/", None, None, reason))
         return
@@ -60,10 +55,6 @@ def find_job_files(root: Path, notes: Notes, *, has_others: bool = False) -> Ite
         return
     for entry in entries:
         yield from _job_file(entry, inside, notes)
-
-
-def has_list(root: Path) -> bool:
-    return is_there(root / LIST)
 
 
 def is_there(path: Path) -> bool:
@@ -89,7 +80,7 @@ def read_source(root: Path, file: str) -> bytes | Problem:
 
 def read_list(root: Path) -> TomlTable | Problem:
     """Return the jobs of one file, or an empty table where there is no such file."""
-    if not has_list(root):
+    if not is_there(root / LIST):
         return TomlTable(file=LIST)
     try:
         _refuse_leaving(root / LIST, os.path.realpath(root) + os.sep)
@@ -152,7 +143,15 @@ def _folder_job(entry: os.DirEntry[str], inside: str, notes: Notes) -> JobPlace 
     for inner in (held.get(name) for name in (SCRIPT, MONITOR, *HOOK_FILES)):
         if inner and inner.is_symlink():
             _refuse_leaving(inner.path, inside)
-    return _place_in(f"{FOLDER}/{entry.name}", own[0].name, held)
+    folder, is_monitor = f"{FOLDER}/{entry.name}", own[0].name == MONITOR
+    return JobPlace(
+        file=f"{folder}/{own[0].name}",
+        folder=folder,
+        name=entry.name,
+        is_monitor=is_monitor,
+        is_script=not is_monitor,
+        hooks=tuple(f"{folder}/{name}" for name in HOOK_FILES if name in held) if is_monitor else (),
+    )
 
 
 def _note_no_job(file: str, reason: str, meant: str, notes: Notes) -> None:
@@ -177,9 +176,9 @@ def _meant_file(name: str) -> str:
 
 def _meant_folder(folder: str, held: Collection[str]) -> str:
     """Say what was expected in a folder that looks like a job's; nothing of any other folder."""
-    wrong = next((name for name in sorted(held) if _is_nearly_settings(name)), None)
-    if wrong:
-        return f"holds {legible(wrong)}; a monitor's settings are in {MONITOR}"
+    for name in sorted(held):
+        if name.lower() in _NEARLY_SETTINGS or get_close_matches(name.lower()[:80], [MONITOR], cutoff=0.85):
+            return f"holds {legible(name)}; a monitor's settings are in {MONITOR}"
     hooks = next((name for name in HOOK_FILES if name in held), None)
     if hooks:
         return f"holds {hooks} but no {MONITOR}, without which it is no monitor"
@@ -188,22 +187,6 @@ def _meant_folder(folder: str, held: Collection[str]) -> str:
     if likely or scripts:
         return f"holds {legible(likely or scripts[0])}; expected {SCRIPT}, or {FOLDER}/NAME{SUFFIX}"
     return ""
-
-
-def _is_nearly_settings(name: str) -> bool:
-    return name.lower() in _NEARLY_SETTINGS or bool(get_close_matches(name.lower()[:80], [MONITOR], cutoff=0.85))
-
-
-def _place_in(folder: str, file: str, held: Mapping[str, object]) -> JobPlace:
-    is_monitor = file == MONITOR
-    return JobPlace(
-        file=f"{folder}/{file}",
-        folder=folder,
-        name=folder.removeprefix(f"{FOLDER}/"),
-        is_monitor=is_monitor,
-        is_script=not is_monitor,
-        hooks=tuple(f"{folder}/{name}" for name in HOOK_FILES if name in held) if is_monitor else (),
-    )
 
 
 def _refuse_leaving(path: str | Path, inside: str) -> None:

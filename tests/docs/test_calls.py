@@ -68,7 +68,7 @@ IN_THREADS = {
     ("spyweb/programs/running.py", "_hear"): "a socket that does not block",
     ("spyweb/programs/running.py", "_write"): "a pipe or a socket that does not block",
     ("spyweb/web/pages/static_files.py", "_read"): "the renderer is made in a thread, at the first page",
-    ("spyweb/settings/load.py", "_written_zone"): "a small file of the system, read before the daemon serves",
+    ("spyweb/settings/load.py", "machine_timezone"): "a small file of the system, read before the daemon serves",
 }
 
 

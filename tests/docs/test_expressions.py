@@ -58,7 +58,7 @@ CACHES = {
     "settings.tables._loads": "TEXT_KEPT",
     "settings.units._sum_of_parts": "LONGEST_TEXT",
     "settings.values._has_zone": "LONGEST_ZONE",
-    "specs.origins._keys": "two kinds of jobs",
+    "specs.parse.job_keys": "two kinds of jobs",
     "specs.parse._prove_due": "LONGEST_TEXT of cron.py",
     "specs.parse._shared": "what was parsed",
     "store.patterns.compile_pattern": "limits.PATTERN",
