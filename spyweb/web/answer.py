@@ -15,39 +15,26 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from spyweb.errors import (
-    ConfigError,
-    FetchError,
-    KeyReused,
-    LockHeld,
-    NoAccess,
-    OpError,
-    PoolError,
-    Refused,
-    ScriptError,
-    SpywebError,
-    StoreError,
-)
+from spyweb import errors
+from spyweb.errors import SpywebError
 from spyweb.stalls import Work, work_for
 from spyweb.views.jobs import to_json
 
 log = structlog.get_logger()
 
 HANDED_ON = ("Allow", "Location", "Retry-After")  # headers of an error that mean something to its reader
-NO_ROOM = 503
-PATH_SHOWN = 100  # characters, of whoever held up the loop
 
 STATUS: dict[type[SpywebError], tuple[int, str]] = {
-    ConfigError: (422, "config"),
-    ScriptError: (422, "script"),
-    OpError: (400, "op"),
-    FetchError: (502, "fetch"),
-    StoreError: (503, "store"),
-    LockHeld: (409, "lock_held"),
-    NoAccess: (403, "no_access"),
-    PoolError: (503, "pool"),
-    KeyReused: (422, "key_reused"),
-    Refused: (409, "refused"),
+    errors.ConfigError: (422, "config"),
+    errors.ScriptError: (422, "script"),
+    errors.OpError: (400, "op"),
+    errors.FetchError: (502, "fetch"),
+    errors.StoreError: (503, "store"),
+    errors.LockHeld: (409, "lock_held"),
+    errors.NoAccess: (403, "no_access"),
+    errors.PoolError: (503, "pool"),
+    errors.KeyReused: (422, "key_reused"),
+    errors.Refused: (409, "refused"),
     SpywebError: (500, "spyweb"),
 }
 
@@ -139,14 +126,13 @@ def error_of(text: str, code: str, field: str | None = None) -> ErrorAnswer:
 
 def error_answer(request: web.Request, status: int, error: ErrorAnswer) -> web.Response:
     """Answer with an error: as JSON, or as a page where a browser has asked for one."""
-    answer: web.Response
     if wants_page(request):
         title = error.code.replace("_", " ").capitalize()
         text = PAGE.format(status=status, title=escape(title), text=escape(error.message))
-        answer = WholeAnswer(text=text, status=status, content_type="text/html", headers=PAGE_HEADERS)
+        answer: web.Response = WholeAnswer(text=text, status=status, content_type="text/html", headers=PAGE_HEADERS)
     else:
         answer = json_answer(error, status)
-    if status == NO_ROOM:
+    if status == web.HTTPServiceUnavailable.status_code:
         answer.force_close()  # what is refused for want of room must not take up a connection until it tries again
     return answer
 
@@ -159,30 +145,21 @@ def wants_page(request: web.Request) -> bool:
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn every error of a request into an answer, and name the request to the event loop's watchdog."""
-    work_for(Work(f"{request.method} {request.path[:PATH_SHOWN]}"))
+    work_for(Work(f"{request.method} {request.path[:100]}"))
     try:
         return await handler(request)
     except web.HTTPException as error:
-        return _http_answer(request, error)
+        text = error.text if error.text and error.text != f"{error.status}: {error.reason}" else error.reason
+        code = CODES.get(error.status, f"http_{error.status}")
+        answer = error_answer(request, error.status, error_of(text, code, getattr(error, "field", None)))
+        answer.headers.update({name: error.headers[name] for name in HANDED_ON if name in error.headers})
+        return answer
     except SpywebError as error:
         return error_answer(request, status_of(error)[0], describe(error))
     except web.RequestPayloadError:
         return error_answer(request, 400, error_of("the body is not what its headers say", CODES[400]))
     except Exception as error:
-        if isinstance(error, ConnectionError) and _is_gone(request):
+        if isinstance(error, ConnectionError) and (request.transport is None or request.transport.is_closing()):
             return web.Response()  # nobody reads it
         log.error("a bug in the HTTP server", method=request.method, path=request.path, exc_info=error)
         return error_answer(request, 500, error_of("Internal Server Error", CODES[500]))
-
-
-def _is_gone(request: web.Request) -> bool:
-    return request.transport is None or request.transport.is_closing()
-
-
-def _http_answer(request: web.Request, error: web.HTTPException) -> web.Response:
-    default = f"{error.status}: {error.reason}"
-    text = error.text if error.text and error.text != default else error.reason
-    code = CODES.get(error.status, f"http_{error.status}")
-    answer = error_answer(request, error.status, error_of(text, code, getattr(error, "field", None)))
-    answer.headers.update({name: error.headers[name] for name in HANDED_ON if name in error.headers})
-    return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, closing
+from functools import partial
 from urllib.parse import parse_qsl
 
 from aiohttp import web
@@ -14,15 +15,13 @@ from spyweb.errors import PoolError
 from spyweb.limits import too_many_chunks
 from spyweb.model import MIB
 
-KIB = 1024
 LARGEST = 10 * MIB  # bytes of one body
 MOST = 128 * MIB  # bytes of all bodies that wait to be answered
 PATIENCE_S = 30.0  # for a whole body; of one that may go on for ever, for the next piece
 TURN = 1 << 16  # bytes read before others have their turn ...
 TURN_CHUNKS = 256  # ... or chunks: one costs as much as many bytes
 FORM = "application/x-www-form-urlencoded"
-FORM_HEADERS = frozenset({FORM, f"{FORM};charset=utf-8"})
-LARGEST_FORM, LARGEST_PUBLIC_FORM = MIB, 64 * KIB  # bytes; the second from clients that nobody knows
+LARGEST_FORM, LARGEST_PUBLIC_FORM = MIB, 64 * 1024  # bytes; the second from clients that nobody knows
 FORM_FIELDS = 100
 
 CLOCK = RealClock()
@@ -57,18 +56,13 @@ class Body:
         self._size = 0
 
     async def read(self, request: web.Request) -> bytes:
-        """Read all of the body.  Raises HTTPRequestEntityTooLarge, HTTPRequestTimeout, or PoolError when there is no
-        room."""
+        """Read all of the body.  Raises HTTPRequestTimeout, and as `take` does."""
         announced = request.content_length or 0
         if announced > self._largest:
             raise self._too_large(announced)
-        async with in_time():
-            return await self._read(request)
-
-    async def _read(self, request: web.Request) -> bytes:
         content = bytearray()
         try:
-            async with aclosing(pieces(request)) as found:
+            async with in_time(), aclosing(pieces(request)) as found:
                 async for piece in found:
                     self.take(len(piece))
                     content += piece
@@ -86,9 +80,8 @@ class Body:
             raise self._too_large(self._size)
 
     def _too_large(self, size: int) -> web.HTTPRequestEntityTooLarge:
-        most = f"{self._largest // MIB} MB" if self._largest >= MIB else f"{self._largest // KIB} KB"
-        text = f"{self._what} may be {most}"
-        return web.HTTPRequestEntityTooLarge(max_size=self._largest, actual_size=size, text=text)
+        most = f"{self._largest // MIB} MB" if self._largest >= MIB else f"{self._largest // 1024} KB"
+        return web.HTTPRequestEntityTooLarge(self._largest, size, text=f"{self._what} may be {most}")
 
     def close(self) -> None:
         self._memory.give_back(self._size)
@@ -107,21 +100,16 @@ async def read_form(request: web.Request, largest: int) -> Mapping[str, str]:
     """
     if not request.can_read_body:
         return {}
-    header = request.headers.get("Content-Type", "")
-    if header.lower().replace(" ", "").replace('"', "") not in FORM_HEADERS:
+    header = request.headers.get("Content-Type", "").lower().replace(" ", "").replace('"', "")
+    if header not in (FORM, f"{FORM};charset=utf-8"):
         raise web.HTTPUnsupportedMediaType(text=f"expected a form: {FORM}, in UTF-8")
     with closing(Body(request.app[BODY_MEMORY], largest, "a form")) as body:
-        # In a thread: percent signs alone cost a large form several milliseconds.
-        return await asyncio.to_thread(_fields_of, await body.read(request))
-
-
-def _fields_of(content: bytes) -> Mapping[str, str]:
-    text = content.decode("utf-8", "replace")
-    try:
-        found = parse_qsl(text, keep_blank_values=True, errors="replace", max_num_fields=FORM_FIELDS)
-    except ValueError as error:
-        raise web.HTTPBadRequest(text=f"a form may have {FORM_FIELDS} fields") from error
-    return dict(found)
+        text = (await body.read(request)).decode("utf-8", "replace")
+        parse = partial(parse_qsl, text, keep_blank_values=True, errors="replace", max_num_fields=FORM_FIELDS)
+        try:  # in a thread: percent signs alone cost a large form several milliseconds
+            return dict(await asyncio.to_thread(parse))
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=f"a form may have {FORM_FIELDS} fields") from error
 
 
 async def pieces(request: web.Request) -> AsyncGenerator[bytes, None]:

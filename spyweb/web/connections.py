@@ -8,6 +8,7 @@ two, does not take its answer, or sends on although it has been answered.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv6Address, ip_address
@@ -80,7 +81,7 @@ class ConnectionLimiter:
         self._counts: Counter[str] = Counter()
         self._unsent: dict[LimitedHandler, int] = {}  # bytes that each had to send when its client fell behind
         self._logged: dict[str, tuple[float, int]] = {}  # what was logged, when, and how often it happened since
-        self._refused_at: float | None = None
+        self._refused_at = -math.inf
         self._is_looking = False
         self._is_closed = False
 
@@ -91,12 +92,10 @@ class ConnectionLimiter:
     @property
     def warning(self) -> str:
         """Return the reason why connections were refused within the last minute, or an empty text."""
-        if self._refused_at is None or self._clock.monotonic() - self._refused_at > TELL_S:
+        if self._clock.monotonic() - self._refused_at > TELL_S:
             return ""
-        total, of_one = self.limits.total, self.limits.of_one_address
-        return (
-            f"the server refuses connections: at most {total} may be open, {of_one} from one address; the log has more"
-        )
+        most = f"at most {self.limits.total} may be open, {self.limits.of_one_address} from one address"
+        return f"the server refuses connections: {most}; the log has more"
 
     def close(self) -> None:
         """Close every connection, also one that is accepted while the listener is being closed."""
@@ -119,7 +118,8 @@ class ConnectionLimiter:
             self._tell("connections are refused: too many are open", address=address, open=self.open)
             return False
         if not self._is_looking:
-            self._look_later()
+            self._is_looking = True
+            self._clock.call_later(LOOK_S, self._look)
         self._addresses[handler] = address
         self._counts[address] += 1
         return True
@@ -149,13 +149,9 @@ class ConnectionLimiter:
             if reason:
                 self._tell(f"connections are closed: {reason}", address=address)
                 handler.abort()
-        self._is_looking = False
-        if self._addresses:
-            self._look_later()
-
-    def _look_later(self) -> None:
-        self._is_looking = True
-        self._clock.call_later(LOOK_S, self._look)
+        self._is_looking = bool(self._addresses)
+        if self._is_looking:
+            self._clock.call_later(LOOK_S, self._look)
 
     def _tell(self, event: str, **fields: object) -> None:
         """Log something that a client can cause at will: once a minute, with how often it happened."""
@@ -171,24 +167,9 @@ class ConnectionLimiter:
 class LimitedHandler(RequestHandler):
     """Handles one connection of a client, within the limits."""
 
-    __slots__ = (
-        "_content",
-        "_has_asked",
-        "_head",
-        "_is_done",
-        "_limiter",
-        "_longest_head",
-        "_looks_before_request",
-        "_looks_stuck",
-        "_sent",
-        "_surplus",
-        "_unsent",
-    )
-
     def __init__(self, manager: web.Server, limiter: ConnectionLimiter, **options: Any) -> None:
         super().__init__(manager, keepalive_timeout=IDLE_S, lingering_time=LINGER_S, read_bufsize=BUFFER, **options)
         self._limiter = limiter
-        self._longest_head = HEADER_BLOCK + self.max_line_size
         self._head = 0  # bytes of a request whose headers have not all come
         self._content: StreamReader = EMPTY_PAYLOAD  # of the latest request
         self._has_asked = False
@@ -217,6 +198,8 @@ class LimitedHandler(RequestHandler):
         """Parse data in small pieces: an error of the parser holds what it was given, several times over.
 
         No data is handed on as well: it has the parser go on with what it has put aside while the reader was behind.
+        What the parser makes of a piece no public attribute tells: `_messages` are the requests that wait to be
+        answered, of which none is taken out meanwhile.
         """
         for start in range(0, max(1, len(data)), PIECE):
             if self._is_done:
@@ -224,28 +207,21 @@ class LimitedHandler(RequestHandler):
                 if self._surplus > LINGER_BYTES:
                     self.abort()
                 return
-            self._parse(data[start : start + PIECE])
-
-    def _parse(self, data: bytes) -> None:
-        """Parse a piece and count its bytes: no public attribute tells what the parser made of it.
-
-        `_messages` holds the requests that wait to be answered; none is taken out meanwhile.
-        """
-        waiting = len(self._messages)
-        super().data_received(data)
-        if len(self._messages) > waiting:
-            message, self._content = self._messages[-1]
-            self._has_asked = True
-            self._head = self._sent = 0
-            self._is_done = not isinstance(message, RawRequestMessage)  # but an error, as each further piece would be
-        elif self._content.is_eof():
-            self._head += len(data)
-            if self._head > self._longest_head:
-                self._refuse(TOO_LONG)
-        else:
-            self._sent += len(data)
-            if self._sent > FRAMING + 2 * self._content.total_bytes:
-                self._refuse(TOO_MUCH_FRAMING)
+            piece, waiting = data[start : start + PIECE], len(self._messages)
+            super().data_received(piece)
+            if len(self._messages) > waiting:
+                message, self._content = self._messages[-1]
+                self._has_asked = True
+                self._head = self._sent = 0
+                self._is_done = not isinstance(message, RawRequestMessage)  # but an error, as all that follows would be
+            elif self._content.is_eof():
+                self._head += len(piece)
+                if self._head > HEADER_BLOCK + self.max_line_size:
+                    self._refuse(TOO_LONG)
+            else:
+                self._sent += len(piece)
+                if self._sent > FRAMING + 2 * self._content.total_bytes:
+                    self._refuse(TOO_MUCH_FRAMING)
 
     def _refuse(self, answer: bytes) -> None:
         self._is_done = True

@@ -36,7 +36,6 @@ HEADERS = {
     "X-Accel-Buffering": "no",  # has nginx pass on each event at once
 }
 KERNEL_BYTES = 64 * 1024  # that the kernel may keep for one stream; it takes twice that for what is around them
-RETRY_AFTER_S = "10"
 NDJSON = {"Content-Type": "application/x-ndjson"}
 FLUSH = 1 << 16  # bytes of lines sent at a time
 UNREAD_S = 300.0  # in which whoever watches takes nothing, as with a terminal that is stopped
@@ -46,17 +45,13 @@ class TooManyStreams(web.HTTPServiceUnavailable):
     """Somebody has as many streams open as there may be."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text=text, headers={"Retry-After": RETRY_AFTER_S})
+        super().__init__(text=text, headers={"Retry-After": "10"})
 
 
 class OpenStream(Struct, frozen=True, eq=False):
     request: web.Request
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def end(self) -> None:
-        self.over.set()
-        self.woken.set()
 
 
 class StreamCounter:
@@ -73,10 +68,7 @@ class StreamCounter:
 
     @contextmanager
     def one(self, request: web.Request) -> Iterator[OpenStream]:
-        """Count a stream while it is open.  Raises TooManyStreams.
-
-        One that has not noticed yet that its client is gone does not count.
-        """
+        """Count a stream while it is open.  Raises TooManyStreams."""
         self._check(request)
         stream = OpenStream(request)
         self._open.append(stream)
@@ -86,21 +78,25 @@ class StreamCounter:
             self._open.remove(stream)
 
     def _check(self, request: web.Request) -> None:
-        """Raise TooManyStreams when there are; what this looks at is not held by a stream."""
+        """Raise TooManyStreams when there are; what this looks at is not held by a stream.
+
+        One that has not noticed yet that its client is gone does not count.
+        """
         others = [each.request for each in self._open if each.request.transport is not None]
+        address, of_address = _address(request), self._of_one_address
+        key, of_key = key_of(request), self._most // 4
         if len(others) >= self._most:
             raise TooManyStreams(f"{self._most} streams are open already: end one of them")
-        address, of_one = _address(request), self._of_one_address
-        if address and of_one and sum(_address(each) == address for each in others) >= of_one:
-            raise TooManyStreams(f"{of_one} streams of this address are open already: end one of them")
-        key, of_one = key_of(request), self._most // 4
-        if key and sum(key_of(each) == key for each in others) >= of_one:
-            raise TooManyStreams(f"{of_one} streams of this key are open already: end one of them")
+        if address and of_address and sum(_address(each) == address for each in others) >= of_address:
+            raise TooManyStreams(f"{of_address} streams of this address are open already: end one of them")
+        if key and sum(key_of(each) == key for each in others) >= of_key:
+            raise TooManyStreams(f"{of_key} streams of this key are open already: end one of them")
 
     async def end_all(self, _: web.Application) -> None:
         """End every stream: a server that closes waits for its answers."""
-        for each in tuple(self._open):
-            each.end()
+        for each in self._open:
+            each.over.set()
+            each.woken.set()
 
 
 EVENT_STREAMS = web.AppKey("streams of events", StreamCounter)
@@ -119,12 +115,13 @@ async def send_events(request: web.Request, streams: StreamCounter, follow: Foll
     with streams.one(request) as stream:
         followed = await follow(stream.woken.set)
         try:
-            hold_little(request)
+            connection: socket.socket | None = request.get_extra_info("socket")
+            if connection is not None:  # what the kernel holds for a client is behind the times
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
             await response.prepare(request)
             await _send_all(response, stream, followed)
         except (TimeoutError, ConnectionError):
-            if request.transport:
-                request.transport.abort()
+            _hang_up(request)
         finally:
             followed.leave()
     return response
@@ -179,18 +176,15 @@ async def stream(
                         await response.write(piece)
             except TimeoutError:
                 response.force_close()
-                if request.transport:
-                    request.transport.abort()
+                _hang_up(request)
                 return response
             except SpywebError as error:
                 if headers is not NDJSON:
                     log.warning("an answer breaks off", path=request.path, reason=str(error))
-                    if request.transport:
-                        request.transport.abort()
+                    _hang_up(request)
                     return response
-                await response.write(
-                    to_json({**(about_errors or {}), **msgspec.structs.asdict(describe(error))}) + b"\n"
-                )
+                line = {**(about_errors or {}), **msgspec.structs.asdict(describe(error))}
+                await response.write(to_json(line) + b"\n")
         await response.write_eof()
         return response
 
@@ -214,16 +208,14 @@ async def counted(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
     yield b"".join(gathered)
 
 
-def hold_little(request: web.Request) -> None:
-    """Have the kernel keep little for this client: what it holds is behind the times."""
-    connection: socket.socket | None = request.transport.get_extra_info("socket") if request.transport else None
-    if connection is not None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
+def _hang_up(request: web.Request) -> None:
+    if request.transport:
+        request.transport.abort()
 
 
 def _address(request: web.Request) -> object:
     """Return what counts as the address of a client; nothing for the socket, and for this machine."""
-    peer = request.transport.get_extra_info("peername") if request.transport else None
+    peer = request.get_extra_info("peername")
     if not isinstance(peer, tuple) or is_loopback(str(peer[0]).removeprefix("::ffff:")):
         return None
     return address_of(peer)

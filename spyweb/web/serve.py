@@ -33,6 +33,7 @@ from spyweb.model import MIB
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.settings import ServerSettings
 from spyweb.settings.socket_path import claim_socket, find_socket, release_socket
+from spyweb.web.access.hosts import bracketed
 from spyweb.web.access.keys import AccessService
 from spyweb.web.answer import CODES, error_of, json_answer
 from spyweb.web.api.services import Services
@@ -116,11 +117,13 @@ class PrivateSocket:
         self._data_dir = data_dir
 
     async def open(self) -> None:
-        listener = _bind_private(claim_socket(self._data_dir))
-        self.path = Path(listener.getsockname())
+        self.path = claim_socket(self._data_dir)
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            self._make_handler, self.path, backlog=BACKLOG, start_serving=False
+        )
+        self.path.chmod(0o600)  # before anybody can connect: nobody can before it serves
         self._identity = self._found()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(self._make_handler, sock=listener, backlog=BACKLOG)
+        await self._server.start_serving()
 
     async def restore(self) -> bool:
         """Listen there again where somebody has removed the file; return whether that was so."""
@@ -162,12 +165,10 @@ async def serve_socket(
                 opened.close()
 
 
-NOT_WORTH_A_LINE = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
-
-
 def is_worth_a_line(record: logging.LogRecord) -> bool:
     """Return False for log lines that anybody can cause at will: a hang-up, or what is not HTTP."""
-    return not (record.exc_info and isinstance(record.exc_info[1], NOT_WORTH_A_LINE))
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
 
 
 @asynccontextmanager
@@ -213,19 +214,6 @@ async def leave_out_server(request: web.Request, response: web.StreamResponse) -
         del response.headers["Server"]
 
 
-def _bind_private(path: Path) -> socket.socket:
-    """Bind the socket, and set its mode before anybody can connect: nobody can before `listen`."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(str(path))
-        path.chmod(0o600)
-    except OSError:
-        listener.close()
-        raise
-    listener.setblocking(False)
-    return listener
-
-
 async def refuse_strangers(host: str) -> None:
     """Raise Refused where others could connect.
 
@@ -246,22 +234,21 @@ async def refuse_strangers(host: str) -> None:
 def _clear_words(host: str, port: int) -> Iterator[None]:
     try:
         yield
-    except socket.gaierror as error:
-        raise Refused(f"{host} can't be resolved ({error.strerror}): choose another with --host") from error
-    except UnicodeError as error:
-        raise Refused(f"{host} can't be resolved (it is no host name): choose another with --host") from error
-    except OSError as error:
-        raise Refused(_why_not(error, host, port)) from error
+    except (OSError, UnicodeError) as error:
+        raise Refused(_why_not(error, host, f"{bracketed(host)}:{port}")) from error
 
 
-def _why_not(error: OSError, host: str, port: int) -> str:
-    where = f"{_bracketed(host)}:{port}"
-    match error.errno:
-        case errno.EADDRINUSE:
+def _why_not(error: OSError | UnicodeError, host: str, where: str) -> str:
+    match error:
+        case socket.gaierror():
+            return f"{host} can't be resolved ({error.strerror}): choose another with --host"
+        case UnicodeError():
+            return f"{host} can't be resolved (it is no host name): choose another with --host"
+        case OSError(errno=errno.EADDRINUSE):
             return f"{where} is in use by another program: choose another with --port"
-        case errno.EACCES:
+        case OSError(errno=errno.EACCES):
             return f"{where} needs rights that this user lacks: choose one above 1023 with --port"
-        case errno.EADDRNOTAVAIL | None:  # Python 3.13 says "could not bind on any address", without a number
+        case OSError(errno=errno.EADDRNOTAVAIL | None):  # None: Python 3.13 could not bind on any address
             return f"{host} is not an address of this machine: choose another with --host"
         case _:
             return f"can't listen on {where}: {error.strerror}"
@@ -270,11 +257,7 @@ def _why_not(error: OSError, host: str, port: int) -> str:
 def url_of(host: str, port: int, *, is_tls: bool = False) -> str:
     """Return the URL by which this machine reaches the listener."""
     reachable = {"": "127.0.0.1", "*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"{'https' if is_tls else 'http'}://{_bracketed(reachable)}:{port}"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+    return f"{'https' if is_tls else 'http'}://{bracketed(reachable)}:{port}"
 
 
 class TcpListeners:
@@ -315,20 +298,19 @@ class TcpListeners:
         wanted = self._settings.dashboard_port
         if self.dashboard is not self.content or not (wanted or await asyncio.to_thread(self._site.has_content)):
             return
-        self.dashboard = await (self._listen(self._handlers, wanted) if wanted else self._listen_beside())
+        port = self._settings.port
+        beside = port + 1 if 0 < port < HIGHEST_PORT else 0
+        try:
+            self.dashboard = await self._listen(self._handlers, wanted or beside)
+        except Refused as error:
+            if wanted:
+                raise
+            log.warning("the dashboard takes any free port: [server] dashboard_port chooses one", reason=str(error))
+            self.dashboard = await self._listen(self._handlers, 0)
         app = content_app(self._app, self._site, self.dashboard.port)
         self._handlers = await self._stack.enter_async_context(handlers(app, self.connections))
         self.connections.retire_all()
         log.info("the dashboard has a port to itself", dashboard=self.dashboard.url)
-
-    async def _listen_beside(self) -> Listening:
-        """Listen on the port after the content's; on any free one where another program has that."""
-        port = self._settings.port
-        try:
-            return await self._listen(self._handlers, port + 1 if 0 < port < HIGHEST_PORT else 0)
-        except Refused as error:
-            log.warning("the dashboard takes any free port: [server] dashboard_port chooses one", reason=str(error))
-            return await self._listen(self._handlers, 0)
 
     async def _listen(self, make_handler: MakeHandler, port: int) -> Listening:
         listener = listen(make_handler, self.connections, self._own, self._settings.host, port, self._tls)

@@ -24,16 +24,7 @@ from spyweb.web.answer import status_of, wants_page
 
 API = "/api/"
 PRIVATE, PUBLIC = "/api/v/", "/api/public/"  # endpoints of the project's server
-TARGETS = (
-    "name",
-    "namespace",
-    "key",
-    "pattern",
-    "id",
-    "version",
-    "old",
-    "new",
-)  # parameters that say what it was about
+TARGETS = ("name", "namespace", "key", "pattern", "id", "version", "old", "new")  # parameters that name something
 ABOUT = web.RequestKey("what a request is about, where only its handler can tell", str)
 TARGET = 200  # characters of that
 
@@ -55,7 +46,9 @@ def guarded_by(
     async def admit(request: web.Request, handler: Handler, rule: AccessRule) -> web.StreamResponse:
         request[PRINCIPAL] = principal = _recognised(recognise, request, rule)
         if rule.right is not None and _is_linked_from_elsewhere(request, principal):
-            return _see_again(request)
+            # Have the page wish to see itself again: with that wish its own cookie comes.
+            address = quote(request.path_qs, safe=SAFE)  # not as it was sent: a request may name another host
+            return web.Response(headers={"Refresh": f"0;url={address}", "Cache-Control": "no-store"})
         _check(principal, rule)
         if underway and principal.has_key:
             return await underway.handle(request, principal, handler)
@@ -82,7 +75,7 @@ LAST_S = 1.0  # for the end of a stream, where its client reads nothing
 
 class Underway(Struct):
     given: Principal
-    task: asyncio.Task[object] | None
+    task: asyncio.Task[object]
     answer: web.StreamResponse | None = None  # once its head has been sent
     is_ended: bool = False
 
@@ -100,15 +93,16 @@ class OpenRequests:
 
     async def handle(self, request: web.Request, given: Principal, handler: Handler) -> web.StreamResponse:
         """Have a request answered, and count it while that is under way."""
-        underway = self._open[id(request)] = Underway(given, asyncio.current_task())
+        task = asyncio.current_task()
+        assert task is not None  # a coroutine runs in one
+        underway = self._open[id(request)] = Underway(given, task)
         try:
             with self._access.held(given):
                 return await handler(request)
         except asyncio.CancelledError:
             if not underway.is_ended or underway.answer is None:
                 raise
-            if underway.task:
-                underway.task.uncancel()
+            task.uncancel()
             return await _finish(request, underway.answer)
         finally:
             del self._open[id(request)]
@@ -122,8 +116,7 @@ class OpenRequests:
         for underway in list(self._open.values()):
             if underway.answer and not underway.is_ended and not self._access.is_valid(underway.given):
                 underway.is_ended = True
-                if underway.task:
-                    underway.task.cancel()
+                underway.task.cancel()
 
 
 OPEN_REQUESTS: web.AppKey[OpenRequests] = web.AppKey("requests that are under way")
@@ -160,8 +153,12 @@ class Trail:
         is_unsigned = rule.asks_itself and isinstance(error, web.HTTPUnauthorized)
         if is_unsigned or isinstance(error, WrongKey):
             self.note_wrong_key(request)
+        elif isinstance(error, web.HTTPException):
+            self.note(request, rule, error.status)
+        elif isinstance(error, SpywebError):
+            self.note(request, rule, status_of(error)[0])
         else:
-            self.note(request, rule, _status_of(error))
+            self.note(request, rule, HUNG_UP if isinstance(error, ConnectionError) else 500)
 
     def note_wrong_key(self, request: web.Request) -> None:
         self._audit.note_failure(self._line(request, "nobody", "nobody", WrongKey.status_code))
@@ -175,15 +172,18 @@ class Trail:
         self._audit.note(self._line(request, channel, "link", status))
 
     def _line(self, request: web.Request, who: str, source: str, status: int) -> NewAuditLine:
-        resource = request.match_info.route.resource
+        resource, query = request.match_info.route.resource, request.query
         path = resource.canonical if resource else request.path[:TARGET]
+        in_path = [f"{name} {value}" for name, value in request.match_info.items() if name != "job"]
+        in_query = [f"{name} {query[name]}" for name in TARGETS if name in query]
+        about = request[ABOUT] if ABOUT in request else ", ".join([*in_path, *in_query])
         return NewAuditLine(
             at_ms=self._clock.now_ms(),
             who=who,
             source=source,
             action=f"{request.method} {path}",
-            job=legible(request.match_info.get("job") or request.query.get("job", ""), TARGET),
-            target=_target(request),
+            job=legible(request.match_info.get("job") or query.get("job", ""), TARGET),
+            target=legible(about, TARGET),
             status=status,
             address="" if source == "socket" else address_in(request),
         )
@@ -192,35 +192,11 @@ class Trail:
 TRAIL: web.AppKey[Trail] = web.AppKey("what is put on record")
 
 
-def _status_of(error: Exception) -> int:
-    if isinstance(error, web.HTTPException):
-        return error.status
-    if isinstance(error, SpywebError):
-        return status_of(error)[0]
-    return HUNG_UP if isinstance(error, ConnectionError) else 500
-
-
-def _target(request: web.Request) -> str:
-    """Say what a request was about: what varies in its path, and those of its parameters that name something."""
-    if ABOUT in request:
-        return legible(request[ABOUT], TARGET)
-    in_path = [f"{name} {value}" for name, value in request.match_info.items() if name != "job"]
-    query = request.query
-    in_query = [f"{name} {query[name]}" for name in TARGETS if name in query]
-    return legible(", ".join([*in_path, *in_query]), TARGET)
-
-
 def _is_linked_from_elsewhere(request: web.Request, principal: Principal) -> bool:
     """Tell whether a browser has followed a link on another site, and so has kept its cookie to itself."""
     if principal.source != "nobody" or request.method != "GET" or not wants_page(request):
         return False
     return request.headers.get("Sec-Fetch-Site") == "cross-site"
-
-
-def _see_again(request: web.Request) -> web.Response:
-    """Have a page wish to see itself again: with that wish its own cookie comes."""
-    address = quote(request.path_qs, safe=SAFE)  # not as it was sent: a request may name another host
-    return web.Response(headers={"Refresh": f"0;url={address}", "Cache-Control": "no-store"})
 
 
 def _recognised(recognise: Recognise, request: web.Request, rule: AccessRule) -> Principal:
@@ -244,14 +220,7 @@ def _check(principal: Principal, rule: AccessRule) -> None:
 
 
 def _other_rule(request: web.Request) -> AccessRule:
-    return ANY_KEY if _is_guarded(path_of(request)) else EVERYBODY
-
-
-def _is_guarded(path: str) -> bool:
-    return path.startswith(API) and not path.startswith(PUBLIC)
-
-
-def path_of(request: web.Request) -> str:
-    """Return the path of the route that will answer, not as spelt: `/%61pi/jobs` is `/api/jobs`."""
+    """Return the rule of the route that will answer, by its path, not as spelt: `/%61pi/jobs` is `/api/jobs`."""
     resource = request.match_info.route.resource
-    return resource.canonical if resource and resource.canonical.startswith(API) else request.path
+    path = resource.canonical if resource and resource.canonical.startswith(API) else request.path
+    return ANY_KEY if path.startswith(API) and not path.startswith(PUBLIC) else EVERYBODY

@@ -27,12 +27,13 @@ def is_loopback(host: str) -> bool:
 
 def names_loopback(header: str) -> bool:
     """Return whether a Host header, or what follows the scheme of an Origin, is an address of loopback."""
-    return len(header) <= HOST and is_loopback(_host_name(header))
+    return is_loopback(_host_name(header))
 
 
 def is_named(header: str, names: Collection[str]) -> bool:
     """Return whether a Host header is one of these names, whatever its port."""
-    return len(header) <= HOST and _host_name(header) in names
+    name = _host_name(header)
+    return name != "" and name in names
 
 
 def is_known(header: str, names: Collection[str]) -> bool:
@@ -42,7 +43,11 @@ def is_known(header: str, names: Collection[str]) -> bool:
     """
     if names_loopback(header) or is_named(header, names):
         return True
-    return len(header) <= HOST and _is_address(_host_name(header))
+    try:
+        ip_address(_host_name(header).partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def is_proxied(request: web.Request) -> bool:
@@ -60,27 +65,18 @@ def comes_from_elsewhere(request: web.Request, names: Collection[str]) -> bool:
     origin, host = request.headers["Origin"].partition("://")[2].lower(), request.headers.get("Host", "").lower()
     if origin and origin == host:
         return False
-    return _is_another_port(origin, host) or not is_named(origin, names)
-
-
-def _is_another_port(origin: str, host: str) -> bool:
-    """Return whether these are two ports of one name: the other may serve the project's content."""
-    name, _, port = origin.rpartition(":")
-    known, _, own = host.rpartition(":")
-    return name == known and port != own and port.isdigit() and own.isdigit()
+    (name, _, port), (known, _, own) = origin.rpartition(":"), host.rpartition(":")
+    is_another_port = name == known and port != own and port.isdigit() and own.isdigit()
+    return is_another_port or not is_named(origin, names)  # the other port may serve the project's content
 
 
 def _host_name(header: str) -> str:
-    """Return the name without the port, in lower case; an empty text where it is none."""
+    """Return the name without the port, in lower case; an empty text where it is none, or longer than any."""
     try:
-        return urlsplit(f"//{header}").hostname or ""
+        return urlsplit(f"//{header}").hostname or "" if len(header) <= HOST else ""
     except ValueError:
         return ""
 
 
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return True
+def bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -19,7 +19,7 @@ from spyweb.clock import Clock
 from spyweb.limits import KEY_TEXT
 from spyweb.ops.network.address_check import OwnSockets, Peer
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, session_cookie
-from spyweb.web.access.hosts import comes_from_elsewhere, is_known, is_proxied, names_loopback
+from spyweb.web.access.hosts import bracketed, comes_from_elsewhere, is_known, is_proxied, names_loopback
 from spyweb.web.access.keys import THE_OWNER, AccessService
 from spyweb.web.access.principal import LOOPBACK, NOBODY, SOCKET, Principal, Right
 from spyweb.web.connections import address_of
@@ -236,7 +236,3 @@ def address_in(request: web.Request) -> str:
 
 def peer_of(request: web.Request) -> Peer:
     return request.transport.get_extra_info("peername") if request.transport else None
-
-
-def bracketed(remote: str) -> str:
-    return f"[{remote}]" if ":" in remote else remote

@@ -86,7 +86,7 @@ async def test_what_has_come_of_a_body_that_is_cut_does_not_stay_with_its_error(
     """Errors and frames hold each other until the collector comes by, which in the daemon is seldom."""
     with pytest.raises(ConnectionResetError) as caught:
         await Body(BodyMemory()).read(cast(web.Request, Cut()))
-    assert [entry.locals["content"] for entry in caught.traceback if entry.name == "_read"] == [b""]
+    assert [entry.locals["content"] for entry in caught.traceback if entry.name == "read"] == [b""]
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,28 +18,19 @@ from tests.fakes.client import Client, client_of, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService, refused
 
 
-def request_of(peer: object) -> web.Request:
-    transport = SimpleNamespace(get_extra_info=lambda _name: peer)
-    return cast(web.Request, SimpleNamespace(transport=transport, get=lambda _key: None))
+def request_of(peer: object, key: str | None = None, transport: object = "open") -> web.Request:
+    shown = {PRINCIPAL: Principal(name=key, rights=frozenset(), source="key")} if key else {}
+    request = SimpleNamespace(transport=transport, get_extra_info=lambda _name: peer, get=shown.get)
+    return cast(web.Request, request)
 
 
-def of_key(name: str, address: str = "127.0.0.1") -> web.Request:
-    principal = Principal(name=name, rights=frozenset(), source="key")
-    transport = SimpleNamespace(get_extra_info=lambda _name: (address, 1))
-    return cast(web.Request, SimpleNamespace(transport=transport, get={PRINCIPAL: principal}.get))
-
-
-def from_address(address: str) -> web.Request:
-    return request_of((address, 1234))
+def from_address(address: str, key: str | None = None) -> web.Request:
+    return request_of((address, 1234), key)
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        ("192.0.2.1", "192.0.2.2"),
-        ("::ffff:192.0.2.1", "192.0.2.2"),
-        ("2001:db8::1", "2001:db8:0:1::1"),
-    ],
+    [("192.0.2.1", "192.0.2.2"), ("::ffff:192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8:0:1::1")],
 )
 def test_one_address_has_only_some_of_them(one: str, other: str) -> None:
     streams = StreamCounter(10, 2)
@@ -65,17 +56,16 @@ def test_one_key_has_only_a_quarter_from_wherever_it_asks() -> None:
     streams = StreamCounter(8, 8)
     with ExitStack() as stack:
         for number in range(2):
-            stack.enter_context(streams.one(of_key("reader", f"192.0.2.{number}")))
-        with pytest.raises(TooManyStreams, match="Unavailable"), streams.one(of_key("reader")):
+            stack.enter_context(streams.one(from_address(f"192.0.2.{number}", "reader")))
+        with pytest.raises(TooManyStreams, match="Unavailable"), streams.one(from_address("127.0.0.1", "reader")):
             pass
-        for name in ("other", "other"):
-            stack.enter_context(streams.one(of_key(name)))
+        for _ in range(2):
+            stack.enter_context(streams.one(from_address("127.0.0.1", "other")))
 
 
 def test_those_whose_client_is_gone_do_not_count() -> None:
     streams = StreamCounter(1, 1)
-    gone = cast(web.Request, SimpleNamespace(transport=None, get=lambda _key: None))
-    with streams.one(gone), streams.one(from_address("127.0.0.1")):
+    with streams.one(request_of(None, transport=None)), streams.one(from_address("127.0.0.1")):
         pass
 
 
@@ -160,9 +150,7 @@ async def test_who_watches_and_reads_nothing_is_hung_up_on() -> None:
     app = socket_app(FakeDaemonService())
     app.router.add_get("/watch", answer)
     async with client_of(app) as client:
-        _, writer = await asyncio.open_connection(
-            "127.0.0.1", client.port, limit=1
-        )  # which reads a little, and no more
+        _, writer = await asyncio.open_connection("127.0.0.1", client.port, limit=1)  # which reads a little, no more
         writer.write(b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await asyncio.wait_for(closed.wait(), 10)
         writer.close()
