@@ -10,11 +10,8 @@ from aiohttp.typedefs import Handler, Middleware
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spyweb import limits
 from spyweb.endpoints import Endpoints
-from spyweb.limits import EVENT_STREAMS as MOST_EVENT_STREAMS
-from spyweb.limits import PAGE_STREAMS as MOST_PAGE_STREAMS
-from spyweb.limits import SOCKET_BODY, STREAMS_OF_ONE
-from spyweb.limits import STREAMS as MOST_STREAMS
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.web.access.audit import AuditService
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, PORT
@@ -91,7 +88,7 @@ def socket_app(services: Services) -> web.Application:
     """Make the app of the private socket; it needs no key: only the daemon's own user may open the socket."""
     routes = services.addresses.routes
     app = _app(routes, guarded_by(by_socket, _rules_of(routes), Trail(services[AuditService], services.clock)))
-    _add_services(app, services, SOCKET_BODY)
+    _add_services(app, services, limits.SOCKET_BODY)
     return app
 
 
@@ -116,9 +113,9 @@ def _add_routes(app: web.Application, routes: Iterable[Route | PageRoute]) -> No
 def _add_services(app: web.Application, services: Services, largest_body: int) -> None:
     app[SERVICES] = services
     app[BODY_MEMORY], app[LARGEST_BODY] = BodyMemory(), largest_body
-    app[OPEN_STREAMS] = StreamCounter(MOST_STREAMS)
-    app[EVENT_STREAMS] = StreamCounter(MOST_EVENT_STREAMS, STREAMS_OF_ONE)
-    app[PAGE_STREAMS] = StreamCounter(MOST_PAGE_STREAMS, STREAMS_OF_ONE)
+    app[OPEN_STREAMS] = StreamCounter(limits.STREAMS)
+    app[EVENT_STREAMS] = StreamCounter(limits.EVENT_STREAMS, limits.STREAMS_OF_ONE)
+    app[PAGE_STREAMS] = StreamCounter(limits.PAGE_STREAMS, limits.STREAMS_OF_ONE)
     _end_streams_of(app)
 
 

@@ -6,7 +6,7 @@ A request is taken apart here for the handler, and whatever the handler returned
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from ipaddress import IPv6Address
 from urllib.parse import unquote_to_bytes
@@ -28,20 +28,14 @@ ENDPOINTS = web.AppKey("endpoints", Endpoints)
 
 AGAIN_S = 1  # when whoever found no room should ask again
 REST = "{rest:(?s:.*)}"  # an escape may stand for a line's end
-BEFORE_NAME = 3  # parts of an address before the endpoint's name
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
-COOKIE = "cookie"
 
 TEXT, BINARY = "text/plain; charset=utf-8", "application/octet-stream"
-FIRST_FINAL = 200  # statuses below it announce another response
-
 # What concerns one connection, and the length of the body, are this server's own affair.
-NOT_SENT = frozenset(
-    {
-        "connection", "content-length", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
-        "te", "trailer", "trailers", "transfer-encoding", "upgrade",
-    }
-)  # fmt: skip
+NOT_SENT = {
+    "connection", "content-length", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
+    "te", "trailer", "trailers", "transfer-encoding", "upgrade",
+}  # fmt: skip
 SANDBOX = "sandbox allow-scripts allow-forms"
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _BREAKS = re.compile(rb"[\r\n\0]")
@@ -49,15 +43,11 @@ _BREAKS = re.compile(rb"[\r\n\0]")
 RequestFields = dict[str, object]
 
 
-async def answer_endpoint(request: web.Request) -> web.StreamResponse:
-    return await _answer(request, is_public=False)
-
-
 async def answer_public_endpoint(request: web.Request) -> web.StreamResponse:
-    return await _answer(request, is_public=True)
+    return await answer_endpoint(request, is_public=True)
 
 
-async def _answer(request: web.Request, *, is_public: bool) -> web.StreamResponse:
+async def answer_endpoint(request: web.Request, *, is_public: bool = False) -> web.StreamResponse:
     try:
         with closing(Body(request.app[BODY_MEMORY])) as body:
             content = await body.read(request) if request.body_exists else b""
@@ -73,14 +63,14 @@ async def _answer(request: web.Request, *, is_public: bool) -> web.StreamRespons
 def describe_request(request: web.Request, body: bytes, *, is_public: bool) -> RequestFields:
     """Return the argument of the procedure `request` (lua/session.py: Procedure)."""
     path = request.rel_url.raw_path
-    route, *path_args = [_unquote(part) for part in path.split("/")[BEFORE_NAME:]]
+    route, *path_args = [_unquote(part) for part in path.split("/")[3:]]
     if path_args and not path_args[-1]:
         path_args.pop()
     fields: RequestFields = {
         "method": request.method,
         "path": path,
         "path_args": path_args,
-        "headers": _join_headers(_without_credentials(request)),
+        "headers": _headers_of(request),
         "client_ip": _client_ip(request.remote or ""),
         "route": route,
         "is_public": is_public,
@@ -103,28 +93,22 @@ def _read_query(raw: str) -> RequestFields:
     return {"query": last, "query_all": together}
 
 
-def _without_credentials(request: web.Request) -> Iterator[tuple[str, str]]:
-    """Yield the headers without the sender's keys and sessions: a script could do with them whatever that may."""
+def _headers_of(request: web.Request) -> dict[str, str]:
+    """Return the headers with one value a name: repeated ones are joined.
+
+    The sender's keys and sessions are left out: a script could do with them whatever that may.
+    """
     recogniser = request.app.get(RECOGNISER)
+    headers: dict[str, str] = {}
     for name, value in request.headers.items():
-        lowered = name.lower()
-        if lowered == COOKIE:
-            value = ";".join(each for each in value.split(";") if not is_ours(each)).strip()
-        is_key = lowered == KEY_HEADER.lower()
-        if lowered == "authorization" and recogniser:
+        key, joint = name.lower(), ", "
+        if key == "cookie":
+            value, joint = ";".join(each for each in value.split(";") if not is_ours(each)).strip(), "; "
+        is_key = key == KEY_HEADER.lower()
+        if key == "authorization" and recogniser:
             is_key = recogniser.knows(bearer_of(value))
         if value and not is_key:
-            yield name, value
-
-
-def _join_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return headers with one value a name: repeated ones are joined."""
-    headers: dict[str, str] = {}
-    for name, value in items:
-        key = name.lower()
-        if key in headers:
-            value = f"{headers[key]}{'; ' if key == COOKIE else ', '}{value}"
-        headers[key] = value
+            headers[key] = f"{headers[key]}{joint}{value}" if key in headers else value
     return headers
 
 
@@ -146,19 +130,14 @@ def make_response(answer: EndpointAnswer, *, is_public: bool = False) -> web.Res
     if answer.body and "Content-Type" not in headers:
         headers["Content-Type"] = TEXT if _is_text(answer.body) else BINARY
     if is_public:
-        confine(headers)
+        headers.setdefault("X-Content-Type-Options", "nosniff")
+        kind = headers.get("Content-Type", "").lower()
+        if "html" in kind or "xml" in kind:  # it may show what anybody sends: no origin, unless its script has a policy
+            headers.setdefault("Content-Security-Policy", SANDBOX)
     response = WholeAnswer(status=answer.status, body=answer.body, headers=headers)
-    if answer.status < FIRST_FINAL:  # no other follows: a client that waits for it shall not wait for ever
+    if answer.status < 200:  # no other follows: a client that waits for it shall not wait for ever
         response.force_close()
     return response
-
-
-def confine(headers: MutableMapping[str, str]) -> None:
-    """Give a page of /api/public/, which may show what anybody sends, no origin, unless its script has a policy."""
-    headers.setdefault("X-Content-Type-Options", "nosniff")
-    kind = headers.get("Content-Type", "").lower()
-    if "html" in kind or "xml" in kind:
-        headers.setdefault("Content-Security-Policy", SANDBOX)
 
 
 def sendable(headers: Mapping[bytes, bytes]) -> Iterator[tuple[str, str]]:

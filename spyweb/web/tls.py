@@ -12,7 +12,6 @@ import ssl
 from asyncio import TaskGroup
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import structlog
 
@@ -27,9 +26,6 @@ log = structlog.get_logger()
 CLOCK = RealClock()
 HANDSHAKE_S = HEADER_S  # as long as a request's headers may take
 SCARCE_S = 1.0  # before the next try where no connection can be accepted: no descriptor is left
-MARKS = {"tls_cert": b"-----BEGIN CERTIFICATE-----", "tls_key": b"PRIVATE KEY-----"}
-
-State = tuple[tuple[int, int, int], ...]
 
 
 class ServerCertificate:
@@ -42,10 +38,7 @@ class ServerCertificate:
         self._current = load_context(cert, key)
         self._problem = ""
         self.context = load_context(cert, key)  # the listener's own: each handshake goes on with the current one
-        self.context.sni_callback = self._choose
-
-    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        connection.context = self._current
+        self.context.sni_callback = lambda connection, *_: setattr(connection, "context", self._current)
 
     def renew(self) -> bool:
         """Take up newer files; return whether there were any.  While they can't be used, the older ones stay."""
@@ -63,21 +56,22 @@ class ServerCertificate:
         log.info("a newer certificate is used", file=str(self._cert))
         return True
 
-    def _look(self) -> State:
-        return tuple(map(_state_of, (self._cert, self._key)))
+    def _look(self) -> list[tuple[int, int, int]]:
+        try:
+            return [(at.st_ino, at.st_mtime_ns, at.st_size) for at in (self._cert.stat(), self._key.stat())]
+        except OSError:
+            return []
 
 
 def load_context(cert: Path, key: Path) -> ssl.SSLContext:
     """Make a context of a certificate and its key.  Raises Refused."""
-    for name, path in (("tls_cert", cert), ("tls_key", key)):
-        _expect(name, path)
+    _expect("tls_cert", cert, b"-----BEGIN CERTIFICATE-----", "certificate")
+    _expect("tls_key", key, b"PRIVATE KEY-----", "private key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     try:
-        context.load_cert_chain(cert, key, password=_refuse_password)
-    except _Encrypted:
-        raise Refused(f"[server] tls_key: {key}: is encrypted, and nobody is there to ask for its password") from None
+        context.load_cert_chain(cert, key, password="")  # without one, OpenSSL would ask on the terminal
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise Refused(f"[server] tls_key: {key}: is not the key of the certificate in {cert}") from error
@@ -87,31 +81,16 @@ def load_context(cert: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-class _Encrypted(ValueError):
-    """Says that a key can't be read without a password; OpenSSL itself would ask on the terminal."""
-
-
-def _refuse_password() -> NoReturn:
-    raise _Encrypted
-
-
-def _expect(name: str, path: Path) -> None:
+def _expect(name: str, path: Path, mark: bytes, what: str) -> None:
     try:
         with open_regular(path) as file:
             content = file.read(PROJECT_FILE)
     except OSError as error:
         raise Refused(f"[server] {name}: {path}: {error.strerror or error}") from error
-    if MARKS[name] not in content:
-        what = "certificate" if name == "tls_cert" else "private key"
+    if mark not in content:
         raise Refused(f"[server] {name}: {path}: holds no {what} in PEM")
-
-
-def _state_of(path: Path) -> tuple[int, int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0, 0
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    if b"ENCRYPTED" in content:
+        raise Refused(f"[server] {name}: {path}: is encrypted, and nobody is there to ask for its password")
 
 
 async def serve_tls(

@@ -44,7 +44,7 @@ async def serve_file(request: web.Request) -> web.StreamResponse:
 def find_file(folder: Path, raw_path: str) -> Path | None:
     """Return the file that a percent-encoded path of a request means."""
     parts = [unquote(part, errors="surrogateescape") for part in raw_path.split("/") if part]
-    if not all(map(_is_plain, parts)):
+    if any(part.startswith(".") or {"/", "\\", "\0"} & set(part) for part in parts):
         return None
     found = _file_in(folder, parts) or _file_in(folder, [*parts, INDEX])
     if found is None and not (parts and "." in parts[-1]):
@@ -55,10 +55,6 @@ def find_file(folder: Path, raw_path: str) -> Path | None:
 def type_of(path: Path) -> str:
     kind = TYPES.get(path.suffix.lower()) or mimetypes.guess_type(path.name, strict=False)[0] or BINARY
     return f"{kind}; charset=utf-8" if kind.startswith(UTF_8) else kind
-
-
-def _is_plain(part: str) -> bool:
-    return not part.startswith(".") and not {"/", "\\", "\0"} & set(part)
 
 
 def _file_in(folder: Path, parts: list[str]) -> Path | None:

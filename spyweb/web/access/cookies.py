@@ -34,18 +34,12 @@ def session_cookie(request: web.Request) -> str:
 
 def set_session(request: web.Request, answer: web.StreamResponse, cookie: str) -> None:
     answer.set_cookie(
-        _name(request),
-        cookie,
-        max_age=LONGEST_MS // 1000,
-        path="/",
-        httponly=True,
-        samesite="Strict",
-        secure=is_secure(request),
+        _name(request), cookie, max_age=LONGEST_MS // 1000, httponly=True, samesite="Strict", secure=is_secure(request)
     )
 
 
 def drop_session(request: web.Request, answer: web.StreamResponse) -> None:
-    answer.del_cookie(_name(request), path="/", httponly=True, samesite="Strict", secure=is_secure(request))
+    answer.del_cookie(_name(request), httponly=True, samesite="Strict", secure=is_secure(request))
 
 
 def is_ours(cookie: str) -> bool:
@@ -55,10 +49,8 @@ def is_ours(cookie: str) -> bool:
 
 def is_secure(request: web.Request) -> bool:
     """Tell whether the browser speaks TLS: with this server, or with a proxy that is named in the settings."""
-    if request.secure:
-        return True
-    proxied = request.headers.get("X-Forwarded-Proto", "").lower() == "https"
-    return proxied and is_named(request.headers.get("Host", ""), request.app[HOSTS])
+    is_proxied = request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+    return request.secure or (is_proxied and is_named(request.headers.get("Host", ""), request.app[HOSTS]))
 
 
 def _name(request: web.Request) -> str:

@@ -92,8 +92,7 @@ class AccessService:
     async def load(self) -> None:
         """Take up what is stored; until then nobody is let in but by SPYWEB_API_KEY."""
         self._keys = {key.handle: key for key in await self._stored.all()}
-        for session in await self._stored.sessions():
-            self._sessions[session.hash] = session
+        self._sessions = {session.hash: session for session in await self._stored.sessions()}
         self.sweep()
 
     @property
@@ -147,25 +146,20 @@ class AccessService:
 
     def admit_key(self, text: str) -> Principal | None:
         """Return what a client's key stands for; None where it is none."""
-        if self.is_owner(text):
-            return THE_OWNER
-        return self.admit_token(text)
+        return THE_OWNER if self.is_owner(text) else self.admit_token(text)
 
     def is_owner(self, text: str) -> bool:
-        return self._api_key is not None and is_same(text, self._api_key)
+        return self._api_key is not None and hmac.compare_digest(_bytes(text), _bytes(self._api_key))
 
     def admit_token(self, text: str) -> Principal | None:
         key = self._keys.get(find_handle(text) or "")
         if key is None or not hmac.compare_digest(hash_secret(text), key.hash):
             return None
-        self._note_use(key)
-        return _principal_of(key)
-
-    def _note_use(self, key: AccessKey) -> None:
         now_ms = self._clock.now_ms()
         if key.used_ms is None or abs(now_ms - key.used_ms) >= NOTED_MS:
             self._keys[key.handle] = replace(key, used_ms=now_ms)
-            self._later(self._stored.used(key.id, now_ms))
+            self._stored.used(key.id, now_ms).add_done_callback(_note_failure)
+        return _principal_of(key)
 
     # Sessions
 
@@ -174,19 +168,18 @@ class AccessService:
 
         A session of SPYWEB_API_KEY is known by a hash that covers the key: with another key it is nobody's.
         """
-        cookie, now_ms = make_cookie(), self._clock.now_ms()
+        cookie, now_ms = secrets.token_urlsafe(32), self._clock.now_ms()
         hash_ = hash_secret(cookie, also=self._api_key or "" if who.key is None else "")
         of_key = [each.hash for each in self._sessions.values() if each.key == who.key]
-        self._end(beyond(of_key, SESSIONS_OF_KEY - 1))
-        self._end(beyond(list(self._sessions), SESSIONS - 1))
+        self._end(of_key[: 1 - SESSIONS_OF_KEY])
+        self._end(list(self._sessions)[: 1 - SESSIONS])
         self._store(BrowserSession(hash=hash_, key=who.key, created_ms=now_ms, seen_ms=now_ms))
         return cookie
 
     def admit_session(self, cookie: str) -> Principal | None:
         """Return what the session of a cookie stands for; None where there is none, or it is over."""
-        session = self._sessions.get(hash_secret(cookie))
-        if session is None and self._api_key:
-            session = self._sessions.get(hash_secret(cookie, also=self._api_key))
+        hashes = (hash_secret(cookie), hash_secret(cookie, also=self._api_key or ""))
+        session = next((self._sessions[each] for each in hashes if each in self._sessions), None)
         return self._seen(session) if session else None
 
     def sign_out(self, session: bytes) -> None:
@@ -243,12 +236,12 @@ class AccessService:
 
     def _store(self, session: BrowserSession) -> None:
         self._sessions[session.hash] = session
-        self._later(self._stored.put_session(session))
+        self._stored.put_session(session).add_done_callback(_note_failure)
 
     def _end(self, hashes: list[bytes]) -> None:
         if hashes:
             self._forget(hashes)
-            self._later(self._stored.end_sessions(hashes))
+            self._stored.end_sessions(hashes).add_done_callback(_note_failure)
             self._tell()
 
     def _forget(self, hashes: list[bytes]) -> None:
@@ -259,23 +252,12 @@ class AccessService:
         for callback in self._listeners:
             callback()
 
-    def _later(self, write: Future[None]) -> None:
-        """Let a write go on by itself: nobody waits at the door because a disk is slow."""
-        write.add_done_callback(_note_failure)
-
-
-def beyond(hashes: list[bytes], most: int) -> list[bytes]:
-    """Return the first of them, as many as there are too many."""
-    return hashes[: max(len(hashes) - most, 0)]
-
 
 def find_problem(name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> tuple[str, str] | None:
     """Return what is wrong where no key can be made of this, and why; or None."""
     if not _NAME.fullmatch(name) or name in TAKEN_NAMES:
-        return (
-            "name",
-            f"{name[:80]!r} can't be the name of a key: expected letters, digits, '.', '_' and '-', at most 64",
-        )
+        reason = "can't be the name of a key: expected letters, digits, '.', '_' and '-', at most 64"
+        return "name", f"{name[:80]!r} {reason}"
     if not scopes:
         return "scopes", f"a key needs a scope: {', '.join(Scope)}"
     if len(jobs) > KEY_JOBS or any(not each or len(each.encode("utf-8", "replace")) > PATTERN for each in jobs):
@@ -288,6 +270,7 @@ def _principal_of(key: AccessKey) -> Principal:
 
 
 def _note_failure(write: Future[None]) -> None:
+    """Log a failed write, for which nobody has waited: a slow disk keeps nobody at the door."""
     if not write.cancelled() and (error := write.exception()):
         tell_refusal("a session, or the use of a key, was not stored", error)
 
@@ -313,10 +296,6 @@ def find_handle(text: str) -> str | None:
     return text[len(PREFIX) : len(PREFIX) + HANDLE]
 
 
-def make_cookie() -> str:
-    return secrets.token_urlsafe(32)
-
-
 def hash_secret(secret: str, also: str = "") -> bytes:
     """Return what is stored of a token or cookie.
 
@@ -325,11 +304,6 @@ def hash_secret(secret: str, also: str = "") -> bytes:
     if also:
         return hmac.digest(_bytes(secret), _bytes(also), "sha256")
     return hashlib.sha256(_bytes(secret)).digest()
-
-
-def is_same(first: str, second: str) -> bool:
-    """Compare two secrets in a time that depends on neither."""
-    return hmac.compare_digest(_bytes(first), _bytes(second))
 
 
 def _checksum(body: str) -> str:

@@ -135,11 +135,19 @@ class Recogniser:
                     text="without any key nothing is answered through a proxy: `spyweb keys add` makes one"
                 )
             local = by_loopback(request, rule)
-            return local if rule.of_project or not self._is_of_content else _nobody_on_content(request, rule)
-        given = key_in(request)
+            if rule.of_project or not self._is_of_content:
+                return local
+            if rule.right is None:
+                return NOBODY
+            port = request.app[DASHBOARD_PORT]
+            raise web.HTTPForbidden(text=f"without a key this is answered on the dashboard's port alone, {port}")
+        given = request.headers.get(KEY_HEADER) or bearer_of(request.headers.get("Authorization", ""))
         if given and rule.right is not None:
             return self.admit(given, address_in(request))
-        found = None if given or self._is_of_content else self._session(request, rule)
+        cookie = "" if given or self._is_of_content else session_cookie(request)
+        found = self._access.admit_session(cookie) if cookie else None
+        if found and rule.right is not None:
+            check_page(request)
         return found or NOBODY
 
     def admit(self, given: str, address: str) -> Principal:
@@ -161,22 +169,6 @@ class Recogniser:
     def knows(self, given: str) -> bool:
         """Return whether a text is a key."""
         return len(given) <= KEY_TEXT and self._access.admit_key(given) is not None
-
-    def _session(self, request: web.Request, rule: AccessRule) -> Principal | None:
-        cookie = session_cookie(request)
-        found = self._access.admit_session(cookie) if cookie else None
-        if found is None:
-            return None
-        if rule.right is not None:
-            check_page(request)
-        return found
-
-
-def _nobody_on_content(request: web.Request, rule: AccessRule) -> Principal:
-    if rule.right is None:
-        return NOBODY
-    port = request.app[DASHBOARD_PORT]
-    raise web.HTTPForbidden(text=f"without a key this is answered on the dashboard's port alone, {port}")
 
 
 def check_page(request: web.Request) -> None:
@@ -214,14 +206,6 @@ def by_loopback(request: web.Request, rule: AccessRule) -> Principal:
 def by_socket(_request: web.Request, _rule: AccessRule) -> Principal:
     """Recognise the daemon's own user: nobody else may open its socket."""
     return SOCKET
-
-
-def key_in(request: web.Request) -> str:
-    """Return the key that a request shows, or an empty text."""
-    given = request.headers.get(KEY_HEADER, "")
-    if given:
-        return given
-    return bearer_of(request.headers.get("Authorization", ""))
 
 
 def bearer_of(authorization: str) -> str:

@@ -24,6 +24,7 @@ MADE: web.AppKey[list[bytes]] = web.AppKey("the document, once it is made")
 REFERENCE = "#/components/schemas/{name}"
 MOST = (1 << 63) - 1
 KEY, TOKEN = "key", "token"
+OF_EACH = {LINES: "x-line", EVENTS: "x-event"}  # where the type of a line, or an event, stands
 PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
     "job": ("the id of a job, or its name", {"type": "string", "minLength": 1}),
     "run": ("the number of a run", {"type": "integer", "minimum": 0, "maximum": MOST}),
@@ -98,10 +99,8 @@ def make_document(routes: Sequence[Route], version: str) -> Schema:
 
 
 def _types_of(route: Route) -> Iterator[object]:
-    for kind in (route.answer, route.body, *route.others.values()):
+    for kind in (route.answer, route.body, *route.others.values(), route.query):
         yield from (each for each in (kind if isinstance(kind, tuple) else (kind,)) if each is not None)
-    if route.query:
-        yield route.query
 
 
 def _any_json(kind: type) -> Schema:
@@ -116,7 +115,7 @@ def _operation(route: Route, types: Types) -> Schema:
         "operationId": route.name,
         "tags": [route.subject],
         "summary": summary,
-        "parameters": [*_in_path(route), *_in_query(route, types), *_in_headers(route)],
+        "parameters": [*_parameters(route, types)],
         "responses": {str(status): answer for status, answer in sorted(_responses(route, types).items())},
     }
     if rest.strip():
@@ -136,32 +135,19 @@ def _operation(route: Route, types: Types) -> Schema:
 def _content(kind: object, media: str, types: Types) -> Schema:
     if media == JSON:
         return {media: {"schema": types.schema(kind)}}
-    if media == LINES:
-        return {media: {"schema": {"type": "string"}, "x-line": types.schema(kind)}}
-    if media == EVENTS:
-        return {media: {"schema": {"type": "string"}, "x-event": types.schema(kind)}}
-    return {media: {"schema": {"type": "string"}}}
+    of_each = {OF_EACH[media]: types.schema(kind)} if media in OF_EACH else {}
+    return {media: {"schema": {"type": "string"}, **of_each}}
 
 
-def _in_path(route: Route) -> Iterator[Schema]:
+def _parameters(route: Route, types: Types) -> Iterator[Schema]:
     for name in NUMBER.findall(route.path):
         description, schema = PATH_PARAMETERS[name]
         yield {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
-
-
-def _in_query(route: Route, types: Types) -> Iterator[Schema]:
-    if route.query is None:
-        return
-    fields = types.fields(route.query)
+    fields: Schema = types.fields(route.query) if route.query else {"properties": {}}
     for name, schema in fields["properties"].items():
-        parameter: Schema = {"name": name, "in": "query", "required": name in fields["required"]}
         shown = _without_null(schema)
-        if description := shown.pop("description", ""):
-            parameter["description"] = description
-        yield {**parameter, "schema": shown}
-
-
-def _in_headers(route: Route) -> Iterator[Schema]:
+        described = {"description": shown.pop("description")} if "description" in shown else {}
+        yield {"name": name, "in": "query", "required": name in fields["required"], **described, "schema": shown}
     for name, text in route.headers.items():
         yield {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
 
@@ -189,10 +175,8 @@ def _responses(route: Route, types: Types) -> dict[int, Schema]:
     error = {"content": {JSON: {"schema": types.schema(ErrorAnswer)}}}
     responses: dict[int, Schema] = {status: {"description": text, **error} for status, text in failures.items()}
     for status, kind in route.others.items():
-        responses[status] = {
-            "description": "The same, of another state.",
-            "content": _content(kind, route.media, types),
-        }
+        content = _content(kind, route.media, types)
+        responses[status] = {"description": "The same, of another state.", "content": content}
     responses[route.status] = {"description": "Done.", "content": _content(route.answer, route.media, types)}
     if route.is_paged:
         responses[route.status]["headers"] = {"Link": NEXT_PAGE}

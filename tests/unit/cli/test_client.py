@@ -97,7 +97,7 @@ async def test_a_connection_too_many_is_told(tmp_path: Path) -> None:
 async def test_what_is_refused_before_all_of_it_was_sent_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spyweb.web.app.SOCKET_BODY", 1 << 20)
+    monkeypatch.setattr("spyweb.limits.SOCKET_BODY", 1 << 20)
     line = (bytes(100_000) for _ in range(200))
     with pytest.raises(Refused, match="a line may be 1 MB"):
         await ask(
