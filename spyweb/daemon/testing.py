@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from asyncio import Lock, TaskGroup
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from asyncio import TaskGroup
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,15 +24,14 @@ from spyweb.clock import Clock, Handle, RealClock
 from spyweb.daemon.world import engine_info, open_commands
 from spyweb.endpoints import Endpoints, ServerVersion
 from spyweb.errors import Refused
-from spyweb.extraction.extractor import Extractor, open_extractor
+from spyweb.extraction.extractor import open_extractor
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.lua.session import Code, Host
+from spyweb.lua.session import Host
 from spyweb.model import Durability, JobId, JobSpec, RunId
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.client import open_client
-from spyweb.ops.network.request import Http
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, JobLog, World, unheard
 from spyweb.permissions.policy import Policy
@@ -54,16 +53,15 @@ from spyweb.views.jobs import JobView, find_job, unknown_job, view_job
 class VirtualTimer(Struct, eq=False):
     due: float  # monotonic seconds
     callback: Callable[[], object]
-    handle: Handle | None = None
-    is_over: bool = False
+    handle: Handle | None = None  # of the other clock; None once it is over
 
     def cancel(self) -> None:
-        self.is_over = True
         if self.handle:
             self.handle.cancel()
+            self.handle = None
 
     def fire(self) -> None:
-        if not self.is_over:
+        if self.handle:
             self.cancel()
             self.callback()
 
@@ -84,24 +82,21 @@ class VirtualClock:
 
     async def sleep(self, seconds: float) -> None:
         self._ahead_s += max(0.0, seconds)
-        for timer in self._passed():
+        passed = [timer for timer in self._timers if timer.due <= self.monotonic()]
+        for timer in sorted(passed, key=lambda timer: timer.due):
             timer.fire()
         await self._clock.sleep(0)
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Handle:
         timer = VirtualTimer(self.monotonic() + seconds, callback)
         timer.handle = self._clock.call_later(seconds, timer.fire)
-        self._timers = [each for each in self._timers if not each.is_over]
-        self._timers.append(timer)
+        self._timers = [*(each for each in self._timers if each.handle), timer]
         return timer
-
-    def _passed(self) -> list[VirtualTimer]:
-        due = (timer for timer in self._timers if not timer.is_over and timer.due <= self.monotonic())
-        return sorted(due, key=lambda timer: timer.due)
 
 
 DURABILITY = Durability.NORMAL  # of databases that are not to outlive their test
 LOOPBACK = "127.0.0.1"
+OpenWorld = Callable[[], AbstractAsyncContextManager[World]]
 SPARES = 2  # VMs of the project's server that are ready for the next requests
 
 
@@ -120,7 +115,8 @@ async def run_tests(root: Path, selection: Selection, progress: Progress) -> Rep
     began = clock.monotonic()
     settings = load_settings(root, environ=os.environ, flags={})
     found = find_suites(root, scan(root, settings), selection.job, settings.server.permissions)
-    found.suites = under_test(found.suites, allow_exec=selection.allow_exec)
+    if not selection.allow_exec:
+        found.suites = [structs.replace(suite, policy=suite.policy.without_exec()) for suite in found.suites]
     broken = [CaseResult(suite=title, test=LOADING, passed=False, reason=reason) for title, reason in found.broken]
     for result in broken:
         progress.ended(result)
@@ -128,11 +124,6 @@ async def run_tests(root: Path, selection: Selection, progress: Progress) -> Rep
     if not broken and not results:
         raise Refused(no_tests(selection))
     return Report(results=[*broken, *results], duration_ms=(clock.monotonic() - began) * 1000)
-
-
-def under_test(suites: Sequence[Suite], *, allow_exec: bool) -> list[Suite]:
-    """Return the suites with the policies of their jobs, under which tests run no command unless that is asked for."""
-    return [suite if allow_exec else structs.replace(suite, policy=suite.policy.without_exec()) for suite in suites]
 
 
 def no_tests(selection: Selection) -> str:
@@ -145,20 +136,19 @@ def no_tests(selection: Selection) -> str:
 async def _run(
     settings: Settings, clock: Clock, suites: Sequence[Suite], selection: Selection, progress: Progress
 ) -> list[CaseResult]:
-    init = engine_info(settings, None)
+    is_virtual = selection.virtual_time
     async with (
-        open_pool(clock=clock, workers=settings.daemon.workers, init=init) as pool,
-        open_world_factory(settings, clock) as worlds,
+        open_pool(clock=clock, workers=settings.daemon.workers, init=engine_info(settings, None)) as pool,
+        share_worlds(settings, clock) as open_world,
     ):
 
-        @asynccontextmanager
-        async def open_environment(suite: Suite) -> AsyncIterator[SuiteEnvironment]:
-            environment = JobEnvironment(worlds=worlds, suite=suite, is_virtual=selection.virtual_time)
-            if not suite.server:
-                yield environment
-                return
-            async with open_server_environment(environment, pool) as of_server:
-                yield of_server
+        def open_test_world() -> AbstractAsyncContextManager[World]:
+            return open_world(VirtualClock(clock) if is_virtual else clock)
+
+        def open_environment(suite: Suite) -> AbstractAsyncContextManager[SuiteEnvironment]:
+            if suite.server is None:
+                return nullcontext(JobEnvironment(open_world=open_test_world, suite=suite, is_virtual=is_virtual))
+            return serve_suite(suite, suite.server, open_test_world, pool, settings, is_virtual=is_virtual)
 
         runner = SuiteRunner(pool=pool, clock=clock, open_environment=open_environment, progress=progress)
         return await runner.run(suites, selection.pattern)
@@ -168,7 +158,7 @@ async def _run(
 class JobEnvironment:
     """Gives every test of a job a database of its own."""
 
-    worlds: WorldFactory
+    open_world: OpenWorld
     suite: Suite
     is_virtual: bool  # sleeps end at once
 
@@ -176,13 +166,10 @@ class JobEnvironment:
     def options(self) -> Mapping[str, object]:
         return {"virtual_time": self.is_virtual}
 
-    def test_clock(self) -> Clock:
-        return VirtualClock(self.worlds.clock) if self.is_virtual else self.worlds.clock
-
     @asynccontextmanager
     async def host(self, run: RunId, log: JobLog) -> AsyncIterator[Host]:
         suite = self.suite
-        async with self.worlds.open(self.test_clock()) as world:
+        async with self.open_world() as world:
             call = Call(
                 world=world,
                 job=suite.job,
@@ -198,93 +185,58 @@ class JobEnvironment:
 
 
 @asynccontextmanager
-async def open_world_factory(settings: Settings, clock: Clock) -> AsyncIterator[WorldFactory]:
-    with TemporaryDirectory(prefix="spyweb-test-", ignore_cleanup_errors=True) as folder:
-        async with AsyncExitStack() as stack:
-            spawner = SqlSpawner()
-            stack.callback(spawner.close)
-            yield WorldFactory(
-                settings=settings,
-                clock=clock,
-                folder=Path(folder),
-                http=await stack.enter_async_context(open_client(settings.http, clock)),
-                spawner=spawner,
-                extractor=await stack.enter_async_context(open_extractor(clock)),
-                sources=Sources(settings.root),
-                files=Files(settings.root, clock),
-                channels=OpenChannels(lambda: settings.alerts, settings.daemon.timezone, LiveJobs()),
-            )
+async def share_worlds(
+    settings: Settings, clock: Clock
+) -> AsyncIterator[Callable[[Clock], AbstractAsyncContextManager[World]]]:
+    """Yield what opens a world: without a desktop, with the network and the project's files as they are.
 
+    Each has copies of one empty database, which is much quicker than a new one.
+    """
+    async with AsyncExitStack() as shared:
+        temporary = TemporaryDirectory(prefix="spyweb-test-", ignore_cleanup_errors=True)
+        top, numbers = Path(shared.enter_context(temporary)), count(1)
+        spawner = SqlSpawner()
+        shared.callback(spawner.close)
+        http = await shared.enter_async_context(open_client(settings.http, clock))
+        extractor = await shared.enter_async_context(open_extractor(clock))
+        sources, files = Sources(settings.root), Files(settings.root, clock)
+        channels = OpenChannels(lambda: settings.alerts, settings.daemon.timezone, LiveJobs())
+        template = top / DATABASE
+        await (await open_store(template, clock=clock, durability=DURABILITY)).close()
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorldFactory:
-    """Makes worlds without a desktop, and with the network and the project's files as they are."""
+        @asynccontextmanager
+        async def open_world(clock: Clock) -> AsyncIterator[World]:
+            """Open one.  Raises StoreError, Refused where there is no room for its databases."""
+            folder = top / str(next(numbers))
+            path = folder / DATABASE
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder, ignore_errors=True)
+                try:
+                    folder.mkdir()
+                    await asyncio.to_thread(shutil.copyfile, template, path)
+                except OSError as error:
+                    raise Refused(f"there is no temporary database: {error}") from error
+                store = await open_store(path, clock=clock, durability=DURABILITY, history=settings.state.history)
+                stack.push_async_callback(store.close)
+                locks = LockKeeper(store.locks, clock)
+                stack.callback(locks.close)
+                opening = Opening(path=folder / USER_DB, engine=Engine(path=path, key=None), durability=DURABILITY)
+                yield World(
+                    store=store,
+                    clock=clock,
+                    http=http,
+                    sources=sources,
+                    files=files,
+                    locks=locks,
+                    sql=await stack.enter_async_context(UserDatabase(opening, clock, spawner=spawner)),
+                    commands=await stack.enter_async_context(open_commands(settings.exec, clock)),
+                    extractor=extractor,
+                    channels=channels,
+                    state=settings.state,
+                    on_store_error=settings.store.on_error,
+                )
 
-    settings: Settings
-    clock: Clock
-    folder: Path
-    http: Http
-    spawner: SqlSpawner
-    extractor: Extractor
-    sources: Sources
-    files: Files
-    channels: OpenChannels
-    turn: Lock = field(default_factory=Lock)
-    numbers: Iterator[int] = field(default_factory=lambda: count(1))
-
-    @asynccontextmanager
-    async def open(self, clock: Clock) -> AsyncIterator[World]:
-        """Open a world.  Raises StoreError, Refused where there is no room for its databases."""
-        async with self._databases(clock) as folder, AsyncExitStack() as stack:
-            path, state = folder / DATABASE, self.settings.state
-            store = await open_store(path, clock=clock, durability=DURABILITY, history=state.history)
-            stack.push_async_callback(store.close)
-            locks = LockKeeper(store.locks, clock)
-            stack.callback(locks.close)
-            engine = Engine(path=path, key=None)
-            opening = Opening(path=folder / USER_DB, engine=engine, durability=DURABILITY)
-            yield World(
-                store=store,
-                clock=clock,
-                http=self.http,
-                sources=self.sources,
-                files=self.files,
-                locks=locks,
-                sql=await stack.enter_async_context(UserDatabase(opening, clock, spawner=self.spawner)),
-                commands=await stack.enter_async_context(open_commands(self.settings.exec, clock)),
-                extractor=self.extractor,
-                channels=self.channels,
-                state=state,
-                on_store_error=self.settings.store.on_error,
-            )
-
-    @asynccontextmanager
-    async def _databases(self, clock: Clock) -> AsyncIterator[Path]:
-        """Make a folder with a copy of the template, which is much quicker than a new database."""
-        folder = self.folder / str(next(self.numbers))
-        try:
-            async with self.turn:
-                template = await self._template(clock)
-            await asyncio.to_thread(_copy, template, folder)
-        except OSError as error:
-            raise Refused(f"there is no temporary database: {error}") from error
-        try:
-            yield folder
-        finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-
-    async def _template(self, clock: Clock) -> Path:
-        """Return a database that is up to date and empty."""
-        path = self.folder / DATABASE
-        if not path.exists():
-            store = await open_store(path, clock=clock, durability=DURABILITY)
-            await store.close()
-        return path
-
-
-def _copy(template: Path, folder: Path) -> None:
-    folder.mkdir()
-    shutil.copyfile(template, folder / DATABASE)
+        yield open_world
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,9 +279,6 @@ class ServerEnvironment(Struct, kw_only=True):
     def options(self) -> Mapping[str, object]:
         return {"virtual_time": self.is_virtual, "routes": True, "globals": {"SERVER_PORT": self.port}}
 
-    def note_line(self, level: str, text: bytes) -> None:
-        self.log(level, text)
-
     def note_failure(self, asked: str, reason: str) -> None:
         self.log("error", f"{asked}: {reason}".encode())
 
@@ -347,54 +296,45 @@ class ServerEnvironment(Struct, kw_only=True):
 
 
 @asynccontextmanager
-async def open_server_environment(of_jobs: JobEnvironment, pool: Pool) -> AsyncIterator[SuiteEnvironment]:
+async def serve_suite(
+    suite: Suite, source: bytes, open_world: OpenWorld, pool: Pool, settings: Settings, *, is_virtual: bool
+) -> AsyncIterator[SuiteEnvironment]:
     """Serve the suite's server.  Raises ScriptError when its code does not compile, Refused when there is no port."""
     from spyweb.daemon.subjects import ADDRESSES
-    from spyweb.runs.live import LiveJobs
     from spyweb.subjects.records.service import RecordSearch
     from spyweb.web.api.services import Services
     from spyweb.web.app import Site, project_app  # few projects have a server, and these import much
     from spyweb.web.serve import serve_app
     from spyweb.web.ui import FOLDER as UI
 
-    suite, worlds = of_jobs.suite, of_jobs.worlds
-    assert suite.server is not None
-    code = code_of_server(suite.server, 1, policy=suite.policy)
+    clock = RealClock()
+    code = code_of_server(source, 1, policy=suite.policy)
     await pool.check(code)
-    settings = replace(worlds.settings.http, deny_private=False)  # the server under test is on this machine
-    async with worlds.open(of_jobs.test_clock()) as world, open_client(settings, worlds.clock) as http:
+    to_itself = replace(settings.http, deny_private=False)  # the server under test is on this machine
+    async with open_world() as world, open_client(to_itself, clock) as http, TaskGroup() as tasks:
         own = structs.replace(world, http=http)
-        environment = ServerEnvironment(world=own, policy=suite.policy, is_virtual=of_jobs.is_virtual)
-        scanned = await asyncio.to_thread(scan, worlds.settings.root, worlds.settings)
-        records = RecordSearch(records=own.store.records, live=LiveJobs(), clock=worlds.clock)
+        environment = ServerEnvironment(world=own, policy=suite.policy, is_virtual=is_virtual)
+        scanned = await asyncio.to_thread(scan, settings.root, settings)
+        records = RecordSearch(records=own.store.records, live=LiveJobs(), clock=clock)
         jobs = ProjectJobs(specs={job: file.spec for job, file in scanned.jobs.items()})
-        async with open_endpoints(pool, environment, code, worlds.clock) as endpoints:
-            app = project_app(
-                Services(records, addresses=ADDRESSES, catalogue=jobs, clock=worlds.clock),
-                Site(endpoints=endpoints, ui=worlds.settings.root / UI),
-            )
-            async with serve_app(app, host=LOOPBACK, port=0) as listening:
-                environment.port = listening.port
-                yield environment
-
-
-@asynccontextmanager
-async def open_endpoints(
-    pool: Pool, environment: ServerEnvironment, code: Code, clock: Clock
-) -> AsyncIterator[Endpoints]:
-    async with TaskGroup() as tasks:
         endpoints = Endpoints(
             pool=pool,
             clock=clock,
             tasks=tasks,
-            host_for=lambda _, run: environment.host_of(run, environment.note_line),
-            run_ended=environment.world.call_ended,
+            host_for=lambda _, run: environment.host_of(run, lambda level, text: environment.log(level, text)),
+            run_ended=own.call_ended,
             note_failure=environment.note_failure,
         )
         endpoints.version = ServerVersion(codes=[code])
         pool.keep_spares(code, SPARES)
         try:
-            yield endpoints
+            app = project_app(
+                Services(records, addresses=ADDRESSES, catalogue=jobs, clock=clock),
+                Site(endpoints=endpoints, ui=settings.root / UI),
+            )
+            async with serve_app(app, host=LOOPBACK, port=0) as listening:
+                environment.port = listening.port
+                yield environment
         finally:
             await endpoints.close(0)
             pool.retire(SERVER, code.generation + 1)
