@@ -9,11 +9,12 @@ import asyncio
 from asyncio import Future, TaskGroup, get_running_loop
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
 import structlog
-from msgspec import Struct, field
+from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.cooperative import set_done, within
@@ -56,13 +57,14 @@ class ServerVersion(Struct, frozen=True, kw_only=True):
     """One version of the code that answers requests, proved; and the modules that it has loaded so far."""
 
     codes: Sequence[Code]  # the same for each worker
-    modules: Modules = field(default_factory=dict)
+    modules: Modules = {}
 
     @property
     def code(self) -> Code:
         return self.codes[0]
 
 
+@dataclass(kw_only=True, eq=False)
 class Endpoints:
     """Answers requests by the newest version that it was given.
 
@@ -70,28 +72,21 @@ class Endpoints:
     any.  `note_failure` is told the method and path of a request, and why it failed, with a traceback.
     """
 
-    def __init__(
-        self,
-        *,
-        pool: Pool,
-        clock: Clock,
-        tasks: TaskGroup,
-        host_for: Callable[[Code, RunId], Host],
-        run_ended: Callable[[RunId], None],
-        note_failure: Callable[[str, str], None],
-    ) -> None:
-        self.version: ServerVersion | None = None  # None: there is nothing that could answer
-        self.problem: Problem | None = None  # of the file now on disk, when it is not the version that answers
-        self._pool = pool
-        self._clock = clock
-        self._tasks = tasks
-        self._host_for = host_for
-        self._run_ended = run_ended
-        self._note_failure = note_failure
+    pool: Pool
+    clock: Clock
+    tasks: TaskGroup
+    host_for: Callable[[Code, RunId], Host]
+    run_ended: Callable[[RunId], None]
+    note_failure: Callable[[str, str], None]
+
+    version: ServerVersion | None = None  # None: there is nothing that could answer
+    problem: Problem | None = None  # of the file now on disk, when it is not the version that answers
+    _running: set[RunId] = field(default_factory=set)
+    _busy: Counter[JobId] = field(default_factory=Counter)  # requests in each worker, by the job of the worker
+    _is_closing: bool = False
+
+    def __post_init__(self) -> None:
         self._limiter = ConcurrencyLimiter(room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
-        self._running: set[RunId] = set()
-        self._busy: Counter[JobId] = Counter()  # requests in each worker, by the job of the worker
-        self._is_closing = False
         self._idle: Future[None] = get_running_loop().create_future()  # done when, at a close, the last run has ended
 
     async def answer(self, fields: Mapping[str, object]) -> EndpointAnswer:
@@ -102,32 +97,29 @@ class Endpoints:
         await self._limiter.enter()
         if self._is_closing or self.version is None:
             self._limiter.leave()
-            return self._answer_without_version(fields)
-        run = self._pool.new_id()
+            if self._is_closing:
+                raise PoolError("the daemon is stopping")
+            if self.problem is None:
+                return NOT_FOUND
+            self.note_failure(_title(fields), str(self.problem))
+            return ERROR
+        run = self.pool.new_id()
         code = min(self.version.codes, key=lambda code: self._busy[code.job])
         answered: Future[EndpointAnswer] = get_running_loop().create_future()
         self._running.add(run)
         self._busy[code.job] += 1
-        self._tasks.create_task(self._run(run, code, fields, self.version.modules, answered), name=f"endpoint {run}")
+        self.tasks.create_task(self._run(run, code, fields, self.version.modules, answered), name=f"endpoint {run}")
         return await answered
 
     async def close(self, grace: float) -> None:
         """Begin nothing more, and give what runs so many seconds to end by itself."""
         self._is_closing = True
         if self._running:
-            await within(self._clock, grace, self._idle)
+            await within(self.clock, grace, self._idle)
         for run in list(self._running):
-            self._pool.cancel(run, Why.STOPPED)
+            self.pool.cancel(run, Why.STOPPED)
         if self._running:
             await self._idle
-
-    def _answer_without_version(self, fields: Mapping[str, object]) -> EndpointAnswer:
-        if self._is_closing:
-            raise PoolError("the daemon is stopping")
-        if self.problem is None:
-            return NOT_FOUND
-        self._note_failure(_title(fields), str(self.problem))
-        return ERROR
 
     async def _run(
         self,
@@ -138,8 +130,8 @@ class Endpoints:
         answered: Future[EndpointAnswer],
     ) -> None:
         """Carry out the run of one request, which may end long after its answer."""
-        timer = self._clock.call_later(LIMIT_S, partial(self._pool.cancel, run, Why.TIMEOUT))
-        host = EndpointHost(partial(self._host_for, code, run), modules, answered, on_answer=timer.cancel)
+        timer = self.clock.call_later(LIMIT_S, partial(self.pool.cancel, run, Why.TIMEOUT))
+        host = EndpointHost(partial(self.host_for, code, run), modules, answered, on_answer=timer.cancel)
         request = Request(
             run=run,
             code=code,
@@ -149,11 +141,11 @@ class Endpoints:
             arguments=(fields,),
         )
         try:
-            ending = await self._pool.run(request, host, is_fresh=True)
+            ending = await self.pool.run(request, host, is_fresh=True)
             if ending.outcome is Outcome.SUCCESS:
                 host.answer(read_answer(ending.result))
             else:
-                self._note_failure(_title(fields), f"{ending.reason}\n{ending.traceback}".rstrip())
+                self.note_failure(_title(fields), f"{ending.reason}\n{ending.traceback}".rstrip())
                 host.answer(TOO_SLOW if ending.failure in (Failure.TIMEOUT, Failure.CPU) else ERROR)
         except Exception:  # boundary: one request
             log.exception("a bug in an endpoint's run", asked=_title(fields))
@@ -163,12 +155,13 @@ class Endpoints:
             self._running.remove(run)
             self._busy[code.job] -= 1
             self._limiter.leave()
-            if host.has_asked:
-                self._run_ended(run)
+            if host.made is not None:
+                self.run_ended(run)
             if self._is_closing and not self._running:
                 set_done(self._idle)
 
 
+@dataclass(slots=True, eq=False)
 class EndpointHost:
     """Hosts the run of one request: takes its answer from the op `_respond`, and passes every other op on.
 
@@ -176,29 +169,17 @@ class EndpointHost:
     whatever is being saved meanwhile.
     """
 
-    def __init__(
-        self,
-        make_host: Callable[[], Host],
-        modules: Modules,
-        answered: Future[EndpointAnswer],
-        on_answer: Callable[[], None],
-    ) -> None:
-        self._make_host = make_host
-        self._made: Host | None = None
-        self._modules = modules
-        self._answered = answered
-        self._on_answer = on_answer
-
-    @property
-    def has_asked(self) -> bool:
-        """Return whether there was any op: most requests ask for none, and need no host."""
-        return self._made is not None
+    make_host: Callable[[], Host]
+    modules: Modules
+    answered: Future[EndpointAnswer]
+    on_answer: Callable[[], None]
+    made: Host | None = None  # most requests have no op, and need none
 
     @property
     def _host(self) -> Host:
-        if self._made is None:
-            self._made = self._make_host()
-        return self._made
+        if self.made is None:
+            self.made = self.make_host()
+        return self.made
 
     def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Results]:
         if name == RESPOND_OP:
@@ -209,17 +190,17 @@ class EndpointHost:
         return self._host.op(name, arguments, lineage)
 
     def end_branch(self, lineage: Lineage) -> None:
-        if self._made is not None:
-            self._made.end_branch(lineage)
+        if self.made is not None:
+            self.made.end_branch(lineage)
 
     def log(self, level: str, text: bytes) -> None:
         self._host.log(level, text)
 
     def answer(self, answer: EndpointAnswer) -> None:
         """Hand on the first answer, and ignore those after it."""
-        if not self._answered.done():
-            self._answered.set_result(answer)
-            self._on_answer()
+        if not self.answered.done():
+            self.answered.set_result(answer)
+            self.on_answer()
 
     def _respond(self, arguments: Sequence[object]) -> None:
         if not arguments:  # the handler has raised: why is told at the run's end
@@ -230,12 +211,12 @@ class EndpointHost:
         self.answer(EndpointAnswer(cast(int, status), cast(bytes, body), fields))
 
     def _require(self, arguments: Sequence[object]) -> Awaitable[Results]:
-        known = self._modules.get(cast(bytes, arguments[0]))
+        known = self.modules.get(cast(bytes, arguments[0]))
         return Unstarted(partial(self._load, arguments)) if known is None else _done(known)
 
     async def _load(self, arguments: Sequence[object]) -> Results:
         results = await self._host.op(REQUIRE_OP, arguments)
-        return self._modules.setdefault(cast(bytes, arguments[0]), results)
+        return self.modules.setdefault(cast(bytes, arguments[0]), results)
 
 
 class ConcurrencyLimiter:
