@@ -39,9 +39,7 @@ class Stall(Struct, frozen=True, kw_only=True):
 
     work: Work
     seconds: float
-    is_computing: (
-        bool  # the loop's thread used the CPU for `STALL_S` at least; otherwise it waited for it, or for a device
-    )
+    is_computing: bool  # the loop's thread used the CPU for `STALL_S` at least; else it waited for it, or for a device
 
 
 class LoopStats(Struct, frozen=True, kw_only=True):
@@ -104,25 +102,17 @@ class StallRecorder:
         seconds = self.wall() - started
         stall = Stall(work=work, seconds=seconds, is_computing=self.has_computed(started))
         self.sample()
-        if stall.is_computing:
-            if work.run:
-                self._note(work, seconds)
-            if work.job:
-                self._blame(work, seconds)
+        if stall.is_computing and work.run:
+            if work.run not in self._notes and len(self._notes) >= RUNS_REMEMBERED:
+                del self._notes[next(iter(self._notes))]
+            self._notes[work.run] = f"held the loop {seconds:.1f} s: {work.what}"
+        if stall.is_computing and work.job:
+            offender = self._offenders.get(work.job)
+            if offender is None or offender.generation < work.generation:
+                offender = self._offenders[work.job] = _Offender(work.generation)
+            offender.times += 1
+            offender.latest = f"{work.what}, {seconds:.1f} s"
         self.listen(stall)
-
-    def _note(self, work: Work, seconds: float) -> None:
-        note = f"held the loop {seconds:.1f} s: {work.what}"
-        if work.run not in self._notes and len(self._notes) >= RUNS_REMEMBERED:
-            del self._notes[next(iter(self._notes))]
-        self._notes[work.run] = note
-
-    def _blame(self, work: Work, seconds: float) -> None:
-        offender = self._offenders.get(work.job)
-        if offender is None or offender.generation < work.generation:
-            offender = self._offenders[work.job] = _Offender(work.generation)
-        offender.times += 1
-        offender.latest = f"{work.what}, {seconds:.1f} s"
 
     def take_note(self, run: int) -> str:
         """Return the note for the row of an ended run, and forget it."""

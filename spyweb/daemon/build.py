@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 
 from msgspec import Struct
 
@@ -19,8 +18,8 @@ from spyweb.alerts.signs import Conditions, SignWatch
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
 from spyweb.daemon.chore_runner import ChoreRunner
-from spyweb.daemon.heartbeat import Heartbeat, Pulse
-from spyweb.daemon.loop_watch import watch_loop
+from spyweb.daemon.heartbeat import Heartbeat
+from spyweb.daemon.loop_watch import LoopWatch
 from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
 from spyweb.daemon.server import Server, open_server
 from spyweb.daemon.services import build_services
@@ -32,10 +31,8 @@ from spyweb.runs.pings import PingRuns
 from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
-from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.parse import alerts_without_file
 from spyweb.store.model.entries import job_namespace
-from spyweb.store.sqlite.values import Values
 from spyweb.subjects.health.views import Vitals, find_parts
 from spyweb.views.jobs import join_problems
 from spyweb.web.access.keys import AccessService
@@ -66,7 +63,7 @@ async def build_daemon(stack: AsyncExitStack, file: SettingsFile, clock: Clock, 
     """Build every part once what it needs exists; none of it runs yet.  The stack takes it down in reverse."""
     runtime = await open_runtime(stack, file.current, clock, file=file, repair=repair)
     runtime.world.stalls.install(asyncio.get_running_loop())
-    stack.enter_context(watch_loop(runtime.world.stalls, clock))
+    stack.enter_context(LoopWatch(runtime.world.stalls, clock))
     daemon = assemble(runtime, file, await open_server(stack, runtime))
     await daemon.services[AccessService].load()
     await runtime.sending.ack_links.load(runtime.store.keys)
@@ -76,6 +73,11 @@ async def build_daemon(stack: AsyncExitStack, file: SettingsFile, clock: Clock, 
 def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
     store, live, runner, clock = runtime.store, runtime.live, runtime.runner, runtime.clock
     timers = Timers(clock)
+
+    async def keeps_values(job: JobId) -> bool:
+        namespace = job_namespace(job)
+        return namespace in await store.values.namespaces(namespace)
+
     scheduler = Scheduler(timers=timers, live=live, runner=runner, runs=store.runs, clock=clock)
     reloader = Reloader(
         root=runtime.settings.root,
@@ -85,32 +87,41 @@ def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
         runner=runner,
         prover=server.prover,
         server=server.reloader,
-        renames=Renames(partial(keeps_values, store.values)),
+        renames=Renames(keeps_values),
         clock=clock,
     )
     live.on_linked(lambda: keep_history(live, store, file.current))
     watcher = build_alerts(runtime, scheduler, reloader)
-    chores = ChoreRunner(timers, clock)
-    heartbeat = Heartbeat(
-        settings=lambda: file.current.heartbeat,
-        http=runtime.world.http,
-        store=store,
-        pulse=lambda: Pulse(max(scheduler.lag_ms, scheduler.refused_ms), runtime.pool.stats().answering),
-        environ=os.environ,
+    checker = ChannelChecker(
+        settings=lambda: file.current.alerts,
+        secrets=ChannelSecrets(runtime.settings.root, os.environ),
+        helper=runtime.sending.helper,
         clock=clock,
+        find_missing_desktop=runtime.world.desktop.find_missing,
+        tell=watcher.found_in_channel,
     )
+    live.on_linked(checker.wake)
     started = clock.monotonic()
 
     def vitals() -> Vitals:
         return take_vitals(daemon, started)
 
     pings = PingRuns(runner=runner, live=live, write_line=runtime.job_logs.write, clock=clock)
+    heartbeat = Heartbeat(
+        settings=lambda: file.current.heartbeat,
+        http=runtime.world.http,
+        store=store,
+        lag_ms=lambda: max(scheduler.lag_ms, scheduler.refused_ms),
+        answering=lambda: runtime.pool.stats().answering,
+        environ=os.environ,
+        clock=clock,
+    )
     daemon = Daemon(
         runtime=runtime,
         timers=timers,
         scheduler=scheduler,
         alerts=watcher,
-        channel_checker=check_alert_channels(runtime, lambda: file.current.alerts, watcher),
+        channel_checker=checker,
         signs=SignWatch(
             watcher=watcher,
             live=live,
@@ -122,7 +133,7 @@ def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
         triggers=Triggers(store=store, live=live, runner=runner, clock=clock),
         reloader=reloader,
         server=server,
-        chores=chores,
+        chores=ChoreRunner(timers, clock),
         heartbeat=heartbeat,
         pings=pings,
         services=build_services(runtime, scheduler, reloader, watcher, pings, vitals),
@@ -149,21 +160,6 @@ def build_alerts(runtime: JobRuntime, scheduler: Scheduler, reloader: Reloader) 
     return watcher
 
 
-def check_alert_channels(
-    runtime: JobRuntime, settings: Callable[[], AlertSettings], watcher: AlertWatcher
-) -> ChannelChecker:
-    checker = ChannelChecker(
-        settings=settings,
-        secrets=ChannelSecrets(runtime.settings.root, os.environ),
-        helper=runtime.sending.helper,
-        clock=runtime.clock,
-        find_missing_desktop=runtime.world.desktop.find_missing,
-        tell=watcher.found_in_channel,
-    )
-    runtime.live.on_linked(checker.wake)
-    return checker
-
-
 def find_conditions(vitals: Vitals, broken: Mapping[JobId, Sequence[Problem]]) -> Conditions:
     """Return the troubles that `jobs` and health show."""
     parts = find_parts(vitals)
@@ -174,11 +170,6 @@ def find_conditions(vitals: Vitals, broken: Mapping[JobId, Sequence[Problem]]) -
         parts={part: trouble.timeless or trouble.text for part, trouble in parts.items()},
         lasting_ms={part: trouble.lasting_ms for part, trouble in parts.items()},
     )
-
-
-async def keeps_values(values: Values, job: JobId) -> bool:
-    namespace = job_namespace(job)
-    return namespace in await values.namespaces(namespace)
 
 
 def take_vitals(daemon: Daemon, started: float) -> Vitals:

@@ -40,10 +40,6 @@ class ChoreRunner:
             self._account[chore.name] = ChoreHealth(name=chore.name, every_s=chore.every_s)
             self._timers.call_every(chore.name, chore.every_s, partial(self.run, chore))
 
-    async def stop(self) -> None:
-        """Begin no chore any more, and wait until those under way are cancelled."""
-        await self._timers.stop()
-
     def health(self) -> list[ChoreHealth]:
         return [replace(each, next_at_ms=self._timers.next_ms(each.name)) for each in self._account.values()]
 

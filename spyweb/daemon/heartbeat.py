@@ -8,10 +8,10 @@ watcher is sent the reason, at `url/fail`.  Nothing of this goes through the out
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import structlog
-from msgspec import Struct
 from yarl import URL
 
 from spyweb.clock import Clock
@@ -39,50 +39,35 @@ SCHEDULER, WRITER, WORKERS = "nothing that is due is started", "nothing is store
 PARTS = (SCHEDULER, WRITER, WORKERS)
 
 
-class Pulse(Struct, frozen=True):
-    """Two measurements of the daemon."""
-
-    lag_ms: int  # how long the oldest due time has been waiting, or has been refused by the store
-    answering: int  # workers that answer
-
-
+@dataclass(kw_only=True, eq=False)
 class Heartbeat:
-    def __init__(
-        self,
-        *,
-        settings: Callable[[], HeartbeatSettings],
-        http: Http,
-        store: Store,
-        pulse: Callable[[], Pulse],
-        environ: Mapping[str, str],
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._http = http
-        self._store = store
-        self._pulse = pulse
-        self._environ = environ
-        self._clock = clock
-        self._write: Future[None] | None = None  # one that the disk has not taken yet
-        self._refusal = ""  # why the last one was not committed
-        self._next: float | None = None  # ping, by the monotonic clock
-        self._next_fail = 0.0
-        self._seen = dict.fromkeys(PARTS, clock.monotonic())  # when each was last at work, by the monotonic clock
-        self.health: HeartbeatHealth | None = None  # None: nobody is pinged
+    settings: Callable[[], HeartbeatSettings]
+    http: Http
+    store: Store
+    lag_ms: Callable[[], int]  # how long the oldest due time has been waiting, or has been refused by the store
+    answering: Callable[[], int]  # workers that answer
+    environ: Mapping[str, str]
+    clock: Clock
+
+    health: HeartbeatHealth | None = None  # None: nobody is pinged
+    _write: Future[None] | None = None  # one that the disk has not taken yet
+    _refusal: str = ""  # why the last one was not committed
+    _next: float | None = None  # ping, by the monotonic clock
+    _next_fail: float = 0.0
+    _seen: dict[str, float] = field(default_factory=dict)  # when each was last at work, by the monotonic clock
 
     async def look(self) -> None:
         """Look at what is at work, and ping if that is due."""
-        settings, now = self._settings(), self._clock.monotonic()
+        settings, now = self.settings(), self.clock.monotonic()
         if not settings.url:
             self._next = self.health = None
             return
         if self._next is None:
             self._seen = dict.fromkeys(PARTS, now)
             self.health = HeartbeatHealth(every_s=settings.every_ms / SECOND_MS)
-        pulse = self._pulse()
-        if pulse.lag_ms <= SCHEDULER_STALLED_MS:
+        if self.lag_ms() <= SCHEDULER_STALLED_MS:
             self._seen[SCHEDULER] = now
-        if pulse.answering:
+        if self.answering():
             self._seen[WORKERS] = now
         due = now if self._next is None else min(self._next, now + settings.every_ms / SECOND_MS)
         if now >= due:
@@ -92,42 +77,40 @@ class Heartbeat:
     async def _beat(self, settings: HeartbeatSettings) -> None:
         await self._try_to_write()
         untold = await self._find_untold()
-        problems = [*self._find_standing(self._clock.monotonic()), *([untold] if untold else [])]
+        now, problems = self.clock.monotonic(), list[str]()
+        for what, since in self._seen.items():
+            if now - since >= SILENCE_S:
+                why = f" ({self._refusal})" if what is WRITER and self._refusal else ""
+                problems.append(f"{what}{why}, for {format_duration(round(now - since) * SECOND_MS)} now")
+        problems += [untold] if untold else []
         if not problems:
             await self._ping(settings, "")
-        elif self._clock.monotonic() >= self._next_fail:
-            self._next_fail = self._clock.monotonic() + FAIL_EVERY_S
+        elif now >= self._next_fail:
+            self._next_fail = now + FAIL_EVERY_S
             await self._ping(settings, "; ".join(problems))
 
     async def _try_to_write(self) -> None:
         """Have something written, and wait a while for that; one write at a time."""
-        write = self._write = self._write or self._store.try_write()
-        if not await within(self._clock, WRITE_PATIENCE_S, write):
+        write = self._write = self._write or self.store.try_write()
+        if not await within(self.clock, WRITE_PATIENCE_S, write):
             return
         self._write = None
         error = None if write.cancelled() else write.exception()
         if error is None:
-            self._seen[WRITER], self._refusal = self._clock.monotonic(), ""
+            self._seen[WRITER], self._refusal = self.clock.monotonic(), ""
         elif isinstance(error, STORE_REFUSED):
             reason = str(error)
             self._refusal = type(error).__name__ if "/" in reason else reason  # strangers are told no paths
         else:
             raise error
 
-    def _find_standing(self, now: float) -> Iterator[str]:
-        """Yield what has stood still for too long."""
-        for what, since in self._seen.items():
-            if now - since >= SILENCE_S:
-                why = f" ({self._refusal})" if what is WRITER and self._refusal else ""
-                yield f"{what}{why}, for {format_duration(round(now - since) * SECOND_MS)} now"
-
     async def _find_untold(self) -> str:
         """Say for how long people have not been told what they should be; empty where they have."""
         try:
-            waiting = await self._store.outbox.backlogs(Channel.ALERT)
+            waiting = await self.store.outbox.backlogs(Channel.ALERT)
         except STORE_REFUSED:
             return ""  # which the write has shown as well
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         age_ms = now_ms - min((backlog.oldest_ms for backlog in waiting.values()), default=now_ms)
         if age_ms <= LONGEST_UNTOLD_MS:
             return ""
@@ -142,7 +125,7 @@ class Heartbeat:
             log.info("the heartbeat arrives again")
         self.health = HeartbeatHealth(
             every_s=settings.every_ms / SECOND_MS,
-            last_at_ms=self._clock.now_ms(),
+            last_at_ms=self.clock.now_ms(),
             problem=problem,
             error=error,
         )
@@ -150,7 +133,7 @@ class Heartbeat:
     async def _send(self, template: str, problem: str) -> str:
         """Send one ping, with the problem where there is one; return why it has not arrived, if so."""
         try:
-            address = expand(template, self._environ)
+            address = expand(template, self.environ)
         except ValueError as error:
             return str(error)
         try:
@@ -164,7 +147,7 @@ class Heartbeat:
                 largest=LARGEST_ANSWER,
                 whole=False,
             )
-            response = await self._http.fetch(fetch)
+            response = await self.http.fetch(fetch)
         except FetchError as error:
             return f"{error.kind}: {hide_address(str(error), address)}"
         return "" if 200 <= response.status < 300 else f"answered {response.status}"

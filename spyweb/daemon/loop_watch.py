@@ -10,9 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import islice
 from types import FrameType
 from typing import Final
 
@@ -28,6 +25,8 @@ FRAMES_SHOWN: Final = 5
 
 
 class LoopWatch:
+    """Watches the running loop in its context."""
+
     def __init__(self, recorder: StallRecorder, clock: Clock) -> None:
         self._recorder = recorder
         self._clock = clock
@@ -36,9 +35,9 @@ class LoopWatch:
         self._due = 0.0
         self._is_told = False  # of what made this tick late
         self._timer: Handle | None = None
-        recorder.listen = self._stalled
 
-    def start(self) -> None:
+    def __enter__(self) -> None:
+        self._recorder.listen = self._stalled
         before = signal.getsignal(signal.SIGALRM)
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and before in (signal.SIG_DFL, signal.SIG_IGN):  # else stalls are reported without a place
@@ -46,7 +45,7 @@ class LoopWatch:
             signal.signal(signal.SIGALRM, self._note_place)
         self._arm()
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._recorder.listen = listen_to_nothing
         if self._timer:
             self._timer.cancel()
@@ -78,35 +77,22 @@ class LoopWatch:
                 "the daemon had no processor, or waited for a device", seconds=round(stall.seconds, 2), where=where
             )
             return
-        seconds, milliseconds = round(stall.seconds, 2), round(stall.seconds * 1000)
+        seconds = round(stall.seconds, 2)
         log.warning("the event loop stood", seconds=seconds, by=str(stall.work), where=where)
         before = self._recorder.stats
         self._recorder.stats = LoopStats(
             stalls=before.stalls + 1,
-            worst_ms=max(before.worst_ms, milliseconds),
+            worst_ms=max(before.worst_ms, round(stall.seconds * 1000)),
             last_at_ms=self._clock.now_ms(),
             last=f"{stall.work}, {seconds} s",
         )
 
     def _note_place(self, _signal: int, frame: FrameType | None) -> None:
-        self._where = list(islice(frames_from(frame), FRAMES_SHOWN))
-
-
-def frames_from(frame: FrameType | None) -> Iterator[str]:
-    """Yield a frame and its callers, innermost first: `ops/state.py:31 in set`."""
-    while frame is not None:
-        path = frame.f_code.co_filename
-        _, is_ours, below = path.rpartition("/spyweb/")
-        yield f"{below if is_ours else os.path.basename(path)}:{frame.f_lineno} in {frame.f_code.co_name}"
-        frame = frame.f_back
-
-
-@contextmanager
-def watch_loop(recorder: StallRecorder, clock: Clock) -> Iterator[LoopWatch]:
-    """Watch the running loop until the context is left."""
-    watch = LoopWatch(recorder, clock)
-    watch.start()
-    try:
-        yield watch
-    finally:
-        watch.stop()
+        """Note a frame and its callers, innermost first: `ops/state.py:31 in set`."""
+        where: list[str] = []
+        while frame is not None and len(where) < FRAMES_SHOWN:
+            path = frame.f_code.co_filename
+            _, is_ours, below = path.rpartition("/spyweb/")
+            where.append(f"{below if is_ours else os.path.basename(path)}:{frame.f_lineno} in {frame.f_code.co_name}")
+            frame = frame.f_back
+        self._where = where

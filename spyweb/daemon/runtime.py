@@ -153,21 +153,6 @@ def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
     getattr(log, structlog_level)(line if level == "print" else shorten(line, LOG_COPY), job=job, run=run)
 
 
-def cycle_services(world: World, extractor: Extractor, settings: Settings) -> CycleServices:
-    """Gather the parts that the cycles of monitor jobs use."""
-    return CycleServices(
-        http=world.http,
-        extractor=extractor,
-        runs=world.store.runs,
-        records=world.store.records,
-        outbox=world.store.outbox,
-        clock=world.clock,
-        files=world.files,
-        timezone=settings.daemon.timezone,
-        random=random.random,
-    )
-
-
 def open_sending(
     stack: AsyncExitStack, settings: Settings, alerts: Callable[[], AlertSettings], world: World, live: LiveJobs
 ) -> AlertSending:
@@ -206,24 +191,37 @@ async def open_runtime(
     marker = Marker(settings.daemon.data_dir, settings.store.path, clock)
     store = await open_or_repair(settings, clock, marker, repair=repair)
     stack.push_async_callback(store.close)
-    note_user_db(settings, marker)
-    stack.callback(note_user_db, settings, marker)
+    note_sql = partial(note_user_db, settings, marker)
+    note_sql()
+    stack.callback(note_sql)
     extractor = await stack.enter_async_context(open_extractor(clock))
     live = LiveJobs()
     channels = OpenChannels(alerts, settings.daemon.timezone, live)
-    note_sql = partial(note_user_db, settings, marker)
     own_sockets = OwnSockets()
     world = await open_world(stack, settings, store, extractor, note_sql, channels, own_sockets, clock)
     job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
-    init = engine_info(settings, server_url(settings) if file else None)
+    server = settings.server
+    is_served = server.enabled and file is not None
+    url = url_of(server.host, server.port, is_tls=bool(server.tls_cert)) if is_served else None
+    init = engine_info(settings, url)
     pool = await stack.enter_async_context(open_pool(clock=clock, workers=settings.daemon.workers, init=init))
     tasks = await stack.enter_async_context(owned_tasks())
-    monitors = MonitorRunner(cycle_services(world, extractor, settings), pool)
+    of_cycles = CycleServices(
+        http=world.http,
+        extractor=extractor,
+        runs=store.runs,
+        records=store.records,
+        outbox=store.outbox,
+        clock=clock,
+        files=world.files,
+        timezone=settings.daemon.timezone,
+        random=random.random,
+    )
     runner = Runner(
         store=store,
         live=live,
         pool=pool,
-        monitors=monitors,
+        monitors=MonitorRunner(of_cycles, pool),
         clock=clock,
         host_for=hosts(world, job_logs, echo=file is not None),
         run_ended=world.run_ended,
@@ -265,12 +263,6 @@ async def open_runtime(
         job_logs=job_logs,
         tasks=tasks,
     )
-
-
-def server_url(settings: Settings) -> str | None:
-    """Return where the server will listen; None where it is switched off."""
-    server = settings.server
-    return url_of(server.host, server.port, is_tls=bool(server.tls_cert)) if server.enabled else None
 
 
 def keep_history(live: LiveJobs, store: Store, settings: Settings) -> None:

@@ -77,7 +77,7 @@ async def serve(options: Options) -> None:
             tune_interpreter()
             background = start_background(daemon, await stack.enter_async_context(owned_tasks()))
             daemon.chores.start(list_chores(daemon, lock, listeners))
-            stack.push_async_callback(daemon.chores.stop)
+            stack.push_async_callback(daemon.timers.stop)
             daemon.services[ReadinessService].stage = ""
             announce(daemon)
             await daemon.stop.wait()

@@ -58,19 +58,42 @@ async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
     root, clock = runtime.settings.root, runtime.clock
     lines = await stack.enter_async_context(JobLogs(root, clock, LOG))
     failures = await stack.enter_async_context(JobLogs(root, clock, ERRORS))
+
+    def host_for(code: Code, run: RunId) -> Host:
+        def write_line(level: str, text: bytes) -> None:
+            if level != "print":
+                lines.write(FOLDER, level, text)
+            note_line(SERVER, run, level, text)
+
+        call = Call(
+            world=runtime.world,
+            job=SERVER,
+            run=run,
+            generation=code.generation,
+            folder=FOLDER,
+            memory_limit=code.memory_limit,
+            log=write_line,
+            policy=runtime.settings.server.permissions,
+        )
+        return OpDispatcher(call)
+
+    def note_failure(asked: str, reason: str) -> None:
+        failures.write(FOLDER, "error", f"{asked}: {reason}")
+        log.error("an endpoint failed", asked=asked, reason=reason)
+
     endpoints = Endpoints(
         pool=runtime.pool,
         clock=clock,
         tasks=runtime.tasks,
-        host_for=partial(host_for, runtime, lines),
+        host_for=host_for,
         run_ended=runtime.world.call_ended,
-        note_failure=partial(note_failure, failures),
+        note_failure=note_failure,
     )
     stack.push_async_callback(endpoints.close, 0)
     prover = Prover(
         pool=runtime.pool,
         sources=runtime.world.sources,
-        execute=partial(execute, runtime.pool, runtime.world, runtime.job_logs),
+        load=partial(execute, runtime.pool, runtime.world, runtime.job_logs),
         find_selector_problem=runtime.extractor.find_selector_problem,
         clock=clock,
     )
@@ -85,31 +108,6 @@ async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
     )
     listeners = TcpListeners(runtime.settings.server, ConnectionLimiter(tcp_limits(), clock))
     return Server(endpoints=endpoints, reloader=reloader, prover=prover, listeners=listeners)
-
-
-def host_for(runtime: JobRuntime, lines: JobLogs, code: Code, run: RunId) -> Host:
-    call = Call(
-        world=runtime.world,
-        job=SERVER,
-        run=run,
-        generation=code.generation,
-        folder=FOLDER,
-        memory_limit=code.memory_limit,
-        log=partial(write_line, lines, run),
-        policy=runtime.settings.server.permissions,
-    )
-    return OpDispatcher(call)
-
-
-def write_line(lines: JobLogs, run: RunId, level: str, text: bytes) -> None:
-    if level != "print":
-        lines.write(FOLDER, level, text)
-    note_line(SERVER, run, level, text)
-
-
-def note_failure(failures: JobLogs, asked: str, reason: str) -> None:
-    failures.write(FOLDER, "error", f"{asked}: {reason}")
-    log.error("an endpoint failed", asked=asked, reason=reason)
 
 
 async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, code: Code) -> None:

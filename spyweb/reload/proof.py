@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -53,40 +54,32 @@ class FindSelectorProblem(Protocol):
     async def __call__(self, selector: str, *, of_field: bool = False) -> str | None: ...
 
 
+@dataclass(kw_only=True, eq=False)
 class Prover:
     """Proves jobs' files and modules with the workers that will run them.
 
-    `execute` loads a monitor's files in the VM of the generation it is given; it raises ScriptError when one of them
+    `load` loads a monitor's files in the VM of the generation it is given; it raises ScriptError when one of them
     fails, PoolError when a worker was lost over it.
     """
 
-    def __init__(
-        self,
-        *,
-        pool: Pool,
-        sources: Sources,
-        execute: Callable[[JobSpec, Code], Awaitable[None]],
-        find_selector_problem: FindSelectorProblem,
-        clock: Clock,
-    ) -> None:
-        self._pool = pool
-        self._sources = sources
-        self._execute = execute
-        self._find_selector_problem = find_selector_problem
-        self._clock = clock
-        self._failed: dict[JobId, FailedExecution] = {}
+    pool: Pool
+    sources: Sources
+    load: Callable[[JobSpec, Code], Awaitable[None]]
+    find_selector_problem: FindSelectorProblem
+    clock: Clock
+    _failed: dict[JobId, FailedExecution] = field(default_factory=dict)
 
     async def compile(self, code: Code) -> Verdict:
         """Compile the files in a scratch VM."""
-        return await judge(self._pool.check(code), code)
+        return await judge(self.pool.check(code), code)
 
     async def find_selector_problems(self, spec: JobSpec) -> list[Problem]:
         monitor = spec.monitor
-        return await find_selector_problems(self._find_selector_problem, spec, monitor) if monitor else []
+        return await find_selector_problems(self.find_selector_problem, spec, monitor) if monitor else []
 
     def find_changed_modules(self, jobs: Iterable[LiveJob]) -> dict[JobId, list[str]]:
         """Return the loaded modules of each job that have changed on disk.  Reads files: call it in a thread."""
-        changed = {job.id: self._sources.changed(job.id, job.code.generation) for job in jobs}
+        changed = {job.id: self.sources.changed(job.id, job.code.generation) for job in jobs}
         return {job: paths for job, paths in changed.items() if paths}
 
     def read_modules(self, user: Code, paths: Iterable[str]) -> list[Code | Problem]:
@@ -97,7 +90,7 @@ class Prover:
         found: list[Code | Problem] = []
         for path in paths:
             try:
-                source = self._sources.read(path)
+                source = self.sources.read(path)
             except OpError as error:
                 found.append(Problem(path, None, None, str(error).removeprefix(path).lstrip(": ")))
                 continue
@@ -117,10 +110,10 @@ class Prover:
             self._failed[job] = failed
             return failed.verdict
         code = code_of(file, generation)
-        verdict = await judge(self._execute(file.spec, code), code)
+        verdict = await judge(self.load(file.spec, code), code)
         if verdict.problem:
-            self._pool.discard(job, generation)
-            self._failed[job] = FailedExecution(file, generation, verdict, self._clock.monotonic())
+            self.pool.discard(job, generation)
+            self._failed[job] = FailedExecution(file, generation, verdict, self.clock.monotonic())
         return verdict
 
     def has_failed(self, job: JobId, generation: int) -> bool:
@@ -130,24 +123,24 @@ class Prover:
 
     async def _would_fail_again(self, failed: FailedExecution, file: JobFile) -> bool:
         patience = RETRY_S if failed.verdict.is_final else 0
-        is_same = failed.file == file and self._clock.monotonic() - failed.at < patience
-        if is_same and not await asyncio.to_thread(self._sources.changed, file.spec.id, failed.generation):
+        is_same = failed.file == file and self.clock.monotonic() - failed.at < patience
+        if is_same and not await asyncio.to_thread(self.sources.changed, file.spec.id, failed.generation):
             return True
-        self._sources.forget(file.spec.id, failed.generation)
+        self.sources.forget(file.spec.id, failed.generation)
         return False
 
     async def foresee(self, file: JobFile, generation: int) -> None:
         """Read the modules that a newer version names, as they are beside it."""
         sources = (source for _, source in code_of(file, generation).files)
-        await self._sources.foresee(file.spec.id, generation, file.spec.folder, sources)
+        await self.sources.foresee(file.spec.id, generation, file.spec.folder, sources)
 
     def retire(self, code: Code, newer: int, in_use: Iterable[int] = ()) -> None:
         """Drop the VMs of this and earlier generations once no run is left in them; `newer` is the first that stays.
 
         The modules of those `in_use` stay as well: a run in flight may still require one.
         """
-        self._pool.retire(code.job, newer)
-        self._sources.keep_only(code.job, {newer, *in_use})
+        self.pool.retire(code.job, newer)
+        self.sources.keep_only(code.job, {newer, *in_use})
 
 
 async def judge(proof: Awaitable[None], code: Code) -> Verdict:
@@ -167,9 +160,9 @@ async def find_selector_problems(find: FindSelectorProblem, spec: JobSpec, monit
         find(monitor.selector), *(find(field.selector, of_field=True) for field in monitor.fields)
     )
     problems = [selector_problem(spec, "selector", of_items)] if of_items else []
-    for field, problem in zip(monitor.fields, of_fields, strict=True):
+    for each, problem in zip(monitor.fields, of_fields, strict=True):
         if problem:
-            problems.append(selector_problem(spec, "fields", f"{field.name}: {problem}"))
+            problems.append(selector_problem(spec, "fields", f"{each.name}: {problem}"))
     return problems
 
 

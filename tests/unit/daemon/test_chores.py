@@ -365,10 +365,10 @@ async def test_a_stop_cancels_what_is_under_way_and_waits_until_it_has_ended(har
 
     harness.start(sweep)
     await harness.clock.turn(EVERY_S)
-    await harness.runner.stop()
+    await harness.timers.stop()
     assert story == ["begins", "ends"]
     await harness.clock.turn(2 * EVERY_S)
-    await harness.runner.stop()
+    await harness.timers.stop()
     assert story == ["begins", "ends"]
 
 

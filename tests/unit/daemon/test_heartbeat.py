@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from spyweb.daemon.heartbeat import Heartbeat, Pulse
+from spyweb.daemon.heartbeat import Heartbeat
 from spyweb.errors import FetchError, StoreError
 from spyweb.model import JobId
 from spyweb.settings.sections import HeartbeatSettings
@@ -57,7 +57,8 @@ class Beating:
             settings=lambda: self.settings,
             http=self.http,
             store=self.store,
-            pulse=lambda: Pulse(self.lag_ms, self.answering),
+            lag_ms=lambda: self.lag_ms,
+            answering=lambda: self.answering,
             environ={"PING_KEY": "ping-key"},
             clock=self.clock,
         )

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 from structlog.testing import capture_logs
 
-from spyweb.daemon.loop_watch import TICK_S, watch_loop
+from spyweb.daemon.loop_watch import TICK_S, LoopWatch
 from spyweb.stalls import STALL_S, Work
 from tests.fakes.clock import FakeClock
 from tests.fakes.stalling import StallClocks
@@ -37,12 +37,12 @@ def compute(seconds):
         descend(50)
 
 async def hold(recorder, seconds):
-    with loop_watch.watch_loop(recorder, RealClock()), capture_logs() as lines:
+    with loop_watch.LoopWatch(recorder, RealClock()), capture_logs() as lines:
         backtrack(25)
         await sleep(2 * loop_watch.TICK_S)
     print(*lines[0]["where"], sep="\\n")
     loop_watch.TICK_S = 0.001  # a place is noted a thousand times in the time of one
-    with loop_watch.watch_loop(recorder, RealClock()):
+    with loop_watch.LoopWatch(recorder, RealClock()):
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             compute(0.01)
@@ -86,7 +86,7 @@ def alarm_s() -> float:
 
 async def test_each_tick_arms_the_alarm_anew_and_the_end_cancels_it(clocks: StallClocks, unused_alarm: None) -> None:
     clock = FakeClock()
-    with watch_loop(clocks.recorder(), clock):
+    with LoopWatch(clocks.recorder(), clock):
         for _ in range(2):
             signal.setitimer(signal.ITIMER_REAL, 100)
             await clock.turn(TICK_S)
@@ -98,7 +98,7 @@ async def test_each_tick_arms_the_alarm_anew_and_the_end_cancels_it(clocks: Stal
 async def test_an_alarm_that_something_else_uses_is_left_alone(clocks: StallClocks, unused_alarm: None) -> None:
     signal.signal(signal.SIGALRM, handler := Mock())
     signal.setitimer(signal.ITIMER_REAL, 100)
-    with watch_loop(clocks.recorder(), FakeClock()):
+    with LoopWatch(clocks.recorder(), FakeClock()):
         assert signal.getsignal(signal.SIGALRM) is handler
     assert alarm_s() > 90
 
@@ -106,7 +106,7 @@ async def test_an_alarm_that_something_else_uses_is_left_alone(clocks: StallCloc
 async def test_what_holds_the_loop_up_once_it_is_not_watched_any_more_is_nobody_s_business(clocks: StallClocks) -> None:
     recorder = clocks.recorder()
     with capture_logs() as lines:
-        with watch_loop(recorder, FakeClock()):
+        with LoopWatch(recorder, FakeClock()):
             pass
         clocks.compute(2.8)
         recorder.record(Work("taking down"), 0.0)
@@ -115,7 +115,7 @@ async def test_what_holds_the_loop_up_once_it_is_not_watched_any_more_is_nobody_
 
 async def test_a_stall_is_logged_with_its_cause_and_place_and_counted(clocks: StallClocks, unused_alarm: None) -> None:
     clock, recorder = FakeClock(), clocks.recorder()
-    with watch_loop(recorder, clock), capture_logs() as lines:
+    with LoopWatch(recorder, clock), capture_logs() as lines:
         signal.raise_signal(signal.SIGALRM)
         clocks.compute(2.8)
         recorder.record(Work("op state.set", "prices", 7, 2), 0.0)
@@ -136,7 +136,7 @@ async def test_a_late_tick_is_told_and_a_daemon_without_a_processor_has_not_stoo
     clocks: StallClocks, how: str, level: str, stalls: int
 ) -> None:
     clock, recorder = FakeClock(), clocks.recorder()
-    with watch_loop(recorder, clock), capture_logs() as lines:
+    with LoopWatch(recorder, clock), capture_logs() as lines:
         getattr(clocks, how)(TICK_S + STALL_S)
         await clock.turn(TICK_S)
     assert [line["log_level"] for line in lines] == [level]

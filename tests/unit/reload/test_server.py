@@ -90,7 +90,7 @@ async def harness(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
             prover=Prover(
                 pool=pool,
                 sources=sources,
-                execute=refuse_to_execute,
+                load=refuse_to_execute,
                 find_selector_problem=find_no_problem,
                 clock=clock,
             ),

@@ -125,7 +125,7 @@ async def reload_harness(root: Path, jobs: Mapping[str, str]) -> AsyncIterator[R
         prover = Prover(
             pool=t.pool,
             sources=sources,
-            execute=execute,
+            load=execute,
             find_selector_problem=find_selector_problem,
             clock=t.clock,
         )
