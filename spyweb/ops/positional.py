@@ -1,7 +1,7 @@
-"""Make ops of the positional functions of `state`, which are timed and counted, and return failures.
+"""One call of a function of `state`, of either form, and what makes it an op that is timed and counted.
 
-A failure returns the function's failure value and a text.  Only an argument of the wrong type raises, and a failure of
-the store if the settings say so.
+A positional call that fails returns the function's failure value and a text; a table-first one raises iii's
+{code, message}.  In both an argument of the wrong type raises, and a failure of the store if the settings say so.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial, wraps
 from inspect import iscoroutinefunction
-from typing import Annotated, Concatenate, ParamSpec, TypeVar
+from typing import Annotated, Concatenate, ParamSpec, Self, TypeVar
 
 from spyweb.errors import OpError, StoreError, TooLarge
 from spyweb.lua import wire
 from spyweb.lua.session import Results, StoreAnswer, Unstarted
 from spyweb.model import NULL, Value
-from spyweb.ops.arguments import ArgumentReader, read_table, read_text, type_name
+from spyweb.ops.arguments import ArgumentReader, Mismatch, read_table, read_text, type_name
 from spyweb.ops.op import READ_STATE, WRITE_STATE, Need, OpEffect, op
-from spyweb.ops.rules.sloth import Subject
-from spyweb.ops.rules.values import Unstorable, expiry_of, prepared, value_from_lua
+from spyweb.ops.rules.values import Unstorable, expiry_of, prepared, shown, size_of, value_from_lua
 from spyweb.ops.store import count_failure, raise_if_wanted
 from spyweb.ops.world import Call
-from spyweb.store.model.entries import Entry, Transform
+from spyweb.store.model.entries import Entry, Keep, Leave, Put, Transform
 from spyweb.store.patterns import excess
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 CONVERTED_AT_ONCE = 65_536  # bytes of packed arguments; larger ones are converted in a thread
+MALFORMED, TOO_LARGE = "deserialization_error", "VALUE_TOO_LARGE"  # iii's codes for any function
 _TABLES = frozenset({list, dict})
 _VALUES = frozenset({b"value", b"data"})  # fields
 
@@ -46,118 +46,116 @@ def read_key(value: object) -> bytes | Fields:
 KeyOrTable = Annotated[bytes | Fields, ArgumentReader("string", "string", read_key)]
 
 
-class CallFailed(Exception):
-    """The call ends with these results."""
-
-    def __init__(self, results: Results) -> None:
-        super().__init__()
-        self.results = results
+class CallRefused(Exception):
+    """The call can't be carried out; the text is the reason."""
 
 
-class PositionalCall:
-    """One call of a positional function."""
+class StateCall:
+    """One call of a function of `state`.
+
+    Where a method, or the function itself, raises CallRefused, Unstorable or (of a table-first call) Mismatch, the
+    script gets that as its form has it.
+    """
+
+    key = b""
+    code = ""  # iii's for a failure of this function; empty: the call is positional
 
     def __init__(self, call: Call, function: str, failure: object) -> None:
         self.call = call
         self.function = function
         self.failure = failure
+        self.values = call.values
+        self.namespace = call.state_namespace
+        self.largest = call.memory_limit  # bytes of an answer: more would not fit into the VM
         self._began = call.world.clock.monotonic()
 
-    @property
-    def namespace(self) -> str:
-        return self.call.state_namespace
+    def about(self, key: bytes) -> Self:
+        """Note the key that the call is about."""
+        self.key = self.short("key", key)
+        return self
 
-    @property
-    def now_ms(self) -> int:
-        return self.call.world.clock.now_ms()
-
-    @property
-    def largest(self) -> int:
-        """Return the most bytes of an answer: more would not fit into the VM."""
-        return self.call.memory_limit
-
-    def subject(self, key: bytes) -> Subject:
-        """Return what an error of this call names.  Raises CallFailed for a key that is too long."""
-        limits = self.call.world.state
-        subject = Subject(self.function, key, self.failure, limits.max_value_bytes)
-        if len(key) > limits.max_key_bytes:
-            raise CallFailed(subject.refusal(f"{len(key)} bytes are over the limit of {limits.max_key_bytes}"))
-        return subject
+    def short(self, what: str, text: bytes) -> bytes:
+        """Check the length of a key or a name."""
+        limit = self.call.world.state.max_key_bytes
+        if len(text) > limit:
+            raise CallRefused(f"{what} '{shown(text)}': {len(text)} bytes are over the limit of {limit}")
+        return text
 
     def pattern(self, pattern: bytes) -> bytes:
-        """Check a pattern.  Raises CallFailed for one that is too long."""
         if (reason := excess(pattern)) is not None:
-            raise CallFailed((self.failure, f"{self.function}: {reason}"))
+            raise CallRefused(reason)
         return pattern
 
-    def item(self, subject: Subject, given: object, position: int) -> Value:
-        """Convert a value to store inside a table.  Raises OpError for nil, CallFailed for an unstorable value."""
+    def item(self, given: object, position: int) -> Value:
+        """Convert a value to store inside a table.  Raises OpError for nil."""
         if given is None:
             raise OpError(f"bad argument #{position} to '{self.function}' (value expected, got nil)")
-        try:
-            return value_from_lua(given)
-        except Unstorable as problem:
-            raise CallFailed(subject.refusal(str(problem))) from None
+        return value_from_lua(given)
 
-    def value(self, subject: Subject, given: object, position: int) -> Value:
-        """Convert a value to store under a key.  Raises as `item` does."""
-        value = self.item(subject, given, position)
+    def value(self, given: object, position: int) -> Value:
+        """Convert a value to store under a key.  Raises OpError for nil."""
+        value = self.item(given, position)
         if value is NULL:
-            raise CallFailed(subject.refusal("JSON's null can only be kept inside a table"))
+            raise Unstorable("JSON's null can only be kept inside a table")
         return value
 
-    def expiry(self, subject: Subject, ttl: float | None) -> int | None:
-        try:
-            return self.expires_at(ttl)
-        except Unstorable as problem:
-            raise CallFailed(subject.refusal(str(problem))) from None
-
-    def expires_at(self, ttl: float | None) -> int | None:
-        """Return when a value expires that is written now; one without time left is told in the job's log.
-
-        Raises Unstorable.
-        """
+    def expiry(self, ttl: float | None) -> int | None:
+        """Return when a value expires that is written now; one without time left is told in the job's log."""
         if ttl is not None and ttl <= 0:
             self.call.log("warn", f"{self.function}: with a ttl of {ttl:g} the value expires at once".encode())
-        return expiry_of(ttl, self.now_ms)
+        return expiry_of(ttl, self.call.world.clock.now_ms())
 
-    def trouble(self, error: StoreError) -> Results:
-        """Return the results for a failure of the store, or for an answer that is too large."""
-        if not isinstance(error, TooLarge):
-            count_failure(self.call, self.function, error)
-        return self.failure, f"{self.function}: {self.reason(error)}"
+    def put(self, value: Value, expires_ms: int | Keep | None, *results: object) -> Put | Leave:
+        """Decide on a write: a value that is too large is refused."""
+        size, limit = size_of(value), self.call.world.state.max_value_bytes
+        if size > limit:
+            return self.leave(f"the value of {size} bytes is over the limit of {limit}", TOO_LARGE)
+        return Put(value, expires_ms, results)
 
-    def reason(self, error: StoreError) -> str:
-        return f"{error}, which is this job's memory limit" if isinstance(error, TooLarge) else str(error)
+    def leave(self, reason: str, code: str = "") -> Leave:
+        return Leave(self.refusal(self.of_key(reason), code))
+
+    def of_key(self, reason: str) -> str:
+        return f"key '{shown(self.key)}': {reason}"
+
+    def refusal(self, reason: str, code: str = "") -> Results:
+        """Return the results of a call that is refused; raises OpError in the form of a table-first one."""
+        message = f"{self.function}: {reason}"
+        if self.code:
+            raise OpError(message, value={"code": code or self.code, "message": message})
+        return self.failure, message
+
+    def results_of(self, error: Exception) -> Results:
+        """Return what the script gets for an exception of its call."""
+        match error:
+            case TooLarge():
+                return self.refusal(f"{error}, which is this job's memory limit")
+            case StoreError():
+                count_failure(self.call, self.function, error)
+                return self.refusal(str(error))
+            case Unstorable():
+                return self.refusal(self.of_key(str(error)), MALFORMED)
+            case Mismatch():
+                return self.refusal(str(error), MALFORMED)
+            case _:
+                return self.refusal(str(error))
 
     async def caught(self, handler: Callable[..., Awaitable[Results]], arguments: Sequence[object]) -> Results:
-        """Return the results of a function that may raise CallFailed or StoreError."""
         try:
             return await handler(self, *arguments)
-        except CallFailed as failed:
-            return failed.results
-        except StoreError as error:
-            return self.trouble(error)
+        except (*_REFUSALS, StoreError) as error:
+            return self.results_of(error)
 
-    def change(self, key: bytes, transform: Transform) -> StoreAnswer[object]:
-        """Apply a transform, whose result is what the script gets."""
-        call = self.call
-        source = call.values.transform(call.state_namespace, key, transform, origin=call.origin)
+    def change(self, transform: Transform) -> StoreAnswer[object]:
+        """Apply a transform to the key; its result is what the script gets."""
+        source = self.values.transform(self.namespace, self.key, transform, origin=self.call.origin)
         return self.answer(source, as_they_are)
 
-    def read(self, key: bytes, results: Callable[[Entry | None], Results]) -> StoreAnswer[Entry | None]:
-        return self.answer(self.call.values.read(self.namespace, key), results)
+    def read(self, results: Callable[[Entry | None], Results]) -> StoreAnswer[Entry | None]:
+        return self.answer(self.values.read(self.namespace, self.key), results)
 
-    def answer(
-        self,
-        source: Future[T],
-        results: Callable[[T], Results],
-        refusal: Callable[[StoreError], Results] | None = None,
-    ) -> StoreAnswer[T]:
-        """Turn the store's answer into the script's results.
-
-        `refusal` makes those of a failure; None: the function's failure value, and the text.
-        """
+    def answer(self, source: Future[T], results: Callable[[T], Results]) -> StoreAnswer[T]:
+        """Turn the store's answer into the script's results."""
 
         def results_of(source: Future[T]) -> Results:
             world = self.call.world
@@ -165,20 +163,25 @@ class PositionalCall:
             try:
                 return results(source.result())
             except StoreError as error:
-                trouble = self.trouble(error)
-                if refusal:
-                    return refusal(error)
+                refusal = self.results_of(error)
                 if not isinstance(error, TooLarge):
                     raise_if_wanted(self.call, self.function, error)
-                return trouble
+                return refusal
 
         return StoreAnswer(source, results_of)
+
+
+_REFUSALS = (CallRefused, Unstorable, Mismatch)
 
 
 def as_they_are(results: object) -> Results:
     if not isinstance(results, tuple):
         raise TypeError(f"a rule gave {results!r}")
     return results
+
+
+def one(result: object) -> Results:
+    return (result,)
 
 
 def positional(
@@ -190,7 +193,7 @@ def positional(
     types: str,
     overloads: tuple[str, ...] = (),
 ) -> Callable[
-    [Callable[Concatenate[PositionalCall, P], Awaitable[Results]]], Callable[Concatenate[Call, P], Awaitable[Results]]
+    [Callable[Concatenate[StateCall, P], Awaitable[Results]]], Callable[Concatenate[Call, P], Awaitable[Results]]
 ]:
     """Make an op of a function; `needs`, `effect`, `types` and `overloads` are those of `op`.
 
@@ -198,35 +201,33 @@ def positional(
     """
 
     def decorate(
-        handler: Callable[Concatenate[PositionalCall, P], Awaitable[Results]],
+        handler: Callable[Concatenate[StateCall, P], Awaitable[Results]],
     ) -> Callable[Concatenate[Call, P], Awaitable[Results]]:
         @op(name=name, needs=needs, effect=effect, types=types, overloads=overloads)
         @wraps(handler)
         def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Awaitable[Results]:
-            state_call = PositionalCall(call, name, failure)
+            state = StateCall(call, name, failure)
             if iscoroutinefunction(handler):
-                return Unstarted(partial(state_call.caught, handler, arguments))
+                return Unstarted(partial(state.caught, handler, arguments))
             metrics = call.world.metrics.state
             metrics.writes += needs is WRITE_STATE
             metrics.reads += needs is not WRITE_STATE
-            if _are_large(arguments):
-                return Unstarted(partial(begin_with_large, state_call, arguments))
+            # Converting large tables would block the loop: they may have hundreds of thousands of values.
+            if not _TABLES.isdisjoint(map(type, arguments)) and len(wire.pack(arguments)) > CONVERTED_AT_ONCE:
+                return Unstarted(partial(begin_with_large, state, arguments))
             try:
-                return handler(state_call, *arguments, **named)
-            except CallFailed as failed:
-                return _done(failed.results)
+                return handler(state, *arguments, **named)
+            except _REFUSALS as error:
+                refused: Future[Results] = asyncio.get_running_loop().create_future()
+                refused.set_result(state.results_of(error))
+                return refused
 
-        async def begin_with_large(state_call: PositionalCall, arguments: Sequence[object]) -> Results:
-            return await state_call.caught(handler, await asyncio.to_thread(_prepare, arguments))
+        async def begin_with_large(state: StateCall, arguments: Sequence[object]) -> Results:
+            return await state.caught(handler, await asyncio.to_thread(_prepare, arguments))
 
         return begin
 
     return decorate
-
-
-def _are_large(arguments: Sequence[object]) -> bool:
-    """Return whether converting these would block the loop: a table may have hundreds of thousands of values."""
-    return not _TABLES.isdisjoint(map(type, arguments)) and len(wire.pack(arguments)) > CONVERTED_AT_ONCE
 
 
 def _prepare(arguments: Sequence[object]) -> list[object]:
@@ -238,14 +239,8 @@ def _prepare(arguments: Sequence[object]) -> list[object]:
     return [_prepare_fields(first) if isinstance(first, dict) else first, *map(prepared, others)]
 
 
-def _prepare_fields(fields: Mapping[object, object]) -> dict[object, object]:
+def _prepare_fields(fields: Fields) -> dict[object, object]:
     made = {name: prepared(given) if name in _VALUES else given for name, given in fields.items()}
     if isinstance(ops := made.get(b"ops"), list):
         made[b"ops"] = [_prepare_fields(each) if type(each) is dict else each for each in ops]
     return made
-
-
-def _done(results: Results) -> Future[Results]:
-    future: Future[Results] = asyncio.get_running_loop().create_future()
-    future.set_result(results)
-    return future

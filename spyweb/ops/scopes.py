@@ -1,33 +1,19 @@
-"""The table-first forms of `state`, as iii has them: keys in scopes, updates with paths, errors as {code, message}.
-
-Errors are raised at once, except for those of the store, which follow later, as {code, message} too.
-"""
+"""The table-first forms of `state`, as iii has them: keys in scopes, updates with paths, errors as {code, message}."""
 
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
-from msgspec import Struct
-
-from spyweb.errors import OpError, StoreError
-from spyweb.lua.session import Results, StoreAnswer
+from spyweb.errors import OpError
+from spyweb.lua.session import StoreAnswer
 from spyweb.model import NULL, Value
-from spyweb.ops.arguments import Mismatch, read_as, read_number, read_text, type_name, value_in
-from spyweb.ops.positional import Fields, PositionalCall
+from spyweb.ops.arguments import Mismatch, read_as, read_number, read_text, text_in, type_name, value_in
+from spyweb.ops.positional import Fields, StateCall, one
 from spyweb.ops.resources import NAMESPACE, SCOPE
 from spyweb.ops.rules import updates
-from spyweb.ops.rules.sloth import one
-from spyweb.ops.rules.updates import MOST_OPS, Path, Update, UpdateError, UpdateKind
-from spyweb.ops.rules.values import Unstorable, fits, integral, result_of, shown, size_of, value_from_lua
-from spyweb.store.model.entries import KEEP, SCOPES, Drop, Entry, Order, Put, Transform, scope_namespace
-from spyweb.store.patterns import excess
-
-T = TypeVar("T")
-
-MALFORMED = "deserialization_error"
-TOO_LARGE = "VALUE_TOO_LARGE"
+from spyweb.ops.rules.updates import MOST_OPS, Path, Update, UpdateKind
+from spyweb.ops.rules.values import Unstorable, fits, integral, result_of, shown, value_from_lua
+from spyweb.store.model.entries import KEEP, SCOPES, Drop, Entry, Leave, Order, Put, scope_namespace
 
 _REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be an array of segments
 _NEED_A_VALUE = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})
@@ -35,192 +21,122 @@ _COUNT = frozenset({UpdateKind.INCREMENT, UpdateKind.DECREMENT})
 _KINDS = {kind.value.encode(): kind for kind in UpdateKind}
 
 
-class ScopedCall(Struct, frozen=True):
-    """One call of a table-first function.  Reading a field raises an OpError whose value is iii's {code, message}."""
-
-    state_call: PositionalCall
-    code: str  # iii's for a failure of this function
-    fields: Fields
-
-    def refusal(self, reason: str, code: str = "") -> OpError:
-        message = f"{self.state_call.function}: {reason}"
-        return OpError(message, value={"code": code or self.code, "message": message})
-
-    def malformed(self, reason: str) -> OpError:
-        return self.refusal(reason, MALFORMED)
-
-    @property
-    def namespace(self) -> str:
-        scope = self._short("scope")
-        try:
-            return scope_namespace(scope.decode())
-        except UnicodeDecodeError:
-            raise self.malformed("field 'scope': it is not UTF-8") from None
-
-    def key(self) -> bytes:
-        return self._short("key")
-
-    def _short(self, name: str) -> bytes:
-        """Read a required text that is short."""
-        text, limit = self._optional(name, read_text), self.state_call.call.world.state.max_key_bytes
-        if text is None:
-            raise self.malformed(f"missing field '{name}'")
-        if len(text) > limit:
-            raise self.refusal(f"{name} '{shown(text)}': {len(text)} bytes are over the limit of {limit}")
-        return text
-
-    def pattern(self) -> bytes:
-        pattern = self._optional("pattern", read_text)
-        if pattern is None:
-            return b"*"
-        if (reason := excess(pattern)) is not None:
-            raise self.refusal(reason)
-        return pattern
-
-    def _optional(self, name: str, read: Callable[[object], T]) -> T | None:
-        try:
-            return value_in(self.fields, name, read)
-        except Mismatch as mismatch:
-            raise self.malformed(str(mismatch)) from None
-
-    def value(self) -> Value:
-        given = self.fields.get(b"value")
-        if given is None:
-            given = self.fields.get(b"data")
-        if given is None:
-            raise self.malformed("missing field 'value'; JSON's null is state.null")
-        try:
-            value = value_from_lua(given)
-        except Unstorable as problem:
-            raise self.malformed(f"key '{shown(self.key())}': {problem}") from None
-        self.check_size(value)
-        return value
-
-    def check_size(self, value: Value) -> None:
-        size, limit = size_of(value), self.state_call.call.world.state.max_value_bytes
-        if size > limit:
-            reason = f"key '{shown(self.key())}': the value of {size} bytes is over the limit of {limit}"
-            raise self.refusal(reason, TOO_LARGE)
-
-    def expiry(self) -> int | None:
-        try:
-            return self.state_call.expires_at(self._optional("ttl", read_number))
-        except Unstorable as problem:
-            raise self.malformed(str(problem)) from None
-
-    def updates(self) -> list[Update]:
-        try:
-            return [_update(number, fields) for number, fields in enumerate(_ops(self.fields.get(b"ops")))]
-        except Mismatch as problem:
-            raise self.malformed(str(problem)) from None
-
-    def ask(self, source: Future[T], results: Callable[[T], Results]) -> StoreAnswer[T]:
-        return self.state_call.answer(source, results, self._refuse)
-
-    def _refuse(self, error: StoreError) -> Results:
-        raise self.refusal(self.state_call.reason(error))
-
-    def change(self, transform: Transform) -> StoreAnswer[object]:
-        call = self.state_call.call
-        return self.ask(call.values.transform(self.namespace, self.key(), transform, origin=call.origin), one)
+def _begin(state: StateCall, code: str, fields: Fields, *, has_key: bool = True, writes: bool = False) -> None:
+    """Let a call be about a scope, and a key in it.  Raises OpError for a scope that spyweb alone writes."""
+    state.code = code
+    try:
+        state.namespace = scope_namespace(state.short("scope", _needed(fields, "scope")).decode())
+    except UnicodeDecodeError:
+        raise Mismatch("field 'scope': it is not UTF-8") from None
+    if writes and state.namespace == NAMESPACE:
+        raise OpError(f"{state.function}: the scope {SCOPE} is written by spyweb alone")
+    if has_key:
+        state.about(_needed(fields, "key"))
 
 
-def _writing(state_call: PositionalCall, code: str, fields: Fields) -> ScopedCall:
-    """Begin a call that writes.  Raises OpError for a scope that spyweb alone writes."""
-    call = ScopedCall(state_call, code, fields)
-    if call.namespace == NAMESPACE:
-        raise OpError(f"{state_call.function}: the scope {SCOPE} is written by spyweb alone")
-    return call
+def _needed(fields: Fields, name: str) -> bytes:
+    text = text_in(fields, name)
+    if text is None:
+        raise Mismatch(f"missing field '{name}'")
+    return text
 
 
-def put(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = _writing(state_call, "SET_ERROR", fields)
-    value, expires_ms = call.value(), call.expiry()
-    return call.change(lambda entry: Put(value, expires_ms, change_of(entry, value)))
+def put(state: StateCall, fields: Fields) -> StoreAnswer[object]:
+    _begin(state, "SET_ERROR", fields, writes=True)
+    value, expires_ms = read_value(fields), state.expiry(value_in(fields, "ttl", read_number))
+    return state.change(lambda entry: state.put(value, expires_ms, _change_of(entry, value)))
 
 
-def change_of(entry: Entry | None, value: Value) -> dict[str, object]:
+def read_value(fields: Fields) -> Value:
+    """Read the value to store.  Raises Unstorable, Mismatch."""
+    given = fields.get(b"value")
+    if given is None:
+        given = fields.get(b"data")
+    if given is None:
+        raise Mismatch("missing field 'value'; JSON's null is state.null")
+    return value_from_lua(given)
+
+
+def _change_of(entry: Entry | None, value: Value) -> dict[str, object]:
     """Return the result of a write; nil stands for no value, and for JSON's null at the top."""
     return {"old_value": result_of(entry.value if entry else None), "new_value": result_of(value)}
 
 
-def get(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = ScopedCall(state_call, "GET_ERROR", fields)
-    return call.ask(state_call.call.values.get(call.namespace, call.key()), lambda value: (result_of(value),))
+def get(state: StateCall, fields: Fields) -> StoreAnswer[object]:
+    _begin(state, "GET_ERROR", fields)
+    return state.answer(state.values.get(state.namespace, state.key), lambda value: (result_of(value),))
 
 
-def delete(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
+def delete(state: StateCall, fields: Fields) -> StoreAnswer[object]:
     """Delete a key; watchers hear of it even if there was none."""
-    call = _writing(state_call, "DELETE_ERROR", fields)
-    return call.change(lambda entry: Drop(result_of(entry.value if entry else None), always_tell=True))
+    _begin(state, "DELETE_ERROR", fields, writes=True)
+    return state.change(lambda entry: Drop((result_of(entry.value if entry else None),), always_tell=True))
 
 
-def update(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = _writing(state_call, "UPDATE_ERROR", fields)
-    ops = call.updates()
-    return call.change(lambda entry: _apply(call, entry, ops))
+def update(state: StateCall, fields: Fields) -> StoreAnswer[object]:
+    """Apply updates; the result is written even if nothing changed, as in iii: watchers hear of every update."""
+    _begin(state, "UPDATE_ERROR", fields, writes=True)
+    ops = read_updates(fields.get(b"ops"))
+
+    def change(entry: Entry | None) -> Put | Leave:
+        try:
+            updated = updates.apply(entry.value if entry else None, ops)
+        except Unstorable as problem:
+            return state.leave(str(problem))
+        result = _change_of(entry, updated.value)
+        if updated.problems:
+            result["errors"] = [
+                {"op_index": each.op_index, "code": each.code, "message": each.message} for each in updated.problems
+            ]
+        return state.put(updated.value, KEEP, result)
+
+    return state.change(change)
 
 
-def _apply(call: ScopedCall, entry: Entry | None, ops: Sequence[Update]) -> Put:
-    """Apply the updates; the result is written even if nothing changed, as in iii: watchers hear of every update."""
-    try:
-        updated = updates.apply(entry.value if entry else None, ops)
-    except Unstorable as problem:
-        raise call.refusal(f"key '{shown(call.key())}': {problem}") from None
-    call.check_size(updated.value)
-    result = change_of(entry, updated.value)
-    if updated.problems:
-        result["errors"] = [_error_of(problem) for problem in updated.problems]
-    return Put(updated.value, KEEP, result)
-
-
-def _error_of(problem: UpdateError) -> dict[str, object]:
-    return {"op_index": problem.op_index, "code": problem.code, "message": problem.message}
-
-
-def list_values(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
+def list_values(state: StateCall, fields: Fields) -> StoreAnswer[object]:
     """List the values of a scope in the order of their creation."""
-    call, values = ScopedCall(state_call, "LIST_ERROR", fields), state_call.call.values
-    source: Future[object] = values.gather(
-        call.namespace, b"", _array_of, order=Order.CREATED, largest=state_call.largest
+    _begin(state, "LIST_ERROR", fields, has_key=False)
+    source: Future[object] = state.values.gather(
+        state.namespace,
+        b"",
+        lambda items: [entry.value for _, entry in items],
+        order=Order.CREATED,
+        largest=state.largest,
     )
-    return call.ask(source, one)
+    return state.answer(source, one)
 
 
-def _array_of(items: Iterator[tuple[bytes, Entry]]) -> list[object]:
-    return [entry.value for _, entry in items]
+def keys(state: StateCall, fields: Fields) -> StoreAnswer[list[bytes]]:
+    _begin(state, "LIST_ERROR", fields, has_key=False)
+    given = text_in(fields, "pattern")
+    pattern = b"*" if given is None else state.pattern(given)
+    return state.answer(state.values.keys(state.namespace, pattern, largest=state.largest), one)
 
 
-def keys(state_call: PositionalCall, fields: Fields) -> StoreAnswer[list[bytes]]:
-    call, values = ScopedCall(state_call, "LIST_ERROR", fields), state_call.call.values
-    return call.ask(values.keys(call.namespace, call.pattern(), largest=state_call.largest), one)
-
-
-def list_groups(state_call: PositionalCall) -> StoreAnswer[list[str]]:
-    source = state_call.call.values.namespaces(SCOPES, largest=state_call.largest)
-    return ScopedCall(state_call, "LIST_GROUPS_ERROR", {}).ask(
-        source, lambda names: ({"groups": [name.removeprefix(SCOPES) for name in names]},)
-    )
+def list_groups(state: StateCall) -> StoreAnswer[list[str]]:
+    state.code = "LIST_GROUPS_ERROR"
+    source = state.values.namespaces(SCOPES, largest=state.largest)
+    return state.answer(source, lambda names: ({"groups": [name.removeprefix(SCOPES) for name in names]},))
 
 
 # The ops of an update
 
 
-def _ops(given: object) -> Sequence[object]:
+def read_updates(given: object) -> list[Update]:
+    """Read the ops of an update.  Raises Mismatch."""
     if given == {}:
         return []
     if not isinstance(given, list):
         raise Mismatch(f"field 'ops': array expected, got {type_name(given)}")
     if len(given) > MOST_OPS:
         raise Mismatch(f"field 'ops': {len(given)} ops; at most {MOST_OPS} in one update")
-    return given
-
-
-def _update(number: int, fields: object) -> Update:
+    read = []
     try:
-        return _read_update(fields)
+        for fields in given:
+            read.append(_read_update(fields))  # noqa: PERF401 - its length says which one is wrong
     except (Mismatch, Unstorable) as problem:
-        raise Mismatch(f"ops[{number}]: {problem}") from None
+        raise Mismatch(f"ops[{len(read)}]: {problem}") from None
+    return read
 
 
 def _read_update(fields: object) -> Update:

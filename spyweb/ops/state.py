@@ -6,18 +6,19 @@ iii's form, in a scope.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from asyncio import Future
 from pathlib import PurePath
 
+from spyweb.limits import NUMBER_KEYS
 from spyweb.lua.session import Results, StoreAnswer
+from spyweb.model import Value as StoredValue
 from spyweb.ops import scopes
-from spyweb.ops.arguments import Int, Number, Table, Text, Value
+from spyweb.ops.arguments import Int, Number, Table, Text, Value, parse_number
 from spyweb.ops.op import ALL_SCOPES, WRITE_STATE, OpFamily
-from spyweb.ops.positional import KeyOrTable, PositionalCall, positional
-from spyweb.ops.rules import sloth
-from spyweb.ops.rules.sloth import one
-from spyweb.ops.rules.values import remaining
-from spyweb.store.model.entries import Entry, ValueStats
+from spyweb.ops.positional import KeyOrTable, StateCall, one, positional
+from spyweb.ops.rules.values import SCALAR_BYTES, added, are_equal, integral, kind_of, remaining
+from spyweb.store.encoding import OVER_NUMBER_KEYS, count_number_keys
+from spyweb.store.model.entries import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, ValueStats
 
 FAMILY = OpFamily(
     name="state",
@@ -35,14 +36,14 @@ IN_MEMORY = ":memory:"  # the path of a store without a file
     types="(key: string, value: any, ttl?: number): boolean ok, string? message",
     overloads=("fun(options: {scope: string, key: string, value: any, ttl?: number}): StateChange",),
 )
-def put(state_call: PositionalCall, key: KeyOrTable, value: Value, ttl: Number | None = None) -> StoreAnswer[object]:
+def put(state: StateCall, key: KeyOrTable, value: Value, ttl: Number | None = None) -> StoreAnswer[object]:
     """Keep a value, for good or for `ttl` seconds; whatever expiry the key had is replaced.
 
     With a table `{scope, key, value, ttl?}` it gives `{old_value, new_value}`.
     """
     if not isinstance(key, bytes):
-        return scopes.put(state_call, key)
-    return _put(state_call, key, value, ttl)
+        return scopes.put(state, key)
+    return _put(state.about(key), value, ttl)
 
 
 @positional(
@@ -51,15 +52,14 @@ def put(state_call: PositionalCall, key: KeyOrTable, value: Value, ttl: Number |
     needs=WRITE_STATE,
     types="(key: string, value: any, ttl: number): boolean ok, string? message",
 )
-def put_with_ttl(state_call: PositionalCall, key: Text, value: Value, ttl: Number) -> StoreAnswer[object]:
+def put_with_ttl(state: StateCall, key: Text, value: Value, ttl: Number) -> StoreAnswer[object]:
     """Keep a value for `ttl` seconds."""
-    return _put(state_call, key, value, ttl)
+    return _put(state.about(key), value, ttl)
 
 
-def _put(state_call: PositionalCall, key: bytes, value: object, ttl: float | None) -> StoreAnswer[object]:
-    subject = state_call.subject(key)
-    kept = state_call.value(subject, value, 2)
-    return state_call.change(key, sloth.put(subject, kept, state_call.expiry(subject, ttl)))
+def _put(state: StateCall, given: object, ttl: float | None) -> StoreAnswer[object]:
+    value, expires_ms = state.value(given, 2), state.expiry(ttl)
+    return state.change(Replacement(lambda: state.put(value, expires_ms, True)))
 
 
 @positional(
@@ -68,23 +68,21 @@ def _put(state_call: PositionalCall, key: bytes, value: object, ttl: float | Non
     types="(key: string, default?: any): any value, string? message",
     overloads=("fun(options: {scope: string, key: string}): any",),
 )
-def get(state_call: PositionalCall, key: KeyOrTable, default: Value = None) -> StoreAnswer[object]:
+def get(state: StateCall, key: KeyOrTable, default: Value = None) -> StoreAnswer[object]:
     """The value of a key, or the default.
 
     With a table `{scope, key}` the value or nil.
     """
     if not isinstance(key, bytes):
-        return scopes.get(state_call, key)
-    state_call.subject(key)
-    source = state_call.call.values.get(state_call.namespace, key)
-    return state_call.answer(source, lambda value: (default if value is None else value,))
+        return scopes.get(state, key)
+    source = state.about(key).values.get(state.namespace, key)
+    return state.answer(source, lambda value: (default if value is None else value,))
 
 
 @positional("state.exists", failure=False, types="(key: string): boolean exists, string? message")
-def exists(state_call: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
+def exists(state: StateCall, key: Text) -> StoreAnswer[Entry | None]:
     """Whether there is such a key."""
-    state_call.subject(key)
-    return state_call.read(key, lambda entry: (entry is not None,))
+    return state.about(key).read(lambda entry: (entry is not None,))
 
 
 @positional(
@@ -94,28 +92,24 @@ def exists(state_call: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
     types="(key: string): boolean ok, string? message",
     overloads=("fun(options: {scope: string, key: string}): any",),
 )
-def delete(state_call: PositionalCall, key: KeyOrTable) -> StoreAnswer[object]:
+def delete(state: StateCall, key: KeyOrTable) -> StoreAnswer[object]:
     """Forget a key; true even when there was none.
 
     With a table `{scope, key}` it gives the old value.
     """
     if not isinstance(key, bytes):
-        return scopes.delete(state_call, key)
-    state_call.subject(key)
-    return state_call.change(key, sloth.delete())
+        return scopes.delete(state, key)
+    return state.about(key).change(Replacement(lambda: Drop((True,))))
 
 
 @positional("state.clear", failure=False, needs=WRITE_STATE, types="(pattern?: string): boolean ok, string? message")
-def clear(state_call: PositionalCall, pattern: Text = b"*") -> StoreAnswer[int]:
+def clear(state: StateCall, pattern: Text = b"*") -> StoreAnswer[int]:
     """Forget every key that matches, or all of them; never locks, and nothing of store_* or of scopes.
 
     More than 200 go bit by bit, so that no other job waits.
     """
-    values = state_call.call.values
-    return state_call.answer(
-        values.clear(state_call.namespace, state_call.pattern(pattern), origin=state_call.call.origin),
-        lambda _: (True,),
-    )
+    source = state.values.clear(state.namespace, state.pattern(pattern), origin=state.call.origin)
+    return state.answer(source, lambda _: (True,))
 
 
 @positional(
@@ -124,7 +118,7 @@ def clear(state_call: PositionalCall, pattern: Text = b"*") -> StoreAnswer[int]:
     types="(pattern?: string): string[]? keys, string? message",
     overloads=("fun(options: {scope: string, pattern?: string}): string[]",),
 )
-def keys(state_call: PositionalCall, pattern: KeyOrTable = b"*") -> StoreAnswer[list[bytes]]:
+def keys(state: StateCall, pattern: KeyOrTable = b"*") -> StoreAnswer[list[bytes]]:
     """All keys that match, sorted; `*` is any run of characters, `?` one.
 
     A pattern has at most 1,024 bytes.
@@ -132,11 +126,8 @@ def keys(state_call: PositionalCall, pattern: KeyOrTable = b"*") -> StoreAnswer[
     With a table `{scope, pattern?}` those of a scope.
     """
     if not isinstance(pattern, bytes):
-        return scopes.keys(state_call, pattern)
-    values = state_call.call.values
-    return state_call.answer(
-        values.keys(state_call.namespace, state_call.pattern(pattern), largest=state_call.largest), one
-    )
+        return scopes.keys(state, pattern)
+    return state.answer(state.values.keys(state.namespace, state.pattern(pattern), largest=state.largest), one)
 
 
 @positional(
@@ -145,36 +136,32 @@ def keys(state_call: PositionalCall, pattern: KeyOrTable = b"*") -> StoreAnswer[
     types="(prefix?: string): table<string, any>? values, string? message",
     overloads=("fun(options: {scope: string}): any[]",),
 )
-def list_items(state_call: PositionalCall, prefix: KeyOrTable = b"") -> StoreAnswer[object]:
+def list_items(state: StateCall, prefix: KeyOrTable = b"") -> StoreAnswer[object]:
     """A table of the keys that begin so, each with its value.
 
     With a table `{scope}` an array of values, in the order of their creation.
     """
     if not isinstance(prefix, bytes):
-        return scopes.list_values(state_call, prefix)
-    return state_call.answer(
-        state_call.call.values.gather(state_call.namespace, prefix, _map_of, largest=state_call.largest),
-        one,
+        return scopes.list_values(state, prefix)
+    source: Future[object] = state.values.gather(
+        state.namespace, prefix, lambda items: {key: entry.value for key, entry in items}, largest=state.largest
     )
-
-
-def _map_of(items: Iterator[tuple[bytes, Entry]]) -> dict[bytes, object]:
-    return {key: entry.value for key, entry in items}
+    return state.answer(source, one)
 
 
 @positional("state.list_groups", failure=None, needs=ALL_SCOPES, types="(): {groups: string[]} scopes")
-def list_groups(state_call: PositionalCall) -> StoreAnswer[list[str]]:
+def list_groups(state: StateCall) -> StoreAnswer[list[str]]:
     """All scopes that hold something: `{groups = {...}}`, sorted."""
-    return scopes.list_groups(state_call)
+    return scopes.list_groups(state)
 
 
 @positional("state.update", failure=None, needs=WRITE_STATE, types="(options: StateUpdate): StateChange change")
-def update(state_call: PositionalCall, options: Table) -> StoreAnswer[object]:
+def update(state: StateCall, options: Table) -> StoreAnswer[object]:
     """Apply `ops` to the value of `key` in `scope`, all in one step; gives `{old_value, new_value, errors?}`.
 
     At most 1,000 ops.
     """
-    return scopes.update(state_call, options)
+    return scopes.update(state, options)
 
 
 @positional(
@@ -183,19 +170,19 @@ def update(state_call: PositionalCall, options: Table) -> StoreAnswer[object]:
     needs=WRITE_STATE,
     types="(key: string, seconds: number): boolean ok, string? message",
 )
-def set_ttl(state_call: PositionalCall, key: Text, seconds: Number) -> StoreAnswer[bool]:
+def set_ttl(state: StateCall, key: Text, seconds: Number) -> StoreAnswer[bool]:
     """Let a key end in so many seconds; never, for zero and less."""
-    subject = state_call.subject(key)
-    expires_ms = None if seconds <= 0 else state_call.expiry(subject, seconds)
-    source = state_call.call.values.expire(state_call.namespace, key, expires_ms)
-    return state_call.answer(source, lambda is_there: (True,) if is_there else subject.refusal("there is no such key"))
+    state.about(key)
+    expires_ms = None if seconds <= 0 else state.expiry(seconds)
+    source = state.values.expire(state.namespace, key, expires_ms)
+    refusal = state.refusal(state.of_key("there is no such key"))
+    return state.answer(source, lambda is_there: (True,) if is_there else refusal)
 
 
 @positional("state.get_ttl", failure=-1, types="(key: string): integer seconds, string? message")
-def get_ttl(state_call: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
+def get_ttl(state: StateCall, key: Text) -> StoreAnswer[Entry | None]:
     """Seconds that a key has left, rounded up; -1 when it never ends, -2 when it is not there."""
-    state_call.subject(key)
-    return state_call.read(key, lambda entry: (remaining(entry, state_call.now_ms),))
+    return state.about(key).read(lambda entry: (remaining(entry, state.call.world.clock.now_ms()),))
 
 
 @positional(
@@ -204,10 +191,9 @@ def get_ttl(state_call: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
     needs=WRITE_STATE,
     types="(key: string, delta?: number): number? sum, string? message",
 )
-def increment(state_call: PositionalCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
+def increment(state: StateCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
     """Add to a number, atomically, and give the sum; a missing key counts as 0."""
-    subject = state_call.subject(key)
-    return state_call.change(key, sloth.increment(subject, delta))
+    return _add(state.about(key), delta)
 
 
 @positional(
@@ -216,10 +202,33 @@ def increment(state_call: PositionalCall, key: Text, delta: Number = 1) -> Store
     needs=WRITE_STATE,
     types="(key: string, delta?: number): number? difference, string? message",
 )
-def decrement(state_call: PositionalCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
+def decrement(state: StateCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
     """Subtract from a number, atomically, and give the difference; a missing key counts as 0."""
-    subject = state_call.subject(key)
-    return state_call.change(key, sloth.increment(subject, -delta))
+    return _add(state.about(key), -delta)
+
+
+def _add(state: StateCall, delta: int | float) -> StoreAnswer[object]:
+    """Add to a number; a missing key counts as 0, a numeric text as its number."""
+    delta = integral(delta)
+
+    def change(entry: Entry | None) -> Put | Leave:
+        value: object = entry.value if entry else 0
+        number = parse_number(value) if isinstance(value, bytes) else value
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            return state.leave(f"it holds {_kind_in(entry)}, not a number")
+        number = integral(number)
+        total = added(number, delta)
+        if total is None:
+            return state.leave(f"{number} + {delta} leaves the range of numbers")
+        return state.put(total, KEEP, total)
+
+    if isinstance(delta, float) or state.call.world.state.max_value_bytes < SCALAR_BYTES:
+        return state.change(change)
+    return state.change(Addition(delta, one, change))
+
+
+def _kind_in(entry: Entry | None) -> str:
+    return kind_of(entry.value if entry else None)
 
 
 @positional(
@@ -228,9 +237,16 @@ def decrement(state_call: PositionalCall, key: Text, delta: Number = 1) -> Store
     needs=WRITE_STATE,
     types="(key: string, value: string|number): integer? length, string? message",
 )
-def append(state_call: PositionalCall, key: Text, value: Text) -> StoreAnswer[object]:
+def append(state: StateCall, key: Text, value: Text) -> StoreAnswer[object]:
     """Add to the end of a text, and give its length in bytes; a missing key is an empty text."""
-    return state_call.change(key, sloth.append(state_call.subject(key), value))
+
+    def change(entry: Entry | None) -> Put | Leave:
+        text = entry.value if entry else b""
+        if not isinstance(text, bytes):
+            return state.leave(f"it holds {kind_of(text)}, not a string")
+        return state.put(text + value, KEEP, len(text) + len(value))
+
+    return state.about(key).change(change)
 
 
 @positional(
@@ -239,63 +255,100 @@ def append(state_call: PositionalCall, key: Text, value: Text) -> StoreAnswer[ob
     needs=WRITE_STATE,
     types="(key: string, old: any, new: any): boolean swapped, string? message",
 )
-def compare_swap(state_call: PositionalCall, key: Text, old: Value, new: Value) -> StoreAnswer[object]:
+def compare_swap(state: StateCall, key: Text, old: Value, new: Value) -> StoreAnswer[object]:
     """Put `new` in the place of `old`, if that is what is there, and say whether it was.
 
     nil is what a missing key holds; tables are compared deeply.
     """
-    subject = state_call.subject(key)
-    kept = state_call.value(subject, new, 3)
-    expected = None if old is None else state_call.item(subject, old, 2)
-    return state_call.change(key, sloth.compare_swap(subject, expected, kept))
+    kept = state.about(key).value(new, 3)
+    expected = None if old is None else state.item(old, 2)
+
+    def change(entry: Entry | None) -> Put | Leave:
+        is_so = are_equal(entry.value if entry else None, expected)
+        return state.put(kept, None, True) if is_so else Leave((False,))
+
+    return state.change(change)
 
 
 @positional(
     "state.list_push", failure=-1, needs=WRITE_STATE, types="(key: string, item: any): integer? length, string? message"
 )
-def list_push(state_call: PositionalCall, key: Text, item: Value) -> StoreAnswer[object]:
+def list_push(state: StateCall, key: Text, item: Value) -> StoreAnswer[object]:
     """Add to the end of a list, and give its length; a missing key is an empty list."""
-    subject = state_call.subject(key)
-    return state_call.change(key, sloth.list_push(subject, state_call.item(subject, item, 2)))
+    added_item = state.about(key).item(item, 2)
+
+    def change(entry: Entry | None) -> Put | Leave:
+        items = _list_in(entry)
+        if items is None:
+            return state.leave(_no_list(entry))
+        new = count_number_keys(added_item)
+        if new and new + count_number_keys(items) > NUMBER_KEYS:
+            return state.leave(f"{OVER_NUMBER_KEYS} can't be stored")
+        return state.put([*items, added_item], KEEP, len(items) + 1)
+
+    return state.change(change)
 
 
 @positional("state.list_pop", failure=None, needs=WRITE_STATE, types="(key: string): any item, string? message")
-def list_pop(state_call: PositionalCall, key: Text) -> StoreAnswer[object]:
+def list_pop(state: StateCall, key: Text) -> StoreAnswer[object]:
     """Take the last item of a list away and give it; nil when there is none."""
-    return state_call.change(key, sloth.list_pop(state_call.subject(key)))
+
+    def change(entry: Entry | None) -> Put | Leave:
+        items = _list_in(entry)
+        if items is None:
+            return state.leave(_no_list(entry))
+        return Put(items[:-1], KEEP, (items[-1],)) if items else Leave((None,))
+
+    return state.about(key).change(change)
 
 
 @positional("state.list_length", failure=0, types="(key: string): integer length, string? message")
-def list_length(state_call: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
+def list_length(state: StateCall, key: Text) -> StoreAnswer[Entry | None]:
     """How many items a list has; none for a missing key."""
-    subject = state_call.subject(key)
-    return state_call.read(key, lambda entry: sloth.list_length(subject, entry))
+
+    def length_of(entry: Entry | None) -> Results:
+        items = _list_in(entry)
+        return state.refusal(state.of_key(_no_list(entry))) if items is None else (len(items),)
+
+    return state.about(key).read(length_of)
+
+
+def _list_in(entry: Entry | None) -> list[StoredValue] | None:
+    """Return the list that an entry holds; a missing entry and `{}` are empty lists."""
+    value = entry.value if entry else []
+    if isinstance(value, dict) and not value:
+        return []
+    return value if isinstance(value, list) else None
+
+
+def _no_list(entry: Entry | None) -> str:
+    return f"it holds {_kind_in(entry)}, not a list"
 
 
 @positional(
     "state.history", failure=None, types="(key: string, count?: integer): StateVersion[]? versions, string? message"
 )
-def history(state_call: PositionalCall, key: Text, count: Int | None = None) -> StoreAnswer[list[Entry]]:
+def history(state: StateCall, key: Text, count: Int | None = None) -> StoreAnswer[list[Entry]]:
     """The versions of a key, newest first: an array of `{version, value, updated_at}`.
 
     Past ones are kept where `[state.history]` in the settings says so.
     """
-    state_call.subject(key)
+
+    def results_of(entries: list[Entry]) -> Results:
+        return one(
+            [{"version": each.version, "value": each.value, "updated_at": each.updated_ms / 1000} for each in entries]
+        )
+
     limit = None if count is None else max(0, count)
-    source = state_call.call.values.history(state_call.namespace, key, limit, largest=state_call.largest)
-    return state_call.answer(source, lambda entries: ([_version(entry) for entry in entries],))
-
-
-def _version(entry: Entry) -> dict[str, object]:
-    return {"version": entry.version, "value": entry.value, "updated_at": entry.updated_ms / 1000}
+    source = state.about(key).values.history(state.namespace, key, limit, largest=state.largest)
+    return state.answer(source, results_of)
 
 
 @positional("state.get_version", failure=None, types="(key: string, version: integer): any value, string? message")
-def get_version(state_call: PositionalCall, key: Text, version: Int) -> StoreAnswer[Entry | None]:
+def get_version(state: StateCall, key: Text, version: Int) -> StoreAnswer[Entry | None]:
     """The value that a key had in that version; nil when it is not kept."""
-    state_call.subject(key)
-    source = state_call.call.values.version(state_call.namespace, key, version)
-    return state_call.answer(source, lambda entry: (entry.value if entry else None,))
+    source = state.about(key).values.version(state.namespace, key, version)
+    return state.answer(source, lambda entry: (entry.value if entry else None,))
 
 
 @positional(
@@ -304,36 +357,35 @@ def get_version(state_call: PositionalCall, key: Text, version: Int) -> StoreAns
     needs=WRITE_STATE,
     types="(key: string, version: integer): boolean ok, string? message",
 )
-async def rollback(state_call: PositionalCall, key: Text, version: Int) -> Results:
+async def rollback(state: StateCall, key: Text, version: Int) -> Results:
     """Put the value back that a key had in that version, as a newer version and without an expiry."""
-    subject = state_call.subject(key)
-    past = await state_call.call.values.version(state_call.namespace, key, version)
+    past = await state.about(key).values.version(state.namespace, key, version)
     if past is None:
-        return subject.refusal(f"version {version} is not kept")
-    return await state_call.change(key, sloth.put(subject, past.value, None))
+        return state.refusal(state.of_key(f"version {version} is not kept"))
+    return await state.change(Replacement(lambda: state.put(past.value, None, True)))
 
 
 @positional("state.stats", failure=None, types="(): StateStats? stats, string? message")
-def stats(state_call: PositionalCall) -> StoreAnswer[ValueStats]:
+def stats(state: StateCall) -> StoreAnswer[ValueStats]:
     """What there is of stored values, and how long the functions of `state` took since start."""
-    return state_call.answer(
-        state_call.call.values.stats(state_call.namespace), lambda found: (_stats(state_call, found),)
-    )
 
+    def results_of(found: ValueStats) -> Results:
+        store, metrics = state.call.world.store.stats(), state.call.world.metrics.state
+        return one(
+            {
+                "total_keys": found.total_keys,
+                "expired_keys": found.expired_keys,
+                "active_locks": found.active_locks,
+                "db_size_bytes": store.size_bytes,
+                "total_size": store.size_bytes,
+                "db_path": PurePath(store.path).name,  # where it lies is no affair of a job
+                "backend": "memory" if store.path == IN_MEMORY else "sqlite",
+                "last_modified": None if found.last_modified_ms is None else found.last_modified_ms / 1000,
+                "reads": metrics.reads,
+                "writes": metrics.writes,
+                "op_ms_p50": round(metrics.times.percentile(50) * 1000, 3),
+                "op_ms_p99": round(metrics.times.percentile(99) * 1000, 3),
+            }
+        )
 
-def _stats(state_call: PositionalCall, found: ValueStats) -> dict[str, object]:
-    store, metrics = state_call.call.world.store.stats(), state_call.call.world.metrics.state
-    return {
-        "total_keys": found.total_keys,
-        "expired_keys": found.expired_keys,
-        "active_locks": found.active_locks,
-        "db_size_bytes": store.size_bytes,
-        "total_size": store.size_bytes,
-        "db_path": PurePath(store.path).name,  # where it lies is no affair of a job
-        "backend": "memory" if store.path == IN_MEMORY else "sqlite",
-        "last_modified": None if found.last_modified_ms is None else found.last_modified_ms / 1000,
-        "reads": metrics.reads,
-        "writes": metrics.writes,
-        "op_ms_p50": round(metrics.times.percentile(50) * 1000, 3),
-        "op_ms_p99": round(metrics.times.percentile(99) * 1000, 3),
-    }
+    return state.answer(state.values.stats(state.namespace), results_of)

@@ -16,7 +16,7 @@ from spyweb.lua.session import Results
 from spyweb.ops.arguments import Mismatch, Text, Value, parse_number, read_number
 from spyweb.ops.locks import LockRequest
 from spyweb.ops.op import WRITE_STATE, OpEffect, OpFamily
-from spyweb.ops.positional import CallFailed, PositionalCall, positional
+from spyweb.ops.positional import CallRefused, StateCall, positional
 from spyweb.ops.rules.values import shown
 from spyweb.ops.world import Call
 from spyweb.store.model.entries import Held
@@ -42,11 +42,11 @@ class LockTerms(Struct, frozen=True):
     types="(name: string, holder?: string, ttl?: number): boolean ok, string? message",
     overloads=("fun(name: string, ttl?: number): boolean, string?",),
 )
-async def try_lock(state_call: PositionalCall, name: Text, holder: Value = None, ttl: Value = None) -> Results:
+async def try_lock(state: StateCall, name: Text, holder: Value = None, ttl: Value = None) -> Results:
     """Take a lock if it is free: true, or false and who has it.  `ttl` seconds are how long it outlasts a crash."""
-    request = _request(state_call, name, terms_of(state_call.function, holder, ttl))
-    held = await state_call.call.world.locks.take(request)
-    return (True,) if held is None else (False, _refusal(state_call, held))
+    request = _request(state, name, terms_of(state.function, holder, ttl))
+    held = await state.call.world.locks.take(request)
+    return (True,) if held is None else (False, _refusal(state, held))
 
 
 @positional(
@@ -57,16 +57,23 @@ async def try_lock(state_call: PositionalCall, name: Text, holder: Value = None,
     types="(name: string, holder?: string, timeout?: number): boolean ok, string? message",
     overloads=("fun(name: string, timeout?: number): boolean, string?",),
 )
-async def lock(state_call: PositionalCall, name: Text, holder: Value = None, timeout: Value = None) -> Results:
+async def lock(state: StateCall, name: Text, holder: Value = None, timeout: Value = None) -> Results:
     """Take a lock: true, or false and who has it.
 
     Without a holder it waits for the lock, up to `timeout` seconds.  With one it doesn't wait, and a lock that is not
     to be had is logged as well.
     """
-    terms, locks = terms_of(state_call.function, holder, timeout), state_call.call.world.locks
-    request = _request(state_call, name, terms)
+    terms, locks = terms_of(state.function, holder, timeout), state.call.world.locks
+    request = _request(state, name, terms)
     held = await (locks.wait(request, terms.timeout) if terms.holder is None else locks.take(request))
-    return (True,) if held is None else (False, _complain(state_call, terms, held))
+    if held is None:
+        return (True,)
+    reason = _refusal(state, held)
+    if terms.holder is not None:  # its results may go unchecked
+        if state.call.world.state.strict_locks:
+            raise OpError(reason)
+        state.call.log("warn", reason.encode())
+    return False, reason
 
 
 @positional(
@@ -76,21 +83,20 @@ async def lock(state_call: PositionalCall, name: Text, holder: Value = None, tim
     effect=OpEffect.WRITES,
     types="(name: string, holder?: string): boolean ok, string? message",
 )
-async def unlock(state_call: PositionalCall, name: Text, holder: Text | None = None) -> Results:
+async def unlock(state: StateCall, name: Text, holder: Text | None = None) -> Results:
     """Give a lock back: true, or false and a text when somebody else has it, or nobody."""
-    own = _own_name(state_call.call) if holder is None else holder
-    held = await state_call.call.world.store.locks.release(name, own)
-    if held is None:
-        return False, f"{state_call.function}: lock '{shown(name)}' is not held"
-    if held.holder != own:
-        return False, f"{_refusal(state_call, held)}, not by '{shown(own)}'"
-    return (True,)
+    own = _own_name(state.call) if holder is None else holder
+    held = await state.call.world.store.locks.release(name, own)
+    if held is not None and held.holder == own:
+        return (True,)
+    by = "not held" if held is None else f"held by '{shown(held.holder)}', not by '{shown(own)}'"
+    return False, f"{state.function}: lock '{shown(name)}' is {by}"
 
 
 @positional("state.is_locked", failure=False, types="(name: string): boolean is_locked, string? holder")
-async def is_locked(state_call: PositionalCall, name: Text) -> Results:
+async def is_locked(state: StateCall, name: Text) -> Results:
     """Whether somebody has a lock, and who."""
-    held = await state_call.call.world.store.locks.holder(name)
+    held = await state.call.world.store.locks.holder(name)
     return (False, None) if held is None else (True, held.holder)
 
 
@@ -99,34 +105,24 @@ def terms_of(function: str, holder: object, timeout: object) -> LockTerms:
 
     Raises OpError.
     """
-    if holder is None:
-        return LockTerms(None, _seconds(function, 3, timeout))
-    if isinstance(holder, bytes) and (timeout is not None or parse_number(holder) is None):
-        return LockTerms(holder, _seconds(function, 3, timeout))
-    return LockTerms(None, _seconds(function, 2, holder))
-
-
-def _seconds(function: str, position: int, given: object) -> float:
-    if given is None:
-        return DEFAULT_TIMEOUT
+    is_holder = isinstance(holder, bytes) and (timeout is not None or parse_number(holder) is None)
+    position, given = (3, timeout) if holder is None or is_holder else (2, holder)
     try:
-        seconds = read_number(given)
+        seconds = DEFAULT_TIMEOUT if given is None else read_number(given)
     except Mismatch as mismatch:
         raise OpError(f"bad argument #{position} to '{function}' ({mismatch})") from None
-    return seconds if math.isnan(seconds) else min(max(float(seconds), 0.0), LONGEST_TIMEOUT)
+    if not math.isnan(seconds):
+        seconds = min(max(float(seconds), 0.0), LONGEST_TIMEOUT)
+    return LockTerms(holder if isinstance(holder, bytes) and is_holder else None, seconds)
 
 
-def _request(state_call: PositionalCall, name: bytes, terms: LockTerms) -> LockRequest:
-    """Build the request for a lock.  Raises CallFailed for names that are too long, and for NaN as the timeout."""
+def _request(state: StateCall, name: bytes, terms: LockTerms) -> LockRequest:
+    """Build the request for a lock.  Raises CallRefused for names that are too long, and for NaN as the timeout."""
     if math.isnan(terms.timeout):
-        raise CallFailed((False, f"{state_call.function}: lock '{shown(name)}': the timeout is NaN"))
-    holder = _own_name(state_call.call) if terms.holder is None else terms.holder
-    limit = state_call.call.world.state.max_key_bytes
-    for text in (name, terms.holder or b""):
-        if len(text) > limit:
-            reason = f"lock '{shown(text)}': {len(text)} bytes are over the limit of {limit}"
-            raise CallFailed((False, f"{state_call.function}: {reason}"))
-    call, lease_ms = state_call.call, math.ceil(terms.timeout * 1000)
+        raise CallRefused(f"lock '{shown(name)}': the timeout is NaN")
+    state.short("lock", name)
+    holder = _own_name(state.call) if terms.holder is None else state.short("lock", terms.holder)
+    call, lease_ms = state.call, math.ceil(terms.timeout * 1000)
     return LockRequest(name=name, holder=holder, run=call.run, lease_ms=lease_ms, lineage=call.lineage)
 
 
@@ -135,20 +131,7 @@ def _own_name(call: Call) -> bytes:
     return f"{call.job}#{call.run}{branch}".encode()
 
 
-def _complain(state_call: PositionalCall, terms: LockTerms, held: Held) -> str:
-    """Return the text for a refused lock; with a named holder also log or raise it, since results may go unchecked."""
-    reason = _refusal(state_call, held)
-    if terms.holder is not None:
-        if state_call.call.world.state.strict_locks:
-            raise OpError(reason)
-        state_call.call.log("warn", reason.encode())
-    return reason
-
-
-def _refusal(state_call: PositionalCall, held: Held) -> str:
-    call = state_call.call
-    if state_call.function != "state.unlock" and call.world.locks.is_own(held, call.run, call.lineage):
-        return (
-            f"{state_call.function}: lock '{shown(held.name)}' is held by this run already, as '{shown(held.holder)}'"
-        )
-    return f"{state_call.function}: lock '{shown(held.name)}' is held by '{shown(held.holder)}'"
+def _refusal(state: StateCall, held: Held) -> str:
+    is_own = state.call.world.locks.is_own(held, state.call.run, state.call.lineage)
+    holder = f"this run already, as '{shown(held.holder)}'" if is_own else f"'{shown(held.holder)}'"
+    return f"{state.function}: lock '{shown(held.name)}' is held by {holder}"

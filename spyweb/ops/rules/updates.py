@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from spyweb.limits import NUMBER_KEYS
 from spyweb.model import NULL, Value, ValueKey
-from spyweb.ops.rules.sloth import added
-from spyweb.ops.rules.values import ALIKE, Unstorable, has_key, kind_of, shown
+from spyweb.ops.rules.values import ALIKE, Unstorable, added, has_key, kind_of, shown
 from spyweb.store.encoding import OVER_NUMBER_KEYS, count_number_keys
 
 Path = tuple[bytes, ...]

@@ -143,6 +143,17 @@ def fits(number: int | float) -> bool:
     return -INTEGER_LIMIT <= number < INTEGER_LIMIT
 
 
+def added(number: int | float, delta: int | float) -> int | float | None:
+    """Return the sum; None if integers leave 64 bits, or floats become infinite."""
+    try:
+        total = number + delta
+    except OverflowError:
+        return None
+    if isinstance(total, float):
+        return integral(total) if math.isfinite(total) else None
+    return total if fits(total) else None
+
+
 def result_of(value: Value) -> object:
     """Return a value as functions return it: JSON's null becomes nil."""
     return None if value is NULL else value

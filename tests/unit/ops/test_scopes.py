@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
 
 import pytest
 
@@ -9,9 +9,9 @@ from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, ChangeKind, RunId
 from spyweb.ops import catalog
-from spyweb.ops.positional import PositionalCall
+from spyweb.ops.arguments import Mismatch
 from spyweb.ops.rules.updates import Update, UpdateKind
-from spyweb.ops.scopes import ScopedCall
+from spyweb.ops.scopes import read_updates, read_value
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
 from spyweb.store.model.entries import SCOPES, Watch
@@ -211,77 +211,45 @@ async def test_watchers_hear_of_every_write_even_of_a_delete_of_nothing() -> Non
 A_FUNCTION = Foreign(Ext.FOREIGN, "function")
 
 
-def make_payload(**fields: object) -> ScopedCall:
-    call = make_call(make_world(state=StateSettings(max_key_bytes=10, max_value_bytes=100)))
-    return ScopedCall(PositionalCall(call, "state.f", None), "F_ERROR", table(**fields))
-
-
-def refused(read: Callable[[], object]) -> tuple[str, str]:
-    """The code and the message of the error that is raised."""
-    with pytest.raises(OpError) as caught:
-        read()
-    value = caught.value.value
-    assert isinstance(value, dict)
-    assert value["message"] == str(caught.value)
-    return value["code"], value["message"].removeprefix("state.f: ")
-
-
-def test_fields_are_read_as_lua_would() -> None:
-    payload = make_payload(scope="é".encode(), key=12, ttl=b"1.5", pattern=b"a*")
-    expires_ms = payload.state_call.now_ms + 1_500
-    assert (payload.namespace, payload.key(), payload.expiry()) == ("scope:é", b"12", expires_ms)
-    assert payload.pattern() == b"a*"
-    assert make_payload().pattern() == b"*"
-    assert make_payload().expiry() is None
+async def test_fields_are_read_as_lua_would() -> None:
+    clock = FakeClock()
+    call = make_call(make_world(clock=clock))
+    await ask(call, "state.set", table(scope="é".encode(), key=12, value=1, ttl=b"1.5"))
+    entry = await call.world.store.values.read("scope:é", b"12")
+    assert entry is not None
+    assert entry.expires_ms == clock.now_ms() + 1_500
 
 
 @pytest.mark.parametrize(
     ("fields", "code", "message"),
     [
-        ({}, "deserialization_error", "missing field 'key'"),
+        ({"key": None}, "deserialization_error", "missing field 'key'"),
         ({"key": True}, "deserialization_error", "field 'key': string expected, got boolean"),
         ({"key": NULL}, "deserialization_error", "field 'key': string expected, got null"),
-        ({"key": b"x" * 11}, "F_ERROR", "key 'xxxxxxxxxxx': 11 bytes are over the limit of 10"),
-    ],
-)
-def test_a_key_is_a_short_text(fields: dict[str, object], code: str, message: str) -> None:
-    assert refused(make_payload(**fields).key) == (code, message)
-
-
-@pytest.mark.parametrize(
-    ("fields", "code", "message"),
-    [
-        ({}, "deserialization_error", "missing field 'scope'"),
+        ({"key": b"x" * 11}, "SET_ERROR", "key 'xxxxxxxxxxx': 11 bytes are over the limit of 10"),
+        ({"scope": None}, "deserialization_error", "missing field 'scope'"),
         ({"scope": b"\xff"}, "deserialization_error", "field 'scope': it is not UTF-8"),
-        ({"scope": b"x" * 11}, "F_ERROR", "scope 'xxxxxxxxxxx': 11 bytes are over the limit of 10"),
+        ({"scope": b"x" * 11}, "SET_ERROR", "scope 'xxxxxxxxxxx': 11 bytes are over the limit of 10"),
+        ({"value": None}, "deserialization_error", "missing field 'value'; JSON's null is state.null"),
+        ({"value": A_FUNCTION}, "deserialization_error", "key 'k': a function can't be stored"),
+        ({"value": {b"x": math.nan}}, "deserialization_error", "key 'k': NaN can't be stored (at .x)"),
+        ({"value": b"x" * 101}, "VALUE_TOO_LARGE", "key 'k': the value of 101 bytes is over the limit of 100"),
+        ({"ttl": True}, "deserialization_error", "field 'ttl': number expected, got boolean"),
     ],
 )
-def test_a_scope_is_a_short_readable_text(fields: dict[str, object], code: str, message: str) -> None:
-    assert refused(lambda: make_payload(**fields).namespace) == (code, message)
+async def test_a_field_of_another_kind_is_refused(fields: dict[str, object], code: str, message: str) -> None:
+    call = make_call(make_world(state=StateSettings(max_key_bytes=10, max_value_bytes=100)))
+    with pytest.raises(OpError) as caught:
+        await ask(call, "state.set", table(**{"scope": b"s", "key": b"k", "value": 1} | fields))
+    assert caught.value.value == {"code": code, "message": f"state.set: {message}"}
+    assert str(caught.value) == f"state.set: {message}"
 
 
 def test_a_value_may_be_called_data() -> None:
-    assert make_payload(data=1.0).value() == 1
-    assert make_payload(value=2, data=1).value() == 2
-    assert make_payload(value=False).value() is False
-    assert make_payload(value=NULL).value() is NULL
-
-
-@pytest.mark.parametrize(
-    ("value", "code", "message"),
-    [
-        (None, "deserialization_error", "missing field 'value'; JSON's null is state.null"),
-        (A_FUNCTION, "deserialization_error", "key 'k': a function can't be stored"),
-        ({b"x": math.nan}, "deserialization_error", "key 'k': NaN can't be stored (at .x)"),
-        (b"x" * 101, "VALUE_TOO_LARGE", "key 'k': the value of 101 bytes is over the limit of 100"),
-    ],
-)
-def test_a_value_that_can_not_be_kept_is_refused(value: object, code: str, message: str) -> None:
-    assert refused(make_payload(key=b"k", value=value).value) == (code, message)
-
-
-def test_a_number_must_be_one() -> None:
-    assert refused(make_payload(ttl=True).expiry)[1] == "field 'ttl': number expected, got boolean"
+    assert read_value(table(data=1.0)) == 1
+    assert read_value(table(value=2, data=1)) == 2
+    assert read_value(table(value=False)) is False
+    assert read_value(table(value=NULL)) is NULL
 
 
 @pytest.mark.parametrize(
@@ -307,7 +275,7 @@ def test_a_number_must_be_one() -> None:
     ],
 )
 def test_an_op_is_read_and_without_a_path_it_is_the_roots(fields: object, update: Update) -> None:
-    assert make_payload(ops=[fields]).updates() == [update]
+    assert read_updates([fields]) == [update]
 
 
 @pytest.mark.parametrize(
@@ -335,4 +303,5 @@ def test_an_op_is_read_and_without_a_path_it_is_the_roots(fields: object, update
     ],
 )  # fmt: skip
 def test_ops_of_another_shape_fail_the_whole_call(ops: object, message: str) -> None:
-    assert refused(make_payload(ops=ops).updates) == ("deserialization_error", message)
+    with pytest.raises(Mismatch, match=f"^{re.escape(message)}$"):
+        read_updates(ops)

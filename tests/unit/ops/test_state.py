@@ -7,9 +7,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from spyweb.errors import OpError
+from spyweb.limits import NUMBER_KEYS
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.model import MIB, NULL, HistoryRule
+from spyweb.model import MIB, NULL, HistoryRule, Value
+from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
+from spyweb.store.model.entries import Put
 from spyweb.store.sqlite.scanning import ITEM_COST
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
@@ -246,3 +249,148 @@ async def test_a_pattern_that_is_too_long_gives_the_failure_value_and_says_why(n
         f"{name}: a pattern has 2000 bytes, at most 1024 are allowed",
     ]
     assert call.tally.storage_errors == 0
+
+
+LARGEST = 2**63 - 1
+
+
+async def holding(before: Value) -> Call:
+    """A call of a run where `k` holds this, for a while; None: nothing."""
+    call = make_call(make_world(state=StateSettings(max_value_bytes=100)))
+    if before is not None:
+        await call.values.transform(call.state_namespace, b"k", lambda _: Put(before), origin=call.origin)
+        await ask(call, "state.set_ttl", b"k", 60)
+    return call
+
+
+async def assert_refused(before: Value, name: str, arguments: Sequence[object], results: list[object]) -> None:
+    """The call is refused, and what is there stays."""
+    call = await holding(before)
+    assert await ask(call, name, b"k", *arguments) == [results[0], f"{name}: key 'k': {results[1]}"]
+    assert await ask(call, "state.get", b"k") == [before]
+
+
+@pytest.mark.parametrize(
+    ("before", "delta", "after"),
+    [
+        (None, 1, 1),
+        (None, 2.5, 2.5),
+        (5, -7, -2),
+        (0.5, 0.5, 1),
+        (b"41", 1, 42),
+        (b" 1.5 ", 1, 2.5),
+        (b"0x10", 1, 17),
+        (LARGEST - 1, 1, LARGEST),
+        (2**62, 0.5, 2**62),
+        (2**53 + 1, 1.0, 2**53 + 2),
+        (b"%d" % (2**53 + 1), 1.0, 2**53 + 2),
+        (b"1e3", 2**53 + 1, 2**53 + 1001),
+    ],
+)
+async def test_a_number_or_a_numeric_text_is_added_to(before: Value, delta: float, after: Value) -> None:
+    call = await holding(before)
+    (total,) = await ask(call, "state.increment", b"k", delta)
+    assert (total, type(total)) == (after, type(after))
+    assert await ask(call, "state.get", b"k") == [after]
+    assert await ask(call, "state.get_ttl", b"k") == [-1 if before is None else 60]
+
+
+@pytest.mark.parametrize(
+    ("before", "delta", "reason"),
+    [
+        (b"abc", 1, "it holds a string, not a number"),
+        (b"", 1, "it holds a string, not a number"),
+        (b"inf", 1, "it holds a string, not a number"),
+        (True, 1, "it holds a boolean, not a number"),
+        ([], 1, "it holds a list, not a number"),
+        ({}, 1, "it holds a table, not a number"),
+        (NULL, 1, "it holds null, not a number"),
+        (LARGEST, 1, f"{LARGEST} + 1 leaves the range of numbers"),
+        (-LARGEST, -2, f"{-LARGEST} + -2 leaves the range of numbers"),
+        (LARGEST, 1.0, f"{LARGEST} + 1 leaves the range of numbers"),
+        (b"1e999", 1, "inf + 1 leaves the range of numbers"),
+        (1, float("nan"), "1 + nan leaves the range of numbers"),
+        (1, float("inf"), "1 + inf leaves the range of numbers"),
+        (1e308, 1e308, "1e+308 + 1e+308 leaves the range of numbers"),
+    ],
+)
+async def test_nothing_else_is_added_to_and_it_stays(before: Value, delta: float, reason: str) -> None:
+    await assert_refused(before, "state.increment", [delta], [None, reason])
+
+
+@pytest.mark.parametrize(
+    ("before", "kind"), [(1, "a number"), (b"x", "a string"), (True, "a boolean"), ({b"a": 1}, "a table")]
+)
+async def test_only_a_list_is_a_list_and_only_a_text_is_appended_to(before: Value, kind: str) -> None:
+    reason = f"it holds {kind}, not a list"
+    await assert_refused(before, "state.list_push", [1], [-1, reason])
+    await assert_refused(before, "state.list_pop", [], [None, reason])
+    await assert_refused(before, "state.list_length", [], [0, reason])
+    if kind != "a string":
+        await assert_refused(before, "state.append", [b"x"], [-1, f"it holds {kind}, not a string"])
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "given", "after"),
+    [
+        ("state.append", None, b"ab", b"ab"),
+        ("state.append", b"x\x00", b"\xff", b"x\x00\xff"),
+        ("state.append", b"x" * 100, b"", b"x" * 100),
+        ("state.list_push", None, 7, [7]),
+        ("state.list_push", [], 7, [7]),
+        ("state.list_push", {}, 7, [7]),
+        ("state.list_push", [1, [2]], 7, [1, [2], 7]),
+        ("state.list_push", [NULL], 7, [NULL, 7]),
+    ],
+)
+async def test_what_is_added_goes_to_the_end(name: str, before: Value, given: object, after: bytes) -> None:
+    call = await holding(before)
+    assert await ask(call, name, b"k", given) == [len(after)]
+    assert await ask(call, "state.get", b"k") == [after]
+
+
+@pytest.mark.parametrize("before", [None, [], {}])
+async def test_nothing_is_taken_from_an_empty_list(before: Value) -> None:
+    call = await holding(before)
+    assert await ask(call, "state.list_pop", b"k") == [None]
+    assert await ask(call, "state.list_length", b"k") == [0]
+
+
+async def test_a_list_over_the_limit_can_still_be_emptied() -> None:
+    call = await holding([b"x" * 200, 1])
+    assert await ask(call, "state.list_pop", b"k") == [1]
+    assert await ask(call, "state.list_length", b"k") == [1]
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "swapped"),
+    [
+        (None, None, True),
+        (None, 1, False),
+        (1, None, False),
+        (1, 1.0, True),
+        (1, True, False),
+        ({b"a": [1]}, {b"a": [1]}, True),
+        ({b"a": [1]}, {b"a": [2]}, False),
+    ],
+)
+async def test_a_swap_needs_what_is_there_and_ends_its_expiry(before: Value, old: Value, swapped: bool) -> None:
+    call = await holding(before)
+    assert await ask(call, "state.compare_swap", b"k", old, b"new") == [swapped]
+    assert await ask(call, "state.get", b"k") == [b"new" if swapped else before]
+    assert not swapped or await ask(call, "state.get_ttl", b"k") == [-1]
+
+
+async def test_a_delete_is_true_whatever_was_there() -> None:
+    assert await ask(await holding(None), "state.delete", b"k") == await ask(await holding(1), "state.delete", b"k")
+
+
+async def test_what_grows_over_the_limit_is_refused_and_stays() -> None:
+    too_large = "the value of 101 bytes is over the limit of 100"
+    await assert_refused(b"x" * 100, "state.append", [b"x"], [-1, too_large])
+    await assert_refused(None, "state.compare_swap", [None, b"x" * 101], [False, too_large])
+    await assert_refused(None, "state.list_push", [b"x" * 100], [-1, "the value of 103 bytes is over the limit of 100"])
+    many: Value = [dict.fromkeys(range(NUMBER_KEYS), 1)]
+    call = await holding(many)
+    assert "number keys" in str(await ask(call, "state.list_push", b"k", {1: 1}))
+    assert "number keys" not in str(await ask(call, "state.list_push", b"k", {b"a": 1}))

@@ -10,6 +10,7 @@ from spyweb.model import NULL, Value
 from spyweb.ops.rules.values import (
     SHOWN,
     Unstorable,
+    added,
     are_equal,
     expiry_of,
     result_of,
@@ -155,3 +156,7 @@ def test_a_ttl_is_seconds_from_now_and_over_at_once_at_or_below_zero(ttl: float 
 def test_a_ttl_must_be_a_number() -> None:
     with pytest.raises(Unstorable, match="the ttl is NaN"):
         expiry_of(math.nan, NOW)
+
+
+def test_a_sum_of_an_integer_and_a_float_beyond_all_floats_is_none() -> None:
+    assert added(1.5, 10**400) is None
