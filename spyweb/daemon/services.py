@@ -19,7 +19,7 @@ from spyweb.subjects.events.sources import EventSources, FindTroubles
 from spyweb.subjects.health.service import HealthService, MetricsService, ReadinessService
 from spyweb.subjects.health.views import Vitals
 from spyweb.subjects.hooks.service import HookService
-from spyweb.subjects.incidents.service import ChannelService, IncidentService, StandingService
+from spyweb.subjects.incidents.service import ChannelService, IncidentService
 from spyweb.subjects.jobs.overview import OverviewService
 from spyweb.subjects.jobs.pages import outlook_of
 from spyweb.subjects.jobs.service import JobDetails, JobService
@@ -58,8 +58,7 @@ def build_services(
     )
     health = HealthService(live=live, states=jobs.states, vitals=vitals, settings=lambda: reloader.settings)
     trail = AuditService(store.audit, clock)
-    standing = StandingService(store.incidents, watcher, clock, timezone)
-    incidents = IncidentService(store.incidents, clock, watcher.wake, standing)
+    incidents = IncidentService(store.incidents, clock, watcher, timezone)
     events, changes = build_hubs(runtime, trail, incidents, health.troubles)
     overview = OverviewService(
         live=live, store=store, clock=clock, view=jobs.view, broken=jobs.broken_views, health=health.health

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from spyweb.alerts.watcher import AlertWatcher
+from spyweb.cooperative import Steps
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Event, Failed, Succeeded
 from spyweb.model import JobId, RunId
-from spyweb.store.model.incidents import SubjectEvent
+from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.store.sqlite.incidents import Incidents
 from spyweb.subjects.incidents.service import IncidentService
 from spyweb.subjects.incidents.views import IncidentView
@@ -26,6 +30,25 @@ async def succeed(incidents: Incidents, job: str = "prices") -> None:
 async def happen(incidents: Incidents, job: str, event: Event) -> None:
     happened = SubjectEvent(subject=f"job:{job}", event=event, policy=AT_ONCE, at_ms=AT_MS, run=RunId(7))
     await incidents.note([happened])
+
+
+class Now(AlertWatcher):
+    """The settings and the moment, as a test wants them."""
+
+    def __init__(self, subject: SubjectNow, *channels: AlertChannelNow) -> None:
+        self._subject = subject
+        self._channels = [*channels]
+        self.wakes = 0
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def subjects_now(self, names: Iterable[str]) -> Steps[dict[str, SubjectNow]]:
+        yield
+        return dict.fromkeys(names, self._subject)
+
+    def channels_now(self) -> list[AlertChannelNow]:
+        return self._channels
 
 
 class FakeIncidents(IncidentService):

@@ -25,7 +25,6 @@ from spyweb.subjects.incidents.views import (
     ChannelTried,
     ChannelView,
     IncidentAcked,
-    IncidentChannel,
     IncidentView,
     JobSilenced,
 )
@@ -54,7 +53,9 @@ def list_incidents(
 
     def row(incident: IncidentView) -> dict[str, str]:
         lasts = output.rounded((incident.closed_ms or project.clock.now_ms()) - incident.since_ms)
-        return {**_cells(project, incident, "lasts", lasts), "told": _told(incident), "text": incident.text}
+        told = [channel for channel, state in incident.told.items() if state != "spared"]
+        cells = _cells(project, incident, "lasts", lasts)
+        return {**cells, "told": ", ".join(told) or incident.held, "text": incident.text}
 
     cut, spare = ("text", "subject"), ("level", "told")
     output.show_list(form, found, row, empty="nothing is wrong", cut=cut, spare=spare)
@@ -63,21 +64,27 @@ def list_incidents(
 def show(context: typer.Context, number: Number, form: Output = Format.TABLE) -> None:
     """Show one incident with its history, and who was told."""
     project = project_of(context)
-    found = _incident(project.stored(), number)
+    source = project.stored()
+    if isinstance(source, DaemonClient):
+        found = source.ask("GET", f"/api/incidents/{number}", IncidentView)
+    else:
+        stored: IncidentView | None = source.read(lambda store: _service(store).get(number), None)
+        if stored is None:
+            raise Refused(f"there is no incident {number}")
+        found = stored
     if form is Format.JSON:
         output.show_json(found)
         return
     output.show_table(("fact", "value"), _facts(project, found), empty="")
 
 
-def ack(
-    context: typer.Context,
-    number: Number,
-    by: ByName = None,
-    form: Output = Format.TABLE,
-) -> None:
+def ack(context: typer.Context, number: Number, by: ByName = None, form: Output = Format.TABLE) -> None:
     """Acknowledge an incident: nobody is reminded any more."""
-    name = _acknowledge(project_of(context).stored(), number, by or _user())
+    source, name = project_of(context).stored(), by or _user()
+    if isinstance(source, DaemonClient):  # which says who it is that has done it
+        name = source.ask("POST", with_query(f"/api/incidents/{number}/ack", by=name), IncidentAcked).by or name
+    else:
+        source.write(lambda store: _service(store).acknowledge(number, name))
     output.tell(form, f"incident {number} is acknowledged by {name}", {"acked": number})
 
 
@@ -136,23 +143,6 @@ def incidents(
     return answer_of(source, target, list[IncidentView], ask, [])
 
 
-def _incident(source: Backend, number: int) -> IncidentView:
-    if isinstance(source, DaemonClient):
-        return source.ask("GET", f"/api/incidents/{number}", IncidentView)
-    found = source.read(lambda store: _service(store).get(number), None)
-    if found is None:
-        raise Refused(f"there is no incident {number}")
-    return found
-
-
-def _acknowledge(source: Backend, number: int, by: str) -> str:
-    """Acknowledge an incident; return by whom it is, as the daemon says."""
-    if isinstance(source, DaemonClient):
-        return source.ask("POST", with_query(f"/api/incidents/{number}/ack", by=by), IncidentAcked).by or by
-    source.write(lambda store: _service(store).acknowledge(number, by))
-    return by
-
-
 def _silence(source: Backend, job: JobId, for_ms: int | None, by: str) -> None:
     if not isinstance(source, DaemonClient):
         source.write(lambda store: _service(store).silence(job, for_ms, by))
@@ -200,12 +190,6 @@ def _cells(project: Project, incident: IncidentView, lasting: str, how_long: str
     }
 
 
-def _told(incident: IncidentView) -> str:
-    """Say who knows of an incident, or why nobody does."""
-    told = [channel for channel, state in incident.told.items() if state != "spared"]
-    return ", ".join(told) or incident.held
-
-
 def _channel_row(project: Project, channel: ChannelView) -> dict[str, str]:
     moment = project.moment
     if channel.down_since_ms is not None:
@@ -233,7 +217,7 @@ def _channel_row(project: Project, channel: ChannelView) -> dict[str, str]:
 
 
 def _facts(project: Project, incident: IncidentView) -> Sequence[tuple[str, str]]:
-    moment = project.moment
+    moment, closed_ms, acked_ms = project.moment, incident.closed_ms, incident.acked_ms
     facts = [
         ("incident", str(incident.id)),
         ("subject", incident.job_id or incident.subject),
@@ -242,39 +226,24 @@ def _facts(project: Project, incident: IncidentView) -> Sequence[tuple[str, str]
         *((f"now {sign}", f"{seen.text}, since {moment(seen.since_ms)}") for sign, seen in incident.signs.items()),
         ("since", moment(incident.since_ms)),
         ("opened", moment(incident.opened_ms)),
+        ("closed", "" if closed_ms is None else moment(closed_ms)),
+        ("acknowledged by", "" if acked_ms is None else f"{incident.acked_by}, {moment(acked_ms)}"),
+        ("run", "" if incident.run is None else str(incident.run)),
+        ("failures", str(incident.failures or "")),
+        ("held", incident.held),
+        *((f"told {channel}", state) for channel, state in incident.told.items()),
     ]
-    if incident.closed_ms is not None:
-        facts.append(("closed", moment(incident.closed_ms)))
-    if incident.acked_ms is not None:
-        facts.append(("acknowledged by", f"{incident.acked_by}, {moment(incident.acked_ms)}"))
-    if incident.run is not None:
-        facts.append(("run", str(incident.run)))
-    if incident.failures:
-        facts.append(("failures", str(incident.failures)))
-    if incident.held:
-        facts.append(("held", incident.held))
-    facts += [(f"told {channel}", state) for channel, state in incident.told.items()]
-    facts += [(f"tells {each.name}", _later(project, each)) for each in _untold(incident)]
+    if closed_ms is None and acked_ms is None:
+        for each in incident.channels:  # of which some may still be told that it began
+            later = f"at {moment(each.from_ms)}, unless acknowledged" if each.from_ms > project.clock.now_ms() else ""
+            facts.append((f"tells {each.name}", "" if each.told else later or each.held or "now"))
+    facts = [fact for fact in facts if fact[1]]
     return [*facts, *((moment(note.at_ms), note.text) for note in incident.notes)]
-
-
-def _untold(incident: IncidentView) -> Sequence[IncidentChannel]:
-    """Return the channels that may still be told that it began."""
-    if incident.closed_ms is not None or incident.acked_ms is not None:
-        return []
-    return [each for each in incident.channels if not each.told]
-
-
-def _later(project: Project, channel: IncidentChannel) -> str:
-    if channel.from_ms > project.clock.now_ms():
-        return f"at {project.moment(channel.from_ms)}, unless acknowledged"
-    return channel.held or "now"
 
 
 CELLS = 42  # of a bar: four hours each, of a week
 DRAWN = 20  # subjects, those that were wrong for longest
 WELL, PARTLY, WRONG = "·", "▒", "█"
-BARS = ("subject", "", "incidents", "wrong for", "share")
 
 
 class HistorySpan(NamedTuple):
@@ -323,7 +292,7 @@ def history(
         )
         for each in bars[:DRAWN]
     ]
-    header = (BARS[0], f"{format_duration(span_ms)} up to now", *BARS[2:])
+    header = ("subject", f"{format_duration(span_ms)} up to now", "incidents", "wrong for", "share")
     output.show_table(header, rows, empty="", cut=("subject",), spare=("share", "incidents"))
     output.say("")
 
@@ -356,19 +325,11 @@ def draw(found: Iterable[IncidentView], span: HistorySpan) -> list[SubjectBar]:
 
 def cells_of(spans: Sequence[HistorySpan], whole: HistorySpan) -> str:
     """Draw the times at which something was wrong; what lasted for a moment is seen all the same."""
-    width_ms = max(1, (whole.end_ms - whole.start_ms) / CELLS)
-    wrong_ms, touched = [0.0] * CELLS, [False] * CELLS
-    for each in spans:
-        first, last = (_cell(moment, whole.start_ms, width_ms) for moment in each)
-        for cell in range(first, last + 1):
-            begin_ms = whole.start_ms + cell * width_ms
-            wrong_ms[cell] += max(0, min(each.end_ms, begin_ms + width_ms) - max(each.start_ms, begin_ms))
-            touched[cell] = True
-    return "".join(
-        WRONG if wrong >= width_ms / 2 else PARTLY if is_touched else WELL
-        for wrong, is_touched in zip(wrong_ms, touched, strict=True)
-    )
-
-
-def _cell(moment_ms: int, start_ms: int, width_ms: float) -> int:
-    return min(CELLS - 1, max(0, int((moment_ms - start_ms) / width_ms)))
+    width_ms, cells = max(1, (whole.end_ms - whole.start_ms) / CELLS), ""
+    for number in range(CELLS):
+        begin_ms, end_ms = whole.start_ms + number * width_ms, whole.start_ms + (number + 1) * width_ms
+        is_last = number == CELLS - 1
+        here = [each for each in spans if each.end_ms >= begin_ms and (each.start_ms < end_ms or is_last)]
+        wrong_ms = sum(max(0, min(each.end_ms, end_ms) - max(each.start_ms, begin_ms)) for each in here)
+        cells += WRONG if wrong_ms >= width_ms / 2 else PARTLY if here else WELL
+    return cells

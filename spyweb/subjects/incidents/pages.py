@@ -8,8 +8,7 @@ session matters there.  Whatever is wrong with a link, the answer is the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from aiohttp import web
 from msgspec import Struct
@@ -37,7 +36,7 @@ from spyweb.subjects.maintenance.service import MaintenanceService
 from spyweb.web.access.guard import TRAIL
 from spyweb.web.access.principal import LONGEST_NAME, PUBLIC, Right, typed_name
 from spyweb.web.access.recognise import AccessRule
-from spyweb.web.api.query import LONGEST_NUMBER, MOST, Natural, visible
+from spyweb.web.api.query import Natural, visible, whole_number
 from spyweb.web.api.route import PageRoute
 from spyweb.web.api.services import SERVICES, service_of
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
@@ -60,41 +59,6 @@ class IncidentsPageQuery(Struct, frozen=True):
         if self.state in ("open", "closed"):
             return self.state == state
         return state == "closed" or not self.before
-
-
-async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, object]:
-    """Gather a page of incidents that somebody may see."""
-    still, more_open = await _some(asked, query, "open", OPEN_SHOWN)
-    past, more_past = await _some(asked, query, "closed", PAST_SHOWN)
-    everything = (await asked.outlook()).incidents
-    return {
-        "query": query,
-        "title": f"{len(everything):,} open: incidents" if everything else "Incidents",
-        "jobs": _jobs(asked),
-        "held_words": held_words,
-        "open_count": len(everything),
-        "left_alone": left_alone(everything),
-        "worst": max((each.level for each in everything), key=lambda level: level.rank, default=None),
-        "oldest_ms": min((each.since_ms for each in everything), default=None),
-        "maintenance": (await asked.services[MaintenanceService].view(1, asked.principal.may_see)).now,
-        "still": sorted(still, key=lambda shown: -Level(shown.view.level).rank),  # the gravest first
-        "past": past,
-        "shows_open": query.shows("open"),
-        "shows_past": query.shows("closed"),
-        "more_open": asked.address(query, state="open", before=still[-1].view.id) if more_open else "",
-        **asked.places(query, past[-1].view.id if more_past else 0),
-        "chips": asked.chips(query, "state", STATES),
-        "sees_all": not asked.principal.jobs,
-        "told_words": told_words,
-        "teaches": not (still or past or query.job or query.before or await asked.services[ChannelService].list()),
-        "silences": SILENCES,
-    }
-
-
-def _jobs(asked: Asked) -> Sequence[str]:
-    """Return the jobs that somebody can choose from, where they are not too many for a page."""
-    jobs = sorted(filter(asked.principal.may_see, asked.services.catalogue.names()))
-    return jobs if len(jobs) <= JOBS_OFFERED else []
 
 
 async def _some(asked: Asked, query: IncidentsPageQuery, state: str, most: int) -> tuple[Sequence[ShownIncident], bool]:
@@ -135,30 +99,34 @@ async def show_incidents(asked: Asked) -> Shown:
         query = replace(query, job=asked.services.catalogue.find(query.job) or query.job)
     if query.job and not asked.principal.may_see(query.job):
         raise PageMissing("There is no such job")
-    values = await values_of(asked, query)
-    return Shown(title=str(values["title"]), values=values, is_live=not query.before)
-
-
-async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
-    """Gather everything about an incident."""
-    view = await _find(asked, number)
-    shown = _shown(asked, view)
-    return {
-        "paused_for": asked.services.catalogue.paused_for(view.job_id),
-        "title": f"{shown.name}: {shown.wrong if view.closed_ms is None else 'over'}, incident {number}",
+    still, more_open = await _some(asked, query, "open", OPEN_SHOWN)
+    past, more_past = await _some(asked, query, "closed", PAST_SHOWN)
+    everything = (await asked.outlook()).incidents
+    jobs = sorted(filter(asked.principal.may_see, asked.services.catalogue.names()))
+    title = f"{len(everything):,} open: incidents" if everything else "Incidents"
+    values = {
+        "query": query,
+        "title": title,
+        "jobs": jobs if len(jobs) <= JOBS_OFFERED else [],
         "held_words": held_words,
-        "shown": shown,
-        "incident": view,
+        "open_count": len(everything),
+        "left_alone": left_alone(everything),
+        "worst": max((each.level for each in everything), key=lambda level: level.rank, default=None),
+        "oldest_ms": min((each.since_ms for each in everything), default=None),
+        "maintenance": (await asked.services[MaintenanceService].view(1, asked.principal.may_see)).now,
+        "still": sorted(still, key=lambda shown: -Level(shown.view.level).rank),  # the gravest first
+        "past": past,
+        "shows_open": query.shows("open"),
+        "shows_past": query.shows("closed"),
+        "more_open": asked.address(query, state="open", before=still[-1].view.id) if more_open else "",
+        **asked.places(query, past[-1].view.id if more_past else 0),
+        "chips": asked.chips(query, "state", STATES),
         "sees_all": not asked.principal.jobs,
-        "sign_words": sign_words,
-        "history": history_of(view),
-        "reason": reason_of(view),
-        "tellings": tellings_of(view, asked.services.clock.now_ms()),
-        "silence": await asked.services[IncidentService].silence_of(view.job_id) if view.job_id else None,
+        "told_words": told_words,
+        "teaches": not (still or past or query.job or query.before or await asked.services[ChannelService].list()),
         "silences": SILENCES,
-        "longest_name": LONGEST_NAME,
-        "me": asked.principal.name if asked.principal.source != "loopback" else "",
     }
+    return Shown(title=title, values=values, is_live=not query.before)
 
 
 @DashboardPage(
@@ -173,15 +141,32 @@ async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
 )
 async def show_one(asked: Asked) -> Shown:
     """Show everything about an incident."""
-    number = _number(asked.request.match_info["incident"])
-    values = await values_of_one(asked, number)
-    return Shown(title=str(values["title"]), values=values)
+    view = await _find(asked)
+    shown = _shown(asked, view)
+    title = f"{shown.name}: {shown.wrong if view.closed_ms is None else 'over'}, incident {view.id}"
+    values = {
+        "paused_for": asked.services.catalogue.paused_for(view.job_id),
+        "title": title,
+        "held_words": held_words,
+        "shown": shown,
+        "incident": view,
+        "sees_all": not asked.principal.jobs,
+        "sign_words": sign_words,
+        "history": history_of(view),
+        "reason": reason_of(view),
+        "tellings": tellings_of(view, asked.services.clock.now_ms()),
+        "silence": await asked.services[IncidentService].silence_of(view.job_id) if view.job_id else None,
+        "silences": SILENCES,
+        "longest_name": LONGEST_NAME,
+        "me": asked.principal.name if asked.principal.source != "loopback" else "",
+    }
+    return Shown(title=title, values=values)
 
 
 @Action("incidents/{incident}/acknowledge", right=Right.RUN, of_job=True)
 async def acknowledge(asked: Asked) -> web.Response:
     """Acknowledge an incident: nobody is reminded any more."""
-    found = await _find(asked, _number(asked.request.match_info["incident"]))
+    found = await _find(asked)
     await asked.services[IncidentService].acknowledge(found.id, _who(asked))
     return lead_to(asked.back())
 
@@ -210,14 +195,11 @@ def _who(asked: Asked) -> str:
     return typed_name(asked.form.get("by", "")) or "somebody at this machine"
 
 
-def _number(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER and int(text) <= MOST:
-        return int(text)
-    raise PageMissing("There is no such incident")
-
-
-async def _find(asked: Asked, number: int) -> IncidentView:
-    """Return an incident that whoever asks may see.  Raises PageMissing where there is none."""
+async def _find(asked: Asked) -> IncidentView:
+    """Return the incident in the path.  Raises PageMissing where there is none that whoever asks may see."""
+    number = whole_number(asked.request.match_info["incident"])
+    if number is None:
+        raise PageMissing("There is no such incident")
     try:
         found = await asked.services[IncidentService].get(number)
     except Refused:
@@ -257,18 +239,11 @@ PATH = "/a/{incident:[0-9]{1,15}}"
 LARGEST_BODY = 1024  # bytes; the form has no fields
 
 
-class Followed(NamedTuple):
-    """A link that holds."""
-
-    incident: IncidentView
-    channel: str  # that the link was sent to
-
-
 def ack_routes() -> list[PageRoute]:
     """Return the address of the links."""
 
     async def show(request: web.Request) -> web.Response:
-        return await _answer(request, await _follow(request))
+        return await _answer(request, *await _follow(request))
 
     async def acknowledge(request: web.Request) -> web.Response:
         incident, channel = await _follow(request)
@@ -281,29 +256,28 @@ def ack_routes() -> list[PageRoute]:
         elif incident.acked_ms is None:
             await service_of(request, IncidentService).acknowledge(incident.id, channel)
         request.app[TRAIL].note_link(request, channel, status)
-        return await _answer(request, await _follow(request), status)
+        return await _answer(request, *await _follow(request), status)
 
     rule = AccessRule(PUBLIC, asks_itself=True)
     return [PageRoute("GET", PATH, show, rule), PageRoute("POST", PATH, acknowledge, rule)]
 
 
-async def _follow(request: web.Request) -> Followed:
-    """Return what a link leads to.  Raises PageMissing where it was not made here, or holds no more."""
+async def _follow(request: web.Request) -> tuple[IncidentView, str]:
+    """Return what a link leads to, and its channel.  Raises PageMissing where it was not made here, or has run out."""
     services, query = request.app[SERVICES], request.query
     number, channel = int(request.match_info["incident"]), query.get("c", "")
     expires, signature = query.get("e", ""), query.get("s", "")
     if services[AckLinks].is_valid(number, channel, expires, signature, services.clock.now_ms()):
         try:
-            return Followed(await services[IncidentService].get(number), channel)
+            return await services[IncidentService].get(number), channel
         except Refused:  # it is over for long, and forgotten
             pass
     raise PageMissing("There is no such page")
 
 
-async def _answer(request: web.Request, followed: Followed, status: int = 200) -> web.Response:
-    asked, view = await ask(request), followed.incident
-    shown = show_incident(view, asked.name_of(view.job_id) if view.job_id else "")
-    values = {"shown": shown, "incident": view, "channel": followed.channel}
+async def _answer(request: web.Request, view: IncidentView, channel: str, status: int = 200) -> web.Response:
+    asked = await ask(request)
+    values = {"shown": _shown(asked, view), "incident": view, "channel": channel}
     answer = await answer_with(asked, "ack.html", "", Shown(title=f"Incident {view.id}", values=values, status=status))
     answer.headers.update({"Cache-Control": "no-store", "X-Robots-Tag": "noindex"})
     return answer

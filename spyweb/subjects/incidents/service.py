@@ -27,7 +27,6 @@ from spyweb.store.model.messages import Channel, TargetBacklog
 from spyweb.store.sqlite.incidents import Incidents
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.incidents.views import (
-    NOBODY,
     WAITS_FOR,
     ChannelTried,
     ChannelView,
@@ -42,74 +41,6 @@ if TYPE_CHECKING:
 
 
 MOST_OPEN = 10_000  # the newest; there is no more than one for each job
-
-
-@dataclass(frozen=True, slots=True)
-class StandingService:
-    """Says how incidents stand with the channels of the settings."""
-
-    incidents: Incidents
-    now: AlertWatcher
-    clock: Clock
-    timezone: str
-
-    async def of(self, incidents: Sequence[Incident]) -> list[IncidentStanding]:
-        """Return how each of these stands."""
-        subjects = await run_in_slices(self.clock, self.now.subjects_now({each.subject for each in incidents}))
-        parents = {parent for subject in subjects.values() for parent in subject.policy.depends_on}
-        failing = await self.incidents.open_among(parents) if parents else {}
-        return await run_in_slices(self.clock, self._all(incidents, subjects, failing))
-
-    def _all(
-        self, incidents: Iterable[Incident], subjects: Mapping[str, SubjectNow], failing: Iterable[str]
-    ) -> Steps[list[IncidentStanding]]:
-        channels, found = self.now.channels_now(), []
-        for each in incidents:
-            found.append(self._one(each, subjects[each.subject], channels, failing))
-            yield
-        return found
-
-    def _one(
-        self, incident: Incident, subject: SubjectNow, channels: Iterable[AlertChannelNow], failing: Iterable[str]
-    ) -> IncidentStanding:
-        failing = [parent for parent in subject.policy.depends_on if parent in failing]
-        found, now_ms = list[IncidentChannel](), self.clock.now_ms()
-        for channel in channels:
-            wait_ms = subject.policy.tells(channel.name)
-            if wait_ms is None or incident.level.rank < channel.level.rank:
-                continue
-            hold = self._hold(incident, subject, channel, failing)
-            found.append(
-                IncidentChannel(
-                    name=channel.name,
-                    told=incident.told.get(channel.name, ""),
-                    from_ms=incident.opened_ms + wait_ms,
-                    held=in_words(hold, failing, ZoneInfo(self.timezone), now_ms) if hold else "",
-                    held_until_ms=hold.until_ms if hold else None,
-                )
-            )
-        due = [each for each in found if each.from_ms <= now_ms] or found  # others are only told later
-        if not due or not all(each.held for each in due):
-            return IncidentStanding(channels=found, held="")
-        return IncidentStanding(channels=found, held=due[0].held, held_until_ms=due[0].held_until_ms)
-
-    def _hold(
-        self, incident: Incident, subject: SubjectNow, channel: AlertChannelNow, failing: Sequence[str]
-    ) -> Hold | None:
-        if incident.closed_ms is not None:
-            return None
-        now_ms, silence = self.clock.now_ms(), incident.silence
-        known = KnownIncident(
-            id=incident.id,
-            opened_ms=incident.opened_ms,
-            policy=subject.policy,
-            level=incident.level,
-            maintenance_until_ms=subject.maintenance_until_ms,
-            silent_until_ms=silence.until_ms if silence and silence.holds(now_ms) else None,
-            quiet_until_ms=None if channel.has_own_quiet else subject.quiet_until_ms,
-            is_under_another=bool(failing),
-        )
-        return hold_of(ChannelState(name=channel.name, quiet_until_ms=channel.quiet_until_ms), known)
 
 
 def in_words(hold: Hold, failing: Sequence[str], zone: ZoneInfo, now_ms: int) -> str:
@@ -128,15 +59,15 @@ def moment(moment_ms: int, zone: ZoneInfo, now_ms: int) -> str:
 
 @dataclass(slots=True)
 class IncidentService:
-    """Answers for the incidents of a store; `wake` has the planner look again.
+    """Answers for the incidents of a store.
 
-    Without `standing` nobody is told: no daemon runs.
+    Without a watcher, which knows whom the settings of this moment name, nobody is told: no daemon runs.
     """
 
     incidents: Incidents
     clock: Clock
-    wake: Callable[[], None] = lambda: None
-    standing: StandingService | None = None
+    watcher: AlertWatcher | None = None
+    timezone: str = "UTC"
     listener: Callable[[IncidentHappened], None] | None = None  # while somebody wants to know
 
     def __post_init__(self) -> None:
@@ -166,14 +97,16 @@ class IncidentService:
         if not await self.incidents.acknowledge(incident, by):
             await self._find(incident)
             raise Refused(f"incident {incident} is over")
-        self.wake()
+        if self.watcher:
+            self.watcher.wake()
         if self.listener:
             self.listener(incident_acked(await self._find(incident)))
 
     async def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
         """Tell nothing of a job for so long; None ends that."""
         await self.incidents.silence(f"{JOB}{job}", for_ms, by)
-        self.wake()
+        if self.watcher:
+            self.watcher.wake()
 
     def _tell(self, changes: Sequence[SubjectChange]) -> None:
         """Tell whoever listens which incidents have begun, and which are over."""
@@ -188,9 +121,60 @@ class IncidentService:
         return found if found is not None and found.holds(self.clock.now_ms()) else None
 
     async def _view(self, incidents: Sequence[Incident]) -> Sequence[IncidentView]:
-        standings = await self.standing.of(incidents) if self.standing else [NOBODY] * len(incidents)
-        now_ms = self.clock.now_ms()
-        return [view_incident(each, now_ms, standing) for each, standing in zip(incidents, standings, strict=True)]
+        """Return how each of these stands, also with the channels of the settings."""
+        watcher = self.watcher
+        if watcher is None:
+            return [view_incident(each, self.clock.now_ms()) for each in incidents]
+        subjects = await run_in_slices(self.clock, watcher.subjects_now({each.subject for each in incidents}))
+        parents = {parent for subject in subjects.values() for parent in subject.policy.depends_on}
+        failing = await self.incidents.open_among(parents) if parents else {}
+
+        def view_all() -> Steps[Sequence[IncidentView]]:
+            channels, views = watcher.channels_now(), []
+            for each in incidents:
+                standing = self._standing_of(each, subjects[each.subject], channels, failing)
+                views.append(view_incident(each, self.clock.now_ms(), standing))
+                yield
+            return views
+
+        return await run_in_slices(self.clock, view_all())
+
+    def _standing_of(
+        self, incident: Incident, subject: SubjectNow, channels: Iterable[AlertChannelNow], failing: Iterable[str]
+    ) -> IncidentStanding:
+        failing = [parent for parent in subject.policy.depends_on if parent in failing]
+        now_ms, silence = self.clock.now_ms(), incident.silence
+        known = KnownIncident(
+            id=incident.id,
+            opened_ms=incident.opened_ms,
+            policy=subject.policy,
+            level=incident.level,
+            maintenance_until_ms=subject.maintenance_until_ms,
+            silent_until_ms=silence.until_ms if silence and silence.holds(now_ms) else None,
+            is_under_another=bool(failing),
+        )
+        found = list[IncidentChannel]()
+        for channel in channels:
+            wait_ms = subject.policy.tells(channel.name)
+            if wait_ms is None or incident.level.rank < channel.level.rank:
+                continue
+            hold = None
+            if incident.closed_ms is None:
+                quiet_ms = channel.quiet_until_ms if channel.has_own_quiet else subject.quiet_until_ms
+                hold = hold_of(ChannelState(name=channel.name, quiet_until_ms=quiet_ms), known)
+            found.append(
+                IncidentChannel(
+                    name=channel.name,
+                    told=incident.told.get(channel.name, ""),
+                    from_ms=incident.opened_ms + wait_ms,
+                    held=in_words(hold, failing, ZoneInfo(self.timezone), now_ms) if hold else "",
+                    held_until_ms=hold.until_ms if hold else None,
+                )
+            )
+        due = [each for each in found if each.from_ms <= now_ms] or found  # others are only told later
+        if not due or not all(each.held for each in due):
+            return IncidentStanding(found, "")
+        return IncidentStanding(found, due[0].held, due[0].held_until_ms)
 
     async def _find(self, incident: int) -> Incident:
         found = await self.incidents.get(incident)
@@ -199,14 +183,11 @@ class IncidentService:
         return found
 
 
-SendTest = Callable[[str, int], Awaitable[Attempt]]
-
-
 @dataclass(slots=True, kw_only=True)
 class ChannelService:
     """Shows the channels of the settings."""
 
-    send_test: SendTest
+    send_test: Callable[[str, int], Awaitable[Attempt]]
     store: Store
     settings: Callable[[], AlertSettings]
     tallies: Mapping[str, ChannelTally]

@@ -16,7 +16,7 @@ from spyweb.store.model.access import Scope
 from spyweb.store.model.incidents import AlertChannelNow, OpenIncident, SubjectEvent, SubjectNow
 from spyweb.subjects.incidents.pages import OPEN_SHOWN, PAST_SHOWN
 from spyweb.subjects.incidents.service import IncidentService
-from spyweb.subjects.incidents.views import IncidentChannel, IncidentNote, IncidentStanding, SignView
+from spyweb.subjects.incidents.views import IncidentChannel, IncidentNote, SignView
 from spyweb.subjects.incidents.words import (
     history_of,
     left_alone,
@@ -38,19 +38,7 @@ from tests.fakes.dashboard import (
     signed_in,
     three_rows,
 )
-from tests.fakes.incidents import KNOWN, fail, succeed
-
-WAITING = IncidentStanding(
-    channels=[IncidentChannel(name="phone", told="", from_ms=0, held="waits for job prices")],
-    held="waits for job prices",
-)
-
-
-class FakeStanding:
-    """Everybody waits for prices."""
-
-    async def of(self, incidents: list[object]) -> list[IncidentStanding]:
-        return [WAITING] * len(incidents)
+from tests.fakes.incidents import KNOWN, Now, fail, succeed
 
 
 async def with_incidents() -> FakeDaemonService:
@@ -197,8 +185,9 @@ async def test_whoever_may_see_some_jobs_sees_the_incidents_of_those_and_no_othe
         [SubjectEvent(subject="channel:phone", event=SignSeen("down", "x"), policy=AlertPolicy(), at_ms=0)]
     )
     await fail(service.stored_incidents, PRICES)
-    standing = FakeStanding()
-    service.incidents = IncidentService(service.stored_incidents, service.clock, standing=standing)  # type: ignore[arg-type]
+    waits = SubjectNow(policy=AlertPolicy(to=("phone",), depends_on=("job:prices",)))
+    watcher = Now(waits, AlertChannelNow(name="phone"))
+    service.incidents = IncidentService(service.stored_incidents, service.clock, watcher)
     async with dashboard(service) as client:
         assert "waits for job prices" in (await get_page(client, "/incidents/2"))[1]
         limited = await signed_in(service, Scope.RUN, jobs=("backup",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
 from datetime import time
 from zoneinfo import ZoneInfo
 
@@ -10,8 +10,6 @@ import pytest
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from spyweb.alerts.watcher import AlertWatcher
-from spyweb.cooperative import Steps
 from spyweb.incidents.policy import AlertPolicy, Escalation, Level, QuietHours
 from spyweb.incidents.telling import Hold, HoldReason
 from spyweb.incidents.truth import SignSeen
@@ -20,11 +18,11 @@ from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.store.model.messages import Channel, NewMessage, Target
 from spyweb.store.sqlite.incidents import Incidents
-from spyweb.subjects.incidents.service import IncidentService, StandingService, in_words
-from spyweb.subjects.incidents.views import IncidentChannel, IncidentStanding, SignView
+from spyweb.subjects.incidents.service import IncidentService, in_words
+from spyweb.subjects.incidents.views import IncidentChannel, IncidentView, SignView
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.daemon_service import FakeDaemonService
-from tests.fakes.incidents import AT_MS, KNOWN, fail, succeed
+from tests.fakes.incidents import AT_MS, KNOWN, Now, fail, succeed
 from tests.fakes.memory_store import MemoryStore
 
 HOUR_MS = 3_600_000
@@ -56,8 +54,8 @@ async def test_one_is_shown_with_all_that_is_known(incidents: Incidents) -> None
 
 
 async def test_whoever_takes_care_is_noted_and_the_planner_looks_again(incidents: Incidents) -> None:
-    woken: list[bool] = []
-    service = IncidentService(incidents, FakeClock(), lambda: woken.append(True))
+    watcher = Now(SubjectNow(policy=POLICY))
+    service = IncidentService(incidents, FakeClock(), watcher)
     await service.acknowledge(2, "me")
     found = await service.get(2)
     assert (found.acked_by, found.acked_ms, [note.text for note in found.notes]) == (
@@ -65,7 +63,7 @@ async def test_whoever_takes_care_is_noted_and_the_planner_looks_again(incidents
         START_MS,
         ["acknowledged by me"],
     )
-    assert woken == [True]
+    assert watcher.wakes == 1
 
 
 async def test_what_is_over_has_no_signs_and_silence_is_said_while_it_lasts(incidents: Incidents) -> None:
@@ -81,29 +79,13 @@ async def test_what_is_over_has_no_signs_and_silence_is_said_while_it_lasts(inci
     assert (loud.silent_until_ms, loud.silent_by) == (None, "")
 
 
-class Now(AlertWatcher):
-    """The settings and the moment, as a test wants them."""
-
-    def __init__(self, subject: SubjectNow, *channels: AlertChannelNow) -> None:
-        self._subject = subject
-        self._channels = [*channels]
-
-    def subjects_now(self, names: Iterable[str]) -> Steps[dict[str, SubjectNow]]:
-        yield
-        return dict.fromkeys(names, self._subject)
-
-    def channels_now(self) -> list[AlertChannelNow]:
-        return self._channels
-
-
 PHONE, BOSS = AlertChannelNow(name="phone"), AlertChannelNow(name="boss")
 
 
-async def standing(store: MemoryStore, subject: SubjectNow, *channels: AlertChannelNow) -> IncidentStanding:
-    """Return that of the newest incident."""
-    (incident, *_) = await store.incidents.list()
-    service = StandingService(store.incidents, Now(subject, *channels or (PHONE,)), FakeClock(), "UTC")
-    return (await service.of([incident]))[0]
+async def standing(store: MemoryStore, subject: SubjectNow, *channels: AlertChannelNow) -> IncidentView:
+    """Return how the newest incident stands."""
+    service = IncidentService(store.incidents, FakeClock(), Now(subject, *channels or (PHONE,)))
+    return (await service.list(is_open=None, job=None, before=None, limit=1))[0]
 
 
 @pytest.fixture
@@ -119,12 +101,12 @@ async def test_who_is_told_is_as_the_settings_say_now(store: MemoryStore) -> Non
     ops = AlertChannelNow(name="ops")
     critical = AlertChannelNow(name="pager", level=Level.CRITICAL)
     found = await standing(store, SubjectNow(policy=policy), PHONE, ops, BOSS, critical)
-    assert found == IncidentStanding(
+    assert (found.held, found.channels) == (
+        "",
         [
             IncidentChannel(name="phone", told="", from_ms=AT_MS, held=""),
             IncidentChannel(name="boss", told="", from_ms=AT_MS + 30 * 60_000, held=""),
         ],
-        "",
     )
 
 
@@ -202,8 +184,9 @@ async def test_very_many_are_looked_at_in_slices(store: MemoryStore) -> None:
 
     (incident,) = await store.incidents.list()
     clock = CountingClock()
-    service = StandingService(store.incidents, Now(SubjectNow(policy=POLICY), PHONE), clock, "UTC")
-    found = await service.of([incident] * 100)
+    store.incidents.list = lambda **_: asyncio.sleep(0, [incident] * 100)  # type: ignore[assignment]
+    service = IncidentService(store.incidents, clock, Now(SubjectNow(policy=POLICY), PHONE))
+    found = await service.list(is_open=None, job=None, before=None, limit=100)
     assert (len(found), found[0].channels[0].name) == (100, "phone")
     assert clock.rests > 10
 
