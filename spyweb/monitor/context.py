@@ -154,21 +154,10 @@ class HookChannel:
 
 
 STAGES = (  # in the order of a cycle; those that are not hooks are built in
-    "before_fetch",
-    "override_fetch",
-    "fetch",
-    "after_fetch",
-    "override_extract",
-    "extract",
-    "after_extract",
-    "filter_item",
-    "filter",
-    "before_store",
-    "store",
-    "before_notify",
-    "before_webhook",
-    "notify",
-    "webhook",
+    *("before_fetch", "override_fetch", "fetch", "after_fetch"),
+    *("override_extract", "extract", "after_extract"),
+    *("filter_item", "filter", "before_store", "store"),
+    *("before_notify", "before_webhook", "notify", "webhook"),
 )
 
 

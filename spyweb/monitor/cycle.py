@@ -62,7 +62,11 @@ async def run_cycle(context: CycleContext, unannounced: UnannouncedRecords) -> C
         pass
     except CycleFailed as error:
         failure = error
-    await finish(context, failure)
+    if failure is None:
+        await context.call("on_success")
+    else:
+        await context.call("on_error", str(failure))
+    await context.call("on_finally")
     return failure
 
 
@@ -90,14 +94,6 @@ async def preview(context: CycleContext) -> CycleFailed | None:
     except CycleFailed as failure:
         return failure
     return None
-
-
-async def finish(context: CycleContext, failure: CycleFailed | None) -> None:
-    if failure is None:
-        await context.call("on_success")
-    else:
-        await context.call("on_error", str(failure))
-    await context.call("on_finally")
 
 
 # From an address to a response
@@ -181,17 +177,8 @@ async def extract(context: CycleContext, response: FetchResponse) -> list[Item]:
 
 
 async def _extract_by_selectors(context: CycleContext, response: FetchResponse) -> list[Item]:
-    try:
-        with context.telemetry.timed("extract"):
-            extracted = await context.services.extractor.extract(_page(context, response))
-    except ExtractionError as error:
-        raise CycleFailed(str(error)) from error
-    return [Item(fields) for fields in extracted]
-
-
-def _page(context: CycleContext, response: FetchResponse) -> Page:
     content_type = response.headers.get(CONTENT_TYPE)
-    return Page(
+    page = Page(
         job=context.version.spec.id,
         body=response.body,
         content_type=None if content_type is None else content_type.decode("latin-1"),
@@ -199,6 +186,12 @@ def _page(context: CycleContext, response: FetchResponse) -> Page:
         selector=context.version.monitor.selector,
         fields=context.version.monitor.fields,
     )
+    try:
+        with context.telemetry.timed("extract"):
+            extracted = await context.services.extractor.extract(page)
+    except ExtractionError as error:
+        raise CycleFailed(str(error)) from error
+    return [Item(fields) for fields in extracted]
 
 
 async def rework(context: CycleContext, items: list[Item]) -> list[Item]:
@@ -230,10 +223,8 @@ def _all_kept(
     kept = []
     for item, verdict in zip(items, verdicts, strict=True):
         yield
-        judged = _kept(context, item, verdict, where)
-        if judged:
-            kept.append(judged)
-    return kept
+        kept.append(_kept(context, item, verdict, where))
+    return [item for item in kept if item is not None]
 
 
 def _kept(context: CycleContext, item: Item, verdict: object, where: str) -> Item | None:
@@ -287,20 +278,18 @@ async def save_files(context: CycleContext) -> list[str]:
 
 def result_of(context: CycleContext, failure: CycleFailed | None, files: list[str]) -> dict[str, object]:
     """Return what `spyweb debug` shows: plain JSON."""
+    trouble = ""  # why the page, or the one that was asked for, is missing
+    if context.http_status is None:
+        trouble = str(failure or "")
+    elif not expects(context.version.monitor, context.http_status):
+        trouble = f"http status: {context.http_status}"
     return {
         "url": context.page_url,
         "http_status": context.http_status,
-        "trouble": _trouble(context, failure),
+        "trouble": trouble,
         "stages": [stage.shown() for stage in context.telemetry.stages()],
         "total_duration_ms": context.telemetry.total_ms,
         "extracted": None if context.found is None else len(context.found),
         "items": [{"fields": dict(item.fields), "matches": list(item.matches)} for item in context.items],
         "files": files,
     }
-
-
-def _trouble(context: CycleContext, failure: CycleFailed | None) -> str:
-    """Say why the page, or the one that was asked for, is missing; return an empty text where it is there."""
-    if context.http_status is None:
-        return str(failure or "")
-    return "" if expects(context.version.monitor, context.http_status) else f"http status: {context.http_status}"

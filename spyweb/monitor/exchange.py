@@ -16,7 +16,7 @@ from spyweb.model import Monitor, Proxies, Rotation
 from spyweb.ops.arguments import positive_in, read_integer, read_table, table_in, text_in, texts_in, value_in
 from spyweb.ops.network.request import FetchRequest, Response, with_defaults
 from spyweb.settings import HttpSettings
-from spyweb.settings.reading import nearest_name
+from spyweb.settings.reading import Names
 
 REQUEST = ("url", "method", "headers", "body", "timeout", "proxy", "max_body_size")
 RESPONSE = ("status", "body", "url", "headers")
@@ -183,9 +183,10 @@ def read_own_fetch(value: object, request: FetchRequest) -> FetchResult:
     if error is None or error is False:
         return replied(request, _response_in(table, FetchResponse(status=200, body=b"", url=request.url)))
     inner = error if isinstance(error, dict) else {}
-    message = inner.get(b"message") or inner.get(b"error") or error
+    text = inner.get(b"message") or inner.get(b"error") or error
+    message = as_text(text) if isinstance(text, bytes | int | float) and text is not True else "it failed"
     kind = inner.get(b"kind") or table.get(b"kind")
-    return failed(request, _shown(message), as_text(kind) if isinstance(kind, bytes) else "unknown")
+    return failed(request, message, as_text(kind) if isinstance(kind, bytes) else "unknown")
 
 
 def read_result(value: object, fetched: FetchResult) -> FetchResult:
@@ -194,7 +195,9 @@ def read_result(value: object, fetched: FetchResult) -> FetchResult:
     The response may stand in the result, or be returned itself.
     """
     table = read_table(value)
-    given = table if _is_response(table) else table_in(table, "response")
+    is_result = any(name in table for name in (b"response", b"request", b"error"))
+    is_response = not is_result and (b"body" in table or b"status" in table)
+    given = table if is_response else table_in(table, "response")
     if given is None:
         return fetched
     if fetched.ok and fetched.response:
@@ -202,11 +205,6 @@ def read_result(value: object, fetched: FetchResult) -> FetchResult:
         return fetched if body is None else replace(fetched, response=replace(fetched.response, body=body))
     response = _response_in(given, fetched.response or FetchResponse(status=200, body=b"", url=fetched.request.url))
     return replace(fetched, response=response)
-
-
-def _is_response(table: Mapping[object, object]) -> bool:
-    is_result = any(name in table for name in (b"response", b"request", b"error"))
-    return not is_result and (b"body" in table or b"status" in table)
 
 
 def _response_in(table: Mapping[object, object], otherwise: FetchResponse) -> FetchResponse:
@@ -220,10 +218,6 @@ def _response_in(table: Mapping[object, object], otherwise: FetchResponse) -> Fe
         time_ms=otherwise.time_ms,
         proxy=text_in(table, "proxy") or otherwise.proxy,
     )
-
-
-def _shown(value: object) -> str:
-    return as_text(value) if isinstance(value, bytes | int | float) and value is not True else "it failed"
 
 
 def warning_about(hook: str, value: object) -> str:
@@ -242,7 +236,7 @@ def _warning(table: Mapping[object, object], what: str, expected: str, known: Se
     for name in strange[:MOST]:
         if isinstance(name, bytes) and len(name) <= LONGEST:
             shown = name.decode("utf-8", "replace")
-            meant = nearest_name(shown, known, LIKENESS)
+            meant = Names(known).nearest(shown, LIKENESS)
             if meant is not None:
                 return f"unknown name {shown!r} in {what}: did you mean {meant!r}?"
     return f"nothing in {what} belongs to {expected}" if expected and len(strange) == len(table) else ""

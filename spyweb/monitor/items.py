@@ -62,13 +62,20 @@ class Keywords:
         """Return the words that are in one of the texts, in the order of the settings, whatever their case."""
         texts = list(fields.values()) if not self.fields else [fields.get(name, "") for name in self.fields]
         if sum(map(len, texts)) > SHORT:
-            return (yield from self._found_in_long(texts))
+            return (yield from self._found_in_parts(texts))
         yield
         folded = [text.casefold() for text in texts]
         return tuple(word for word, wanted in self._folded if any(wanted in text for text in folded))
 
-    def _found_in_long(self, texts: Sequence[str]) -> Generator[None, None, tuple[str, ...]]:
-        folded = yield from _fold(texts)
+    def _found_in_parts(self, texts: Sequence[str]) -> Generator[None, None, tuple[str, ...]]:
+        """Fold texts in parts: case is folded character by character, so parts give what the whole would."""
+        folded = [""] * len(texts)
+        for number, text in enumerate(texts):
+            parts = []
+            for start in range(0, len(text), PART):
+                yield
+                parts.append(text[start : start + PART].casefold())
+            folded[number] = "".join(parts)
         found = []
         for word, wanted in self._folded:
             yield
@@ -78,18 +85,6 @@ class Keywords:
 
     def keeps(self, item: Item) -> bool:
         return not self._folded or bool(item.matches)
-
-
-def _fold(texts: Sequence[str]) -> Generator[None, None, list[str]]:
-    """Fold texts in parts: case is folded character by character, so parts give what the whole would."""
-    folded = [""] * len(texts)
-    for number, text in enumerate(texts):
-        parts = []
-        for start in range(0, len(text), PART):
-            yield
-            parts.append(text[start : start + PART].casefold())
-        folded[number] = "".join(parts)
-    return folded
 
 
 def sequence(value: object) -> list[object]:
@@ -137,15 +132,13 @@ class ItemReader(Struct, frozen=True):
         table = read_table(value)
         inner = table.get(FIELDS)
         if inner is None:
-            inner = {key: text for key, text in table.items() if key != MATCHES or _is_text(text)}
-        return Item(self._in_order(_fields(read_table(inner))))
-
-    def _in_order(self, fields: dict[str, str]) -> dict[str, str]:
-        """Put the settings' fields first, then the others by name: a Lua table has no order."""
-        ordered = {name: fields[name] for name in self.names if name in fields}
+            # A field may be called `matches` as the table is that spyweb makes.
+            inner = {key: text for key, text in table.items() if key != MATCHES or isinstance(text, bytes)}
+        fields = _fields(read_table(inner))
+        ordered = {name: fields[name] for name in self.names if name in fields}  # a Lua table has no order
         if len(ordered) < len(fields):
             ordered.update(sorted((name, text) for name, text in fields.items() if name not in ordered))
-        return ordered
+        return Item(ordered)
 
 
 def reader_of(monitor: Monitor) -> ItemReader:
@@ -158,11 +151,6 @@ def _fields(table: Mapping[object, object]) -> dict[str, str]:
         return {key.decode(): text.decode() for key, text in table.items()}  # type: ignore[attr-defined]
     except (AttributeError, UnicodeDecodeError):
         return {_name(key): _text(key, value) for key, value in table.items()}
-
-
-def _is_text(value: object) -> bool:
-    """Tell a field that is named `matches` from the table that spyweb made."""
-    return isinstance(value, bytes)
 
 
 def _name(key: object) -> str:

@@ -137,26 +137,26 @@ async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
     """Make the messages; both hooks are called even where the settings send nothing: they may do so themselves."""
     read = partial(context.version.reader.read_all, given=new)
     shown = await context.ask_about_items("before_notify", new, read)
-    payload = await context.ask("before_webhook", partial(_payload, context, new), in_one_step(read_text))
+    name, count = context.version.spec.name, len(new)
+    payload = await context.ask(
+        "before_webhook",
+        lambda: {"job_name": name, "item_count": count, "items": items_to_lua(new)},
+        in_one_step(read_text),
+    )
     messages: Messages = {}
     items = new if shown.value is None else shown.value
     await context.search(items)
     if context.version.monitor.notification and not shown.is_nothing and items:
-        _check_notification(context)
+        try:
+            context.host.permit("notify", "notify")
+        except OpError as error:
+            raise CycleFailed(str(error)) from error
         messages["notify"] = _notification(context, context.version.monitor.notification, items)
     if context.version.monitor.webhook and not payload.is_nothing:
         _check_webhook(context, context.version.monitor.webhook)
-        body = default_payload(context.version.spec.name, new) if payload.value is None else payload.value
+        body = default_payload(name, new) if payload.value is None else payload.value
         messages["webhook"] = webhook_message(context.version.spec.id, context.version.monitor.webhook, body)
     return messages
-
-
-def _check_notification(context: CycleContext) -> None:
-    """Ask for the notification.  Raises CycleFailed, as for a webhook."""
-    try:
-        context.host.permit("notify", "notify")
-    except OpError as error:
-        raise CycleFailed(str(error)) from error
 
 
 def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
@@ -171,10 +171,6 @@ def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
         raise CycleFailed(str(error)) from error
     except FetchError:
         return  # no address: the outbox says so, and keeps the message
-
-
-def _payload(context: CycleContext, new: Sequence[Item]) -> dict[str, object]:
-    return {"job_name": context.version.spec.name, "item_count": len(new), "items": items_to_lua(new)}
 
 
 def _notification(context: CycleContext, notification: Notification, items: Sequence[Item]) -> NewMessage:

@@ -214,7 +214,10 @@ class MonitorRun:
         elif self._cpu_left_ms <= 0:
             ending = never_begun(Why.CPU)
         else:
-            ending = await self._cycle_with_vm(worker, url)
+            channel = HookChannel(self.version.vm, self.host, self.services.clock)
+            context = self._context(channel, worker, url)
+            ending = await self._in_vm(channel, partial(self._go_through_stages, context), worker)
+            ending = _with_counts(ending, context)
         if ending.outcome is not Outcome.SUCCESS and len(self.version.monitor.urls) > 1:
             ending = replace(ending, reason=f"{url}: {ending.reason}")
         self._endings.append(ending)
@@ -231,12 +234,6 @@ class MonitorRun:
         where = f" in {stage}" if stage else ": not begun"
         ending = ended_for(self._why, where) if cycle.cancelled() else cycle.result()
         return _with_counts(ending, context)
-
-    async def _cycle_with_vm(self, worker: int, url: str) -> Ending:
-        channel = HookChannel(self.version.vm, self.host, self.services.clock)
-        context = self._context(channel, worker, url)
-        stages = partial(self._go_through_stages, context)
-        return _with_counts(await self._in_vm(channel, stages, worker), context)
 
     async def _in_vm(self, channel: HookChannel, work: Callable[[], Awaitable[Ending]], worker: int) -> Ending:
         """Do work that calls hooks; return how it ended, or how the VM's run did where that has gone wrong."""
@@ -353,25 +350,26 @@ def conclude(endings: Sequence[Ending], why: Why) -> Ending:
 
     A run that was told to end has ended for that reason.
     """
-    whole = endings[0] if len(endings) == 1 else _together(endings)
+    wrong = [ending for ending in endings if ending.outcome is not Outcome.SUCCESS]
+    whole = endings[0] if len(endings) == 1 else _together(endings, wrong)
     if why is Why.NOTHING:
         return whole
     cancelled = ended_for(why, "")
-    reason = next((ending.reason for ending in endings if ending.outcome is not Outcome.SUCCESS), cancelled.reason)
+    reason = wrong[0].reason if wrong else cancelled.reason
     return replace(whole, outcome=cancelled.outcome, failure=cancelled.failure, reason=reason)
 
 
-def _together(endings: Sequence[Ending]) -> Ending:
-    wrong = [ending for ending in endings if ending.outcome is not Outcome.SUCCESS]
+def _together(endings: Sequence[Ending], wrong: Sequence[Ending]) -> Ending:
     first = wrong[0] if wrong else Ending(outcome=Outcome.SUCCESS)
-    reason = f"{first.reason} ({len(wrong)} of {len(endings)} cycles)" if wrong else ""
+    # The status to show first: the highest outside 2xx, else the highest.
+    statuses = [ending.http_status for ending in endings if ending.http_status is not None]
     return replace(
         first,
-        reason=reason,
+        reason=f"{first.reason} ({len(wrong)} of {len(endings)} cycles)" if wrong else "",
         cpu_ms=sum(ending.cpu_ms for ending in endings),
         globals_reset=any(ending.globals_reset for ending in endings),
         guilty=any(ending.guilty for ending in endings),
-        http_status=_worst(ending.http_status for ending in endings),
+        http_status=max(statuses, key=lambda status: (not 200 <= status < 300, status), default=None),
         items_found=_sum(ending.items_found for ending in endings),
         items_new=_sum(ending.items_new for ending in endings),
     )
@@ -380,9 +378,3 @@ def _together(endings: Sequence[Ending]) -> Ending:
 def _sum(counts: Iterable[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
-
-
-def _worst(statuses: Iterable[int | None]) -> int | None:
-    """Return the status to show first: the highest outside 2xx, else the highest."""
-    known = [status for status in statuses if status is not None]
-    return max(known, key=lambda status: (not 200 <= status < 300, status), default=None)

@@ -29,7 +29,7 @@ DAY_MS = 86_400 * SECOND_MS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Span(Struct, frozen=True, kw_only=True):
+class Span(Struct, frozen=True):
     """A span of constant offset within one UTC day.  Local times are milliseconds since a local 1 January 1970.
 
     `shown_ms` is the local time that the clock had reached before the span began.  It is earlier than the span's start
@@ -48,16 +48,8 @@ def spans(zone: str, day: int) -> tuple[Span, ...]:
     shown_ms = max(end_ms + offset_ms for _, end_ms, offset_ms in _pieces(zone, day - 1))
     found = []
     for start_ms, end_ms, offset_ms in _pieces(zone, day):
-        local_end_ms = end_ms + offset_ms
-        found.append(
-            Span(
-                local_start_ms=start_ms + offset_ms,
-                local_end_ms=local_end_ms,
-                offset_ms=offset_ms,
-                shown_ms=shown_ms,
-            )
-        )
-        shown_ms = max(shown_ms, local_end_ms)
+        found.append(Span(start_ms + offset_ms, end_ms + offset_ms, offset_ms, shown_ms))
+        shown_ms = max(shown_ms, end_ms + offset_ms)
     return tuple(found)
 
 
@@ -105,7 +97,6 @@ ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_FIELDS = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")
 _EXPECTED = {
     "second": "0-59",
     "minute": "0-59",
@@ -175,8 +166,12 @@ class Slice(Struct, frozen=True):
 def parse_cron(expression: str) -> Rule:
     """Parse a cron expression.  Raises ValueError with the field that is wrong and what it may hold."""
     fields = _fields(expression)
-    for name, text in zip(_FIELDS, fields, strict=True):
-        _check_field(name, text)
+    for name, text in zip(_EXPECTED, fields, strict=True):
+        alone = [text if field == name else "*" for field in _EXPECTED]
+        try:
+            CronSim(" ".join(alone), datetime(2000, 1, 1, tzinfo=UTC))
+        except CronSimError as error:  # which does not say which field is wrong
+            raise ValueError(f"bad {name} {text!r} in the cron expression; expected {_EXPECTED[name]}") from error
     try:
         sim = CronSim(" ".join(fields), datetime(2000, 1, 1, tzinfo=UTC))
     except CronSimError as error:
@@ -288,25 +283,13 @@ def _fields(expression: str) -> list[str]:
             f"a cron expression has 5 fields (minute hour day-of-month month day-of-week), or 6 with the second first; "
             f"{expression!r} has {len(fields)}"
         )
-    return list(map(_without_lone_ranges, fields if len(fields) == 6 else ["0", *fields]))
-
-
-def _without_lone_ranges(field: str) -> str:
-    """Replace ranges of one value with a step: `3-3/4` is 3, which cronsim would take for the start of a range."""
-    return ",".join(map(_without_lone_range, field.split(",")))
+    whole = fields if len(fields) == 6 else ["0", *fields]
+    return [",".join(map(_without_lone_range, field.split(","))) for field in whole]
 
 
 def _without_lone_range(term: str) -> str:
+    """Replace a range of one value with a step: `3-3/4` is 3, which cronsim would take for the start of a range."""
     first, _, rest = term.partition("-")
     last, _, step = rest.partition("/")
     is_one = first.lstrip("0").upper() == last.lstrip("0").upper() and first and last
     return first if is_one and step.isdecimal() and step.strip("0") else term
-
-
-def _check_field(name: str, text: str) -> None:
-    """Check one field alone, so that the message can name it: cronsim's does not say which field is wrong."""
-    alone = [text if field == name else "*" for field in _FIELDS]
-    try:
-        CronSim(" ".join(alone), datetime(2000, 1, 1, tzinfo=UTC))
-    except CronSimError as error:
-        raise ValueError(f"bad {name} {text!r} in the cron expression; expected {_EXPECTED[name]}") from error

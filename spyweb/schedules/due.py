@@ -172,14 +172,6 @@ def after_edit(old: Schedule, new: Schedule, cursor_ms: int, now_ms: int) -> int
     return now_ms if isinstance(new, Cron) and cursor_ms >= now_ms else _from_now(new, now_ms)
 
 
-def already_past(schedule: Schedule, now_ms: int) -> Missed | None:
-    """Return the due time of an `at` that has passed when it is first seen: it is recorded and not run."""
-    if isinstance(schedule, At) and schedule.at_ms < now_ms:
-        reason = "already past when it was first seen"
-        return Missed(first_ms=schedule.at_ms, last_ms=schedule.at_ms, count=1, reason=reason)
-    return None
-
-
 def jittered(spec: JobSpec, due_ms: int) -> int:
     """Return when the run for this due time starts: always the same moment, and never past the next due time."""
     if not spec.jitter_ms:
@@ -207,19 +199,13 @@ def decide_due(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int
     runs = newest_until(
         schedule, cursor_ms, passed.last_ms, misfire.limit if misfire.policy is MisfirePolicy.ALL else 1
     )
-    earliest_ms = _earliest_start(spec, now_ms, kept_since_ms)
+    earliest_ms = None if misfire.grace_ms is None else now_ms - misfire.grace_ms  # None: it is never too late
+    if misfire.grace_ms is None and misfire.policy is MisfirePolicy.SKIP:
+        earliest_ms = max(kept_since_ms, now_ms - ON_TIME_MS)
     if earliest_ms is not None:
         runs = [due_ms for due_ms in runs if jittered(spec, due_ms) >= earliest_ms]
     missed = _before(spec, cursor_ms, passed, runs)
     return DueDecision(cursor_ms=passed.last_ms, runs=runs, missed=[missed] if missed else [])
-
-
-def _earliest_start(spec: JobSpec, now_ms: int, kept_since_ms: int) -> int | None:
-    """Return the moment before which a due time now counts as missed; None: it is never too late."""
-    grace_ms = spec.misfire.grace_ms
-    if grace_ms is not None:
-        return now_ms - grace_ms
-    return max(kept_since_ms, now_ms - ON_TIME_MS) if spec.misfire.policy is MisfirePolicy.SKIP else None
 
 
 def _before(spec: JobSpec, cursor_ms: int, passed: Missed, runs: Sequence[int]) -> Missed | None:
@@ -344,18 +330,14 @@ def deactivated(known: Cursor, now_ms: int) -> Cursor:
 
 
 def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Activation:
-    text = schedule_text(spec.schedule)
-    idle_since_ms = None if spec.enabled else now_ms
+    past = _past(spec, now_ms)
     cursor = Cursor(
         job=spec.id,
-        due_ms=first_cursor(spec, now_ms, spread_ms),
-        schedule=text,
-        idle_since_ms=idle_since_ms,
+        due_ms=past[0].last_due_ms if past else first_cursor(spec, now_ms, spread_ms),
+        schedule=schedule_text(spec.schedule),
+        idle_since_ms=None if spec.enabled else now_ms,
         active_since_ms=now_ms,
     )
-    past = _past(spec, now_ms)
-    for skipped in past:
-        cursor = replace(cursor, due_ms=skipped.last_due_ms)
     return Activation(cursor=cursor, skipped=past)
 
 
@@ -401,8 +383,11 @@ def _earlier(known: Cursor) -> Schedule:
 
 
 def _past(spec: JobSpec, now_ms: int) -> tuple[SkippedRange, ...]:
-    past = already_past(spec.schedule, now_ms)
-    return _skipped(spec, Outcome.MISSED, past, now_ms, past.reason if past else "")
+    """Return the due time of an `at` that has passed when it is first seen: it is recorded and not run."""
+    if not isinstance(spec.schedule, At) or spec.schedule.at_ms >= now_ms:
+        return ()
+    passed = Missed(first_ms=spec.schedule.at_ms, last_ms=spec.schedule.at_ms, count=1)
+    return _skipped(spec, Outcome.MISSED, passed, now_ms, "already past when it was first seen")
 
 
 def _skipped(spec: JobSpec, outcome: Outcome, due: Missed | None, now_ms: int, reason: str) -> tuple[SkippedRange, ...]:

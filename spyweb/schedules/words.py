@@ -82,9 +82,9 @@ def _step(values: Sequence[int], whole: int) -> int | None:
 
 def _dates(calendar: CronSim) -> str | None:
     all_days, all_weekdays = len(calendar.days) >= 31, {0, 1, 2, 3, 4, 5, 6} <= set(calendar.weekdays)
-    months = "" if len(calendar.months) == 12 else _months(calendar.months)
-    if months is None:
+    if LISTED < len(calendar.months) < 12:
         return None
+    months = "" if len(calendar.months) == 12 else _listed(MONTHS[month - 1] for month in sorted(calendar.months))
     is_every_day = (all_days and all_weekdays) if calendar.day_and else (all_days or all_weekdays)
     if is_every_day:
         return f"every day in {months}" if months else _EVERY_DAY
@@ -117,12 +117,6 @@ def _days_of_month(days: Collection[int]) -> str | None:
     if numbers[0] < 1 or len(numbers) > LISTED:
         return None
     return f"on the {_listed(map(_ordinal, numbers))}"
-
-
-def _months(months: Collection[int]) -> str | None:
-    if len(months) > LISTED:
-        return None
-    return _listed(MONTHS[month - 1] for month in sorted(months))
 
 
 def _ordinal(number: int) -> str:
