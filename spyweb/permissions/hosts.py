@@ -128,9 +128,12 @@ def _read_host(host: str) -> NetHost:
     name = name.removesuffix(".") if len(name) > 1 else name
     if ":" in name:
         return NetHost(name, _address_v6(name))
-    if _NUMERIC.fullmatch(name):
-        return NetHost(name, _address_v4(name))
-    return NetHost(name, None)
+    if not _NUMERIC.fullmatch(name):
+        return NetHost(name, None)
+    try:  # as the C library reads one: up to four parts, decimal, octal or hexadecimal, the last one the rest
+        return NetHost(name, NetAddress(4, int.from_bytes(inet_aton(name), "big")))
+    except OSError:
+        return NetHost(name, NO_ADDRESS)
 
 
 def _address_v6(text: str) -> NetAddress:
@@ -140,14 +143,6 @@ def _address_v6(text: str) -> NetAddress:
         return NO_ADDRESS
     mapped = address.ipv4_mapped
     return NetAddress(6, int(address)) if mapped is None else NetAddress(4, int(mapped))
-
-
-def _address_v4(text: str) -> NetAddress:
-    """Read an address as the C library does: up to four parts, decimal, octal or hexadecimal, the last one the rest."""
-    try:
-        return NetAddress(4, int.from_bytes(inet_aton(text), "big"))
-    except OSError:
-        return NO_ADDRESS
 
 
 def read_net(items: Iterable[str]) -> NetRule | None:

@@ -194,7 +194,9 @@ class Policy:
         for layer in self.layers:
             if layer.exec is not None and (wrong := _refused_command(layer.exec, command, env)) is not None:
                 return self._refusal("exec", *wrong, is_own=layer is self.own)
-        return self._refuse_test()
+        if self.is_test:
+            return Refusal("exec", "run a command in a test", "", hint="give spyweb test the flag --allow-exec")
+        return None
 
     @property
     def may_exec(self) -> bool:
@@ -208,11 +210,6 @@ class Policy:
 
     def without_exec(self) -> Policy:
         return replace(self, is_test=True)
-
-    def _refuse_test(self) -> Refusal | None:
-        if not self.is_test:
-            return None
-        return Refusal("exec", "run a command in a test", "", hint="give spyweb test the flag --allow-exec")
 
     # Files
 
@@ -255,9 +252,8 @@ class Policy:
         """Check what is about scopes without naming one."""
         for rule in self._states:
             if not rule.reads_all:
-                return self._refusal(
-                    "state", "read all scopes", quoted(EVERYTHING), is_own=rule is not self.granted.state
-                )
+                is_own = rule is not self.granted.state
+                return self._refusal("state", "read all scopes", quoted(EVERYTHING), is_own=is_own)
         return None
 
     def switch(self, key: str, deed: str) -> Refusal | None:
@@ -311,19 +307,16 @@ def _items(rule: object) -> list[str]:
             return [*sorted(rule.places), *rule.roots]
         case StateRule():
             reads = sorted(rule.readable - rule.writable) + ([EVERYTHING] if rule.reads_all else [])
-            return [*map(item_of, sorted(rule.writable)), *(f"{_item_or_all(name)} (read only)" for name in reads)]
+            read_only = (EVERYTHING if name == EVERYTHING else item_of(name) for name in reads)
+            return [*map(item_of, sorted(rule.writable)), *(f"{item} (read only)" for item in read_only)]
         case frozenset():
             return sorted(map(str, rule))
+        case tuple():
+            return [
+                f"{' '.join(words)} (with {', '.join(sorted(env))})" if env else " ".join(words) for words, env in rule
+            ]
         case _:
-            return [_shown_command(each) for each in rule] if isinstance(rule, tuple) else []
-
-
-def _item_or_all(name: str) -> str:
-    return name if name == EVERYTHING else item_of(name)
-
-
-def _shown_command(rule: ExecRule) -> str:
-    return " ".join(rule.words) + (f" (with {', '.join(sorted(rule.env))})" if rule.env else "")
+            return []
 
 
 def exec_item(words: Sequence[str], env: Iterable[str] = ()) -> str:
@@ -421,22 +414,14 @@ def _command(command: str | Sequence[str], env: Iterable[str] = ()) -> str:
     return quoted(EVERYTHING) if isinstance(command, str) else exec_item(command[:1], env)
 
 
-def _channel(name: str = DESKTOP) -> str:
-    return name
-
-
-def _itself(text: str) -> str:
-    return text
-
-
 # By the check of a policy: the key, and the item that permits what was asked; of `exec` as TOML.
 ITEMS: Mapping[str, tuple[str, Callable[..., str]]] = {
     "host": ("net", shown_host),
     "exec": ("exec", _command),
-    "folder": ("files", _itself),
-    "path": ("files", _itself),
-    "variable": ("env", _itself),
-    "notify": ("notify", _channel),
+    "folder": ("files", str),
+    "path": ("files", str),
+    "variable": ("env", str),
+    "notify": ("notify", lambda channel=DESKTOP: channel),
     "all_scopes": ("state", lambda: EVERYTHING),
 }
 
@@ -471,12 +456,10 @@ class Audit:
             key: [item if key == "exec" else quoted(item) for item in sorted(items)]
             for key, items in self._items.items()
         }
-        lists["state"] += [self._state(namespace, write) for namespace, write in sorted(self._writes.items())]
+        for namespace, write in sorted(self._writes.items()):
+            item = quoted(item_of(namespace))
+            lists["state"].append(item if write else f"{{ scope = {item}, read_only = true }}")
         lines = [f"{key} = [{', '.join(lists[key])}]" for key in LISTS]
         lines += [f"{key} = {str(key in self._switches).lower()}" for key in SWITCHES]
         lines.append(f"{NOTIFY} = [{', '.join(lists[NOTIFY])}]" if lists[NOTIFY] else f"{NOTIFY} = false")
         return "\n".join([f"[{job_table(job)}]", *lines])
-
-    def _state(self, namespace: str, write: bool) -> str:
-        item = quoted(item_of(namespace))
-        return item if write else f"{{ scope = {item}, read_only = true }}"

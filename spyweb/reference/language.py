@@ -141,15 +141,14 @@ def _functions(family: dict[str, Any]) -> Iterator[Function]:
             yield function(signature, text, waits=key == "waits", overloads=other)
 
 
-def _table(name: str, about: str, **fields: str) -> TableType:
-    return TableType(name=name, text=about, fields=tuple(argument(*field) for field in fields.items()))
-
-
 FAMILIES = tuple(
     Family(name=name, functions=tuple(_functions(family)), errors=family["errors"])
     for name, family in _read("language.toml").items()
 )
-TABLES = {name: _table(name, **fields) for name, fields in _read("tables.toml").items()}
+TABLES = {
+    name: TableType(name=name, text=fields.pop("about"), fields=tuple(argument(*field) for field in fields.items()))
+    for name, fields in _read("tables.toml").items()
+}
 ABSENT = tuple(name.decode() for name in ABSENT_FAMILIES)  # they raise, whatever is asked of them
 METHODS = ("get", "post", "put", "patch", "delete", "all")  # tables of the server's handlers
 
@@ -192,16 +191,15 @@ def function_of(operation: Operation) -> Function:
         return function(operation.name + operation.signature, text, waits=True, overloads=overloads)
     return Function(
         name=operation.name,
-        arguments=tuple(Argument(each.name, _kind(each.kind), each.optional) for each in operation.parameters),
+        arguments=tuple(
+            Argument(each.name, "any" if each.kind == "value" else each.kind, each.optional)
+            for each in operation.parameters
+        ),
         results=results_of(operation),
         text=text,
         waits=True,
         overloads=overloads,
     )
-
-
-def _kind(kind: str) -> str:
-    return "any" if kind == "value" else kind
 
 
 def results_of(operation: Operation) -> tuple[ResultType, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from spyweb.lua.hooks import HOOKS, Hook
+from spyweb.lua.hooks import HOOKS
 from spyweb.reference import language
 from spyweb.reference.language import Family
 
@@ -83,21 +83,19 @@ def hooks_part(name: str) -> str:
     chosen = [hook for hook in HOOKS if name in (ALL, hook.name)]
     if not chosen:
         raise ValueError(f"there is no hook {name}")
-    return "\n".join(map(_hook, chosen))
-
-
-def _hook(hook: Hook) -> str:
-    call = language.CALLS[hook.name]
-    types = [
-        f"`{each.name}` is {'an' if each.type[0] in 'AEIOU' else 'a'} `{each.type}`."
-        for each in call.arguments
-        if each.name in DESCRIBED
-    ]
-    rows = [("returns", hook.returns)]
-    rows += [("nil, false", hook.nothing)] if hook.nothing else []
-    fails = '; under `on_hook_error = "fail"` the cycle fails' if hook.can_fail else ""
-    rows += [("an error", f"{hook.error}{fails}")]
-    return f"### `{call.usage}`\n\n{' '.join([hook.called, *types])}\n\n{_grid(('', ''), rows)}"
+    parts = []
+    for hook in chosen:
+        call = language.CALLS[hook.name]
+        types = [
+            f"`{each.name}` is {'an' if each.type[0] in 'AEIOU' else 'a'} `{each.type}`."
+            for each in call.arguments
+            if each.name in DESCRIBED
+        ]
+        fails = '; under `on_hook_error = "fail"` the cycle fails' if hook.can_fail else ""
+        said = (("returns", hook.returns), ("nil, false", hook.nothing), ("an error", f"{hook.error}{fails}"))
+        rows = [row for row in said if row[1]]
+        parts.append(f"### `{call.usage}`\n\n{' '.join([hook.called, *types])}\n\n{_grid(('', ''), rows)}")
+    return "\n".join(parts)
 
 
 def order_part(_: str) -> str:

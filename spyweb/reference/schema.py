@@ -144,16 +144,15 @@ def _one_schedule() -> list[Schema]:
 
 def _explained(keys: Mapping[str, Schema], words: Mapping[str, str], prefix: str = "") -> dict[str, Schema]:
     """Add a description to each key, and drop the defaults that are not the same everywhere."""
-    return {key: _explain(value, words, prefix + key) for key, value in keys.items()}
-
-
-def _explain(value: Schema, words: Mapping[str, str], name: str) -> Schema:
-    explained = _explain_inside(value, words, f"{name}.")
-    if name in words:
-        explained["description"] = words[name]
-    if name in OF_THE_MACHINE:
-        explained.pop("default", None)
-    return explained
+    found: dict[str, Schema] = {}
+    for key, value in keys.items():
+        name = prefix + key
+        found[key] = explained = _explain_inside(value, words, f"{name}.")
+        if name in words:
+            explained["description"] = words[name]
+        if name in OF_THE_MACHINE:
+            explained.pop("default", None)
+    return found
 
 
 def _explain_inside(value: Schema, words: Mapping[str, str], prefix: str) -> dict[str, object]:

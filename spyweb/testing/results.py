@@ -55,19 +55,18 @@ def report_to_builtins(report: Report) -> Mapping[str, object]:
         "passed": report.passed,
         "failed": report.failed,
         "duration_ms": round(report.duration_ms, 3),
-        "tests": [_result_to_builtins(result) for result in report.results],
-    }
-
-
-def _result_to_builtins(result: CaseResult) -> Mapping[str, object]:
-    return {
-        "suite": result.suite,
-        "test": result.test or None,
-        "outcome": "passed" if result.passed else "failed",
-        "duration_ms": round(result.duration_ms, 3),
-        "reason": result.reason,
-        "traceback": result.traceback,
-        "output": list(result.output),
+        "tests": [
+            {
+                "suite": result.suite,
+                "test": result.test or None,
+                "outcome": "passed" if result.passed else "failed",
+                "duration_ms": round(result.duration_ms, 3),
+                "reason": result.reason,
+                "traceback": result.traceback,
+                "output": list(result.output),
+            }
+            for result in report.results
+        ],
     }
 
 
@@ -97,18 +96,15 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def to_junit(report: Report) -> bytes:
     root = Element("testsuites", {"name": "spyweb", **_counts(report.results, report.duration_ms)})
-    for title, results in groupby(report.results, key=lambda result: result.suite):
-        _add_suite(root, title, list(results))
+    for title, group in groupby(report.results, key=lambda result: result.suite):
+        results = list(group)
+        counts = _counts(results, sum(result.duration_ms for result in results))
+        suite = SubElement(root, "testsuite", {"name": _clean(title), "skipped": "0", **counts})
+        for result in results:
+            _add_case(suite, result)
     indent(root)
     xml: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
     return xml + b"\n"
-
-
-def _add_suite(root: Element, title: str, results: list[CaseResult]) -> None:
-    took_ms = sum(result.duration_ms for result in results)
-    suite = SubElement(root, "testsuite", {"name": _clean(title), "skipped": "0", **_counts(results, took_ms)})
-    for result in results:
-        _add_case(suite, result)
 
 
 def _counts(results: Sequence[CaseResult], took_ms: float) -> dict[str, str]:

@@ -70,7 +70,12 @@ def find_suites(root: Path, scanned: Scan, wanted: str | None, of_server: Policy
     """Find the suites of one job, by name or id, of the `server`, or all.  Raises Refused when there is no such job."""
     found = FoundSuites()
     if wanted is None:
-        _add_jobs(found, root, scanned)
+        for file in sorted(scanned.jobs.values(), key=lambda file: file.spec.id):
+            _add_job(found, root, file)
+        found.broken += [(job, _in_one_line(problems)) for job, problems in sorted(scanned.broken.items())]
+        of_jobs = {problem for problems in scanned.broken.values() for problem in problems}
+        others = [problem for problem in scanned.problems if problem not in of_jobs and is_there(root / problem.file)]
+        found.broken += [(problem.file, str(problem)) for problem in others]
         _add_server(found, root, of_server)
         return found
     if wanted == SERVER_TITLE:
@@ -88,16 +93,6 @@ def find_suites(root: Path, scanned: Scan, wanted: str | None, of_server: Policy
     return found
 
 
-def _add_jobs(found: FoundSuites, root: Path, scanned: Scan) -> None:
-    for file in sorted(scanned.jobs.values(), key=lambda file: file.spec.id):
-        _add_job(found, root, file)
-    for job, problems in sorted(scanned.broken.items()):
-        found.broken.append((job, _in_one_line(problems)))
-    of_jobs = {problem for problems in scanned.broken.values() for problem in problems}
-    others = [problem for problem in scanned.problems if problem not in of_jobs and is_there(root / problem.file)]
-    found.broken += [(problem.file, str(problem)) for problem in others]
-
-
 def _add_job(found: FoundSuites, root: Path, file: JobFile, *, by_name: bool = False) -> None:
     """Add the suite of a job, unless it has no tests: its files are not executed just to find that out."""
     spec, path = file.spec, f"{file.spec.folder}/{FILE}"
@@ -108,7 +103,11 @@ def _add_job(found: FoundSuites, root: Path, file: JobFile, *, by_name: bool = F
     sources = [file.source, *(source for _, source in file.more)]
     if not tests and not by_name and not any(MARK in source for source in sources):
         return
-    code = with_tests(code_of(file, 1), path, tests)
+    code = code_of(file, 1)
+    if tests and code.source:
+        code = replace(code, more=(*code.more, (path, tests)))
+    elif tests:
+        code = replace(code, chunk=path, source=tests, more=())
     found.suites.append(
         Suite(
             title=spec.id,
@@ -123,15 +122,6 @@ def _add_job(found: FoundSuites, root: Path, file: JobFile, *, by_name: bool = F
             policy=spec.policy,
         )
     )
-
-
-def with_tests(code: Code, path: str, tests: bytes) -> Code:
-    """Return a job's code with its tests behind it, or the tests alone where it has no other Lua."""
-    if not tests:
-        return code
-    if not code.source:
-        return replace(code, chunk=path, source=tests, more=())
-    return replace(code, more=(*code.more, (path, tests)))
 
 
 def _add_server(found: FoundSuites, root: Path, policy: Policy) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 
 from spyweb.errors import OpError, Problem
 from spyweb.limits import PROJECT_FILE
 from spyweb.lua.hooks import ALERT_HOOKS, HOOK_NAMES
 from spyweb.ops.sources import Sources, candidates_of
+from spyweb.settings.reading import Names
 from spyweb.specs.block import OPENING, Block, find_misplaced_block, find_nearly_a_mark
 from spyweb.specs.linting.lua_file import LuaFile
 from spyweb.specs.linting.names import ABSENT, ABSENT_FAMILIES, GLOBALS, INSTEAD, MEMBERS, SERVER
@@ -51,7 +51,8 @@ def find_run_beside_tasks(file: LuaFile) -> int | None:
 
 def find_idle(file: LuaFile) -> tuple[int, str]:
     """Return why a run of the script would do nothing, and its line: 0 where it does something or that is uncertain."""
-    is_called = any(_is_ours(name) and not found.is_local for name, found in file.outside.items())
+    ours = (found for name, found in file.outside.items() if name.decode() in CALLED or name in TASK_TABLES)
+    is_called = any(not found.is_local for found in ours)
     if is_called or file.mentions[b"_G"] or file.mentions[b"_ENV"]:
         return 0, ""
     if file.returns:
@@ -65,11 +66,6 @@ def find_idle(file: LuaFile) -> tuple[int, str]:
     wanted = "the global function run" + (", and this one is local" if b"run" in file.outside else "(ctx)")
     first = next(iter(file.outside.values()))
     return file.line(first.offset), f"{_NOTHING} only defines {listed}; spyweb calls {wanted}"
-
-
-def _is_ours(name: bytes) -> bool:
-    """Return whether spyweb calls a global of this name, or reads tasks from it."""
-    return name.decode() in CALLED or name in TASK_TABLES
 
 
 def find_undefined(
@@ -129,14 +125,9 @@ def _reason(name: str, known: frozenset[bytes]) -> str:
     if instead := INSTEAD.get(name) or INSTEAD.get(table):
         return f"scripts have no {name}: {instead}"
     there: Iterable[bytes] = MEMBERS.get(table.encode(), ()) if dot else GLOBALS | known
-    close = nearest(member, [each.decode() for each in there])
+    close = Names(each.decode() for each in there).nearest(member, CLOSE)
     guess = f'; did you mean "{table}{dot}{close}"?' if close else ""
     return f"nobody defines {name[:LONGEST]}{guess}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that a misspelt one is nearest to, or nothing."""
-    return next(iter(get_close_matches(name[:LONGEST], list(known), n=1, cutoff=CLOSE)), "")
 
 
 class Linter:
@@ -254,5 +245,5 @@ def _unused_functions(file: LuaFile, files: Collection[LuaFile], called: Collect
 
 def _nearly(name: str, known: Collection[str]) -> str:
     """Return the known name that another one is nearest to, and not."""
-    close = nearest(name.lower(), known)
-    return "" if close == name else close
+    close = Names(known).nearest(name, CLOSE)
+    return "" if close == name else close or ""

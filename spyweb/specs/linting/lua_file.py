@@ -110,12 +110,6 @@ class LuaFile:
         self._open = Counter[bytes]()  # blocks, by their word
         self._bound = Counter[bytes]()  # parameters and variables of loops that are in scope
         self._listed = list[bytes]()  # names with a comma behind: `a, b = 1, 2` defines both
-        self._read()
-
-    def line(self, offset: int) -> int:
-        return line_at(self.source, offset)
-
-    def _read(self) -> None:
         at = EDGE
         while at < len(self.words) - EDGE:
             word = self.words[at]
@@ -126,6 +120,9 @@ class LuaFile:
             elif _is_variable(word):
                 self._name(at)
             at += 1
+
+    def line(self, offset: int) -> int:
+        return line_at(self.source, offset)
 
     def _push(self, word: bytes, names: list[bytes]) -> None:
         self._blocks.append(_Block(word, names))
@@ -241,14 +238,10 @@ class LuaFile:
             self._listed.append(word)
         if self._is_taken(at):
             self.taken.add(word)
-        if word == b"run" and self._is_called_outside(at):
-            self.run_call = self.run_call or self.offsets[at]
+        if word == b"run" and (after in _CALLS or after[:1] in QUOTES):
+            is_in_block = len(self._blocks) > sum(self._open[bracket] for bracket in BRACKETS)
+            self.run_call = self.run_call or (None if is_in_block else self.offsets[at])
         self._global(at)
-
-    def _is_called_outside(self, at: int) -> bool:
-        after = self.words[at + 1]
-        is_in_block = len(self._blocks) > sum(self._open[bracket] for bracket in BRACKETS)
-        return (after in _CALLS or after[:1] in QUOTES) and not is_in_block
 
     def _is_taken(self, at: int) -> bool:
         return self.words[at + 1] in _USES or self.words[at + 1][:1] in QUOTES
