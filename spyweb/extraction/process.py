@@ -95,7 +95,7 @@ class ExtractorProcess(asyncio.BufferedProtocol):
         self._end_reason = ""  # why it was ended
         self._is_expected = False  # its end
         self._over: Future[None] = get_running_loop().create_future()
-        self._timer = clock.call_later(START_LIMIT, self._start_too_late)
+        self._timer = clock.call_later(START_LIMIT, lambda: self.end(f"it was not ready within {START_LIMIT:g} s"))
         self._transport: Transport | None = None  # none yet
 
     async def live(self) -> None:
@@ -180,9 +180,6 @@ class ExtractorProcess(asyncio.BufferedProtocol):
             task = f"{self.request.task} took longer than {self._limit:g} s"
             self.request.fail(task + self.request.about)
             self.end(task)
-
-    def _start_too_late(self) -> None:
-        self.end(f"it was not ready within {START_LIMIT:g} s")
 
     # Callbacks of the connection
 

@@ -42,7 +42,6 @@ PUT_TOGETHER = {
 CACHES = {
     "alerts.hooks.functions_in": "the code of jobs, of 64 at most",
     "events.changes.index_of": "an address, as long as a request line may be",
-    "extraction.worker.document._is_field_wrong": "_LONGEST_REMEMBERED",
     "extraction.worker.document._is_wrong": "_LONGEST_REMEMBERED",
     "lua.wire._foreign": "_LONGEST_NAME",
     "lua.worker.values._text": "the names of ops, in a worker",

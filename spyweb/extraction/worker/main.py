@@ -40,28 +40,15 @@ TOO_MUCH_OUTPUT = "the fields hold more than 64 MB"
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
 
 
-class Unraised:
-    """Records the errors that Cython can't raise: a list of nodes cut off for lack of memory must not seem whole."""
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
-        sys.unraisablehook = self._hear
-
-    def _hear(self, unraisable: sys.UnraisableHookArgs) -> None:
-        self.error = self.error or unraisable.exc_value or MemoryError()
-
-    def raise_it(self) -> None:
-        if self.error is not None:
-            raise self.error
-
-
 class Serving:
     """Serves one request after the other from the socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._unraised = Unraised()
         self._served = 0
+        # Cython can't raise some errors: a list of nodes cut off for lack of memory must not seem whole.
+        self._unraised: list[BaseException] = []
+        sys.unraisablehook = lambda it: self._unraised.append(it.exc_value or MemoryError())
 
     def serve(self) -> None:
         """Serve until the daemon is gone, even in the middle of a message."""
@@ -83,28 +70,18 @@ class Serving:
                 if rest:
                     self._socket.sendall(rest)
                 rest = wire.frame(message)
-            self._unraised.raise_it()
+            if self._unraised:
+                raise self._unraised[0]
         except ExtractionProblem as found:
             problem = str(found)
-        except (MemoryError, SystemError) as error:
-            if not _is_of_memory(error):
+        except (MemoryError, SystemError) as error:  # C code may have gone on after a MemoryError, and be blamed
+            if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
                 raise
             problem = TOO_MUCH_MEMORY
-        return rest + wire.frame(Done(problem, is_spent=problem is TOO_MUCH_MEMORY or self._is_spent(len(body))))
-
-    def _is_spent(self, size: int) -> bool:
-        return self._served >= PAGES or (size > LARGE and not _give_memory_back())
-
-
-def _is_of_memory(error: BaseException) -> bool:
-    """Return whether memory is the cause, even if C code went on after a MemoryError and Python reports that code."""
-    return isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
-
-
-def _give_memory_back() -> bool:
-    if _malloc_trim is not None:
-        _malloc_trim(0)
-    return _malloc_trim is not None
+        if len(body) > LARGE and _malloc_trim is not None:
+            _malloc_trim(0)
+        holds_memory = problem is TOO_MUCH_MEMORY or (len(body) > LARGE and _malloc_trim is None)
+        return rest + wire.frame(Done(problem, is_spent=holds_memory or self._served >= PAGES))
 
 
 def _work(ask: Ask, body: bytes) -> Iterator[msgspec.Struct]:

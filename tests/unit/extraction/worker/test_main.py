@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
 
 from spyweb.confined.frames import FrameReader
-from spyweb.extraction.wire import Check, Done, Extract, decode_answer
+from spyweb.extraction.wire import Check, Done, decode_answer
 from spyweb.extraction.worker import main
 from spyweb.extraction.worker.document import ExtractionProblem
-from spyweb.extraction.worker.main import OUTPUT_LIMIT, PART, TOO_MUCH_MEMORY, Serving, Unraised, _in_parts
+from spyweb.extraction.worker.main import OUTPUT_LIMIT, PART, TOO_MUCH_MEMORY, Serving, _in_parts
 
 
 def test_few_items_are_one_part_and_none_are_one_too() -> None:
@@ -43,25 +43,28 @@ def test_a_result_without_end_is_refused_before_it_is_all_there() -> None:
 
 
 def test_an_error_that_could_not_be_raised_is_raised_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    unraised = Unraised()
-    unraised.raise_it()
 
     class Dying:
         def __del__(self) -> None:
             raise MemoryError
 
-    Dying()
-    with pytest.raises(MemoryError):
-        unraised.raise_it()
+    def read(_ask: Check, _body: bytes) -> Iterator[msgspec.Struct]:
+        yield from ()
+        Dying()
+
+    assert answer_by(monkeypatch, read) == Done(TOO_MUCH_MEMORY, is_spent=True)
 
 
 def answer_when(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> object:
-    def fail(_ask: Extract | Check, _body: bytes) -> Iterator[msgspec.Struct]:
+    def fail(_ask: Check, _body: bytes) -> Iterator[msgspec.Struct]:
         raise error
 
+    return answer_by(monkeypatch, fail)
+
+
+def answer_by(monkeypatch: pytest.MonkeyPatch, work: Callable[[Check, bytes], Iterator[msgspec.Struct]]) -> object:
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    monkeypatch.setattr(main, "_work", fail)
+    monkeypatch.setattr(main, "_work", work)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         (answer,) = FrameReader(decode_answer).feed(Serving(theirs)._answer(Check(selector="p", of_field=False), b""))
