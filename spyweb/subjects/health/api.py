@@ -6,7 +6,7 @@ import asyncio
 
 from aiohttp import web
 
-from spyweb.subjects.health.service import HealthService, Meters, MetricsService, ReadinessService
+from spyweb.subjects.health.service import HealthService, MetricsService, ReadinessService
 from spyweb.subjects.health.views import Health, Readiness, summarize
 from spyweb.web.answer import WholeAnswer, json_answer
 from spyweb.web.api.route import PUBLIC, Right, Route
@@ -43,14 +43,14 @@ async def scrape(request: web.Request) -> web.Response:
     async with services[MetricsService].one_at_a_time:
         meters = await services[MetricsService].measure(services[HealthService].health())
         compressed = "gzip" in request.headers.get("Accept-Encoding", "")
-        body, content_type = await asyncio.to_thread(_write, meters, request.headers.get("Accept", ""), compressed)
+
+        def write() -> tuple[bytes, str]:
+            from spyweb.subjects.health.exposition import write  # imported at the first scrape, and in this thread
+
+            return write(meters, request.headers.get("Accept", ""), compressed=compressed)
+
+        body, content_type = await asyncio.to_thread(write)
     headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
     if compressed:
         headers["Content-Encoding"] = "gzip"
     return WholeAnswer(body=body, headers=headers)
-
-
-def _write(meters: Meters, accept: str, compressed: bool) -> tuple[bytes, str]:
-    from spyweb.subjects.health.exposition import write  # here: it is imported at the first scrape, and in a thread
-
-    return write(meters, accept, compressed=compressed)

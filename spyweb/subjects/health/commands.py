@@ -7,7 +7,6 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
-from spyweb.clock import RealClock
 from spyweb.errors import ExitCode
 from spyweb.settings.units import format_duration
 from spyweb.subjects.health.views import ChoreHealth, Health, HeartbeatHealth
@@ -23,12 +22,14 @@ def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
     if form is Format.JSON:
         output.show_json(found)
     else:
-        _show(found)
+        _show(found, project.clock.now_ms())
     return ExitCode.FAILED if found.problems else ExitCode.OK
 
 
-def _show(health: Health) -> None:
-    store, vms = health.store, sum(worker.vms for worker in health.workers)
+def _show(health: Health, now_ms: int) -> None:
+    store, loop, vms = health.store, health.loop, sum(worker.vms for worker in health.workers)
+    times = "once" if loop.stalls == 1 else f"{loop.stalls} times"
+    held_up = f"held up {times}, for {format_duration(loop.worst_ms)} at worst; the last: {loop.last}"
     output.show_verdict(health.status, "; ".join(health.problems))
     output.show_fields(
         [
@@ -42,10 +43,10 @@ def _show(health: Health) -> None:
             ("workers", f"{len(health.workers)} with {vms} VMs; {health.worker_deaths} have died since the start"),
             ("quarantined", "; ".join(f"{job}: {why}" for job, why in health.quarantined.items()) or "none"),
             *[("not begun", f"{job}: {why}") for job, why in health.held_back.items()],
-            ("event loop", _loop(health)),
-            *([("heartbeat", _heartbeat(health.heartbeat, RealClock().now_ms()))] if health.heartbeat else []),
+            ("event loop", held_up if loop.stalls else "never held up"),
+            *([("heartbeat", _heartbeat(health.heartbeat, now_ms))] if health.heartbeat else []),
             ("sandbox", ", ".join(health.rights) or "none"),
-            *[("chore", _chore(chore, RealClock().now_ms())) for chore in health.chores],
+            *[("chore", _chore(chore, now_ms)) for chore in health.chores],
         ]
     )
 
@@ -73,11 +74,3 @@ def _heartbeat(heartbeat: HeartbeatHealth, now_ms: int) -> str:
 
 def _span(ms: int) -> str:
     return format_duration(max(0, ms) // 1000 * 1000)
-
-
-def _loop(health: Health) -> str:
-    loop = health.loop
-    if not loop.stalls:
-        return "never held up"
-    times = "once" if loop.stalls == 1 else f"{loop.stalls} times"
-    return f"held up {times}, for {format_duration(loop.worst_ms)} at worst; the last: {loop.last}"

@@ -46,13 +46,8 @@ class MeterCollector(Collector):
         return ()  # else a registry collects everything once to learn the names
 
     def collect(self) -> Iterator[Metric]:
-        yield from of_daemon(self._meters)
-        yield from of_jobs(self._meters)
-        yield from of_ops(self._meters)
-        yield from of_store(self._meters)
-        yield from of_alerts(self._meters)
-        yield from of_workers(self._meters)
-        yield from of_chores(self._meters)
+        for part in (of_daemon, of_jobs, of_ops, of_store, of_alerts, of_workers, of_chores):
+            yield from part(self._meters)
 
 
 def of_daemon(meters: Meters) -> Iterator[Metric]:
@@ -61,11 +56,8 @@ def of_daemon(meters: Meters) -> Iterator[Metric]:
     yield gauge("spyweb_build_info", "What the daemon is made of.", build, labels=("version", "python"))
     yield gauge("spyweb_uptime_seconds", "How long the daemon has been up.", vitals.uptime_s)
     yield gauge("spyweb_healthy", "1 while the daemon makes progress, as /healthz says.", not health.problems)
-    yield gauge(
-        "spyweb_scheduler_lag_seconds",
-        "How long the oldest due time has been waiting to be dealt with.",
-        vitals.scheduler_lag_ms / 1000,
-    )
+    text = "How long the oldest due time has been waiting to be dealt with."
+    yield gauge("spyweb_scheduler_lag_seconds", text, vitals.scheduler_lag_ms / 1000)
     yield counter("spyweb_loop_stalls", "Times that something held up the event loop for too long.", vitals.loop.stalls)
     yield gauge("spyweb_loop_worst_stall_seconds", "The longest of these times.", vitals.loop.worst_ms / 1000)
 
@@ -147,9 +139,8 @@ def of_workers(meters: Meters) -> Iterator[Metric]:
     yield gauge("spyweb_worker_memory_bytes", "What the VMs of a worker hold.", memory, labels=("worker",))
     vms = ((name, count) for name, _, count in found)
     yield gauge("spyweb_worker_vms", "VMs of a worker.", vms, labels=("worker",))
-    yield gauge(
-        "spyweb_quarantined_jobs", "Jobs that have a worker of their own for what they did.", len(pool.quarantined)
-    )
+    text = "Jobs that have a worker of their own for what they did."
+    yield gauge("spyweb_quarantined_jobs", text, len(pool.quarantined))
     yield counter("spyweb_vms_loaded", "VMs that were made for runs.", pool.loads)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -100,10 +100,6 @@ def pieces_of(text: str) -> list[tuple[bool, str]]:
     return [(place % 2 == 1, piece) for place, piece in enumerate(text.split("`")) if piece]
 
 
-def uptime_words(seconds: float) -> str:
-    return show_duration(int(seconds) * SECOND_MS).replace(NBSP, " ")
-
-
 def gauge_words(used: float) -> str:
     return f"{show_share(used)} of the disk is used"
 
@@ -119,40 +115,32 @@ class HealthQuery(Struct, frozen=True):
     page: Natural = 1
 
 
-async def values_of(asked: Asked) -> Mapping[str, object]:
-    """Gather what changes."""
+@DashboardPage("health", "health.html", place="health", parts={"health-now": PagePart("health_now.html", ("health",))})
+async def show_health(asked: Asked) -> Shown:
+    """Show what is wrong, what to do about it, and what is in force."""
     health = asked.services[HealthService].health()
     disk = await asyncio.to_thread(_disk_of, health.store.path)
-    return {
+    workers = health.workers
+    number = min(max(asked.query(HealthQuery).page, 1), max(1, -(-len(workers) // WORKERS)))
+    values = {
         "words": health_words(health),
         "health": health,
         "mark": "bad" if health.problems else "warn" if health.warnings else "well",
         "tiles": list(tiles_of(health, disk)),
-        "uptime": uptime_words(health.uptime_s),
+        "uptime": show_duration(int(health.uptime_s) * SECOND_MS).replace(NBSP, " "),
         "pages": PAGES,
         "page_words": PAGE_WORDS,
         "gauge_words": gauge_words,
         "pieces_of": pieces_of,
-    }
-
-
-@DashboardPage("health", "health.html", place="health", parts={"health-now": PagePart("health_now.html", ("health",))})
-async def show_health(asked: Asked) -> Shown:
-    """Show what is wrong, what to do about it, and what is in force."""
-    values = await values_of(asked)
-    health = asked.services[HealthService].health()
-    workers = health.workers
-    number = min(max(asked.query(HealthQuery).page, 1), max(1, -(-len(workers) // WORKERS)))
-    more = {
         "workers": workers[(number - 1) * WORKERS : number * WORKERS],
         "first_worker": (number - 1) * WORKERS + 1,
         "next_workers": number + 1 if number * WORKERS < len(workers) else 0,
-        "protections": list(protections_of(health)),
-        "limits": list(limits_of(asked.services[HealthService].settings())),
+        "protections": protections_of(health),
+        "limits": limits_of(asked.services[HealthService].settings()),
     }
     count = len(health.advice)
     title = "Health" if not count else "1 problem" if count == 1 else f"{count} problems"
-    return Shown(title=title, values={**values, **more})
+    return Shown(title=title, values=values)
 
 
 def _disk_of(path: str) -> Disk | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Lock
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ from spyweb.model import JobId, Outcome, Run
 from spyweb.monitor.expectations import is_short
 from spyweb.ops.world import Metrics
 from spyweb.runs.counters import JobCounts, RunCounters
-from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.live import LiveJobs
 from spyweb.runs.records import is_drifting
 from spyweb.settings import Settings
 from spyweb.store.model.messages import Backlog
@@ -52,26 +53,18 @@ class HealthService:
 
     def troubles(self) -> tuple[Sequence[HealthProblem], Sequence[HealthProblem]]:
         """Return the problems and the warnings of the daemon now."""
-        return find_troubles(self.vitals, self.live)
-
-
-def find_troubles(
-    vitals: Callable[[], Vitals], live: LiveJobs
-) -> tuple[Sequence[HealthProblem], Sequence[HealthProblem]]:
-    """Return the problems and the warnings of the daemon now."""
-    measured = vitals()
-    return find_all_problems(measured), find_warnings(measured, *_count_short_and_drifting(live))
+        measured = self.vitals()
+        return find_all_problems(measured), find_warnings(measured, *_count_short_and_drifting(self.live))
 
 
 def _count_short_and_drifting(live: LiveJobs) -> tuple[int, int]:
     """Count the monitors that don't find what is expected, and the jobs whose files are not as they left them."""
     drifting = sum(job.spec.enabled and is_drifting(job.last) for job in live)
-    return sum(map(_is_short, live)), drifting
-
-
-def _is_short(job: LiveJob) -> bool:
-    """Tell whether this is a monitor at work that does not find what is expected."""
-    return is_short(job.last) and job.spec.monitor is not None and job.spec.enabled and not job.cursor.paused
+    short = (
+        is_short(job.last) and job.spec.monitor is not None and job.spec.enabled and not job.cursor.paused
+        for job in live
+    )
+    return sum(short), drifting
 
 
 OTHERS = "_other"  # stands for the jobs that have no series of their own; no job has such an id
@@ -119,8 +112,13 @@ class MetricsService:
 
     async def measure(self, health: Health) -> Meters:
         """Take all measurements; those that the store refuses are left out."""
-        backlog = await self._ask_the_store()
-        incidents = await self._count_incidents()
+        backlog, incidents = None, None
+        with suppress(*STORE_REFUSED):
+            if self._succeeded is None:
+                self._succeeded = await self.store.runs.succeeded()
+            backlog = await self.store.outbox.backlog()
+            found = Counter(each.level for each in await self.store.incidents.all_open(MOST_OPEN))
+            incidents = {level: found[level] for level in Level}
         jobs = await run_in_slices(self.clock, self._jobs())
         busy = [(len(job.queue.in_flight), job.queue.waiting_count) for job in self.live]
         return Meters(
@@ -144,40 +142,22 @@ class MetricsService:
             channels={name: replace(tally) for name, tally in self.tallies().items()},
         )
 
-    async def _count_incidents(self) -> Mapping[Level, int] | None:
-        try:
-            found = Counter(each.level for each in await self.store.incidents.all_open(MOST_OPEN))
-        except STORE_REFUSED:
-            return None
-        return {level: found[level] for level in Level}
-
-    async def _ask_the_store(self) -> Backlog | None:
-        try:
-            if self._succeeded is None:
-                self._succeeded = await self.store.runs.succeeded()
-            return await self.store.outbox.backlog()
-        except STORE_REFUSED:
-            return None
-
     def _jobs(self) -> Steps[list[JobMeters]]:
         found = []
         for job in self.live:
             yield
             if self.counters.of(job.id) is not self.counters.others:
-                found.append(self._job(job))
+                meters = _meters_of(job.id, self.counters.of(job.id))
+                if meters.succeeded_ms is None:
+                    meters.succeeded_ms = (self._succeeded or {}).get(job.id)
+                meters.is_failing = is_failing(job.last)
+                found.append(meters)
         others = self.counters.others
         if others.ended or others.started or others.due:
             together = _meters_of(OTHERS, others)
             together.succeeded_ms = None  # says nothing of any one of them
             found.append(together)
         return found
-
-    def _job(self, job: LiveJob) -> JobMeters:
-        meters = _meters_of(job.id, self.counters.of(job.id))
-        if meters.succeeded_ms is None:
-            meters.succeeded_ms = (self._succeeded or {}).get(job.id)
-        meters.is_failing = is_failing(job.last)
-        return meters
 
 
 def _meters_of(job: str, counts: JobCounts) -> JobMeters:
@@ -212,16 +192,12 @@ class ReadinessService:
     async def look(self) -> Readiness:
         async with self._lock:
             if self._seen is None or self._clock.monotonic() - self._seen[0] >= KEPT_S:
-                probe = await self._probe_the_writer()
-                self._seen = self._clock.monotonic(), self._vitals(), probe
-            _, vitals, probe = self._seen
-        return view_readiness(vitals, stage=self.stage, probe=probe)
-
-    async def _probe_the_writer(self) -> str:
-        """Return what is wrong; empty where the writer has answered."""
-        probe = self._store.probe()
-        if not await within(self._clock, PATIENCE_S, probe):
-            probe.cancel()
-            return f"the writer has not answered within {PATIENCE_S:.0f} s"
-        error = probe.exception()
-        return "" if error is None else f"nothing is stored: {type(error).__name__}"
+                probe, wrong = self._store.probe(), ""
+                if not await within(self._clock, PATIENCE_S, probe):
+                    probe.cancel()
+                    wrong = f"the writer has not answered within {PATIENCE_S:.0f} s"
+                elif error := probe.exception():
+                    wrong = f"nothing is stored: {type(error).__name__}"
+                self._seen = self._clock.monotonic(), self._vitals(), wrong
+            _, vitals, wrong = self._seen
+        return view_readiness(vitals, stage=self.stage, probe=wrong)

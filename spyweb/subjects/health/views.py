@@ -19,8 +19,7 @@ from spyweb.views.jobs import JobState
 from spyweb.words import counted
 
 SCHEDULER_STALLED_MS = 5_000  # far beyond what the loop promises, so no passing delay
-STALLS_SHOWN_MS = 10 * MINUTE_MS
-STORAGE_ERRORS_SHOWN_MS = 10 * MINUTE_MS
+SHOWN_MS = 10 * MINUTE_MS  # after a stall, and after an error of the store
 WRITER_STALLED_S = 10.0  # even a slow disk syncs much sooner
 SLOW_COMMIT_S = 0.1  # a disk syncs in a few ms
 SCARCE_DESCRIPTORS = 64
@@ -115,12 +114,22 @@ def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
 
 def find_all_problems(vitals: Vitals) -> list[HealthProblem]:
     """Return why the daemon makes no progress, that which a restart would not cure too."""
-    return [*_problems(vitals.scheduler_lag_ms, vitals.store), *_refused_claims(vitals)]
+    refused = HealthProblem(
+        code=STORE,
+        text=f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why",
+        remedy="The store refuses: the log says why, and it is tried again.",
+        timeless="no due run could be claimed: the log says why",
+        lasting_ms=vitals.refused_ms,
+    )
+    found = list(_problems(vitals.scheduler_lag_ms, vitals.store))
+    return [*found, refused] if vitals.refused_ms > SCHEDULER_STALLED_MS else found
 
 
 def find_parts(vitals: Vitals) -> dict[str, HealthProblem]:
     """Return the parts of the daemon with which something is wrong that keeps jobs from running, each with what."""
-    found = [*find_all_problems(vitals), *_lack_of_workers(vitals)]
+    found = find_all_problems(vitals)
+    if _lack_workers(vitals):
+        found.append(NO_WORKERS)
     return {problem.code: problem for problem in reversed(found)}  # of several the first
 
 
@@ -134,9 +143,10 @@ def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProble
             lasting_ms=scheduler_lag_ms,
         )
     if store.failed:
+        folder = store.path.removesuffix(os.path.basename(store.path))  # strangers are not told where the database lies
         yield HealthProblem(
             code=STORE,
-            text=f"nothing is stored: {store.failed.replace(_folder_of(store.path), '')}",
+            text=f"nothing is stored: {store.failed.replace(folder, '')}",
             remedy="Free the disk or repair the database; until then no run begins. Then restart.",
         )
     if store.stalled_s > WRITER_STALLED_S:
@@ -149,147 +159,73 @@ def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProble
         )
 
 
-def _refused_claims(vitals: Vitals) -> Iterator[HealthProblem]:
-    if vitals.refused_ms > SCHEDULER_STALLED_MS:
-        yield HealthProblem(
-            code=STORE,
-            text=f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why",
-            remedy="The store refuses: the log says why, and it is tried again.",
-            timeless="no due run could be claimed: the log says why",
-            lasting_ms=vitals.refused_ms,
-        )
+NO_WORKERS = HealthProblem(
+    code=WORKERS,
+    text="no worker is up, so no script runs: the log says why",
+    remedy="Workers can't be started: look for a lack of memory or processes in the log.",
+)
 
 
-def _lack_of_workers(vitals: Vitals) -> Iterator[HealthProblem]:
-    if not any(worker.pid for worker in vitals.pool.workers):
-        yield HealthProblem(
-            code=WORKERS,
-            text="no worker is up, so no script runs: the log says why",
-            remedy="Workers can't be started: look for a lack of memory or processes in the log.",
-        )
-
-
-def _folder_of(path: str) -> str:
-    """Return the folder's part of a path, since strangers are not told where the database lies."""
-    return path.removesuffix(os.path.basename(path))
+def _lack_workers(vitals: Vitals) -> bool:
+    return not any(worker.pid for worker in vitals.pool.workers)
 
 
 def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) -> list[HealthProblem]:
-    return [
-        *_of_jobs(vitals, short_monitors, drifting),
-        *_of_messages(vitals),
-        *_lack_of_workers(vitals),
-        *_scarce(vitals),
-        *_of_the_store(vitals),
-        *_of_the_loop(vitals),
-    ]
+    """Return what somebody should look at, though the daemon makes progress."""
+    found: list[HealthProblem] = []
+
+    def note(is_there: object, code: str, text: str, remedy: str, *, page: str = "health", timeless: str = "") -> None:
+        if is_there:
+            found.append(HealthProblem(code=code, text=text, remedy=remedy, page=page, timeless=timeless))
+
+    text = f"{counted(short_monitors, 'monitor does', 'monitors do')} not find what is expected: "
+    remedy = "Look at these pages: they may have changed, or ask who visits."
+    note(short_monitors, "monitors", f"{text}`spyweb jobs` says which", remedy, page="jobs")
+    text = f"{counted(drifting, 'job has', 'jobs have')} files that are not as their runs left them: "
+    remedy = "Compare them with what the jobs keep; run the jobs to put them right."
+    note(drifting, "drift", f"{text}`spyweb drift` lists them", remedy, page="drift")
+    text = "the server's file does not load: `spyweb check` says why"
+    note(vitals.server_is_broken, "server", text, "Correct server/init.lua; the version before goes on.")
+
+    dead, channels = vitals.dead_messages, ", ".join(vitals.troubled_channels)
+    given_up = "messages never arrived and were" if dead > 1 else "message never arrived and was"
+    remedy = "Send them again once the receiver is well, or leave them to be removed."
+    note(dead, "outbox", f"{dead} {given_up} given up: `spyweb outbox` lists them", remedy, page="outbox")
+    text = f"something is wrong with how people are told ({channels}): `spyweb alerts list` says what"
+    note(channels, "channels", text, OTHERWISE, timeless=channels)
+    is_lost = vitals.heartbeat and vitals.heartbeat.error
+    note(is_lost, "heartbeat", "the heartbeat does not arrive: `spyweb health` says why", OTHERWISE)
+
+    note(_lack_workers(vitals), NO_WORKERS.code, NO_WORKERS.text, NO_WORKERS.remedy)
+    remedy = "Clients open more connections than the server takes: close some, or raise the limit."
+    note(vitals.refused_connections, "connections", vitals.refused_connections, remedy)
+    text = f"only {vitals.descriptors_left} file descriptors are left: raise LimitNOFILE, or `ulimit -n`"
+    remedy = "Raise LimitNOFILE of the service, or `ulimit -n`, and restart"
+    note(vitals.descriptors_left < SCARCE_DESCRIPTORS, "descriptors", text, f"{remedy}.")
+    waiting, most = vitals.pool.waiting, f"at most {vitals.pool.most_own} jobs with `exec` or `isolation` have one"
+    text = f"{counted(waiting, 'run waits', 'runs wait')} for a process: {most} at a time"
+    note(waiting, "processes", f"{text}, a third of the file descriptors", f"{remedy}; or wait.")
+
+    took = format_duration(round(1000 * vitals.store.commit_s))
+    text = f"the disk is slow: each commit takes {took} or longer, and whatever is stored waits for it"
+    remedy = "See what else uses it, or move data/ to a faster one. The scripts wait for it."
+    note(vitals.store.commit_s > SLOW_COMMIT_S, "slow disk", text, remedy)
+    is_refused = _was_lately(vitals.storage_error_at_ms, vitals)
+    text = "what scripts store is refused: `spyweb runs` shows of which runs, the log says why"
+    note(
+        is_refused, "storage errors", text, "Look at the runs with storage errors; the log has the reason.", page="runs"
+    )
+    text = "the event loop was held up: `spyweb health` and the log say by what"
+    remedy = "The log names the job or the part that did it."
+    note(_was_lately(vitals.loop.last_at_ms, vitals), LOOP, text, remedy)
+    held = len(vitals.held_back)
+    text = f"{counted(held, 'job has', 'jobs have')} held up the daemon too often: `spyweb health` says which"
+    note(held, "held back", text, "Change the script: it begins again once its file is saved.", page="jobs")
+    return found
 
 
-def _of_jobs(vitals: Vitals, short_monitors: int, drifting: int) -> Iterator[HealthProblem]:
-    if short_monitors:
-        yield HealthProblem(
-            code="monitors",
-            text=f"{counted(short_monitors, 'monitor does', 'monitors do')} not find what is expected: "
-            "`spyweb jobs` says which",
-            remedy="Look at these pages: they may have changed, or ask who visits.",
-            page="jobs",
-        )
-    if drifting:
-        yield HealthProblem(
-            code="drift",
-            text=f"{counted(drifting, 'job has', 'jobs have')} files that are not as their runs left them: "
-            "`spyweb drift` lists them",
-            remedy="Compare them with what the jobs keep; run the jobs to put them right.",
-            page="drift",
-        )
-    if vitals.server_is_broken:
-        yield HealthProblem(
-            code="server",
-            text="the server's file does not load: `spyweb check` says why",
-            remedy="Correct server/init.lua; the version before goes on.",
-        )
-
-
-def _of_messages(vitals: Vitals) -> Iterator[HealthProblem]:
-    if count := vitals.dead_messages:
-        given_up = "messages never arrived and were" if count > 1 else "message never arrived and was"
-        yield HealthProblem(
-            code="outbox",
-            text=f"{count} {given_up} given up: `spyweb outbox` lists them",
-            remedy="Send them again once the receiver is well, or leave them to be removed.",
-            page="outbox",
-        )
-    if vitals.troubled_channels:
-        names = ", ".join(vitals.troubled_channels)
-        yield HealthProblem(
-            code="channels",
-            text=f"something is wrong with how people are told ({names}): `spyweb alerts list` says what",
-            remedy=OTHERWISE,
-            timeless=names,
-        )
-    if vitals.heartbeat and vitals.heartbeat.error:
-        yield HealthProblem(
-            code="heartbeat", text="the heartbeat does not arrive: `spyweb health` says why", remedy=OTHERWISE
-        )
-
-
-def _scarce(vitals: Vitals) -> Iterator[HealthProblem]:
-    if vitals.refused_connections:
-        yield HealthProblem(
-            code="connections",
-            text=vitals.refused_connections,
-            remedy="Clients open more connections than the server takes: close some, or raise the limit.",
-        )
-    if vitals.descriptors_left < SCARCE_DESCRIPTORS:
-        yield HealthProblem(
-            code="descriptors",
-            text=f"only {vitals.descriptors_left} file descriptors are left: raise LimitNOFILE, or `ulimit -n`",
-            remedy="Raise LimitNOFILE of the service, or `ulimit -n`, and restart.",
-        )
-    if waiting := vitals.pool.waiting:
-        most = f"at most {vitals.pool.most_own} jobs with `exec` or `isolation` have one at a time"
-        yield HealthProblem(
-            code="processes",
-            text=f"{counted(waiting, 'run waits', 'runs wait')} for a process: {most}, a third of the file descriptors",
-            remedy="Raise LimitNOFILE of the service, or `ulimit -n`, and restart; or wait.",
-        )
-
-
-def _of_the_store(vitals: Vitals) -> Iterator[HealthProblem]:
-    if vitals.store.commit_s > SLOW_COMMIT_S:
-        took = format_duration(round(1000 * vitals.store.commit_s))
-        yield HealthProblem(
-            code="slow disk",
-            text=f"the disk is slow: each commit takes {took} or longer, and whatever is stored waits for it",
-            remedy="See what else uses it, or move data/ to a faster one. The scripts wait for it.",
-        )
-    if _was_lately(vitals.storage_error_at_ms, vitals, STORAGE_ERRORS_SHOWN_MS):
-        yield HealthProblem(
-            code="storage errors",
-            text="what scripts store is refused: `spyweb runs` shows of which runs, the log says why",
-            remedy="Look at the runs with storage errors; the log has the reason.",
-            page="runs",
-        )
-
-
-def _of_the_loop(vitals: Vitals) -> Iterator[HealthProblem]:
-    if _was_lately(vitals.loop.last_at_ms, vitals, STALLS_SHOWN_MS):
-        yield HealthProblem(
-            code=LOOP,
-            text="the event loop was held up: `spyweb health` and the log say by what",
-            remedy="The log names the job or the part that did it.",
-        )
-    if count := len(vitals.held_back):
-        yield HealthProblem(
-            code="held back",
-            text=f"{counted(count, 'job has', 'jobs have')} held up the daemon too often: `spyweb health` says which",
-            remedy="Change the script: it begins again once its file is saved.",
-            page="jobs",
-        )
-
-
-def _was_lately(at_ms: int | None, vitals: Vitals, shown_ms: int) -> bool:
-    return at_ms is not None and vitals.now_ms - at_ms < shown_ms
+def _was_lately(at_ms: int | None, vitals: Vitals) -> bool:
+    return at_ms is not None and vitals.now_ms - at_ms < SHOWN_MS
 
 
 def health_words(health: Health) -> str:
@@ -306,7 +242,11 @@ def health_words(health: Health) -> str:
 
 
 def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0, drifting: int = 0) -> Health:
-    problems, warnings = find_all_problems(vitals), find_warnings(vitals, short_monitors, drifting)
+    counts, problems, warnings = (
+        Counter(states),
+        find_all_problems(vitals),
+        find_warnings(vitals, short_monitors, drifting),
+    )
     measured = {name: getattr(vitals, name) for name in Measured.__struct_fields__}
     return Health(
         **{**measured, "uptime_s": round(vitals.uptime_s, 3)},
@@ -316,15 +256,10 @@ def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int 
         worker_deaths=vitals.pool.deaths,
         quarantined={str(job): why for job, why in vitals.pool.quarantined.items()},
         rights=vitals.pool.rights,
-        jobs=count_states(states),
+        jobs={state.value: counts[state] for state in JobState},
         warnings=[each.text for each in warnings],
         advice=[*problems, *warnings],
     )
-
-
-def count_states(states: Iterable[JobState]) -> dict[str, int]:
-    counts = Counter(states)
-    return {state.value: counts[state] for state in JobState}
 
 
 def summarize(health: Health) -> dict[str, object]:

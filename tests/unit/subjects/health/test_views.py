@@ -9,8 +9,7 @@ from spyweb.stalls import LoopStats
 from spyweb.subjects.health.views import (
     OTHERWISE,
     SCHEDULER_STALLED_MS,
-    STALLS_SHOWN_MS,
-    STORAGE_ERRORS_SHOWN_MS,
+    SHOWN_MS,
     WRITER_STALLED_S,
     Vitals,
     find_parts,
@@ -76,12 +75,12 @@ STALLED = LoopStats(stalls=2, worst_ms=2800, last_at_ms=1_000, last="op state.se
             "a third of the file descriptors",
         ),
         (
-            {"loop": STALLED, "now_ms": 999 + STALLS_SHOWN_MS},
+            {"loop": STALLED, "now_ms": 999 + SHOWN_MS},
             "the event loop was held up: `spyweb health` and the log say by what",
         ),
         ({"held_back": {"prices": "it held up"}}, "1 job has held up the daemon too often: `spyweb health` says which"),
         (
-            {"storage_errors": 3, "storage_error_at_ms": 1_000, "now_ms": 999 + STORAGE_ERRORS_SHOWN_MS},
+            {"storage_errors": 3, "storage_error_at_ms": 1_000, "now_ms": 999 + SHOWN_MS},
             "what scripts store is refused: `spyweb runs` shows of which runs, the log says why",
         ),
     ],
@@ -98,8 +97,8 @@ def test_what_somebody_should_look_at_is_a_warning_and_no_failure(changes: dict[
     "changes",
     [
         {"store": make_stats(commit_s=0.1)},
-        {"loop": STALLED, "now_ms": 1_000 + STALLS_SHOWN_MS},
-        {"storage_errors": 3, "storage_error_at_ms": 1_000, "now_ms": 1_000 + STORAGE_ERRORS_SHOWN_MS},
+        {"loop": STALLED, "now_ms": 1_000 + SHOWN_MS},
+        {"storage_errors": 3, "storage_error_at_ms": 1_000, "now_ms": 1_000 + SHOWN_MS},
     ],
 )
 def test_what_is_over_or_usual_is_no_warning(changes: dict[str, object]) -> None:
