@@ -106,10 +106,7 @@ class HookChannel:
     async def call(
         self, name: str, argument: object = None, ctx: Mapping[str, bytes] | None = None
     ) -> HookResult[object]:
-        """Call a hook, or load the job's files, once no other cycle's hook is running.
-
-        `ctx`: packed values to put into the script's `ctx` before, decoded when the script reads them.
-        """
+        """Call a hook, or load the files, once no other cycle's hook runs; `ctx` is put, packed, into the script's."""
         async with self._vm.lock:
             began, before = self._clock.monotonic(), self._vm.memory
             self._report = asyncio.get_running_loop().create_future()

@@ -190,10 +190,7 @@ def read_own_fetch(value: object, request: FetchRequest) -> FetchResult:
 
 
 def read_result(value: object, fetched: FetchResult) -> FetchResult:
-    """Read what after_fetch returned: of a success only the body, for a failure a whole response.
-
-    The response may stand in the result, or be returned itself.
-    """
+    """Read what after_fetch returned, a result or its response: of a success only the body counts."""
     table = read_table(value)
     is_result = any(name in table for name in (b"response", b"request", b"error"))
     is_response = not is_result and (b"body" in table or b"status" in table)

@@ -61,10 +61,7 @@ def count_streak(monitor: Monitor, newest_first: Sequence[Run], *, has_found: bo
 
 
 async def streak_before(monitor: Monitor, run: Run, ending: Ending, runs: Runs, records: Records) -> Streak | None:
-    """Count the runs before this one as the store has them; a run that is as expected needs none of that.
-
-    Returns None where they can't be read now.
-    """
+    """Count the runs before this one, where it is short at all; None where they can't be read now."""
     if not shortfall(monitor, ending, has_found=True):
         return Streak(has_found=bool(ending.items_found))
     try:
@@ -114,5 +111,4 @@ def _with_note(ending: Ending, note: str) -> Ending:
 
 
 def is_short(run: Run | None) -> bool:
-    """Return whether the run has a note that it fell short."""
     return run is not None and bool(shortfall_in(run.note))

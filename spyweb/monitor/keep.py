@@ -46,10 +46,7 @@ StoredItem = tuple[Item, int]  # and the timestamp_ns of its record
 
 
 async def keep(context: CycleContext, items: Sequence[Item]) -> list[StoredItem]:
-    """Store the items that are new, and return them in their order.
-
-    Of a large page some may be stored and others not where a cycle ends halfway: then these are new to the next one.
-    """
+    """Store the items that are new, and return them in order; a cycle that ends halfway leaves the rest to the next."""
     context.new = 0
     if not items:
         return []
@@ -97,10 +94,7 @@ class UnannouncedRecords:
 
     @asynccontextmanager
     async def at_risk(self) -> AsyncIterator[Sequence[Record]]:
-        """Mark that a cycle stores and announces: if it ends early, its items are still to be announced.
-
-        Yields what earlier cycles have left, which this cycle announces with its own.
-        """
+        """Mark that a cycle has items to announce, also if it ends early; yield those that earlier ones have left."""
         left: Sequence[Record] = ()
         async with self._reading:
             if self._may_be_more and not self._at_risk:  # else what the others have in hand would be among it
@@ -207,7 +201,6 @@ def title_of(notification: Notification, tags: Mapping[str, str], names: Sequenc
 
 
 def body_of(notification: Notification, tags: Mapping[str, str], names: Sequence[str], items: Sequence[Item]) -> str:
-    """Repeat the text for each item."""
     template = notification.body
     if template is None:
         template = f"{{{names[0]}}}" if names else "{url}"

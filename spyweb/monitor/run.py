@@ -112,10 +112,7 @@ class MonitorRunner:
             self._unannounced.pop(job, None)
 
     def _version(self, job: LiveJob) -> MonitorVersion | None:
-        """Return the version that a new run belongs to.
-
-        Settings may change and the Lua files not: then hooks still take turns, since the VM is the same.
-        """
+        """Return the version of a new run; the VM, where hooks take turns, stays while the Lua files do."""
         monitor = job.spec.monitor
         if monitor is None:
             return None
@@ -346,10 +343,7 @@ def ending_of(failure: CycleFailed | None) -> Ending:
 
 
 def conclude(endings: Sequence[Ending], why: Why) -> Ending:
-    """Join the endings of all cycles: the first that went wrong stands for all and says how many did.
-
-    A run that was told to end has ended for that reason.
-    """
+    """Join the endings of all cycles: the first that went wrong stands for all, and `why` before it."""
     wrong = [ending for ending in endings if ending.outcome is not Outcome.SUCCESS]
     whole = endings[0] if len(endings) == 1 else _together(endings, wrong)
     if why is Why.NOTHING:

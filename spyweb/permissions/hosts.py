@@ -42,8 +42,6 @@ class NetHost(NamedTuple):
 
 
 class NetRange(NamedTuple):
-    """A network."""
-
     version: int
     value: int
     mask: int
@@ -236,5 +234,4 @@ def shown_host(host: str, port: int) -> str:
 
 
 def address_text(address: NetAddress) -> str:
-    """Return an address in its usual spelling."""
     return str(IPv4Address(address.value) if address.version == 4 else IPv6Address(address.value))

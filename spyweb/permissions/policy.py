@@ -112,8 +112,6 @@ USUAL = Grants(exec=(), files=USUAL_FILES)  # without any setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The permissions of one job."""
-
     granted: Grants = USUAL  # by config.toml
     own: Grants | None = None  # by the job's own settings; None: they say nothing
     is_server: bool = False
@@ -173,7 +171,6 @@ class Policy:
         return self._refuse_unlisted(f"be redirected by a public host to {where}", host)
 
     def _refuse_unlisted(self, deed: str, item: str) -> Refusal:
-        """Return the refusal of a host that `*` does not permit."""
         return self._refusal("net", deed, quoted(item) if self.granted.net else f'"*", {quoted(item)}', is_own=False)
 
     def _refuse_host(self, rule: NetRule, host: NetHost, port: int, remark: str = "") -> Refusal:
@@ -187,10 +184,7 @@ class Policy:
     # Commands
 
     def exec(self, command: str | Sequence[str], env: Collection[str] = ()) -> Refusal | None:
-        """Check a command: text for a shell, or the arguments, the first of which is the absolute path of a program.
-
-        Also check the variables that it is given, since many programs take code, or other commands, from theirs.
-        """
+        """Check a command, shell text or its arguments, and its variables: many programs take code from theirs."""
         for layer in self.layers:
             if layer.exec is not None and (wrong := _refused_command(layer.exec, command, env)) is not None:
                 return self._refusal("exec", *wrong, is_own=layer is self.own)
@@ -204,7 +198,6 @@ class Policy:
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """Return the programs that are listed."""
         rules = [rule for layer in self.layers for rule in layer.exec or ()] if self.may_exec else []
         return tuple(dict.fromkeys(rule.words[0] for rule in rules))
 
@@ -257,7 +250,6 @@ class Policy:
         return None
 
     def switch(self, key: str, deed: str) -> Refusal | None:
-        """Check a key that is true or false."""
         for layer in self.layers:
             if not getattr(layer, key):
                 return self._refusal(key, deed, "", is_own=layer is self.own)
@@ -373,7 +365,6 @@ def namespace_of(item: str) -> str:
 
 
 def item_of(namespace: str) -> str:
-    """Return the item of `state` that stands for a namespace."""
     if namespace == STATE:
         return f"{_AGENT_ITEM}local"
     if namespace.startswith(AGENT):

@@ -70,8 +70,6 @@ class Family(Struct, frozen=True, kw_only=True):
 
 
 class TableType(Struct, frozen=True, kw_only=True):
-    """A table with known fields."""
-
     name: str
     text: str
     fields: tuple[Argument, ...]

@@ -94,7 +94,6 @@ def job_schema() -> Schema:
 
 
 def config_schema() -> Schema:
-    """Return the schema of the project's own settings."""
     sections = {
         section: table_of(_explained(keys, SETTINGS, f"{section}.")) for section, keys in section_keys().items()
     }

@@ -110,8 +110,6 @@ LAST_DAY = date(9998, 1, 1).toordinal() - _EPOCH_ORDINAL  # days after the epoch
 
 
 class Rule(Struct, frozen=True, eq=False):
-    """A parsed cron expression."""
-
     seconds: tuple[int, ...]  # of a minute
     minutes: tuple[int, ...]  # of a day
     by_the_clock: bool  # runs whenever the clock shows the time: skipped with a gap, repeated when set back
@@ -210,10 +208,7 @@ def cron_until(expression: str, zone: str, moment_ms: int) -> int | None:
 
 
 def cron_count(expression: str, zone: str, after_ms: int, until_ms: int) -> int:
-    """Count the due times later than the one moment and not later than the other.
-
-    Those more than five years before `until_ms` are left out.
-    """
+    """Count the due times later than one moment and not later than another, of the last five years."""
     rule = parse_cron(expression)
     last_day = until_ms // DAY_MS
     first_day = max(after_ms // DAY_MS, last_day - DAYS_COUNTED)

@@ -209,10 +209,7 @@ def decide_due(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int
 
 
 def _before(spec: JobSpec, cursor_ms: int, passed: Missed, runs: Sequence[int]) -> Missed | None:
-    """Return the rest of the range before the runs.
-
-    The reasons name no moments: the store joins neighbouring ranges that have the same one.
-    """
+    """Return the rest of the range before the runs; the store joins neighbours that have the same reason."""
     if not runs:
         is_late = spec.misfire.grace_ms is not None
         return replace(passed, reason="later than its misfire_grace" if is_late else "passed while nothing could run")
@@ -290,10 +287,7 @@ class Activation(Struct, frozen=True, kw_only=True):
 
 
 def activate(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -> Activation:
-    """Start the schedule of a job that has become live or was edited.
-
-    `spread_ms` is the time over which the first runs of new jobs are spread.
-    """
+    """Start the schedule of a job that is live or edited; first runs of new ones are spread over `spread_ms`."""
     if known is None:
         return _first_seen(spec, now_ms, spread_ms)
     if known.active_since_ms is None:  # recorded before this was

@@ -75,10 +75,7 @@ NO_TEMPLATES = ChannelTemplates()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertChannelSettings:
-    """A way to reach somebody: `[channels.NAME]`.
-
-    Addresses, headers and the names of files may hold `${NAME}`, which alerts/channels.py puts in.
-    """
+    """A way to reach somebody; alerts/channels.py puts in what `${NAME}` stands for in addresses, headers, files."""
 
     name: str
     url: str = field(default="", repr=False)  # of a service that Apprise knows
@@ -129,10 +126,7 @@ def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zo
 
 
 def _check_channels(read: Reading, policy: AlertPolicy, channels: Collection[str]) -> None:
-    """Refuse channels that nobody knows, and escalations to somebody who is told at once.
-
-    Inherited ones may be to anybody: one job may tell somebody at once who is told of others later.
-    """
+    """Refuse channels that nobody knows, and own escalations to somebody who is told at once; inherited ones may."""
     unknown = next((name for name in policy.to if name not in channels), None)
     if unknown is not None and read.has("to"):
         read.refuse(f'no channel "{unknown}"{nearest(unknown, channels)}', "to")
@@ -198,7 +192,6 @@ def take_channel(name: str, zone: str, read: Reading) -> AlertChannelSettings:
 
 
 def channel_keys() -> Mapping[str, Schema]:
-    """Return the JSON schema of every key of a channel."""
     return asked_of(partial(take_channel, "", "UTC")).schema()
 
 
@@ -253,7 +246,6 @@ def _quiet_in(zone: str) -> Shape[QuietHours | None]:
 
 
 def show_quiet(quiet: QuietHours | None) -> str:
-    """Return quiet hours as they are written in the settings."""
     return f"{quiet.start:%H:%M}-{quiet.end:%H:%M}" if quiet else ""
 
 

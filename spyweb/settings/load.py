@@ -70,10 +70,7 @@ _NO = ("0", "false", "no", "off")
 
 
 def load_settings(root: Path, *, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
-    """Return the settings of the project at `root`.
-
-    Flags are `host`, `port`, `no_server`, `workers` and `log_level`; None means that the flag was not given.
-    """
+    """Return the settings of a project; a flag of `_FLAGS` that is None was not given."""
     settings, problems = examine_settings(root, environ=environ, flags=flags)
     if problems:
         raise ConfigError(problems)
@@ -118,7 +115,6 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
 
 
 def section_keys() -> Mapping[str, Mapping[str, Schema]]:
-    """Return the JSON schema of every key of every section."""
     sections = _Sections(TomlTable(), {}, {}, [])
     _settings(Path(), sections, {})
     return {section: reading.schema() for section, reading in sections.readings.items()}
@@ -285,7 +281,6 @@ def _store_path(value: object) -> str:
 
 
 def machine_timezone(environ: Mapping[str, str]) -> str:
-    """Return the name of the machine's own time zone, or UTC."""
     names = [environ.get("TZ", "").removeprefix(":"), os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]]
     with suppress(OSError, UnicodeDecodeError):
         names.append(Path("/etc/timezone").read_text(encoding="utf-8").strip())

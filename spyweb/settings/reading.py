@@ -73,7 +73,6 @@ def list_of(items: Schema, **more: object) -> Schema:
 
 
 def one_or_many(items: Schema) -> Schema:
-    """Return the schema of a value or a list of such values."""
     return {"anyOf": [items, list_of(items)]}
 
 
@@ -107,7 +106,6 @@ class SettingsSource(Struct, frozen=True):
         return self.inside(key, values if isinstance(values, Mapping) else {}, forgiving=self.forgiving)
 
     def inside(self, path: str, values: Mapping[str, object], *, forgiving: bool = False) -> SettingsSource:
-        """Return a table that stands at a path in this one."""
         return SettingsSource(values, lambda reason, *keys: self.problem(reason, path, *keys), forgiving)
 
 
@@ -115,10 +113,7 @@ Asked = tuple[object, object]  # how a key was read, and what it is when no sour
 
 
 class Reading:
-    """One pass over the sources.
-
-    A wrong value in any source is a problem, even if a stronger source has a right one.
-    """
+    """One pass over the sources; a wrong value in any is a problem, even if a stronger one has a right one."""
 
     def __init__(
         self, sources: Sequence[SettingsSource], problems: list[Problem], warnings: list[Problem] | None = None
@@ -189,7 +184,6 @@ class Reading:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no source has any key."""
         return not self._given
 
     def raw(self, key: str) -> object:

@@ -144,10 +144,7 @@ def _loads(text: str) -> Mapping[str, object]:
 
 
 def _long_key(text: str, file: str, first_line: int) -> Problem | None:
-    """Refuse a key with very many parts: tomllib takes time and memory that grow with the square of their number.
-
-    A key is on one line, so counting dots shows that most texts are harmless.
-    """
+    """Refuse a key of very many parts: tomllib takes time and memory that grow with the square of their number."""
     if all(line.count(".") < KEY_SEGMENTS for line in text.split("\n")):
         return None
     line, dots = first_line, 0

@@ -39,7 +39,6 @@ _SIZE = re.compile(rf"({_NUMBER})\s*([kmgt]?)i?b?", re.IGNORECASE)
 
 
 def parse_duration(value: object) -> int:
-    """Return a duration in milliseconds."""
     seconds = _plain_number(value, DURATION_EXPECTED)
     exact = seconds * SECOND_MS if seconds is not None else _sum_of_parts(str(value).strip())
     if exact > LONGEST_MS:
@@ -50,7 +49,6 @@ def parse_duration(value: object) -> int:
 
 
 def parse_size(value: object) -> int:
-    """Return a size in bytes."""
     exact = _plain_number(value, SIZE_EXPECTED)
     if exact is None:
         match = _SIZE.fullmatch(text := str(value).strip())

@@ -67,8 +67,6 @@ def one_line(value: object) -> str:
 
 
 def line(most: int) -> Shape[str]:
-    """Return what reads a text of one line, with at most so many characters besides blanks at its ends."""
-
     @shaped({**NOT_BLANK, "maxLength": most})
     def read(value: object) -> str:
         found = one_line(value).strip()

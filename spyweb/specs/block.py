@@ -89,7 +89,6 @@ def _leading_comments(source: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _read_content(source: bytes, start: int, file: str, opening_line: int) -> Block | Problem:
-    """Read the block from the end of its opening marker to its closing one."""
     unterminated = Problem(file, opening_line, None, f'the block that "{OPENING}" begins is not ended by "-- ///"')
     lines: list[str] = []
     position = start + 1
@@ -113,9 +112,6 @@ def _read_content(source: bytes, start: int, file: str, opening_line: int) -> Bl
 
 
 def code_of_file(source: bytes, block: Block) -> bytes:
-    """Return the source with its settings blanked out: equal for versions of which only the settings differ.
-
-    Lines are still where they were: a traceback of the one is right for the other.
-    """
+    """Return the source with its settings blanked out, line by line: equal where only the settings differ."""
     settings = source[block.start : block.end]
     return source[: block.start] + b"\n" * settings.count(b"\n") + source[block.end :]

@@ -77,8 +77,6 @@ class JobFile:
 
 
 class Scan(Struct, frozen=True, kw_only=True):
-    """The result of reading all job files of a project."""
-
     jobs: Mapping[JobId, JobFile]
     broken: Mapping[JobId, Sequence[Problem]]  # the file is there, and wrong
     unsure: Mapping[str, Sequence[Problem]]  # by file or folder, of those that don't tell for sure whose they are
@@ -190,7 +188,6 @@ def _monitor(place: JobPlace, context: _Context) -> JobDraft:
 
 
 def _listed(context: _Context) -> list[JobDraft]:
-    """Return the jobs of jobs.toml."""
     table = read_list(context.root)
     if isinstance(table, Problem):
         context.notes.refused.append(table)
@@ -242,10 +239,7 @@ def _unread(job: JobId, problem: Problem, *lua: tuple[str, bytes]) -> JobDraft:
 
 
 def _doubts_of_conditions(draft: JobDraft, code: bytes) -> Iterator[Problem]:
-    """Yield the conditions that the file never names.
-
-    A module, or `_G`, may define one all the same, but then its name is written somewhere.
-    """
+    """Yield the conditions that the file never names; a module, or `_G`, may define one, but its name is written."""
     conditions = list(dict.fromkeys(on.when for on in draft.spec.on if on.when))
     written = set(re.findall(rb"\w++", code)) if conditions else set()
     for name in conditions:

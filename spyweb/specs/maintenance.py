@@ -75,10 +75,7 @@ class MaintenanceCalendar:
         self._ends: dict[tuple[int, ...], int | None] = {}  # by the places of the rules that cover a job
 
     def until(self, job: str | None, now_ms: int) -> int | None:
-        """Return when the maintenance ends in which a job is now; None where it is in none.
-
-        Windows that overlap, or follow at once, are one.
-        """
+        """Return when a job's maintenance ends, with windows that overlap or follow at once; None where it is in none."""
         if not self.rules:
             return None
         if not self._from_ms <= now_ms < self._before_ms:
@@ -115,7 +112,6 @@ def planned_windows(rules: Sequence[MaintenanceRule], from_ms: int, until_ms: in
 
 
 def next_start(window: Once | Recurring, moment_ms: int) -> int | None:
-    """Return when a window begins after this moment."""
     if isinstance(window, Once):
         return window.start_ms if moment_ms < window.start_ms else None
     return cron_after(window.cron, window.timezone, moment_ms)
@@ -200,7 +196,6 @@ def take_maintenance(tables: Sequence[TomlTable], zone: str) -> MaintenanceFound
 
 
 def maintenance_keys() -> Mapping[str, Schema]:
-    """Return the JSON schema of every key of a rule."""
     return asked_of(partial(_take_rule, "UTC")).schema()
 
 
@@ -261,7 +256,6 @@ def _has_one_window(read: Reading) -> bool:
 
 @shaped(list_of(NOT_BLANK), list)
 def _jobs(value: object) -> tuple[str, ...]:
-    """Read ids, names and patterns of ids."""
     return tuple(dict.fromkeys(_job(each) for each in texts(value)))
 
 

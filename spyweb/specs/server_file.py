@@ -43,10 +43,7 @@ def read_all(root: Path) -> tuple[list[Code], list[Problem]]:
 
 
 def code_of_server(source: bytes, generation: int, worker: int = 0, policy: Policy = ANYTHING) -> Code:
-    """Return the server's code for one of its workers.
-
-    No job runs in these: a flood of requests, or one that takes its worker down, harms none.
-    """
+    """Return the code for one of the workers that answer; no job runs in these: a flood of requests harms none."""
     job = JobId(f"{SERVER}/{worker}") if worker else SERVER
     return Code(
         job=job,

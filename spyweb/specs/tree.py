@@ -37,10 +37,7 @@ class Notes(Struct, frozen=True):
 
 
 def find_job_files(root: Path, notes: Notes, *, has_others: bool = False) -> Iterator[JobPlace]:
-    """Yield every file below jobs/ that is meant to be a job, in the order of their names.
-
-    Where there is no such folder that is a problem, unless the project has other jobs.
-    """
+    """Yield the files below jobs/ that are meant to be jobs, by name; without other jobs the folder has to be there."""
     if not is_there(root / FOLDER):
         if not is_there(root / LIST) and not has_others:
             reason = f"there is no such folder in {root}; make it and drop a NAME.lua file into it"

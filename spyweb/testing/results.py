@@ -50,7 +50,6 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def report_to_builtins(report: Report) -> Mapping[str, object]:
-    """Convert a report to what JSON has."""
     return {
         "passed": report.passed,
         "failed": report.failed,

@@ -125,10 +125,7 @@ def _add_job(found: FoundSuites, root: Path, file: JobFile, *, by_name: bool = F
 
 
 def _add_server(found: FoundSuites, root: Path, policy: Policy) -> None:
-    """Add the suite of the server, unless one of its two files is missing.
-
-    Its tests have VMs like any job's: only what answers has a worker of its own.
-    """
+    """Add the suite of the server, unless one of its two files is missing; only what answers has its own worker."""
     read = list(find_files(root))
     problems = [each for each in read if isinstance(each, Problem)]
     if problems:
@@ -172,8 +169,6 @@ class SuiteEnvironment(Protocol):
 
 
 class Progress(Protocol):
-    """Shows the tests as they go."""
-
     def found(self, suite: str, tests: int) -> None: ...
 
     def ended(self, result: CaseResult) -> None: ...

@@ -71,10 +71,7 @@ def find_idle(file: LuaFile) -> tuple[int, str]:
 def find_undefined(
     file: LuaFile, others: Sequence[LuaFile] = (), *, read: ReadModule, known: frozenset[bytes] = frozenset()
 ) -> list[tuple[int, str]]:
-    """Return where a file uses a name that neither it nor what is loaded with it defines, with the reason.
-
-    The others are loaded into the same VM; `read` gives the source of a required module.
-    """
+    """Return where a file uses names that neither it, nor the others of its VM, nor a required module defines; why."""
     first: dict[bytes, int] = {}
     for use in file.uses:
         first.setdefault(use.name, use.offset)
