@@ -99,11 +99,7 @@ def judge_preview(monitor: Monitor, ending: Ending, streak: Streak) -> Ending:
 
 
 def _note(short: str, streak: Streak) -> str:
-    return (
-        f"{NOT_AS_EXPECTED}{short}"
-        if streak.count == 1
-        else f"{NOT_AS_EXPECTED}{short} in {streak.count} runs in a row"
-    )
+    return f"{NOT_AS_EXPECTED}{short}" + (f" in {streak.count} runs in a row" if streak.count > 1 else "")
 
 
 def _with_note(ending: Ending, note: str) -> Ending:

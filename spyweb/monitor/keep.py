@@ -121,10 +121,17 @@ class UnannouncedRecords:
 async def announce(context: CycleContext, left: Sequence[Record], new: Sequence[StoredItem]) -> None:
     """Announce the new items, and with them those that earlier cycles have left."""
     items = [*(Item(record.fields, record.matches, is_searched=True) for record in left), *(item for item, _ in new)]
-    if left or (new and context.announces):
-        messages = await _messages(context, items)
-        owed = [record.timestamp_ns for record in left] + [at_ns for _, at_ns in new]
-        await _send(context, messages, owed)
+    if not left and not (new and context.announces):
+        return
+    messages = await _messages(context, items)
+    owed = [record.timestamp_ns for record in left] + [at_ns for _, at_ns in new]
+    with ExitStack() as stages:
+        for stage in messages:
+            stages.enter_context(context.telemetry.timed(stage))
+        try:  # the same transaction marks the items as announced
+            await context.services.outbox.add(list(messages.values()), settles=owed)
+        except StoreError as error:
+            raise CycleFailed(f"{' and '.join(messages) or 'announcing'}: not put in the outbox: {error}") from error
 
 
 async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
@@ -177,17 +184,6 @@ def _notification(context: CycleContext, notification: Notification, items: Sequ
     }
     title, body = title_of(notification, tags, names, items), body_of(notification, tags, names, items)
     return desktop_message(context.version.spec.id, title, body, notification.timeout_ms)
-
-
-async def _send(context: CycleContext, messages: Messages, settles: Sequence[int]) -> None:
-    """Add the messages to the outbox; the same transaction marks their items as announced."""
-    with ExitStack() as stages:
-        for stage in messages:
-            stages.enter_context(context.telemetry.timed(stage))
-        try:
-            await context.services.outbox.add(list(messages.values()), settles=settles)
-        except StoreError as error:
-            raise CycleFailed(f"{' and '.join(messages) or 'announcing'}: not put in the outbox: {error}") from error
 
 
 # Texts

@@ -41,35 +41,23 @@ def _table(table: TableType) -> str:
 
 
 def _globals() -> Iterator[str]:
-    yield _lines(["---@type Engine", "engine = {}"])
-    yield _lines(["---An array for `json_encode` where an empty table would be an object.", "JSON_EMPTY_ARRAY = {}"])
-    yield _lines(
-        [
-            "---What the settings, and whoever starts the run, give the script; read-only.",
-            "---@type table<string, any>",
-            "values = {}",
-            "Values = values",
-        ]
-    )
-    for name in OWN:
-        yield f"{name} = {{}}\n"
-    yield _lines(["---JSON's null, inside tables.", "state.null = {}"])
-    yield _lines(["---Where the server under test listens; only in its tests.", "---@type integer", "SERVER_PORT = 0"])
+    handlers = f"table<string, {HANDLER}>"
+    yield _global("engine", kind="Engine")
+    yield _global("JSON_EMPTY_ARRAY", "An array for `json_encode` where an empty table would be an object.")
+    about = "What the settings, and whoever starts the run, give the script; read-only."
+    yield _global("values", about, "table<string, any>") + "Values = values\n"
+    yield from map(_global, OWN)
+    yield _global("state.null", "JSON's null, inside tables.")
+    yield _global("SERVER_PORT", "Where the server under test listens; only in its tests.", "integer", "0")
     for name in language.METHODS:
-        yield _lines(
-            [f"---Handlers of {name}; only in server/init.lua.", f"---@type table<string, {HANDLER}>", f"{name} = {{}}"]
-        )
-    yield _lines(
-        [
-            "---Handlers under /api/public/, which ask for no key.",
-            f"---@type table<string, table<string, {HANDLER}>>",
-            "public = {}",
-        ]
-    )
+        yield _global(name, f"Handlers of {name}; only in server/init.lua.", handlers)
+    yield _global("public", "Handlers under /api/public/, which ask for no key.", f"table<string, {handlers}>")
     for name in language.ABSENT:
-        yield _lines(
-            ["---Not part of this version: whatever is asked of it raises.", "---@deprecated", f"{name} = {{}}"]
-        )
+        yield _global(name, "Not part of this version: whatever is asked of it raises.\n---@deprecated")
+
+
+def _global(name: str, text: str = "", kind: str = "", value: str = "{}") -> str:
+    return _lines([*_comment(text), *([f"---@type {kind}"] if kind else []), f"{name} = {value}"])
 
 
 def _function(each: Function) -> str:

@@ -298,7 +298,7 @@ def activate(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -
         return Activation(cursor=deactivated(known, now_ms))
     if known.idle_since_ms is not None:
         return _after_absence(spec, known, now_ms)
-    if _is_edited(spec, known):
+    if known.schedule != schedule_text(spec.schedule):
         return _after_edit(spec, known, now_ms)
     return Activation(cursor=known)
 
@@ -336,7 +336,8 @@ def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Activation:
 
 
 def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Activation:
-    edited = _after_edit(spec, known, now_ms, Outcome.PAUSED, AWAY) if _is_edited(spec, known) else None
+    is_edited = known.schedule != schedule_text(spec.schedule)
+    edited = _after_edit(spec, known, now_ms, Outcome.PAUSED, AWAY) if is_edited else None
     cursor = replace(edited.cursor if edited else known, idle_since_ms=None, active_since_ms=now_ms)
     if isinstance(spec.schedule, Pings) and cursor.due_ms != UNARMED:
         cursor = replace(cursor, due_ms=now_ms)  # what was not expected meanwhile is not late
@@ -348,14 +349,13 @@ def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Activation:
     )
 
 
-def _is_edited(spec: JobSpec, known: Cursor) -> bool:
-    return known.schedule != schedule_text(spec.schedule)
-
-
 def _after_edit(
     spec: JobSpec, known: Cursor, now_ms: int, outcome: Outcome = Outcome.MISSED, reason: str = EDITED
 ) -> Activation:
-    earlier = _earlier(known)
+    try:
+        earlier = parse_schedule_text(known.schedule)
+    except ValueError:  # its times can't be computed any more, so that none is recorded
+        earlier = Never()
     cursor = replace(
         known,
         schedule=schedule_text(spec.schedule),
@@ -366,14 +366,6 @@ def _after_edit(
     until_ms = now_ms if following_ms is None else min(now_ms, following_ms - 1)
     unrun = missed_until(earlier, known.due_ms, until_ms)
     return Activation(cursor=cursor, skipped=(*_past(spec, now_ms), *_skipped(spec, outcome, unrun, now_ms, reason)))
-
-
-def _earlier(known: Cursor) -> Schedule:
-    """Return the schedule before the edit; Never if its times can't be computed any more, so that none is recorded."""
-    try:
-        return parse_schedule_text(known.schedule)
-    except ValueError:
-        return Never()
 
 
 def _past(spec: JobSpec, now_ms: int) -> tuple[SkippedRange, ...]:

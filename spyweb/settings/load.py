@@ -106,7 +106,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         security=take_section(sections.read("security"), SecuritySettings),
         alerts=_alerts(sections, daemon.timezone),
         heartbeat=_heartbeat(sections.read("heartbeat")),
-        maintenance=sections.tables("maintenance"),
+        maintenance=tuple(sections.file.tables("maintenance", sections.problems)),
         values=sections.file.table("values"),
         permissions=permissions,
         defaults=sections.file.table("defaults"),
@@ -157,14 +157,6 @@ class _Sections:
         reading = Reading([*sources, SettingsSource.of(self.file.table(section))], self.problems)
         self.readings[section] = reading
         return reading
-
-    def tables(self, section: str) -> tuple[TomlTable, ...]:
-        """Return the tables of a section that there may be several of."""
-        found = tuple(self.file.tables(section))
-        given = self.file.values.get(section, [])
-        if not isinstance(given, list) or len(found) < len(given):
-            self.problems.append(self.file.problem(f"expected tables, each headed [[{section}]]", section))
-        return found
 
     def finish(self) -> Mapping[str, TomlTable]:
         """Report unknown sections; return the tables under [jobs]."""

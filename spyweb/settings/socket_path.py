@@ -36,7 +36,10 @@ def claim_socket(data_dir: Path) -> Path:
     if fits(path):
         return path
     name = _short_name(path)
-    short = _short_directory(name) / name
+    directory = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere") / "spyweb"
+    if not directory.parent.is_dir() or not fits(directory / name):
+        directory = Path(tempfile.gettempdir()) / f"spyweb-{os.getuid()}"
+    short = _private(directory) / name
     _remove(short)
     path.symlink_to(short)
     return short
@@ -69,14 +72,6 @@ def _remove(path: Path) -> None:
     if not (stat.S_ISSOCK(mode) or stat.S_ISLNK(mode)):
         raise NoAccess(f"{path} is in the way: it is no socket, and spyweb did not make it")
     path.unlink()
-
-
-def _short_directory(name: str) -> Path:
-    """Return the session's runtime directory; without one that will do, a directory of the user's own."""
-    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
-    if runtime.is_dir() and fits(runtime / "spyweb" / name):
-        return _private(runtime / "spyweb")
-    return _private(Path(tempfile.gettempdir()) / f"spyweb-{os.getuid()}")
 
 
 def _private(directory: Path) -> Path:

@@ -75,15 +75,17 @@ class TomlTable:
                     return lines[known]
         return None
 
-    def tables(self, key: str) -> list[TomlTable]:
-        """Return the tables of an array, `[[key]]`, without elements that are not tables."""
-        values = self.values.get(key)
-        found = enumerate(values if isinstance(values, list) else [], 1)
-        return [
+    def tables(self, key: str, problems: list[Problem]) -> list[TomlTable]:
+        """Return the tables of an array, `[[key]]`; what is no table is a problem."""
+        values = self.values.get(key, [])
+        found = [
             replace(self, values=inner, path=(*self.path, f"{key}[{number}]"))
-            for number, inner in found
+            for number, inner in enumerate(values if isinstance(values, list) else [], 1)
             if isinstance(inner, Mapping)
         ]
+        if not isinstance(values, list) or len(found) < len(values):
+            problems.append(self.problem(f"expected tables, each headed [[{key}]]", key))
+        return found
 
     def with_values(self, values: Mapping[str, object]) -> TomlTable:
         return replace(self, values=values)

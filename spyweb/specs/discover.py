@@ -138,13 +138,14 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     _refuse_dependencies(groups)
     _warn_of_unknown_parents(groups, settings.alerts, notes)
     _warn_of_unused(overrides, groups, notes)
-    maintenance = take_maintenance(settings.maintenance, settings.daemon.timezone)
-    notes.problems.extend(maintenance.problems)
-    notes.warnings.extend(doubts_of_maintenance(maintenance, groups))
+    wrong_rules: list[Problem] = []
+    rules = take_maintenance(settings.maintenance, settings.daemon.timezone, wrong_rules)
+    notes.problems.extend(wrong_rules)
+    notes.warnings.extend(doubts_of_maintenance(rules, groups))
     return structs.replace(
         _result(drafts, groups, notes),
-        maintenance=maintenance.rules,
-        maintenance_is_whole=not maintenance.problems,
+        maintenance=tuple(rule for rule, _ in rules),
+        maintenance_is_whole=not wrong_rules,
     )
 
 
@@ -192,10 +193,7 @@ def _listed(context: _Context) -> list[JobDraft]:
     if isinstance(table, Problem):
         context.notes.refused.append(table)
         return []
-    found = table.tables(_JOBS)
-    given = table.values.get(_JOBS, [])
-    if not isinstance(given, list) or len(found) < len(given):
-        context.notes.refused.append(table.problem("expected tables, each headed [[jobs]]", _JOBS))
+    found = table.tables(_JOBS, context.notes.refused)
     strangers = (key for key in table.values if key != _JOBS)
     context.notes.warnings.extend(table.problem(unknown("key", key, [_JOBS]), key) for key in strangers)
     place = JobPlace(file=LIST, folder="", name="", is_monitor=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from heapq import merge
 from itertools import takewhile
 from typing import NamedTuple
-
-from msgspec import Struct
 
 from spyweb.errors import Problem
 from spyweb.model import JobId
@@ -75,7 +73,7 @@ class MaintenanceCalendar:
         self._ends: dict[tuple[int, ...], int | None] = {}  # by the places of the rules that cover a job
 
     def until(self, job: str | None, now_ms: int) -> int | None:
-        """Return when a job's maintenance ends, with windows that overlap or follow at once; None where it is in none."""
+        """Return when a job's maintenance ends, over windows that overlap or follow at once; None where it has none."""
         if not self.rules:
             return None
         if not self._from_ms <= now_ms < self._before_ms:
@@ -173,16 +171,10 @@ _OTHER = re.compile(r"[^\w*?]")  # what stands as _ in an id
 _WILD = frozenset("*?[")
 
 
-class MaintenanceFound(Struct, frozen=True, kw_only=True):
-    """The rules that are right, and what is wrong with the others."""
-
-    rules: tuple[MaintenanceRule, ...]
-    problems: list[Problem]
-    tables: tuple[TomlTable, ...] = ()  # of each of the rules
-
-
-def take_maintenance(tables: Sequence[TomlTable], zone: str) -> MaintenanceFound:
-    problems: list[Problem] = []
+def take_maintenance(
+    tables: Sequence[TomlTable], zone: str, problems: list[Problem]
+) -> list[tuple[MaintenanceRule, TomlTable]]:
+    """Return the rules that are right, each with its table."""
     rules: list[tuple[MaintenanceRule, TomlTable]] = []
     if len(tables) > MOST_RULES:
         problems.append(tables[MOST_RULES].problem(f"there are more than {MOST_RULES} of them"))
@@ -190,19 +182,19 @@ def take_maintenance(tables: Sequence[TomlTable], zone: str) -> MaintenanceFound
         rule = read_whole(SettingsSource.of(table), partial(_take_rule, zone), problems)
         if rule is not None:
             rules.append((rule, table))
-    return MaintenanceFound(
-        rules=tuple(rule for rule, _ in rules), problems=problems, tables=tuple(table for _, table in rules)
-    )
+    return rules
 
 
 def maintenance_keys() -> Mapping[str, Schema]:
     return asked_of(partial(_take_rule, "UTC")).schema()
 
 
-def doubts_of_maintenance(found: MaintenanceFound, jobs: Collection[JobId]) -> Iterator[Problem]:
+def doubts_of_maintenance(
+    rules: Iterable[tuple[MaintenanceRule, TomlTable]], jobs: Collection[JobId]
+) -> Iterator[Problem]:
     """Yield a warning for each name or pattern that no job has."""
     names = Names(jobs)
-    for rule, table in zip(found.rules, found.tables, strict=True):
+    for rule, table in rules:
         for pattern in rule.jobs:
             if not any(fnmatchcase(job, pattern) for job in jobs):
                 what = "matches" if is_pattern(pattern) else "is called"

@@ -6,7 +6,7 @@ Each reader gives a value in spyweb's own terms, or raises ValueError saying wha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -53,9 +53,13 @@ _ATTRIBUTE = re.compile(r"(.*)@\s*([A-Za-z_][A-Za-z0-9_:.-]*)\s*", re.DOTALL)
 _STATUSES = re.compile(r"\s*([1-5]\d\d)\s*-\s*([1-5]\d\d)\s*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
-_URL: Schema = {"type": "string", "pattern": r"^\s*[A-Za-z][A-Za-z0-9+.\-]*:"}
-_WEB_URL: Schema = {"type": "string", "pattern": r"^\s*[Hh][Tt][Tt][Pp][Ss]?://"}
-_PROXY_URL: Schema = {"type": "string", "pattern": rf"^\s*({'|'.join(PROXIES)})://"}
+_ADDRESS: Schema = {"type": "string", "pattern": r"^\s*[A-Za-z][A-Za-z0-9+.\-]*:"}
+_WEB_ADDRESS: Schema = {"type": "string", "pattern": r"^\s*[Hh][Tt][Tt][Pp][Ss]?://"}
+_PROXY_ADDRESS: Schema = {"type": "string", "pattern": rf"^\s*({'|'.join(PROXIES)})://"}
+_URL = shaped(_ADDRESS)(lambda value: absolute_url(value, ()))  # of any scheme: a hook that fetches may use its own
+_URLS = shaped(list_of(_ADDRESS, minItems=1), list)(lambda value: _several(value, "an absolute URL", ()))
+_WEB_URL = shaped(_WEB_ADDRESS)(lambda value: absolute_url(value, WEB))
+_PROXY_URLS = shaped(list_of(_PROXY_ADDRESS, minItems=1), list)(lambda value: _several(value, "a proxy's URL", PROXIES))
 _FIELD: Schema = {"anyOf": [NOT_BLANK, table_of({"name": NOT_BLANK, "selector": TEXT, "att": TEXT}, "name")]}
 _STATUS: Schema = {
     "anyOf": [
@@ -67,15 +71,18 @@ _STATUS: Schema = {
 
 def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
     """Take a monitor's settings; return None, with problems noted, where something required is missing or wrong."""
-    urls, is_queue = _take_urls(read)
+    url, urls = read.take("url", _URL, None), read.take("urls", _URLS, None)
+    is_queue = read.has("urls")
+    if not is_queue:
+        read.require("url")
+        urls = (url,) if url else ()
     selector = read.take("selector", _selector, None)
     fields = read.take("fields", _fields, None)
     read.require("selector", "fields")
-    _doubt_field_keys(read)
     names = [field.name for field in fields or ()]
-    _doubt_taken_names(read, names)
+    _doubt_fields(read, names)
     monitor = Monitor(
-        urls=urls,
+        urls=urls or (),
         is_queue=is_queue,
         selector=selector or "",
         fields=fields or (),
@@ -84,8 +91,8 @@ def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
         search_fields=_take_names(read, "search_fields", names),
         hash_fields=_take_names(read, "hash_fields", names),
         headers=read.take("headers", headers, ()),
-        proxies=_take_proxies(read.below("proxy"), is_given=_has_table(read, "proxy")),
-        webhook=_take_webhook(read.below("webhook"), is_given=_has_table(read, "webhook")),
+        proxies=_take_proxies(read),
+        webhook=_take_webhook(read),
         notification=_take_notification(read.below("notification")),
         debug=read.take("debug", boolean, False),
         on_hook_error=on_hook_error,
@@ -104,28 +111,15 @@ def selector_problem(spec: JobSpec, key: str, reason: str) -> Problem:
     return replace(place or Problem(spec.path, None, key, ""), reason=reason)
 
 
-def _doubt_field_keys(read: Reading) -> None:
+def _doubt_fields(read: Reading, names: Collection[str]) -> None:
     fields = read.raw("fields")
     tables = [field for field in fields if isinstance(field, Mapping)] if isinstance(fields, list) else []
     for key in dict.fromkeys(key for table in tables for key in table):
         if key not in FIELD_KEYS:
             read.doubt(f"{unknown('key', key, FIELD_KEYS)} ({key!r} in a field)", "fields")
-
-
-def _doubt_taken_names(read: Reading, names: Collection[str]) -> None:
     for name in names:
         if name in TAKEN:
             read.doubt(f"a field had better not be called {name!r}: {TAKEN[name]}", "fields")
-
-
-def _take_urls(read: Reading) -> tuple[tuple[str, ...], bool]:
-    """Take the addresses, and whether they are a queue: `urls` takes precedence over `url`."""
-    url = read.take("url", _url, None)
-    urls = read.take("urls", _urls, None)
-    if read.has("urls"):
-        return urls or (), True
-    read.require("url")
-    return ((url,) if url else ()), False
 
 
 def _take_names(read: Reading, key: str, fields: Collection[str]) -> tuple[str, ...]:
@@ -138,28 +132,26 @@ def _take_names(read: Reading, key: str, fields: Collection[str]) -> tuple[str, 
     return names
 
 
-def _has_table(read: Reading, key: str) -> bool:
-    return isinstance(read.raw(key), Mapping)
-
-
-def _take_proxies(read: Reading, *, is_given: bool) -> Proxies | None:
-    enabled = read.take("enabled", boolean, True)
-    rotation = read.take("rotate", one_of(Rotation), Rotation.ROUND_ROBIN)
-    urls: tuple[str, ...] = read.take("urls", _proxy_urls, ())
-    if not is_given or not enabled:
+def _take_proxies(read: Reading) -> Proxies | None:
+    table = read.below("proxy")
+    enabled = table.take("enabled", boolean, True)
+    rotation = table.take("rotate", one_of(Rotation), Rotation.ROUND_ROBIN)
+    urls: tuple[str, ...] = table.take("urls", _PROXY_URLS, ())
+    if not isinstance(read.raw("proxy"), Mapping) or not enabled:
         return None
-    read.require("urls")
+    table.require("urls")
     return Proxies(urls=urls, rotation=rotation)
 
 
-def _take_webhook(read: Reading, *, is_given: bool) -> Webhook | None:
-    enabled = read.take("enabled", boolean, True)
-    url = read.take("url", _web_url, "")
-    sent: tuple[tuple[str, str], ...] = read.take("headers", headers, ())
-    secret = read.take("secret", secret_place, "")
-    if not is_given or not enabled:
+def _take_webhook(read: Reading) -> Webhook | None:
+    table = read.below("webhook")
+    enabled = table.take("enabled", boolean, True)
+    url = table.take("url", _WEB_URL, "")
+    sent: tuple[tuple[str, str], ...] = table.take("headers", headers, ())
+    secret = table.take("secret", secret_place, "")
+    if not isinstance(read.raw("webhook"), Mapping) or not enabled:
         return None
-    read.require("url")
+    table.require("url")
     return Webhook(url=url, headers=sent, secret=secret)
 
 
@@ -182,33 +174,12 @@ def _selector(value: object) -> str:
     return selector
 
 
-@shaped(_URL)
-def _url(value: object) -> str:
-    """Read an address of any scheme: a hook that fetches may use one of its own."""
-    return absolute_url(value, ())
-
-
-@shaped(_WEB_URL)
-def _web_url(value: object) -> str:
-    return absolute_url(value, WEB)
-
-
-@shaped(list_of(_URL, minItems=1), list)
-def _urls(value: object) -> tuple[str, ...]:
-    return _several(value, "an absolute URL", _url)
-
-
-@shaped(list_of(_PROXY_URL, minItems=1), list)
-def _proxy_urls(value: object) -> tuple[str, ...]:
-    return _several(value, "a proxy's URL", lambda one: absolute_url(one, PROXIES))
-
-
-def _several(value: object, what: str, read: Callable[[object], str]) -> tuple[str, ...]:
+def _several(value: object, what: str, schemes: Collection[str]) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise wrong(f"a list, each item {what}", value)
     if not value:
         raise ValueError(f"can't be an empty list: expected at least {what}")
-    return tuple(read(item) for item in value)
+    return tuple(absolute_url(item, schemes) for item in value)
 
 
 def absolute_url(value: object, schemes: Collection[str]) -> str:
@@ -249,21 +220,14 @@ def _fields(value: object) -> tuple[Field, ...]:
 def read_field(value: object) -> Field:
     """Read one field of a monitor; raise ValueError with what was expected."""
     if isinstance(value, str):
-        return _shorthand(value)
-    if not isinstance(value, Mapping):
+        name, _, rest = value.partition(":")
+        split = _ATTRIBUTE.fullmatch(rest)  # a selector may have an `@` of its own
+        selector, attribute = split.groups() if split else (rest, "text")
+    elif isinstance(value, Mapping):
+        attribute = text(value.get("att", "text")).strip()
+        name, selector = text(value.get("name", "")), text(value.get("selector", ""))
+    else:
         raise wrong(_FIELD_EXPECTED, value)
-    attribute = text(value.get("att", "text")).strip()
-    return _field(text(value.get("name", "")), text(value.get("selector", "")), attribute)
-
-
-def _shorthand(value: str) -> Field:
-    """Read `name`, `name:selector` or `name:selector@attribute`; a selector may have an `@` of its own."""
-    name, _, rest = value.partition(":")
-    split = _ATTRIBUTE.fullmatch(rest)
-    return _field(name, split[1], split[2]) if split else _field(name, rest, "text")
-
-
-def _field(name: str, selector: str, attribute: str) -> Field:
     if not name.strip():
         raise ValueError(f"a field has no name: expected {_FIELD_EXPECTED}")
     is_text = attribute in ("", "text")

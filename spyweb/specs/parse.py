@@ -47,7 +47,7 @@ from spyweb.model import (
     Schedule,
     Start,
 )
-from spyweb.permissions.policy import Grants, Policy, policy_of
+from spyweb.permissions.policy import Grants, policy_of
 from spyweb.schedules.cron import cron_after, parse_cron
 from spyweb.settings import Settings
 from spyweb.settings.addresses import address_template, secret_place
@@ -358,7 +358,9 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
         read.refuse("'when' is for script jobs: let before_fetch look at ctx.trigger, and return nil", "on")
     on_hook_error = read.take("on_hook_error", _ON_HOOK_ERROR, OnHookError.SKIP)  # a script has no hooks
     job = job_id(name)
-    policy = _policy(read, settings.permissions)
+    override, own, *_ = read.apart(PERMISSIONS)  # config.toml decides, and the job's own must permit it as well
+    granted, narrowed = take_grants(override, settings.permissions), take_grants(own, Grants())
+    policy = policy_of(granted, None if own.is_empty else narrowed)
     isolation = read.take("isolation", _ISOLATION, _USUAL.isolation)
     schedule = _schedule(read, settings.daemon, follows=bool(after or on), is_monitor=place.is_monitor)
     usual_timeout_ms = HOUR_MS if isinstance(schedule, Pings) else _USUAL.timeout_ms
@@ -440,13 +442,6 @@ def _take_values(read: Reading) -> str:
     except ValueError as error:
         read.refuse(str(error), "values")
         return NO_VALUES
-
-
-def _policy(read: Reading, permissions: Grants) -> Policy:
-    """Take what a job may reach: config.toml decides, and what its own settings say must permit it as well."""
-    override, own, *_ = read.apart(PERMISSIONS)
-    granted, narrowed = take_grants(override, permissions), take_grants(own, Grants())
-    return policy_of(granted, None if own.is_empty else narrowed)
 
 
 def _refused_changes(spec: JobSpec, read: Reading) -> Iterator[Problem]:

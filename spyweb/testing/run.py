@@ -206,7 +206,7 @@ class SuiteRunner:
                 if len(names) > 1:
                     self.pool.keep_spares(suite.code, min(SPARES, len(names)))
                 try:
-                    return [await self._run_test(suite, environment, name) for name in names]
+                    return [self._reported((await self._execute(suite, environment, name))[1]) for name in names]
                 finally:
                     self.pool.retire(suite.code.job, suite.code.generation + 1)
         except SpywebError as error:
@@ -218,8 +218,7 @@ class SuiteRunner:
 
     async def _find_tests(self, suite: Suite, environment: SuiteEnvironment) -> list[bytes] | CaseResult:
         """Return the names of a suite's tests, sorted, or a failure that says why its files do not load."""
-        case = CaseRequest(suite, LOADING, suite.finding, Procedure.TESTS)
-        ending, result = await self._execute(case, environment)
+        ending, result = await self._execute(suite, environment, None)
         if result.passed:
             return list(cast("Sequence[bytes]", ending.result or ()))
         try:
@@ -231,21 +230,18 @@ class SuiteRunner:
             pass
         return result
 
-    async def _run_test(self, suite: Suite, environment: SuiteEnvironment, name: bytes) -> CaseResult:
-        shown = name.decode("utf-8", "backslashreplace")
-        _, result = await self._execute(CaseRequest(suite, shown, suite.code, Procedure.TEST, (name,)), environment)
-        return self._reported(result)
-
-    async def _execute(self, case: CaseRequest, environment: SuiteEnvironment) -> tuple[Ending, CaseResult]:
-        """Execute a case; once more, from the beginning, when the test of another took the worker down."""
+    async def _execute(
+        self, suite: Suite, environment: SuiteEnvironment, test: bytes | None
+    ) -> tuple[Ending, CaseResult]:
+        """Execute a test, or find those there are; again from the beginning when that of another ends the worker."""
         for _ in range(TRIES):
-            ending, result = await self._try(case, environment)
+            ending, result = await self._try(suite, environment, test)
             if ending.outcome is not Outcome.LOST or ending.guilty:
                 break
         return ending, result
 
-    async def _try(self, case: CaseRequest, environment: SuiteEnvironment) -> tuple[Ending, CaseResult]:
-        suite, run, output = case.suite, self.pool.new_id(), OutputBuffer()
+    async def _try(self, suite: Suite, environment: SuiteEnvironment, test: bytes | None) -> tuple[Ending, CaseResult]:
+        run, output = self.pool.new_id(), OutputBuffer()
 
         def note(level: str, text: bytes) -> None:
             output.add(log_line(level, text, self.clock.now_ms()))
@@ -253,11 +249,11 @@ class SuiteRunner:
         options = {**environment.options, "ctx": ctx_for(suite, run, self.clock.now_ms())}
         request = Request(
             run=run,
-            code=case.code,
+            code=suite.finding if test is None else suite.code,
             timeout_ms=suite.timeout_ms,
             cpu_limit_ms=suite.cpu_limit_ms,
-            procedure=case.procedure,
-            arguments=(*case.arguments, options),
+            procedure=Procedure.TESTS if test is None else Procedure.TEST,
+            arguments=(options,) if test is None else (test, options),
         )
         async with environment.host(run, note) as host:
             began = self.clock.monotonic()
@@ -268,23 +264,13 @@ class SuiteRunner:
             duration_ms = (self.clock.monotonic() - began) * 1000
         return ending, CaseResult(
             suite=suite.title,
-            test=case.test,
+            test=LOADING if test is None else test.decode("utf-8", "backslashreplace"),
             passed=ending.outcome is Outcome.SUCCESS,
             duration_ms=duration_ms,
             reason=ending.reason,
             traceback=ending.traceback,
             output=output.all(),
         )
-
-
-class CaseRequest(Struct, frozen=True):
-    """Describes one thing to execute: a test, or the files in which tests are looked for."""
-
-    suite: Suite
-    test: str  # its name, as it is shown
-    code: Code
-    procedure: Procedure
-    arguments: tuple[object, ...] = ()
 
 
 def ctx_for(suite: Suite, run: RunId, now_ms: int) -> Mapping[str, object]:

@@ -103,26 +103,26 @@ name = "c"
 
 
 def test_each_table_of_an_array_knows_its_own_lines() -> None:
-    first, second = table(LIST).tables("jobs")
+    first, second = table(LIST).tables("jobs", [])
 
     assert [each.problem("is wrong", "name").line for each in (first, second)] == [2, 6]
     assert first.problem("is wrong", "proxy", "urls") == Problem("config.toml", 4, "jobs[1].proxy.urls", "is wrong")
     assert second.problem("is missing", "url") == Problem("config.toml", 5, "jobs[2].url", "is missing")
-    assert [each.line_of("x") for each in second.tables("rules")] == [8, 10]
+    assert [each.line_of("x") for each in second.tables("rules", [])] == [8, 10]
     assert table(LIST).table("other").line_of("name") == 12
 
 
 def test_an_array_may_stand_in_one_line_and_hold_what_is_no_table() -> None:
     inline = table('x = 1\njobs = [{ name = "a" }, 5, { name = "b" }]')
 
-    assert [each.path for each in inline.tables("jobs")] == [("jobs[1]",), ("jobs[3]",)]
-    assert table("jobs = 5").tables("jobs") == []
+    assert [each.path for each in inline.tables("jobs", [])] == [("jobs[1]",), ("jobs[3]",)]
+    assert table("jobs = 5").tables("jobs", []) == []
 
 
 def test_a_key_of_one_of_several_tables_in_one_line_has_that_line() -> None:
     inline = table('x = 1\njobs = [{ name = "a" }, { name = "b" }]\n[other]\nrules = [{ y = 1 }]')
 
-    assert [each.line_of("name") for each in inline.tables("jobs")] == [2, 2]
+    assert [each.line_of("name") for each in inline.tables("jobs", [])] == [2, 2]
     assert inline.line_of("other", "rules[1]", "y") == 4
     assert inline.line_of("gone[1]", "y") is None
 
