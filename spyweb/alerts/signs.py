@@ -197,7 +197,7 @@ class SignWatch:
         self._began_ms = clock.now_ms()
         self._is_over = False
         self._now = Now(clock.now_ms(), clock.now_ms())  # at the last look
-        incidents.on_changed(self._take)
+        incidents.on_committed(self._take)
         live.on_linked(self._link)
 
     async def load(self) -> None:

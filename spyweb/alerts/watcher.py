@@ -98,7 +98,7 @@ class AlertWatcher:
         self._changed = asyncio.Event()
         self._is_linked = False  # specs have changed since the last plan
         self._alarm: Handle | None = None
-        incidents.on_changed(self._take)
+        incidents.on_committed(self._take)
         live.on_linked(self._link)
 
     async def load(self) -> None:

@@ -199,5 +199,5 @@ async def prune(
         unseen_since_ms=now_ms - settings.records.seen_for_ms,
     )
     await store.incidents.prune(older_than_ms=now_ms - INCIDENTS_KEPT_MS)
-    await store.notices.prune(older_than_ms=now_ms - KEYS_KEPT_MS)
+    await store.outbox.prune_notices(older_than_ms=now_ms - KEYS_KEPT_MS)
     await outbox_sender.prune(now_ms - DEAD_KEPT_MS)

@@ -157,8 +157,8 @@ class LockKeeper:
         self._branch_locks: dict[bytes, BranchLock] = {}  # by name: of those locks the branch that took them last
         self._branches: set[BranchId] = set()  # that have asked for a lock
         self._renewal: Handle | None = None
-        locks.believe(self._living.__contains__)
-        locks.on_released(self._released)
+        locks.alive = self._living.__contains__
+        locks.on_committed(self._released)
 
     async def take(self, request: LockRequest) -> Held | None:
         """Take a lock at once; return None if that succeeds, otherwise who has it or is next."""

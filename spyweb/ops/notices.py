@@ -51,7 +51,7 @@ async def tell(call: Call, fields: Mapping[object, object]) -> Results:
         held_until_ms=None if level is Level.CRITICAL else channel.quiet_until_ms,
     )
     try:
-        fate = await call.world.store.notices.add(notice)
+        fate = await call.world.store.outbox.notify(notice)
     except StoreError as error:
         return None, f"not stored: {error}"
     return True, fate.value

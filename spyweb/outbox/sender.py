@@ -89,7 +89,7 @@ class OutboxSender:
         self._attempted = asyncio.Event()
         self.dead = 0  # messages that were given up and are still kept
         self.listener: MessageListener | None = None  # while somebody wants to know what becomes of messages
-        outbox.on_added(self._take)
+        outbox.on_committed(self._take)
 
     async def deliver(self) -> None:
         """Send what is in the outbox, and what is added to it, until cancelled."""

@@ -110,7 +110,7 @@ class Scripts:
         for namespace in await self.store.values.namespaces():
             await self.store.values.clear(namespace)
         for held in await self.store.locks.list():
-            await self.store.locks.break_(held.name)
+            await self.store.locks.release(held.name, None)
         self.lines.clear()
 
 

@@ -495,7 +495,7 @@ class Locks(Machine):
         await self.clock.turn()
 
     async def _break(self, name: bytes) -> None:
-        await self.store.locks.break_(name)
+        await self.store.locks.release(name, None)
 
     async def _holder_of(self, name: bytes) -> Held | None:
         return await self.store.locks.holder(name)

@@ -34,7 +34,6 @@ Ts = TypeVarTuple("Ts")
 # A batch holds the connection for a moment for each op, and as many commits when it must be run again.
 BATCH_LIMIT = 512
 MOST_UNAWAITED, UNAWAITED_S = 64, 0.05  # ops that wait for another one to be committed with, and for how long
-COUNT = "REPLACE INTO last_commit VALUES (1, ?, ?)"
 RECENT = 8  # commits: one that takes long may have waited for something else than the disk
 STEPS_OF_PROGRESS = 1_000_000  # of SQLite's machine, between two signs of life: below 0.1 s
 
@@ -71,7 +70,7 @@ class Committer:
     def commit(self, connection: sqlite3.Connection) -> None:
         """Commit, on the connection's thread."""
         last = LastCommit(self._number + 1, self._clock.now_ms(), self.file)
-        connection.execute(COUNT, (last.number, last.at_ms))
+        connection.execute("REPLACE INTO last_commit VALUES (1, ?, ?)", (last.number, last.at_ms))
         began = self._clock.monotonic()
         connection.execute("COMMIT")
         self._recent.append(self._clock.monotonic() - began)

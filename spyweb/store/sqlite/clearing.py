@@ -30,7 +30,6 @@ EXPIRED = """
 """
 DELETE_ROW = "DELETE FROM entry WHERE rowid = ?"
 OLD = "SELECT rowid FROM past WHERE namespace = ? AND archived_ms <= ? LIMIT ?"
-FORGET = "DELETE FROM past WHERE rowid = ?"
 
 T = TypeVar("T")
 
@@ -136,6 +135,6 @@ def forget(connection: sqlite3.Connection, namespace: str, before_ms: int, clock
     rows = connection.execute(OLD, (namespace, before_ms, SLICE)).fetchall()
     deleted = 0
     for row in in_time(clock, rows):
-        connection.execute(FORGET, row)
+        connection.execute("DELETE FROM past WHERE rowid = ?", row)
         deleted += 1
     return Swept(deleted, deleted == len(rows) < SLICE)

@@ -7,7 +7,7 @@ from asyncio import Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar, TypeVarTuple
+from typing import Concatenate, Generic, ParamSpec, TypeVar, TypeVarTuple
 
 from msgspec import Struct, convert
 
@@ -76,6 +76,23 @@ class StorePart:
         self._writer = connections.writer
         self._questions = connections.questions
         self._clock = clock
+
+
+class Announcing(StorePart, Generic[T]):
+    """A part of the store whose commits others want to hear of."""
+
+    def __init__(self, connections: Connections, clock: Clock) -> None:
+        super().__init__(connections, clock)
+        self._callbacks: list[Callable[[Sequence[T]], object]] = []
+
+    def on_committed(self, callback: Callable[[Sequence[T]], object]) -> None:
+        """Have this called on the loop, after each commit of what this part announces, with that."""
+        self._callbacks.append(callback)
+
+    def tell(self, what: Sequence[T]) -> None:
+        """Announce what has been committed."""
+        for callback in self._callbacks if what else ():
+            callback(what)
 
 
 Work = Callable[Concatenate[S, sqlite3.Connection, P], T]  # a method as it is written

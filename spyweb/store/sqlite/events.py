@@ -30,7 +30,6 @@ COLUMNS = """
     namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value, at_ms, job, run, depth
 """
 ADD_EVENT = insert_into("event", COLUMNS)
-ADD_WANTED = "INSERT INTO wanted (event, job) VALUES (?, ?)"
 WANTED = """
     SELECT wanted.job, event.id, namespace, key, kind, at_ms, event.job, event.run, depth
     FROM wanted INDEXED BY wanted_waiting CROSS JOIN event ON event.id = wanted.event
@@ -38,9 +37,6 @@ WANTED = """
     ORDER BY wanted.job, wanted.event LIMIT ?
 """
 FIND = f"SELECT id, {COLUMNS} FROM event WHERE id = ?"
-CLAIM = "UPDATE wanted SET run = ?3 WHERE event = ?1 AND job = ?2"
-DROP = "DELETE FROM wanted WHERE event = ? AND job = ?"
-CLEAR = "DELETE FROM wanted WHERE event = ? AND run = ?"
 DELETE_UNWANTED = "DELETE FROM event WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM wanted WHERE event = ?1)"
 
 JobsByKind = Mapping[ChangeKind, Set[JobId]]  # a kind that is not in it is watched by nobody
@@ -214,7 +210,7 @@ def keep_event(
 ) -> None:
     """Write the event of a change for these jobs."""
     event = connection.execute(ADD_EVENT, row_of(context, note, origin)).lastrowid
-    connection.executemany(ADD_WANTED, [(event, job) for job in jobs])
+    connection.executemany("INSERT INTO wanted (event, job) VALUES (?, ?)", [(event, job) for job in jobs])
 
 
 def row_of(context: EntryContext, note: ChangeNote, origin: Origin) -> tuple[object, ...]:
@@ -225,19 +221,19 @@ def row_of(context: EntryContext, note: ChangeNote, origin: Origin) -> tuple[obj
 
 def claim_event(connection: sqlite3.Connection, event: int, job: JobId, run: RunId) -> None:
     """Note the run that is claimed for a change that the job wants."""
-    connection.execute(CLAIM, (event, job, run))
+    connection.execute("UPDATE wanted SET run = ?3 WHERE event = ?1 AND job = ?2", (event, job, run))
 
 
 def drop_event(connection: sqlite3.Connection, event: int, job: JobId) -> None:
     """Note that no run of the job is started for this change."""
-    connection.execute(DROP, (event, job))
+    connection.execute("DELETE FROM wanted WHERE event = ? AND job = ?", (event, job))
     connection.execute(DELETE_UNWANTED, (event,))
 
 
 def clear_after_run(connection: sqlite3.Connection, end: End) -> None:
     """Note the end of a run that a change may have started."""
     if end.event is not None:
-        connection.execute(CLEAR, (end.event, end.run))
+        connection.execute("DELETE FROM wanted WHERE event = ? AND run = ?", (end.event, end.run))
         connection.execute(DELETE_UNWANTED, (end.event,))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from sys import maxsize
 from typing import Any
 
 import msgspec
@@ -39,9 +40,17 @@ from spyweb.store.model.incidents import (
 )
 from spyweb.store.model.messages import Channel, NewMessage, Target
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, on_writer, read_as, upsert
+from spyweb.store.sqlite.connections import (
+    Announcing,
+    Connections,
+    columns_of,
+    on_questions,
+    on_writer,
+    read_as,
+    upsert,
+)
 from spyweb.store.sqlite.outbox import Outbox, add_one
-from spyweb.store.sqlite.pruning import SLICE, prune_older
+from spyweb.store.sqlite.pruning import SLICE, older, prune
 
 MOST_NOTES = 50  # of an incident's history, the newest
 MOST_FOR_SCRIPTS = 100  # incidents looked at in one query, so that other queries get their turn
@@ -60,13 +69,8 @@ OPEN = """
     INSERT INTO incident (subject, level, reason, text, run, opened_ms, since_ms, is_flapping)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
 """
-FIND_LEVEL = "SELECT level FROM incident WHERE id = ?"
 RAISE = "UPDATE incident SET level = ?, reason = ?, text = ? WHERE id = ?"
-CLOSE = "UPDATE incident SET closed_ms = ? WHERE id = ?"
-READ_NOTES = "SELECT notes FROM incident WHERE id = ?"
-SAVE_NOTES = "UPDATE incident SET notes = ? WHERE id = ?"
 KNOWN = "SELECT name, wake_ms FROM subject"
-PAUSING = "SELECT name, failures FROM subject WHERE is_pausing"
 SIGNS = "SELECT name, signs FROM subject WHERE signs <> '{}'"
 UNSETTLED = "SELECT DISTINCT subject FROM incident INDEXED BY incident_unsettled WHERE is_settled = 0"
 TO_TELL = """
@@ -84,7 +88,6 @@ CLOSED_UNSETTLED = """
     SELECT id, subject, level FROM incident INDEXED BY incident_unsettled WHERE is_settled = 0 AND closed_ms IS NOT NULL
 """
 KNOWS = "SELECT channel, state FROM told WHERE incident = ?"
-NOTE_TOLD_TO_ALL = "UPDATE incident SET is_settled = 1 WHERE id = ?"
 ACKNOWLEDGE = """
     UPDATE incident SET acked_ms = coalesce(acked_ms, ?), acked_by = CASE WHEN acked_ms IS NULL THEN ? ELSE acked_by END
     WHERE id = ? AND closed_ms IS NULL
@@ -127,11 +130,8 @@ FOR_SCRIPTS = f"""
         AND (state IS NULL OR (state = '{Told.OPEN.value}' AND closed_ms IS NOT NULL))
     ORDER BY id LIMIT ?3
 """
-OUTDATED = "SELECT id FROM incident WHERE is_settled = 1 AND closed_ms < ? LIMIT ?"
-DELETE = "DELETE FROM incident WHERE id = ?"
 
 NO_SIGN = Sign(0, "")
-BEYOND_ALL = (1 << 63) - 1
 
 encode = msgspec.json.encode
 decode_signs = msgspec.json.Decoder(dict[str, Sign]).decode
@@ -139,11 +139,12 @@ decode_moments = msgspec.json.Decoder(tuple[int, ...]).decode
 decode_notes = msgspec.json.Decoder(tuple[Note, ...]).decode
 
 
-class Incidents(StorePart):
+class Incidents(Announcing[SubjectChange]):
+    """Announces each change that led a subject to another state, also by a run's end."""
+
     def __init__(self, connections: Connections, clock: Clock, outbox: Outbox) -> None:
         super().__init__(connections, clock)
         self._outbox = outbox
-        self._callbacks: list[Callable[[Sequence[SubjectChange]], None]] = []
 
     def note(self, events: Sequence[SubjectEvent]) -> Future[list[SubjectChange]]:
         """Lead subjects from one state to the next, in one transaction.
@@ -152,15 +153,6 @@ class Incidents(StorePart):
         """
         changes: list[SubjectChange] = []  # filled on the writer's thread, read after the commit
         return self._writer.submit(OpKind.SEVERAL, note, events, changes, after=lambda: self.tell(changes))
-
-    def on_changed(self, callback: Callable[[Sequence[SubjectChange]], None]) -> None:
-        """Have this called on the loop after each commit that led a subject to another state, also by a run's end."""
-        self._callbacks.append(callback)
-
-    def tell(self, changes: Sequence[SubjectChange]) -> None:
-        """Call those who want to hear of changes, which have been committed."""
-        for callback in self._callbacks if changes else ():
-            callback(changes)
 
     @on_writer(OpKind.READ)
     def known(self, connection: sqlite3.Connection) -> dict[str, int | None]:
@@ -175,7 +167,7 @@ class Incidents(StorePart):
     @on_writer(OpKind.READ)
     def pausing(self, connection: sqlite3.Connection) -> dict[str, int]:
         """Return the subjects whose jobs are still to be paused, each with its failures in a row."""
-        return dict(connection.execute(PAUSING).fetchall())
+        return dict(connection.execute("SELECT name, failures FROM subject WHERE is_pausing").fetchall())
 
     @on_questions
     def unsettled(self, connection: sqlite3.Connection) -> list[str]:
@@ -247,7 +239,9 @@ class Incidents(StorePart):
 
     async def prune(self, *, older_than_ms: int) -> int:
         """Delete settled incidents that ended before this moment; return how many."""
-        return await prune_older(self._writer, self._questions, OUTDATED, DELETE, older_than_ms)
+        outdated = "SELECT id FROM incident WHERE is_settled = 1 AND closed_ms < ? LIMIT ?"
+        delete = "DELETE FROM incident WHERE id = ?"
+        return await prune(self._writer, self._questions, older(outdated, older_than_ms), delete)
 
     @on_questions
     def list(
@@ -261,7 +255,7 @@ class Incidents(StorePart):
         limit: int = 30,
     ) -> list[Incident]:
         """Return incidents, newest first; those that were open at `since_ms` or later."""
-        below = before or BEYOND_ALL
+        below = before or maxsize
         if is_open:  # few, among very many
             rows = connection.execute(LIST_OPEN, (subject, below, limit)).fetchall()
         else:
@@ -294,7 +288,7 @@ def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChan
     if incident is not None and decision.notes:
         add_notes(connection, incident, [Note(at_ms, text) for text in decision.notes])
     if decision.closes and incident is not None:
-        connection.execute(CLOSE, (at_ms, incident))
+        connection.execute("UPDATE incident SET closed_ms = ? WHERE id = ?", (at_ms, incident))
     is_known = save_subject(connection, before, decision, is_silent=is_silent)
     return SubjectChange(
         subject=name,
@@ -357,7 +351,7 @@ def raise_incident(
     new = {sign: seen for sign, seen in after.signs.items() if sign not in before.signs}
     if not new:
         return
-    (known,) = connection.execute(FIND_LEVEL, (incident,)).fetchone()
+    (known,) = connection.execute("SELECT level FROM incident WHERE id = ?", (incident,)).fetchone()
     if level.rank > Level(known).rank:
         reason, sign = first_sign(new)
         connection.execute(RAISE, (level.value, reason, sign.text, incident))
@@ -374,10 +368,10 @@ def open_incident(connection: sqlite3.Connection, subject: SubjectState, happene
 
 
 def add_notes(connection: sqlite3.Connection, incident: int, notes: Sequence[Note]) -> None:
-    row = connection.execute(READ_NOTES, (incident,)).fetchone()
+    row = connection.execute("SELECT notes FROM incident WHERE id = ?", (incident,)).fetchone()
     if row:
         kept = [*decode_notes(row[0]), *notes][-MOST_NOTES:]
-        connection.execute(SAVE_NOTES, (encode(kept).decode(), incident))
+        connection.execute("UPDATE incident SET notes = ? WHERE id = ?", (encode(kept).decode(), incident))
 
 
 def acknowledge(connection: sqlite3.Connection, incident: int, by: str, now_ms: int) -> bool:
@@ -516,7 +510,7 @@ def find_told_to_all(
 
 
 def note_told_to_all(connection: sqlite3.Connection, incidents: Sequence[int]) -> None:
-    connection.executemany(NOTE_TOLD_TO_ALL, [(number,) for number in incidents])
+    connection.executemany("UPDATE incident SET is_settled = 1 WHERE id = ?", [(number,) for number in incidents])
 
 
 # On the thread of a connection: reading

@@ -16,24 +16,14 @@ from spyweb.store.sqlite.connections import StorePart, columns_of, insert_into, 
 
 COLUMNS = columns_of(AccessKey)
 SCOPES, JOBS = (AccessKey.__struct_fields__.index(name) for name in ("scopes", "jobs"))
-ALL = f"SELECT {COLUMNS} FROM access_key ORDER BY name"
 ADD = f"""
     INSERT OR IGNORE INTO access_key (name, handle, hash, scopes, jobs, created_ms) VALUES (?, ?, ?, ?, ?, ?)
     RETURNING {COLUMNS}
 """
-REMOVE = "DELETE FROM access_key WHERE name = ?"
-USED = "UPDATE access_key SET used_ms = ?2 WHERE id = ?1"
-SESSIONS = "SELECT hash, access_key, created_ms, seen_ms FROM browser_session ORDER BY seen_ms, hash"
 PUT_SESSION = """
     INSERT OR REPLACE INTO browser_session (hash, access_key, created_ms, seen_ms)
     SELECT ?1, ?2, ?3, ?4 WHERE ?2 IS NULL OR EXISTS (SELECT 1 FROM access_key WHERE id = ?2)
 """
-END_SESSION = "DELETE FROM browser_session WHERE hash = ?"
-
-MAKE_LINK_KEY = "INSERT OR IGNORE INTO link_key (id, key) VALUES (1, ?)"
-LINK_KEY = "SELECT key FROM link_key"
-LINK_KEY_BYTES = 32
-
 ADD_LINE = insert_into("audit", columns_of(NewAuditLine))
 LIST_LINES = f"SELECT {columns_of(AuditLine)} FROM audit WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2"
 
@@ -44,30 +34,33 @@ class AccessKeys(StorePart):
     @on_writer(OpKind.READ)
     def all(self, connection: sqlite3.Connection) -> list[AccessKey]:
         """Return the keys, by name."""
-        return [read_key(row) for row in connection.execute(ALL)]
+        return [read_key(row) for row in connection.execute(f"SELECT {COLUMNS} FROM access_key ORDER BY name")]
 
     @on_writer(OpKind.WRITE)
     def add(self, connection: sqlite3.Connection, key: NewKey) -> AccessKey | None:
         """Add a key; give None where one has this name or handle."""
         scopes, jobs = (msgspec.json.encode(texts).decode() for texts in (key.scopes, key.jobs))
         values = (key.name, key.handle, key.hash, scopes, jobs, key.created_ms)
-        (row,) = connection.execute(ADD, values).fetchall() or (None,)
-        return read_key(row) if row else None
+        added = [read_key(row) for row in connection.execute(ADD, values).fetchall()]
+        return added[0] if added else None
 
     @on_writer(OpKind.WRITE)
     def remove(self, connection: sqlite3.Connection, name: str) -> bool:
         """Remove a key, and the sessions that began with it; give False where there is none."""
-        return connection.execute(REMOVE, (name,)).rowcount > 0
+        return connection.execute("DELETE FROM access_key WHERE name = ?", (name,)).rowcount > 0
 
     @on_writer(OpKind.WRITE)
     def used(self, connection: sqlite3.Connection, key: KeyId, at_ms: int) -> None:
         """Note that a key was used."""
-        connection.execute(USED, (key, at_ms))
+        connection.execute("UPDATE access_key SET used_ms = ?2 WHERE id = ?1", (key, at_ms))
 
     @on_writer(OpKind.READ)
     def sessions(self, connection: sqlite3.Connection) -> list[BrowserSession]:
         """Return the sessions, the one seen last at the end."""
-        return [read_as(BrowserSession, row) for row in connection.execute(SESSIONS)]
+        rows = connection.execute(
+            "SELECT hash, access_key, created_ms, seen_ms FROM browser_session ORDER BY seen_ms, hash"
+        )
+        return [read_as(BrowserSession, row) for row in rows]
 
     @on_writer(OpKind.WRITE)
     def put_session(self, connection: sqlite3.Connection, session: BrowserSession) -> None:
@@ -76,13 +69,13 @@ class AccessKeys(StorePart):
 
     @on_writer(OpKind.SEVERAL)
     def end_sessions(self, connection: sqlite3.Connection, hashes: list[bytes]) -> None:
-        connection.executemany(END_SESSION, [(each,) for each in hashes])
+        connection.executemany("DELETE FROM browser_session WHERE hash = ?", [(each,) for each in hashes])
 
     @on_writer(OpKind.SEVERAL)
     def link_key(self, connection: sqlite3.Connection) -> bytes:
         """Return the secret that signs links in messages, the same for ever; it is made at the first call."""
-        connection.execute(MAKE_LINK_KEY, (secrets.token_bytes(LINK_KEY_BYTES),))
-        key: bytes = connection.execute(LINK_KEY).fetchone()[0]
+        connection.execute("INSERT OR IGNORE INTO link_key (id, key) VALUES (1, ?)", (secrets.token_bytes(32),))
+        key: bytes = connection.execute("SELECT key FROM link_key").fetchone()[0]
         return key
 
 

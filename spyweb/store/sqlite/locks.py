@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from msgspec.structs import astuple, replace
@@ -13,20 +13,16 @@ from spyweb.clock import Clock
 from spyweb.model import RunId
 from spyweb.store.model.entries import Alive, Held
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_writer, read_as, upsert
+from spyweb.store.sqlite.connections import Announcing, Connections, columns_of, on_writer, read_as, upsert
 
 COLUMNS = columns_of(Held)
 FIND = f"SELECT {COLUMNS} FROM lock WHERE name = ?"
 TAKE = upsert("lock", COLUMNS, key="name")
 FREE = "DELETE FROM lock WHERE name = ?"
-FREE_RUN = "DELETE FROM lock WHERE run = ? RETURNING name"
-RENEW = "UPDATE lock SET expires_ms = ?2 + lease_ms WHERE run = ?1"
-ALL = f"SELECT {COLUMNS} FROM lock ORDER BY name"
-EXPIRED = f"SELECT {COLUMNS} FROM lock WHERE expires_ms <= ?"
 
 
-class Locks(StorePart):
-    """Locks by name, each with a lease.
+class Locks(Announcing[bytes]):
+    """Locks by name, each with a lease; announces the names of those that may have become free.
 
     A lock whose lease has expired is free, unless its run is alive.  All locks that a run has acquired since the store
     was opened are released in the transaction that ends it (`Change.end`); those of an earlier daemon's runs last
@@ -36,19 +32,7 @@ class Locks(StorePart):
     def __init__(self, connections: Connections, clock: Clock) -> None:
         super().__init__(connections, clock)
         self._names: dict[RunId, set[bytes]] = {}  # that runs of this daemon may hold: the end of others costs nothing
-        self._callbacks: list[Callable[[Sequence[bytes]], None]] = []
-        self.alive: Alive = lambda _run: False
-
-    def believe(self, alive: Alive) -> None:
-        """Use this to ask whether a run lives; without it none does.
-
-        It is called on the store's thread and must be quick.
-        """
-        self.alive = alive
-
-    def on_released(self, callback: Callable[[Sequence[bytes]], None]) -> None:
-        """Have this called on the loop, after the commit, with the names of locks that may have become free."""
-        self._callbacks.append(callback)
+        self.alive: Alive = lambda _run: False  # whether a run lives, asked on the store's thread: it must be quick
 
     def holders_among(self, runs: Iterable[RunId]) -> list[RunId]:
         """Return those of these runs that may hold a lock."""
@@ -56,11 +40,6 @@ class Locks(StorePart):
 
     def tell_of_ended(self, runs: Iterable[RunId]) -> None:
         self.tell([name for run in runs for name in sorted(self._names.pop(run, ()))])
-
-    def tell(self, names: Sequence[bytes]) -> None:
-        """Call those who want to hear of locks that may have become free."""
-        for callback in self._callbacks if names else ():
-            callback(names)
 
     def acquire(self, name: bytes, holder: bytes, run: RunId | None, lease_ms: int) -> Future[Held | None]:
         """Acquire a lock and return None; otherwise return who holds it, even if that is this holder."""
@@ -72,9 +51,11 @@ class Locks(StorePart):
         )
         return self._writer.submit(OpKind.WRITE, acquire, wanted, self.alive)
 
-    def release(self, name: bytes, holder: bytes) -> Future[Held | None]:
-        """Release the lock if this holder has it; return who had it (None: nobody)."""
-        return self._free(name, holder)
+    def release(self, name: bytes, holder: bytes | None) -> Future[Held | None]:
+        """Release the lock if this holder has it, or with None whoever has it; return who had it (None: nobody)."""
+        now_ms = self._clock.now_ms()
+        tell = partial(self.tell, [name])
+        return self._writer.submit(OpKind.WRITE, release, name, holder, now_ms, self.alive, after=tell)
 
     def release_run(self, run: RunId) -> Future[list[bytes]]:
         """Release all locks of a run; return their names."""
@@ -83,8 +64,8 @@ class Locks(StorePart):
     @on_writer(OpKind.SEVERAL)
     def renew(self, connection: sqlite3.Connection, runs: Sequence[RunId]) -> int:
         """Restart the leases of all locks of these runs; return how many locks."""
-        now_ms = self._clock.now_ms()
-        return sum(connection.execute(RENEW, (run, now_ms)).rowcount for run in runs)
+        renew, now_ms = "UPDATE lock SET expires_ms = ?2 + lease_ms WHERE run = ?1", self._clock.now_ms()
+        return sum(connection.execute(renew, (run, now_ms)).rowcount for run in runs)
 
     @on_writer(OpKind.READ)
     def holder(self, connection: sqlite3.Connection, name: bytes) -> Held | None:
@@ -95,15 +76,6 @@ class Locks(StorePart):
     def list(self, connection: sqlite3.Connection) -> list[Held]:
         """Return all held locks, sorted by name."""
         return find_all(connection, self._clock.now_ms(), self.alive)
-
-    def break_(self, name: bytes) -> Future[Held | None]:
-        """Release a lock, whoever holds it; return who held it."""
-        return self._free(name, None)
-
-    def _free(self, name: bytes, holder: bytes | None) -> Future[Held | None]:
-        now_ms = self._clock.now_ms()
-        tell = partial(self.tell, [name])
-        return self._writer.submit(OpKind.WRITE, release, name, holder, now_ms, self.alive, after=tell)
 
 
 def acquire(connection: sqlite3.Connection, wanted: Held, alive: Alive) -> Held | None:
@@ -128,7 +100,8 @@ def release(
 
 
 def release_run(connection: sqlite3.Connection, run: RunId) -> list[bytes]:
-    return sorted(name for (name,) in connection.execute(FREE_RUN, (run,)).fetchall())
+    names = connection.execute("DELETE FROM lock WHERE run = ? RETURNING name", (run,)).fetchall()
+    return sorted(name for (name,) in names)
 
 
 def find_held(connection: sqlite3.Connection, name: bytes, now_ms: int, alive: Alive) -> Held | None:
@@ -138,14 +111,14 @@ def find_held(connection: sqlite3.Connection, name: bytes, now_ms: int, alive: A
 
 
 def find_all(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> list[Held]:
-    locks = [read_as(Held, row) for row in connection.execute(ALL)]
+    locks = [read_as(Held, row) for row in connection.execute(f"SELECT {COLUMNS} FROM lock ORDER BY name")]
     return [held for held in locks if is_held(held, now_ms, alive)]
 
 
 def sweep_locks(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> list[bytes]:
     """Delete locks that are free though nobody has released them; return their names."""
-    expired = [read_as(Held, row) for row in connection.execute(EXPIRED, (now_ms,)).fetchall()]
-    free = [held.name for held in expired if not is_held(held, now_ms, alive)]
+    rows = connection.execute(f"SELECT {COLUMNS} FROM lock WHERE expires_ms <= ?", (now_ms,)).fetchall()
+    free = [held.name for row in rows if not is_held(held := read_as(Held, row), now_ms, alive)]
     connection.executemany(FREE, [(name,) for name in free])
     return free
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from sys import maxsize
 from typing import Any
 
 import msgspec
 
-from spyweb.clock import Clock
 from spyweb.incidents.telling import MessageKind
 from spyweb.incidents.truth import JOB
 from spyweb.model import JobId
@@ -27,8 +27,8 @@ from spyweb.store.model.messages import (
 )
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart, insert_into, on_reader, on_writer, read_as, upsert
-from spyweb.store.sqlite.pruning import prune_older
+from spyweb.store.sqlite.connections import Announcing, insert_into, on_reader, on_writer, read_as, upsert
+from spyweb.store.sqlite.pruning import older, prune
 
 COLUMNS = "job, channel, address, payload, headers, id, delivery, created_ms, next_ms, attempts, error, dead_ms"
 ADD = insert_into("message", "delivery, job, channel, address, headers, payload, created_ms, next_ms, holds")
@@ -45,9 +45,6 @@ TO_TARGET = f"""
     SELECT {COLUMNS} FROM message INDEXED BY message_waiting
     WHERE dead_ms IS NULL AND channel = ? AND address = ?
 """
-IN_TURN = f"{TO_TARGET} AND (holds OR next_ms <= ?) ORDER BY id LIMIT 1"
-EARLIEST = f"{TO_TARGET} ORDER BY next_ms, id LIMIT 1"
-DONE = "DELETE FROM message WHERE id = ?"
 PUT_OFF = "UPDATE message SET attempts = attempts + 1, next_ms = ?, error = ?, holds = ? WHERE id = ?"
 GIVE_UP = "UPDATE message SET attempts = attempts + 1, dead_ms = ?, error = ? WHERE id = ?"
 LIST = f"SELECT {COLUMNS} FROM message WHERE (?1 IS NULL OR job = ?1) AND id < ?3 ORDER BY id DESC LIMIT ?2"
@@ -56,18 +53,12 @@ RETRY = """
         created_ms = CASE WHEN dead_ms IS NULL THEN created_ms ELSE ?1 END, dead_ms = NULL
     WHERE ?2 IS NULL OR id = ?2 RETURNING id, channel, address
 """
-COUNT_DEAD = "SELECT count(*) FROM message WHERE dead_ms IS NOT NULL"
 # From the index alone: a row's payload stands before its time.
 BACKLOG = "SELECT count(*), min(id) FROM message INDEXED BY message_waiting WHERE dead_ms IS NULL"
 BACKLOGS = """
     SELECT address, count(*), min(id) FROM message INDEXED BY message_waiting
     WHERE dead_ms IS NULL AND channel = ? GROUP BY address
 """
-OLDEST = "SELECT created_ms, error FROM message WHERE id = ?"
-ADDED_AT = "SELECT created_ms FROM message WHERE id = ?"
-OUTDATED = "SELECT id FROM message WHERE dead_ms < ? LIMIT ?"
-
-LAST = (1 << 63) - 1  # no message has a greater id
 
 MOST_A_MINUTE = 10  # messages of one job
 MINUTE_MS = 60_000
@@ -83,10 +74,7 @@ FORGET_OLDEST = """
         SELECT at_ms FROM notice_key INDEXED BY notice_key_age WHERE job = ?1 ORDER BY at_ms DESC LIMIT 1 OFFSET ?2
     )
 """
-FORGET_OLD = "DELETE FROM notice_key WHERE at_ms < ?"
-FIND_PACE = "SELECT sent FROM notice_pace WHERE job = ?"
 SAVE_PACE = upsert("notice_pace", "job, sent", key="job")
-FORGET_PACES = "DELETE FROM notice_pace WHERE coalesce(json_extract(sent, '$[#-1]'), 0) < ?"
 # One that was attempted, or is due, may be under way.
 FIND_DIGEST = """
     SELECT message.id, next_ms, payload FROM notice_digest JOIN message ON message.id = notice_digest.message
@@ -94,21 +82,16 @@ FIND_DIGEST = """
         AND attempts = 0 AND dead_ms IS NULL AND next_ms > ?
 """
 SAVE_DIGEST = upsert("notice_digest", "job, channel, is_held, message", key="job, channel, is_held")
-FORGET_DIGESTS = "DELETE FROM notice_digest WHERE message NOT IN (SELECT id FROM message)"
-SET_PAYLOAD = "UPDATE message SET payload = ? WHERE id = ?"
 
 decode_moments = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
-class Outbox(StorePart):
+class Outbox(Announcing[Target]):
     """Waiting messages, each kept until it arrives or is given up.  A dead one is kept for a while, but not sent.
 
-    Reads on the writer's connection: its queries are short, and must see every message that was announced.
+    Announces the targets of those that were added.  Reads on the writer's connection: its queries are short, and must
+    see every message that was announced.
     """
-
-    def __init__(self, connections: Connections, clock: Clock) -> None:
-        super().__init__(connections, clock)
-        self._callbacks: list[Callable[[Sequence[Target]], None]] = []
 
     def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
         """Add messages in one transaction, and return their ids.
@@ -119,15 +102,6 @@ class Outbox(StorePart):
         now_ms = self._clock.now_ms()
         tell = partial(self.tell, tuple(message.target for message in messages))
         return self._writer.submit(OpKind.SEVERAL, add, messages, now_ms, settles, after=tell)
-
-    def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
-        """Have this called on the loop, with their targets, each time that messages were added and committed."""
-        self._callbacks.append(callback)
-
-    def tell(self, targets: Sequence[Target]) -> None:
-        """Call those who want to hear of messages, which have been committed."""
-        for callback in self._callbacks:
-            callback(targets)
 
     @on_writer(OpKind.READ)
     def targets(self, connection: sqlite3.Connection) -> list[Target]:
@@ -147,16 +121,16 @@ class Outbox(StorePart):
         `put_off` said not to.
         """
         of_target = (target.channel.value, target.address)
-        row = (
-            connection.execute(IN_TURN, (*of_target, now_ms)).fetchone()
-            or connection.execute(EARLIEST, of_target).fetchone()
-        )
+        in_turn = f"{TO_TARGET} AND (holds OR next_ms <= ?) ORDER BY id LIMIT 1"
+        earliest = f"{TO_TARGET} ORDER BY next_ms, id LIMIT 1"
+        found = connection.execute(in_turn, (*of_target, now_ms)).fetchone()
+        row = found or connection.execute(earliest, of_target).fetchone()
         return read(row) if row else None
 
     @on_writer(OpKind.WRITE)
     def done(self, connection: sqlite3.Connection, message: int) -> None:
         """Delete a message that has arrived."""
-        connection.execute(DONE, (message,))
+        connection.execute("DELETE FROM message WHERE id = ?", (message,))
 
     @on_writer(OpKind.WRITE)
     def put_off(self, connection: sqlite3.Connection, message: int, *, next_ms: int, error: str, holds: bool) -> None:
@@ -172,7 +146,7 @@ class Outbox(StorePart):
         self, connection: sqlite3.Connection, job: JobId | None, limit: int, *, before: int | None = None
     ) -> list[QueuedMessage]:
         """Return the waiting and the dead messages, newest first; of ids below `before`."""
-        rows = connection.execute(LIST, (job, limit, LAST if before is None else before))
+        rows = connection.execute(LIST, (job, limit, maxsize if before is None else before))
         return [read(row) for row in rows]
 
     def retry(self, message: int | None) -> Future[list[int]]:
@@ -183,14 +157,14 @@ class Outbox(StorePart):
 
     @on_writer(OpKind.READ)
     def count_dead(self, connection: sqlite3.Connection) -> int:
-        number: int = connection.execute(COUNT_DEAD).fetchone()[0]
+        number: int = connection.execute("SELECT count(*) FROM message WHERE dead_ms IS NOT NULL").fetchone()[0]
         return number
 
     @on_reader
     def backlog(self, connection: sqlite3.Connection) -> Backlog:
         """Return how many messages wait, and how old the oldest of them is."""
         waiting, oldest = connection.execute(BACKLOG).fetchone()
-        row = connection.execute(ADDED_AT, (oldest,)).fetchone()
+        row = connection.execute("SELECT created_ms FROM message WHERE id = ?", (oldest,)).fetchone()
         return Backlog(waiting, row and row[0])
 
     @on_reader
@@ -198,13 +172,28 @@ class Outbox(StorePart):
         """Return what waits for each address of a kind of channel for which something does."""
         found = {}
         for address, waiting, oldest in connection.execute(BACKLOGS, (channel.value,)).fetchall():
-            created_ms, error = connection.execute(OLDEST, (oldest,)).fetchone()
-            found[address] = TargetBacklog(waiting, created_ms, error)
+            first = connection.execute("SELECT created_ms, error FROM message WHERE id = ?", (oldest,)).fetchone()
+            found[address] = TargetBacklog(waiting, *first)
         return found
+
+    def notify(self, notice: Notice) -> Future[NoticeFate]:
+        """Put a notice into the outbox, unless its key was told today; in one transaction with the note of that.
+
+        A job has ten messages a minute.  What is more, and what quiet hours hold, is gathered: one message tells of all
+        of it, at the end of the minute or of the quiet hours.
+        """
+        tell = partial(self.tell, [Target(Channel.ALERT, notice.channel)])
+        return self._writer.submit(OpKind.SEVERAL, add_notice, notice, self._clock.now_ms(), after=tell)
 
     async def prune(self, *, older_than_ms: int) -> int:
         """Delete messages given up before this moment; return how many."""
-        return await prune_older(self._writer, self._writer, OUTDATED, DONE, older_than_ms)
+        outdated = "SELECT id FROM message WHERE dead_ms < ? LIMIT ?"
+        delete = "DELETE FROM message WHERE id = ? AND dead_ms IS NOT NULL"  # unless somebody retries it meanwhile
+        return await prune(self._writer, self._questions, older(outdated, older_than_ms), delete)
+
+    def prune_notices(self, *, older_than_ms: int) -> Future[None]:
+        """Forget keys that were last told before this moment."""
+        return self._writer.submit(OpKind.SEVERAL, prune_notices, older_than_ms)
 
 
 def add(
@@ -235,32 +224,13 @@ def read(row: Sequence[Any]) -> QueuedMessage:
     return read_as(QueuedMessage, (job, (channel, address), payload, msgspec.json.decode(headers), *rest))
 
 
-class ScriptNotices(StorePart):
-    def __init__(self, connections: Connections, clock: Clock, outbox: Outbox) -> None:
-        super().__init__(connections, clock)
-        self._outbox = outbox
-
-    def add(self, notice: Notice) -> Future[NoticeFate]:
-        """Put a notice into the outbox, unless its key was told today; in one transaction with the note of that.
-
-        A job has ten messages a minute.  What is more, and what quiet hours hold, is gathered: one message tells of all
-        of it, at the end of the minute or of the quiet hours.
-        """
-        tell = partial(self._outbox.tell, [Target(Channel.ALERT, notice.channel)])
-        return self._writer.submit(OpKind.SEVERAL, add_notice, notice, self._clock.now_ms(), after=tell)
-
-    async def prune(self, *, older_than_ms: int) -> None:
-        """Forget keys that were last told before this moment."""
-        await self._writer.submit(OpKind.SEVERAL, prune_notices, older_than_ms)
-
-
 def add_notice(connection: sqlite3.Connection, notice: Notice, now_ms: int) -> NoticeFate:
     if notice.key and not take_key(connection, notice, now_ms):
         return NoticeFate.REPEATED
     if notice.held_until_ms is not None:
         gather(connection, notice, now_ms, notice.held_until_ms)
         return NoticeFate.HELD
-    row = connection.execute(FIND_PACE, (notice.job,)).fetchone()
+    row = connection.execute("SELECT sent FROM notice_pace WHERE job = ?", (notice.job,)).fetchone()
     sent = [moment for moment in decode_moments(row[0]) if now_ms - MINUTE_MS < moment <= now_ms] if row else []
     if len(sent) >= MOST_A_MINUTE or find_digest(connection, notice, now_ms, None):
         gather(connection, notice, now_ms, (sent[0] if sent else now_ms) + MINUTE_MS)
@@ -294,7 +264,7 @@ def gather(connection: sqlite3.Connection, notice: Notice, now_ms: int, until_ms
     if len(facts["items"]) < NAMED:
         items = [*facts["items"], item_of(notice, now_ms)]
         facts["items"] = [{**item, "text": item["text"][:LONGEST_GATHERED]} for item in items]
-    connection.execute(SET_PAYLOAD, (msgspec.json.encode(facts), message))
+    connection.execute("UPDATE message SET payload = ? WHERE id = ?", (msgspec.json.encode(facts), message))
 
 
 def find_digest(
@@ -336,6 +306,6 @@ def item_of(notice: Notice, now_ms: int) -> dict[str, object]:
 
 
 def prune_notices(connection: sqlite3.Connection, older_than_ms: int) -> None:
-    connection.execute(FORGET_OLD, (older_than_ms,))
-    connection.execute(FORGET_PACES, (older_than_ms,))
-    connection.execute(FORGET_DIGESTS)
+    connection.execute("DELETE FROM notice_key WHERE at_ms < ?", (older_than_ms,))
+    connection.execute("DELETE FROM notice_pace WHERE coalesce(json_extract(sent, '$[#-1]'), 0) < ?", (older_than_ms,))
+    connection.execute("DELETE FROM notice_digest WHERE message NOT IN (SELECT id FROM message)")

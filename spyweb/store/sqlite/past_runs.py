@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from sys import maxsize
 
 from spyweb.model import JobId, Outcome, Run, RunId, RunMark
 from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip, StripWish
 from spyweb.store.sqlite.connections import StorePart, on_questions
-from spyweb.store.sqlite.runs import BEYOND_ALL, RUN_COLUMNS, read_run
+from spyweb.store.sqlite.runs import RUN_COLUMNS, read_run
 
 SEARCHED = 20_000  # rows that one page of a search looks at, so that other questions get their turn
 SERIES = 1_000  # rows that are looked at for a series of failures
@@ -46,7 +47,6 @@ SERIES_OF_JOB = f"""
     WHERE {IS_FAILURE} AND id > (SELECT coalesce(max(id), 0) FROM newest WHERE outcome = 'success')
 """
 AT = "coalesce(started_ms, last_due_ms, due_ms, ended_ms)"
-FIND = f"SELECT {RUN_COLUMNS} FROM run WHERE id = ?"
 POINTS = f"""
     SELECT id, started_ms, max(ended_ms - started_ms, 0), iif(attempt = 1, max(started_ms - due_ms, 0), 0), {MARK}
     FROM run INDEXED BY run_of_job
@@ -69,7 +69,7 @@ FOLLOWERS = f"""
 class PastRuns(StorePart):
     @on_questions
     def find(self, connection: sqlite3.Connection, run: RunId) -> Run | None:
-        row = connection.execute(FIND, (run,)).fetchone()
+        row = connection.execute(f"SELECT {RUN_COLUMNS} FROM run WHERE id = ?", (run,)).fetchone()
         return read_run(row) if row else None
 
     @on_questions
@@ -99,7 +99,7 @@ class PastRuns(StorePart):
 
         A page may hold fewer than there are, even none: then a part of the record was searched, and `before` leads on.
         """
-        below = BEYOND_ALL if before is None else before
+        below = maxsize if before is None else before
         table, values = source_of(wanted)
         conditions, more = conditions_of(wanted)
         statement = f"""
@@ -126,8 +126,8 @@ class PastRuns(StorePart):
         self, connection: sqlite3.Connection, job: JobId, *, since_ms: int, limit: int, before: RunId | None = None
     ) -> list[RunPoint]:
         """Return the runs of a job that began since this moment and have ended, newest first."""
-        below = BEYOND_ALL if before is None else before
-        rows = connection.execute(POINTS, (job, BEYOND_ALL, below, since_ms, max(limit, 0)))
+        below = maxsize if before is None else before
+        rows = connection.execute(POINTS, (job, maxsize, below, since_ms, max(limit, 0)))
         return [RunPoint(run, at_ms, took, late or 0, RunMark(mark)) for run, at_ms, took, late, mark in rows]
 
     @on_questions

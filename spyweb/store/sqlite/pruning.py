@@ -1,4 +1,4 @@
-"""Delete outdated rows of jobs, in slices: a reader finds them, the writer deletes them.
+"""Delete outdated rows in slices: a reader finds them, the writer deletes them.
 
 A slice is small enough that the writes queued behind it hardly wait.
 """
@@ -7,68 +7,58 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any
 
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 
 SLICE = 200  # rows deleted in one op
 JOBS_AT_ONCE = 100  # looked at in one query, so that other queries get their turn
 
-
-class Prunable(NamedTuple):
-    """A table in which each job has rows, and the queries that find and delete outdated ones."""
-
-    next_job: str  # SQL: the first job after the one that is given
-    outdated: Callable[[sqlite3.Connection, str, int], list[int]]  # of a job, at most so many
-    delete: str  # SQL
+Rows = Sequence[tuple[Any, ...]]  # the parameters of a DELETE, one a row
+Find = Callable[[sqlite3.Connection, str], tuple[Rows, str | None]]  # given and gives where to go on; None: that is all
 
 
-async def prune(writer: BatchQueue, reader: BatchQueue, table: Prunable) -> int:
-    deleted, job = 0, ""
-    while True:
-        found = await reader.submit(OpKind.READ, find_outdated, table, job)
-        if found.outdated:
-            await writer.submit(OpKind.SEVERAL, delete, table.delete, found.outdated)
-            deleted += len(found.outdated)
-        if found.searched_up_to is None:
-            return deleted
-        job = found.searched_up_to
-
-
-async def prune_older(
-    writer: BatchQueue, reader: BatchQueue, outdated: str, delete_row: str, older_than_ms: int
-) -> int:
-    """Delete the rows that `outdated` finds, given the moment and a limit; return how many."""
+async def prune(writer: BatchQueue, reader: BatchQueue, find: Find, delete: str) -> int:
+    """Delete what is found by this statement; return how many rows."""
     deleted = 0
-    while found := await reader.submit(OpKind.READ, find_older, outdated, older_than_ms):
-        await writer.submit(OpKind.SEVERAL, delete, delete_row, found)
-        deleted += len(found)
+    after: str | None = ""
+    while after is not None:
+        rows, after = await reader.submit(OpKind.READ, find, after)
+        if rows:
+            await writer.submit(OpKind.SEVERAL, execute_each, delete, rows)
+            deleted += len(rows)
     return deleted
 
 
-def find_older(connection: sqlite3.Connection, outdated: str, older_than_ms: int) -> list[int]:
-    return [number for (number,) in connection.execute(outdated, (older_than_ms, SLICE))]
+def older(outdated: str, than_ms: int) -> Find:
+    """Find the rows that this statement gives for the moment and a limit."""
+
+    def find(connection: sqlite3.Connection, after: str) -> tuple[Rows, str | None]:
+        rows = connection.execute(outdated, (than_ms, SLICE)).fetchall()
+        return rows, after if rows else None
+
+    return find
 
 
-class OutdatedRows(NamedTuple):
-    outdated: Sequence[int]  # ids, at most SLICE
-    searched_up_to: str | None  # the last job that was searched to its end; None when all were
+def of_jobs(table: str, outdated: Callable[[sqlite3.Connection, str, int], Rows]) -> Find:
+    """Find the rows of each job that has any in this table: `outdated` gives at most so many of one."""
+
+    def find(connection: sqlite3.Connection, after: str) -> tuple[Rows, str | None]:
+        found: list[tuple[Any, ...]] = []
+        for _ in range(JOBS_AT_ONCE):
+            job = connection.execute(f"SELECT min(job) FROM {table} WHERE job > ?", (after,)).fetchone()[0]
+            if job is None:
+                return found, None
+            most = SLICE - len(found)
+            of_job = outdated(connection, job, most)
+            found += of_job
+            if len(of_job) == most:  # there may be more of this job
+                break
+            after = job
+        return found, after
+
+    return find
 
 
-def find_outdated(connection: sqlite3.Connection, table: Prunable, after: str) -> OutdatedRows:
-    found: list[int] = []
-    for _ in range(JOBS_AT_ONCE):
-        job = connection.execute(table.next_job, (after,)).fetchone()[0]
-        if job is None:
-            return OutdatedRows(found, None)
-        most = SLICE - len(found)
-        of_job = table.outdated(connection, job, most)
-        found += of_job
-        if len(of_job) == most:  # there may be more of this job
-            break
-        after = job
-    return OutdatedRows(found, after)
-
-
-def delete(connection: sqlite3.Connection, statement: str, numbers: Sequence[int]) -> None:
-    connection.executemany(statement, [(number,) for number in numbers])
+def execute_each(connection: sqlite3.Connection, statement: str, rows: Rows) -> None:
+    connection.executemany(statement, rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 
 import msgspec
@@ -12,10 +11,9 @@ import msgspec
 from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.store.model.records import NewRecord, Record, RecordFilter, RecordPage
-from spyweb.store.sqlite import pruning
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import StorePart, on_questions_after_writes, on_writer
-from spyweb.store.sqlite.pruning import SLICE, Prunable
+from spyweb.store.sqlite.pruning import Rows, of_jobs, older, prune
 
 LATEST_NS = (1 << 63) - 1  # rev_ts counts down from here
 NS_IN_MS = 1_000_000
@@ -34,27 +32,22 @@ COUNTS = "SELECT job, count(*) FROM record INDEXED BY record_of_job GROUP BY job
 OWED = f"""
     SELECT {COLUMNS} FROM record INDEXED BY record_owed WHERE job = ? AND is_owed ORDER BY rev_ts DESC LIMIT ?
 """
-NEWEST = "SELECT min(rev_ts) FROM record"
-TAKEN = "SELECT 1 FROM record WHERE rev_ts = ?"
 ADD = f"INSERT INTO record ({COLUMNS}, is_owed) VALUES (?, ?, ?, ?, ?, ?, ?)"
 NOTE_ANNOUNCED = "UPDATE record SET is_owed = 0 WHERE rev_ts = ?"
 SEEN = f"SELECT hash, last_ms FROM seen WHERE job = ? AND hash IN ({', '.join('?' * ASKED_AT_ONCE)})"
 SEE = "INSERT INTO seen (job, hash, first_ms, last_ms) VALUES (?, ?, ?, ?)"
-SEE_AGAIN = "UPDATE seen SET last_ms = ? WHERE job = ? AND hash = ?"
 
-NEXT_JOB = "SELECT min(job) FROM record WHERE job > ?"
 FIRST_BEYOND = "SELECT rev_ts FROM record INDEXED BY record_of_job WHERE job = ? ORDER BY rev_ts LIMIT 1 OFFSET ?"
 OUTDATED = """
     SELECT rev_ts FROM record INDEXED BY record_of_job
     WHERE job = ?1 AND rev_ts >= min(?2, ?3) AND (rev_ts >= ?3 OR NOT is_owed) LIMIT ?4
 """
-DELETE = "DELETE FROM record WHERE rev_ts = ?"
-UNSEEN = "SELECT job, hash FROM seen WHERE last_ms < ? LIMIT ?"
+UNSEEN = "SELECT job, hash, ?1 FROM seen WHERE last_ms < ?1 LIMIT ?2"
+# Not of an item that has come back meanwhile.
 FORGET = "DELETE FROM seen WHERE job = ? AND hash = ? AND last_ms < ?"
 
 # Hashes that both have seen stay with the new job.
 MOVE_SEEN = ("UPDATE OR IGNORE seen SET job = :new WHERE job = :old", "DELETE FROM seen WHERE job = :old")
-MOVE = "UPDATE record SET job = :new WHERE job = :old"
 
 encode = msgspec.json.encode
 
@@ -75,7 +68,7 @@ class Records(StorePart):
         now_ms = self._clock.now_ms()
         known = find_seen(connection, job, [item.hash for item in items])
         stale = [(now_ms, job, item_hash) for item_hash, last_ms in known.items() if last_ms <= now_ms - TOUCH_MS]
-        connection.executemany(SEE_AGAIN, stale)
+        connection.executemany("UPDATE seen SET last_ms = ? WHERE job = ? AND hash = ?", stale)
         moments: Iterator[int] | None = None
         added: list[int | None] = []
         for item in items:
@@ -105,7 +98,7 @@ class Records(StorePart):
         names = {"old": old, "new": new}
         for statement in MOVE_SEEN:
             connection.execute(statement, names)
-        return connection.execute(MOVE, names).rowcount
+        return connection.execute("UPDATE record SET job = :new WHERE job = :old", names).rowcount
 
     @on_questions_after_writes
     def list(
@@ -145,11 +138,16 @@ class Records(StorePart):
         Hashes stay known unless no item has had them since `unseen_since_ms`.  Works in slices, so that no write waits
         for long.
         """
-        outdated = Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
-        deleted = await pruning.prune(self._writer, self._questions, outdated)
-        while unseen := await self._questions.submit(OpKind.READ, find_unseen, unseen_since_ms):
-            await self._writer.submit(OpKind.SEVERAL, forget, unseen, unseen_since_ms)
-        return deleted
+
+        def outdated(connection: sqlite3.Connection, job: str, limit: int) -> Rows:
+            beyond = connection.execute(FIRST_BEYOND, (job, keep)).fetchone()
+            too_many = beyond[0] if beyond else LATEST_NS
+            too_old = LATEST_NS if older_than_ms is None else LATEST_NS - older_than_ms * NS_IN_MS + 1
+            return connection.execute(OUTDATED, (job, too_many, too_old, limit)).fetchall()
+
+        await prune(self._writer, self._questions, older(UNSEEN, unseen_since_ms), FORGET)
+        beyond = of_jobs("record", outdated)
+        return await prune(self._writer, self._questions, beyond, "DELETE FROM record WHERE rev_ts = ?")
 
 
 def select(
@@ -175,7 +173,7 @@ def find_seen(connection: sqlite3.Connection, job: JobId, hashes: Iterable[bytes
 
 def free_moments(connection: sqlite3.Connection, now_ms: int) -> Iterator[int]:
     """Yield timestamps for new records: now, but always after the newest, even if the clock was set back."""
-    newest = connection.execute(NEWEST).fetchone()[0]
+    newest = connection.execute("SELECT min(rev_ts) FROM record").fetchone()[0]
     moment = now_ms * NS_IN_MS
     if newest is not None:
         moment = max(moment, LATEST_NS - newest + STEP_NS)
@@ -186,7 +184,7 @@ def free_moments(connection: sqlite3.Connection, now_ms: int) -> Iterator[int]:
 
 def free_moment_from(connection: sqlite3.Connection, found_ns: int) -> int:
     """Return a timestamp for a record found at that moment: the moment itself, or the next that is free."""
-    while connection.execute(TAKEN, (LATEST_NS - found_ns,)).fetchone():
+    while connection.execute("SELECT 1 FROM record WHERE rev_ts = ?", (LATEST_NS - found_ns,)).fetchone():
         found_ns += STEP_NS
     return found_ns
 
@@ -217,21 +215,3 @@ def read(rev_ts: int, job: str, item_hash: bytes, url: str, fields: str, matches
         matches=msgspec.json.decode(matches, type=tuple[str, ...]),
         url=url,
     )
-
-
-def outdated_of_job(
-    keep: int, older_than_ms: int | None, connection: sqlite3.Connection, job: str, limit: int
-) -> list[int]:
-    beyond = connection.execute(FIRST_BEYOND, (job, keep)).fetchone()
-    too_many = beyond[0] if beyond else LATEST_NS
-    too_old = LATEST_NS if older_than_ms is None else LATEST_NS - older_than_ms * NS_IN_MS + 1
-    return [number for (number,) in connection.execute(OUTDATED, (job, too_many, too_old, limit))]
-
-
-def find_unseen(connection: sqlite3.Connection, since_ms: int) -> list[tuple[str, bytes]]:
-    return connection.execute(UNSEEN, (since_ms, SLICE)).fetchall()
-
-
-def forget(connection: sqlite3.Connection, unseen: Sequence[tuple[str, bytes]], since_ms: int) -> None:
-    """Delete hashes, unless an item with one of them has come back meanwhile."""
-    connection.executemany(FORGET, [(job, item_hash, since_ms) for job, item_hash in unseen])

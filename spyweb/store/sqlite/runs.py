@@ -6,7 +6,7 @@ import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import partial
-from sys import intern
+from sys import intern, maxsize
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Locks, release_run
 from spyweb.store.sqlite.outbox import Outbox, add_one
-from spyweb.store.sqlite.pruning import Prunable, prune
+from spyweb.store.sqlite.pruning import Rows, of_jobs, prune
 
 CURSOR_COLUMNS = columns_of(Cursor)
 SET_CURSOR = upsert("cursor", CURSOR_COLUMNS, "job")
@@ -56,7 +56,6 @@ ADD_SKIPPED = """
 """
 RUN_COLUMNS = columns_of(Run)
 TRIGGER = Run.__struct_fields__.index("trigger")
-FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
 
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
 ALL_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE id < ? ORDER BY id DESC LIMIT ?"
@@ -102,9 +101,6 @@ SUCCEEDED = NEWEST_MOMENTS.format(moment="ended_ms", condition="state = 'ended' 
 STARTED = NEWEST_MOMENTS.format(moment="started_ms", condition="started_ms IS NOT NULL")
 CURSORS = f"SELECT {CURSOR_COLUMNS} FROM cursor"
 
-BEYOND_ALL = (1 << 63) - 1  # greater than any id
-
-NEXT_JOB = "SELECT min(job) FROM run WHERE job > ?"
 # The newest `keep` ended rows of the job are below this id's; NULL when there are no more than that.
 FIRST_BEYOND = """
     SELECT id FROM run INDEXED BY run_of_job
@@ -121,13 +117,9 @@ OUTDATED = f"""
     ), 0)
     LIMIT ?4
 """
-DELETE = "DELETE FROM run WHERE id = ?"
 
 REQUESTS_KEPT_MS = DAY_MS  # a key that is older may be anybody's again
 
-ADD_PAYLOAD = "INSERT INTO payload (run, content) VALUES (?, ?)"
-DROP_PAYLOAD = "DELETE FROM payload WHERE run = ?"
-FIND_PAYLOAD = "SELECT content FROM payload WHERE run = ?"
 ADD_REQUEST = "INSERT OR REPLACE INTO request (scope, key, fingerprint, run, at_ms) VALUES (?, ?, ?, ?, ?)"
 FIND_REQUEST = "SELECT fingerprint, run, at_ms FROM request WHERE scope = ? AND key = ?"
 # Each new one clears two, so there are never many more than those of a day, or than are kept.
@@ -172,8 +164,7 @@ class Runs(StorePart):
         def committed() -> None:
             self._locks.tell_of_ended(holders)
             self._incidents.tell(subjects)
-            if targets := [end.ping.target for end in change.end if end.ping]:
-                self._outbox.tell(targets)
+            self._outbox.tell([end.ping.target for end in change.end if end.ping])
 
         recorded = self._writer.submit(OpKind.SEVERAL, record, change, holders, subjects, after=committed)
         if self._listeners:
@@ -241,15 +232,19 @@ class Runs(StorePart):
         Works in slices, so that no write waits for long.  The newest row of all stays, so that ids never repeat, and
         the last success of each job.
         """
-        runs = Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
-        return await prune(self._writer, self._questions, runs)
+
+        def outdated(connection: sqlite3.Connection, job: str, limit: int) -> Rows:
+            beyond = connection.execute(FIRST_BEYOND, (job, keep)).fetchone()
+            return connection.execute(OUTDATED, (job, beyond[0] if beyond else 0, older_than_ms, limit)).fetchall()
+
+        return await prune(self._writer, self._questions, of_jobs("run", outdated), "DELETE FROM run WHERE id = ?")
 
     @on_questions
     def list(
         self, connection: sqlite3.Connection, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None
     ) -> list[Run]:
         """Return runs of one job, or of all, newest first."""
-        below = BEYOND_ALL if before is None else before
+        below = maxsize if before is None else before
         if job is None:
             rows = connection.execute(ALL_RUNS, (below, max(limit, 0)))
         else:
@@ -268,7 +263,7 @@ class Requests(StorePart):
     @on_reader
     def payload(self, connection: sqlite3.Connection, run: RunId) -> bytes | None:
         """Return what was kept with this run; None once it is gone."""
-        row = connection.execute(FIND_PAYLOAD, (run,)).fetchone()
+        row = connection.execute("SELECT content FROM payload WHERE run = ?", (run,)).fetchone()
         return row[0] if row else None
 
 
@@ -328,7 +323,7 @@ def add_pings(connection: sqlite3.Connection, ends: Sequence[End], ended: Set[Ru
 def expect_cursors(connection: sqlite3.Connection, expected: Mapping[JobId, Cursor | None]) -> None:
     """Raise CursorMoved if a cursor on record is not as expected."""
     for job, cursor in expected.items():
-        row = connection.execute(FIND_CURSOR, (job,)).fetchone()
+        row = connection.execute(f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?", (job,)).fetchone()
         found = read_cursor(row) if row else None
         if found != cursor:
             raise CursorMoved(job, found)
@@ -346,7 +341,7 @@ def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
     if (event := run.trigger.change_event) is not None:
         claim_event(connection, event, run.job, RunId(added.lastrowid))
     if run.payload is not None:
-        connection.execute(ADD_PAYLOAD, (added.lastrowid, run.payload))
+        connection.execute("INSERT INTO payload (run, content) VALUES (?, ?)", (added.lastrowid, run.payload))
     if run.request is not None:
         note_request(connection, run.request, RunId(added.lastrowid))
     return RunId(added.lastrowid)
@@ -386,16 +381,10 @@ def drop_payloads(connection: sqlite3.Connection, ends: Sequence[End], new: Coll
     """Drop the payloads of runs that have ended and that nothing follows which needs them."""
     for end in ends:
         if end.of_payload is not None and not any(run.of_payload == end.of_payload for run in new):
-            connection.execute(DROP_PAYLOAD, (end.of_payload,))
+            connection.execute("DELETE FROM payload WHERE run = ?", (end.of_payload,))
 
 
 # On the thread of a connection: reading
-
-
-def outdated_of_job(keep: int, older_than_ms: int, connection: sqlite3.Connection, job: str, limit: int) -> list[int]:
-    beyond = connection.execute(FIRST_BEYOND, (job, keep)).fetchone()
-    rows = connection.execute(OUTDATED, (job, beyond[0] if beyond else 0, older_than_ms, limit))
-    return [number for (number,) in rows]
 
 
 def read_run(row: Sequence[Any]) -> Run:

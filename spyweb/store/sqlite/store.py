@@ -46,7 +46,7 @@ from spyweb.store.sqlite.incidents import Incidents
 from spyweb.store.sqlite.keys import AccessKeys, AuditTrail
 from spyweb.store.sqlite.locks import Locks
 from spyweb.store.sqlite.migrate import create, load_migrations, migrate, refuse_newer, refuse_older
-from spyweb.store.sqlite.outbox import Outbox, ScriptNotices
+from spyweb.store.sqlite.outbox import Outbox
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.records import Records
 from spyweb.store.sqlite.runs import Requests, Runs
@@ -78,7 +78,6 @@ class Store:
         self._closing = asyncio.Lock()
         self.outbox = Outbox(connections, clock)
         self.incidents = Incidents(connections, clock, self.outbox)
-        self.notices = ScriptNotices(connections, clock, self.outbox)
         self.locks = Locks(connections, clock)
         self.events = Events(connections, clock, codec)
         self.values = Values(connections, clock, codec, self.events, self.locks, history)

@@ -6,7 +6,6 @@ import sqlite3
 from asyncio import Future
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import msgspec
 
@@ -15,7 +14,7 @@ from spyweb.model import RunId, TaskRow
 from spyweb.store.model.runs import PlannedTask
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import StorePart, columns_of, on_questions, on_writer, read_as, upsert
-from spyweb.store.sqlite.pruning import Prunable, prune
+from spyweb.store.sqlite.pruning import Rows, of_jobs, prune
 from spyweb.store.sqlite.runs import read_trigger
 
 COLUMNS = columns_of(TaskRow)
@@ -24,17 +23,14 @@ SHOWN = f"CASE WHEN sum(length(output)) OVER (ORDER BY ordinal) <= {SHOWN_OUTPUT
 SHOWN_COLUMNS = COLUMNS.replace('"output"', SHOWN)
 OF_RUN = f"SELECT {SHOWN_COLUMNS} FROM task WHERE run = ? ORDER BY ordinal"
 NEWEST = "SELECT run FROM task GROUP BY run ORDER BY run DESC LIMIT ?"
-JOB_AND_TRIGGER = 'SELECT job, "trigger" FROM run WHERE id = ?'
 BETWEEN = 'SELECT id, "trigger" FROM run WHERE job = ? AND id >= ? AND id < ? ORDER BY id'
 # Done, so not to be done again: not what was skipped since another task had not succeeded.
 DONE = f"SELECT {COLUMNS} FROM task WHERE run = ? AND status <> 'failed' AND started_ms IS NOT NULL ORDER BY ordinal"
 
-NEXT_JOB = "SELECT min(job) FROM run WHERE job > ?"
 BEYOND = """
     SELECT id, (SELECT count(*) FROM task WHERE task.run = run.id) FROM run INDEXED BY run_of_job
     WHERE job = ? AND EXISTS (SELECT 1 FROM task WHERE task.run = run.id) ORDER BY id DESC LIMIT ? OFFSET ?
 """
-DELETE = "DELETE FROM task WHERE run = ?"
 MOST_ROWS = 20_000  # deleted in one op: what is left of a job goes the next time
 
 
@@ -82,7 +78,18 @@ class Tasks(StorePart):
 
         Never holds up a write for long.
         """
-        return await prune(self._writer, self._questions, Prunable(NEXT_JOB, partial(runs_beyond, keep), DELETE))
+
+        def outdated(connection: sqlite3.Connection, job: str, limit: int) -> Rows:
+            chosen: list[tuple[int]] = []
+            rows = 0
+            for run, count in connection.execute(BEYOND, (job, limit, keep)):
+                rows += count
+                if chosen and rows > MOST_ROWS:
+                    break
+                chosen.append((run,))
+            return chosen
+
+        return await prune(self._writer, self._questions, of_jobs("run", outdated), "DELETE FROM task WHERE run = ?")
 
 
 # On the thread of a connection
@@ -93,7 +100,7 @@ def add(connection: sqlite3.Connection, run: RunId, rows: Sequence[TaskRow]) -> 
 
 
 def chain_of(connection: sqlite3.Connection, run: RunId) -> Sequence[RunId]:
-    row = connection.execute(JOB_AND_TRIGGER, (run,)).fetchone()
+    row = connection.execute('SELECT job, "trigger" FROM run WHERE id = ?', (run,)).fetchone()
     first = read_trigger(row[1]).resumes if row else None
     if first is None:
         return []
@@ -114,14 +121,3 @@ def match_plan(done: Sequence[TaskRow], plan: Sequence[PlannedTask]) -> list[Tas
         if row is not None:
             taken.append(msgspec.structs.replace(row, ordinal=ordinal, workflow=workflow, attempts=0))
     return taken
-
-
-def runs_beyond(keep: int, connection: sqlite3.Connection, job: str, limit: int) -> list[int]:
-    chosen: list[int] = []
-    rows = 0
-    for run, count in connection.execute(BEYOND, (job, limit, keep)):
-        rows += count
-        if chosen and rows > MOST_ROWS:
-            break
-        chosen.append(run)
-    return chosen

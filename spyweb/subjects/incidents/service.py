@@ -71,7 +71,7 @@ class IncidentService:
     listener: Callable[[IncidentHappened], None] | None = None  # while somebody wants to know
 
     def __post_init__(self) -> None:
-        self.incidents.on_changed(self._tell)
+        self.incidents.on_committed(self._tell)
 
     async def list(
         self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int, since_ms: int | None = None

@@ -243,7 +243,7 @@ class StateService:
 
     async def break_lock(self, name: bytes) -> LockBroken:
         """Release a lock whoever holds it."""
-        held = await self.store.locks.break_(name)
+        held = await self.store.locks.release(name, None)
         return LockBroken(broken=view_lock(held) if held else None)
 
     def export(self, namespace: str | None) -> AsyncIterator[PortableEntry]:

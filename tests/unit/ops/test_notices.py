@@ -99,7 +99,7 @@ async def test_quiet_hours_hold_all_but_what_is_critical() -> None:
 
 async def test_a_store_that_refuses_gives_nil_and_why() -> None:
     call = call_with()
-    call.world.store.notices.add = refuse  # type: ignore[method-assign,assignment]
+    call.world.store.outbox.notify = refuse  # type: ignore[method-assign,assignment]
     assert await notify(call) == [None, "not stored: disk full"]
 
 

@@ -67,7 +67,7 @@ async def test_a_failure_opens_an_incident_and_a_success_closes_it(store: Store)
 
 async def test_the_end_of_a_run_and_what_it_means_are_one_commit(store: Store) -> None:
     heard: list[SubjectChange] = []
-    store.incidents.on_changed(heard.extend)
+    store.incidents.on_committed(heard.extend)
     run = await start_run(store)
     end = msgspec.structs.replace(make_end(run, outcome=Outcome.FAILED), alert=happened(Failed("no disk")))
     await store.runs.record(Change(end=[end]))
@@ -112,7 +112,7 @@ async def test_a_graver_sign_raises_an_open_incident_and_a_lesser_one_does_not_l
 
 async def test_who_waits_for_messages_to_a_channel_hears_of_them(store: Store, clock: FakeClock) -> None:
     heard: list[Target] = []
-    store.outbox.on_added(heard.extend)
+    store.outbox.on_committed(heard.extend)
     await note(store, Failed(""))
     await plan(store, clock)
     await until_told()

@@ -25,7 +25,7 @@ def freed(store: Store) -> list[bytes]:
     def note(told: Sequence[bytes]) -> None:
         names.extend(told)
 
-    store.locks.on_released(note)
+    store.locks.on_committed(note)
     return names
 
 
@@ -87,7 +87,7 @@ async def test_a_clock_that_was_set_back_makes_a_lease_no_longer_for_whoever_wan
 
 async def test_a_lease_that_has_expired_still_holds_while_its_run_lives(store: Store, clock: FakeClock) -> None:
     living = {RunId(1)}
-    store.locks.believe(living.__contains__)
+    store.locks.alive = living.__contains__
     await store.locks.acquire(NAME, ME, RunId(1), 1000)
     clock.advance(5)
 
@@ -127,8 +127,8 @@ async def test_locks_are_listed_by_name_when_they_are_held(store: Store, clock: 
 async def test_a_lock_can_be_broken_whoever_has_it(store: Store, clock: FakeClock, freed: list[bytes]) -> None:
     await store.locks.acquire(NAME, ME, None, 1000)
 
-    assert await store.locks.break_(NAME) == held(clock)
-    assert await store.locks.break_(NAME) is None
+    assert await store.locks.release(NAME, None) == held(clock)
+    assert await store.locks.release(NAME, None) is None
     assert await store.locks.acquire(NAME, YOU, None, 1000) is None
     await until_told()
     assert NAME in freed

@@ -40,8 +40,8 @@ def facts(message: QueuedMessage) -> dict[str, Any]:
 
 async def test_a_notice_is_a_message_of_its_job_to_its_channel(store: Store, clock: FakeClock) -> None:
     heard: list[Target] = []
-    store.outbox.on_added(heard.extend)
-    assert await store.notices.add(NOTICE) is QUEUED
+    store.outbox.on_committed(heard.extend)
+    assert await store.outbox.notify(NOTICE) is QUEUED
     (message,) = await waiting(store)
     assert (message.target, message.job, message.next_ms) == (PHONE, "backup", clock.now_ms())
     found = facts(message)
@@ -55,14 +55,14 @@ async def test_a_notice_is_a_message_of_its_job_to_its_channel(store: Store, clo
 
 async def test_a_key_is_told_once_a_day_on_each_channel(store: Store) -> None:
     keyed = replace(NOTICE, key=b"\xffdisk", day="2026-11-23")
-    assert [await store.notices.add(keyed) for _ in range(3)] == [QUEUED, REPEATED, REPEATED]
+    assert [await store.outbox.notify(keyed) for _ in range(3)] == [QUEUED, REPEATED, REPEATED]
     others = (
         replace(keyed, key=b"other"),
         replace(keyed, channel="ops"),
         replace(keyed, job=JobId("shop")),
         replace(keyed, day="2026-11-24"),
     )
-    assert [await store.notices.add(each) for each in others] == [QUEUED] * 4
+    assert [await store.outbox.notify(each) for each in others] == [QUEUED] * 4
     assert len(await waiting(store)) == 5
 
 
@@ -70,16 +70,16 @@ async def test_of_the_keys_of_a_job_the_newest_are_known(store: Store, clock: Fa
     keyed = replace(NOTICE, day="2026-11-23")
     for number in range(1_001):
         clock.advance(0.001)
-        await store.notices.add(replace(keyed, key=b"%d" % number))
-    assert await store.notices.add(replace(keyed, key=b"1")) is REPEATED
-    assert await store.notices.add(replace(keyed, key=b"0")) is not REPEATED
+        await store.outbox.notify(replace(keyed, key=b"%d" % number))
+    assert await store.outbox.notify(replace(keyed, key=b"1")) is REPEATED
+    assert await store.outbox.notify(replace(keyed, key=b"0")) is not REPEATED
 
 
 async def test_what_is_more_than_ten_in_a_minute_is_one_message_at_its_end(store: Store, clock: FakeClock) -> None:
     began_ms = clock.now_ms()
     fates = []
     for number in range(40):
-        fates.append(await store.notices.add(replace(NOTICE, title=f"n{number}", text="x" * 4_000)))
+        fates.append(await store.outbox.notify(replace(NOTICE, title=f"n{number}", text="x" * 4_000)))
         clock.advance(1)
     assert fates == [QUEUED] * 10 + [GATHERED] * 30
     *single, digest = await waiting(store)
@@ -88,31 +88,31 @@ async def test_what_is_more_than_ten_in_a_minute_is_one_message_at_its_end(store
     assert found["count"] == 30
     assert [item["title"] for item in found["items"]] == [f"n{number}" for number in range(10, 30)]
     assert len(digest.payload) < 20_000
-    assert await store.notices.add(replace(NOTICE, job=JobId("shop"))) is QUEUED, "each job has its own minute"
+    assert await store.outbox.notify(replace(NOTICE, job=JobId("shop"))) is QUEUED, "each job has its own minute"
 
 
 async def test_after_the_minute_the_next_message_goes_alone_again(store: Store, clock: FakeClock) -> None:
     for _ in range(12):
-        await store.notices.add(NOTICE)
+        await store.outbox.notify(NOTICE)
     clock.advance(60)
-    assert await store.notices.add(NOTICE) is QUEUED
+    assert await store.outbox.notify(NOTICE) is QUEUED
     assert len(await waiting(store)) == 12
 
 
 async def test_the_minute_is_that_of_all_channels_and_the_digest_that_of_each(store: Store) -> None:
     for _ in range(10):
-        await store.notices.add(NOTICE)
-    assert await store.notices.add(replace(NOTICE, channel="ops")) is GATHERED
-    assert await store.notices.add(NOTICE) is GATHERED
+        await store.outbox.notify(NOTICE)
+    assert await store.outbox.notify(replace(NOTICE, channel="ops")) is GATHERED
+    assert await store.outbox.notify(NOTICE) is GATHERED
     assert sorted(each.target.address for each in (await waiting(store))[10:]) == ["ops", "phone"]
 
 
 async def test_a_digest_that_was_attempted_gathers_no_more(store: Store) -> None:
     for _ in range(11):
-        await store.notices.add(NOTICE)
+        await store.outbox.notify(NOTICE)
     *_, digest = await waiting(store)
     await store.outbox.put_off(digest.id, next_ms=digest.next_ms, error="x", holds=True)
-    assert await store.notices.add(NOTICE) is GATHERED
+    assert await store.outbox.notify(NOTICE) is GATHERED
     assert [facts(each)["count"] for each in await waiting(store)] == [1] * 12
 
 
@@ -121,31 +121,31 @@ async def test_what_quiet_hours_hold_is_one_message_at_their_end_and_others_pass
 ) -> None:
     end_ms = clock.now_ms() + 3_600_000
     held = replace(NOTICE, held_until_ms=end_ms)
-    assert [await store.notices.add(replace(held, title=f"n{number}")) for number in range(30)] == [HELD] * 30
+    assert [await store.outbox.notify(replace(held, title=f"n{number}")) for number in range(30)] == [HELD] * 30
     (night,) = await waiting(store)
     assert (night.next_ms, night.created_ms, facts(night)["count"]) == (end_ms, end_ms, 30)
-    assert await store.notices.add(replace(NOTICE, level=Level.CRITICAL, title="fire")) is QUEUED
+    assert await store.outbox.notify(replace(NOTICE, level=Level.CRITICAL, title="fire")) is QUEUED
     first = await store.outbox.next(PHONE, clock.now_ms())
     assert first
     assert facts(first)["items"][0]["title"] == "fire"
-    assert await store.notices.add(replace(held, held_until_ms=end_ms + 1)) is HELD
+    assert await store.outbox.notify(replace(held, held_until_ms=end_ms + 1)) is HELD
     assert len(await waiting(store)) == 3, "of other quiet hours"
 
 
 async def test_a_clock_that_is_set_back_has_no_notice_wait_longer_than_a_minute(store: Store, clock: FakeClock) -> None:
     for _ in range(11):
-        await store.notices.add(NOTICE)
+        await store.outbox.notify(NOTICE)
     clock.jump(-3_600)
-    assert await store.notices.add(NOTICE) is QUEUED
+    assert await store.outbox.notify(NOTICE) is QUEUED
 
 
 async def test_pruning_forgets_old_keys_and_keeps_those_of_today(store: Store, clock: FakeClock) -> None:
     keyed = replace(NOTICE, key=b"disk", day="2026-11-23")
-    await store.notices.add(keyed)
-    await store.notices.prune(older_than_ms=clock.now_ms())
-    assert await store.notices.add(keyed) is REPEATED
-    await store.notices.prune(older_than_ms=clock.now_ms() + 1)
-    assert await store.notices.add(keyed) is QUEUED
+    await store.outbox.notify(keyed)
+    await store.outbox.prune_notices(older_than_ms=clock.now_ms())
+    assert await store.outbox.notify(keyed) is REPEATED
+    await store.outbox.prune_notices(older_than_ms=clock.now_ms() + 1)
+    assert await store.outbox.notify(keyed) is QUEUED
 
 
 DAY_MS, MINUTE_MS = 86_400_000, 60_000

@@ -73,7 +73,7 @@ async def test_one_that_was_given_up_may_be_sent_again_as_if_it_were_new(store: 
     await store.outbox.give_up(first, error="answered 500")
     await store.outbox.put_off(second, next_ms=clock.now_ms() + 60_000, error="down", holds=False)
     clock.advance(10)
-    store.outbox.on_added(told.extend)
+    store.outbox.on_committed(told.extend)
 
     assert await store.outbox.retry(first) == [first]
     await until_told()
@@ -142,7 +142,7 @@ async def test_of_what_a_watcher_is_told_of_a_job_the_newest_of_each_kind_waits(
 
 async def test_what_a_watcher_is_told_of_an_end_is_recorded_with_it_and_announced(store: Store) -> None:
     announced: list[Target] = []
-    store.outbox.on_added(announced.extend)
+    store.outbox.on_committed(announced.extend)
     run = await start_run(store)
     end = structs.replace(make_end(run), ping=ping("success"))
     await store.runs.record(Change(end=[end]))
