@@ -12,11 +12,11 @@ import sqlite3
 from msgspec import Struct, field
 
 from spyweb.errors import StoreError
-from spyweb.model import HistoryRule, Value
+from spyweb.model import ChangeKind, HistoryRule, Value
 from spyweb.store.encoding import LARGEST, SMALLEST, Type, as_text, encode
 from spyweb.store.model.entries import KEEP, NOBODY, Addition, Drop, Entry, Origin, Put, Replacement, Transform
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.changes import Effect, EntryContext, Row, decide, entry_of, is_live, renewed
+from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, renewed
 from spyweb.store.sqlite.events import JobsByKind, Notices, keep_event
 from spyweb.store.sqlite.pending_writes import CachedValue
 
@@ -177,6 +177,12 @@ def record_effects(
             keep_event(connection, context, note, effects.origin, jobs)
     if effects.notices:
         effects.notices.note(context, effect.notes, effects.origin)
+
+
+def record_end(connection: sqlite3.Connection, context: EntryContext, kind: ChangeKind, effects: WriteEffects) -> None:
+    """Record the end of one entry about to be deleted; the values of many may not fit into memory together."""
+    row = find_row(connection, context.namespace, context.key)
+    record_effects(connection, context, Effect(None, replaced=row, notes=(ChangeNote(kind, row, None),)), effects)
 
 
 def archive(connection: sqlite3.Connection, context: EntryContext, row: Row, rule: HistoryRule) -> None:

@@ -9,13 +9,14 @@ have another, and first let the writes be committed that were asked for before.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
 from spyweb.clock import Clock
-from spyweb.model import Value
+from spyweb.model import ChangeKind, Value
 from spyweb.store.encryption import Codec
 from spyweb.store.model.entries import (
     NOBODY,
@@ -32,15 +33,23 @@ from spyweb.store.model.entries import (
     ValueStats,
 )
 from spyweb.store.patterns import Pattern, compile_pattern
-from spyweb.store.sqlite import clearing, entries, scanning, transfer
+from spyweb.store.sqlite import entries, scanning, transfer
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import EntryContext
-from spyweb.store.sqlite.clearing import Cleared, Clearing, delete_expired, forget
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
-from spyweb.store.sqlite.events import Events
+from spyweb.store.sqlite.events import Events, Notices, Subscriptions, jobs_by_kind
 from spyweb.store.sqlite.locks import Locks, sweep_locks
 from spyweb.store.sqlite.pending_writes import EVERYTHING, CachedValue
+
+SLICE = 200  # rows looked at, or deleted, in one op: those queued behind it hardly wait
+SLICE_S = 0.01  # seconds; the row that reaches it is the last of its slice: large values take long
+
+EXPIRED = """
+    SELECT rowid, namespace, key FROM entry INDEXED BY entry_expiring
+    WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?
+"""
+DELETE_ROW = "DELETE FROM entry WHERE rowid = ?"
 
 T = TypeVar("T")
 
@@ -168,17 +177,47 @@ class Values:
         meanwhile may be deleted too.  If a slice fails, the entries of those before it are gone.
         """
         compiled = compile_pattern(pattern)
-        clear_from = partial(self._clear_from, namespace, compiled, origin)
-        first = clear_from(compiled.prefix)  # now: it comes before what is asked for next
-        return self._connections.writer.loop.create_task(clearing.clear_all(clear_from, first))
+        first = self._clear_slice(
+            namespace, compiled, compiled.prefix, origin
+        )  # now: it comes before what is asked next
 
-    def _clear_from(self, namespace: str, pattern: Pattern, origin: Origin, least: bytes) -> Future[Cleared]:
+        async def clear_all() -> int:
+            deleted, rest = await first
+            while rest is not None:
+                more, rest = await self._clear_slice(namespace, compiled, rest, origin)
+                deleted += more
+            return deleted
+
+        return self._connections.writer.loop.create_task(clear_all())
+
+    def _clear_slice(
+        self, namespace: str, pattern: Pattern, least: bytes, origin: Origin
+    ) -> Future[tuple[int, bytes | None]]:
+        """Clear from the key `least` on; return how many, and the first key that has not been looked at, if any."""
         watches, rule = self._events.subscriptions.of_namespace(namespace), self._history.get(namespace)
         notices = self._events.notices(namespace)
-        clock = self._clock
-        wanted = Clearing(self._codec, namespace, pattern, least, clock, clock.now_ms(), watches, rule, origin, notices)
+        clock, now_ms = self._clock, self._clock.now_ms()
+
+        def clear(connection: sqlite3.Connection) -> tuple[int, bytes | None]:
+            if notices:
+                notices.begin()
+            key_range = scanning.KeyRange(namespace, pattern.prefix, now_ms, least)
+            rows = scanning.select(connection, "rowid, key", key_range, f"ORDER BY key LIMIT {SLICE}").fetchall()
+            looked_at = deleted = 0
+            for rowid, key in in_time(clock, rows):
+                looked_at += 1
+                if not pattern.matches(key):
+                    continue
+                if watches or rule or notices:
+                    effects = WriteEffects(jobs_by_kind(watches, key), rule, origin, notices)
+                    context = EntryContext(self._codec, namespace, key, now_ms)
+                    entries.record_end(connection, context, ChangeKind.DELETED, effects)
+                connection.execute(DELETE_ROW, (rowid,))
+                deleted += 1
+            return deleted, None if looked_at == len(rows) < SLICE else rows[looked_at - 1][1] + b"\0"
+
         after = self._events.after(is_kept=bool(watches), notices=notices)
-        return self._connections.writer.submit(OpKind.SEVERAL, clearing.clear, wanted, subject=namespace, after=after)
+        return self._connections.writer.submit(OpKind.SEVERAL, clear, subject=namespace, after=after)
 
     def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
         """Return the namespaces that have a live entry, sorted."""
@@ -193,26 +232,42 @@ class Values:
 
         Return how many entries.  Works in slices, so that no write waits for long.
         """
-        writer = self._connections.writer
-        freed = await writer.submit(OpKind.SEVERAL, sweep_locks, self._clock.now_ms(), self._locks.alive)
-        self._locks.tell(freed)
-        await self._forget()
-        deleted, is_all = 0, False
-        while not is_all:
-            notices = self._events.notices()
-            arguments = (self._codec, self._events.subscriptions, notices, self._clock)
-            after = self._events.after(is_kept=True, notices=notices)
-            swept = await writer.submit(OpKind.SEVERAL, delete_expired, *arguments, after=after)
-            deleted, is_all = deleted + swept.deleted, swept.is_all
-        return deleted
-
-    async def _forget(self) -> None:
         writer, clock = self._connections.writer, self._clock
+        freed = await writer.submit(OpKind.SEVERAL, sweep_locks, clock.now_ms(), self._locks.alive)
+        self._locks.tell(freed)
         for namespace, rule in self._history.items():
             is_all = rule.age_ms is None
             while not is_all:
                 before_ms = clock.now_ms() - (rule.age_ms or 0)
-                _, is_all = await writer.submit(OpKind.SEVERAL, forget, namespace, before_ms, clock)
+                is_all = await writer.submit(OpKind.SEVERAL, forget, namespace, before_ms, clock)
+        deleted, is_all = 0, False
+        while not is_all:
+            notices = self._events.notices()
+            after = self._events.after(is_kept=True, notices=notices)
+            arguments = (self._events.subscriptions, notices)
+            more, is_all = await writer.submit(OpKind.SEVERAL, self._delete_expired, *arguments, after=after)
+            deleted += more
+        return deleted
+
+    def _delete_expired(
+        self, connection: sqlite3.Connection, subscriptions: Subscriptions, notices: Notices | None
+    ) -> tuple[int, bool]:
+        """Delete a slice; return how many, and whether that was all."""
+        if notices:
+            notices.begin()
+        now_ms, deleted = self._clock.now_ms(), 0
+        rows = connection.execute(EXPIRED, (now_ms, SLICE)).fetchall()
+        for rowid, namespace, key in in_time(self._clock, rows):
+            wanted = subscriptions.of_key(namespace, key)
+            if ChangeKind.EXPIRED in wanted or notices:
+                context, effects = (
+                    EntryContext(self._codec, namespace, key, now_ms),
+                    WriteEffects(wanted, notices=notices),
+                )
+                entries.record_end(connection, context, ChangeKind.EXPIRED, effects)
+            connection.execute(DELETE_ROW, (rowid,))
+            deleted += 1
+        return deleted, deleted == len(rows) < SLICE
 
     def keep_history(self, rules: HistoryRules) -> None:
         """Keep past versions by these rules from now on; versions already kept stay until they outlive their own."""
@@ -279,3 +334,23 @@ def done(value: T) -> Future[T]:
     future: Future[T] = asyncio.get_running_loop().create_future()
     future.set_result(value)
     return future
+
+
+def in_time(clock: Clock, rows: Sequence[T]) -> Iterator[T]:
+    """Yield the rows of a slice, fewer if they take long."""
+    ends = clock.monotonic() + SLICE_S
+    for row in rows:
+        yield row
+        if clock.monotonic() >= ends:
+            return
+
+
+def forget(connection: sqlite3.Connection, namespace: str, before_ms: int, clock: Clock) -> bool:
+    """Delete a slice of the history that is too old; return whether that was all."""
+    old = "SELECT rowid FROM past WHERE namespace = ? AND archived_ms <= ? LIMIT ?"
+    rows = connection.execute(old, (namespace, before_ms, SLICE)).fetchall()
+    deleted = 0
+    for row in in_time(clock, rows):
+        connection.execute("DELETE FROM past WHERE rowid = ?", row)
+        deleted += 1
+    return deleted == len(rows) < SLICE
