@@ -63,7 +63,6 @@ PAST_VERSION = f"SELECT {PAST_COLUMNS} FROM past WHERE namespace = ? AND key = ?
 ITEM_COST = 64  # bytes that an item of an answer takes at least, wherever it is put
 PAGE_ROWS = 500
 PAGE_BYTES = 4 * MIB  # of values: a page ends with the one that reaches it
-NO_LIMIT = -1
 
 T = TypeVar("T")
 Keyed = Iterator[tuple[bytes, Entry]]
@@ -132,12 +131,6 @@ def find_namespaces(connection: sqlite3.Connection, prefix: str, now_ms: int, la
         return list(within(largest, (name for (name,) in rows if name.startswith(prefix)), len))
 
 
-class ExportPage(NamedTuple):
-    items: Sequence[PortableEntry]
-    rowids: Sequence[int]  # of the items
-    after: int  # where the next page begins; 0: there is none
-
-
 class ExportedKeys:
     """Remembers which keys an export has yielded, so that none comes twice.
 
@@ -165,28 +158,22 @@ class ExportedKeys:
 
 def find_page(
     connection: sqlite3.Connection, codec: Codec, namespaces: Sequence[str] | None, after: int, now_ms: int
-) -> ExportPage:
+) -> list[tuple[PortableEntry, int]]:
+    """Return the next entries in the order of creation, each with its row's number; none at the end."""
     listed = None if namespaces is None else msgspec.json.encode(namespaces).decode()
     asked = {"namespaces": listed, "after": after, "now_ms": now_ms, "limit": PAGE_ROWS}
-    with closing(connection.execute(PAGE, asked)) as cursor:
-        found = ((namespace, key, Row(*row)) for namespace, key, *row in cursor)
-        rows = list(up_to(PAGE_BYTES, found))
-    items = [PortableEntry(namespace=name, key=key, entry=entry_of(codec, name, key, row)) for name, key, row in rows]
-    return ExportPage(items, [row.rowid for _, _, row in rows], rows[-1][2].rowid if rows else 0)
-
-
-def find_newest(connection: sqlite3.Connection) -> int:
-    newest: int | None = connection.execute("SELECT max(rowid) FROM entry").fetchone()[0]
-    return newest or 0
-
-
-def up_to(size: int, rows: Iterable[Found]) -> Iterator[Found]:
-    """Yield the first rows, until they reach this size in bytes."""
-    for row in rows:
-        yield row
-        size -= size_of_value(row[2])
-        if size <= 0:
-            return
+    found: list[Found] = []
+    size = 0
+    with closing(connection.execute(PAGE, asked)) as rows:
+        for namespace, key, *row in rows:
+            found.append((namespace, key, Row(*row)))
+            size += size_of_value(found[-1][2])
+            if size >= PAGE_BYTES:
+                break
+    return [
+        (PortableEntry(namespace=name, key=key, entry=entry_of(codec, name, key, row)), row.rowid)
+        for name, key, row in found
+    ]
 
 
 def measure(connection: sqlite3.Connection, namespace: str | None, now_ms: int, alive: Alive) -> ValueStats:
@@ -207,7 +194,7 @@ def find_history(
 ) -> list[Entry]:
     """Return the versions of the context's entry, newest first."""
     live = find_row(connection, context.namespace, context.key)
-    asked = (context.namespace, context.key, NO_LIMIT if limit is None else limit)
+    asked = (context.namespace, context.key, -1 if limit is None else limit)
     with closing(connection.execute(HISTORY, asked)) as past:
         rows = chain([live] if live and is_live(live, context.now_ms) else [], starmap(Row, past))
         chosen = within(largest, islice(rows, limit), size_of_value)

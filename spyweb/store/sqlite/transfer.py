@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 
 from spyweb.errors import StoreError
-from spyweb.model import HistoryRule
 from spyweb.store.encoding import Cell
 from spyweb.store.encryption import Codec, Place
 from spyweb.store.model.entries import HistoryRules, Loaded, PortableEntry
@@ -47,40 +46,27 @@ def load(
     history: HistoryRules,
     now_ms: int,
 ) -> Loaded:
-    written = kept = 0
+    """Write the entries, unless one that is here is to be kept."""
+    written = kept = expired = 0
     for item in items:
-        if item.entry.expires_ms is None or item.entry.expires_ms > now_ms:
-            context = EntryContext(codec, item.namespace, item.key, now_ms)
-            is_written = load_entry(connection, context, item, replace, history.get(item.namespace))
-            written, kept = written + is_written, kept + (not is_written)
-    return Loaded(written=written, kept=kept, expired=len(items) - written - kept)
-
-
-def load_entry(
-    connection: sqlite3.Connection,
-    context: EntryContext,
-    portable: PortableEntry,
-    replace: bool,
-    rule: HistoryRule | None,
-) -> bool:
-    """Write an entry, unless one that is here is to be kept; return whether it was written."""
-    row = find_row(connection, portable.namespace, portable.key)
-    live = row if row and is_live(row, context.now_ms) else None
-    if live and not replace:
-        return False
-    last_version = row.version if row else find_last_version(connection, context) if rule else 0
-    put_row(connection, context, loaded_row(context, portable, live, last_version))
-    if live and rule:
-        archive(connection, context, live, rule)
-    return True
-
-
-def loaded_row(context: EntryContext, portable: PortableEntry, live: Row | None, last_version: int) -> Row:
-    entry = portable.entry
-    version = last_version + 1 if last_version else max(entry.version, 1)
-    cell = context.codec.write(Place(portable.namespace, portable.key, version), entry.value)
-    rowid = live.rowid if live else 0
-    return Row(cell.type, cell.column, entry.expires_ms, version, entry.created_ms, entry.updated_ms, rowid)
+        entry, context = item.entry, EntryContext(codec, item.namespace, item.key, now_ms)
+        row = find_row(connection, item.namespace, item.key)
+        live = row if row and is_live(row, now_ms) else None
+        if entry.expires_ms is not None and entry.expires_ms <= now_ms:
+            expired += 1
+        elif live and not replace:
+            kept += 1
+        else:
+            rule = history.get(item.namespace)
+            last_version = row.version if row else find_last_version(connection, context) if rule else 0
+            version = last_version + 1 if last_version else max(entry.version, 1)
+            cell = codec.write(Place(item.namespace, item.key, version), entry.value)
+            moments = (entry.created_ms, entry.updated_ms)
+            put_row(connection, context, Row(*cell, entry.expires_ms, version, *moments, live.rowid if live else 0))
+            if live and rule:
+                archive(connection, context, live, rule)
+            written += 1
+    return Loaded(written=written, kept=kept, expired=expired)
 
 
 def move(connection: sqlite3.Connection, codec: Codec, old: str, new: str, force: bool, now_ms: int) -> int:

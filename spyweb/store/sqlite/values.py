@@ -289,15 +289,14 @@ class Values:
 
         Each is as it is when it is reached.  No key comes twice, even if it is deleted and written again meanwhile.
         """
-        now_ms = self._clock.now_ms()
-        exported = scanning.ExportedKeys(await self._connections.ask(scanning.find_newest), now_ms)
-        after, more = 0, True
-        while more:
-            page = await self._connections.ask(scanning.find_page, self._codec, namespaces, after, self._clock.now_ms())
-            for item, rowid in zip(page.items, page.rowids, strict=True):
-                if exported.is_first(item, rowid):
+        ask, clock = self._connections.ask, self._clock
+        now_ms, after = clock.now_ms(), 0
+        newest = "SELECT coalesce(max(rowid), 0) FROM entry"
+        exported = scanning.ExportedKeys(await ask(lambda db: db.execute(newest).fetchone()[0]), now_ms)
+        while page := await ask(scanning.find_page, self._codec, namespaces, after, clock.now_ms()):
+            for item, after in page:
+                if exported.is_first(item, after):
                     yield item
-            after, more = page.after, page.after > 0
 
     def load(self, items: Sequence[PortableEntry], *, replace: bool) -> Future[Loaded]:
         """Write all entries with their times and expiries, or none.

@@ -13,13 +13,7 @@ from spyweb.store.model.entries import Entry, Order, PortableEntry, Put, Replace
 from spyweb.store.sqlite import scanning
 from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects, write
-from spyweb.store.sqlite.scanning import (
-    ExportedKeys,
-    KeyRange,
-    find_history,
-    find_page,
-    gather,
-)
+from spyweb.store.sqlite.scanning import ExportedKeys, KeyRange, find_history, find_page, gather
 from spyweb.store.sqlite.transfer import move
 
 NOW = 5_000
@@ -55,9 +49,9 @@ def test_a_page_of_an_export_ends_with_the_value_that_fills_it(
     for number in range(5):
         put(database, b"k%d" % number)
     first = find_page(database, PLAIN, None, 0, NOW)
-    second = find_page(database, PLAIN, None, first.after or 0, NOW)
-    assert [each.key for each in first.items] == [b"k0", b"k1", b"k2"]
-    assert [each.key for each in second.items] == [b"k3", b"k4"]
+    second = find_page(database, PLAIN, None, first[-1][1], NOW)
+    assert [[each.key for each, _ in page] for page in (first, second)] == [[b"k0", b"k1", b"k2"], [b"k3", b"k4"]]
+    assert find_page(database, PLAIN, None, second[-1][1], NOW) == []
 
 
 def test_a_key_that_an_export_meets_again_was_told_also_where_its_row_has_the_number_of_one_that_is_gone() -> None:
