@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice, starmap
 from typing import Any, NamedTuple, TypeVar
@@ -18,43 +18,20 @@ import msgspec
 from spyweb.errors import TooLarge
 from spyweb.model import MIB
 from spyweb.store.encryption import Codec
-from spyweb.store.model.entries import Alive, Entry, Order, PortableEntry, ValueStats
-from spyweb.store.patterns import Pattern, next_prefix
+from spyweb.store.model.entries import Entry, Order, PortableEntry
+from spyweb.store.patterns import next_prefix
 from spyweb.store.sqlite.changes import EntryContext, Row, entry_of, is_live
 from spyweb.store.sqlite.entries import COLUMNS, find_entry, find_row
-from spyweb.store.sqlite.locks import find_all
 
 LIVE = "(expires_ms IS NULL OR expires_ms > :now_ms)"
 FROM_LEAST = f"FROM entry WHERE namespace = :namespace AND key >= :least AND {LIVE}"
 WITHIN_PREFIX = f"{FROM_LEAST} AND key < :beyond"
 ROW = f"SELECT key, {COLUMNS} FROM entry WHERE rowid = ?"
-# Jumps from namespace to namespace in the index instead of scanning every row.
-COUNT_ALL = "SELECT namespace, count(*) FROM entry GROUP BY namespace"
-COUNT_EXPIRED = """
-    SELECT namespace, count(*) FROM entry INDEXED BY entry_expiring
-    WHERE expires_ms IS NOT NULL AND expires_ms <= ? GROUP BY namespace
-"""
-NAMESPACES = f"""
-    WITH RECURSIVE names (name) AS (
-        SELECT min(namespace) FROM entry WHERE namespace >= :least
-        UNION ALL SELECT (SELECT min(namespace) FROM entry WHERE namespace > name) FROM names WHERE name IS NOT NULL
-    )
-    SELECT name FROM names WHERE name IS NOT NULL
-        AND EXISTS (SELECT 1 FROM entry WHERE namespace = name AND {LIVE})
-    ORDER BY name
-"""
 PAGE = f"""
     SELECT namespace, key, {COLUMNS} FROM entry
     WHERE rowid > :after AND {LIVE}
         AND (:namespaces IS NULL OR namespace IN (SELECT value FROM json_each(:namespaces)))
     ORDER BY rowid LIMIT :limit
-"""
-STATS = f"""
-    SELECT
-        count(*) FILTER (WHERE {LIVE}), count(*) FILTER (WHERE NOT {LIVE}),
-        coalesce(sum(length(key) + coalesce(length(CAST(value AS BLOB)), 0)), 0),
-        max(updated_ms) FILTER (WHERE {LIVE})
-    FROM entry
 """
 PAST_COLUMNS = "type, value, NULL, version, created_ms, updated_ms"
 HISTORY = f"SELECT {PAST_COLUMNS} FROM past WHERE namespace = ? AND key = ? ORDER BY version DESC LIMIT ?"
@@ -86,13 +63,6 @@ def select(connection: sqlite3.Connection, columns: str, key_range: KeyRange, en
     return connection.execute(f"SELECT {columns} {source} {ending}", named)
 
 
-def find_keys(
-    connection: sqlite3.Connection, namespace: str, pattern: Pattern, now_ms: int, largest: int | None
-) -> list[bytes]:
-    with closing(select(connection, "key", KeyRange(namespace, pattern.prefix, now_ms), "ORDER BY key")) as rows:
-        return list(within(largest, (key for (key,) in rows if pattern.matches(key)), len))
-
-
 def gather(
     connection: sqlite3.Connection,
     codec: Codec,
@@ -116,19 +86,6 @@ def by_creation(connection: sqlite3.Connection, key_range: KeyRange) -> Generato
     with closing(select(connection, "rowid", key_range, "ORDER BY rowid")) as numbers:
         for numbered in numbers:
             yield connection.execute(ROW, numbered).fetchone()
-
-
-def count_entries(connection: sqlite3.Connection, now_ms: int) -> Mapping[str, int]:
-    """Count from the indexes alone: a row's expiry lies behind its value, which may be large."""
-    counts: dict[str, int] = dict(connection.execute(COUNT_ALL))
-    for namespace, expired in connection.execute(COUNT_EXPIRED, (now_ms,)):
-        counts[namespace] -= expired
-    return {namespace: count for namespace, count in counts.items() if count > 0}
-
-
-def find_namespaces(connection: sqlite3.Connection, prefix: str, now_ms: int, largest: int | None) -> list[str]:
-    with closing(connection.execute(NAMESPACES, {"least": prefix, "now_ms": now_ms})) as rows:
-        return list(within(largest, (name for (name,) in rows if name.startswith(prefix)), len))
 
 
 class ExportedKeys:
@@ -174,19 +131,6 @@ def find_page(
         (PortableEntry(namespace=name, key=key, entry=entry_of(codec, name, key, row)), row.rowid)
         for name, key, row in found
     ]
-
-
-def measure(connection: sqlite3.Connection, namespace: str | None, now_ms: int, alive: Alive) -> ValueStats:
-    which = "" if namespace is None else "WHERE namespace = :namespace"
-    counted = connection.execute(f"{STATS} {which}", {"now_ms": now_ms, "namespace": namespace}).fetchone()
-    total, expired, size_bytes, last_modified_ms = counted
-    return ValueStats(
-        total_keys=total,
-        expired_keys=expired,
-        size_bytes=size_bytes,
-        last_modified_ms=last_modified_ms,
-        active_locks=len(find_all(connection, now_ms, alive)),
-    )
 
 
 def find_history(

@@ -12,6 +12,7 @@ import asyncio
 import sqlite3
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import TypeVar, cast
 
@@ -36,10 +37,10 @@ from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.sqlite import entries, scanning, transfer
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import EntryContext
-from spyweb.store.sqlite.connections import Connections
+from spyweb.store.sqlite.connections import Connections, StorePart, on_questions_after_writes
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
 from spyweb.store.sqlite.events import Events, Notices, Subscriptions, jobs_by_kind
-from spyweb.store.sqlite.locks import Locks, sweep_locks
+from spyweb.store.sqlite.locks import Locks, find_all, sweep_locks
 from spyweb.store.sqlite.pending_writes import EVERYTHING, CachedValue
 
 SLICE = 200  # rows looked at, or deleted, in one op: those queued behind it hardly wait
@@ -49,12 +50,33 @@ EXPIRED = """
     SELECT rowid, namespace, key FROM entry INDEXED BY entry_expiring
     WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?
 """
+COUNT_EXPIRED = """
+    SELECT namespace, count(*) FROM entry INDEXED BY entry_expiring
+    WHERE expires_ms IS NOT NULL AND expires_ms <= ? GROUP BY namespace
+"""
+# Jumps from namespace to namespace in the index instead of scanning every row.
+NAMESPACES = f"""
+    WITH RECURSIVE names (name) AS (
+        SELECT min(namespace) FROM entry WHERE namespace >= :least
+        UNION ALL SELECT (SELECT min(namespace) FROM entry WHERE namespace > name) FROM names WHERE name IS NOT NULL
+    )
+    SELECT name FROM names WHERE name IS NOT NULL
+        AND EXISTS (SELECT 1 FROM entry WHERE namespace = name AND {scanning.LIVE})
+    ORDER BY name
+"""
+STATS = f"""
+    SELECT
+        count(*) FILTER (WHERE {scanning.LIVE}), count(*) FILTER (WHERE NOT {scanning.LIVE}),
+        coalesce(sum(length(key) + coalesce(length(CAST(value AS BLOB)), 0)), 0),
+        max(updated_ms) FILTER (WHERE {scanning.LIVE})
+    FROM entry
+"""
 DELETE_ROW = "DELETE FROM entry WHERE rowid = ?"
 
 T = TypeVar("T")
 
 
-class Values:
+class Values(StorePart):
     """Entries with typed values.
 
     An expired entry is absent to every call, and a write over it makes a new entry.  Raises StoreError for anything
@@ -71,8 +93,7 @@ class Values:
         locks: Locks,
         history: HistoryRules,
     ) -> None:
-        self._connections = connections
-        self._clock = clock
+        super().__init__(connections, clock)
         self._codec = codec
         self._events = events
         self._locks = locks
@@ -80,7 +101,7 @@ class Values:
         self._caches = codec.is_plain and connections.lock is not None  # values in the clear, and no other writer
 
     def get(self, namespace: str, key: bytes) -> Future[Value]:
-        queue, writer = self._connections.reading(namespace, key), self._connections.writer
+        queue, writer = self._connections.reading(namespace, key), self._writer
         cached = CachedValue()
         if self._caches and queue is not writer:
             cached = writer.pending_writes.cached(namespace, key)
@@ -92,7 +113,7 @@ class Values:
         """Write the value and clear any expiry."""
         future = self.transform(namespace, key, Replacement(lambda: Put(value)), origin=origin)
         if self._caches and not future.done():
-            self._connections.writer.pending_writes.cache(namespace, key).learn(value)
+            self._writer.pending_writes.cache(namespace, key).learn(value)
         return cast("Future[None]", future)
 
     def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
@@ -112,7 +133,7 @@ class Values:
 
     def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
         """Set the entry's expiry (None: never); return False when there is no entry."""
-        context, writer = self._context(namespace, key), self._connections.writer
+        context, writer = self._context(namespace, key), self._writer
         return writer.submit(OpKind.WRITE, entries.set_expiry, context, at_ms, subject=(namespace, key))
 
     def read(self, namespace: str, key: bytes) -> Future[Entry | None]:
@@ -133,7 +154,7 @@ class Values:
         One that nobody awaits may wait a moment for others; it is done before what is asked for after it.
         """
         effects = self._effects(namespace, key, origin)
-        return self._connections.writer.submit(
+        return self._writer.submit(
             effects.kind,
             entries.write,
             self._context(namespace, key),
@@ -144,13 +165,18 @@ class Values:
             is_awaited=is_awaited,
         )
 
-    def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
+    @on_questions_after_writes
+    def keys(
+        self, connection: sqlite3.Connection, namespace: str, pattern: bytes = b"*", *, largest: int | None = None
+    ) -> list[bytes]:
         """Return the live entries' keys, sorted bytewise.
 
         `*` is any run of characters, `?` one; all others are themselves.
         """
-        compiled, now_ms = compile_pattern(pattern), self._clock.now_ms()
-        return self._connections.ask(scanning.find_keys, namespace, compiled, now_ms, largest)
+        compiled = compile_pattern(pattern)
+        key_range = scanning.KeyRange(namespace, compiled.prefix, self._clock.now_ms())
+        with closing(scanning.select(connection, "key", key_range, "ORDER BY key")) as rows:
+            return list(scanning.within(largest, (key for (key,) in rows if compiled.matches(key)), len))
 
     def gather(
         self,
@@ -188,7 +214,7 @@ class Values:
                 deleted += more
             return deleted
 
-        return self._connections.writer.loop.create_task(clear_all())
+        return self._writer.loop.create_task(clear_all())
 
     def _clear_slice(
         self, namespace: str, pattern: Pattern, least: bytes, origin: Origin
@@ -217,15 +243,24 @@ class Values:
             return deleted, None if looked_at == len(rows) < SLICE else rows[looked_at - 1][1] + b"\0"
 
         after = self._events.after(is_kept=bool(watches), notices=notices)
-        return self._connections.writer.submit(OpKind.SEVERAL, clear, subject=namespace, after=after)
+        return self._writer.submit(OpKind.SEVERAL, clear, subject=namespace, after=after)
 
-    def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
+    @on_questions_after_writes
+    def namespaces(self, connection: sqlite3.Connection, prefix: str = "", *, largest: int | None = None) -> list[str]:
         """Return the namespaces that have a live entry, sorted."""
-        return self._connections.ask(scanning.find_namespaces, prefix, self._clock.now_ms(), largest)
+        with closing(connection.execute(NAMESPACES, {"least": prefix, "now_ms": self._clock.now_ms()})) as rows:
+            return list(scanning.within(largest, (name for (name,) in rows if name.startswith(prefix)), len))
 
-    def counts(self) -> Future[Mapping[str, int]]:
-        """Return how many live entries each namespace has that has any."""
-        return self._connections.ask(scanning.count_entries, self._clock.now_ms())
+    @on_questions_after_writes
+    def counts(self, connection: sqlite3.Connection) -> Mapping[str, int]:
+        """Return how many live entries each namespace has that has any.
+
+        Counted from the indexes alone: a row's expiry lies behind its value, which may be large.
+        """
+        counts: dict[str, int] = dict(connection.execute("SELECT namespace, count(*) FROM entry GROUP BY namespace"))
+        for namespace, expired in connection.execute(COUNT_EXPIRED, (self._clock.now_ms(),)):
+            counts[namespace] -= expired
+        return {namespace: count for namespace, count in counts.items() if count > 0}
 
     async def sweep(self) -> int:
         """Delete expired entries and locks, and history beyond its rule.
@@ -304,7 +339,7 @@ class Values:
         Existing live entries are replaced, or with `replace=False` kept.  Watchers are not told.
         """
         arguments = (self._codec, tuple(items), replace, self._history, self._clock.now_ms())
-        return self._connections.writer.submit(OpKind.SEVERAL, transfer.load, *arguments, subject=EVERYTHING)
+        return self._writer.submit(OpKind.SEVERAL, transfer.load, *arguments, subject=EVERYTHING)
 
     def move(self, old: str, new: str, *, force: bool = False) -> Future[int]:
         """Move all entries of a namespace to another, with their history; return how many.
@@ -313,10 +348,21 @@ class Values:
         nothing.  Watchers are not told.
         """
         arguments = (self._codec, old, new, force, self._clock.now_ms())
-        return self._connections.writer.submit(OpKind.SEVERAL, transfer.move, *arguments, subject=EVERYTHING)
+        return self._writer.submit(OpKind.SEVERAL, transfer.move, *arguments, subject=EVERYTHING)
 
-    def stats(self, namespace: str | None = None) -> Future[ValueStats]:
-        return self._connections.ask(scanning.measure, namespace, self._clock.now_ms(), self._locks.alive)
+    @on_questions_after_writes
+    def stats(self, connection: sqlite3.Connection, namespace: str | None = None) -> ValueStats:
+        now_ms = self._clock.now_ms()
+        which = "" if namespace is None else "WHERE namespace = :namespace"
+        counted = connection.execute(f"{STATS} {which}", {"now_ms": now_ms, "namespace": namespace}).fetchone()
+        total, expired, size_bytes, last_modified_ms = counted
+        return ValueStats(
+            total_keys=total,
+            expired_keys=expired,
+            size_bytes=size_bytes,
+            last_modified_ms=last_modified_ms,
+            active_locks=len(find_all(connection, now_ms, self._locks.alive)),
+        )
 
     def _context(self, namespace: str, key: bytes) -> EntryContext:
         return EntryContext(self._codec, namespace, key, self._clock.now_ms())
