@@ -94,14 +94,14 @@ def hold_lock(data_dir: Path, *, root: Path | None = None, clock: Clock | None =
         raise explain(error, data_dir) from error
 
 
-def hold_database(path: Path, *, root: Path | None = None, clock: Clock | None = None) -> Lock:
+def hold_database(path: Path, *, clock: Clock | None = None) -> Lock:
     """Lock a database for writing, after making its file if it is absent.
 
     SQLite's own locks belong to the process, and are lost when any descriptor of the file is closed: release this after
     its connections.  Raises LockHeld with the holder, NoAccess and StoreError.
     """
     try:
-        return Lock(path, this_process(root or path.parent, clock or RealClock()), lock_byte, holder_file_of(path))
+        return Lock(path, this_process(path.parent, clock or RealClock()), lock_byte, holder_file_of(path))
     except OSError as error:
         raise explain(error, path) from error
 
@@ -113,16 +113,11 @@ def holder_file_of(database: Path) -> Path:
 
 def lock_byte(path: Path) -> int:
     """Open a database and lock a byte that SQLite never locks: a lock of the open file (fcntl_locking(2))."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    byte = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, LOCKED_BYTE, 1, 0)
     try:
-        fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, LOCKED_BYTE, 1, 0))
+        return open_locked(path, lambda file: fcntl.fcntl(file, fcntl.F_OFD_SETLK, byte))
     except BlockingIOError as error:
-        os.close(file)
-        raise LockHeld(path, describe(_read_if_there(holder_file_of(path)), with_project=True)) from error
-    except BaseException:
-        os.close(file)
-        raise
-    return file
+        raise LockHeld(path, describe(holder_file_of(path), with_project=True)) from error
 
 
 def write_private(path: Path, data: bytes) -> None:
@@ -136,13 +131,6 @@ def write_private(path: Path, data: bytes) -> None:
         os.ftruncate(file, len(data))
     finally:
         os.close(file)
-
-
-def _read_if_there(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
 
 
 def this_process(root: Path, clock: Clock) -> Holder:
@@ -171,31 +159,30 @@ def is_same_file(file: int, path: Path) -> bool:
 
 def lock_file(path: Path) -> int:
     """Open the file and lock it, even if somebody removes it meanwhile.  Raises LockHeld and OSError."""
-    file = try_to_lock(path)
-    while not is_same_file(file, path):
+    while True:
+        try:
+            file = open_locked(path, lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            raise LockHeld(path.parent, describe(path)) from error
+        if is_same_file(file, path):
+            return file
         os.close(file)
-        file = try_to_lock(path)
-    return file
 
 
-def try_to_lock(path: Path) -> int:
+def open_locked(path: Path, lock: Callable[[int], object]) -> int:
     """Open and lock the file; close-on-exec, so that no program that the daemon starts keeps the lock alive."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        text = os.pread(file, 4096, 0)
-        os.close(file)
-        raise LockHeld(path.parent, describe(text)) from error
+        lock(file)
     except BaseException:
         os.close(file)
         raise
     return file
 
 
-def describe(text: bytes, *, with_project: bool = False) -> str:
+def describe(holder_file: Path, *, with_project: bool = False) -> str:
     try:
-        holder = msgspec.json.decode(text, type=Holder)
-    except msgspec.DecodeError:  # the lock has just been taken, and the holder is not written yet
+        holder = msgspec.json.decode(holder_file.read_bytes(), type=Holder)
+    except (OSError, msgspec.DecodeError):  # the lock has just been taken, and the holder is not written yet
         return "another spyweb"
     return f"{holder}, of the project {holder.root}" if with_project else str(holder)

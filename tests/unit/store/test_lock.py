@@ -147,7 +147,7 @@ def test_a_database_has_one_holder_whatever_path_leads_to_it(
 ) -> None:
     path, other = tmp_path / "spyweb.db", tmp_path / "other" / "same.db"
     other.parent.mkdir()
-    lock = hold_database(path, root=tmp_path / "first", clock=FakeClock())
+    lock = hold_database(path, clock=FakeClock())
     link(path, other)
 
     with pytest.raises(LockHeld, match=f"{other} is in use by"):
@@ -159,16 +159,14 @@ def test_a_database_has_one_holder_whatever_path_leads_to_it(
 
 def test_who_holds_a_database_is_told_with_the_project(tmp_path: Path) -> None:
     path = tmp_path / "spyweb.db"
-    lock = hold_database(path, root=tmp_path / "first", clock=FakeClock())
+    lock = hold_database(path, clock=FakeClock())
 
     with pytest.raises(LockHeld) as refused:
         hold_database(path)
 
     assert path.with_name("spyweb.db-lock").stat().st_mode & 0o777 == 0o600
     since = "since 2026-01-01T00:00:00Z"
-    assert str(refused.value) == (
-        f"{path} is in use by pid {os.getpid()} ({USER}) {since}, of the project {tmp_path}/first"
-    )
+    assert str(refused.value) == f"{path} is in use by pid {os.getpid()} ({USER}) {since}, of the project {tmp_path}"
     lock.release()
 
 
