@@ -9,7 +9,6 @@ the database.
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import os
 import struct
@@ -17,7 +16,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -43,17 +42,6 @@ class Place(NamedTuple):
     version: int
 
 
-class Codec(Protocol):
-    """Turns values into database columns and back."""
-
-    @property
-    def is_plain(self) -> bool: ...
-
-    def write(self, place: Place, value: Value) -> Cell: ...
-
-    def read(self, place: Place, cell: Cell) -> Value: ...
-
-
 class PlainCodec:
     is_plain = True
 
@@ -76,7 +64,14 @@ class SealingCodec:
     def __init__(self, key: bytes) -> None:
         self._salt = os.urandom(SALT_BYTES)
         self._counted = count(1)
-        self._cipher = lru_cache(SALTS_REMEMBERED)(lambda salt: make_cipher(key, salt))
+
+        @lru_cache(SALTS_REMEMBERED)
+        def cipher(salt: bytes) -> AESGCM:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # slow to import, needed for encryption only
+
+            return AESGCM(hmac.digest(key, b"spyweb values 1" + salt, "sha256"))
+
+        self._cipher = cipher
 
     def write(self, place: Place, value: Value) -> Cell:
         cell = encode(value)
@@ -85,27 +80,22 @@ class SealingCodec:
         return Cell(cell.type, self._salt + nonce + sealed)
 
     def read(self, place: Place, cell: Cell) -> Value:
-        return decode(cell.type, from_bytes(cell.type, self._open(place, cell)))
-
-    def _open(self, place: Place, cell: Cell) -> bytes:
-        from cryptography.exceptions import InvalidTag  # slow to import, and needed for encryption only
+        from cryptography.exceptions import InvalidTag
 
         blob = cell.column if isinstance(cell.column, bytes) else b""
         salt, nonce, sealed = blob[:SALT_BYTES], blob[SALT_BYTES:][:NONCE_BYTES], blob[SALT_BYTES + NONCE_BYTES :]
         try:
-            return self._cipher(salt).decrypt(nonce, sealed, bind(place, cell.type))
+            opened = self._cipher(salt).decrypt(nonce, sealed, bind(place, cell.type))
         except (InvalidTag, ValueError) as error:
             raise StoreError(f"the value of {place.key!r} in {place.namespace} can't be decrypted") from error
+        return decode(cell.type, from_bytes(cell.type, opened))
+
+
+Codec = PlainCodec | SealingCodec  # turns values into database columns and back
 
 
 def codec_for(key: bytes | None) -> Codec:
     return PLAIN if key is None else SealingCodec(key)
-
-
-def make_cipher(key: bytes, salt: bytes) -> AESGCM:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # slow to import, and needed for encryption only
-
-    return AESGCM(hmac.digest(key, b"spyweb values 1" + salt, "sha256"))
 
 
 def bind(place: Place, kind: str) -> bytes:
@@ -158,27 +148,22 @@ def find_key(setting: str, root: Path, environment: Mapping[str, str]) -> bytes:
 
 
 def read_key(path: Path, *, others: int = NOT_THE_OWNER) -> bytes:
-    """Read a key file to which `others`, given as bits of its mode, must have no rights."""
+    """Read a key file: 32 bytes, hex or base64.  `others`, given as bits of its mode, must have no rights to it."""
     try:
         with open_regular(path) as file:
             if os.fstat(file.fileno()).st_mode & others:
                 raise NoAccess(f"{path}: others than its owner may use this key: `chmod 600 {path}`")
-            return parse_key(path, file.read(4096))
+            content = file.read(4096)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(f"{path}: there is no key file") from error
     except OSError as error:
         raise explain(error, path) from error
-
-
-def parse_key(path: Path, content: bytes) -> bytes:
-    """Return the key that a file contains as 32 bytes, hex or base64."""
     if len(content) == KEY_BYTES:
         return content
-    text = content.strip()
     for read in (bytes.fromhex, base64.b64decode, base64.urlsafe_b64decode):
         try:
-            key = read(text.decode("ascii"))
-        except (ValueError, binascii.Error):
+            key = read(content.strip().decode("ascii"))
+        except ValueError:
             continue
         if len(key) == KEY_BYTES:
             return key
