@@ -186,13 +186,7 @@ class Damage:
     Then nothing more is written: it would make the damage worse, and some of it could not be read again.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.found: StoreCorrupt | None = None
-
-    def again(self) -> StoreError:
-        """Return a new refusal: an exception that several callers raise would gather their tracebacks."""
-        return StoreCorrupt(self._path, self.found.reason) if self.found else StoreError("no damage was found")
+    found: StoreCorrupt | None = None
 
     def note(self, error: StoreCorrupt) -> None:
         """Remember the first damage that is found, and log it."""
@@ -229,7 +223,7 @@ class BatchQueue:
         self.tell_of_rows: Callable[[int], object] = int  # called after each batch with how many it has changed
         self._changed = connection.total_changes
         self.files: FileIdentity | None = None  # looked for before each batch; None: nothing is written
-        self.damage = Damage(path)
+        self.damage = Damage()
         self.committer: Committer | None = None  # of the connection that writes
         self._fault = ""  # why the latest batch failed as a whole, if it did
 
@@ -272,7 +266,10 @@ class BatchQueue:
 
     def _refused(self) -> Future[T]:
         future: Future[T] = self.loop.create_future()
-        future.set_exception(StoreClosed() if self.is_closing else self.damage.again())
+        found = self.damage.found
+        # A new one each time: an exception that several callers raise would gather their tracebacks.
+        again = StoreCorrupt(found.path, found.reason) if found and not self.is_closing else StoreClosed()
+        future.set_exception(again)
         return future
 
     @property
@@ -310,9 +307,7 @@ class BatchQueue:
 
     async def watch_progress(self) -> None:
         """Notice that a long op goes on."""
-        await self._connection.run(
-            lambda connection: connection.set_progress_handler(self._note_progress, STEPS_OF_PROGRESS)
-        )
+        await self._connection.run(lambda db: db.set_progress_handler(self._note_progress, STEPS_OF_PROGRESS))
 
     def _note_progress(self) -> None:
         """Note progress, on the loop or the connection's thread; anything but None would end the statement."""
@@ -401,8 +396,10 @@ class BatchQueue:
 
     def _refuse(self, op: Op, error: Exception) -> None:
         self.errors += isinstance(error, FAULTS)
-        refusal = refusal_of(error, self._path)
-        if isinstance(refusal, StoreCorrupt):
+        refusal = translate(error, self._path)
+        if isinstance(refusal, NoAccess):
+            refusal = StoreError(str(refusal))  # NoAccess is for those who open a store
+        elif isinstance(refusal, StoreCorrupt):
             self.damage.note(refusal)
         if not op.future.done():
             op.future.set_exception(refusal)
@@ -416,9 +413,3 @@ class BatchQueue:
                 op.future.set_exception(StoreError(self._fault))
         self.pending_writes.clear()
         self.loop.call_exception_handler({"message": self._fault, "exception": error})
-
-
-def refusal_of(error: Exception, path: Path) -> Exception:
-    """Translate an error for callers of an open store, who expect StoreErrors: NoAccess is for those who open one."""
-    refusal = translate(error, path)
-    return StoreError(str(refusal)) if isinstance(refusal, NoAccess) else refusal

@@ -19,7 +19,7 @@ from pathlib import Path
 import structlog
 
 from spyweb.errors import StoreError
-from spyweb.store.sqlite.damage import FileIdentity, LogIndex
+from spyweb.store.sqlite.damage import FileIdentity
 
 log = structlog.get_logger()
 
@@ -33,19 +33,12 @@ _sync = getattr(os, "fdatasync", os.fsync)  # as SQLite's own
 class Checkpoints:
     """Checkpoints an open database.  Thread and connection are made for the first checkpoint: few daemons need one."""
 
-    def __init__(
-        self,
-        path: Path,
-        files: FileIdentity,
-        connect: Callable[[], sqlite3.Connection],
-        index: LogIndex | None = None,
-    ) -> None:
+    def __init__(self, path: Path, files: FileIdentity, connect: Callable[[], sqlite3.Connection]) -> None:
         self._path = path
         self._files = files
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._index = index or LogIndex(path)
         self._copied = 0  # pages of the log, by the checkpoints so far
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
@@ -57,8 +50,13 @@ class Checkpoints:
         """Count the rows that a commit has changed."""
         self._rows += rows
         self._batches += 1
-        if self._under_way is None and not self._is_stopping and (self._rows >= ROWS or self._is_long()):
-            self._begin()
+        is_free = (self._under_way is None or self._under_way.done()) and not self._is_stopping
+        if is_free and (self._rows >= ROWS or self._is_long()):
+            self._rows, self._copied = 0, self._files.pages()
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, "checkpoints")
+            with suppress(RuntimeError):  # no thread can be started: the writer checkpoints then
+                self._under_way = asyncio.get_running_loop().run_in_executor(self._thread, self._copy)
 
     async def stop(self) -> None:
         """Stop checkpointing, before the connections are closed: the last of these copies what is still written."""
@@ -76,44 +74,26 @@ class Checkpoints:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-        self._index.close()
+        self._files.close()
 
     def _is_long(self) -> bool:
         """Return whether a large part of the log has not been copied."""
         if self._batches < BATCHES:
             return False
         self._batches = 0
-        pages = self._index.pages()
+        pages = self._files.pages()
         if pages < self._copied:  # the log has been restarted
             self._copied = 0
         return pages - self._copied >= PAGES
 
-    def _begin(self) -> None:
-        self._rows, self._copied = 0, self._index.pages()
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "checkpoints")
-        with suppress(RuntimeError):  # no thread can be started: the writer checkpoints then
-            self._under_way = asyncio.get_running_loop().run_in_executor(self._thread, self._copy)
-            self._under_way.add_done_callback(self._end)
-
-    def _end(self, _copied: Future[None]) -> None:
-        self._under_way = None
-
-    # On the thread
-
     def _copy(self) -> None:
-        """Copy the log; an error here will also meet the writer, which reports it."""
+        """Copy the log, on the thread; an error here will also meet the writer, which reports it."""
         try:
             if self._connection is None:
-                self._connection = self._connect_to_the_same()
+                if moved := self._files.trouble():  # this log does not belong to the file that is there now
+                    raise moved
+                self._connection = self._connect()
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             _sync(self._file)
         except (sqlite3.Error, OSError, StoreError) as error:
             log.debug("a checkpoint was left to the writer", path=str(self._path), error=str(error))
-
-    def _connect_to_the_same(self) -> sqlite3.Connection:
-        """Connect.  Raises StoreError if another file has replaced the database: this log does not belong to it."""
-        error = self._files.trouble()
-        if error:
-            raise error
-        return self._connect()

@@ -45,13 +45,12 @@ class Connections:
         if not self.writer.pending:
             return self.questions.submit(OpKind.READ, function, *arguments)
         barrier = self.writer.submit(OpKind.READ, do_nothing)
-        return self.writer.loop.create_task(self._ask_after(barrier, function, *arguments))
 
-    async def _ask_after(
-        self, barrier: Future[None], function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts
-    ) -> T:
-        await barrier
-        return await self.questions.submit(OpKind.READ, function, *arguments)
+        async def ask_then() -> T:
+            await barrier
+            return await self.questions.submit(OpKind.READ, function, *arguments)
+
+        return self.writer.loop.create_task(ask_then())
 
     async def close(self) -> None:
         """The writer last: the last connection folds the log into the database, so it must be able to write."""
@@ -111,11 +110,7 @@ def queued(
 
 def on_writer(kind: OpKind) -> Callable[[Work[S, P, T]], Call[S, P, T]]:
     """Make a method an op of the writer."""
-
-    def decorate(work: Work[S, P, T]) -> Call[S, P, T]:
-        return queued(lambda connections, work: connections.writer.submit(kind, work), work)
-
-    return decorate
+    return lambda work: queued(lambda connections, call: connections.writer.submit(kind, call), work)
 
 
 def on_reader(work: Work[S, P, T]) -> Call[S, P, T]:

@@ -31,7 +31,6 @@ from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.connections import Connections, do_nothing, write_and_undo
 from spyweb.store.sqlite.damage import (
     FileIdentity,
-    LogIndex,
     check,
     check_schema,
     files_of,
@@ -194,20 +193,19 @@ async def open_connections(
     async with AsyncExitStack() as opened:
         lock = hold_database(path, clock=clock)
         opened.callback(lock.release)
-        connect = partial(open_up_to_date, path, durability, clock.now_ms(), codec, marker)
-        writer = await open_queue(path, clock, connect)
+        up_to_date = partial(open_up_to_date, path, durability, clock.now_ms(), codec, marker)
+        writer = await open_queue(path, clock, up_to_date)
         opened.push_async_callback(writer.close)
-        reader = await open_queue(path, clock, partial(connect_to_read, path))
+        reader = await open_queue(path, clock, partial(connect, path, "ro"))
         opened.push_async_callback(reader.close)
         # One at a time, so that a short query does not wait for a long one behind it.
-        questions = await open_queue(path, clock, partial(connect_to_read, path), limit=1)
+        questions = await open_queue(path, clock, partial(connect, path, "ro"), limit=1)
         opened.push_async_callback(questions.close)
         await writer.watch_progress()
-        index = LogIndex(path)
-        writer.files = files = FileIdentity(path, index)
+        writer.files = files = FileIdentity(path, reads_index=True)
         writer.damage = reader.damage = questions.damage
         last = await writer.count_commits(marker.note_commit if marker else None)
-        checkpoints = Checkpoints(path, files, partial(connect_to, path, "rw"), index)
+        checkpoints = Checkpoints(path, files, partial(connect, path, "rw"))
         opened.pop_all()
     writer.tell_of_rows = checkpoints.note
     if marker:
@@ -262,7 +260,7 @@ def open_up_to_date(
 def refuse_unfit(path: Path, codec: Codec, durability: Durability, marker: Marker | None) -> str:
     """Return what `find_loss` finds."""
     killed = was_killed(path, marker)
-    with closing(connect_to_read(path)) as connection:
+    with closing(connect(path, "ro")) as connection:
         check(connection, path, killed=killed)
         refuse_newer(connection, path, load_migrations())
         check_key(connection, path, codec)
@@ -275,7 +273,7 @@ def refuse_unsound(path: Path, known_in: Path | None) -> None:
     if size_of(path):
         killed = was_killed(path)
         try:
-            with closing(connect_to_read(path)) as connection:
+            with closing(connect(path, "ro")) as connection:
                 check(connection, path, killed=killed)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise translate_opening(error, path) from error
@@ -305,7 +303,7 @@ def rotate_key(path: Path, *, old: bytes | None, new: bytes | None, marker: Mark
 
 
 def connect_to_memory(now_ms: int) -> sqlite3.Connection:
-    connection = connect(IN_MEMORY)
+    connection = connect(IN_MEMORY, "memory")
     create(connection, now_ms)
     return connection
 
@@ -316,7 +314,7 @@ def open_as_it_is(
     if not path.exists():
         raise StoreError(f"{path}: there is no database yet: `spyweb start` makes it")
     known = load_migrations()
-    connection = connect_to_read(path)
+    connection = connect(path, "ro")
     try:
         check_schema(connection)
         if marker:
@@ -330,23 +328,15 @@ def open_as_it_is(
     return connection
 
 
-def connect(path: Path | str, *, is_uri: bool = False) -> sqlite3.Connection:
+def connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
+    """Connect to a database; it is made only with `rwc`, or `memory`."""
     return sqlite3.connect(
-        path,
-        uri=is_uri,
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
         timeout=BUSY_TIMEOUT_MS / 1000,
         isolation_level=None,  # the store begins transactions, not the sqlite3 module
         cached_statements=STATEMENTS_KEPT_PREPARED,
     )
-
-
-def connect_to_read(path: Path) -> sqlite3.Connection:
-    return connect_to(path, "ro")
-
-
-def connect_to(path: Path, mode: str) -> sqlite3.Connection:
-    """Connect to an existing database; none is made."""
-    return connect(f"{path.absolute().as_uri()}?mode={mode}", is_uri=True)
 
 
 def set_up_writing(connection: sqlite3.Connection, durability: Durability) -> None:

@@ -17,7 +17,7 @@ import pytest
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.checkpoints import BATCHES, PAGES, ROWS, Checkpoints
 from spyweb.store.sqlite.damage import FileIdentity
-from spyweb.store.sqlite.store import connect_to, open_store
+from spyweb.store.sqlite.store import connect, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.tables import make_table, numbers, put
 
@@ -36,7 +36,9 @@ def writer(path: Path) -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture
 async def checkpoints(path: Path, writer: sqlite3.Connection) -> AsyncIterator[Checkpoints]:
-    async with stopped(Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"))) as checkpoints:
+    async with stopped(
+        Checkpoints(path, FileIdentity(path, reads_index=True), partial(connect, path, "rw"))
+    ) as checkpoints:
         yield checkpoints
 
 
@@ -59,11 +61,13 @@ def without_log(path: Path) -> list[int]:
 
 async def note(checkpoints: Checkpoints, rows: int) -> bool:
     """Whether that made it copy; it has, by now."""
+    before = checkpoints._under_way
     checkpoints.note(rows)
     under_way = checkpoints._under_way
-    if under_way is not None:
-        await under_way
-    return under_way is not None
+    if under_way is None or under_way is before:
+        return False
+    await under_way
+    return True
 
 
 async def test_after_so_many_rows_the_log_is_copied_and_the_writer_waits_for_nothing(
@@ -110,13 +114,13 @@ async def test_rows_are_counted_anew_and_one_checkpoint_is_made_at_a_time(path: 
     begun: list[threading.Event] = []
     held = threading.Event()
 
-    def connect() -> sqlite3.Connection:
+    def connect_late() -> sqlite3.Connection:
         begun.append(held)
         assert held.wait(20)
-        return connect_to(path, "rw")
+        return connect(path, "rw")
 
     make_table(path).close()
-    async with stopped(Checkpoints(path, FileIdentity(path), connect)) as checkpoints:
+    async with stopped(Checkpoints(path, FileIdentity(path, reads_index=True), connect_late)) as checkpoints:
         checkpoints.note(ROWS)
         first = checkpoints._under_way
         checkpoints.note(ROWS)
@@ -136,7 +140,7 @@ def refuse() -> sqlite3.Connection:
 async def test_a_checkpoint_that_fails_is_left_to_the_writer(
     path: Path, writer: sqlite3.Connection, connect: Callable[[], sqlite3.Connection]
 ) -> None:
-    async with stopped(Checkpoints(path, FileIdentity(path), connect)) as checkpoints:
+    async with stopped(Checkpoints(path, FileIdentity(path, reads_index=True), connect)) as checkpoints:
         for _ in range(2):
             assert await note(checkpoints, ROWS)
     put(writer, 1)

@@ -146,10 +146,14 @@ async def test_when_the_second_connection_fails_the_first_is_closed(
 ) -> None:
     threads = threading.active_count()
 
-    def refuse(path: Path) -> sqlite3.Connection:
-        raise sqlite3.OperationalError("no more files")
+    connect = sqlite.connect
 
-    monkeypatch.setattr(sqlite, "connect_to_read", refuse)
+    def refuse_to_read(path: Path, mode: str = "rwc") -> sqlite3.Connection:
+        if mode == "ro":
+            raise sqlite3.OperationalError("no more files")
+        return connect(path, mode)
+
+    monkeypatch.setattr(sqlite, "connect", refuse_to_read)
     with pytest.raises(StoreError, match="no more files"):
         await open_store(path, clock=FakeClock())
 
