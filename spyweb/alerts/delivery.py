@@ -22,7 +22,6 @@ from msgspec.structs import replace
 
 from spyweb.alerts.channels import AttemptTallies, ChannelSecrets
 from spyweb.alerts.sender.helper import AlertHelper
-from spyweb.alerts.sender.redaction import hide_webhook
 from spyweb.alerts.sender.wire import HelperAnswer, MessageTemplates, SendText
 from spyweb.alerts.texts import AlertFacts, AlertWriter, decode_facts
 from spyweb.clock import Clock
@@ -32,6 +31,7 @@ from spyweb.logs.secrets import Secrets
 from spyweb.model import JobId
 from spyweb.ops.network.request import Http
 from spyweb.ops.notify_desktop import Desktop
+from spyweb.outbox.redaction import hide_webhook
 from spyweb.outbox.send import DeliveryFailure, is_final, post, retry_after_ms
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, ChannelTemplates
 from spyweb.settings.reading import nearest

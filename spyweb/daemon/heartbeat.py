@@ -18,7 +18,7 @@ from spyweb.clock import Clock
 from spyweb.cooperative import within
 from spyweb.errors import STORE_REFUSED, FetchError
 from spyweb.ops.network.request import Fetch, Http, parse_url
-from spyweb.outbox.send import hide_address
+from spyweb.outbox.redaction import hide_webhook
 from spyweb.settings.addresses import expand
 from spyweb.settings.sections import HeartbeatSettings
 from spyweb.settings.units import MINUTE_MS, SECOND_MS, format_duration
@@ -149,7 +149,7 @@ class Heartbeat:
             )
             response = await self.http.fetch(fetch)
         except FetchError as error:
-            return f"{error.kind}: {hide_address(str(error), address)}"
+            return f"{error.kind}: {hide_webhook(str(error), address)}"
         return "" if 200 <= response.status < 300 else f"answered {response.status}"
 
 

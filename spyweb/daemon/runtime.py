@@ -31,7 +31,7 @@ from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.ops.world import Call, World
-from spyweb.outbox.send import MessageTransport, PingSender
+from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.policy import policy_of
 from spyweb.reload.swap import SettingsFile
@@ -238,16 +238,11 @@ async def open_runtime(
         spec_of=partial(spec_in, live),
         usual=policy_of(settings.permissions),
         environ=os.environ,
-    )
-    transport.alert = sending.delivery.send
-    transport.ping = PingSender(
-        http=world.http,
-        clock=clock,
-        spec_of=partial(spec_in, live),
+        secrets=secrets_in(os.environ),
         root=settings.root,
         flush_logs=job_logs.flush,
-        environ=os.environ,
-    ).send
+        alert=sending.delivery.send,
+    )
     return JobRuntime(
         settings=settings,
         clock=clock,

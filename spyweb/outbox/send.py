@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeAlias
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from yarl import URL
 
 from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
 from spyweb.logs.job import NAME
 from spyweb.logs.reading import lines_between
-from spyweb.logs.secrets import secrets_in
+from spyweb.logs.secrets import Secrets
 from spyweb.model import JobId, JobSpec, PingAddresses, Webhook
 from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response, check, clean_headers, parse_url
 from spyweb.ops.notify_desktop import Desktop
-from spyweb.permissions.policy import ANYTHING, Policy
+from spyweb.outbox.redaction import HIDDEN, hide_webhook
+from spyweb.permissions.policy import Policy
 from spyweb.runs.records import START, SUCCESS, PingFacts, decode_ping
 from spyweb.settings.addresses import expand, read_secret
 from spyweb.specs.parse import OF_JOB
@@ -42,8 +41,6 @@ OUR_HEADERS = (DELIVERY_HEADER.lower(), SIGNATURE_HEADER.lower())
 TIMEOUT_S = 30.0
 NOT_FINAL = (408, 425, 429)  # answers of 4xx after which the same message may be accepted later
 SHOWN = 200  # characters of what the receiver answered
-HIDDEN = "***"
-SHORTEST_SECRET = 5  # characters: a shorter part is found in ordinary words
 LONGEST_LOG = 10_000  # bytes: its end
 TEXT = (("content-type", "text/plain; charset=utf-8"),)
 LONGEST_DIGITS = 9  # of the seconds in Retry-After: more than any message lives
@@ -58,32 +55,23 @@ class DeliveryFailure(Struct, frozen=True, kw_only=True):
     wait_ms: int = 0  # at least so long, as the receiver asks
 
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
-
 Send: TypeAlias = Callable[[QueuedMessage], Awaitable[DeliveryFailure | None]]
 
 
+@dataclass(kw_only=True, eq=False)
 class MessageTransport:
-    """Sends a message through its channel: a webhook's POST or the desktop."""
+    """Makes one attempt to send a message: to a webhook, on the desktop, to an alert channel, or to a watcher."""
 
-    def __init__(
-        self,
-        *,
-        http: Http,
-        desktop: Desktop,
-        clock: Clock,
-        spec_of: Callable[[JobId], JobSpec | None] = lambda _: None,  # as it is now: a corrected one serves what waits
-        usual: Policy = ANYTHING,  # of a job that is gone
-        environ: Mapping[str, str] = NOTHING,
-    ) -> None:
-        self._spec_of = spec_of
-        self._usual = usual
-        self._environ = environ
-        self.alert: Send | None = None  # sends the messages to alert channels
-        self.ping: Send | None = None  # sends those to watchers elsewhere
-        self._http = http
-        self._desktop = desktop
-        self._clock = clock
+    http: Http
+    desktop: Desktop
+    clock: Clock
+    spec_of: Callable[[JobId], JobSpec | None]  # as it is now: a corrected one serves what waits
+    usual: Policy  # of a job that is gone
+    environ: Mapping[str, str]
+    secrets: Secrets
+    root: Path
+    flush_logs: Callable[[], Awaitable[None]]
+    alert: Send  # sends the messages to alert channels
 
     async def send(self, message: QueuedMessage) -> DeliveryFailure | None:
         """Send a message, if the policy of its job still permits that: it may have changed since."""
@@ -93,32 +81,75 @@ class MessageTransport:
             case Channel.DESKTOP:
                 return await self._show(message)
             case Channel.ALERT:
-                return await self._tell(message)
+                return await self.alert(message)
             case Channel.PING:
-                return await self.ping(message) if self.ping else None
+                return await self._ping(message)
 
     async def _post(self, message: QueuedMessage) -> DeliveryFailure | None:
-        spec = self._spec_of(message.job)
+        spec = self.spec_of(message.job)
         webhook = spec.monitor.webhook if spec and spec.monitor else None
         place = webhook.secret if webhook else ""
-        secret = read_secret(place, self._environ) if place else b""
+        secret = read_secret(place, self.environ) if place else b""
         if place and not secret:
             return DeliveryFailure(reason=f"the secret {place} is not there")
-        gate = NetGate(spec.policy if spec else self._usual, message.job, "webhook")
-        return await post(self._http, self._clock, message, gate, secret)
-
-    async def _tell(self, message: QueuedMessage) -> DeliveryFailure | None:
-        if self.alert is None:  # only a daemon tells of incidents
-            return DeliveryFailure(reason="it waits for the daemon")
-        return await self.alert(message)
+        gate = NetGate(spec.policy if spec else self.usual, message.job, "webhook")
+        return await post(self.http, self.clock, message, gate, secret)
 
     async def _show(self, message: QueuedMessage) -> DeliveryFailure | None:
-        spec = self._spec_of(message.job)
-        if refusal := (spec.policy if spec else self._usual).notify():
+        spec = self.spec_of(message.job)
+        if refusal := (spec.policy if spec else self.usual).notify():
             return DeliveryFailure(reason=refusal.text("notification", message.job), holds=False)
         text = msgspec.json.decode(message.payload, type=DesktopText)
-        reason = await self._desktop.show(text.title, text.body, text.timeout_ms)
+        reason = await self.desktop.show(text.title, text.body, text.timeout_ms)
         return DeliveryFailure(reason=reason) if reason else None
+
+    async def _ping(self, message: QueuedMessage) -> DeliveryFailure | None:
+        """Tell a watcher, at its address as it is now; where there is none any more nobody is told."""
+        spec, facts = self.spec_of(message.job), decode_ping(message.payload)
+        if spec is None or spec.ping is None:
+            return None
+        try:
+            address = self._address(spec.id, spec.ping, facts)
+        except ValueError as error:
+            return DeliveryFailure(reason=str(error))
+        if not address:
+            return None
+        gate = NetGate(spec.policy, spec.id, "ping_url") if spec.ping.is_own else None
+        posted = replace(
+            message,
+            target=Target(Channel.WEBHOOK, address),
+            payload=await self._log(spec, facts),
+            headers=TEXT,
+        )
+        failure = await post(self.http, self.clock, posted, gate)
+        return failure and replace(failure, reason=hide_webhook(failure.reason, address))
+
+    def _address(self, job: JobId, ping: PingAddresses, facts: PingFacts) -> str:
+        """Return where this is told; empty: nowhere.  Raises ValueError, which tells nothing of the address."""
+        template = ping.base or {START: ping.start, SUCCESS: ping.success}.get(facts.kind, ping.fail)
+        if not template:
+            return ""
+        template = template.replace(OF_JOB, quote(job, safe=""))
+        address = template if ping.is_own else expand(template, self.environ)
+        if not ping.base:
+            return address
+        try:
+            url = parse_url(address.encode())
+        except FetchError as error:
+            raise ValueError(hide_webhook(str(error), address)) from None
+        path = url.raw_path if facts.kind == SUCCESS else f"{url.raw_path.rstrip('/')}/{facts.kind}"
+        return str(url.with_path(path, encoded=True, keep_query=True).update_query(rid=facts.rid))
+
+    async def _log(self, spec: JobSpec, facts: PingFacts) -> bytes:
+        """Return the end of the run's log, and why it has failed."""
+        if facts.started_ms is None or facts.ended_ms is None:
+            return facts.reason.encode()
+        await self.flush_logs()
+        path = self.root / spec.folder / NAME
+        found = await asyncio.to_thread(lines_between, path, facts.started_ms, facts.ended_ms, LONGEST_LOG)
+        lines = [*found.lines, *([facts.reason] if facts.reason else [])]
+        text = "\n".join(self.secrets.hide_in_prose(line) for line in lines)
+        return text.encode("utf-8", "replace")[-LONGEST_LOG:]
 
 
 async def post(
@@ -214,17 +245,6 @@ def desktop_message(job: JobId, title: str, body: str, timeout_ms: int | None) -
     return NewMessage(job=job, target=Target(Channel.DESKTOP, ""), payload=payload)
 
 
-def hide_address(text: str, address: str) -> str:
-    """Return a text without the parts of an address that may be secrets: what is behind its host, and a login."""
-    scheme_less = address.partition("://")[2]
-    login, _, rest = scheme_less.rpartition("@") if "@" in scheme_less.partition("/")[0] else ("", "", scheme_less)
-    parts = {address, scheme_less, login, *re.split(r"[/?&=#]", rest)[1:], *login.split(":")}
-    parts |= {unquote(part) for part in parts}
-    for part in sorted((part for part in parts if len(part) >= SHORTEST_SECRET), key=len, reverse=True):
-        text = text.replace(part, HIDDEN)
-    return text
-
-
 def place_of(target: Target) -> str:
     """Return the host of a target, or the name of an alert channel, for logs.
 
@@ -236,76 +256,3 @@ def place_of(target: Target) -> str:
         return urlsplit(target.address).hostname or target.channel.value
     except ValueError:
         return target.channel.value
-
-
-class PingSender:
-    def __init__(
-        self,
-        *,
-        http: Http,
-        clock: Clock,
-        spec_of: Callable[[JobId], JobSpec | None],
-        root: Path,
-        flush_logs: Callable[[], Awaitable[None]],
-        environ: Mapping[str, str],
-    ) -> None:
-        self._http = http
-        self._clock = clock
-        self._spec_of = spec_of
-        self._root = root
-        self._flush_logs = flush_logs
-        self._environ = environ
-        self._secrets = secrets_in(environ)
-
-    async def send(self, message: QueuedMessage) -> DeliveryFailure | None:
-        """Make one attempt, to the address as it is now; where there is none any more nobody is told."""
-        spec, facts = self._spec_of(message.job), decode_ping(message.payload)
-        if spec is None or spec.ping is None:
-            return None
-        try:
-            address = self._address(spec.id, spec.ping, facts)
-        except ValueError as error:
-            return DeliveryFailure(reason=str(error))
-        if not address:
-            return None
-        gate = NetGate(spec.policy, spec.id, "ping_url") if spec.ping.is_own else None
-        posted = replace(
-            message,
-            target=Target(Channel.WEBHOOK, address),
-            payload=await self._log(spec, facts),
-            headers=TEXT,
-        )
-        failure = await post(self._http, self._clock, posted, gate)
-        return failure and replace(failure, reason=hide_address(failure.reason, address))
-
-    def _address(self, job: JobId, ping: PingAddresses, facts: PingFacts) -> str:
-        """Return where this is told; empty: nowhere.  Raises ValueError, which tells nothing of the address."""
-        template = ping.base or {START: ping.start, SUCCESS: ping.success}.get(facts.kind, ping.fail)
-        if not template:
-            return ""
-        template = template.replace(OF_JOB, quote(job, safe=""))
-        address = template if ping.is_own else expand(template, self._environ)
-        if not ping.base:
-            return address
-        try:
-            url = parse_url(address.encode())
-        except FetchError as error:
-            raise ValueError(hide_address(str(error), address)) from None
-        return str(told_at(url, "" if facts.kind == SUCCESS else facts.kind).update_query(rid=facts.rid))
-
-    async def _log(self, spec: JobSpec, facts: PingFacts) -> bytes:
-        """Return the end of the run's log, and why it has failed."""
-        if facts.started_ms is None or facts.ended_ms is None:
-            return facts.reason.encode()
-        await self._flush_logs()
-        path = self._root / spec.folder / NAME
-        found = await asyncio.to_thread(lines_between, path, facts.started_ms, facts.ended_ms, LONGEST_LOG)
-        lines = [*found.lines, *([facts.reason] if facts.reason else [])]
-        text = "\n".join(self._secrets.hide_in_prose(line) for line in lines)
-        return text.encode("utf-8", "replace")[-LONGEST_LOG:]
-
-
-def told_at(url: URL, what: str) -> URL:
-    """Return an address with something behind its path, before its query."""
-    path = f"{url.raw_path.rstrip('/')}/{what}" if what else url.raw_path
-    return url.with_path(path, encoded=True, keep_query=True)

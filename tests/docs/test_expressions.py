@@ -32,7 +32,7 @@ HARMLESS = {
 
 # module → what an expression is put together from there
 PUT_TOGETHER = {
-    "alerts.sender.redaction": "parts of an address, escaped, in a process of its own",
+    "outbox.redaction": "parts of an address, escaped, in a process of its own",
     "extraction.worker.document": "anything: it runs in a process that is killed when it takes too long",
     "ops.files.files": "the name of a file, escaped",
     "store.patterns": "limits.PATTERN, and each part is searched for once",

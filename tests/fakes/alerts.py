@@ -11,9 +11,14 @@ from spyweb.alerts.delivery import ChannelSender
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest
 from spyweb.alerts.texts import AlertFacts, AlertText, AlertWriter, body_of, mood_of, template_facts, title_of
+from spyweb.logs.secrets import secrets_in
 from spyweb.model import JobId
+from spyweb.ops.notify_desktop import Desktop
+from spyweb.outbox.send import MessageTransport
+from spyweb.permissions.policy import ANYTHING
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
 from tests.fakes.clock import FakeClock
+from tests.fakes.ops import FakeHttp
 
 ITEM = {
     "incident": 42,
@@ -70,3 +75,14 @@ def make_sender(**parts: Any) -> ChannelSender:
     """What sends by these parts; any other fails where it is asked."""
     usual = {"http": None, "helper": None, "desktop": None, "writer": PlainWriter(), "clock": FakeClock()}
     return ChannelSender(**{"secrets": ChannelSecrets(Path(), {}), **usual, **parts})
+
+
+async def _flush() -> None: ...
+
+
+def make_transport(**parts: Any) -> MessageTransport:
+    """What makes an attempt by these parts, and of a job that is gone whatever it may ask for."""
+    environ = parts.get("environ", {})
+    usual = {"http": FakeHttp(), "desktop": Desktop({}), "clock": FakeClock(), "root": Path(), "environ": environ}
+    policy = {"spec_of": lambda _: None, "usual": ANYTHING, "secrets": secrets_in(environ)}
+    return MessageTransport(**{**usual, **policy, "flush_logs": _flush, "alert": None, **parts})

@@ -11,11 +11,11 @@ from spyweb.clock import RealClock
 from spyweb.model import JobId, Webhook
 from spyweb.ops.network import client
 from spyweb.ops.network.client import open_client
-from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox import send as outbox_send
 from spyweb.outbox.send import MessageTransport, webhook_message
 from spyweb.settings import HttpSettings
 from spyweb.store.model.messages import QueuedMessage
+from tests.fakes.alerts import make_transport
 from tests.fakes.hook import open_hook
 from tests.fakes.web_server import WebServer, open_raw_server
 
@@ -24,7 +24,7 @@ from tests.fakes.web_server import WebServer, open_raw_server
 async def channels() -> AsyncIterator[MessageTransport]:
     clock = RealClock()
     async with open_client(HttpSettings(), clock) as http:
-        yield MessageTransport(http=http, desktop=Desktop({}), clock=clock)
+        yield make_transport(http=http, clock=clock)
 
 
 def message_to(url: str, body: bytes = b'{"a":"\xc3\xa4"}') -> QueuedMessage:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from spyweb.alerts.sender.redaction import call_nobody, escape_markdown
 from spyweb.alerts.sender.wire import MessageTemplates
 from spyweb.alerts.sender.worker.limits import RENDERING_CPU_S, RENDERING_MEMORY, limit_process
 from spyweb.confined.parent import die_with_parent
+from spyweb.outbox.redaction import call_nobody, escape_markdown
 
 if TYPE_CHECKING:
     from jinja2 import Environment

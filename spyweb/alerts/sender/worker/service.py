@@ -12,10 +12,10 @@ from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType, OverflowMod
 from apprise.manager_plugins import NotificationManager
 from msgspec.structs import replace
 
-from spyweb.alerts.sender.redaction import call_nobody, escape_markdown, hide_address, may_repeat_login
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, SendText
 from spyweb.alerts.sender.worker.adapter import Met, current, watch_mail, watch_requests
 from spyweb.alerts.sender.worker.rendering import Rendered, check_templates, render
+from spyweb.outbox.redaction import call_nobody, escape_markdown, hide_address, may_repeat_login
 
 NO_SERVICE = "it is no address of a service that Apprise knows"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.alerts.sender.redaction import (
+from spyweb.outbox.redaction import (
     LONGEST_REASON,
     call_nobody,
     escape_markdown,
