@@ -77,10 +77,8 @@ class ChannelSender:
         """Make the attempt; `queued.delivery` is the same however often one is made."""
         if channel.desktop:
             return await self._show(facts)
-        return await (self._post(channel, queued) if channel.webhook else self._ask(channel, facts, queued))
-
-    async def _post(self, channel: AlertChannelSettings, queued: QueuedMessage) -> Attempt:
-        """Send the facts as JSON to the webhook of a channel."""
+        if not channel.webhook:
+            return await self._ask(channel, facts, queued)
         try:
             address, secret = self.secrets.webhook(channel), self.secrets.secret(channel)
             posted = replace(queued, target=Target(Channel.WEBHOOK, address), headers=self.secrets.headers(channel))
@@ -218,27 +216,24 @@ class AlertDelivery:
         if channel is None:
             return DeliveryFailure(reason=f"no alert channel is named {name}", holds=False)
         stored = decode_facts(queued.payload)
-        facts = self._with_link(self._without_secrets(stored))
+        facts = self._as_sent(stored)
         if facts != stored:
             queued = replace(queued, payload=msgspec.json.encode(facts))
         return (await self._send(channel, facts, queued, queued.created_ms)).failure
 
-    def _without_secrets(self, facts: AlertFacts) -> AlertFacts:
-        """Return the facts as they may leave this machine, by whatever kind of channel."""
+    def _as_sent(self, facts: AlertFacts) -> AlertFacts:
+        """Return the facts as they may leave this machine, by whatever kind of channel: without secrets.
+
+        Those of a message about one incident that goes on have its link.  It is made when it is sent, so that none is
+        stored, and from the facts alone: it is the same however often the message is sent.
+        """
         items = tuple(
             structs.replace(
                 item, text=self._secrets.hide_in_prose(item.text), title=self._secrets.hide_in_text(item.title)
             )
             for item in facts.items
         )
-        return structs.replace(facts, items=items)
-
-    def _with_link(self, facts: AlertFacts) -> AlertFacts:
-        """Return the facts, those of a message about one incident that goes on with its link.
-
-        The link is made when it is sent, so that none is stored, and from the facts alone: it is the same however often
-        the message is sent.
-        """
+        facts = structs.replace(facts, items=items)
         item = facts.alone
         if item is None or item.incident is None or item.kind not in (MessageKind.OPENED, MessageKind.REMINDER):
             return facts

@@ -43,7 +43,16 @@ class IncidentHooks:
 
     async def hand_out(self, subjects: Sequence[str]) -> bool:
         """Start what is missing for these subjects; return whether there was anything."""
-        found = await run_in_slices(self._clock, self._told_jobs(subjects))
+        found = dict[str, LiveJob]()
+
+        def find_told() -> Steps[None]:
+            for subject in subjects:
+                job = self._live.of_subject(subject)
+                if job and _is_told(job):
+                    found[subject] = job
+                yield
+
+        await run_in_slices(self._clock, find_told())
         incidents = await self._incidents.for_scripts(list(found)) if found else ()
         starts, told = list[Start](), list[ScriptTold]()
         for incident in incidents:
@@ -60,16 +69,6 @@ class IncidentHooks:
         if told:
             await self._runner.start_all(starts, Change(told=told))
         return bool(told)
-
-    def _told_jobs(self, subjects: Sequence[str]) -> Steps[dict[str, LiveJob]]:
-        """Find the jobs whose files are told."""
-        found = dict[str, LiveJob]()
-        for subject in subjects:
-            job = self._live.of_subject(subject)
-            if job and _is_told(job):
-                found[subject] = job
-            yield
-        return found
 
 
 def _is_told(job: LiveJob) -> bool:

@@ -61,7 +61,12 @@ class JobMeasures:
             if (job := self._live.of_subject(subject)) and not (job.gone or job.is_new)
         ][:PAUSED_TOGETHER]
         whys = {job.id: why for job, why, _ in found}
-        if running := [job for job, _, failed_ms in found if not (job.cursor.paused or _is_resumed(job, failed_ms))]:
+        running = [
+            job
+            for job, _, failed_ms in found
+            if not job.cursor.paused and (failed_ms is None or (job.cursor.active_since_ms or 0) <= failed_ms)
+        ]
+        if running:
             try:
                 await self._pause(whys, running)
             except Refused:  # one has gone meanwhile: what comes of that wakes us again
@@ -82,24 +87,18 @@ class JobMeasures:
         """
         opened, self._opened = self._opened, []
         for change in opened:
+            job = change.subject.removeprefix(JOB)
+            trigger = Trigger(type=TriggerType.DEPENDS, job=job, incident_id=change.incident)
             child = self._live.of_subject(change.subject)
             for parent in find_parents(self._live, child) if child else ():
-                if not tells_nothing(parent, first_sign(change.signs)[1].since_ms):
-                    await self._run(parent, change)
-
-    async def _run(self, parent: LiveJob, change: SubjectChange) -> None:
-        job = change.subject.removeprefix(JOB)
-        trigger = Trigger(type=TriggerType.DEPENDS, job=job, incident_id=change.incident)
-        try:
-            await self._start(parent, RunRequest(trigger=trigger))
-        except Refused:  # it has begun meanwhile, or the daemon stops
-            return
-        except STORE_REFUSED as error:
-            tell_refusal("a job that others depend on could not be run", error, job=parent.id)
-
-
-def _is_resumed(job: LiveJob, failed_ms: int | None) -> bool:
-    return failed_ms is not None and (job.cursor.active_since_ms or 0) > failed_ms
+                if tells_nothing(parent, first_sign(change.signs)[1].since_ms):
+                    continue
+                try:
+                    await self._start(parent, RunRequest(trigger=trigger))
+                except Refused:  # it has begun meanwhile, or the daemon stops
+                    continue
+                except STORE_REFUSED as error:
+                    tell_refusal("a job that others depend on could not be run", error, job=parent.id)
 
 
 def find_parents(live: LiveJobs, child: LiveJob) -> Iterator[LiveJob]:

@@ -232,7 +232,12 @@ class SignWatch:
         self._now = Now(now_ms, now_ms if now_ms < self._now.ms else self._now.floor_ms)
         for part in OF_A_PART:
             self._note(f"{DAEMON}{part}", self._conditions.of_part(part, now_ms))
-        await run_in_slices(self._clock, self._look_at(self._jobs_to_look_at()))
+        not_well = (JobId(each.removeprefix(JOB)) for each in (*self._noted, *self._doubtful) if each.startswith(JOB))
+        start = self._place if self._place < len(self._timed) else 0
+        self._place = start + AT_A_LOOK
+        now, in_turn = self._conditions, self._timed[start : self._place]
+        jobs = list(dict.fromkeys([*now.broken, *now.quarantined, *now.held_back, *not_well, *in_turn]))
+        await run_in_slices(self._clock, self._look_at(jobs))
 
     def _find_timed(self) -> Steps[list[JobId]]:
         timed = []
@@ -258,29 +263,18 @@ class SignWatch:
             self._recalled.update(job.id for job in self._live)
         self._recalled.update(self._timed)
 
-    def _jobs_to_look_at(self) -> Sequence[JobId]:
-        now = self._conditions
-        not_well = (JobId(each.removeprefix(JOB)) for each in (*self._noted, *self._doubtful) if each.startswith(JOB))
-        start = self._place if self._place < len(self._timed) else 0
-        self._place = start + AT_A_LOOK
-        in_turn = self._timed[start : self._place]
-        return list(dict.fromkeys([*now.broken, *now.quarantined, *now.held_back, *not_well, *in_turn]))
-
     def _look_at(self, jobs: Sequence[JobId]) -> Steps[None]:
         for job_id in jobs:
-            self._examine(job_id)
+            job, subject = self._live.find(job_id), subject_of(job_id)
+            noted = self._noted.get(subject, {})
+            if job is None:  # its file does not load: whether it is late by now, nobody can tell; or it is gone
+                stays = {sign: noted[sign] for sign in (LATE, SILENT) if sign in noted}
+                self._note(subject, {**stays, **self._conditions.of_job(job_id, self._now.ms)})
+            elif job.spec.enabled:
+                self._note(subject, signs_of(job, self._conditions, noted, self._now))
+            else:
+                self._doubtful.pop(subject, None)
             yield
-
-    def _examine(self, job_id: JobId) -> None:
-        job, subject = self._live.find(job_id), subject_of(job_id)
-        noted = self._noted.get(subject, {})
-        if job is None:  # its file does not load: whether it is late by now, nobody can tell; or it is gone
-            stays = {sign: noted[sign] for sign in (LATE, SILENT) if sign in noted}
-            self._note(subject, {**stays, **self._conditions.of_job(job_id, self._now.ms)})
-        elif job.spec.enabled:
-            self._note(subject, signs_of(job, self._conditions, noted, self._now))
-        else:
-            self._doubtful.pop(subject, None)
 
     def _note(self, subject: str, found: Signs) -> None:
         """Have noted what has lasted, and what is over."""

@@ -117,32 +117,21 @@ def mood_of(facts: AlertFacts) -> str:
 
 
 def _named(item: AlertItem, at_ms: int) -> str:
-    if item.incident is None:
-        return item.title
-    return f"#{item.incident} {_happened(item, at_ms)}"
-
-
-def _happened(item: AlertItem, at_ms: int) -> str:
-    name, wrong = name_of(item.subject), _wrong(item)
+    down = f"is down: {item.failures} failures" if item.failures > 1 else "is down"
+    named, wrong = f"#{item.incident} {name_of(item.subject)}", WORDS.get(item.reason, down)
     lasted = round_duration(max(0, (item.closed_ms or at_ms) - item.since_ms))
     match item.kind:
         case MessageKind.OPENED:
-            return f"{name} {wrong}"
+            return f"{named} {wrong}"
         case MessageKind.REMINDER:
-            return f"{name} {wrong}, for {lasted} now"
+            return f"{named} {wrong}, for {lasted} now"
         case MessageKind.CLOSED:
-            return f"{name} was removed or disabled" if item.gone else f"{name} recovered after {lasted}"
+            return f"{named} was removed or disabled" if item.gone else f"{named} recovered after {lasted}"
         case MessageKind.WAS:
             end = "was removed or disabled" if item.gone else "recovered"
-            return f"{name} had a problem for {lasted}, and {end}"
+            return f"{named} had a problem for {lasted}, and {end}"
         case MessageKind.MESSAGE:
             return item.title
-
-
-def _wrong(item: AlertItem) -> str:
-    if item.reason in WORDS:
-        return WORDS[item.reason]
-    return f"is down: {item.failures} failures" if item.failures > 1 else "is down"
 
 
 def _lines(item: AlertItem, at_ms: int, zone: ZoneInfo) -> list[str]:
@@ -198,7 +187,9 @@ class AlertWriter:
 
     async def compose(self, facts: AlertFacts) -> AlertText:
         """Write a text; it is the same at each attempt, but for a log that is gone meanwhile."""
-        log, page = await self._last_lines(facts), self._page(facts)
+        log = await self._last_lines(facts)
+        number = facts.alone.incident if facts.alone else None
+        page = f"{self._pages}incidents/{number}" if self._pages and number is not None else ""
         text = AlertText(
             title=title_of(facts), body=body_of(facts, self._timezone, page=page, log=log), mood=mood_of(facts)
         )
@@ -206,20 +197,13 @@ class AlertWriter:
         named = {"title": text.title, "page_url": page, "log": "\n".join(log)}
         return text._replace(facts=template_facts(facts, plain, named))
 
-    def _page(self, facts: AlertFacts) -> str:
-        number = facts.alone.incident if facts.alone else None
-        return f"{self._pages}incidents/{number}" if self._pages and number is not None else ""
-
     async def _last_lines(self, facts: AlertFacts) -> Sequence[str]:
         """Return the last lines that the run has logged with which an incident began."""
         alone = facts.alone
         if alone is None or alone.run is None or alone.kind not in (MessageKind.OPENED, MessageKind.WAS):
             return ()
-        return shortened([self._secrets.hide_in_prose(line) for line in await self._log(alone.run)])
-
-    async def _log(self, number: RunId) -> Sequence[str]:
         try:
-            run = await self._past_runs.find(number)
+            run = await self._past_runs.find(alone.run)
         except STORE_REFUSED:  # people are told all the same
             return ()
         job = self._live.find(run.job) if run else None
@@ -227,7 +211,8 @@ class AlertWriter:
             return ()
         path = self._root / job.spec.folder / NAME
         found = await asyncio.to_thread(lines_between, path, run.started_ms, run.ended_ms, MOST_READ)
-        return [line[STAMP:] if line[:1].isdigit() else line for line in found.lines]
+        lines = [line[STAMP:] if line[:1].isdigit() else line for line in found.lines]
+        return shortened([self._secrets.hide_in_prose(line) for line in lines])
 
 
 def shortened(lines: Sequence[str]) -> Sequence[str]:

@@ -60,8 +60,6 @@ LEAST_S = 1.0  # between two plans
 LONGEST_S = 60.0  # then the clock on the wall is looked at again: it may have been set
 PATIENCE_S = 5.0  # after the store refused
 
-QuietEnd = Callable[[QuietHours], int | None]
-
 
 def subject_of(job: JobId) -> str:
     return f"{JOB}{job}"
@@ -292,20 +290,17 @@ class AlertWatcher:
             return self.without_file(JobId(subject.removeprefix(JOB)))
         return self._settings().policy
 
-    def _subject_now(self, subject: str, quiet_end: QuietEnd) -> SubjectNow:
-        policy = self._policy(subject)
-        return SubjectNow(
-            policy=policy,
-            maintenance_until_ms=self._maintenance_of(subject, self._clock.now_ms()),
-            quiet_until_ms=policy.quiet and quiet_end(policy.quiet),
-            has_hooks=self.hooks is not None and self.hooks.has(subject),
-        )
-
     def subjects_now(self, names: Iterable[str]) -> Steps[dict[str, SubjectNow]]:
         """Return what holds for subjects at this moment."""
         quiet_end, found = self._quiet_ends(), {}
         for name in names:
-            found[name] = self._subject_now(name, quiet_end)
+            policy = self._policy(name)
+            found[name] = SubjectNow(
+                policy=policy,
+                maintenance_until_ms=self._maintenance_of(name, self._clock.now_ms()),
+                quiet_until_ms=policy.quiet and quiet_end(policy.quiet),
+                has_hooks=self.hooks is not None and self.hooks.has(name),
+            )
             yield
         return found
 
@@ -314,7 +309,7 @@ class AlertWatcher:
         quiet_end = self._quiet_ends()
         return [channel_now(each, each.quiet and quiet_end(each.quiet)) for each in self._settings().channels.values()]
 
-    def _quiet_ends(self) -> QuietEnd:
+    def _quiet_ends(self) -> Callable[[QuietHours], int | None]:
         """Return what finds until when it is quiet, once for all subjects with the same hours: that takes its time."""
         return cache(partial(quiet_until, now_ms=self._clock.now_ms()))
 
@@ -330,14 +325,11 @@ class AlertWatcher:
         wakes = [*self._looks.values(), *([] if planned.wake_ms is None else [planned.wake_ms])]
         now_ms = self._clock.now_ms()
         wakes += [self._maintenance_of(subject, now_ms) or now_ms for subject, _ in self._ignored]
-        self._wake_at(min(wakes, default=None))
-
-    def _wake_at(self, wake_ms: int | None) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if wake_ms is not None:
-            wait_s = min(max(wake_ms - self._clock.now_ms(), 0) / 1000, LONGEST_S)
+        if wakes:
+            wait_s = min(max(min(wakes) - now_ms, 0) / 1000, LONGEST_S)
             self._alarm = self._clock.call_later(wait_s, self._changed.set)
 
     def _take(self, changes: Sequence[SubjectChange]) -> None:

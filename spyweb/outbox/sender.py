@@ -212,29 +212,23 @@ class OutboxSender:
     async def _attempt(self, queue: TargetQueue, message: QueuedMessage) -> None:
         queue.is_sending = True
         try:
-            failure = await self._send_safely(message)
-            self._count(queue, message, failure)
+            try:
+                failure = await self._send(message)
+            except Exception as error:  # one message's boundary: a fault must not end all sending
+                log.error("a bug in sending", job=message.job, to=place_of(message.target), exc_info=error)
+                failure = DeliveryFailure(reason="sending failed inside spyweb; its log has the details", holds=False)
+            queue.misses = queue.misses + 1 if failure and failure.holds else 0
+            if queue.misses == 1:
+                queue.missed_since_ms = self._clock.now_ms()
+            if failure and failure.is_refused:
+                queue.refusals[message.id] = queue.refusals.get(message.id, 0) + 1
+            else:
+                queue.refusals.pop(message.id, None)
             queue.attempted = AttemptResult(message, failure)
             await self._note_attempt(queue, queue.attempted)
         finally:
             queue.is_sending = False
             self._attempted.set()
-
-    def _count(self, queue: TargetQueue, message: QueuedMessage, failure: DeliveryFailure | None) -> None:
-        queue.misses = queue.misses + 1 if failure and failure.holds else 0
-        if queue.misses == 1:
-            queue.missed_since_ms = self._clock.now_ms()
-        if failure and failure.is_refused:
-            queue.refusals[message.id] = queue.refusals.get(message.id, 0) + 1
-        else:
-            queue.refusals.pop(message.id, None)
-
-    async def _send_safely(self, message: QueuedMessage) -> DeliveryFailure | None:
-        try:
-            return await self._send(message)
-        except Exception as error:  # one message's boundary: a fault must not end all sending
-            log.error("a bug in sending", job=message.job, to=place_of(message.target), exc_info=error)
-            return DeliveryFailure(reason="sending failed inside spyweb; its log has the details", holds=False)
 
     async def _note_attempt(self, queue: TargetQueue, attempted: AttemptResult) -> None:
         """Record the result of an attempt: the message is done, given up, or put off."""
@@ -262,20 +256,18 @@ class OutboxSender:
         self, queue: TargetQueue, message: QueuedMessage, failure: DeliveryFailure, ends_ms: int
     ) -> None:
         now_ms = self._clock.now_ms()
-        delay_ms = self._delay_ms(queue, message, now_ms)
+        if refusals := queue.refusals.get(message.id):
+            delay_ms = REFUSED_DELAYS_MS[refusals - 1]
+        else:
+            since_ms = min(message.created_ms, queue.missed_since_ms) if queue.misses else message.created_ms
+            backoff = BACKOFF if now_ms - since_ms < HOUR_MS else LATER_BACKOFF
+            delay_ms = retry_delay_ms(backoff, max(message.attempts + 1, queue.misses), self._random)
         next_ms = min(now_ms + max(delay_ms, min(failure.wait_ms, LONGEST_RETRY_AFTER_MS)), ends_ms)
         await self._outbox.put_off(message.id, next_ms=next_ms, error=failure.reason, holds=failure.holds)
         self._tell(message, "put off", failure.reason)
         if message.attempts == 0:
             again_in = format_duration(next_ms - now_ms)
             log.warning("a message has not arrived yet", **about(message), reason=failure.reason, again_in=again_in)
-
-    def _delay_ms(self, queue: TargetQueue, message: QueuedMessage, now_ms: int) -> int:
-        if refusals := queue.refusals.get(message.id):
-            return REFUSED_DELAYS_MS[refusals - 1]
-        since_ms = min(message.created_ms, queue.missed_since_ms) if queue.misses else message.created_ms
-        backoff = BACKOFF if now_ms - since_ms < HOUR_MS else LATER_BACKOFF
-        return retry_delay_ms(backoff, max(message.attempts + 1, queue.misses), self._random)
 
     def _tell(self, message: QueuedMessage, what: Literal["sent", "put off", "given up"], reason: str = "") -> None:
         if self.listener:

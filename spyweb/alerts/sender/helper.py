@@ -30,12 +30,6 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 NO_LOGINS = {"NETRC": os.devnull}  # else a service is sent what stands in ~/.netrc for its host
 
 
-def helper_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment with what is needed to reach a service, and nothing of what may be secret."""
-    names = (*PASSED_ON, *PROXIES, *(name.upper() for name in PROXIES))
-    return bare_environment() | {name: environ[name] for name in names if name in environ} | NO_LOGINS
-
-
 class HelperProcess(asyncio.SubprocessProtocol):
     """One life of that process, and the requests that it has not answered."""
 
@@ -49,11 +43,13 @@ class HelperProcess(asyncio.SubprocessProtocol):
         self.over: Future[None] = get_running_loop().create_future()
 
     async def start(self, environ: Mapping[str, str]) -> None:
-        """Start it.  Raises OSError."""
+        """Start it, with what is needed to reach a service, and nothing of what may be secret.  Raises OSError."""
+        names = (*PASSED_ON, *PROXIES, *(name.upper() for name in PROXIES))
+        passed = {name: environ[name] for name in names if name in environ}
         transport, _ = await get_running_loop().subprocess_exec(
             lambda: self,
             *(sys.executable, "-P", "-m", "spyweb.alerts.sender.worker.main"),
-            env=helper_environment(environ),
+            env=bare_environment() | passed | NO_LOGINS,
             cwd="/",
             stdin=PIPE,
             stdout=PIPE,
@@ -72,7 +68,13 @@ class HelperProcess(asyncio.SubprocessProtocol):
             self._idle.cancel()
         answer: Future[HelperAnswer] = get_running_loop().create_future()
         self._pending[request.id] = answer
-        alarm = self._clock.call_later(ANSWER_S, lambda: self._give_up(request.id))
+
+        def give_up() -> None:
+            self.takes = False  # its thread can't be ended but with the process
+            late = "timeout: the service has not answered in time"
+            self._take_answer(HelperAnswer(id=request.id, ok=False, reason=late))
+
+        alarm = self._clock.call_later(ANSWER_S, give_up)
         try:
             assert self._transport is not None
             stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
@@ -81,27 +83,16 @@ class HelperProcess(asyncio.SubprocessProtocol):
         finally:
             alarm.cancel()
             self._pending.pop(request.id, None)
-            self._rest()
+            if not self._pending and self.takes:
+                self._idle = self._clock.call_later(IDLE_S, self.stop)
+            elif not self._pending:
+                self.stop()
 
     def stop(self) -> None:
         """End it; what is under way is told as a failure."""
         self.takes = False
         if self._transport and not self.over.done():
             self._transport.kill()
-
-    def _give_up(self, number: int) -> None:
-        """Take no more requests once one hangs: its thread can't be ended but with the process."""
-        self.takes = False
-        self._take_answer(HelperAnswer(id=number, ok=False, reason="timeout: the service has not answered in time"))
-
-    def _rest(self) -> None:
-        """End the process when nothing has been asked of it for a while; at once when it takes nothing any more."""
-        if self._pending:
-            return
-        if not self.takes:
-            self.stop()
-        else:
-            self._idle = self._clock.call_later(IDLE_S, self.stop)
 
     def _take_answer(self, answer: HelperAnswer) -> None:
         future = self._pending.get(answer.id)
@@ -127,10 +118,9 @@ class HelperProcess(asyncio.SubprocessProtocol):
         code = self._transport.get_returncode() if self._transport else None
         if self._idle:
             self._idle.cancel()
-        if self._pending:
-            reason = f"the process that sends has ended: {describe_exit(code or 0)}"
-            for number in tuple(self._pending):
-                self._take_answer(HelperAnswer(id=number, ok=False, reason=reason))
+        reason = f"the process that sends has ended: {describe_exit(code or 0)}"
+        for number in tuple(self._pending):
+            self._take_answer(HelperAnswer(id=number, ok=False, reason=reason))
         if not self.over.done():
             self.over.set_result(None)
         if self._transport:
@@ -159,7 +149,12 @@ class AlertHelper:
             self._asked += 1
             request = replace(request, id=self._asked)
             try:
-                process = await self._running()
+                async with self._starting:
+                    process = self._process
+                    if process is None or not process.takes:
+                        process = HelperProcess(self._clock)
+                        await process.start(self._environ)
+                        self._process = process
             except OSError as error:
                 reason = f"the process that sends could not be started: {error.strerror or error}"
                 return HelperAnswer(id=request.id, ok=False, reason=reason)
@@ -170,11 +165,3 @@ class AlertHelper:
         if self._process:
             self._process.stop()
             await self._process.over
-
-    async def _running(self) -> HelperProcess:
-        async with self._starting:
-            if self._process is None or not self._process.takes:
-                process = HelperProcess(self._clock)
-                await process.start(self._environ)
-                self._process = process
-            return self._process

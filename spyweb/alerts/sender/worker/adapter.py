@@ -67,27 +67,22 @@ class WatchedAdapter(HTTPAdapter):
         met = current.get(None) or Met()
         try:
             answer = super().send(request, *args, **{**more, "stream": True})
-            _read(answer)
+            ends, body = time.monotonic() + LONGEST_ANSWER_S, bytearray()
+            for chunk in answer.iter_content(8192):  # as much of it as is of use to anybody
+                body += chunk
+                if len(body) > LARGEST_ANSWER or time.monotonic() > ends:
+                    answer.close()
+                    break
         except requests.RequestException as error:
             met.note_failure(describe(error))
             raise
+        answer._content = bytes(body[:LARGEST_ANSWER])
+        answer._content_consumed = True
         if not 200 <= answer.status_code < 300:
             met.note_failure(f"answered {answer.status_code}", answer)
         if answer.status_code == TOO_MANY_REQUESTS:
             raise ServiceBusy
         return answer
-
-
-def _read(answer: requests.Response) -> None:
-    """Read as much of an answer as is of use to anybody."""
-    ends, body = time.monotonic() + LONGEST_ANSWER_S, bytearray()
-    for chunk in answer.iter_content(8192):
-        body += chunk
-        if len(body) > LARGEST_ANSWER or time.monotonic() > ends:
-            answer.close()
-            break
-    answer._content = bytes(body[:LARGEST_ANSWER])
-    answer._content_consumed = True
 
 
 def describe(error: BaseException) -> str:

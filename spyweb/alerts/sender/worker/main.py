@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from spyweb.alerts.sender.wire import LONGEST_LINE, HelperAnswer, SendText, decode_request, encode_line
+from spyweb.alerts.sender.wire import LONGEST_LINE, HelperAnswer, decode_request, encode_line
 from spyweb.alerts.sender.worker.limits import HELPER_CPU_S, HELPER_MEMORY, limit_process
 from spyweb.confined.parent import close_to_others, die_with_parent, leave_signals_to_parent
 
@@ -29,7 +29,7 @@ def serve(services: AppriseServices) -> None:
 def answer(services: AppriseServices, line: bytes) -> None:
     ask = decode_request(line)
     try:
-        found = services.send(ask) if isinstance(ask, SendText) else services.check(ask)
+        found = services.answer(ask)
     except Exception as error:  # noqa: BLE001 - a fault in one service must not end the process
         found = HelperAnswer(id=ask.id, ok=False, reason=f"the service fails inside Apprise ({type(error).__name__})")
     with _saying:

@@ -96,19 +96,10 @@ def finish(value: object, *, is_markdown: bool) -> object:
     return escape_markdown(value) if is_markdown else value
 
 
-def render(templates: MessageTemplates, facts: bytes) -> Rendered:
-    """Return the texts that the templates write, by name, or what is wrong with them."""
-    return _ask(RenderingAsk(templates, msgspec.Raw(facts)))
-
-
-def check_templates(templates: MessageTemplates, names: Sequence[str] = ()) -> Rendered:
-    """Return what is wrong with templates, as far as that can be told without rendering them."""
-    if not templates.title and not templates.body:
+def render_apart(ask: RenderingAsk) -> Rendered:
+    """Return the texts that the templates write, by name, or what is wrong with them, where there are any."""
+    if not ask.templates.title and not ask.templates.body:
         return Rendered()
-    return _ask(RenderingAsk(templates, is_check=True, names=tuple(names)))
-
-
-def _ask(ask: RenderingAsk) -> Rendered:
     try:
         done = subprocess.run(
             COMMAND,

@@ -12,9 +12,9 @@ from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType, OverflowMod
 from apprise.manager_plugins import NotificationManager
 from msgspec.structs import replace
 
-from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, SendText
+from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest, SendText
 from spyweb.alerts.sender.worker.adapter import Met, current, watch_mail, watch_requests
-from spyweb.alerts.sender.worker.rendering import Rendered, check_templates, render
+from spyweb.alerts.sender.worker.rendering import RenderingAsk, render_apart
 from spyweb.outbox.redaction import call_nobody, escape_markdown, hide_address, may_repeat_login
 
 NO_SERVICE = "it is no address of a service that Apprise knows"
@@ -68,33 +68,28 @@ class AppriseServices:
             secure_logging=True,
         )
 
-    def check(self, ask: CheckAddress) -> HelperAnswer:
-        """Return what is wrong with an address or its templates."""
-        current.set(Met())
-        try:
-            self._service(ask.url)
-        except UnusableAddress as error:
-            return HelperAnswer(id=ask.id, ok=False, reason=str(error), is_address_wrong=True)
-        found = check_templates(ask.templates, ask.names)
-        return HelperAnswer(id=ask.id, ok=not found.problem, template=found.template, template_problem=found.problem)
-
-    def send(self, ask: SendText) -> HelperAnswer:
-        """Send a message; return how that went."""
-        met = Met(ask.delivery)
+    def answer(self, ask: HelperRequest) -> HelperAnswer:
+        """Send a message, or return what is wrong with an address or its templates."""
+        met = Met(ask.delivery if isinstance(ask, SendText) else "")
         current.set(met)
         try:
             service = self._service(ask.url)
         except UnusableAddress as error:
             return HelperAnswer(id=ask.id, ok=False, reason=str(error), is_address_wrong=True)
-        title, body, written, rendered = call_nobody(ask.title), call_nobody(ask.body), "text", Rendered()
-        if ask.templates.title or ask.templates.body:
-            rendered = render(ask.templates, bytes(ask.facts))
-            if rendered.problem:
-                which = f"{rendered.template}: " if rendered.template else ""
-                body = f"{body}\n(The template of this channel fails: {call_nobody(which + rendered.problem)})"
-            else:
-                written = ask.templates.format
-                title, body = rendered.texts.get("title", title), rendered.texts.get("body", body)
+        if isinstance(ask, SendText):
+            return self._send(ask, service, met)
+        found = render_apart(RenderingAsk(ask.templates, is_check=True, names=ask.names))
+        return HelperAnswer(id=ask.id, ok=not found.problem, template=found.template, template_problem=found.problem)
+
+    def _send(self, ask: SendText, service: Any, met: Met) -> HelperAnswer:
+        title, body, written = call_nobody(ask.title), call_nobody(ask.body), "text"
+        rendered = render_apart(RenderingAsk(ask.templates, ask.facts))
+        if rendered.problem:
+            which = f"{rendered.template}: " if rendered.template else ""
+            body = f"{body}\n(The template of this channel fails: {call_nobody(which + rendered.problem)})"
+        elif rendered.texts:
+            written = ask.templates.format
+            title, body = rendered.texts.get("title", title), rendered.texts.get("body", body)
         if written == "text" and schemes_of(service) & READ_AS_MARKDOWN:
             title, body = escape_markdown(title), escape_markdown(body)
         one = Apprise(asset=self._asset)
