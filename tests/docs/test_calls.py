@@ -132,7 +132,7 @@ BOUNDS = {
     ("spyweb/store/user_sql/process.py", "_fork"): "64 or an eighth of the descriptors (store/user_sql/user_db.py)",
     ("spyweb/extraction/process.py", "live"): "PROCESSES that serve, MOST and SPARE in all (extraction/extractor.py)",
     ("spyweb/alerts/sender/helper.py", "start"): "one, while something is sent",
-    ("spyweb/alerts/sender/worker/rendering.py", "_ask"): "one at a time, waited for, in that process",
+    ("spyweb/alerts/sender/worker/rendering.py", "render_apart"): "one at a time, waited for, in that process",
     ("spyweb/ops/notify_desktop.py", "run_command"): "AT_ONCE, for 10 s at most",
     ("spyweb/cli/systemd.py", "find_systemctl"): "one, waited for, in a command of its own",
 }
