@@ -103,7 +103,10 @@ class Nanny:
         try:
             self._folder = _folder_in(temporary)
             self._leash.sendall(frame(CommandTaken(nanny=os.getpid(), folder=self._folder)))
-            outcome = self._look_after(self._receive(), streams)
+            start = receive_frame(self._leash)
+            if not start:
+                raise ConnectionError  # nobody wants it any more
+            outcome = self._look_after(decode_start(start), streams)
         except CannotStart as error:
             outcome = CommandRefused(reason=str(error))
         finally:
@@ -112,7 +115,10 @@ class Nanny:
         self._leash.sendall(frame(outcome))
 
     def _look_after(self, start: StartCommand, streams: Sequence[int]) -> CommandEnded:
-        group = _make_group(start)
+        try:
+            group = CommandGroup.make(start.cgroup, memory=start.memory, processes=start.processes)
+        except OSError as error:
+            raise CannotStart(f"its control group {start.cgroup}: {error.strerror}") from error
         try:
             self._pid = _start(start, streams, self._folder, group)
             for descriptor in streams:
@@ -121,12 +127,6 @@ class Nanny:
         finally:
             group.remove()
         return CommandEnded(exit_code=self._status or 0, was_stopped=self._was_stopped)
-
-    def _receive(self) -> StartCommand:
-        start = receive_frame(self._leash)
-        if not start:
-            raise ConnectionError  # nobody wants it any more
-        return decode_start(start)
 
     def _wait_until_gone(self, group: CommandGroup) -> None:
         while self._reap():
@@ -158,10 +158,8 @@ class Nanny:
         readable = ready(heard, timeout)
         if self._wakeup in readable and _PARENT_DIED in os.read(self._wakeup, 4096):
             self._end_now()
-        if leash in readable:
-            self._hear()
-
-    def _hear(self) -> None:
+        if leash not in readable:
+            return
         try:
             data = self._leash.recv(1)
         except OSError:
@@ -250,13 +248,6 @@ def _why_not(program: bytes, error: OSError) -> str:
             return f"{shown(program)}: its arguments are too long"
         case _:
             return f"{shown(program)}: {error.strerror}"
-
-
-def _make_group(start: StartCommand) -> CommandGroup:
-    try:
-        return CommandGroup.make(start.cgroup, memory=start.memory, processes=start.processes)
-    except OSError as error:
-        raise CannotStart(f"its control group {start.cgroup}: {error.strerror}") from error
 
 
 class Forker:

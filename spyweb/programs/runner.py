@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 import structlog
 from msgspec import Struct
@@ -30,7 +30,6 @@ from spyweb.programs.running import Command, LineCredit, RunningCommand
 from spyweb.programs.sweep import children_of, is_stopped, kill_left
 from spyweb.programs.wire import (
     LARGEST,
-    CommandEnded,
     CommandRefused,
     FileVersion,
     StartCommand,
@@ -123,28 +122,29 @@ class CommandRunner:
             raise
         finally:
             timer.cancel()
-        match outcome:
-            case CommandEnded() if not outcome.was_stopped:
-                return CommandResult(
-                    exit_code=outcome.exit_code if outcome.exit_code >= 0 else SHELL_SIGNAL - outcome.exit_code,
-                    stdout=running.stdout.kept,
-                    stderr=running.stderr.kept,
-                    stdout_dropped=running.stdout.dropped,
-                    stderr_dropped=running.stderr.dropped,
-                    lines_untold=running.stdout.untold + running.stderr.untold,
-                    took_ms=round((self._clock.monotonic() - began) * 1000),
-                )
-            case CommandRefused(reason=reason):
-                raise CommandError(reason)
-            case CommandEnded() | None:
-                raise CommandError(self._why_ended(running))
-            case unknown:
-                assert_never(unknown)
+        if isinstance(outcome, CommandRefused):
+            raise CommandError(outcome.reason)
+        if outcome is None or outcome.was_stopped:
+            reason = "ended with the daemon" if self._is_closed else "ended: the process that starts commands died"
+            raise CommandError(OVER_TIMEOUT if running.is_over_timeout else reason)
+        return CommandResult(
+            exit_code=outcome.exit_code if outcome.exit_code >= 0 else SHELL_SIGNAL - outcome.exit_code,
+            stdout=running.stdout.kept,
+            stderr=running.stderr.kept,
+            stdout_dropped=running.stdout.dropped,
+            stderr_dropped=running.stderr.dropped,
+            lines_untold=running.stdout.untold + running.stderr.untold,
+            took_ms=round((self._clock.monotonic() - began) * 1000),
+        )
 
     async def _begin(self, command: Command, deadline: float) -> RunningCommand:
         """Wait for its turn, and hand the command over until a nanny has it, or it is over its timeout."""
         for _ in range(TRIES):
-            await self._take_turn(deadline)
+            try:
+                async with asyncio.timeout(deadline - self._clock.monotonic()):
+                    await self._slots.acquire()
+            except TimeoutError:
+                raise CommandError(OVER_TIMEOUT) from None
             try:
                 running = self._start(command)
             except BaseException:
@@ -153,17 +153,6 @@ class CommandRunner:
             if await self._is_taken(running, deadline) or running.is_over_timeout:
                 break
         return running
-
-    async def _take_turn(self, deadline: float) -> None:
-        try:
-            async with asyncio.timeout(None) as limit:
-                timer = self._clock.call_later(deadline - self._clock.monotonic(), lambda: limit.reschedule(0))
-                try:
-                    await self._slots.acquire()
-                finally:
-                    timer.cancel()
-        except TimeoutError:
-            raise CommandError(OVER_TIMEOUT) from None
 
     async def _is_taken(self, running: RunningCommand, deadline: float) -> bool:
         """Wait until a nanny has the command; meanwhile what was stopped is replaced."""
@@ -187,11 +176,6 @@ class CommandRunner:
             log.warning("the process that starts commands was stopped: another one is started", pid=pid)
             os.killpg(pid, signal.SIGKILL)
             self._spawner.close()
-
-    def _why_ended(self, running: RunningCommand) -> str:
-        if running.is_over_timeout:
-            return OVER_TIMEOUT
-        return "ended with the daemon" if self._is_closed else "ended: the process that starts commands died"
 
     def _start(self, command: Command) -> RunningCommand:
         if self._is_closed:

@@ -48,18 +48,15 @@ class LineCredit:
     def take(self, size: int) -> bool:
         """Return whether a line of this size may be logged now."""
         if self._lines < 1 or self._bytes < size:
-            self._refill()
+            now = self._clock.monotonic()
+            passed, self._at = now - self._at, now
+            self._lines = min(self._lines + passed * LINES_PER_S, LINES_PER_S * BURST_S)
+            self._bytes = min(self._bytes + passed * LOG_BYTES_PER_S, LOG_BYTES_PER_S * BURST_S)
         if self._lines < 1 or self._bytes < size:
             return False
         self._lines -= 1
         self._bytes -= size
         return True
-
-    def _refill(self) -> None:
-        now = self._clock.monotonic()
-        passed, self._at = now - self._at, now
-        self._lines = min(self._lines + passed * LINES_PER_S, LINES_PER_S * BURST_S)
-        self._bytes = min(self._bytes + passed * LOG_BYTES_PER_S, LOG_BYTES_PER_S * BURST_S)
 
 
 class OutputCollector:
@@ -85,15 +82,6 @@ class OutputCollector:
             self._pieces.append(data[:room])
             self._size += min(len(data), room)
         self.dropped += max(len(data) - max(room, 0), 0)
-        self._split(data)
-
-    def close(self) -> None:
-        """Pass on the last line, if it has no end."""
-        if self._line:
-            self._pass_on(self._line)
-            self._line = b""
-
-    def _split(self, data: bytes) -> None:
         begin = 0
         while (end := data.find(b"\n", begin)) >= 0:
             line = (self._line + data[begin : min(end, begin + LONGEST_LINE)])[:LONGEST_LINE]
@@ -104,6 +92,12 @@ class OutputCollector:
                 begin = data.rfind(b"\n") + 1
                 break
         self._line += data[begin : begin + LONGEST_LINE - len(self._line)]
+
+    def close(self) -> None:
+        """Pass on the last line, if it has no end."""
+        if self._line:
+            self._pass_on(self._line)
+            self._line = b""
 
     def _pass_on(self, line: bytes) -> bool:
         if self._credit.take(len(line)):
@@ -151,12 +145,12 @@ class RunningCommand:
         with ExitStack() as on_failure:
             self._leash, leash = socket.socketpair()
             on_failure.callback(self._leash.close)
-            self._theirs = [leash.detach()]
+            self.theirs = [leash.detach()]  # what is for the nanny: leash, stdin, stdout, stderr
             on_failure.callback(self.given)
             stdin = self._open_stdin(command.stdin, on_failure)
             for collector in (self.stdout, self.stderr):
                 reader, writer = os.pipe()
-                self._theirs.append(writer)
+                self.theirs.append(writer)
                 on_failure.callback(os.close, reader)
                 os.set_blocking(reader, False)
                 self._readers[reader] = collector
@@ -170,16 +164,11 @@ class RunningCommand:
         if stdin >= 0:
             self._write_to(stdin, command.stdin)
 
-    @property
-    def theirs(self) -> Sequence[int]:
-        """Return the descriptors that are for the nanny: leash, stdin, stdout, stderr."""
-        return self._theirs
-
     def given(self) -> None:
         """Close the nanny's descriptors here, once it has them or is not to have them."""
-        for descriptor in self._theirs:
+        for descriptor in self.theirs:
             os.close(descriptor)
-        self._theirs = []
+        self.theirs = []
 
     def stop(self) -> None:
         """Ask for its end: SIGTERM, and SIGKILL for what is left after GRACE_S."""
@@ -215,10 +204,10 @@ class RunningCommand:
     def _open_stdin(self, content: bytes, on_failure: ExitStack) -> int:
         """Open its stdin; return our end of it, -1 where there is nothing to write."""
         if not content:
-            self._theirs.append(os.open(os.devnull, os.O_RDONLY))
+            self.theirs.append(os.open(os.devnull, os.O_RDONLY))
             return -1
         reader, writer = os.pipe()
-        self._theirs.append(reader)
+        self.theirs.append(reader)
         on_failure.callback(os.close, writer)
         return writer
 
