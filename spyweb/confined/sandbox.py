@@ -100,7 +100,7 @@ def give_up_rights() -> list[str]:
     limits = _limit_resources()
     if sys.platform != "linux":
         return [*limits, f"no system-call filter and no Landlock: {sys.platform} has none"]
-    return [become_nobody(), _renounce_privileges(), *limits, _forbid_files_and_network(), _filter_system_calls()]
+    return [become_nobody(), _renounce_privileges(), *limits, _restrict(None, "no files"), _filter_system_calls()]
 
 
 def forbid_programs_and_network() -> list[str]:
@@ -136,10 +136,6 @@ def _is_file(descriptor: int) -> bool:
         return stat.S_ISREG(os.fstat(descriptor).st_mode)
     except OSError:
         return False
-
-
-def _forbid_files_and_network() -> str:
-    return _restrict(None, "no files")
 
 
 def _restrict(files: int | None, what: str) -> str:
@@ -201,8 +197,10 @@ def _program(column: int, architecture: int, pid: int) -> list[bytes]:
         *_when(_CLONE[column], _allow_if(_Check(0, _IF_ANY_BIT, _CLONE_THREAD))),
         *_when(_TGKILL[column], _allow_if(_Check(0, _IF_EQUAL, pid))),
     ]
+    own = [_Check(0, _IF_EQUAL, os.PRIO_PROCESS), _Check(1, _IF_EQUAL, 0)]
+    down = [_Check(2, _IF_ANY_BIT, _NICE_LEVELS), _Check(2, _IF_ANY_BIT, 0xFFFF_FFFF ^ _NICE_LEVELS, passes=False)]
     for name, numbers in _OWN_PRIORITY.items():
-        steps += _when(numbers[column], _allow_if(*_own_priority(lowers=name == "setpriority")))
+        steps += _when(numbers[column], _allow_if(*own, *(down if name == "setpriority" else ())))
     for numbers in _NO_CODE.values():
         steps += _when(numbers[column], _allow_if(_Check(2, _IF_ANY_BIT, _PROT_EXEC, passes=False)))
     for numbers in _ALLOWED.values():
@@ -212,12 +210,6 @@ def _program(column: int, architecture: int, pid: int) -> list[bytes]:
 
 def _when(number: int, actions: Sequence[bytes]) -> list[bytes]:
     return [_step(_IF_EQUAL, number, 0, len(actions)), *actions]
-
-
-def _own_priority(*, lowers: bool) -> list[_Check]:
-    own = [_Check(0, _IF_EQUAL, os.PRIO_PROCESS), _Check(1, _IF_EQUAL, 0)]
-    down = [_Check(2, _IF_ANY_BIT, _NICE_LEVELS), _Check(2, _IF_ANY_BIT, 0xFFFF_FFFF ^ _NICE_LEVELS, passes=False)]
-    return [*own, *down] if lowers else own
 
 
 def _allow_if(*checks: _Check) -> list[bytes]:
