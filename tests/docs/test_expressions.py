@@ -44,7 +44,7 @@ CACHES = {
     "events.changes.index_of": "an address, as long as a request line may be",
     "extraction.worker.document._is_wrong": "_LONGEST_REMEMBERED",
     "lua.wire._foreign": "_LONGEST_NAME",
-    "lua.worker.values._text": "the names of ops, in a worker",
+    "lua.worker.executor._text": "the names of ops, in a worker",
     "ops.dispatcher.free_ops": "the keys of permissions",
     "ops.network.client.machine_trust": "nothing",
     "permissions.hosts._read_host": "LONGEST_READ",

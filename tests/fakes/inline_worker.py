@@ -15,8 +15,7 @@ from spyweb.lua.worker.executor import Executor, ThreadState
 from spyweb.lua.worker.link import Sender
 from spyweb.lua.worker.message_handler import MessageHandler
 from spyweb.lua.worker.runs import Registry
-from spyweb.lua.worker.values import Function
-from spyweb.lua.worker.vm import Bytecode, new_runtime
+from spyweb.lua.worker.vm import Bytecode, Function, new_runtime
 
 OPS = ("wait", "echo", "sleep", "_require")
 OURS = b"""

@@ -11,8 +11,7 @@ from functools import cache
 from spyweb.errors import OpError
 from spyweb.lua import wire
 from spyweb.lua.worker.crypto import compute
-from spyweb.lua.worker.values import Function
-from spyweb.lua.worker.vm import VM, LuaError, compile_lua_files, init_of, new_runtime
+from spyweb.lua.worker.vm import VM, Function, LuaError, compile_lua_files, init_of, new_runtime
 from spyweb.ops import catalog
 from tests.fakes.repository import ROOT
 from tests.fakes.vm import FakeCallbacks

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended
-from spyweb.lua.worker.values import StepKind
-from spyweb.lua.worker.vm import VM
+from spyweb.lua.worker.vm import VM, StepKind
 
 
 class FakeCallbacks:

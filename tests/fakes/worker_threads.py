@@ -10,7 +10,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -21,8 +21,7 @@ from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.link import Receiver, Sender
 from spyweb.lua.worker.message_handler import MessageHandler
 from spyweb.lua.worker.runs import HostedVm, Registry
-from spyweb.lua.worker.values import StepKind
-from spyweb.lua.worker.vm import VM
+from spyweb.lua.worker.vm import VM, StepKind
 
 PATIENCE = 10.0  # seconds that a thread may take for what it does at once
 OP: tuple[object, ...] = (int(StepKind.OP), b"echo", int(Form.PLAIN))
@@ -74,7 +73,7 @@ class HeldVm(VM):
     def start(self, run: int) -> tuple[object, ...]:
         return self._hold(f"start {run}")
 
-    def step(self, run: int, form: int, values: list[object]) -> tuple[object, ...]:
+    def step(self, run: int, form: int, values: Sequence[object]) -> tuple[object, ...]:
         return self._hold(" ".join([f"step {run}", *map(str, values)]))
 
     def turn(self, run: int, number: int) -> tuple[object, ...]:

@@ -6,22 +6,24 @@ An error that a script causes in its VM ends the run, and the VM with it; the wo
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from functools import lru_cache
 from threading import get_ident
+from typing import Any
 
 from msgspec import Struct
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, Form, Why
-from spyweb.lua.worker import limits, values
+from spyweb.lua.wire import Ended, Form, OpCall, PackedOpCall, RunEnd, Why
+from spyweb.lua.worker import limits
 from spyweb.lua.worker.link import Sender
 from spyweb.lua.worker.runs import Closing, HostedVm, Phase, Registry, Task, WorkerRun
-from spyweb.lua.worker.values import StepKind
-from spyweb.lua.worker.vm import OUT_OF_MEMORY, LuaError
+from spyweb.lua.worker.vm import OUT_OF_MEMORY, LuaError, StepKind
 
-Result = tuple[object, ...]
+Result = tuple[Any, ...]
 
 _OP, _END, _AFTERMATH = int(StepKind.OP), int(StepKind.END), int(StepKind.AFTERMATH)
-_RAISE = int(Form.RAISE)
+_PLAIN, _RAISE = int(Form.PLAIN), int(Form.RAISE)
 _SEQUEL, _TURN, _WAIT = int(StepKind.SEQUEL), int(StepKind.TURN), int(StepKind.WAIT)
 _CPU, _MEMORY = int(Why.CPU), int(Why.MEMORY)
 _SHORT = 0.0005  # seconds; a shorter step used the CPU for as long as it took
@@ -129,9 +131,8 @@ class Executor:
             self._turn(run, told)
         elif task.op != run.ops:
             return None  # it waited for a busy VM, and meanwhile a kill has ended its op or the run
-        pushed, size = values.for_lua(task.values)
-        if vm.has_room(size):
-            return vm.step(run.id, task.form, pushed)
+        if vm.has_room(_size_of(task.values)):
+            return vm.step(run.id, task.form, task.values)
         run.why = run.why or _MEMORY
         return self._kill(run)
 
@@ -174,8 +175,7 @@ class Executor:
     def _ask(self, run: WorkerRun, thread: ThreadState, result: Result) -> Result | None:
         """Send an op to the daemon; if the run must end, kill it instead and return what that results in."""
         branch = run.branch
-        message = values.op_message(run.id, run.ops + 1, result, branch or 0)
-        size = values.size_of(message)
+        message, size = _op_message(run, result, branch or 0)
         if size > wire.LARGEST:  # an error in the script: the daemon would kill the worker for sending it
             text = f"{message.name}: {size} bytes can't be handed over at once, {wire.LARGEST} at most"
             return run.hosted.vm.step(run.id, _RAISE, [text.encode()])
@@ -196,10 +196,10 @@ class Executor:
         """Turn to the coroutine that the VM is to go on with."""
         _, branch, pointer, is_alone = result
         with self._registry.lock:
-            run.branch = None if is_alone else branch  # type: ignore[assignment]
+            run.branch = None if is_alone else branch
             if is_alone:
                 run.overdue.clear()
-            run.address = values.address(pointer)  # type: ignore[arg-type]
+            run.address = int(pointer, 16)
             if run.why or run.overdue:
                 limits.arm(run.address)
 
@@ -219,14 +219,14 @@ class Executor:
             run.hosted.vm.stretch()
         with self._registry.lock:
             _account(run, thread)
-            run.address, run.why, run.cpu_limit = values.address(result[1]), 0, float("inf")  # type: ignore[arg-type]
+            run.address, run.why, run.cpu_limit = int(result[1], 16), 0, float("inf")
             run.deadline = time.monotonic() + limits.AFTERMATH
             run.limit_at = run.limit_at or run.deadline
         self._watch(run)
 
-    def _set_address(self, run: WorkerRun, pointer: object) -> None:
+    def _set_address(self, run: WorkerRun, pointer: bytes) -> None:
         with self._registry.lock:
-            run.address = values.address(pointer)  # type: ignore[arg-type]
+            run.address = int(pointer, 16)
             if run.why:  # it was told to end while there was no coroutine to arm
                 limits.arm(run.address)
 
@@ -241,7 +241,7 @@ class Executor:
             if result[5]:
                 hosted.discarded = True
                 registry.retire(hosted)
-            self._sender.post(values.end_message(run.id, result, run.cpu))
+            self._sender.post(_end_message(run.id, result, run.cpu))
 
     def _watch(self, run: WorkerRun) -> None:
         self._registry.watched[run.id] = run
@@ -255,6 +255,33 @@ class Executor:
         with registry.lock:  # the follower holds it while it reads the clock of this thread
             del registry.closings[thread]
             registry.closing.discard(hosted)
+
+
+def _op_message(run: WorkerRun, result: Result, branch: int) -> tuple[OpCall | PackedOpCall, int]:
+    """Return the message of an op, and about how many bytes it takes."""
+    _, name, form, *passed = result
+    if form == _PLAIN:
+        return OpCall(run.id, run.ops + 1, _text(name), passed, branch), _size_of(passed)
+    packed, elements = passed
+    return PackedOpCall(run.id, run.ops + 1, _text(name), packed, elements, branch), len(packed)
+
+
+@lru_cache
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
+
+
+def _size_of(values: Sequence[wire.Scalar]) -> int:
+    return sum(len(value) for value in values if type(value) is bytes)
+
+
+def _end_message(run: int, result: Result, cpu: float) -> RunEnd:
+    _, ended, reason, traceback, packed, discarded, scalar = result
+    if scalar is not None:
+        packed = wire.pack([scalar])
+        packed = packed if len(packed) <= wire.RESULT else None
+    cpu_ms = max(0, round(cpu * 1000))
+    return RunEnd(run, ended, reason[: wire.REASON], traceback[: wire.TRACEBACK], cpu_ms, packed, discarded)
 
 
 def _end(ended: Ended, reason: bytes, *, discarded: bool) -> Result:

@@ -11,13 +11,16 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, cast
+from enum import IntEnum
+from typing import Any, NamedTuple, Protocol, cast
 
 from lupa import lua54
 
 from spyweb.lua import wire
 from spyweb.lua.worker.crypto import compute
-from spyweb.lua.worker.values import Function, Passed, Runtime
+
+Function = Callable[..., Any]  # a Lua function, as lupa shows it
+Passed = Any  # what Lua passes to a function of ours: a scalar
 
 _FOLDERS = [os.path.join(os.path.dirname(__file__), name) for name in ("runtime", "library")]
 LIBRARY = str(lua54.__file__)  # the shared object that Lua lives in
@@ -38,6 +41,28 @@ _STOP_COLLECTION, _PUT_OFF_COLLECTION = 'collectgarbage("stop")', 'collectgarbag
 _COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
 
 Bytecode = dict[str, bytes]
+
+
+class StepKind(IntEnum):
+    """The kinds of result that a step of a run can have: a tuple of scalars, of which this is the first."""
+
+    OP = 0  # name, Form, value...
+    END = 1  # Ended, reason, traceback, packed result or None, is its VM discarded, or the result as a scalar
+    AFTERMATH = 2  # address of a new coroutine, Ended: start it, with a budget of its own
+    STARVED = 3  # it ended for lack of memory: give it room and start it, to say where
+    SEQUEL = 4  # address of a new coroutine: start it, on the budget of the run
+    TURN = 5  # branch, address of its coroutine, has the run no other branch: go on with that one
+    WAIT = 6  # all branches wait
+
+
+class Runtime(Protocol):
+    """The part of lupa's LuaRuntime that we use; its types are published for older versions only."""
+
+    def execute(self, code: str | bytes, *arguments: object, mode: str | None = None) -> Any: ...
+
+    def get_memory_used(self, total: bool = False) -> int: ...
+
+    def set_max_memory(self, limit: int) -> None: ...
 
 
 class VmInit(NamedTuple):
@@ -165,7 +190,7 @@ class VM:
     def start(self, run: int) -> tuple[object, ...]:
         return _checked(self._step(run))
 
-    def step(self, run: int, form: int, values: list[object]) -> tuple[object, ...]:
+    def step(self, run: int, form: int, values: Sequence[object]) -> tuple[object, ...]:
         return _checked(self._step(run, form, *values))
 
     def kill(self, run: int, why: int) -> tuple[object, ...]:

@@ -9,8 +9,7 @@ from typing import cast
 import pytest
 
 from spyweb.lua.worker import limits
-from spyweb.lua.worker.values import Function
-from spyweb.lua.worker.vm import new_runtime
+from spyweb.lua.worker.vm import Function, new_runtime
 
 pytestmark = pytest.mark.skipif(not limits.CAN_ARM, reason="lupa's library exports no lua_sethook here")
 

@@ -7,8 +7,7 @@ import pytest
 from spyweb.lua import wire
 from spyweb.lua.session import Procedure
 from spyweb.lua.wire import Ended, Form, Why
-from spyweb.lua.worker.values import StepKind
-from spyweb.lua.worker.vm import LAST_WORDS, VM, Bytecode, Scratch, init_of
+from spyweb.lua.worker.vm import LAST_WORDS, VM, Bytecode, Scratch, StepKind, init_of
 from tests.fakes.vm import FakeCallbacks, run_to_end
 
 INIT = init_of({"ops": ["echo", "state.lock"], "engine": {}})

@@ -6,8 +6,7 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended
-from spyweb.lua.worker.values import StepKind
-from spyweb.lua.worker.vm import VM, Bytecode, init_of
+from spyweb.lua.worker.vm import VM, Bytecode, StepKind, init_of
 from tests.fakes.vm import FakeCallbacks
 
 VARIABLES = wire.pack([{"env": {"A": "1"}, "rules": []}])
