@@ -105,6 +105,7 @@ def chart(points: Iterable[RunPoint], *, start_ms: int, end_ms: int, limit_ms: i
     longest = max((point.took_ms for point in seen), default=SECOND_MS)
     shortest = min((point.took_ms for point in seen), default=100)
     low, high = _bounds(shortest, longest)
+    grid = sorted({high, *(ms for ms in DURATIONS_MS if low <= ms <= high)}, reverse=True)
     paths: dict[str, list[str]] = {}
     for point in seen:
         x, y = _across(point.at_ms, start_ms, end_ms), _height(point.took_ms, low, high)
@@ -115,11 +116,12 @@ def chart(points: Iterable[RunPoint], *, start_ms: int, end_ms: int, limit_ms: i
         for point in seen
         if latest and point.late_ms > 0
     )
+    label = f"Durations from {show_duration(shortest)} to {show_duration(longest)}: {describe(p.mark for p in seen)}"
     return Chart(
         paths=tuple((letter, "".join(paths[letter])) for letter in KINDS if letter in paths),
-        lines=_grid(low, high),
+        lines=tuple((_height(ms, low, high), show_duration(ms)) for ms in grid),
         late=late,
-        label=_describe_durations(seen, shortest, longest),
+        label=label if seen else "Durations: no runs",
         late_label=f"Lateness: at most {show_duration(latest)}",
         limit=_height(limit_ms, low, high) if limit_ms is not None and low <= limit_ms <= high else None,
     )
@@ -136,12 +138,6 @@ def _bounds(shortest: int, longest: int) -> tuple[int, int]:
     return low, DURATIONS_MS[DURATIONS_MS.index(low) + 1]
 
 
-def _grid(low: int, high: int) -> tuple[tuple[float, str], ...]:
-    between = [ms for ms in DURATIONS_MS if low <= ms <= high]
-    values = between if between[-1] == high else [*between, high]
-    return tuple((_height(ms, low, high), show_duration(ms)) for ms in reversed(values))
-
-
 def _height(ms: int, low: int, high: int) -> float:
     share = (math.log(max(ms, 1)) - math.log(low)) / (math.log(high) - math.log(low))
     return round(CHART_HEIGHT * (1 - min(1.0, max(0.0, share))), 1)
@@ -151,23 +147,14 @@ def _across(at_ms: int, start_ms: int, end_ms: int) -> float:
     return round(CHART_WIDTH * (at_ms - start_ms) / max(1, end_ms - start_ms), 1)
 
 
-def _describe_durations(points: Sequence[RunPoint], shortest: int, longest: int) -> str:
-    if not points:
-        return "Durations: no runs"
-    return f"Durations from {show_duration(shortest)} to {show_duration(longest)}: {describe(p.mark for p in points)}"
-
-
 def heat(counts: Sequence[int]) -> tuple[tuple[str, str], ...]:
     """Draw one row of a heat map: a path for each of four levels."""
     paths: dict[str, list[str]] = {}
     for slot, count in enumerate(counts):
         if count > 0:
-            paths.setdefault(level_of(count), []).append(f"M{slot} .5h{HEAT_GAP}")
+            level = "h1" if count == 1 else "h2" if count < 4 else "h3" if count < 16 else "h4"
+            paths.setdefault(level, []).append(f"M{slot} .5h{HEAT_GAP}")
     return tuple((level, "".join(paths[level])) for level in sorted(paths))
-
-
-def level_of(count: int) -> str:
-    return "h1" if count == 1 else "h2" if count < 4 else "h3" if count < 16 else "h4"
 
 
 def herd(counts: Sequence[int], marked: int | None = None) -> Herd:

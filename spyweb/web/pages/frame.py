@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from msgspec import Struct, field
 
@@ -49,6 +50,11 @@ class PageFrame(Struct, frozen=True, kw_only=True):
     live: str = ""  # the mark of this page; empty: it does not change by itself
 
 
+def to(*parts: object) -> str:
+    """Return the address of a page, each part of it percent-encoded."""
+    return "/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
 class Link(Struct, frozen=True):
     """A place to go to, in its own words."""
 
@@ -64,7 +70,3 @@ class Chip(Struct, frozen=True, kw_only=True):
     value: str = ""
     is_current: bool = False
     count: int | None = None
-
-
-def nav_entries() -> tuple[NavEntry, ...]:
-    return (*BAR, *FOOT)

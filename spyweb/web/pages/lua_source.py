@@ -5,11 +5,9 @@ Pygments is slow to import, and to colour a long file takes a while: both belong
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from msgspec import Struct
 from pygments.lexers.scripting import LuaLexer
-from pygments.token import Comment, Keyword, Literal, Name, Operator, Token, _TokenType
+from pygments.token import Comment, Keyword, Literal, Name, Operator, _TokenType
 
 LONGEST_LINE = 1_000  # characters
 MOST_LINES = 10_000
@@ -38,28 +36,15 @@ def colour(text: str, *, first: int = 1, here: int | None = None) -> list[Source
     if lines and not lines[-1]:
         lines.pop()
     shown = [line.rstrip("\r")[:LONGEST_LINE] for line in lines]
-    return [
-        SourceLine(number=number, pieces=tuple(pieces), is_here=number == here)
-        for number, pieces in enumerate(_coloured("\n".join(shown), len(shown)), first)
-    ]
-
-
-def _coloured(text: str, count: int) -> Iterator[list[tuple[str, str]]]:
-    """Yield the pieces of so many lines."""
-    pieces: list[tuple[str, str]] = []
-    given = 0
-    for kind, value in LuaLexer(stripnl=False, ensurenl=False).get_tokens(text):
-        name = _class_of(kind)
+    coloured: list[list[tuple[str, str]]] = [[]]
+    for kind, value in LuaLexer(stripnl=False, ensurenl=False).get_tokens("\n".join(shown)):
+        name = next((name for known, name in _CLASSES if kind in known), "")
         for i, part in enumerate(value.split("\n")):
             if i:
-                yield pieces
-                pieces, given = [], given + 1
+                coloured.append([])
             if part:
-                pieces.append((name, part))
-    while given < count:
-        yield pieces
-        pieces, given = [], given + 1
-
-
-def _class_of(kind: _TokenType) -> str:
-    return next((name for known, name in _CLASSES if kind in known), "") if kind is not Token else ""
+                coloured[-1].append((name, part))
+    return [
+        SourceLine(number=number, pieces=tuple(pieces), is_here=number == here)
+        for number, pieces in enumerate(coloured[: len(shown)], first)
+    ]

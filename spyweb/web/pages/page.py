@@ -24,7 +24,7 @@ from spyweb.views.source import SourceView
 from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.query import query_of
 from spyweb.web.api.services import Outlook, Services
-from spyweb.web.pages.frame import Chip, Link
+from spyweb.web.pages.frame import Chip, Link, to
 from spyweb.web.pages.words import Moments
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ class PageMissing(web.HTTPNotFound):
 
     def __init__(self, title: str, close: Sequence[Link] = ()) -> None:
         super().__init__(text=title)
-        self.title = title
-        self.close = close
+        self.title, self.close = title, close
 
 
 OUTLOOK = web.RequestKey("outlook", Outlook)
@@ -66,9 +65,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         """The moments as seen from now, in the daemon's zone."""
         return Moments(self.services.clock.now_ms(), ZoneInfo(self.services.timezone))
 
-    def to(self, *parts: object) -> str:
-        """Return the address of a page."""
-        return "/" + "/".join(quote(str(part), safe="") for part in parts)
+    to = staticmethod(to)
 
     def address(self, query: Struct, **changes: object) -> str:
         """Return the address of this page with its parameters, some of them changed; lists begin with the newest."""
@@ -217,18 +214,11 @@ class DashboardPage(Struct, frozen=True):
         return {**ALWAYS, **own}
 
     def shows(self, asked: Asked) -> Shows:
+        """Return the parts with their subjects, and in these what the path says; a name there may have braces."""
         parts = [("", self.anew), *((name, part.subjects) for name, part in self.parts_of(asked).items())]
-        return Shows(
-            tuple((name, tuple(_of_path(each, asked.request) for each in subjects)) for name, subjects in parts),
-            asked.principal.jobs,
-        )
-
-
-def _of_path(subject: str, request: web.Request) -> str:
-    """Put what the path says into a subject, which may hold braces of its own: a state's name does."""
-    for name, value in request.match_info.items():
-        subject = subject.replace(f"{{{name}}}", value)
-    return subject
+        for name, value in asked.request.match_info.items():
+            parts = [(part, tuple(each.replace(f"{{{name}}}", value) for each in of)) for part, of in parts]
+        return Shows(tuple(parts), asked.principal.jobs)
 
 
 class Action(Struct, frozen=True):
@@ -259,10 +249,10 @@ async def coloured(source: SourceView | None, line: int | None = None) -> list[S
     """Colour a part of a file, in a thread; `line` is the one that is meant, where the part itself means none."""
     if source is None or not source.lines:
         return []
-    return await asyncio.to_thread(_coloured, source, line)
 
+    def colour_lines() -> list[SourceLine]:
+        from spyweb.web.pages.lua_source import colour  # imports Pygments: only here, in a thread
 
-def _coloured(source: SourceView, line: int | None) -> list[SourceLine]:
-    from spyweb.web.pages.lua_source import colour  # imports Pygments: only here, in a thread
+        return colour("\n".join(source.lines), first=source.first, here=source.line or line)
 
-    return colour("\n".join(source.lines), first=source.first, here=source.line or line)
+    return await asyncio.to_thread(colour_lines)

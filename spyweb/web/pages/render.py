@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import cache
 from importlib.util import cache_from_source
 from pathlib import Path
-from urllib.parse import quote
 
 import jinja2
 from jinja2.bccache import Bucket
@@ -22,7 +21,7 @@ from markupsafe import Markup, escape
 from spyweb import __version__
 from spyweb.web.pages import words
 from spyweb.web.pages.charts import KINDS
-from spyweb.web.pages.frame import BAR, FOOT, PageFrame
+from spyweb.web.pages.frame import BAR, FOOT, PageFrame, to
 from spyweb.web.pages.static_files import StaticFiles, static_files
 from spyweb.web.pages.words import Moments
 
@@ -56,9 +55,8 @@ class CompiledTemplates(jinja2.FileSystemBytecodeCache):
 class Renderer:
     """Makes pages, and parts of them, from the templates."""
 
-    def __init__(self, static_files: StaticFiles) -> None:
-        self._static_files = static_files
-        self._pages = jinja2.Environment(
+    def __init__(self, files: StaticFiles) -> None:
+        self.pages = jinja2.Environment(
             loader=jinja2.FileSystemLoader([HERE / "templates", *sorted(SUBJECTS.glob("*/templates"))]),
             autoescape=True,
             auto_reload=False,
@@ -68,41 +66,14 @@ class Renderer:
             cache_size=-1,
             bytecode_cache=CompiledTemplates(HERE),
         )
-        self._pages.filters.update(FILTERS)
+        self.pages.filters.update(FILTERS)
         kinds = [(letter, heights, word) for letter, (heights, word) in KINDS.items()]
-        self._pages.globals.update(hide=hide, to=to, static=static, bar=BAR, foot=FOOT, kinds=kinds)
-
-    def page(self, template: str, frame: PageFrame, title: str, values: Mapping[str, object]) -> str:
-        """Render a whole page."""
-        return self.part(template, frame, {**values, "title": title})
-
-    def text(self, source: str, frame: PageFrame, values: Mapping[str, object] | None = None) -> str:
-        """Render a template that is given as text."""
-        return self._pages.from_string(source).render({**(values or {}), "frame": frame, "files": self._static_files})
-
-    @property
-    def version(self) -> str:
-        """Return the part of the addresses of static files that says which content they have."""
-        return self._static_files.version
+        static = {name: f"/static/{files.version}/{name}" for name in files.files}.__getitem__
+        self.pages.globals.update(hide=hide, to=to, static=static, bar=BAR, foot=FOOT, kinds=kinds)
 
     def part(self, template: str, frame: PageFrame, values: Mapping[str, object]) -> Markup:
-        """Render a part of a page, as it is put into one, or fetched when it has changed."""
-        text = self._pages.get_template(template).render({**values, "frame": frame, "files": self._static_files})
-        return Markup(text)
-
-
-def to(*parts: object) -> str:
-    """Return the address of a page, each part of it percent-encoded."""
-    return "/" + "/".join(quote(str(part), safe="") for part in parts)
-
-
-@jinja2.pass_context
-def static(context: Context, name: str) -> str:
-    """Return the address of a static file; another content has another address."""
-    files: StaticFiles = context["files"]
-    if name not in files.files:
-        raise KeyError(name)
-    return f"/static/{files.version}/{name}"
+        """Render a page, or a part of one, as it is put into a page, or fetched when it has changed."""
+        return Markup(self.pages.get_template(template).render({**values, "frame": frame}))
 
 
 def hide(part: Markup) -> Markup:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import platform
 import secrets
-import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -30,7 +29,7 @@ from spyweb.web.api.route import PageRoute
 from spyweb.web.api.services import SERVICES
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.event_streams import PAGE_STREAMS, send_events
-from spyweb.web.pages.frame import Link, PageFrame, nav_entries
+from spyweb.web.pages.frame import BAR, FOOT, Link, PageFrame
 from spyweb.web.pages.page import OF_JOB, Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
 from spyweb.web.pages.static_files import static_files
 
@@ -47,8 +46,8 @@ A_YEAR_S = 31_536_000
 PATIENCE_S = 10.0  # with a page that others wait for
 
 LONG = 8192  # bytes of a page from which on it is compressed in a thread
-ZSTD_LEVEL, GZIP_LEVEL = 6, 6
-FOREVER = "public, max-age=31536000, immutable"  # another content has another address
+LEVEL = 6
+FOREVER = f"public, max-age={A_YEAR_S}, immutable"  # another content has another address
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -83,8 +82,7 @@ def page_routes(pages: Iterable[DashboardPage], actions: Iterable[Action]) -> li
         PageRoute("POST", f"/{each.path}", action_handler(each), AccessRule(each.right, each.of_job))
         for each in actions
     ]
-    routes.append(PageRoute("GET", "/static/{version}/{name}", serve_static, AccessRule(PUBLIC)))
-    return routes
+    return [*routes, PageRoute("GET", "/static/{version}/{name}", serve_static, AccessRule(PUBLIC))]
 
 
 def page_handler(page: DashboardPage) -> Handler:
@@ -156,32 +154,26 @@ def action_handler(wanted: Action) -> Handler:
             check_page(request)
         largest = LARGEST_PUBLIC_FORM if wanted.right is PUBLIC else LARGEST_FORM
         asked = await ask(request, await read_form(request, largest))
-        if wanted.question and asked.form.get("sure") != "yes":
-            return await answer_with(asked, "ask.html", "", await question_of(asked, wanted))
-        return await wanted.do(asked)
+        if not wanted.question or asked.form.get("sure") == "yes":
+            return await wanted.do(asked)
+        question = wanted.question if isinstance(wanted.question, Question) else await wanted.question(asked)
+        values = {
+            "question": question.words,
+            "button": question.button,
+            "action": request.path_qs,
+            "fields": [(name, value) for name, value in asked.form.items() if name != "sure"],
+            "back": asked.back(),
+        }
+        return await answer_with(asked, "ask.html", "", Shown(title=question.title, values=values))
 
     return handle
 
 
-async def question_of(asked: Asked, wanted: Action) -> Shown:
-    assert wanted.question is not None
-    question = wanted.question if isinstance(wanted.question, Question) else await wanted.question(asked)
-    values = {
-        "question": question.words,
-        "button": question.button,
-        "action": asked.request.path_qs,
-        "fields": [(name, value) for name, value in asked.form.items() if name != "sure"],
-        "back": asked.back(),
-    }
-    return Shown(title=question.title, values=values)
-
-
 async def ask(request: web.Request, form: Mapping[str, str] | None = None) -> Asked:
-    services = request.app[SERVICES]
     return Asked(
         request=request,
         principal=request.get(PRINCIPAL, NOBODY),
-        services=services,
+        services=request.app[SERVICES],
         renderer=await asyncio.to_thread(_renderer),
         form=form or {},
     )
@@ -197,7 +189,8 @@ def _renderer() -> Renderer:
 async def answer_with(asked: Asked, template: str, place: str, shown: Shown) -> web.Response:
     frame = await frame_of(asked, place, asked.mark if shown.is_live else "")
     # In a thread: the first time a template is compiled, and a page of a hundred rows takes several milliseconds.
-    text = await asyncio.to_thread(asked.renderer.page, shown.template or template, frame, shown.title, shown.values)
+    values = {**shown.values, "title": shown.title}
+    text = await asyncio.to_thread(asked.renderer.part, shown.template or template, frame, values)
     return await send_page(asked.request, text, frame.nonce, shown.status)
 
 
@@ -208,7 +201,7 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
     outlook = await asked.outlook() if is_known else None
     theme = request.cookies.get(THEME, "")
     return PageFrame(
-        host=host_name(),
+        host=platform.node(),
         version=__version__,
         moments=asked.moments,
         here=request.path_qs if request.method in ("GET", "HEAD") else asked.back(),
@@ -224,102 +217,75 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
     )
 
 
-@cache
-def host_name() -> str:
-    return socket.gethostname()
-
-
 @Action("theme", right=PUBLIC)
 async def choose_theme(asked: Asked) -> web.Response:
     """Keep the choice of colours in a cookie, so that a page comes in the right ones from its first byte on."""
     chosen = asked.form.get("theme", "")
     away = lead_to(asked.back())
     if chosen in THEMES:
-        away.set_cookie(THEME, chosen, path="/", max_age=A_YEAR_S, samesite="Lax", httponly=True)
+        away.set_cookie(THEME, chosen, max_age=A_YEAR_S, samesite="Lax", httponly=True)
     else:
-        away.del_cookie(THEME, path="/")
+        away.del_cookie(THEME)
     return away
 
 
 @web.middleware
 async def showing_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Show the errors of pages as pages; the API's stay what they are."""
-    if not wants_page(request) or request.path.startswith(API):
-        return await handler(request)
     try:
         return await handler(request)
-    except web.HTTPError as error:
-        return await _error_page(await ask(request), error.status, error)
-    except SpywebError as error:
-        return await _error_page(await ask(request), status_of(error)[0], error)
+    except (web.HTTPError, SpywebError) as error:
+        if not wants_page(request) or request.path.startswith(API):
+            raise
+        return await _error_page(await ask(request), error)
 
 
-async def _error_page(asked: Asked, status: int, error: Exception) -> web.Response:
+async def _error_page(asked: Asked, error: web.HTTPError | SpywebError) -> web.Response:
+    status = status_of(error)[0] if isinstance(error, SpywebError) else error.status
     if status == web.HTTPUnauthorized.status_code:
         values = {"error": "", "back": asked.request.path_qs}
         return await answer_with(asked, "sign_in.html", "", Shown(title="Sign in", values=values, status=status))
+    close: Sequence[Link] = []
     if isinstance(error, PageMissing):
         title, reason, close = error.title, "", error.close
-    elif isinstance(error, web.HTTPException):
-        title, close = (
-            TITLES.get(status, error.reason),
-            _close_to(asked) if status == web.HTTPNotFound.status_code else [],
-        )
-        reason = error.text if error.text and error.text != f"{status}: {error.reason}" else ""
+    elif isinstance(error, SpywebError):
+        title, reason = TITLES.get(status, "That went wrong"), str(error)
     else:
-        title, reason, close = TITLES.get(status, "That went wrong"), str(error), []
+        title = TITLES.get(status, error.reason)
+        reason = error.text if error.text and error.text != f"{status}: {error.reason}" else ""
+        if status == web.HTTPNotFound.status_code:  # it may mean an entry of the bar
+            entries = {entry.path: Link(entry.words, f"/{entry.path}") for entry in (*BAR, *FOOT) if entry.path}
+            nearest = nearest_name(asked.request.path.split("/")[1], entries)
+            close = [entries[nearest]] if nearest else []
     shown = Shown(title=title, values={"reason": reason, "close": close}, status=status)
     return await answer_with(asked, "error.html", "", shown)
-
-
-def _close_to(asked: Asked) -> list[Link]:
-    """Return the entry of the bar that an unknown address may mean."""
-    name = asked.request.path.removeprefix("/").partition("/")[0]
-    entries = {entry.path: entry for entry in nav_entries() if entry.path}
-    close = nearest_name(name, entries)
-    return [Link(entries[close].words, f"/{entries[close].path}")] if close else []
 
 
 async def send_page(request: web.Request, text: str, nonce: str, status: int = 200) -> web.Response:
     """Answer with a page, compressed as its reader likes it; its scripts are those with this nonce."""
     body = text.encode("utf-8", "replace")
-    encoding = encoding_of(request)
+    headers = {**PAGE_HEADERS, "Content-Security-Policy": POLICY.format(nonce)}
+    parts = request.headers.get("Accept-Encoding", "").lower().split(",")
+    accepted = {part.partition(";")[0].strip() for part in parts}
+    encoding = next((each for each in ("zstd", "gzip") if each in accepted), "")
     if encoding:
         body = await asyncio.to_thread(compress, body, encoding) if len(body) >= LONG else compress(body, encoding)
-    headers = {**PAGE_HEADERS, "Content-Security-Policy": POLICY.format(nonce)}
-    if encoding:
         headers["Content-Encoding"] = encoding
     return WholeAnswer(body=body, status=status, content_type="text/html", charset="utf-8", headers=headers)
 
 
-def encoding_of(request: web.Request) -> str:
-    """Return how an answer may be compressed; nothing where it may not."""
-    accepted = {
-        part.partition(";")[0].strip() for part in request.headers.get("Accept-Encoding", "").lower().split(",")
-    }
-    return next((encoding for encoding in ("zstd", "gzip") if encoding in accepted), "")
-
-
 def compress(body: bytes, encoding: str) -> bytes:
-    if encoding == "zstd":
-        return zstd.compress(body, ZSTD_LEVEL)
-    return gzip.compress(body, GZIP_LEVEL, mtime=0)
+    return zstd.compress(body, LEVEL) if encoding == "zstd" else gzip.compress(body, LEVEL, mtime=0)
 
 
 async def serve_static(request: web.Request) -> web.Response:
     """Serve a file that pages need; whoever has it already is told so."""
     files = await asyncio.to_thread(static_files)
-    file = files.find(request.match_info["name"])
+    file = files.files.get(request.match_info["name"])
     if file is None:
         raise web.HTTPNotFound
-    is_current = request.match_info["version"] == files.version
-    tag = f'"{file.tag}"'
-    headers = {
-        **HEADERS,
-        "ETag": tag,
-        "Vary": "Accept-Encoding",
-        "Cache-Control": FOREVER if is_current else "no-cache",
-    }
+    tag, keep = f'"{file.tag}"', FOREVER if request.match_info["version"] == files.version else "no-cache"
+    headers = {**HEADERS, "ETag": tag, "Vary": "Accept-Encoding", "Cache-Control": keep}
     if tag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
     body = file.body

@@ -36,23 +36,18 @@ class StaticFiles(Struct, frozen=True):
 
     @classmethod
     def load(cls, folder: Path = FOLDER) -> StaticFiles:
-        paths = [path for path in sorted(folder.iterdir()) if path.suffix in TYPES]
-        files = {path.name: _read(path) for path in paths}
-        return cls(files, _tag(b"".join(file.body for file in files.values())))
-
-    def find(self, name: str) -> StaticFile | None:
-        return self.files.get(name)
+        bodies = {path: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in TYPES}
+        files = {
+            path.name: StaticFile(TYPES[path.suffix], body, gzip.compress(body, LEVEL, mtime=0), _tag(body))
+            for path, body in bodies.items()
+        }
+        return cls(files, _tag(b"".join(bodies.values())))
 
 
 @cache
 def static_files() -> StaticFiles:
     """Return the files of this process; they are read at the first page, in a thread."""
     return StaticFiles.load()
-
-
-def _read(path: Path) -> StaticFile:
-    body = path.read_bytes()
-    return StaticFile(TYPES[path.suffix], body, gzip.compress(body, LEVEL, mtime=0), _tag(body))
 
 
 def _tag(content: bytes) -> str:
