@@ -84,33 +84,31 @@ class ChangeHub:
 
     def __init__(self, *, events: EventHub, clock: Clock, last_lines: LastLines) -> None:
         """Take `last_lines`, which reads the end of a job's log, and calls a function at the moment of that end."""
-        self._events = events
+        self.events = events
         self._clock = clock
         self._last_lines = last_lines
-        self._pages: set[PageFollower] = set()
+        self.pages: set[PageFollower] = set()
         self._turn = Semaphore(1)
         self._waiting = 0  # for their turn, also those whose client has hung up meanwhile
         self._timer: Handle | None = None
         self._passed_over = 0
 
-    # -- for fetches -----------------------------------------------------------------------------------------------
-
     def mark(self, shows: Shows) -> str:
         """Return the mark of now, from which on nothing is missed; to be called before anything is read."""
         for topic in shows.topics():
-            self._events.keep(topic)
-        return self._events.mark()
+            self.events.keep(topic)
+        return self.events.mark()
 
     def knows(self, shows: Shows, mark: str) -> bool:
         """Tell whether all that has changed since a mark is known."""
-        seen = self._events.read(mark)
-        return seen is not None and seen >= self._events.complete_from(shows.topics())
+        seen = self.events.read(mark)
+        return seen is not None and seen >= self.events.complete_from(shows.topics())
 
     def changed(self, shows: Shows, mark: str) -> list[str] | None:
         """Return the parts that have changed since a mark; None: not all is known, make the whole page anew."""
         if not self.knows(shows, mark):
             return None
-        subjects = self._subjects(shows.topics(), self._events.read(mark) or 0)
+        subjects = self._subjects(shows.topics(), self.events.read(mark) or 0)
         parts = {part for subject in subjects for part in shows.parts_of(subject)}
         return None if "" in parts else sorted(parts)
 
@@ -130,35 +128,24 @@ class ChangeHub:
         finally:
             self._clock.call_later(ROOM * (self._clock.monotonic() - began), self._turn.release)
 
-    # -- for streams -----------------------------------------------------------------------------------------------
-
     def follow(self, shows: Shows, mark: str, wake: Callable[[], None]) -> PageFollower:
         """Tell a page of changes after its mark: `wake` is called when there is something to take."""
         self.mark(shows)
-        page = PageFollower(self, shows, self._events.read(mark) or 0, wake)
-        self._pages.add(page)
+        page = PageFollower(self, shows, self.events.read(mark) or 0, wake)
+        self.pages.add(page)
         if self._timer is None:
-            self._tick_later()
+            self._timer = self._clock.call_later(TICK_S, self._tick)
         return page
-
-    def leave(self, page: PageFollower) -> None:
-        self._pages.discard(page)
-
-    def mark_of(self, number: int) -> str:
-        return self._events.mark(number)
-
-    def _tick_later(self) -> None:
-        self._timer = self._clock.call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
         """Tell the pages for which something has changed, once those that were told the last time have fetched it."""
         self._timer = None
-        if not self._pages:
+        if not self.pages:
             return
-        self._tick_later()
-        shown = {topic for shows in {page.shows for page in self._pages} for topic in shows.topics()}
+        self._timer = self._clock.call_later(TICK_S, self._tick)
+        shown = {topic for shows in {page.shows for page in self.pages} for topic in shows.topics()}
         for topic in shown:
-            self._events.keep(topic)
+            self.events.keep(topic)
         self._passed_over += 1
         if self._turn.locked() and self._passed_over < MOST_TICKS:
             return
@@ -166,37 +153,30 @@ class ChangeHub:
         self._tell(shown)
 
     def _tell(self, topics: set[Topic]) -> None:
-        now = self._events.number
-        subjects = {seen: self._subjects(topics, seen) for seen in {page.seen for page in self._pages}}
+        now = self.events.number
+        subjects = {seen: self._subjects(topics, seen) for seen in {page.seen for page in self.pages}}
         touched: dict[tuple[Shows, int], bool] = {}
-        for page in self._pages:
-            case = page.shows, page.seen
+        for page in self.pages:
+            case = shows, seen = page.shows, page.seen
             if case not in touched:
-                touched[case] = self._touches(page, subjects[page.seen])
+                may_have = seen < self.events.complete_from(shows.topics())  # not all that has changed is known
+                touched[case] = may_have or any(True for each in subjects[seen] for _ in shows.parts_of(each))
             page.seen = now
             if touched[case]:
                 page.has_more = True
-                self._events.wake_soon(page.wake)
-
-    def _touches(self, page: PageFollower, subjects: set[str]) -> bool:
-        """Tell whether something that a page shows has changed, or may have: not all is known."""
-        if page.seen < self._events.complete_from(page.shows.topics()):
-            return True
-        return any(True for each in subjects for _ in page.shows.parts_of(each))
+                self.events.wake_soon(page.wake)
 
     def _subjects(self, topics: Iterable[Topic], seen: int) -> set[str]:
-        return {subject for event in self._events.after(topics, seen) for subject in subjects_of(event)}
-
-    # -- logs, which are history: a page has the lines up to its mark ------------------------------------------------
+        return {subject for event in self.events.after(topics, seen) for subject in subjects_of(event)}
 
     def log_between(self, job: JobId, since: str, mark: str) -> list[LogHappened]:
-        """Return the lines of a job's log after one mark, up to another."""
-        first, last = self._events.read(since) or 0, self._events.read(mark) or 0
+        """Return the lines of a job's log after one mark, up to another: a page has those up to its own."""
+        first, last = self.events.read(since) or 0, self.events.read(mark) or 0
         return [line for number, line in self._lines_after(job, first) if number <= last]
 
     async def log_until(self, job: JobId, mark: str) -> list[LogHappened]:
         """Return the last lines of a job's log up to a mark; none where the log can't be read."""
-        seen, later = self._events.read(mark) or 0, 0
+        seen, later = self.events.read(mark) or 0, 0
 
         def note_place() -> None:
             nonlocal later
@@ -209,7 +189,7 @@ class ChangeHub:
         return lines[: max(0, len(lines) - later)]
 
     def _lines_after(self, job: JobId, seen: int) -> list[tuple[int, LogHappened]]:
-        found = self._events.after([Topic(EventType.LOG, job)], seen)
+        found = self.events.after([Topic(EventType.LOG, job)], seen)
         return [(each.number, each.happening) for each in found if isinstance(each.happening, LogHappened)]
 
 
@@ -226,7 +206,7 @@ class PageFollower:
 
     @property
     def mark(self) -> str:
-        return self._hub.mark_of(self.seen)
+        return self._hub.events.mark(self.seen)
 
     def take(self) -> bytes:
         """Return what is to be sent next; nothing once all was."""
@@ -237,7 +217,7 @@ class PageFollower:
         return data
 
     def leave(self) -> None:
-        self._hub.leave(self)
+        self._hub.pages.discard(self)
 
 
 def subjects_of(event: Event) -> list[str]:
@@ -245,13 +225,8 @@ def subjects_of(event: Event) -> list[str]:
     happening, job = event.happening, event.job
     match happening:
         case RunHappened():
-            has_records = ["records"] if happening.items_new else []
-            return [
-                f"job:{job}",
-                f"run:{happening.run}",
-                *has_records,
-                *(["standing"] if event.changes_standing else []),
-            ]
+            more = [*(["records"] if happening.items_new else []), *(["standing"] if event.changes_standing else [])]
+            return [f"job:{job}", f"run:{happening.run}", *more]
         case JobHappened():
             return [f"job:{job}", "standing", *(["jobs"] if happening.what in ANOTHER_LIST else [])]
         case StateHappened():

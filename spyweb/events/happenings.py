@@ -150,16 +150,7 @@ def run_waits(run: Run) -> RunHappened:
 
 
 def run_began(run: Run, late_ms: int | None) -> RunHappened:
-    return RunHappened(
-        what="began",
-        job=run.job,
-        run=run.id,
-        trigger=run.trigger.type,
-        attempt=run.attempt,
-        due_ms=run.due_ms,
-        late_ms=late_ms,
-        started_ms=run.started_ms,
-    )
+    return structs.replace(run_waits(run), what="began", late_ms=late_ms, started_ms=run.started_ms)
 
 
 def run_has_ended(run: Run, late_ms: int | None) -> RunHappened:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from heapq import merge
-from itertools import islice
+from itertools import islice, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -120,17 +120,13 @@ class EventHub:
         self._count += 1
         self._size += _size_of(event)
         while self._count > MOST_KEPT or self._size > MOST_KEPT_BYTES:
-            self._drop_one()
+            fullest = max(self._kept.values(), key=lambda each: len(each.events))  # a loud one leaves others their past
+            dropped = fullest.events.popleft()
+            fullest.since = dropped.number
+            self._count -= 1
+            self._size -= _size_of(dropped)
         for ear in tuple(kept.ears):
             ear(event)
-
-    def _drop_one(self) -> None:
-        """Drop the oldest event of the topic that has the most: one that is loud leaves the others their past."""
-        fullest = max(self._kept.values(), key=lambda kept: len(kept.events))
-        event = fullest.events.popleft()
-        fullest.since = event.number
-        self._count -= 1
-        self._size -= _size_of(event)
 
     def mark(self, number: int | None = None) -> str:
         """Return what a client names to go on from there."""
@@ -183,8 +179,10 @@ class EventHub:
 
     def after(self, topics: Iterable[Topic], seen: int) -> Iterator[Event]:
         """Yield what is kept of the events after a number, in their order."""
-        found = (newer_than(self._kept[topic].events, seen) for topic in topics if topic in self._kept)
-        return merge(*found, key=attrgetter("number"))
+        kept = (self._kept[topic].events for topic in topics if topic in self._kept)
+        # From the end, since most followers are not far behind.
+        newer = (list(takewhile(lambda event: event.number > seen, reversed(events))) for events in kept)
+        return merge(*map(reversed, newer), key=attrgetter("number"))
 
     def newest(self, wish: Wish, *, limit: int, before: int | None = None) -> list[Event]:
         """Return the newest of what is kept and wanted, newest first; of numbers below `before`."""
@@ -274,17 +272,6 @@ class Follower:
     def leave(self) -> None:
         for topic in self._wish.topics():
             self._hub.unlisten(topic, self.hear)
-
-
-def newer_than(events: deque[Event], seen: int) -> list[Event]:
-    """Return the events after a number: from the end, since most followers are not far behind."""
-    found = []
-    for event in reversed(events):
-        if event.number <= seen:
-            break
-        found.append(event)
-    found.reverse()
-    return found
 
 
 def _nobody(_event: Event) -> None: ...
