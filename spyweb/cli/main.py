@@ -109,13 +109,12 @@ OF_FILES = {"start", "check", "test", "artifacts", "init", "schema", "types", "s
 EXIT_CODES = (
     "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C; 141 nobody reads."
 )
-NO_WINDOWS = "spyweb does not run on Windows itself: use WSL, or the container image"
 
 
 def main() -> None:
     """Run the command that the arguments name, and exit with its code."""
     if sys.platform.startswith("win"):
-        output.complain(NO_WINDOWS)
+        output.complain("spyweb does not run on Windows itself: use WSL, or the container image")
         sys.exit(ExitCode.USAGE)
     output.prepare()
     try:
@@ -248,8 +247,7 @@ def _converted(parameter: Any, convert: Callable[[Any, Any], Any], context: Any,
     return parameter.callback(context, parameter, value) if parameter.callback else value
 
 
-class _Command(_LazyConversion, TyperCommand):
-    pass
+class _Command(_LazyConversion, TyperCommand): ...
 
 
 class _Group(_LazyConversion, TyperGroup):
@@ -277,22 +275,13 @@ def _usage_errors_reported() -> Iterator[None]:
     try:
         yield
     except typer.TyperException as error:
-        _tell_usage(error)
+        message = error.format_message().replace(": Value error, ", ": ").rstrip(".")
+        context = getattr(error, "ctx", None)
+        if "\n" in message:  # the help, for whoever typed no command
+            output.note(message)
+        else:
+            output.complain(f"{message}: `{context.command_path} -h` shows how" if context else message)
         raise typer.Exit(ExitCode.USAGE) from error
-
-
-def _tell_usage(error: typer.TyperException) -> None:
-    message = error.format_message().replace(": Value error, ", ": ").rstrip(".")
-    if "\n" in message:  # the help, for whoever typed no command
-        output.note(message)
-        return
-    context = getattr(error, "ctx", None)
-    output.complain(f"{message}: `{context.command_path} -h` shows how" if context else message)
-
-
-def exit_code_of(error: SpywebError) -> ExitCode:
-    """Tell what went wrong in a job from what was asked wrongly."""
-    return ExitCode.FAILED if isinstance(error, (ScriptError, OpError, FetchError, PoolError)) else ExitCode.USAGE
 
 
 def _guarded(command: Callable[P, ExitCode | None]) -> Callable[P, None]:
@@ -304,7 +293,8 @@ def _guarded(command: Callable[P, ExitCode | None]) -> Callable[P, None]:
             code = command(*args, **options)
         except SpywebError as error:
             output.report(error)
-            code = exit_code_of(error)
+            is_of_job = isinstance(error, (ScriptError, OpError, FetchError, PoolError))
+            code = ExitCode.FAILED if is_of_job else ExitCode.USAGE  # of what was asked wrongly
         except PermissionError as error:
             output.report(NoAccess(f"{error.filename}: {error.strerror}"))
             code = ExitCode.USAGE

@@ -55,22 +55,24 @@ def install(
 ) -> None:
     """Print a unit for this project, or write it."""
     settings = load_settings(root_of(context), environ=os.environ, flags={})
-    unit = describe(settings, user_unit=user_unit, name=checked_name(name))
     path = unit_path(name, user_unit=user_unit, environment=os.environ)
+    unit, added = describe(settings, user_unit=user_unit, name=name), path.with_name(f"{path.name}.d") / FOR_COMMANDS
     if write:
         systemctl = find_systemctl(user_unit=user_unit)
         _put(path, render(unit))
+        lines = []
         if unit.runs_commands:
-            _put(exec_path(path), render(unit, FOR_COMMANDS))
+            _put(added, render(unit, FOR_COMMANDS))
+            lines.append(f"{added} is written: jobs may run commands")
         else:
-            _remove_addition(exec_path(path))
+            _remove_addition(added)
         systemctl(["daemon-reload"])
-        lines = [f"{exec_path(path)} is written: jobs may run commands"] if unit.runs_commands else []
         command = "systemctl --user" if user_unit else "systemctl"
         lines += [f"{path} is written; to start it now and at every boot:", f"  {command} enable --now {name}"]
     else:
-        added = f"\n# {exec_path(path)}\n{render(unit, FOR_COMMANDS)}" if unit.runs_commands else ""
-        lines = (render(unit) + added).splitlines()
+        lines = render(unit).splitlines()
+        if unit.runs_commands:
+            lines += ["", f"# {added}", *render(unit, FOR_COMMANDS).splitlines()]
     output.tell(form, "\n".join(lines), lines)
 
 
@@ -78,14 +80,14 @@ def uninstall(
     context: typer.Context, user_unit: UserUnit = False, name: Name = "spyweb", form: Output = Format.TABLE
 ) -> None:
     """Stop the service and remove its unit.  The data stays."""
-    root, path = root_of(context), unit_path(checked_name(name), user_unit=user_unit, environment=os.environ)
+    root, path = root_of(context), unit_path(name, user_unit=user_unit, environment=os.environ)
     _refuse_strange(path)
     systemctl = find_systemctl(user_unit=user_unit)
     if not os.access(path.parent, os.W_OK):
         raise _needs_root(path)
     systemctl(["disable", "--now", name])
     path.unlink()
-    _remove_addition(exec_path(path))
+    _remove_addition(path.with_name(f"{path.name}.d") / FOR_COMMANDS)
     systemctl(["daemon-reload"])
     settings, _ = examine_settings(root, environ=os.environ, flags={})  # also of a config.toml that is broken
     lines = [f"{path} is removed", f"left as they are: {root} and the data in {settings.daemon.data_dir}"]
@@ -110,47 +112,28 @@ def render(unit: Unit, template: str = UNIT) -> str:
     text = (files("spyweb.cli") / "template" / template).read_text(encoding="utf-8")
     if unit.user is None:
         text = "\n\n".join(part for part in text.split("\n\n") if not part.startswith(FILE_SYSTEM))
-    lines = text.splitlines()
-    for key, value in _values(unit).items():
-        lines = [f"{key}={value}" if line.startswith(f"{key}=") else line for line in lines]
-    return "".join(f"{line}\n" for line in lines if unit.user is not None or not line.startswith("User="))
-
-
-def _values(unit: Unit) -> Mapping[str, str]:
-    """Return what differs from one unit to the next."""
-    environment = "%h/.config" if unit.user is None else "/etc"
-    return {
-        "Description": f"spyweb: Lua jobs in {_plain(unit.root)}",
+    command = " ".join(map(_quoted, (*unit.program, "-C", str(unit.root), "start")))
+    plain = _one_line(str(unit.root)).replace("%", "%%")  # for a directive that takes the rest of its line as it is
+    values = {
+        "Description": f"spyweb: Lua jobs in {plain}",
         "User": unit.user or "",
-        "WorkingDirectory": _plain(unit.root),
-        "ExecStart": " ".join(map(_argument, (*unit.program, "-C", str(unit.root), "start"))),
-        "EnvironmentFile": f"-{environment}/spyweb/{unit.name}.env",
+        "WorkingDirectory": plain,
+        "ExecStart": command.replace("$", "$$"),  # which begins a variable in a command alone
+        "EnvironmentFile": f"-{'%h/.config' if unit.user is None else '/etc'}/spyweb/{unit.name}.env",
         "TimeoutStopSec": str(unit.grace_s + STOP_MARGIN_S),
         "ReadWritePaths": " ".join(_quoted(str(path)) for path in unit.writable),
         "ProtectHome": "read-only" if _any_below(unit.runs_from, HOMES) else "yes",
         "PrivateTmp": "no" if _any_below(unit.runs_from, SHARED_TEMPORARY) else "yes",
         "WantedBy": "default.target" if unit.user is None else "multi-user.target",
     }
-
-
-def permits_commands(settings: Settings) -> bool:
-    """Return whether config.toml permits any job, or the server, to run a command."""
-    of_jobs = [table.table("permissions").values.get("exec") for table in settings.jobs.values()]
-    return settings.permissions.exec != () or settings.server.permissions.may_exec or any(of_jobs)
+    lines = text.splitlines()
+    for key, value in values.items():
+        lines = [f"{key}={value}" if line.startswith(f"{key}=") else line for line in lines]
+    return "".join(f"{line}\n" for line in lines if unit.user is not None or not line.startswith("User="))
 
 
 def _any_below(paths: Sequence[Path], places: Sequence[Path]) -> bool:
     return any(path.is_relative_to(place) for path in paths for place in places)
-
-
-def _plain(path: Path) -> str:
-    """Escape a value for a directive that takes the rest of its line as it is."""
-    return _one_line(str(path)).replace("%", "%%")
-
-
-def _argument(word: str) -> str:
-    """Escape a word of a command, where `$` begins a variable; elsewhere it is itself."""
-    return _quoted(word).replace("$", "$$")
 
 
 def _quoted(word: str) -> str:
@@ -161,15 +144,15 @@ def _quoted(word: str) -> str:
 
 def _one_line(text: str) -> str:
     if not text.isprintable():
-        raise Refused(
-            f"{text!r} can't stand in a unit file: it holds line breaks or control characters, or is not UTF-8"
-        )
+        reason = "it holds line breaks or control characters, or is not UTF-8"
+        raise Refused(f"{text!r} can't stand in a unit file: {reason}")
     return text
 
 
 def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:
     """Describe the unit for this user, this interpreter and this project."""
     data = (settings.daemon.data_dir, settings.store.path.parent)
+    of_jobs = [table.table("permissions").values.get("exec") for table in settings.jobs.values()]
     root, command = settings.root, Path(sys.executable).with_name("spyweb")  # where there is none, the module
     return Unit(
         program=(str(command),) if command.exists() else (sys.executable, "-m", "spyweb"),
@@ -179,7 +162,7 @@ def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:
         user=None if user_unit else whose(root, os.environ),
         name=name,
         grace_s=-(-settings.daemon.shutdown_grace_ms // 1000),
-        runs_commands=permits_commands(settings),
+        runs_commands=settings.permissions.exec != () or settings.server.permissions.may_exec or any(of_jobs),
     )
 
 
@@ -195,21 +178,14 @@ def whose(root: Path, environment: Mapping[str, str]) -> str:
         return "root"
 
 
-def checked_name(name: str) -> str:
+def unit_path(name: str, *, user_unit: bool, environment: Mapping[str, str]) -> Path:
+    """Return where a unit lies.  Raises Refused for what can't be the name of one."""
     if not _NAME.fullmatch(name) or name.endswith(".service"):
         raise Refused(f"{name!r} can't be a unit's name: letters, digits and _ . : - only, without .service")
-    return name
-
-
-def unit_path(name: str, *, user_unit: bool, environment: Mapping[str, str]) -> Path:
     if not user_unit:
         return SYSTEM_UNITS / f"{name}.service"
     settings = Path(environment.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return settings / "systemd/user" / f"{name}.service"
-
-
-def exec_path(unit: Path) -> Path:
-    return unit.with_name(f"{unit.name}.d") / "exec.conf"
 
 
 def _remove_addition(path: Path) -> None:

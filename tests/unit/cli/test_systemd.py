@@ -9,15 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.cli import systemd
-from spyweb.cli.systemd import (
-    FOR_COMMANDS,
-    MARK,
-    Unit,
-    describe,
-    render,
-    unit_path,
-    whose,
-)
+from spyweb.cli.systemd import FOR_COMMANDS, MARK, Unit, describe, render, unit_path, whose
 from spyweb.errors import Refused
 from spyweb.settings import load_settings
 from tests.fakes.command import spyweb
