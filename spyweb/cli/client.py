@@ -31,10 +31,8 @@ BUSY = "the daemon is there, but takes no connection: it is held up, or has no f
 KEY_HEADER = "X-SpyWeb-Key"
 API_KEY = "SPYWEB_API_KEY"
 JSON_MEDIA = ("application/json", "application/x-ndjson", "text/event-stream")
-MOVED = range(300, 400)
 LONGEST = 200  # characters of what a server said
 NO_SPYWEB = "what answers there is no spyweb"
-LARGEST_ERROR = 1 << 16  # bytes
 SILENT_S = 60.0  # that a stream of events, which gives signs of life, may be silent
 ERROR = b'{"error":'  # beginning of a line that reports an error
 
@@ -85,9 +83,9 @@ class SocketTransport:
             case _:
                 raise error
 
-    def refusal_of(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
+    def refusal_of(self, answer: http.client.HTTPResponse, body: bytes) -> Refused:
         """Say why an answer is not the one that was asked for."""
-        return Refused(error_in(body) or f"the daemon refuses the connection ({status}): too many are open")
+        return Refused(error_in(body) or f"the daemon refuses the connection ({answer.status}): too many are open")
 
     def misread(self, error: Exception) -> Refused:
         return Refused(f"the daemon speaks another version of spyweb ({error}): restart it")
@@ -134,37 +132,34 @@ class UrlTransport:
         return answer.headers.get_content_type() in JSON_MEDIA
 
     def refusal(self, error: OSError | http.client.HTTPException) -> Refused:
-        return Refused(f"{self._url}: {self._why(error)}")
-
-    def _why(self, error: OSError | http.client.HTTPException) -> str:
         match error:
             case ssl.SSLCertVerificationError():
-                return f"its certificate is not trusted: {error.verify_message}"
+                why = f"its certificate is not trusted: {error.verify_message}"
             case ssl.SSLError():
-                return f"TLS failed ({shortened(str(error.reason or error))}): does it speak plain http://?"
+                why = f"TLS failed ({shortened(str(error.reason or error))}): does it speak plain http://?"
             case socket.gaierror():
-                return f"the host can't be resolved: {error.strerror}"
+                why = f"the host can't be resolved: {error.strerror}"
             case TimeoutError():
-                return f"has not answered for {PATIENCE:.0f} s"
+                why = f"has not answered for {PATIENCE:.0f} s"
             case ConnectionRefusedError():
-                return "nobody listens there"
+                why = "nobody listens there"
             case http.client.BadStatusLine() if not isinstance(error, ConnectionError):
-                return NO_SPYWEB
+                why = NO_SPYWEB
             case ConnectionError() | http.client.HTTPException():
-                return "the connection was closed before the answer had come" + (
-                    "" if self._is_secure else ": does it speak https://?"
-                )
+                hint = "" if self._is_secure else ": does it speak https://?"
+                why = f"the connection was closed before the answer had come{hint}"
             case _:
-                return f"can't be reached: {error.strerror or error}"
+                why = f"can't be reached: {error.strerror or error}"
+        return Refused(f"{self._url}: {why}")
 
-    def refusal_of(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
-        reason = error_in(body)
-        if status == http.HTTPStatus.UNAUTHORIZED:
-            wrong = f"does not accept the key in {API_KEY}" if self._key else f"needs a key: set {API_KEY}"
-            return Refused(f"{self._url}: {wrong}")
-        if status in MOVED:
-            return Refused(f"{self._url}: leads elsewhere, to {shortened(headers.get('Location', 'nowhere'))}")
-        return Refused(f"{self._url}: {shortened(reason) if reason else f'{NO_SPYWEB} (it answers {status})'}")
+    def refusal_of(self, answer: http.client.HTTPResponse, body: bytes) -> Refused:
+        if answer.status == http.HTTPStatus.UNAUTHORIZED:
+            why = f"does not accept the key in {API_KEY}" if self._key else f"needs a key: set {API_KEY}"
+        elif 300 <= answer.status < 400:
+            why = f"leads elsewhere, to {shortened(answer.headers.get('Location', 'nowhere'))}"
+        else:
+            why = shortened(error_in(body)) or f"{NO_SPYWEB} (it answers {answer.status})"
+        return Refused(f"{self._url}: {why}")
 
     def misread(self, error: Exception) -> Refused:
         return Refused(f"{self._url}: {NO_SPYWEB}, or another version of it ({error})")
@@ -263,14 +258,11 @@ class DaemonClient:
             with self.translated_errors():
                 connection.connect()
                 connection.sock.settimeout(timeout)
-                with contextlib.suppress(
-                    ConnectionError
-                ):  # what is too large is answered before all of it has been sent
+                with contextlib.suppress(ConnectionError):  # what is too large is answered before all of it is sent
                     connection.request(method, self._transport.prefix + target, body, dict(self._transport.headers))
                 answer = connection.getresponse()
                 if answer.status != 200 or not self._transport.is_from_a_daemon(answer):
-                    headers = dict(answer.headers.items())
-                    raise self._transport.refusal_of(answer.status, headers, answer.read(LARGEST_ERROR))
+                    raise self._transport.refusal_of(answer, answer.read(1 << 16))
             yield answer
 
     def _lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
@@ -25,6 +24,7 @@ class ProjectKind(StrEnum):
     MONITOR = "monitor"
 
 
+TEMPLATE = files("spyweb.cli") / "template"
 COMMON = {"config.toml": "config.toml", ".gitignore": "gitignore"}
 TEMPLATES: Mapping[ProjectKind, Mapping[str, str]] = {
     ProjectKind.SCRIPTS: {**COMMON, "jobs/hello.lua": "hello.lua", "jobs/check-site.lua": "check-site.lua"},
@@ -52,7 +52,7 @@ def init(
     both.  Overwrites nothing.
     """
     root = root_of(context) / directory
-    made = {name: (_template() / source).read_bytes() for name, source in TEMPLATES[template].items()}
+    made = {name: (TEMPLATE / source).read_bytes() for name, source in TEMPLATES[template].items()}
     make_project(root, made, editor_files())
     if form is Format.JSON:
         output.show_json({"project": legible(root), "made": list(made)})
@@ -68,9 +68,9 @@ def editor_files() -> dict[str, bytes]:
     from spyweb.reference.schema import config_schema, job_schema
 
     contents = (
-        (_template() / "luarc.json").read_bytes(),
+        (TEMPLATE / "luarc.json").read_bytes(),
         definitions().encode(),
-        (_template() / "taplo.toml").read_bytes(),
+        (TEMPLATE / "taplo.toml").read_bytes(),
         json.dumps(job_schema(), indent=2).encode(),
         json.dumps(config_schema(), indent=2).encode(),
     )
@@ -88,22 +88,14 @@ def make_project(root: Path, made: dict[str, bytes], for_editors: Mapping[str, b
     made.update({name: content for name, content in for_editors.items() if not os.path.lexists(root / name)})
     try:
         with ExitStack() as undo:
-            for name, content in made.items():
-                _write(root / PurePosixPath(name), content, undo)
+            for path, content in ((root / name, content) for name, content in made.items()):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch(exist_ok=False)
+                undo.callback(path.unlink)
+                path.write_bytes(content)
             undo.pop_all()
     except OSError as error:
         raise NoAccess(f"{error.filename or root}: {error.strerror}") from error
-
-
-def _write(path: Path, content: bytes, undo: ExitStack) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(exist_ok=False)
-    undo.callback(path.unlink)
-    path.write_bytes(content)
-
-
-def _template() -> Traversable:
-    return files("spyweb.cli") / "template"
 
 
 def types(
@@ -117,27 +109,20 @@ def types(
 
     A file for lua-language-server, which completes and checks what scripts call and which hooks they define.
     """
-    from spyweb.reference.definitions import definitions  # the ops are slow to import
+    from spyweb.reference.definitions import FIRST_LINE, definitions  # the ops are slow to import
 
     if file == STDOUT:
         output.say(definitions())
         return
     path = file or root_of(context) / TYPES
-    write_types(path, definitions())
-    output.tell(form, f"wrote {path}", {"wrote": str(path)})
-
-
-def write_types(path: Path, text: str) -> None:
-    """Write the definitions.  Raises Refused where the file is something else, NoAccess where it can't be written."""
-    from spyweb.reference.definitions import FIRST_LINE
-
     try:
         if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
             raise Refused(f"{path} is there already and is no file of types: nothing was written")
-        with replaced(path, 0o666) as file:
-            file.write(text.encode())
+        with replaced(path, 0o666) as target:
+            target.write(definitions().encode())
     except OSError as error:
         raise NoAccess(f"{path}: {error.strerror}") from error
+    output.tell(form, f"wrote {path}", {"wrote": str(path)})
 
 
 @contextmanager

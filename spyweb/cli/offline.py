@@ -37,12 +37,8 @@ class OfflineProject:
         self.settings = settings
         self.clock = clock
 
-    def jobs(self) -> list[JobView]:
-        """Return the jobs as their files alone describe them."""
-        return self.views_by(view_job)
-
-    def views_by(self, view: Callable[[JobSpec], JobView]) -> list[JobView]:
-        """Return a view of each job, made by this function where its file loads."""
+    def jobs(self, view: Callable[[JobSpec], JobView] = view_job) -> list[JobView]:
+        """Return the jobs as their files alone describe them, or by another view of those that load."""
         broken = [broken_job(job, problems) for job, problems in self.scanned.broken.items()]
         return sorted([*map(view, self.specs), *broken], key=lambda view: view.id)
 
@@ -56,8 +52,7 @@ class OfflineProject:
 
     def read(self, ask: Callable[[Store], Awaitable[T]], otherwise: T) -> T:
         """Ask the database; return `otherwise` before the first start, when there is none."""
-        path = self.settings.store.path
-        data_dir = self.settings.daemon.data_dir
+        path, data_dir = self.settings.store.path, self.settings.daemon.data_dir
         if data_dir.exists() and (error := no_access(data_dir)):
             raise error
         if not path.exists():
@@ -86,9 +81,7 @@ class OfflineProject:
         return find_key(key_file, self.settings.root, os.environ) if key_file else None
 
     def change_values(self, ask: Callable[[Store], Awaitable[T]]) -> T:
-        """Change stored values as `write` does, with the jobs' rules on history and on changes that start a job once a
-        daemon runs.
-        """
+        """Change stored values as `write` does, with the jobs' rules on history and on changes that start a job."""
 
         def change(store: Store) -> Awaitable[T]:
             store.events.watch(watches_of(self.specs))

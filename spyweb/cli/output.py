@@ -76,13 +76,8 @@ def prepare() -> None:
 
 def _prepared(stream: TextIO) -> TextIO:
     binary = io.BufferedWriter(_StandardStream(stream.fileno(), "w", closefd=False))
-    return io.TextIOWrapper(
-        binary,
-        stream.encoding,
-        errors="backslashreplace",
-        newline="\n",
-        line_buffering=bool(stream.line_buffering),
-    )
+    is_by_line = bool(stream.line_buffering)
+    return io.TextIOWrapper(binary, stream.encoding, "backslashreplace", newline="\n", line_buffering=is_by_line)
 
 
 def flush() -> None:
@@ -198,9 +193,7 @@ class Meter:
     """Counts what is done, of how many."""
 
     def __init__(self, show: Callable[[int, int], None] = lambda total, done: None, total: int = 0) -> None:
-        self._show = show
-        self._total = total
-        self._done = 0
+        self._show, self._total, self._done = show, total, 0
 
     def expect(self, more: int) -> None:
         self._total += more
@@ -224,7 +217,10 @@ def show_table(
     elif sys.stdout.isatty():
         _draw(header, rows, cut, spare)
     else:
-        _align(header, rows)
+        lines = [tuple(header), *(tuple(_in_one_line(cell) for cell in row) for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def show_list(
@@ -270,11 +266,8 @@ def show_passing(text: str) -> None:
     """Show a line on a terminal, which the next one replaces; an empty text removes it."""
     if sys.stdout.isatty():
         room = max(shutil.get_terminal_size().columns - 1, SHORTEST)
-        print(
-            f"\r\x1b[K{paint(words.cut(_in_one_line(text), room), BUSY, sys.stdout) if text else ''}",
-            end="",
-            flush=True,
-        )
+        line = paint(words.cut(_in_one_line(text), room), BUSY, sys.stdout) if text else ""
+        print(f"\r\x1b[K{line}", end="", flush=True)
 
 
 def clean(text: str) -> str:
@@ -313,19 +306,12 @@ def _draw(header: Sequence[str], rows: Rows, cut: Sequence[str], spare: Sequence
 def _cell(text: str, *, is_cut: bool) -> Text:
     from rich.text import Text
 
-    line = clean(" ".join(text.split()) if is_cut else text)
+    line = _in_one_line(text) if is_cut else clean(text)
     cell = Text(line, no_wrap=is_cut, overflow="ellipsis" if is_cut else "fold")
     word = _STATE.match(line)
     if word:
         cell.stylize(NAMES.get(COLOURS.get(word[0], ""), ""), 0, word.end())
     return cell
-
-
-def _align(header: Sequence[str], rows: Rows) -> None:
-    lines = [tuple(header), *(tuple(_in_one_line(cell) for cell in row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _in_one_line(cell: str) -> str:

@@ -41,7 +41,7 @@ def listed_jobs(project: OfflineProject) -> list[JobView]:
         next_due_ms = next(_upcoming(spec, cursor, project.clock.now_ms()), None)
         return replace(view_job(spec, cursor, latest.get(spec.id)), warnings=warnings, next_due_ms=next_due_ms)
 
-    return project.views_by(view)
+    return project.jobs(view)
 
 
 def next_runs(project: OfflineProject, job: JobId | None, count: int) -> list[NextRun]:
