@@ -66,7 +66,6 @@ CACHES = {
     "web.api.query._fields": "a Struct of a handler",
     "web.pages.charts.strip": "a letter for each of the runs that are shown",
     "web.pages.render.renderer": "nothing",
-    "web.pages.site.host_name": "nothing",
     "web.pages.static_files.static_files": "nothing",
 }
 
