@@ -71,17 +71,10 @@ def read_text(value: object) -> bytes:
     """Read a string, or a number as its text (`3.0` → `3`)."""
     if isinstance(value, bytes):
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return b"%d" % value
-    if isinstance(value, float):
-        return number_text(value)
-    raise _mismatch("string", value)
-
-
-def number_text(value: float) -> bytes:
-    if value.is_integer() and -INTEGER_LIMIT <= value < INTEGER_LIMIT:
-        return b"%d" % int(value)
-    return b"%.14g" % value
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise _mismatch("string", value)
+    is_whole = isinstance(value, int) or (value.is_integer() and -INTEGER_LIMIT <= value < INTEGER_LIMIT)
+    return b"%d" % value if is_whole else b"%.14g" % value
 
 
 def read_kept_text(value: object) -> bytes:
@@ -130,31 +123,17 @@ def parse_number(text: bytes) -> int | float | None:
     if len(text) > limits.NUMBER_TEXT:
         return None
     text = text.strip(_SPACE)
-    if DECIMAL.fullmatch(text):
-        return _parse_decimal(text)
-    if _HEX_INTEGER.fullmatch(text):
-        number = int(text[-16:].lower().rpartition(b"x")[2], 16)  # the rest falls out of 64 bits, as in Lua
-        return _wrapped(-number if text.startswith(b"-") else number)
-    return _parse_hex_float(text)
-
-
-def _parse_decimal(text: bytes) -> int | float:
     if len(text) <= _LONGEST_INTEGER and _DECIMAL_INTEGER.fullmatch(text):
         number = int(text)
-        if -INTEGER_LIMIT <= number < INTEGER_LIMIT:
-            return number
-    return float(text)
-
-
-def _wrapped(number: int) -> int:
-    return (number + INTEGER_LIMIT) % (2 * INTEGER_LIMIT) - INTEGER_LIMIT
-
-
-def _parse_hex_float(text: bytes) -> float | None:
-    if not HEX.fullmatch(text):
-        return None
+        return number if -INTEGER_LIMIT <= number < INTEGER_LIMIT else float(text)
+    if DECIMAL.fullmatch(text):
+        return float(text)
+    if _HEX_INTEGER.fullmatch(text):
+        number = int(text[-16:].lower().rpartition(b"x")[2], 16)  # the rest falls out of 64 bits, as in Lua
+        number = -number if text.startswith(b"-") else number
+        return (number + INTEGER_LIMIT) % (2 * INTEGER_LIMIT) - INTEGER_LIMIT
     try:
-        return float.fromhex(text.decode("ascii"))
+        return float.fromhex(text.decode("ascii")) if HEX.fullmatch(text) else None
     except OverflowError:
         return -math.inf if text.startswith(b"-") else math.inf
 
@@ -166,10 +145,6 @@ def read_table(value: object) -> dict[object, object]:
     if isinstance(value, list):
         return dict(enumerate(value, 1))
     raise _mismatch("table", value)
-
-
-def read_value(value: object) -> object:
-    return value
 
 
 def value_in(table: Mapping[object, object], name: str, read: Callable[[object], T]) -> T | None:
@@ -211,11 +186,9 @@ def table_in(table: Mapping[object, object], name: str) -> dict[object, object] 
 
 def texts_in(table: Mapping[object, object], name: str) -> dict[bytes, bytes] | None:
     """Read a field that is a table of texts by their names."""
-    return value_in(table, name, _texts)
-
-
-def _texts(value: object) -> dict[bytes, bytes]:
-    return {read_text(key): read_text(text) for key, text in read_table(value).items()}
+    return value_in(
+        table, name, lambda given: {read_text(key): read_text(text) for key, text in read_table(given).items()}
+    )
 
 
 def read_flag(value: object) -> bool:
@@ -230,7 +203,7 @@ Whole = Annotated[int, ArgumentReader("integer", "number", read_whole)]
 Int = Annotated[int, ArgumentReader("integer", "number", read_integer)]
 Number = Annotated[int | float, ArgumentReader("number", "number", read_number)]
 Table = Annotated[dict[object, object], ArgumentReader("table", "table", read_table)]
-Value = Annotated[object, ArgumentReader("value", "value", read_value)]
+Value = Annotated[object, ArgumentReader("value", "value", lambda value: value)]
 
 
 def reader_of(annotation: object) -> ArgumentReader:

@@ -19,7 +19,7 @@ from spyweb.lua.session import NOTHING, Lineage, Results, StoreAnswer, Unstarted
 from spyweb.model import BranchId
 from spyweb.ops import tasks
 from spyweb.ops.network.address_check import NetGate
-from spyweb.ops.op import CATALOGUE, Check, Operation
+from spyweb.ops.op import CATALOGUE, Operation
 from spyweb.ops.world import Call
 from spyweb.stalls import Work, work_for
 from spyweb.tracing.span import TraceSpan, sending_as
@@ -61,17 +61,13 @@ class OpDispatcher:
 
     def log(self, level: str, text: bytes) -> None:
         if level == "task":
-            self._tell_begun(text)
+            if (event := tasks.begun(self._call, text)) is not None:
+                self._call.tell_task(event)
         elif level == "env":
             if self._call.audit is not None:
                 self._call.audit.note("variable", text.decode("utf-8", "replace"))
         else:
             self._call.log(level, text)
-
-    def _tell_begun(self, text: bytes) -> None:
-        event = tasks.begun(self._call, text)
-        if event is not None:
-            self._call.tell_task(event)
 
     def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Results]:
         """Begin an op.  Never raises: an error is in the future."""
@@ -86,7 +82,7 @@ class OpDispatcher:
         self._metrics.calls[name] += 1
         started = self._stalls.wall()
         try:
-            check = None if name in self._free else self._check(operation)
+            check = None if name in self._free else operation.check_for(self._call)
             outcome = operation.begin(self._call_of(lineage) if lineage else self._call, arguments, check)
         except Exception as error:  # noqa: BLE001 - one op's boundary, as above
             return _failed(self._refusal(operation, error))
@@ -98,9 +94,6 @@ class OpDispatcher:
         if not isinstance(outcome, Unstarted):
             return _failed(self._refusal(operation, TypeError(f"it returned a {type(outcome).__name__}")))
         return Unstarted(partial(self._finish, operation, outcome))
-
-    def _check(self, operation: Operation) -> Check | None:
-        return operation.dry_check if self._call.is_dry else operation.check
 
     def end_branch(self, lineage: Lineage) -> None:
         if self._branch_calls.pop(lineage, None):  # else it has asked for nothing

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Annotated, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from spyweb.errors import FetchError, NotPermitted, OpError
 from spyweb.limits import HEADER_BLOCK, HEADERS, PARTS, too_large
@@ -169,14 +169,7 @@ async def _fetch(call: Call, function: str, wanted: FetchRequest) -> Outcome:
 
 
 def _response(response: Response) -> dict[str, object]:
-    return {
-        "status": response.status,
-        "body": response.body,
-        "headers": response.headers,
-        "url": response.url,
-        "time_ms": response.time_ms,
-        "size": len(response.body),
-    }
+    return {**asdict(response), "size": len(response.body)}
 
 
 def _failed(error: FetchError) -> Outcome:

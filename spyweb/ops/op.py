@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import OpError
 from spyweb.lua.session import Unstarted
-from spyweb.ops.arguments import Mismatch, Read, reader_of, text_in
+from spyweb.ops.arguments import ArgumentReader, Mismatch, reader_of, text_in
 from spyweb.ops.notices import channel_of
 from spyweb.ops.world import Call
 from spyweb.store.model.entries import scope_namespace
@@ -53,13 +53,6 @@ def refuse_in_dry_run(_call: Call, function: str, _arguments: Sequence[object]) 
     raise OpError(f"not in a dry run: {function}")
 
 
-def _switched(key: str) -> Need:
-    def check(call: Call, function: str, _: Sequence[object]) -> None:
-        call.permit(function, key)
-
-    return Need(key, check)
-
-
 def _state(*, write: bool) -> Need:
     def check(call: Call, function: str, arguments: Sequence[object]) -> None:
         namespace = _namespace(call, arguments)
@@ -81,10 +74,6 @@ def _namespace(call: Call, arguments: Sequence[object]) -> str | None:
         return None
 
 
-def _all_scopes(call: Call, function: str, _: Sequence[object]) -> None:
-    call.permit(function, "all_scopes")
-
-
 def _people_or_desktop(call: Call, function: str, arguments: Sequence[object]) -> None:
     first = arguments[0] if arguments else None
     if not isinstance(first, Mapping):
@@ -94,20 +83,24 @@ def _people_or_desktop(call: Call, function: str, arguments: Sequence[object]) -
 
 
 NET, EXEC, FILES = Need("net"), Need("exec"), Need("files")
-DB, GLOBAL_STORE, NOTIFY = _switched("db"), _switched("global_store"), Need("notify", _people_or_desktop)
+DB = Need("db", lambda call, function, _: call.permit(function, "db"))
+GLOBAL_STORE = Need("global_store", lambda call, function, _: call.permit(function, "global_store"))
+NOTIFY = Need("notify", _people_or_desktop)
 READ_STATE, WRITE_STATE = _state(write=False), _state(write=True)
-ALL_SCOPES = Need("state", _all_scopes, OpEffect.NONE)
+ALL_SCOPES = Need("state", lambda call, function, _: call.permit(function, "all_scopes"), OpEffect.NONE)
 
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
 
-class Parameter(Struct, frozen=True, kw_only=True):
+class Parameter(Struct, frozen=True):
     name: str
-    kind: str  # the name of its type
-    expected: str  # the name of its type in errors
-    optional: bool
-    read: Read  # knows the default: gives it for nil
+    reader: ArgumentReader
+    default: object = inspect.Parameter.empty  # instead of nil; empty: it is needed
+
+    @property
+    def optional(self) -> bool:
+        return self.default is not inspect.Parameter.empty
 
     def __str__(self) -> str:
         return f"{self.name}?" if self.optional else self.name
@@ -139,15 +132,11 @@ class Operation(Struct, frozen=True, kw_only=True):
     def usage(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
 
-    @property
-    def check(self) -> Check | None:
-        """Return what asks the policy of a call before it begins; None where nothing does, or the op itself."""
+    def check_for(self, call: Call) -> Check | None:
+        """Return what is asked before a call begins; None where nothing is, or the op asks itself."""
+        if call.is_dry and self.effect is OpEffect.WRITES:
+            return refuse_in_dry_run
         return None if self.needs is None else self.needs.check
-
-    @property
-    def dry_check(self) -> Check | None:
-        """Return what is asked in a dry run."""
-        return refuse_in_dry_run if self.effect is OpEffect.WRITES else self.check
 
     def begin(self, call: Call, given: Sequence[object], check: Check | None = None) -> object:
         """Convert the arguments and call the handler; returns what it returns: a future or a StoreAnswer.
@@ -158,10 +147,12 @@ class Operation(Struct, frozen=True, kw_only=True):
         values = []
         for position, parameter in enumerate(self.parameters):
             omitted = position >= len(given)
+            value = None if omitted else given[position]
             try:
-                values.append(parameter.read(None if omitted else given[position]))
+                use_default = value is None and parameter.optional
+                values.append(parameter.default if use_default else parameter.reader.read(value))
             except Mismatch as mismatch:
-                reason = f"{parameter.expected} expected, got no value" if omitted else str(mismatch)
+                reason = f"{parameter.reader.expected} expected, got no value" if omitted else str(mismatch)
                 raise OpError(f"bad argument #{position + 1} to '{self.name}' ({reason})") from None
         if check is not None:
             check(call, self.name, values)
@@ -214,8 +205,8 @@ def describe(
     """Read an op's parameters, results and texts from its function."""
     hints = get_type_hints(handler, include_extras=True)
     parameters = tuple(
-        _parameter(parameter, hints[parameter.name])
-        for parameter in list(inspect.signature(handler).parameters.values())[1:]
+        Parameter(each.name, reader_of(hints[each.name]), each.default)
+        for each in list(inspect.signature(handler).parameters.values())[1:]
     )
     return Operation(
         name=name,
@@ -227,22 +218,3 @@ def describe(
         signature=signature,
         overloads=overloads,
     )
-
-
-def _parameter(parameter: inspect.Parameter, annotation: object) -> Parameter:
-    reader = reader_of(annotation)
-    optional = parameter.default is not inspect.Parameter.empty
-    return Parameter(
-        name=parameter.name,
-        kind=reader.kind,
-        expected=reader.expected,
-        optional=optional,
-        read=_with_default(reader.read, parameter.default) if optional else reader.read,
-    )
-
-
-def _with_default(read: Read, default: object) -> Read:
-    def read_or_default(value: object) -> object:
-        return default if value is None else read(value)
-
-    return read_or_default

@@ -115,8 +115,8 @@ def at_agent(  # noqa: PLR0913 - the arguments of any positional function
     if operation is None or not operation.name.startswith("state.") or not 0 < len(agent) <= LONGEST_NAME:
         raise OpError("_at: an agent and a function of state expected")
     given = (first, second, third, fourth)[: max(count, 0)]
-    check = operation.dry_check if call.is_dry else operation.check
-    return operation.begin(replace(call, agent=agent.decode("utf-8", "replace")), given, check)
+    called = replace(call, agent=agent.decode("utf-8", "replace"))
+    return operation.begin(called, given, operation.check_for(call))
 
 
 def begun(call: Call, text: bytes) -> TaskBegun | None:

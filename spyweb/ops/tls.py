@@ -28,8 +28,10 @@ async def tls_probe(call: Call, host: Text, port: Int = HTTPS) -> Outcome:
     """Look at the certificate of a TLS server, trusted or not.  Gives a table, or nil and a message."""
     try:
         name, gate = name_of(host), call.gate("tls_probe")
-        gate.check(name, _checked(port))
-        der = await call.world.http.certificate(name, _checked(port), gate)
+        if not 0 < port <= HIGHEST_PORT:
+            raise FetchError("connect", f"not a port: {port}")
+        gate.check(name, port)
+        der = await call.world.http.certificate(name, port, gate)
         found = await asyncio.to_thread(read_certificate, der, call.world.clock.now_ms())
     except NotPermitted as error:
         raise OpError(str(error)) from None
@@ -50,9 +52,3 @@ def name_of(host: bytes) -> str:
     if not name or not name.isprintable() or set(name) & set(" /@?#"):
         raise FetchError("dns", f"not a host name: {host[:80].decode('utf-8', 'backslashreplace')!r}")
     return name
-
-
-def _checked(port: int) -> int:
-    if not 0 < port <= HIGHEST_PORT:
-        raise FetchError("connect", f"not a port: {port}")
-    return port

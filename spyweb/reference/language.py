@@ -190,7 +190,7 @@ def function_of(operation: Operation) -> Function:
     return Function(
         name=operation.name,
         arguments=tuple(
-            Argument(each.name, "any" if each.kind == "value" else each.kind, each.optional)
+            Argument(each.name, "any" if each.reader.kind == "value" else each.reader.kind, each.optional)
             for each in operation.parameters
         ),
         results=results_of(operation),

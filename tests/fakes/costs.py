@@ -135,7 +135,7 @@ class HurriedClock(FakeClock):
 def op_cases(host: OpDispatcher) -> Iterator[Case]:
     for operation in catalog.operations().values():
         for position, parameter in enumerate(operation.parameters):
-            for what, make in arguments_for(parameter.kind):
+            for what, make in arguments_for(parameter.reader.kind):
                 yield op_case(host, operation, position, what, make)
     for name, what, options in options_cases():
         yield op_case(host, catalog.operations()[name], 0, what, options)
@@ -173,7 +173,7 @@ def update_at(update: bytes, text: Text, n: int) -> Table:
 
 def op_case(host: OpDispatcher, operation: Operation, position: int, what: str, make: Make) -> Case:
     async def at(n: int) -> None:
-        arguments = [USUAL.get(each.name, USUAL[each.kind]) for each in operation.parameters]
+        arguments = [USUAL.get(each.name, USUAL[each.reader.kind]) for each in operation.parameters]
         arguments[position] = make(n)
         with suppress(SpywebError, TimeoutError):
             await asyncio.wait_for(host.op(operation.name, arguments), 5)

@@ -61,12 +61,9 @@ class OwnSockets:
         """Return whether the peer of an accepted connection is the HTTP client."""
         if not peer or isinstance(peer, str):
             return False
-        end = _end_of(peer)
-        return any(_end_of(each.getsockname()) == end for each in self.opened if each.fileno() >= 0)
-
-
-def _end_of(name: Sequence[object]) -> tuple[object, object]:
-    return read_host(str(name[0])).address, name[1]
+        opened = [each.getsockname() for each in self.opened if each.fileno() >= 0]
+        host = read_host(str(peer[0])).address
+        return any(name[1] == peer[1] and read_host(str(name[0])).address == host for name in opened)
 
 
 def _is_local(address: str) -> bool:
@@ -180,12 +177,13 @@ UNDER_WAY: ContextVar[AddressCheck] = ContextVar("the check of the request that 
 def is_public(address: str) -> bool:
     """Return whether a literal address, about to be connected to, belongs to the public internet."""
     plain = ip_address(address.partition("%")[0])
-    if isinstance(plain, IPv4Address):
-        return _is_public_v4(plain)
-    inner = _v4_inside(plain)
-    if inner is not None:
-        return _is_public_v4(inner)
-    return plain.is_global and not (plain.is_multicast or plain.is_site_local or plain.is_reserved)
+    if isinstance(plain, IPv6Address):  # a packet reaches the IPv4 address in it, however it is wrapped
+        inner = IPv4Address(int(plain) & 0xFFFFFFFF) if plain in NAT64 else plain.ipv4_mapped or plain.sixtofour
+        inner = inner or (plain.teredo[1] if plain.teredo else None)
+        if inner is None:
+            return plain.is_global and not (plain.is_multicast or plain.is_site_local or plain.is_reserved)
+        plain = inner
+    return plain.is_global and not (plain.is_multicast or plain.is_reserved)
 
 
 def is_literal(host: str) -> bool:
@@ -211,14 +209,3 @@ def private_target(host: str) -> str:
 
 def private_reason(address: str) -> str:
     return f"{address} is a private address, and [http] deny_private is set"
-
-
-def _is_public_v4(address: IPv4Address) -> bool:
-    return address.is_global and not (address.is_multicast or address.is_reserved)
-
-
-def _v4_inside(address: IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address that a packet would reach, however it is wrapped."""
-    if address in NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)

@@ -7,13 +7,13 @@ import os
 import ssl
 from asyncio import StreamReader, StreamWriter
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache
 
 from msgspec import Struct
 
 from spyweb.errors import FetchError
 from spyweb.limits import HANDSHAKE
-from spyweb.ops.network.address_check import AddressCheck, NetGate, OwnSockets, is_literal
+from spyweb.ops.network.address_check import AddressCheck, NetGate, OwnSockets
 from spyweb.ops.network.resolver import Resolver
 
 MOST_HANDSHAKES = 2  # at once, since others need threads too
@@ -30,15 +30,15 @@ class Prober:
         self._room = asyncio.Semaphore(MOST_HANDSHAKES)
         self._deny_private = deny_private
 
-    @cached_property
-    def _context(self) -> ssl.SSLContext:
-        return trusting_context()
-
     async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
         """Return the certificate in DER, trying the host's addresses in turn.  Raises FetchError, TimeoutError."""
-        refusal = ""
         check = AddressCheck(own=self._own, deny_private=self._deny_private, gate=gate, host=host, port=port)
-        for address in await self._addresses(host):
+        try:
+            addresses = await self._resolver.addresses(host)
+        except OSError as error:
+            raise FetchError("dns", f"could not resolve {host}: {error}") from error
+        refusal = ""
+        for address in addresses:
             try:
                 check.check(address, port)
                 return await self._shown(address, host, port)
@@ -47,14 +47,6 @@ class Prober:
             except OSError as error:
                 refusal = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
         raise check.refusal or FetchError("connect", f"could not connect to {host}:{port}: {refusal}")
-
-    async def _addresses(self, host: str) -> list[str]:
-        if is_literal(host):
-            return [host]
-        try:
-            return [each["host"] for each in await self._resolver.resolve(host)]
-        except OSError as error:
-            raise FetchError("dns", f"could not resolve {host}: {error}") from error
 
     async def _shown(self, address: str, host: str, port: int) -> bytes:
         reader, writer = await asyncio.open_connection(address, port)
@@ -73,7 +65,7 @@ class Prober:
         """Perform the handshake, in a thread: the server chooses how long the numbers in its arithmetic are."""
         received, to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
         name = host.rstrip(".").partition("%")[0]
-        tls = self._context.wrap_bio(received, to_send, server_hostname=name)
+        tls = trusting_context().wrap_bio(received, to_send, server_hostname=name)
         taken = 0
         while True:
             try:
@@ -101,6 +93,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
     fingerprint: str  # "XXH3:" and 16 hexadecimal digits
 
 
+@cache
 def trusting_context() -> ssl.SSLContext:
     """Return a TLS context that trusts every server: only the certificate is wanted, and nothing is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

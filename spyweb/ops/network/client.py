@@ -11,13 +11,12 @@ import asyncio
 import io
 import resource
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import cache
 
 import aiohttp
-from yarl import URL
+from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
@@ -44,39 +43,44 @@ LONGEST_SHOWN = 200  # of an address, which the other side chose
 NO_HTTP = "Bad status line"  # how aiohttp's message begins; no type tells it
 REPEATABLE = ("GET", "HEAD")
 
-Hop = aiohttp.ClientMiddlewareType
-OpenSocksSession = Callable[[URL, AddressCheck], AbstractAsyncContextManager[aiohttp.ClientSession]]
 
-
-@dataclass(slots=True, kw_only=True, eq=False)
 class HttpClient:
     """Implements Http over the network.  Made by `open_client`."""
 
-    session: aiohttp.ClientSession
-    resolver: Resolver
-    own: OwnSockets
-    settings: HttpSettings
-    clock: Clock
-    open_socks_session: OpenSocksSession
-    prober: Prober
-    tls: ssl.SSLContext | None  # which certificates to trust; None: those that this machine trusts
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        resolver: Resolver,
+        own: OwnSockets,
+        settings: HttpSettings,
+        clock: Clock,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.settings = settings
+        self._session = session
+        self._resolver = resolver
+        self._own = own
+        self._clock = clock
+        self._socks_room = asyncio.Semaphore(MOST_THROUGH_SOCKS)
+        self._prober = Prober(resolver, own, deny_private=settings.deny_private)
+        self._tls = tls  # which certificates to trust; None: those that this machine trusts
 
     async def fetch(self, fetch: Fetch) -> Response:
         """Send a request and read the response.  Raises FetchError."""
-        began = self.clock.monotonic()
+        began = self._clock.monotonic()
         with translated(fetch):
             async with asyncio.timeout(fetch.timeout_s) as limit, self._answered(fetch) as response:
                 if fetch.whole:
-                    body = await _read_body(response, fetch, self.clock)
+                    body = await _read_body(response, fetch, self._clock)
                 else:
                     limit.reschedule(None)
-                    body = await _read_at_hand(response, fetch, self.clock)
+                    body = await _read_at_hand(response, fetch, self._clock)
         return Response(
             status=response.status,
             body=body,
             headers=joined_headers(response.raw_headers),
             url=str(response.url),
-            time_ms=round((self.clock.monotonic() - began) * 1000),
+            time_ms=round((self._clock.monotonic() - began) * 1000),
         )
 
     async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
@@ -84,30 +88,34 @@ class HttpClient:
         timeout_s = self.settings.timeout_ms / 1000
         try:
             async with asyncio.timeout(timeout_s):
-                return await self.prober.certificate(host, port, gate)
+                return await self._prober.certificate(host, port, gate)
         except TimeoutError:
             raise FetchError("timeout", f"no certificate of {host}:{port} within {timeout_s:g} s") from None
 
     @asynccontextmanager
     async def _answered(self, fetch: Fetch) -> AsyncIterator[aiohttp.ClientResponse]:
-        tls = await self._trust()
-        check = AddressCheck(own=self.own, deny_private=self.settings.deny_private, gate=fetch.gate)
-        hops = hops_of(fetch, check, self.resolver)
-        if fetch.proxy is None or fetch.proxy.scheme not in SOCKS_SCHEMES:
-            async with request(self.session, fetch, fetch.proxy, tls, hops) as response:
-                yield response
-        else:
-            async with (
-                self.open_socks_session(fetch.proxy, check) as session,
-                request(session, fetch, None, tls, hops) as response,
-            ):
-                yield response
-
-    async def _trust(self) -> ssl.SSLContext:
-        """Return the TLS context, even for plain HTTP: a redirect may lead to TLS."""
-        if self.tls is None:
-            self.tls = await asyncio.to_thread(machine_trust)
-        return self.tls
+        if self._tls is None:  # even for plain HTTP: a redirect may lead to TLS
+            self._tls = await asyncio.to_thread(machine_trust)
+        check = AddressCheck(own=self._own, deny_private=self.settings.deny_private, gate=fetch.gate)
+        hops = Hops(fetch, check, self._resolver)
+        session, proxy, data = self._session, fetch.proxy, fetch.body
+        async with AsyncExitStack() as stack:
+            if proxy is not None and proxy.scheme in SOCKS_SCHEMES:
+                await stack.enter_async_context(self._socks_room)
+                connector = open_connector(proxy, self._resolver, check)  # so that nothing of it is kept
+                session, proxy = await stack.enter_async_context(make_session(connector, self.settings)), None
+            sent = session.request(
+                fetch.method,
+                fetch.url,
+                headers=fetch.headers,
+                data=io.BytesIO(data) if data is not None and len(data) >= LARGE_BODY else data,
+                proxy=proxy,
+                ssl=self._tls,
+                middlewares=(hops.check, hops.leave_behind, hops.ask_again),
+                allow_redirects=fetch.follow,
+                max_redirects=MOST_REDIRECTS + 1,  # aiohttp gives up at this one, before following it
+            )
+            yield await stack.enter_async_context(sent)
 
 
 @cache
@@ -123,23 +131,6 @@ def machine_trust() -> ssl.SSLContext:
     return context
 
 
-def request(
-    session: aiohttp.ClientSession, fetch: Fetch, proxy: URL | None, tls: ssl.SSLContext, hops: Sequence[Hop]
-) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-    large = fetch.body is not None and len(fetch.body) >= LARGE_BODY
-    return session.request(
-        fetch.method,
-        fetch.url,
-        headers=fetch.headers,
-        data=io.BytesIO(fetch.body or b"") if large else fetch.body,
-        proxy=proxy,
-        ssl=tls,
-        middlewares=hops,
-        allow_redirects=fetch.follow,
-        max_redirects=MOST_REDIRECTS + 1,  # aiohttp gives up at this one, before following it
-    )
-
-
 async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch, clock: Clock) -> bytes:
     announced = response.content_length or 0
     if announced > fetch.largest and response.method != "HEAD":
@@ -153,7 +144,9 @@ async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch, clock: Cloc
             if len(step) >= STEP:
                 await clock.sleep(0)  # a piece may become gigabytes, and other tasks need their turn
     except aiohttp.ClientPayloadError as error:
-        raise FetchError("http", _cut_off(response)) from error
+        cut = f"after {response.content.total_bytes} of {response.content_length} bytes"
+        where = "before the end of the body" if response.content_length is None else cut
+        raise FetchError("http", f"the server closed {where}") from error
     return bytes(body)
 
 
@@ -185,12 +178,6 @@ async def _decoded(response: aiohttp.ClientResponse, fetch: Fetch, clock: Clock)
     decoder.finish()
 
 
-def _cut_off(response: aiohttp.ClientResponse) -> str:
-    if response.content_length is None:
-        return "the server closed before the end of the body"
-    return f"the server closed after {response.content.total_bytes} of {response.content_length} bytes"
-
-
 def _too_large(fetch: Fetch) -> FetchError:
     return FetchError("size", f"the response is larger than {fetch.largest / MIB:g} MB")
 
@@ -209,18 +196,50 @@ def most_connections() -> int:
     return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(soft // 2, MOST_CONNECTIONS)
 
 
-def hops_of(fetch: Fetch, check: AddressCheck, resolver: Resolver) -> Sequence[Hop]:
-    """Return the middleware for each hop, the first one and those of redirects."""
+class Hops(Struct, frozen=True):
+    """The middleware for each hop of a request, the first one and those of redirects."""
 
-    async def leave_behind(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        if wanted.method != fetch.method:  # a redirect has made it a GET
+    fetch: Fetch
+    checked: AddressCheck
+    resolver: Resolver
+
+    async def check(self, wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        """Check the host, and the addresses that it leads to, whoever has named it."""
+        UNDER_WAY.set(self.checked)
+        try:
+            await self._begin(wanted.url.raw_host or "", wanted.url.port or 0)
+            return await send(wanted)
+        except (OSError, FetchError) as error:
+            refused = self.checked.refusal or error
+            if isinstance(refused, NotPermitted):
+                refused.is_redirect = wanted.url != self.fetch.url
+                raise refused from None
+            raise
+
+    async def _begin(self, host: str, port: int) -> None:
+        proxy, check, addresses = self.fetch.proxy, self.checked, list[str]()
+        if check.gate is not None:
+            check.gate.check(host, port, proxied=proxy is not None)
+        if proxy is None:
+            check.begin_hop(host, port)
+            return
+        check.begin_hop(proxy.raw_host or "", proxy.port or SOCKS_PORT, is_proxied=True)
+        if port in check.own.ports:
+            with suppress(OSError):  # this machine knows no address of it
+                addresses = await self.resolver.addresses(host)
+        check.check_behind_proxy(host, port, addresses)
+
+    async def leave_behind(
+        self, wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        if wanted.method != self.fetch.method:  # a redirect has made it a GET
             for name in ABOUT_THE_BODY:
                 wanted.headers.popall(name, None)
-        if wanted.url.raw_host != fetch.url.raw_host:  # a Host header of the script belongs to the first host
+        if wanted.url.raw_host != self.fetch.url.raw_host:  # a Host header of the script belongs to the first host
             wanted.headers["Host"] = wanted.url.host_port_subcomponent or ""
         return await send(wanted)
 
-    async def ask_again(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    async def ask_again(self, wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         """Send a request again that used the connection of the hop before, which the server may just have closed.
 
         aiohttp also tries once more, but only once over all hops.
@@ -228,48 +247,9 @@ def hops_of(fetch: Fetch, check: AddressCheck, resolver: Resolver) -> Sequence[H
         try:
             return await send(wanted)
         except aiohttp.ServerDisconnectedError:
-            if wanted.url == fetch.url or wanted.method not in REPEATABLE:
+            if wanted.url == self.fetch.url or wanted.method not in REPEATABLE:
                 raise
             return await send(wanted)
-
-    return checks_hosts(fetch, check, resolver), leave_behind, ask_again
-
-
-def checks_hosts(fetch: Fetch, check: AddressCheck, resolver: Resolver) -> Hop:
-    """Return the middleware that checks each host, and the addresses that it leads to, whoever has named it."""
-
-    async def check_hop(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        UNDER_WAY.set(check)
-        try:
-            await begin_hop(wanted.url.raw_host or "", wanted.url.port or 0)
-            return await send(wanted)
-        except (OSError, FetchError) as error:
-            refused = check.refusal or error
-            if isinstance(refused, NotPermitted):
-                refused.is_redirect = wanted.url != fetch.url
-                raise refused from None
-            raise
-
-    async def begin_hop(host: str, port: int) -> None:
-        proxy = fetch.proxy
-        if check.gate is not None:
-            check.gate.check(host, port, proxied=proxy is not None)
-        if proxy is None:
-            check.begin_hop(host, port)
-        else:
-            check.begin_hop(proxy.raw_host or "", proxy.port or SOCKS_PORT, is_proxied=True)
-            addresses = await addresses_of(host, resolver) if port in check.own.ports else ()
-            check.check_behind_proxy(host, port, addresses)
-
-    return check_hop
-
-
-async def addresses_of(host: str, resolver: Resolver) -> Sequence[str]:
-    """Return the addresses of a host as this machine knows them; none where it knows none."""
-    try:
-        return [each["host"] for each in await resolver.resolve(host)]
-    except OSError:
-        return ()
 
 
 def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aiohttp.ClientSession:
@@ -287,20 +267,6 @@ def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aio
         max_field_size=HEADER_BLOCK,
         max_headers=HEADERS,
     )
-
-
-def socks_sessions(settings: HttpSettings, resolver: Resolver) -> OpenSocksSession:
-    """Open a session through a SOCKS proxy for one request, so that nothing of it is kept."""
-    limit = asyncio.Semaphore(MOST_THROUGH_SOCKS)
-
-    @asynccontextmanager
-    async def enter(proxy: URL, check: AddressCheck) -> AsyncIterator[aiohttp.ClientSession]:
-        async with limit:
-            connector = open_connector(proxy, resolver, check)
-            async with make_session(connector, settings) as session:
-                yield session
-
-    return enter
 
 
 @asynccontextmanager
@@ -326,16 +292,7 @@ async def open_client(
     )
     try:
         async with make_session(connector, settings) as session:
-            yield HttpClient(
-                session=session,
-                resolver=resolver,
-                own=own,
-                settings=settings,
-                clock=clock,
-                open_socks_session=socks_sessions(settings, resolver),
-                prober=Prober(resolver, own, deny_private=settings.deny_private),
-                tls=tls,
-            )
+            yield HttpClient(session, resolver, own, settings, clock, tls)
     finally:
         await resolver.close()
 
@@ -403,14 +360,11 @@ def _text_of_answer(error: aiohttp.ClientResponseError) -> str:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy answered {error.status} {in_one_line(error.message)}"
     if isinstance(error, aiohttp.TooManyRedirects):
-        return f"too many redirects: more than {MOST_REDIRECTS}{_last_of(error.history)}"
+        last = f", the last at {without_password(error.history[-1].url)[:LONGEST_SHOWN]}" if error.history else ""
+        return f"too many redirects: more than {MOST_REDIRECTS}{last}"
     if error.message.startswith(NO_HTTP):
         return "the answer is not HTTP"
     return in_one_line(error.message)
-
-
-def _last_of(history: Sequence[aiohttp.ClientResponse]) -> str:
-    return f", the last at {without_password(history[-1].url)[:LONGEST_SHOWN]}" if history else ""
 
 
 def _reason(error: OSError) -> str:

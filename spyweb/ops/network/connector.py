@@ -28,7 +28,7 @@ from yarl import URL
 from spyweb import descriptors
 from spyweb.errors import FetchError
 from spyweb.limits import FRAMING, HEADER_BLOCK, INTERIM_ANSWERS, LOCATION, too_large, too_many_chunks
-from spyweb.ops.network.address_check import SOCKS_PORT, UNDER_WAY, AddressCheck, is_literal
+from spyweb.ops.network.address_check import SOCKS_PORT, UNDER_WAY, AddressCheck
 from spyweb.ops.network.request import NO_URL, as_written, check_authority, read_url
 from spyweb.ops.network.resolver import Resolver
 
@@ -255,53 +255,43 @@ class Untouched(AbstractResolver):
 
 
 def open_connector(proxy: URL, resolver: Resolver, check: AddressCheck) -> Connector:
-    """Make a connector whose connections go through one proxy."""
+    """Make a connector whose connections go through one SOCKS proxy; its failures are of the kind `proxy`."""
+    host, port = proxy.raw_host or "", proxy.port or SOCKS_PORT
+
+    async def find_proxy() -> str:
+        try:
+            address = (await resolver.addresses(host))[0]
+        except OSError as error:
+            raise FetchError("proxy", f"could not resolve {host}: {error}") from error
+        try:
+            check.check(address, port)
+        except OSError as error:
+            raise FetchError("proxy", f"could not connect to the proxy {host}: {error}") from error
+        return address
+
+    async def dial(target: str, target_port: int) -> socket.socket:
+        from python_socks import ProxyError, ProxyType
+        from python_socks.async_.asyncio import Proxy
+
+        if proxy.scheme in BY_ADDRESS:
+            check.check_behind_proxy(target, target_port, [target])
+        tunnel = Proxy(
+            ProxyType.SOCKS4 if proxy.scheme.startswith("socks4") else ProxyType.SOCKS5,
+            await find_proxy(),
+            port,
+            username=proxy.user,
+            password=proxy.password or "",
+            rdns=proxy.scheme in BY_NAME,
+        )
+        try:
+            return await tunnel.connect(target, target_port)
+        except (ProxyError, OSError, ValueError, AssertionError) as error:
+            raise FetchError("proxy", f"the proxy could not connect to {target}:{target_port}: {error}") from error
+
     return Connector(
-        dial=SocksProxy(proxy, resolver, check).connect,
+        dial=dial,
         resolver=resolver if proxy.scheme in BY_ADDRESS else Untouched(),
         family=socket.AF_INET if proxy.scheme == "socks4" else socket.AF_UNSPEC,  # it supports no other
         use_dns_cache=False,
         force_close=True,
     )
-
-
-class SocksProxy:
-    """A SOCKS proxy.  Its failures are FetchErrors of the kind `proxy`."""
-
-    def __init__(self, proxy: URL, resolver: Resolver, check: AddressCheck) -> None:
-        self._proxy = proxy
-        self._names = resolver
-        self._check = check
-
-    async def connect(self, host: str, port: int) -> socket.socket:
-        """Return a socket that is connected to the host.  Raises FetchError."""
-        from python_socks import ProxyError, ProxyType
-        from python_socks.async_.asyncio import Proxy
-
-        if self._proxy.scheme in BY_ADDRESS:
-            self._check.check_behind_proxy(host, port, [host])
-        proxy = Proxy(
-            ProxyType.SOCKS4 if self._proxy.scheme.startswith("socks4") else ProxyType.SOCKS5,
-            await self._address(),
-            self._proxy.port or SOCKS_PORT,
-            username=self._proxy.user,
-            password=self._proxy.password or "",
-            rdns=self._proxy.scheme in BY_NAME,
-        )
-        try:
-            return await proxy.connect(host, port)
-        except (ProxyError, OSError, ValueError, AssertionError) as error:
-            raise FetchError("proxy", f"the proxy could not connect to {host}:{port}: {error}") from error
-
-    async def _address(self) -> str:
-        """Return the address of the proxy itself.  Raises FetchError."""
-        host = self._proxy.raw_host or ""
-        try:
-            found = [host] if is_literal(host) else [each["host"] for each in await self._names.resolve(host)]
-        except OSError as error:
-            raise FetchError("proxy", f"could not resolve {host}: {error}") from error
-        try:
-            self._check.check(found[0], self._proxy.port or SOCKS_PORT)
-        except OSError as error:
-            raise FetchError("proxy", f"could not connect to the proxy {host}: {error}") from error
-        return found[0]

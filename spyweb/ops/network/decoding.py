@@ -73,20 +73,12 @@ class BrotliStream:
         return bytes(self._stream.process(data, output_buffer_limit=max_length))
 
 
-def _gzip(first: int) -> Stream:
-    return ZlibStream(16 + zlib.MAX_WBITS)
-
-
-def _deflate(first: int) -> Stream:
-    """Decompress a body with or without the zlib header, as browsers accept it."""
-    return ZlibStream(zlib.MAX_WBITS if first & 0xF == CM_DEFLATE else -zlib.MAX_WBITS)
-
-
 # By the name in the header; each begins a stream whose first byte is known.
 STREAMS: dict[str, Callable[[int], Stream]] = {
-    "gzip": _gzip,
-    "x-gzip": _gzip,
-    "deflate": _deflate,
+    "gzip": lambda first: ZlibStream(16 + zlib.MAX_WBITS),
+    "x-gzip": lambda first: ZlibStream(16 + zlib.MAX_WBITS),
+    # With or without the zlib header, as browsers accept it.
+    "deflate": lambda first: ZlibStream(zlib.MAX_WBITS if first & 0xF == CM_DEFLATE else -zlib.MAX_WBITS),
     "br": lambda first: BrotliStream(),
     "zstd": lambda first: zstd.ZstdDecompressor(),
 }
@@ -117,7 +109,9 @@ class Decoder:
         try:
             while data and not self._is_over(data[0]):
                 stream = self._stream = self._stream_from(data[0])
-                yield from _unpacked(stream, data)
+                yield (step := stream.decompress(data, STEP))
+                while len(step) >= STEP and not stream.eof:
+                    yield (step := stream.decompress(b"", STEP))
                 data = stream.unused_data
         except BAD_INPUT as error:
             raise FetchError("http", f"the body is not {self._encoding}, as its header says") from error
@@ -143,9 +137,3 @@ class Decoder:
             raise FetchError("http", f"the body has more than {MOST_STREAMS} {self._encoding} streams")
         self._begun += 1
         return STREAMS[self._encoding](first)
-
-
-def _unpacked(stream: Stream, data: bytes) -> Iterator[bytes]:
-    yield (step := stream.decompress(data, STEP))
-    while len(step) >= STEP and not stream.eof:
-        yield (step := stream.decompress(b"", STEP))

@@ -16,12 +16,16 @@ from asyncio import AbstractEventLoop, Future
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from enum import IntEnum
+from typing import TypeVar
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.limits import ADDRESSES, HOST
+from spyweb.ops.network.address_check import is_literal
+
+T = TypeVar("T")
 
 KEEP_S = 30.0
 KEEP_FAILURE_S = 5.0
@@ -107,6 +111,10 @@ class Resolver(AbstractResolver):
             raise OSError("it has no address")  # aiohttp assumes that there is one
         return found
 
+    async def addresses(self, host: str) -> list[str]:
+        """Return the addresses of a host, which may be one itself.  Raises OSError."""
+        return [host] if is_literal(host) else [each["host"] for each in await self.resolve(host)]
+
     async def close(self) -> None:
         """End the waiting of all callers; threads that are stuck end with the process."""
         for lookup in self._lookups.values():
@@ -115,6 +123,7 @@ class Resolver(AbstractResolver):
             queue.clear()
 
     async def _look_up(self, host: str) -> Resolution:
+        """Return what is known of a host, or wait for its lookup, which outlives a caller that stops waiting."""
         if host.rstrip(".").rpartition(".")[2] == "localhost":
             return Resolution(LOCALHOST)
         if len(host) > HOST or not host.isascii():
@@ -122,10 +131,6 @@ class Resolver(AbstractResolver):
         kept, until = self._kept.get(host, (None, 0.0))
         if kept is not None and until > self._clock.monotonic():
             return kept
-        return await self._share_lookup(host)
-
-    async def _share_lookup(self, host: str) -> Resolution:
-        """Wait for the lookup of this host, which others may share; it outlives a caller that stops waiting."""
         lookup = self._lookups.get(host)
         if lookup is None:
             lookup = self._lookups[host] = HostLookup(host)
@@ -168,7 +173,7 @@ class Resolver(AbstractResolver):
         self._busy -= 1
         self._lookups.pop(lookup.host, None)
         took = self._clock.monotonic() - (lookup.began_at or 0)
-        self._note(lookup.host, Priority.SLOW if took > SLOW_AFTER_S else Priority.PROVEN)
+        _remember(self._priorities, lookup.host, Priority.SLOW if took > SLOW_AFTER_S else Priority.PROVEN)
         self._keep(lookup.host, resolution)
         lookup.finish(resolution)
         self._begin_waiting()
@@ -182,19 +187,17 @@ class Resolver(AbstractResolver):
                 with contextlib.suppress(ValueError):
                     queue.remove(lookup)
         else:
-            self._note(lookup.host, Priority.SLOW)
+            _remember(self._priorities, lookup.host, Priority.SLOW)
             self._keep(lookup.host, resolution)
         lookup.finish(resolution)
 
-    def _note(self, host: str, priority: Priority) -> None:
-        self._priorities[host] = priority
-        self._priorities.move_to_end(host)
-        if len(self._priorities) > MOST_KEPT:
-            self._priorities.popitem(last=False)
-
     def _keep(self, host: str, resolution: Resolution) -> None:
         lasts = KEEP_S if resolution.error is None else KEEP_FAILURE_S
-        self._kept[host] = (resolution, self._clock.monotonic() + lasts)
-        self._kept.move_to_end(host)
-        if len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
+        _remember(self._kept, host, (resolution, self._clock.monotonic() + lasts))
+
+
+def _remember(kept: OrderedDict[str, T], host: str, value: T) -> None:
+    kept[host] = value
+    kept.move_to_end(host)
+    if len(kept) > MOST_KEPT:
+        kept.popitem(last=False)

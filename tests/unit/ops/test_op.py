@@ -43,7 +43,7 @@ def refusal(*given: object) -> str:
 def test_the_signature_is_the_usage_and_the_docstring_the_reference() -> None:
     assert GREET.usage == "greet(name, times?, options?)"
     assert GREET.doc == "Say hello.\n\nMore than once if asked."
-    assert [parameter.kind for parameter in GREET.parameters] == ["string", "integer", "table"]
+    assert [parameter.reader.kind for parameter in GREET.parameters] == ["string", "integer", "table"]
 
 
 def test_arguments_are_converted() -> None:
