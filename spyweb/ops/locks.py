@@ -37,16 +37,9 @@ class LockRequest(Struct, frozen=True, kw_only=True):
     lineage: Lineage = ()  # the branch of the run, and those that it is in
 
     @property
-    def branch(self) -> int:
+    def owner(self) -> BranchId:
         """The branch that would like to have it; 0: the run itself."""
-        return self.lineage[0] if self.lineage else 0
-
-
-class BranchLock(Struct, frozen=True):
-    """A lock that a branch has taken."""
-
-    owner: BranchId
-    holder: bytes
+        return BranchId(self.run, self.lineage[0] if self.lineage else 0)
 
 
 class LockWaiter(Struct, eq=False):
@@ -154,7 +147,7 @@ class LockKeeper:
         self._queues: dict[bytes, LockQueue] = {}
         self._living: set[RunId] = set()  # runs that have asked for a lock
         self._leases: dict[RunId, int] = {}  # the shortest lease of each run that has had a lock
-        self._branch_locks: dict[bytes, BranchLock] = {}  # by name: of those locks the branch that took them last
+        self._branch_locks: dict[bytes, LockRequest] = {}  # by name: with which a branch took it last
         self._branches: set[BranchId] = set()  # that have asked for a lock
         self._renewal: Handle | None = None
         locks.alive = self._living.__contains__
@@ -209,7 +202,7 @@ class LockKeeper:
         for name, taken in list(self._branch_locks.items()):
             if taken.owner == branch:
                 del self._branch_locks[name]
-                self._locks.release(name, taken.holder).add_done_callback(_note_failure)
+                self.give_back(taken)
 
     def run_ended(self, run: RunId) -> None:
         """Forget a run whose end is committed, which has freed its locks."""
@@ -228,7 +221,7 @@ class LockKeeper:
         """Ask the store for the lock, past any queue."""
         self._living.add(request.run)
         if request.lineage:
-            self._branches.add(BranchId(request.run, request.branch))
+            self._branches.add(request.owner)
         answer = self._locks.acquire(request.name, request.holder, request.run, request.lease_ms)
         if answer.done():
             self._acquired(request, answer)
@@ -237,7 +230,7 @@ class LockKeeper:
         return answer
 
     def give_back(self, request: LockRequest) -> None:
-        """Release a lock that was acquired for a waiter that is gone."""
+        """Release a lock that was acquired for a waiter or a branch that is gone."""
         self._locks.release(request.name, request.holder).add_done_callback(_note_failure)
 
     def call_when_expired(self, held: Held, callback: Callable[[], object]) -> Handle:
@@ -271,19 +264,12 @@ class LockKeeper:
     def _acquired(self, request: LockRequest, answer: Future[Held | None]) -> None:
         if answer.cancelled() or answer.exception() or answer.result() or request.run not in self._living:
             return
-        self._note_branch(request)
-        self._keep_alive(request)
-
-    def _note_branch(self, request: LockRequest) -> None:
-        owner = BranchId(request.run, request.branch)
         if not request.lineage:
             self._branch_locks.pop(request.name, None)
-        elif owner in self._branches:
-            self._branch_locks[request.name] = BranchLock(owner, request.holder)
+        elif request.owner in self._branches:
+            self._branch_locks[request.name] = request
         else:  # it has ended meanwhile
             self.give_back(request)
-
-    def _keep_alive(self, request: LockRequest) -> None:
         shortest = min(self._leases.values(), default=None)
         self._leases[request.run] = min(request.lease_ms, self._leases.get(request.run, request.lease_ms))
         if shortest is None or request.lease_ms < shortest:

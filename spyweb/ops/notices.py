@@ -24,7 +24,10 @@ LONGEST_KEY = 200  # bytes
 
 async def tell(call: Call, fields: Mapping[object, object]) -> Results:
     """Tell people; return true and what becomes of it, or nil and why it can't be told.  Raises Mismatch."""
-    _refuse_unknown(fields)
+    for field in fields:
+        given = field.decode("utf-8", "replace") if isinstance(field, bytes) else str(field)
+        if given not in FIELDS:
+            raise Mismatch(f"no field '{given[:LONGEST_NAME]}'{nearest(given, FIELDS)}")
     name = _cut(needed_text_in(fields, "channel"), LONGEST_NAME)
     level = _level(fields)
     title = " ".join(_cut(needed_text_in(fields, "title"), LONGEST_TITLE).split())
@@ -63,13 +66,6 @@ def channel_of(fields: Mapping[object, object]) -> str:
         return _cut(text_in(fields, "channel") or b"", LONGEST_NAME)
     except Mismatch:
         return ""
-
-
-def _refuse_unknown(fields: Mapping[object, object]) -> None:
-    for field in fields:
-        name = field.decode("utf-8", "replace") if isinstance(field, bytes) else str(field)
-        if name not in FIELDS:
-            raise Mismatch(f"no field '{name[:LONGEST_NAME]}'{nearest(name, FIELDS)}")
 
 
 def _cut(text: bytes, longest: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
@@ -49,7 +49,9 @@ class Desktop:
         """Show a notification; return why that failed, or None, also when there is no desktop."""
         missing = self.find_missing()
         if missing or not self._found:
-            self._miss(missing)
+            if not self._was_missed:
+                self._was_missed = True
+                log.warning("desktop notifications are not shown", reason=missing)
             return None
         program, arguments = self._found
         shown_ms = min(max(0, DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms), LONGEST_TIMEOUT_MS)
@@ -70,11 +72,6 @@ class Desktop:
             return f"there is no {name} on the PATH"
         self._found = program, mac_arguments if is_mac else linux_arguments
         return ""
-
-    def _miss(self, reason: str) -> None:
-        if not self._was_missed:
-            self._was_missed = True
-            log.warning("desktop notifications are not shown", reason=reason)
 
 
 def linux_arguments(title: str, body: str, timeout_ms: int) -> Sequence[str]:
@@ -106,14 +103,10 @@ async def run_command(command: Sequence[str]) -> str | None:
     except TimeoutError:
         return f"{command[0]} has not ended within {PATIENCE:.0f} s"
     finally:
-        await end(process)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     if process.returncode:
         output = " ".join(said.decode("utf-8", "replace").split())[:200]
         return f"{command[0]} failed ({process.returncode}){f': {output}' if output else ''}"
     return None
-
-
-async def end(process: Process) -> None:
-    if process.returncode is None:
-        process.kill()
-        await process.wait()

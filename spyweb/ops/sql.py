@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 from spyweb.errors import OpError
@@ -85,13 +86,7 @@ def _parameter(number: int, value: object) -> Parameter:
         case float():
             return int(value) if value.is_integer() and -INTEGER_LIMIT <= value < INTEGER_LIMIT else value
         case bytes():
-            return _text_or_blob(value)
+            with suppress(UnicodeDecodeError):
+                return value.decode("utf-8")
+            return value  # it comes back the same as a BLOB
     raise Mismatch(f"parameter {number}: a string, number or boolean expected, got a {type_name(value)}")
-
-
-def _text_or_blob(value: bytes) -> str | bytes:
-    """Return the text, or the bytes, which come back the same as a BLOB, if it is not UTF-8."""
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return value

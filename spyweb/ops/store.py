@@ -108,17 +108,13 @@ def _as_text(value: Value) -> bytes | None:
     return None if value is None else as_text(value)
 
 
-def _as_it_is(value: object) -> object:
-    return value
-
-
 def _ask(
     call: Call,
     name: str,
     key: bytes,
     ask: Callable[[Values], Future[T]],
     otherwise: Results,
-    convert: Callable[[T], object] = _as_it_is,
+    convert: Callable[[T], object] = lambda value: value,
 ) -> StoreAnswer[T]:
     """Ask the store; `otherwise` is the result of a failure, NOTHING if the op returns nothing anyway."""
 

@@ -34,16 +34,14 @@ async def notify(
     """
     if not isinstance(title, bytes):
         return tuple(await notices.tell(call, title))
-    shown_ms = None if timeout_ms is None else _whole(timeout_ms)
-    reason = await call.world.desktop.show(title.decode("utf-8", "replace"), body.decode("utf-8", "replace"), shown_ms)
+    if timeout_ms is not None:  # timers can't take infinity and NaN
+        timeout_ms = int(timeout_ms) if abs(timeout_ms) < LONGEST_TIMEOUT_MS else LONGEST_TIMEOUT_MS
+    reason = await call.world.desktop.show(
+        title.decode("utf-8", "replace"), body.decode("utf-8", "replace"), timeout_ms
+    )
     if reason:
         call.log("warn", f"notify: not shown: {reason}".encode("utf-8", "replace"))
     return ()
-
-
-def _whole(ms: float) -> int:
-    """Return a time as whole milliseconds; infinity and NaN, which timers can't take, become the longest time."""
-    return int(ms) if abs(ms) < LONGEST_TIMEOUT_MS else LONGEST_TIMEOUT_MS
 
 
 @op(effect=OpEffect.NONE)

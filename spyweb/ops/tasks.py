@@ -22,7 +22,6 @@ from spyweb.ops.op import CATALOGUE, FILES, OpEffect, op
 from spyweb.ops.store import count_failure
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import JOB
-from spyweb.store.model.runs import PlannedTask
 
 MOST_TASKS = 10_000  # in one run
 LONGEST_NAME = 200  # bytes
@@ -36,7 +35,13 @@ STATUSES = {status.value.encode(): status for status in TaskStatus}
 @op(name="_tasks", effect=OpEffect.NONE)
 async def begin(call: Call, names: Table) -> tuple[str, str, list[list[object]]]:
     """Take the plan of a run: workflow and name of each task.  Gives the job's folder, its agent, and what is done."""
-    call.tally.plan = _plan(list(names.values()))
+    given = list(names.values())
+    if len(given) > 2 * MOST_TASKS:
+        raise OpError(f"more than {MOST_TASKS} tasks in one run")
+    texts = [name.decode("utf-8", "replace") for name in given if isinstance(name, bytes) and len(name) <= LONGEST_NAME]
+    if len(texts) < len(given) or len(texts) % 2:
+        raise OpError("_tasks: a workflow and a name expected for each task")
+    call.tally.plan = list(zip(texts[::2], texts[1::2], strict=True))
     taken = await call.world.store.tasks.take_over(call.run, call.tally.plan) if call.resumes else ()
     if call.resumes:
         earlier = await call.world.store.tasks.chain(call.run)
@@ -127,15 +132,6 @@ def begun(call: Call, text: bytes) -> TaskBegun | None:
         return None
     workflow, name = plan[ordinal]
     return TaskBegun(ordinal=ordinal, workflow=workflow, name=name)
-
-
-def _plan(names: Sequence[object]) -> list[PlannedTask]:
-    if len(names) > 2 * MOST_TASKS:
-        raise OpError(f"more than {MOST_TASKS} tasks in one run")
-    texts = [name.decode("utf-8", "replace") for name in names if isinstance(name, bytes) and len(name) <= LONGEST_NAME]
-    if len(texts) < len(names) or len(texts) % 2:
-        raise OpError("_tasks: a workflow and a name expected for each task")
-    return list(zip(texts[::2], texts[1::2], strict=True))
 
 
 def _row(call: Call, ordinal: int, status: bytes, message: bytes, ended_ms: int) -> TaskRow:
