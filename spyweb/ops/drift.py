@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from spyweb.files import Forbidden
@@ -74,38 +74,33 @@ def find_difference(files: Files, spec: JobSpec, kept: Kept) -> str | None:
         return None
     try:
         if kept.expected is Expected.MADE:
-            return _difference_of_made(spec, files.top, kept)
-        place = place_in(spec, files.top, kept.target)
-        return _DIFFERENCES[kept.expected](files, place, kept)
+            if not spec.policy.may_exec:
+                return "not looked at: it may not run commands any more"
+            return None if os.path.lexists(path_in(spec, files.top, kept.target)) else NOT_THERE
+        return _difference_at(files, place_in(spec, files.top, kept.target), kept)
     except Forbidden as error:
         return str(error)
     except OSError as error:
         return f"it can't be read: {reason_of(error)}"
 
 
-def _difference_of_made(spec: JobSpec, top: str, kept: Kept) -> str | None:
-    if not spec.policy.may_exec:
-        return "not looked at: it may not run commands any more"
-    return None if os.path.lexists(path_in(spec, top, kept.target)) else NOT_THERE
-
-
-def _difference_of_file(files: Files, place: FilePlace, kept: Kept) -> str | None:
-    found = files.stat(place)
-    mode = _octal(kept.mode)
-    if found.get("checksum") == kept.checksum and found.get("mode") == (mode or found.get("mode")):
-        return None
-    return _described(found)
-
-
-def _difference_of_folder(files: Files, place: FilePlace, kept: Kept) -> str | None:
-    with suppress(NotADirectoryError):
-        if not files.mkdir(place, kept.mode, check=True).changed:
-            return None
+def _difference_at(files: Files, place: FilePlace, kept: Kept) -> str | None:
+    match kept.expected:
+        case Expected.FILE:
+            found = files.stat(place)
+            mode = _octal(kept.mode) or found.get("mode")
+            is_same = (found.get("checksum"), found.get("mode")) == (kept.checksum, mode)
+            return None if is_same else _described(found)
+        case Expected.FOLDER:
+            with suppress(NotADirectoryError):
+                if not files.mkdir(place, kept.mode, check=True).changed:
+                    return None
+        case Expected.ABSENT:
+            if not files.remove(place, check=True).changed:
+                return None
+        case _:
+            return _difference_of_line(files, place, kept)
     return _described(files.stat(place, hashed=False))
-
-
-def _difference_of_absence(files: Files, place: FilePlace, _: Kept) -> str | None:
-    return _described(files.stat(place, hashed=False)) if files.remove(place, check=True).changed else None
 
 
 def _difference_of_line(files: Files, place: FilePlace, kept: Kept) -> str | None:
@@ -123,15 +118,6 @@ def _difference_of_line(files: Files, place: FilePlace, kept: Kept) -> str | Non
         lines.pop()  # what follows the last line's end is no line
     has_line = any(line.removesuffix(b"\r") == kept.line for line in lines)
     return None if has_line is wanted else f"{'no line' if wanted else 'line'} '{shown(kept.line)}'"
-
-
-_DIFFERENCES: Mapping[Expected, Callable[[Files, FilePlace, Kept], str | None]] = {
-    Expected.FILE: _difference_of_file,
-    Expected.FOLDER: _difference_of_folder,
-    Expected.ABSENT: _difference_of_absence,
-    Expected.LINE: _difference_of_line,
-    Expected.NO_LINE: _difference_of_line,
-}
 
 
 def _described(found: Mapping[str, object]) -> str:

@@ -46,12 +46,13 @@ class Arguments(Struct, frozen=True):
     call: Call
     function: str
     fields: Mapping[object, object]
+    known: Collection[str]
 
-    def check_names(self, known: Collection[str]) -> None:
+    def __post_init__(self) -> None:
         for name in self.fields:
             text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
-            if text not in known and text not in IGNORED:
-                raise Mismatch(f"there is no field '{shown(text.encode())}', but {', '.join(sorted(known))}")
+            if text not in self.known and text not in IGNORED:
+                raise Mismatch(f"there is no field '{shown(text.encode())}', but {', '.join(sorted(self.known))}")
 
     def text(self, name: str) -> bytes:
         return needed_text_in(self.fields, name)
@@ -92,8 +93,7 @@ def _mode(value: object) -> int:
 @op(name="file.copy", needs=FILES, effect=OpEffect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
 async def copy(call: Call, given: Table) -> Answer:
     """Make the file `dest` equal to the file `src`; `mode` is that of `src` for a new file, unless given."""
-    arguments = Arguments(call, "file.copy", given)
-    arguments.check_names({"src", "dest", "mode", "check"})
+    arguments = Arguments(call, "file.copy", given, {"src", "dest", "mode", "check"})
     source, place = arguments.place("src", write=False), arguments.place("dest", write=True)
     mode, check = arguments.mode(), arguments.check()
     if call.is_dry and place_name(call, source) in call.tally.imagined:
@@ -108,8 +108,7 @@ async def line(call: Call, given: Table) -> Answer:
 
     With `regexp` the last line that it finds is replaced, or all that it finds are removed.
     """
-    arguments = Arguments(call, "file.line", given)
-    arguments.check_names({"path", "line", "regexp", "state", "check"})
+    arguments = Arguments(call, "file.line", given, {"path", "line", "regexp", "state", "check"})
     place, check = arguments.place("path", write=True), arguments.check()
     state, regexp = text_in(given, "state") or b"present", text_in(given, "regexp")
     if state not in (b"present", b"absent"):
@@ -180,8 +179,7 @@ def _with(text: bytes, wanted: bytes, found: list[int], *, has_regexp: bool) -> 
 )
 async def mkdir(call: Call, given: Table) -> Answer:
     """Make the folder `path`, with those above it; `mode` is 0755 for a new one, unless given."""
-    arguments = Arguments(call, "file.mkdir", given)
-    arguments.check_names({"path", "mode", "check"})
+    arguments = Arguments(call, "file.mkdir", given, {"path", "mode", "check"})
     place, mode, check = arguments.place("path", write=True), arguments.mode(), arguments.check()
     kept = Kept(module="file.mkdir", target=place_name(call, place), expected=Expected.FOLDER, mode=mode)
     return await _outcome(arguments, place, kept, lambda: call.world.files.mkdir(place, mode, check=check))
@@ -195,8 +193,7 @@ async def mkdir(call: Call, given: Table) -> Answer:
 )
 async def remove(call: Call, given: Table) -> Answer:
     """Remove the file, link or empty folder `path`."""
-    arguments = Arguments(call, "file.remove", given)
-    arguments.check_names({"path", "check"})
+    arguments = Arguments(call, "file.remove", given, {"path", "check"})
     place, check = arguments.place("path", write=True), arguments.check()
     kept = Kept(module="file.remove", target=place_name(call, place), expected=Expected.ABSENT)
     return await _outcome(arguments, place, kept, lambda: call.world.files.remove(place, check=check))
@@ -205,8 +202,7 @@ async def remove(call: Call, given: Table) -> Answer:
 @op(name="file.stat", needs=FILES, effect=OpEffect.NONE, types="(given: table): FileStatus? status, string? message")
 async def stat(call: Call, given: Table) -> Answer:
     """What is at `path`; a link is not followed."""
-    arguments = Arguments(call, "file.stat", given)
-    arguments.check_names({"path"})
+    arguments = Arguments(call, "file.stat", given, {"path"})
     place = arguments.place("path", write=False)
     return await _in_thread(call, "file.stat", arguments.text("path"), lambda: call.world.files.stat(place))
 
@@ -215,15 +211,14 @@ async def stat(call: Call, given: Table) -> Answer:
 async def read_template(call: Call, function: Text, src: Text) -> tuple[bytes | None, str | None]:
     """Read a template; nil and a message where that can't be done."""
     name = "file.template" if function == b"file.template" else "template.render"
-    place = Arguments(call, name, {b"src": src}).place("src", write=False)
+    place = Arguments(call, name, {b"src": src}, {"src"}).place("src", write=False)
     return await _in_thread(call, name, src, lambda: call.world.files.read(place, min(LARGEST_TEXT, call.memory_limit)))
 
 
 @op(name="_template_file", shown_as="file.template", needs=FILES, effect=OpEffect.LOOKS)
 async def put_template(call: Call, given: Table, content: Text) -> Answer:
     """Make a file have the content that a template gives."""
-    arguments = Arguments(call, "file.template", given)
-    arguments.check_names({"src", "text", "dest", "vars", "mode", "check"})
+    arguments = Arguments(call, "file.template", given, {"src", "text", "dest", "vars", "mode", "check"})
     place, mode, check = arguments.place("dest", write=True), arguments.mode(), arguments.check()
 
     def put() -> FileOutcome:
@@ -256,7 +251,8 @@ async def _kept(call: Call, place: FilePlace, kept: Kept, outcome: FileOutcome, 
             call.tally.imagined.add(place_name(call, place))
     if not check:
         await record(call, structs.replace(kept, checksum=outcome.checksum or ""), changed=outcome.changed)
-    return _shown(outcome)
+    told: dict[str, object] = {"changed": outcome.changed, "message": outcome.message}
+    return told | ({"checksum": outcome.checksum} if outcome.checksum else {})
 
 
 def _is_imagined(call: Call, place: FilePlace) -> bool:
@@ -282,11 +278,6 @@ def place_name(call: Call, place: FilePlace) -> str:
     if place.base == SHARED and place.top == call.world.files.top:
         return f"{SHARED}/{below}"
     return below if place.base else f"{place.top.rstrip('/')}/{below}"
-
-
-def _shown(outcome: FileOutcome) -> dict[str, object]:
-    made: dict[str, object] = {"changed": outcome.changed, "message": outcome.message}
-    return made | {"checksum": outcome.checksum} if outcome.checksum else made
 
 
 async def _in_thread(call: Call, function: str, name: bytes, work: Callable[[], T]) -> tuple[T | None, str | None]:

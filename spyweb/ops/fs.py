@@ -43,13 +43,17 @@ async def fs_read_binary(call: Call, filename: Text) -> bytes | None:
 @op(needs=FILES)
 async def fs_append(call: Call, filename: Text, content: Text) -> None:
     """Add to the end of a text file, made where it is missing.  Before it passes 10 MB a new one begins."""
-    await _in_thread("fs_append", filename, lambda: _append(call, filename, content))
+    await _in_thread(
+        "fs_append", filename, lambda: call.world.files.append(_place(call, "fs_append", filename), content)
+    )
 
 
 @op(needs=FILES)
 async def fs_overwrite(call: Call, filename: Text, content: Text) -> None:
     """Write a text file anew: at any moment it is the old one or the new one, whole."""
-    await _in_thread("fs_overwrite", filename, lambda: _overwrite(call, filename, content))
+    await _in_thread(
+        "fs_overwrite", filename, lambda: call.world.files.overwrite(_place(call, "fs_overwrite", filename), content)
+    )
 
 
 async def _read(call: Call, function: str, name: bytes, kinds: frozenset[str]) -> bytes | None:
@@ -73,18 +77,12 @@ def _read_if_there(call: Call, place: FilePlace) -> bytes | None:
     return None
 
 
-def _append(call: Call, name: bytes, content: bytes) -> None:
+def _place(call: Call, function: str, name: bytes) -> FilePlace:
+    """Return the place that is to be written to, which may be.  Raises Forbidden, OpError."""
     place, _ = places_of(call.world.files.top, call.folder, name, TEXT_KINDS)
     check_names(place.steps[:-1])
-    _permit(call, "fs_append", place)
-    call.world.files.append(place, content)
-
-
-def _overwrite(call: Call, name: bytes, content: bytes) -> None:
-    place, _ = places_of(call.world.files.top, call.folder, name, TEXT_KINDS)
-    check_names(place.steps[:-1])
-    _permit(call, "fs_overwrite", place)
-    call.world.files.overwrite(place, content)
+    _permit(call, function, place)
+    return place
 
 
 def _permit(call: Call, function: str, place: FilePlace) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
 
-from msgspec import Struct, structs
+from msgspec import Struct, convert, structs
 
 from spyweb.errors import StoreError
 from spyweb.model import JobId, RunId, Value
@@ -83,82 +83,66 @@ def prefix_of(job: JobId) -> bytes:
     return f"{job}:".encode()
 
 
+class ResourceRow(Struct, kw_only=True):
+    """A row as it is stored: a table."""
+
+    checksum: bytes
+    at: int | float  # seconds
+    run: int
+    call: int
+    changed: bool = False
+    expected: bytes
+    target: bytes
+    mode: bytes | None = None
+    line: bytes | None = None
+
+
 def to_value(kept: Kept, at_ms: int, run: RunId, number: int, *, changed: bool = True) -> Value:
-    row: dict[bytes | int | float | bool, Value] = {
-        b"checksum": kept.checksum.encode(),
-        b"at": at_ms / 1000 if at_ms % 1000 else at_ms // 1000,
-        b"run": int(run),
-        b"call": number,
-        b"changed": changed,
-        b"expected": kept.expected.value.encode(),
-        b"target": kept.target.encode(),
-    }
-    if kept.mode is not None:
-        row[b"mode"] = f"{kept.mode:04o}".encode()
-    if kept.line is not None:
-        row[b"line"] = kept.line
-    return row
+    row = ResourceRow(
+        checksum=kept.checksum.encode(),
+        at=at_ms / 1000 if at_ms % 1000 else at_ms // 1000,
+        run=int(run),
+        call=number,
+        changed=changed,
+        expected=kept.expected.value.encode(),
+        target=kept.target.encode(),
+        mode=None if kept.mode is None else f"{kept.mode:04o}".encode(),
+        line=kept.line,
+    )
+    return {name.encode(): value for name, value in structs.asdict(row).items() if value is not None}
 
 
 def read_resource(key: bytes, value: Value) -> Resource:
     """Read a row.  Raises BadResource for what this version does not write."""
-    job, module, _ = _parts_of(key)
+    try:
+        job, module, _ = key.decode().split(":", 2)
+    except ValueError:
+        raise BadResource("its key is not JOB:MODULE:TARGET") from None
     if not isinstance(value, Mapping):
         raise BadResource("it is no table")
     try:
+        row = convert({name.decode(): each for name, each in value.items() if isinstance(name, bytes)}, ResourceRow)
         kept = Kept(
             module=module,
-            target=_text(value, b"target"),
-            expected=Expected(_text(value, b"expected")),
-            checksum=_text(value, b"checksum"),
-            mode=int(_text(value, b"mode"), 8) if b"mode" in value else None,
-            line=_bytes(value, b"line") if b"line" in value else None,
+            target=row.target.decode(),
+            expected=Expected(row.expected.decode()),
+            checksum=row.checksum.decode(),
+            mode=None if row.mode is None else int(row.mode, 8),
+            line=row.line,
         )
-        at, run, number = (_number(value, name) for name in (b"at", b"run", b"call"))
-        if not kept.target or len(kept.target.encode()) > LONGEST_TARGET:
+        if not 0 < len(row.target) <= LONGEST_TARGET:
             raise BadResource("its target is no path")
-        return Resource(
-            key=key,
-            job=job,
-            kept=kept,
-            at_ms=round(at * 1000),
-            run=RunId(int(run)),
-            changed=value.get(b"changed") is True,
-            number=int(number),
-        )
+        at_ms = round(row.at * 1000)
     except (ValueError, OverflowError) as error:
         raise BadResource(str(error)) from error
-
-
-def _parts_of(key: bytes) -> tuple[JobId, str, str]:
-    try:
-        job, module, target = key.decode().split(":", 2)
-    except ValueError:
-        raise BadResource("its key is not JOB:MODULE:TARGET") from None
-    return JobId(job), module, target
+    return Resource(
+        key=key, job=JobId(job), kept=kept, at_ms=at_ms, run=RunId(row.run), changed=row.changed, number=row.call
+    )
 
 
 def job_of(key: bytes) -> JobId:
     """Return the job whose row this is, also of one that can't be read."""
     return JobId(key.partition(b":")[0].decode("utf-8", "replace"))
-
-
-def _bytes(row: Mapping[bytes | int | float | bool, Value], name: bytes) -> bytes:
-    found = row.get(name)
-    if not isinstance(found, bytes):
-        raise BadResource(f"it has no {name.decode()}")
-    return found
-
-
-def _text(row: Mapping[bytes | int | float | bool, Value], name: bytes) -> str:
-    return _bytes(row, name).decode()
-
-
-def _number(row: Mapping[bytes | int | float | bool, Value], name: bytes) -> float:
-    found = row.get(name)
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise BadResource(f"it has no {name.decode()}")
-    return found
 
 
 async def record(call: Call, kept: Kept, *, changed: bool) -> None:

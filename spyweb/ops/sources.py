@@ -29,6 +29,7 @@ from spyweb.model import MIB, JobId
 LARGEST = 4 * MIB  # bytes of one module
 MOST_PATHS = 4096  # remembered for one generation: a script that invents names must not fill the memory
 LONGEST_NAME = 255
+_APART = {"/", "\\", ":"}
 BYTECODE = b"\x1b"
 REQUIRED = re.compile(rb"\brequire\s*+(?:\(\s*+)?[\"']([^\"'\n]++)[\"']")  # a module that is named where it is required
 
@@ -172,23 +173,13 @@ class Sources:
 
 def candidates_of(folder: str, name: bytes) -> Iterator[PurePosixPath]:
     """Yield where a module may be, in order: the job's folder before the root, NAME.lua before NAME/init.lua."""
-    parts = _parts_of(name)
-    for place in dict.fromkeys((PurePosixPath(folder), PurePosixPath())):
-        yield place.joinpath(*parts[:-1], parts[-1] + ".lua")
-        yield place.joinpath(*parts, "init.lua")
-
-
-def _parts_of(name: bytes) -> list[str]:
-    """Return the folders and the file of a dotted name.  No part can lead up: none holds a dot or a slash."""
     try:
         text = name.decode("utf-8")
     except UnicodeDecodeError:
         raise OpError("a module's name must be UTF-8") from None
-    parts = text.split(".")
-    if len(name) > LONGEST_NAME or not all(map(_is_plain, parts)):
+    parts = text.split(".")  # none of them can lead up: it holds no dot and no slash
+    if len(name) > LONGEST_NAME or not all(part.isprintable() and part and not _APART & set(part) for part in parts):
         raise OpError(f"bad module name '{text[:LONGEST_NAME]}': words with dots between them expected")
-    return parts
-
-
-def _is_plain(part: str) -> bool:
-    return part.isprintable() and part != "" and not {"/", "\\", ":"} & set(part)
+    for place in dict.fromkeys((PurePosixPath(folder), PurePosixPath())):
+        yield place.joinpath(*parts[:-1], parts[-1] + ".lua")
+        yield place.joinpath(*parts, "init.lua")

@@ -152,7 +152,7 @@ class Files:
         if not self._has_base(place, make=not check):
             return FileOutcome(True, WOULD_WRITE, checksum)
         with self._changing(place) as folder, _existing(folder, place.name) as existing:
-            if expected is not None and _content(existing) != expected:
+            if expected is not None and b"".join(_pieces(existing) if existing is not None else ()) != expected:
                 return None
             if existing is not None and _has(existing, content, checksum):
                 return _with_mode(existing, mode, checksum, check=check)
@@ -345,10 +345,6 @@ def _hashed(pieces: Iterator[bytes], note: Callable[[bytes], None]) -> Iterator[
     for piece in pieces:
         note(piece)
         yield piece
-
-
-def _content(file: int | None) -> bytes:
-    return b"" if file is None else b"".join(_pieces(file))
 
 
 def _checksum(file: int) -> str:

@@ -72,7 +72,9 @@ def places_of(top: str, folder: str, name: bytes, kinds: frozenset[str]) -> tupl
     Raises Forbidden.
     """
     steps = steps_of(name)
-    _check_kind(steps[-1], kinds)
+    stem, _, kind = steps[-1].rpartition(".")
+    if not stem or kind.lower() not in kinds:
+        raise Forbidden(f"a name that ends in one of these expected: {', '.join(sorted(kinds))}")
     if steps[0] == SHARED and len(steps) > 1:
         shared = FilePlace(top, SHARED, steps[1:])
         return shared, shared
@@ -114,13 +116,6 @@ def _checked_lengths(steps: tuple[str, ...], text: str) -> tuple[str, ...]:
             f"it is too long: at most {MOST_STEPS} steps, and a file's name of {LONGEST_STEM} bytes expected"
         )
     return steps
-
-
-def _check_kind(name: str, kinds: frozenset[str]) -> None:
-    stem, dot, kind = name.rpartition(".")
-    if not stem or not dot or kind.lower() not in kinds:
-        expected = ", ".join(sorted(kinds))
-        raise Forbidden(f"a name that ends in one of these expected: {expected}")
 
 
 def reason_of(error: Exception) -> str:

@@ -155,7 +155,9 @@ def _merge(draft: EditedValue, root: Value, update: Update) -> Value:
     value = update.value
     if not isinstance(value, dict):
         raise Rejected("merge.value.not_an_object", f"only an object can be merged, not {kind_of(value)}")
-    _check_merged(value)
+    if len(value) > MOST_MERGED_KEYS:
+        raise Rejected("merge.value.too_many_keys", f"an object of {len(value)} keys; at most {MOST_MERGED_KEYS}")
+    _check_levels(value, 1)
     if update.path:
         return _merge_below(draft, root if isinstance(root, dict) else {}, update.path, value)
     if root is None:
@@ -179,27 +181,15 @@ def _merged(draft: EditedValue, target: Object, value: Object) -> Object:
     return target
 
 
-def _check_merged(value: Object) -> None:
-    if len(value) > MOST_MERGED_KEYS:
-        raise Rejected("merge.value.too_many_keys", f"an object of {len(value)} keys; at most {MOST_MERGED_KEYS}")
-    _check_levels(value, 1)
-
-
 def _check_levels(value: Value, level: int) -> None:
     if not isinstance(value, dict | list):
         return
     if level > DEEPEST_MERGE:
         raise Rejected("merge.value.too_deep", f"an object of more than {DEEPEST_MERGE} levels")
-    if isinstance(value, dict):
-        _check_names(value)
+    if isinstance(value, dict) and (bad := [key for key in value if key in FORBIDDEN]):
+        raise Rejected("merge.value.proto_polluted", f"a key can't be '{shown(bad[0])}'")
     for item in value.values() if isinstance(value, dict) else value:
         _check_levels(item, level + 1)
-
-
-def _check_names(value: Object) -> None:
-    for key in value:
-        if key in FORBIDDEN:
-            raise Rejected("merge.value.proto_polluted", f"a key can't be '{shown(key)}'")
 
 
 def _add(draft: EditedValue, root: Value, update: Update) -> Value:

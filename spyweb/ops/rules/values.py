@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import cast
+from typing import NamedTuple
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign
@@ -33,11 +33,8 @@ class Unstorable(Exception):
 
     def inside(self, key: object) -> Unstorable:
         """Return the same error with the path as seen from the table around the value."""
-        return Unstorable(self.reason, _step(key) + self.path)
-
-
-def _step(key: object) -> str:
-    return f".{shown(key)}" if isinstance(key, bytes) else f"[{repr(key).lower()}]"
+        step = f".{shown(key)}" if isinstance(key, bytes) else f"[{repr(key).lower()}]"
+        return Unstorable(self.reason, step + self.path)
 
 
 def shown(text: bytes) -> str:
@@ -61,35 +58,30 @@ def value_from_lua(given: object) -> Value:
     if isinstance(given, Foreign):
         is_named = given.kind is Ext.FOREIGN
         raise Unstorable(f"a {given.name} can't be stored" if is_named else _NEVER_STORED[given.kind])
-    if kind is Prepared:
-        return cast(Prepared, given).value()
+    if isinstance(given, Prepared):
+        if given.problem is not None:
+            raise given.problem
+        return given.value
     if kind is float:
         return _number(given)  # type: ignore[arg-type]
     raise Unstorable("nil can't be stored")
 
 
-class Prepared:
+class Prepared(NamedTuple):
     """A table that was converted in another thread, or the reason why it can't be stored."""
 
-    __slots__ = ("_problem", "_value")
-
-    def __init__(self, given: object) -> None:
-        self._value: Value = None
-        self._problem: Unstorable | None = None
-        try:
-            self._value = value_from_lua(given)
-        except Unstorable as problem:
-            self._problem = problem
-
-    def value(self) -> Value:
-        if self._problem is not None:
-            raise self._problem
-        return self._value
+    value: Value = None
+    problem: Unstorable | None = None
 
 
 def prepared(given: object) -> object:
     """Convert a table in advance, so that `value_from_lua` takes no time for it."""
-    return Prepared(given) if isinstance(given, list | dict) else given
+    if not isinstance(given, list | dict):
+        return given
+    try:
+        return Prepared(value_from_lua(given))
+    except Unstorable as problem:
+        return Prepared(problem=problem)
 
 
 def _list_from_lua(given: list[object]) -> list[Value]:
@@ -110,19 +102,14 @@ def _table_from_lua(given: dict[object, object]) -> dict[ValueKey, Value]:
         return given  # type: ignore[return-value]
     made: dict[ValueKey, Value] = {}
     for key, item in given.items():
-        if type(key) is not bytes:
-            _check_key(key)
+        if type(key) is not bytes and not isinstance(key, int | float):
+            kind = key.name if isinstance(key, Foreign) else type(key).__name__
+            raise Unstorable(f"a {kind} can't be a key of what is stored")
         try:
-            made[key] = item if type(item) in _AS_THEY_ARE else value_from_lua(item)  # type: ignore[index,assignment]
+            made[key] = item if type(item) in _AS_THEY_ARE else value_from_lua(item)  # type: ignore[assignment]
         except Unstorable as problem:
             raise problem.inside(key) from None
     return made
-
-
-def _check_key(key: object) -> None:
-    if not isinstance(key, bytes | int | float):
-        kind = key.name if isinstance(key, Foreign) else type(key).__name__
-        raise Unstorable(f"a {kind} can't be a key of what is stored")
 
 
 def _number(number: float) -> int | float:

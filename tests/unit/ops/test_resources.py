@@ -243,17 +243,17 @@ def test_a_long_target_has_a_key_of_its_own() -> None:
     ("value", "reason"),
     [
         (b"text", "it is no table"),
-        ({b"target": 5}, "it has no target"),
+        ({b"target": 5}, r"at `\$\.target`"),
         ({b"target": b"\xff"}, "codec can't decode"),
         ({b"expected": b"other"}, "'other' is not a valid Expected"),
-        ({b"checksum": 5}, "it has no checksum"),
+        ({b"checksum": 5}, r"at `\$\.checksum`"),
         ({b"mode": b"9"}, "invalid literal"),
-        ({b"at": True}, "it has no at"),
+        ({b"at": True}, r"at `\$\.at`"),
         ({b"at": float("inf")}, "cannot convert"),
-        ({b"run": b"x"}, "it has no run"),
+        ({b"run": b"x"}, r"at `\$\.run`"),
         ({b"target": b""}, "its target is no path"),
         ({b"target": b"a" * 10_000}, "its target is no path"),
-        ({b"line": 1}, "it has no line"),
+        ({b"line": 1}, r"at `\$\.line`"),
     ],
 )
 def test_a_row_of_another_version_or_a_damaged_one_is_told(value: Value, reason: str) -> None:
