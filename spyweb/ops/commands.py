@@ -175,26 +175,24 @@ async def _perform(
 ) -> dict[str, object]:
     """Run a command that is permitted, unless what it is for is done, or nothing is to be changed."""
     workdir, made, programs = found
-    kept = _kept(call, function, words, options, workdir)
+    kept = None if options.is_check else _kept(call, function, words, options, workdir)
     if options.creates is not None and made:
-        await _record(call, kept, options, changed=False)
+        await record(call, kept, changed=False)
         return _skipped(f"{shown(options.creates)} is there")
     if call.is_dry or options.is_check:  # not even `unless` is run, which is a command as well
         would_run = f"would run `{_text_of(words)}`"
         if call.is_dry:
             call.log("info", f"dry run: {function}: {would_run}".encode("utf-8", "replace"))
         return {**_skipped(would_run), "changed": True}
-    if options.unless is not None and await _succeeds(call, options.unless, programs[1], options, workdir):
-        await _record(call, kept, options, changed=False)
-        return _skipped(f"`{_text_of(options.unless)}` succeeded")
+    if options.unless is not None:
+        tested = await _execute(call, options.unless, programs[1], options, workdir)
+        if tested.exit_code == 0:
+            await record(call, kept, changed=False)
+            return _skipped(f"`{_text_of(options.unless)}` succeeded")
     result = await _execute(call, words, programs[0], options, workdir)
     if kept is not None and result.exit_code == 0 and await asyncio.to_thread(_is_made, options, workdir) is not False:
-        await _record(call, kept, options, changed=True)
+        await record(call, kept, changed=True)
     return _result(call, function, result, options)
-
-
-async def _succeeds(call: Call, words: Words, program: Program, options: ExecOptions, workdir: bytes) -> bool:
-    return (await _execute(call, words, program, options, workdir)).exit_code == 0
 
 
 def _kept(call: Call, function: str, words: Words, options: ExecOptions, workdir: bytes) -> Kept | None:
@@ -215,11 +213,6 @@ def _kept(call: Call, function: str, words: Words, options: ExecOptions, workdir
             checksum=hashlib.sha256(command).hexdigest(),
         )
     return None
-
-
-async def _record(call: Call, kept: Kept | None, options: ExecOptions, *, changed: bool) -> None:
-    if kept is not None and not options.is_check:
-        await record(call, kept, changed=changed)
 
 
 def _is_made(options: ExecOptions, workdir: bytes) -> bool | None:

@@ -36,6 +36,7 @@ FAMILY = OpFamily(
 T = TypeVar("T")
 Answer = tuple[dict[str, object] | None, str | None]
 
+OUTCOME = "(given: table): FileOutcome? outcome, string? message"
 ATTEMPTS = 3  # to change a line of a file that others write meanwhile
 IGNORED = frozenset({"delegate_to"})  # fields of sloth-runner: everything is done here
 
@@ -90,7 +91,7 @@ def _mode(value: object) -> int:
     return int(text, 8)
 
 
-@op(name="file.copy", needs=FILES, effect=OpEffect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
+@op(name="file.copy", needs=FILES, effect=OpEffect.LOOKS, types=OUTCOME)
 async def copy(call: Call, given: Table) -> Answer:
     """Make the file `dest` equal to the file `src`; `mode` is that of `src` for a new file, unless given."""
     arguments = Arguments(call, "file.copy", given, {"src", "dest", "mode", "check"})
@@ -102,7 +103,7 @@ async def copy(call: Call, given: Table) -> Answer:
     return await _outcome(arguments, place, kept, lambda: call.world.files.copy(source, place, mode, check=check))
 
 
-@op(name="file.line", needs=FILES, effect=OpEffect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
+@op(name="file.line", needs=FILES, effect=OpEffect.LOOKS, types=OUTCOME)
 async def line(call: Call, given: Table) -> Answer:
     """Keep a `line` in the file `path`, or keep it out (`state = "absent"`).
 
@@ -174,9 +175,7 @@ def _with(text: bytes, wanted: bytes, found: list[int], *, has_regexp: bool) -> 
     return b"\n".join([*lines[:-1], *([lines[-1]] if lines[-1] else []), wanted, b""])
 
 
-@op(
-    name="file.mkdir", needs=FILES, effect=OpEffect.LOOKS, types="(given: table): FileOutcome? outcome, string? message"
-)
+@op(name="file.mkdir", needs=FILES, effect=OpEffect.LOOKS, types=OUTCOME)
 async def mkdir(call: Call, given: Table) -> Answer:
     """Make the folder `path`, with those above it; `mode` is 0755 for a new one, unless given."""
     arguments = Arguments(call, "file.mkdir", given, {"path", "mode", "check"})
@@ -185,12 +184,7 @@ async def mkdir(call: Call, given: Table) -> Answer:
     return await _outcome(arguments, place, kept, lambda: call.world.files.mkdir(place, mode, check=check))
 
 
-@op(
-    name="file.remove",
-    needs=FILES,
-    effect=OpEffect.LOOKS,
-    types="(given: table): FileOutcome? outcome, string? message",
-)
+@op(name="file.remove", needs=FILES, effect=OpEffect.LOOKS, types=OUTCOME)
 async def remove(call: Call, given: Table) -> Answer:
     """Remove the file, link or empty folder `path`."""
     arguments = Arguments(call, "file.remove", given, {"path", "check"})

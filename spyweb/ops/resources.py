@@ -145,13 +145,13 @@ def job_of(key: bytes) -> JobId:
     return JobId(key.partition(b":")[0].decode("utf-8", "replace"))
 
 
-async def record(call: Call, kept: Kept, *, changed: bool) -> None:
-    """Write the row of what a call has kept, if its run is one that is on record.
+async def record(call: Call, kept: Kept | None, *, changed: bool) -> None:
+    """Write the row of what a call has kept, if anything, and if its run is one that is on record.
 
     What has changed is on record before the script goes on.  What was as it should be needs not be waited for: its row
     is committed before the end of the run.
     """
-    if not call.is_recorded or call.is_dry:
+    if kept is None or not call.is_recorded or call.is_dry:
         return
     call.tally.kept += 1
     now_ms = call.world.clock.now_ms()

@@ -64,19 +64,6 @@ class AlertChannels(Protocol):
         """Return what day it is in the daemon's time zone."""
 
 
-class NoChannels:
-    """No settings have any."""
-
-    def names(self) -> Collection[str]:
-        return ()
-
-    def find(self, _name: str, _job: JobId, _now_ms: int) -> AlertChannelNow | None:
-        return None
-
-    def day(self, _now_ms: int) -> str:
-        return ""
-
-
 class StateMetrics(Struct):
     """The counters that state.stats() shows."""
 
@@ -107,9 +94,9 @@ class World(Struct, frozen=True, kw_only=True):
     sql: UserDatabase
     commands: CommandRunner
     extractor: Extractor
+    channels: AlertChannels
     artifacts: Artifacts = field(default_factory=partial(Artifacts, Path(), Path(FOLDER)))
     desktop: Desktop = field(default_factory=partial(Desktop, {}))  # none
-    channels: AlertChannels = field(default_factory=NoChannels)
     state: StateSettings = field(default_factory=StateSettings)
     on_store_error: OnStoreError = OnStoreError.LOG
     metrics: Metrics = field(default_factory=Metrics)

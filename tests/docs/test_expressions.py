@@ -46,6 +46,7 @@ CACHES = {
     "lua.wire._foreign": "_LONGEST_NAME",
     "lua.worker.executor._text": "the names of ops, in a worker",
     "ops.dispatcher.free_ops": "the keys of permissions",
+    "ops.network.certificate.trusting_context": "nothing",
     "ops.network.client.machine_trust": "nothing",
     "permissions.hosts._read_host": "LONGEST_READ",
     "permissions.policy.policy_of": "what was parsed",

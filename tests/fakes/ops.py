@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future, TaskGroup
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.programs.runner import CommandRunner
 from spyweb.settings import HttpSettings, StateSettings
+from spyweb.store.model.incidents import AlertChannelNow
 from spyweb.store.sqlite.store import Store
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.session import SqlSpawner
@@ -67,6 +68,23 @@ class FakeHttp:
         return self.certificates[host, port]
 
 
+@dataclass(slots=True)
+class FakeChannels:
+    """The alert channels of no settings."""
+
+    channels: dict[str, AlertChannelNow] = field(default_factory=lambda: {"phone": AlertChannelNow(name="phone")})
+    today: str = "2026-11-23"
+
+    def names(self) -> Collection[str]:
+        return self.channels
+
+    def find(self, name: str, _job: JobId, _now_ms: int) -> AlertChannelNow | None:
+        return self.channels.get(name)
+
+    def day(self, _now_ms: int) -> str:
+        return self.today
+
+
 def make_response(**changes: object) -> Response:
     response = Response(status=200, body=b"hello", headers={b"x-a": b"1"}, url="http://example.com/", time_ms=12)
     return replace(response, **changes)
@@ -94,6 +112,7 @@ def make_world(
         sql=make_sql(root, clock),
         commands=commands or FakeCommands(),
         extractor=extractor or Extractor(clock, TaskGroup(), 10.0),  # of no use until it is opened
+        channels=FakeChannels(),
         state=state or StateSettings(),
     )
 

@@ -27,7 +27,7 @@ from spyweb.settings import StateSettings
 from spyweb.store.model.runs import Change, End, NewRun
 from spyweb.store.sqlite.store import Store, open_store
 from spyweb.store.user_sql.views import Engine
-from tests.fakes.ops import FakeHttp, make_sql
+from tests.fakes.ops import FakeChannels, FakeHttp, make_sql
 
 Line = tuple[str, str]  # level, text
 
@@ -133,6 +133,7 @@ async def open_scripts(
         commands=CommandRunner(clock, CommandLimits()),
         sql=make_sql(folder, clock, Engine(path=folder / "spyweb.db", key=None)),
         extractor=await stack.enter_async_context(open_extractor(clock)),
+        channels=FakeChannels(),
         state=state or StateSettings(),
     )
     try:

@@ -55,13 +55,11 @@ class HttpResponse(aiohttp.ClientResponse):
     def headers(self) -> CIMultiDictProxy[str]:  # aiohttp follows the Location in it
         headers = super().headers
         location = headers.get("Location") or headers.get("URI")
-        return with_location(headers, led_to(self.url, location)) if location else headers
-
-
-def with_location(headers: CIMultiDictProxy[str], location: str) -> CIMultiDictProxy[str]:
-    changed = CIMultiDict(headers)
-    changed["Location"] = location
-    return CIMultiDictProxy(changed)
+        if not location:
+            return headers
+        changed = CIMultiDict(headers)
+        changed["Location"] = led_to(self.url, location)
+        return CIMultiDictProxy(changed)
 
 
 def led_to(base: URL, location: str) -> str:

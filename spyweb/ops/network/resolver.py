@@ -146,19 +146,18 @@ class Resolver(AbstractResolver):
 
     def _begin_waiting(self) -> None:
         """Begin the waiting lookups for which there are threads, the highest priority first."""
+        loop = asyncio.get_running_loop()
         for priority, queue in self._waiting.items():
             while queue and self._busy < priority:
-                self._begin(queue.popleft())
-
-    def _begin(self, lookup: HostLookup) -> None:
-        lookup.began_at = self._clock.monotonic()
-        self._busy += 1
-        loop = asyncio.get_running_loop()
-        thread = threading.Thread(target=self._work, args=(loop, lookup), name=f"lookup {lookup.host}", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:  # the system has no thread left
-            loop.call_soon(self._finish, lookup, Resolution(error=str(error)))
+                lookup = queue.popleft()
+                lookup.began_at = self._clock.monotonic()
+                self._busy += 1
+                name = f"lookup {lookup.host}"
+                thread = threading.Thread(target=self._work, args=(loop, lookup), name=name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the system has no thread left
+                    loop.call_soon(self._finish, lookup, Resolution(error=str(error)))
 
     def _work(self, loop: AbstractEventLoop, lookup: HostLookup) -> None:
         """Look the host up, in a thread."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,28 +12,12 @@ from msgspec.structs import replace
 
 from spyweb.errors import OpError, StoreError
 from spyweb.incidents.policy import Level
-from spyweb.model import JobId
 from spyweb.ops.world import Call
 from spyweb.store.model.incidents import AlertChannelNow
 from tests.fakes.clock import FakeClock
-from tests.fakes.ops import ask, make_call, make_world, table
+from tests.fakes.ops import FakeChannels, ask, make_call, make_world, table
 
 LEVELS = 'field \'level\': "info", "warning" or "critical" expected, got '
-
-
-@dataclass
-class FakeChannels:
-    channels: dict[str, AlertChannelNow] = field(default_factory=lambda: {"phone": AlertChannelNow(name="phone")})
-    today: str = "2026-11-23"
-
-    def names(self) -> Collection[str]:
-        return self.channels
-
-    def find(self, name: str, _job: JobId, _now_ms: int) -> AlertChannelNow | None:
-        return self.channels.get(name)
-
-    def day(self, _now_ms: int) -> str:
-        return self.today
 
 
 def call_with(channels: FakeChannels | None = None, clock: FakeClock | None = None, *, is_dry: bool = False) -> Call:

@@ -4,12 +4,11 @@ import asyncio
 
 import pytest
 from aiohttp.http_exceptions import HttpProcessingError
-from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from spyweb.errors import FetchError
 from spyweb.limits import HEADER_BLOCK, HEADERS
-from spyweb.ops.network.connector import Incoming, led_to, with_location
+from spyweb.ops.network.connector import Incoming, led_to
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -171,10 +170,3 @@ async def test_a_connection_is_counted_anew_for_each_answer() -> None:
 )
 def test_where_a_redirect_leads(location: str, target: str) -> None:
     assert led_to(URL("http://shop.example/a?b=%2F", encoded=True), location) == target
-
-
-def test_a_location_takes_the_place_of_what_was_there() -> None:
-    headers = CIMultiDictProxy(CIMultiDict([("A", "1"), ("location", "/a"), ("A", "2"), ("Location", "/b")]))
-    changed = with_location(headers, "/c")
-    assert changed.getall("Location") == ["/c"]
-    assert changed.getall("A") == ["1", "2"]
