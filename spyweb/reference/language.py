@@ -123,10 +123,6 @@ def split(text: str) -> Iterator[str]:
         yield text[begun:].strip()
 
 
-def in_one_line(paragraphs: str) -> str:
-    return " ".join(paragraphs.split())
-
-
 def _read(name: str) -> dict[str, dict[str, Any]]:
     return tomllib.loads((files("spyweb.reference") / name).read_text(encoding="utf-8"))
 
@@ -184,7 +180,7 @@ def op_families() -> list[Family]:
 
 
 def function_of(operation: Operation) -> Function:
-    text, overloads = in_one_line(operation.doc), operation.overloads
+    text, overloads = " ".join(operation.doc.split()), operation.overloads
     if operation.signature:
         return function(operation.name + operation.signature, text, waits=True, overloads=overloads)
     return Function(

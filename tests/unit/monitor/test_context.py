@@ -75,18 +75,15 @@ def packed(value: object, elements: int) -> wire.Packed:
 @pytest.mark.parametrize("value", [[{b"title": b"a"}, {b"title": b"b"}], {b"title": b"a"}, []])
 async def test_what_was_left_packed_is_unpacked(value: object) -> None:
     report = await report_of("after_extract", packed(value, 2_000_000))
-
     assert (report.value, report.error) == (value, None)
 
 
 async def test_only_hooks_about_items_may_return_very_many_values() -> None:
     report = await report_of("before_fetch", packed({b"url": b"u"}, 200_001))
-
     assert (report.value, report.error) == (None, "what it returned has 200001 values, at most 200000 are allowed")
 
 
 async def test_what_python_cannot_hold_is_the_hook_s_error() -> None:
     report = await report_of("after_extract", wire.Packed(msgspec.Raw(b"\x91\x81\x81\x01\x02\x03"), 3))
-
     assert report.error is not None
     assert report.error.startswith("what it returned can't leave the script: ")

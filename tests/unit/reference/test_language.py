@@ -12,7 +12,6 @@ from spyweb.reference.language import (
     argument,
     function,
     function_of,
-    in_one_line,
     op_families,
     result,
     split,
@@ -85,7 +84,6 @@ def test_no_op_leaves_open_what_it_gives() -> None:
 
 def test_a_signature_is_taken_apart() -> None:
     found = function("json_encode(value: any, empty_as_array?: boolean): string text", "Compact JSON.")
-
     assert found.name == "json_encode"
     assert found.arguments == (Argument("value", "any"), Argument("empty_as_array", "boolean", optional=True))
     assert found.results == (ResultType("string", "text"),)
@@ -94,7 +92,6 @@ def test_a_signature_is_taken_apart() -> None:
 
 def test_types_may_hold_commas_and_parentheses() -> None:
     found = function("f(a: table<string, integer>, b: fun(x: any): (any, any)): {a: any, b: any}, string? why", "")
-
     assert [each.type for each in found.arguments] == ["table<string, integer>", "fun(x: any): (any, any)"]
     assert found.results == (ResultType("{a: any, b: any}"), ResultType("string?", "why"))
 
@@ -122,7 +119,3 @@ def test_only_a_last_word_is_a_results_name() -> None:
 def test_a_list_is_split_at_its_own_commas() -> None:
     assert list(split("a, b<c, d>, e")) == ["a", "b<c, d>", "e"]
     assert list(split("")) == []
-
-
-def test_paragraphs_become_one_line() -> None:
-    assert in_one_line("One.\n\nTwo,\nand  three.") == "One. Two, and three."

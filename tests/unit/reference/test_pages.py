@@ -18,7 +18,6 @@ By hand, too.
 
 def test_only_what_is_between_the_marks_is_written_anew() -> None:
     page = renewed(PAGE)
-
     assert page.startswith("# Files\n\nBy hand.\n\n<!-- generated: functions files -->\n\n| function | gives | |\n")
     assert page.endswith("\n<!-- end -->\n\nBy hand, too.\n")
     assert "| `fs_read(filename)` | `string?` | Read a text file" in page

@@ -122,7 +122,6 @@ def test_an_expression_that_no_calendar_satisfies_is_never_due() -> None:
 
 def test_the_last_due_time_is_not_later_than_the_moment() -> None:
     moment = at("2026-03-01T00:00:30")
-
     assert cron_until("30 23 * * SUN", NEW_YORK, at("2026-01-07T00:00")) == at("2026-01-04T23:30", NEW_YORK)
     assert cron_until("0 0 1 * *", "UTC", moment) == at("2026-03-01")
     assert cron_until("*/20 * * * * *", "UTC", moment) == at("2026-03-01T00:00:20")
@@ -139,7 +138,6 @@ def test_a_count_is_what_stepping_would_find() -> None:
     steps = [start]
     while (due := cron_after("*/7 1-3 * * *", BERLIN, steps[-1])) and due <= end:
         steps.append(due)
-
     assert cron_count("*/7 1-3 * * *", BERLIN, start, end) == len(steps) - 1
     assert all(earlier < later for earlier, later in pairwise(steps))
 
@@ -156,7 +154,6 @@ def day(text: str) -> int:
 
 def test_a_change_at_the_very_start_of_a_day_is_seen_against_the_day_before() -> None:
     (span,) = spans("Atlantic/Azores", day("1983-09-25"))[:1]
-
     assert span.local_end_ms > span.local_start_ms
     for number in range(day("2011-12-28"), day("2012-01-02")):
         ends = [span.local_end_ms - span.offset_ms for span in spans("Pacific/Apia", number)]

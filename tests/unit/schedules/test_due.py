@@ -93,7 +93,6 @@ def test_a_missed_range_holds_every_due_time_up_to_now(schedule: Schedule, curso
 
 def test_a_stretch_of_centuries_still_ends_and_names_its_first_and_last() -> None:
     missed = missed_until(EACH_MINUTE, 0, MINUTE_MARK)
-
     assert missed is not None
     assert (missed.first_ms, missed.last_ms) == (MINUTE, MINUTE_MARK)
     assert missed.count > 5 * 365 * 1_440
@@ -131,7 +130,6 @@ def test_of_several_jobs_the_earliest_due_times_come_first_in_short_steps() -> N
 
 def test_a_new_job_is_due_now_and_at_most_its_share_of_the_spread_later() -> None:
     firsts = {next_due(EVERY_MINUTE, first_cursor(job(name=f"j{n}"), NOW)) for n in range(300)}
-
     assert all(first is not None and NOW <= first < NOW + 10_000 for first in firsts)
     assert len(firsts) > 250
 
@@ -143,14 +141,12 @@ def test_the_spread_stays_within_a_short_period() -> None:
 
 def test_a_job_that_starts_with_its_interval_is_due_one_period_later() -> None:
     spec = replace(job(), start=Start.INTERVAL)
-
     assert next_due(spec.schedule, first_cursor(spec, NOW, 0)) == NOW + MINUTE
 
 
 @pytest.mark.parametrize("schedule", [EACH_MINUTE, At(at_ms=MINUTE_MARK), At(at_ms=MINUTE_MARK + 5)])
 def test_a_new_cron_or_at_may_be_due_this_very_moment_but_not_before(schedule: Schedule) -> None:
     due = next_due(schedule, first_cursor(job(schedule), MINUTE_MARK))
-
     assert due is not None
     assert due >= MINUTE_MARK
 
@@ -168,7 +164,6 @@ def test_an_edited_every_counts_from_the_cursor_and_is_due_now_at_the_earliest(
     new_period: int, cursor: int, due: int
 ) -> None:
     new = Every(period_ms=new_period)
-
     assert next_due(new, after_edit(Every(period_ms=7), new, cursor, NOW)) == due
 
 
@@ -188,7 +183,6 @@ def test_an_edited_cron_begins_now_and_neither_makes_up_for_times_it_never_had_n
 def test_jitter_is_the_same_for_the_same_due_time_and_spreads_over_others() -> None:
     spec = job(jitter_ms=30_000)
     starts = [jittered(spec, NOW + n * MINUTE) - (NOW + n * MINUTE) for n in range(200)]
-
     assert starts == [jittered(spec, NOW + n * MINUTE) - (NOW + n * MINUTE) for n in range(200)]
     assert min(starts) < 1_500
     assert 28_500 < max(starts) <= 30_000
@@ -254,7 +248,6 @@ def test_what_is_not_due_waits_and_an_at_that_passed_runs_late(spec: JobSpec, cu
 @pytest.mark.parametrize("late_ms", [1, 20_000])
 def test_skip_runs_nothing_that_was_due_while_no_daemon_kept_the_schedule(late_ms: int) -> None:
     decision = decide_due(job(misfire=SKIP), NOW - late_ms - 3 * MINUTE, NOW, kept_since_ms=NOW)
-
     (missed,) = decision.missed
     assert (decision.runs, missed.count, missed.last_ms, missed.reason) == ([], 3, NOW - late_ms, PASSED)
 

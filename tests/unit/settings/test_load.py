@@ -38,7 +38,6 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
 
 def test_the_data_folder_gives_way_to_a_file_of_its_name(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("somebody else's")
-
     assert load(tmp_path).daemon.data_dir == tmp_path / ".spyweb"
 
 
@@ -89,7 +88,6 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
         SPYWEB_API_KEY="secret",
         SPYWEB_THREADS="7",
     )
-
     assert (settings.server.host, settings.server.enabled) == ("::1", False)
     assert settings.daemon.log_level is LogLevel.WARNING
     assert settings.daemon.workers == 7
@@ -163,7 +161,6 @@ def test_a_file_that_cannot_be_read_says_why_and_a_named_pipe_is_not_waited_for(
 
 def test_byte_order_mark_and_windows_line_ends_are_no_matter(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes(b"\xef\xbb\xbf[server]\r\nport = 5\r\n")
-
     assert load(tmp_path).server.port == 5
 
 
@@ -188,7 +185,6 @@ def test_no_path_holds_a_nul(tmp_path: Path) -> None:
 
 def test_the_tables_of_jobs_are_kept_with_their_lines(tmp_path: Path) -> None:
     settings = load(tmp_path, '[defaults]\ntimeout = 5\n[jobs.a]\nevery = "x"\n')
-
     assert settings.defaults.values == {"timeout": 5}
     assert str(settings.jobs["a"].problem("bad", "every")) == "config.toml:4: jobs.a.every: bad"
 
@@ -200,7 +196,6 @@ def test_settings_that_say_the_same_are_equal(tmp_path: Path) -> None:
 def test_an_unknown_machine_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.path.realpath", lambda path: path)
     monkeypatch.setattr("spyweb.settings.load.Path.read_text", lambda _path, **_encoding: "Nowhere/Land")
-
     assert machine_timezone({"TZ": "also/wrong"}) == "UTC"
     assert machine_timezone({"TZ": ":Asia/Tokyo"}) == "Asia/Tokyo"
 

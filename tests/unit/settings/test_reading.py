@@ -38,7 +38,6 @@ def test_a_value_that_no_source_has_is_the_default() -> None:
 
 def test_a_wrong_value_is_a_problem_even_where_a_stronger_one_wins() -> None:
     reading, problems, _ = reading_of(source("strong", port=1), source("weak", port="x"))
-
     assert reading.take("port", whole(0, 9), 0) == 1
     assert [problem.file for problem in problems] == ["weak"]
 
@@ -93,7 +92,6 @@ def test_keys_that_nobody_took_are_unknown_and_get_the_nearest_right_name() -> N
     reading, problems, _ = reading_of(source("file", timeot=1, zzz=2))
     reading.take("timeout", text, "")
     reading.finish()
-
     assert [str(problem) for problem in problems] == [
         'file: timeot: unknown key; did you mean "timeout"?',
         "file: zzz: unknown key",
@@ -112,7 +110,6 @@ def forgiving(**values: object) -> SettingsSource:
 def test_what_nobody_takes_is_a_warning_where_the_source_forgives_it() -> None:
     reading, problems, warnings = reading_of(source("strict", a=1), forgiving(b=1))
     reading.finish()
-
     assert [str(problem) for problem in problems] == ["strict: a: unknown key"]
     assert [str(warning) for warning in warnings] == ["own: b: unknown key"]
 
@@ -130,7 +127,6 @@ def test_a_problem_below_names_the_whole_way() -> None:
     reading, problems, _ = reading_of(source("file", proxy={"port": "x", "pert": 1}))
     reading.below("proxy").take("port", whole(0, 9), 0)
     reading.finish()
-
     assert [str(problem) for problem in problems] == [
         "file: proxy.port: expected a whole number, not 'x'",
         'file: proxy.pert: unknown key; did you mean "port"?',
@@ -139,7 +135,6 @@ def test_a_problem_below_names_the_whole_way() -> None:
 
 def test_what_should_be_a_table_and_is_none_is_a_problem() -> None:
     reading, problems, _ = reading_of(source("file", proxy="http://x"))
-
     assert reading.below("proxy").take("port", whole(0, 9), 7) == 7
     assert [str(problem) for problem in problems] == ["file: proxy: expected a table, [proxy]"]
 
@@ -148,7 +143,6 @@ def test_what_shows_later_is_told_of_the_source_that_has_the_key_or_else_of_the_
     reading, problems, _ = reading_of(source("outside", a=1), forgiving(b=2))
     reading.refuse("is odd", "a")
     reading.refuse("is required", "c")
-
     assert [str(problem) for problem in problems] == ["outside: a: is odd", "own: c: is required"]
 
 
@@ -156,7 +150,6 @@ def test_a_doubt_weighs_as_much_as_its_source_is_strict() -> None:
     reading, problems, warnings = reading_of(source("outside", a=1), forgiving(b=2))
     reading.doubt("is odd", "a")
     reading.doubt("is odd", "b")
-
     assert ([problem.file for problem in problems], [warning.file for warning in warnings]) == (["outside"], ["own"])
 
 
@@ -182,7 +175,6 @@ def test_the_name_that_is_most_alike_is_found_or_none(name: str, meant: str | No
 )
 def test_among_very_many_it_is_found_by_its_beginning_or_its_end(name: str, meant: str) -> None:
     found = nearest_name(name, MANY)
-
     assert found is not None
     assert found[:6] == meant[:6]
 
@@ -194,6 +186,5 @@ def test_names_are_told_as_they_were_given() -> None:
 def test_only_a_few_of_very_many_are_compared() -> None:
     with patch.object(reading_module, "get_close_matches", return_value=[]) as compare:
         nearest_name("prices-05x0", MANY)
-
     (_, compared), _ = compare.call_args
     assert len(compared) <= 4 * NEIGHBOURS

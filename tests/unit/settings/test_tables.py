@@ -57,7 +57,6 @@ def test_every_key_has_the_line_on_which_it_stands(path: tuple[str, ...], line: 
 
 def test_a_table_below_names_its_keys_from_the_top() -> None:
     problem = table(TEXT).table("jobs", "one").problem("is wrong", "every")
-
     assert problem == Problem("config.toml", 12, "jobs.one.every", "is wrong")
 
 
@@ -75,7 +74,6 @@ def test_a_table_that_is_not_there_is_empty() -> None:
 )
 def test_broken_toml_is_one_problem_with_its_line(text: str, line: int) -> None:
     problem = parse_table(text, "config.toml")
-
     assert isinstance(problem, Problem)
     assert problem.line == line
     assert problem.reason.startswith("not valid TOML: ")
@@ -114,14 +112,12 @@ def test_each_table_of_an_array_knows_its_own_lines() -> None:
 
 def test_an_array_may_stand_in_one_line_and_hold_what_is_no_table() -> None:
     inline = table('x = 1\njobs = [{ name = "a" }, 5, { name = "b" }]')
-
     assert [each.path for each in inline.tables("jobs", [])] == [("jobs[1]",), ("jobs[3]",)]
     assert table("jobs = 5").tables("jobs", []) == []
 
 
 def test_a_key_of_one_of_several_tables_in_one_line_has_that_line() -> None:
     inline = table('x = 1\njobs = [{ name = "a" }, { name = "b" }]\n[other]\nrules = [{ y = 1 }]')
-
     assert [each.line_of("name") for each in inline.tables("jobs", [])] == [2, 2]
     assert inline.line_of("other", "rules[1]", "y") == 4
     assert inline.line_of("gone[1]", "y") is None
@@ -146,7 +142,6 @@ LONG = ".".join("a" * 33)
 )
 def test_a_key_of_very_many_parts_is_refused_before_it_is_read(text: str) -> None:
     problem = parse_table(f"# {LONG}\n{text}", "config.toml")
-
     assert isinstance(problem, Problem)
     assert problem.reason == "a key has 33 parts, at most 32 are allowed"
     assert problem.line == 1 + next(number for number, line in enumerate(text.splitlines(), 1) if line.count(".") == 32)

@@ -53,7 +53,6 @@ def test_a_file_without_a_block_has_an_empty_one(source: str) -> None:
 
 def test_a_key_s_line_is_the_line_in_the_lua_file_also_after_toml_over_several_lines() -> None:
     table = block('#!lua\n\n-- /// job\n-- # why\n-- tags = [\n--   "a",\n-- ]\n--\n-- timeout = 2\n-- ///\n').table
-
     assert table.values == {"tags": ["a"], "timeout": 2}
     assert str(table.problem("bad", "timeout")) == "jobs/a.lua:9: timeout: bad"
 

@@ -52,7 +52,6 @@ def test_the_job_s_section_is_found_by_id_or_by_name_which_the_block_may_give(tm
     config = '[jobs.price_watch]\ntimeout = 1\n[jobs."My Job"]\ntimeout = 2\n[defaults]\nretries = 3'
     named = '-- /// job\n-- name = "Price Watch"\n-- ///'
     found = scanned(tmp_path, {"config.toml": config, "jobs/a.lua": named, "jobs/My Job.lua": LUA})
-
     specs = [file.spec for file in found.jobs.values()]
     assert [(spec.id, spec.folder, spec.timeout_ms, spec.retry.retries) for spec in specs] == [
         ("my_job", "jobs/My Job", 2_000, 3),
@@ -110,7 +109,6 @@ def test_what_is_wrong_is_told_with_its_place_and_hinders_no_other_job(
     tmp_path: Path, files: dict[str, str | bytes], jobs: str, broken: str, problem: str
 ) -> None:
     found = scanned(tmp_path, {"jobs/a.lua": LUA, "jobs/good.lua": LUA, **files})
-
     assert "\n".join(told(found.problems)) == problem
     assert set(found.jobs) == {*jobs.split(), "good"}
     assert set(found.broken) == {*broken.split()}
@@ -118,7 +116,6 @@ def test_what_is_wrong_is_told_with_its_place_and_hinders_no_other_job(
 
 def test_sections_for_no_job_are_a_warning_with_the_nearest_name(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"config.toml": "[jobs.pirces]\ntimeout = 1", "jobs/prices.lua": LUA})
-
     assert told(found.warnings) == ['config.toml:1: jobs.pirces: no job "pirces"; did you mean "prices"?']
 
 
@@ -140,13 +137,11 @@ def test_the_lua_of_what_is_broken_is_at_hand_for_whoever_looks_for_more(tmp_pat
 
 def test_a_broken_block_still_tells_which_job_it_belongs_to(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"jobs/a.lua": '-- /// job\n-- name = "Price Watch"\n-- every = = 5\n-- ///'})
-
     assert list(found.broken) == ["price_watch"]
 
 
 def test_a_name_without_letters_gives_no_id(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"jobs/!!!.lua": LUA, "jobs/---.lua": LUA})
-
     assert not found.jobs
     assert [problem.file for problem in found.problems] == ["jobs/!!!.lua", "jobs/---.lua"]
     assert all("holds no letter or digit" in problem.reason for problem in found.problems)
@@ -154,7 +149,6 @@ def test_a_name_without_letters_gives_no_id(tmp_path: Path) -> None:
 
 def test_wrong_defaults_are_told_once_and_stop_no_job(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"config.toml": "[defaults]\ntimeout = 'x'", "jobs/a.lua": LUA, "jobs/b.lua": LUA})
-
     assert len(found.problems) == 1
     assert list(found.jobs) == ["a", "b"]
 
@@ -162,7 +156,6 @@ def test_wrong_defaults_are_told_once_and_stop_no_job(tmp_path: Path) -> None:
 def test_leftovers_and_other_files_are_ignored(tmp_path: Path) -> None:
     names = [".hidden.lua", ".#a.lua", "a.lua~", "a.lua.swp", ".a.lua.swp", "README.md", "#a.lua#"]
     found = scanned(tmp_path, {**{f"jobs/{name}": LUA for name in names}, "jobs/a.lua": LUA, "jobs/a/data.csv": ""})
-
     assert list(found.jobs) == ["a"]
     assert not found.problems
     assert len(found.ignored) == len(names) + 1
@@ -178,13 +171,11 @@ def test_a_missing_jobs_folder_or_a_file_in_its_place_is_one_clear_line(tmp_path
 
 def test_a_job_after_a_broken_one_waits_for_its_repair(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"jobs/a.lua": '-- /// job\n-- after = "b"\n-- ///', "jobs/b.lua": "-- /// job\n"})
-
     assert list(found.jobs) == ["a"]
 
 
 def test_a_byte_order_mark_and_a_shebang_do_not_reach_lua(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"jobs/a.lua": b"\xef\xbb\xbf#!/usr/bin/lua\n" + EVERY_SECOND.encode()})
-
     (file,) = found.jobs.values()
     assert file.source.startswith(b"--#!/usr/bin/lua\n-- /// job")
     assert file.spec.schedule == Every(period_ms=1_000)
@@ -254,7 +245,6 @@ def test_a_condition_that_the_file_does_not_define_is_warned_of(tmp_path: Path) 
             "config.toml": "[jobs.c]\non = [{ when = 'is_new' }]\n",
         },
     )
-
     assert list(found.jobs) == ["a", "b", "c"]
     assert told(found.warnings) == [
         "jobs/a.lua:2: on: when: there is no function is_big in jobs/a.lua",
@@ -282,7 +272,6 @@ def test_a_monitor_has_its_lua_files_in_their_order(tmp_path: Path) -> None:
         "jobs/w/tests.lua": "this is not loaded",
     }
     (file,) = scanned(tmp_path, files).jobs.values()
-
     assert (file.spec.id, file.spec.path, file.spec.folder) == ("watch", "jobs/w/config.toml", "jobs/w")
     assert (file.chunk, file.source, file.more) == ("jobs/w/hooks.lua", b"x = 1", (("jobs/w/defer.lua", b"x = 2"),))
     assert file.has_hooks
@@ -312,7 +301,6 @@ def test_the_jobs_of_one_file_live_beside_those_of_the_folder(tmp_path: Path) ->
 def test_each_problem_in_jobs_toml_has_the_line_of_its_job(tmp_path: Path) -> None:
     listed = f'[[jobs]]\n{MONITOR}workers = 0\n[jobs.proxy]\nurls = ["x"]\n[[jobs]]\nname = "B"\nurl = "y"\n'
     found = scanned(tmp_path, {"jobs.toml": listed})
-
     assert [(problem.line, problem.key) for problem in found.problems] == [
         (6, "jobs[1].workers"),
         (8, "jobs[1].proxy.urls"),
@@ -326,7 +314,6 @@ def test_each_problem_in_jobs_toml_has_the_line_of_its_job(tmp_path: Path) -> No
 
 def test_jobs_toml_that_is_not_toml_is_one_problem_with_its_line(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"jobs.toml": f"[[jobs]]\n{MONITOR}interval = = 5\n"})
-
     (problem,) = found.problems
     assert (problem.file, problem.line) == ("jobs.toml", 6)
     assert found.unsure == {"jobs.toml": [problem]}
@@ -335,7 +322,6 @@ def test_jobs_toml_that_is_not_toml_is_one_problem_with_its_line(tmp_path: Path)
 @pytest.mark.parametrize("text", ["[jobs]\nname = 'x'", "jobs = 5", "jobs = ['x']", "", "  \n"])
 def test_jobs_toml_that_holds_no_list_of_tables_may_be_anybodys(tmp_path: Path, text: str) -> None:
     found = scanned(tmp_path, {"jobs.toml": text})
-
     assert not found.jobs
     assert [problem.file for problem in found.problems] == ["jobs.toml"]
     assert list(found.unsure) == ["jobs.toml"]
@@ -343,7 +329,6 @@ def test_jobs_toml_that_holds_no_list_of_tables_may_be_anybodys(tmp_path: Path, 
 
 def test_a_job_without_a_name_in_jobs_toml_may_be_any_of_them(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"jobs.toml": f"[[jobs]]\n{MONITOR}[[jobs]]\nurl = 'https://a.b'\n"})
-
     assert list(found.jobs) == ["watch"]
     assert "jobs[2].name: is required" in " ".join(told(found.problems))
     assert list(found.unsure) == ["jobs.toml"]
@@ -356,7 +341,6 @@ def test_an_unknown_key_of_a_monitor_is_a_warning_and_in_its_section_a_problem(t
         'jobs/w/config.toml:7: webhook.urll: unknown key; did you mean "url"?',
         'jobs/w/config.toml:5: intervall: unknown key; did you mean "interval"?',
     ]
-
     found = scanned(tmp_path, {"jobs/w/config.toml": MONITOR, "config.toml": "[jobs.watch]\nworkerz = 5"})
     assert told(found.problems) == ['config.toml:2: jobs.watch.workerz: unknown key; did you mean "workers"?']
 
@@ -495,7 +479,6 @@ def test_a_cycle_is_told_in_order(links: dict[str, str], cycle: list[str]) -> No
 
 def test_a_chain_of_thousands_does_not_exhaust_the_stack() -> None:
     links = {JobId(f"j{n}"): [JobId(f"j{n + 1}")] for n in range(5_000)}
-
     assert find_cycles(links) == []
     links[JobId("j5000")] = [JobId("j0")]
     assert len(find_cycles(links)[0]) == 5_001
@@ -504,6 +487,5 @@ def test_a_chain_of_thousands_does_not_exhaust_the_stack() -> None:
 def test_jobs_that_all_name_each_other_are_told_in_few_cycles() -> None:
     names = [JobId(f"j{n}") for n in range(40)]
     cycles = find_cycles(dict.fromkeys(names, names))
-
     assert len(cycles) <= len(names)
     assert {name for cycle in cycles for name in cycle} == set(names)

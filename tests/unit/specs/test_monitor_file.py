@@ -74,7 +74,6 @@ def test_a_line_that_moves_makes_no_other_monitor() -> None:
 
 def test_the_least_that_a_monitor_says_leaves_the_rest_at_its_default() -> None:
     found = draft()
-
     assert found.problems == found.warnings == []
     assert (found.spec.id, found.spec.name, found.spec.schedule) == ("watch", "Watch", Every(period_ms=77_000))
     assert found.spec.monitor == Monitor(
@@ -116,7 +115,6 @@ body = "{title}"
         on_empty='"fail"',
         empty_after="5",
     )
-
     assert found == Monitor(
         urls=("https://example.com/a",),
         selector=".item",
@@ -164,14 +162,12 @@ def test_a_schedule_from_outside_is_stronger_than_the_interval() -> None:
 
 def test_urls_are_a_queue_and_stronger_than_url() -> None:
     found = monitor(urls='["https://a.b/1", "https://a.b/2"]')
-
     assert (found.urls, found.is_queue) == (("https://a.b/1", "https://a.b/2"), True)
     assert not monitor().is_queue
 
 
 def test_an_address_from_outside_hides_those_of_the_file() -> None:
     found = monitor(override="url = 'https://x.y'", urls='["https://a.b/1"]', url=None)
-
     assert (found.urls, found.is_queue) == (("https://x.y",), False)
 
 
@@ -180,19 +176,16 @@ def test_an_address_from_outside_hides_those_of_the_file() -> None:
 )
 def test_proxy_and_webhook_are_on_where_they_are_written_down(switch: str, expected: bool) -> None:
     found = monitor(f"[proxy]\nurls = ['http://p:1']\n{switch}\n[webhook]\nurl = 'https://w.x'\n{switch}")
-
     assert (found.proxies is not None, found.webhook is not None) == (expected, expected)
 
 
 def test_one_switched_off_needs_nothing_else() -> None:
     found = monitor("[proxy]\nenabled = false\n[webhook]\nenabled = false\n[notification]\nenabled = false")
-
     assert (found.proxies, found.webhook, found.notification) == (None, None, None)
 
 
 def test_a_switch_from_outside_leaves_the_rest_of_its_table_alone() -> None:
     found = monitor("[notification]\ntitle = 'mine'", override="[jobs.watch.notification]\nbody = 'yours'")
-
     assert found.notification == Notification(title="mine", body="yours")
 
 
@@ -286,7 +279,6 @@ def test_what_is_required_is_missed_all_at_once() -> None:
 )
 def test_a_wrong_value_is_one_problem_with_its_line(key: str, value: str, reason: str) -> None:
     (problem,) = problems(**{key: value})
-
     assert re.match(rf"\d+: {key}: ", problem), problem
     assert all(part in problem for part in reason.split(" .* ")), problem
 
@@ -310,7 +302,6 @@ def test_a_wrong_value_is_one_problem_with_its_line(key: str, value: str, reason
 )
 def test_a_wrong_table_is_one_problem_with_its_line(more: str, reason: str) -> None:
     (problem,) = problems(more)
-
     assert re.match(rf"\d+: {reason}", problem), problem
 
 
@@ -328,7 +319,6 @@ def test_any_absolute_address_may_be_watched_because_a_hook_may_fetch_it(url: st
 @pytest.mark.parametrize(("name", "why"), TAKEN.items())
 def test_a_field_whose_name_is_taken_is_doubted(name: str, why: str) -> None:
     found = draft(fields=f'["title:h2", "{name}:b"]')
-
     assert not found.problems
     assert [(warning.file, warning.line, warning.key, warning.reason) for warning in found.warnings] == [
         (PLACE.file, 4, "fields", f"a field had better not be called {name!r}: {why}")
@@ -337,7 +327,6 @@ def test_a_field_whose_name_is_taken_is_doubted(name: str, why: str) -> None:
 
 def test_what_nobody_knows_is_a_warning_with_the_nearest_name() -> None:
     found = draft("[proxy]\nenabled = false\nurl = 'x'", slector="'x'", fields='[{ name = "a", selektor = "b" }]')
-
     assert [str(warning).partition(": ")[2] for warning in found.warnings] == [
         """fields: unknown key; did you mean "selector"? ('selektor' in a field)""",
         'proxy.url: unknown key; did you mean "urls"?',
@@ -348,7 +337,6 @@ def test_what_nobody_knows_is_a_warning_with_the_nearest_name() -> None:
 
 def test_the_same_from_outside_the_file_is_a_problem() -> None:
     found = draft(override="fields = [{ name = 'a', selektor = 'b' }]\nslector = 'x'")
-
     assert len(found.problems) == 2
     assert all(problem.file == "config.toml" for problem in found.problems)
 

@@ -78,14 +78,12 @@ KEYS = ("timeout", "every", "retries", "overlap", "enabled", "permissions")
 def test_what_a_weaker_source_has_is_not_named_where_a_stronger_hides_it(root: Path) -> None:
     (root / "config.toml").write_text('[defaults]\ncron = "0 3 * * *"\ntimeout = "90s"\n')
     found = resolved(root, "prices")
-
     assert "cron" not in found
     assert (found["timeout"].words, found["timeout"].value) == ("config.toml:3, [defaults]", '"90s"')
 
 
 def test_values_are_those_of_all_sources_laid_over_each_other_without_secrets(root: Path) -> None:
     values = resolved(root, "prices")["values"]
-
     assert values.value == '{ region = "eu", level = 3, password = [hidden] }'
     assert values.words == "config.toml:8, [jobs.prices], over 2 more"
 

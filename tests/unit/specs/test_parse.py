@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -45,7 +44,6 @@ PLACE = JobPlace(file="jobs/My Job.lua", folder="jobs/My Job", name="My Job")
 SETTINGS = replace(
     NO_SETTINGS, daemon=DaemonSettings(data_dir=Path("/data"), timezone="Europe/Berlin", default_interval_ms=77_000)
 )
-EXAMPLE = Path(__file__).parents[3] / "config.example.toml"
 
 
 def table(text: str, file: str, *path: str) -> TomlTable:
@@ -297,7 +295,6 @@ def test_after_may_wait_for_other_outcomes(outcome: str, expected: set[Outcome])
 )
 def test_a_wrong_key_or_value_is_one_problem_with_its_line(text: str, reason: str) -> None:
     (problem,) = problems("# first line\n" + text)
-
     assert re.match(rf"jobs/My Job\.lua:[234]?: {reason}|jobs/My Job\.lua:\d+: {reason}", problem), problem
 
 
@@ -311,7 +308,6 @@ def test_a_wrong_value_in_the_job_s_section_names_config_toml() -> None:
 
 def test_a_name_cannot_be_set_from_outside() -> None:
     found = draft("", "name = 'x'")
-
     assert [str(problem) for problem in found.problems] == [
         "config.toml:2: jobs.my_job.name: a name can't be set here, only in the job's own file"
     ]
@@ -322,29 +318,13 @@ def test_wrong_defaults_are_told_once_and_the_right_ones_kept() -> None:
     text = "[defaults]\ntimeout = 5\nretries = 'x'\nnmae = 1\nname = 'x'\non = [{ scope = 'a' }, { scop = 'b' }]\n"
     defaults = table(text, "config.toml", "defaults")
     usable, found = usable_defaults(replace(SETTINGS, defaults=defaults))
-
     assert usable.values == {"timeout": 5}
     assert sorted(problem.line or 0 for problem in found) == [3, 4, 5, 6]
 
 
 def test_a_problem_with_a_key_is_told_of_the_source_that_won() -> None:
     both = draft("after = 'a'", "after = 'b'")
-
     assert str(both.problem("no such job", "after")) == "config.toml:2: jobs.my_job.after: no such job"
-
-
-def test_the_example_shows_every_key_that_a_job_may_have() -> None:
-    text = EXAMPLE.read_text(encoding="utf-8").split("[defaults]\n")[1]
-    shown = set(tomllib.loads(re.sub(r"(?m)^# (?=[a-z_]+ = )", "", text)))
-    documented = {
-        *("description", "tags", "enabled", "every", "cron", "at", "timezone", "jitter", "start", "timeout"),
-        *("cpu_limit", "memory_limit", "isolation", "overlap", "misfire", "misfire_grace", "misfire_limit", "retries"),
-        *("retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "after", "on", "hook", "agent"),
-        *("on_hook_error", "on_store_error", "history", "resume", "values", "drift"),
-        *("drift_repair", "ping_url"),
-    }
-
-    assert shown == documented
 
 
 def read_hook(value: object) -> tuple[tuple[JobHook, ...] | None, list[str]]:

@@ -48,7 +48,6 @@ def test_a_file_that_went_away_meanwhile_or_is_without_rights_is_a_problem_and_n
 
 def test_the_largest_file_allowed_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "a.lua").write_bytes(b"x" * (1 << 20))
-
     assert read_source(tmp_path, "a.lua") == b"x" * (1 << 20)
 
 

@@ -23,7 +23,6 @@ def on(**settings: object) -> On:
 
 def test_without_a_scope_every_scope_is_meant_and_nothing_else() -> None:
     trigger = on()
-
     assert concerns(trigger, change("scope:orders"))
     assert concerns(trigger, change("scope:"))
     assert not any(concerns(trigger, change(name)) for name in ("state", "state@web", "global", "job:scope:x"))
@@ -47,7 +46,6 @@ def test_without_a_scope_every_scope_is_meant_and_nothing_else() -> None:
 )
 def test_a_scope_is_one_of_scripts_unless_it_names_another_family(scope: str, namespace: str) -> None:
     trigger = on(scope=scope)
-
     assert (trigger.namespace, trigger.is_prefix) == (namespace, False)
     assert concerns(trigger, change(namespace))
     assert not concerns(trigger, change(namespace + "x"))
@@ -66,7 +64,6 @@ def test_a_key_is_a_pattern_of_stars_and_question_marks(
     pattern: str, matching: list[bytes], others: list[bytes]
 ) -> None:
     trigger = on(key=pattern)
-
     assert all(concerns(trigger, change("scope:x", key)) for key in matching)
     assert not any(concerns(trigger, change("scope:x", key)) for key in others)
 
@@ -84,7 +81,6 @@ def test_what_the_store_is_to_watch_is_what_concerns_each_enabled_job() -> None:
         make_spec("two", on=both[1:]),
         make_spec("off", on=both, enabled=False),
     ]
-
     orders = Watch(job=JobId("one"), namespace="scope:orders", key=b"a*", kinds=frozenset({ChangeKind.DELETED}))
     everything = Watch(job=JobId("one"), namespace="scope:", is_prefix=True)
     assert watches_of(specs) == [orders, everything, replace(everything, job=JobId("two"))]
@@ -107,7 +103,5 @@ MANY, WEEK = HistoryRule(versions=20), HistoryRule(age_ms=604_800_000)
 def test_a_job_decides_for_its_own_values_and_config_toml_for_the_others() -> None:
     silent, keeper = make_spec(JobId("silent")), replace(make_spec(JobId("keeper")), history=WEEK)
     configured = {"state": MANY, "job:silent": MANY, "job:keeper": MANY}
-
     rules = history_rules(configured, [silent, keeper])
-
     assert rules == {"state": MANY, "job:silent": MANY, "job:keeper": WEEK}

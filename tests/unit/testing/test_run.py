@@ -131,9 +131,7 @@ async def run(
 
 async def test_the_tests_of_a_suite_run_one_after_the_other_in_their_order() -> None:
     pool = FakeTestPool({"shop": [b"test_a", b"test_b", b"test_c"]})
-
     results = await run(pool, suite())
-
     assert pool.story == ["shop spares 2", "shop test_a", "shop test_b", "shop test_c", "shop retired"]
     assert [(result.test, result.passed) for result in results] == [(f"test_{each}", True) for each in "abc"]
     assert pool.most == 1
@@ -142,18 +140,14 @@ async def test_the_tests_of_a_suite_run_one_after_the_other_in_their_order() -> 
 async def test_suites_run_side_by_side_but_not_too_many() -> None:
     titles = [f"job{number}" for number in range(AT_ONCE + 5)]
     pool = FakeTestPool({title: [b"test_a"] for title in titles})
-
     results = await run(pool, *map(suite, titles))
-
     assert [result.suite for result in results] == titles
     assert pool.most == AT_ONCE
 
 
 async def test_only_tests_with_the_pattern_in_their_name_run() -> None:
     pool, progress = FakeTestPool({"shop": [b"test_price", b"test_title"]}), Progress()
-
     results = await run(pool, suite(), pattern="pri", progress=progress)
-
     assert [result.test for result in results] == ["test_price"]
     assert progress.counts == {"shop": 1}
 
@@ -172,18 +166,14 @@ async def test_a_failed_test_says_why_and_what_it_logged_and_the_next_one_runs()
 
 async def test_files_that_do_not_load_are_one_failure() -> None:
     pool = FakeTestPool({"shop": [b"test_a"]}, play=lambda name, _: SUCCESS if name else FAILED)
-
     (result,) = await run(pool, suite())
-
     assert (result.test, result.passed, result.reason) == ("", False, "a.lua:1: no")
 
 
 async def test_a_luau_construct_is_named() -> None:
     complaint = ScriptError("jobs/shop.lua", 1, "syntax error near '+'")
     pool = FakeTestPool({}, play=lambda *_: FAILED, complaint=complaint)
-
     (result,) = await run(pool, suite())
-
     assert "jobs/shop.lua:1: syntax error near '+'" in result.reason
     assert "write x = x + 1" in result.reason
 
@@ -196,9 +186,7 @@ async def test_a_test_whose_worker_died_of_another_one_runs_again_but_not_for_ev
 ) -> None:
     left = iter(endings)
     pool = FakeTestPool({"shop": [b"test_a"]}, play=lambda name, _: next(left, SUCCESS) if name else SUCCESS)
-
     (result,) = await run(pool, suite())
-
     assert (result.passed, pool.story.count("shop test_a")) == (passed, tries)
 
 
@@ -209,7 +197,6 @@ async def test_a_test_for_which_no_worker_can_be_had_has_failed() -> None:
         return SUCCESS
 
     (result,) = await run(FakeTestPool({"shop": [b"test_a"]}, play=play), suite())
-
     assert (result.passed, result.reason) == (False, "no worker could be had")
 
 
@@ -279,14 +266,12 @@ def files_of(root: Path, wanted: str | None = None) -> list[list[str]]:
 def test_a_monitors_files_come_in_their_order_and_its_tests_last_also_where_it_is_disabled(project: Path) -> None:
     save(project, jobs__shop__config_toml=MONITOR + "enabled = false\n")
     save(project, jobs__shop__hooks_lua="x = 1", jobs__shop__defer_lua="y = 1", jobs__shop__tests_lua="z = 1")
-
     assert files_of(project) == [["jobs/shop/hooks.lua", "jobs/shop/defer.lua", "jobs/shop/tests.lua"]]
 
 
 def test_a_scripts_tests_are_in_its_folder(project: Path) -> None:
     save(project, jobs__ping_lua=SCRIPT + "x = 1", jobs__ping__tests_lua="y = 1")
     save(project, jobs__pong__init_lua=SCRIPT + "x = 1", jobs__pong__tests_lua="y = 1")
-
     assert files_of(project) == [
         ["jobs/ping.lua", "jobs/ping/tests.lua"],
         ["jobs/pong/init.lua", "jobs/pong/tests.lua"],
@@ -310,13 +295,11 @@ def test_a_folder_that_may_not_be_entered_is_told_beside_the_others(project: Pat
 def test_a_job_in_whose_files_no_test_can_be_is_not_touched(project: Path) -> None:
     save(project, jobs__ping_lua=SCRIPT + 'http_post("https://example.org", "")')
     save(project, jobs__pong_lua=SCRIPT + "function test_pong() end")
-
     assert files_of(project) == [["jobs/pong.lua"]]
 
 
 def test_a_job_is_found_by_its_name_and_by_its_id(project: Path) -> None:
     save(project, jobs__shop__config_toml=MONITOR, jobs__shop__tests_lua="z = 1", jobs__ping_lua=SCRIPT + "x = 1")
-
     assert files_of(project, "The Shop") == files_of(project, "the_shop") == [["jobs/shop/tests.lua"]]
     with pytest.raises(Refused, match="no job is named 'the-shop': did you mean 'the_shop'"):
         found(project, "the-shop")
@@ -324,7 +307,6 @@ def test_a_job_is_found_by_its_name_and_by_its_id(project: Path) -> None:
 
 def test_a_job_that_does_not_load_is_told(project: Path) -> None:
     save(project, jobs__typo_lua='-- /// job\n-- evry = "5s"\n-- ///\n', jobs__ping_lua=SCRIPT + "x = 1")
-
     reason = 'jobs/typo.lua:2: evry: unknown key; did you mean "every"?'
     assert found(project).broken == found(project, "typo").broken == [("typo", reason)]
     assert found(project, "ping").broken == []
@@ -334,14 +316,12 @@ def test_tests_that_are_no_text_are_told(project: Path) -> None:
     save(project, jobs__ping_lua=SCRIPT + "x = 1")
     (project / "jobs" / "ping").mkdir()
     (project / "jobs" / "ping" / "tests.lua").write_bytes(b"\x1bLua")
-
     assert found(project).broken == [("ping", "jobs/ping/tests.lua:1: is Lua bytecode; only source text is run")]
 
 
 def test_a_suite_has_the_limits_of_its_job(project: Path) -> None:
     head = '-- /// job\n-- timeout = "2s"\n-- cpu_limit = "1s"\n-- memory_limit = "32MB"\n-- agent = "a"\n-- ///\n'
     save(project, jobs__ping_lua=head + "function test_x() end")
-
     (suite,) = found(project).suites
     assert (suite.timeout_ms, suite.cpu_limit_ms, suite.code.memory_limit, suite.agent) == (2000, 1000, 32 << 20, "a")
 
@@ -369,7 +349,6 @@ def test_the_servers_tests_need_both_files(project: Path) -> None:
 
 def test_what_is_wrong_and_no_jobs_own_is_told(tmp_path: Path) -> None:
     save(tmp_path, jobs_toml="[[jobs]\n")
-
     ((title, reason),) = found(tmp_path).broken
     assert title == "jobs.toml"
     assert reason.startswith("jobs.toml:1: ")
@@ -379,5 +358,4 @@ def test_a_job_called_server_is_tested_beside_the_server(project: Path) -> None:
     save(
         project, server__init_lua="x = 1", server__tests_lua="y = 1", jobs__server_lua=SCRIPT + "function test_x() end"
     )
-
     assert files_of(project, "server") == [["server/init.lua", "server/tests.lua"], ["jobs/server.lua"]]
