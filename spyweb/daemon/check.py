@@ -34,7 +34,7 @@ from spyweb.settings.addresses import CREDENTIAL, ENV, expand, is_on_this_machin
 from spyweb.settings.load import is_emptied, read_table
 from spyweb.settings.sections import FILE, HeartbeatSettings
 from spyweb.specs.discover import Scan, scan
-from spyweb.specs.server_file import read_all
+from spyweb.specs.server_file import SERVER, find_files
 from spyweb.specs.tree import EMPTY, read_source
 from spyweb.store.interchange.foreign import DATA_FILE, describe_data_file
 from spyweb.testing.run import FILE as TESTS
@@ -177,8 +177,9 @@ async def compile_all(settings: Settings, found: Scan, specs: Sequence[JobSpec])
         ]
         codes += [code for spec in specs for code in tests_of(settings.root, spec)]
         codes += [Code(job=BROKEN, generation=0, chunk=path, source=source) for path, source in found.broken_lua]
-        of_server, unread = read_all(settings.root)
-        verdicts = [await judge(pool.check(code), code) for code in [*codes, *of_server]]
+        of_server, unread = find_files(settings.root)
+        codes += [Code(job=SERVER, generation=0, chunk=path, source=source) for path, source in of_server.items()]
+        verdicts = [await judge(pool.check(code), code) for code in codes]
     return [*unread, *(verdict.problem for verdict in verdicts if verdict.problem)]
 
 

@@ -22,20 +22,13 @@ REQUEST = ("url", "method", "headers", "body", "timeout", "proxy", "max_body_siz
 RESPONSE = ("status", "body", "url", "headers")
 RESULT = ("ok", "request", "response", "error")
 
-A_RESPONSE = (
-    "a response: expected some of " + ", ".join(RESPONSE),
-    (*RESPONSE, "proxy", "time_ms", "size"),
-)
+KNOWN = (*RESPONSE, "proxy", "time_ms", "size")  # of a response, as it is given to a hook
+SOME = "expected some of "
+A_RESPONSE = (f"a response: {SOME}{', '.join(RESPONSE)}", KNOWN)
 EXPECTED = {  # by hook: what it returns, and which names of its table mean something
-    "before_fetch": ("a request: expected some of " + ", ".join(REQUEST), REQUEST),
-    "override_fetch": (
-        "a response: expected some of " + ", ".join(RESPONSE) + ", or error",
-        (*RESPONSE, "proxy", "time_ms", "size", "error", "kind"),
-    ),
-    "after_fetch": (
-        "a fetch result: expected " + ", ".join(RESULT) + ", or a response",
-        (*RESULT, *RESPONSE, "proxy", "time_ms", "size"),
-    ),
+    "before_fetch": (f"a request: {SOME}{', '.join(REQUEST)}", REQUEST),
+    "override_fetch": (f"a response: {SOME}{', '.join(RESPONSE)}, or error", (*KNOWN, "error", "kind")),
+    "after_fetch": (f"a fetch result: expected {', '.join(RESULT)}, or a response", (*RESULT, *KNOWN)),
 }
 LIKENESS = 0.7  # of a name and the one that is meant: scripts keep names of their own in these tables
 MOST, LONGEST = 32, 32  # names of a table that are looked at, and letters in one

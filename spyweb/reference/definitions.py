@@ -9,7 +9,6 @@ from spyweb.reference import language
 from spyweb.reference.language import Function, TableType
 
 FIRST_LINE = "---@meta _"  # no module: nobody can require it
-NO_BODY = "end"
 OWN = ("state", "bit32", "spyweb", "crypto", "file", "data", "template", "exec")  # tables of functions of ours alone
 WITH_FIELDS = {  # functions with fields: the name of their type, and what calling them takes and gives
     "log": ("Log", "fun(...: any)"),
@@ -67,7 +66,7 @@ def _function(each: Function) -> str:
     lines += [f"---@return {result.type} {result.name}".rstrip() for result in each.results]
     lines += [f"---@overload {overload}" for overload in each.overloads]
     names = ", ".join(argument.name for argument in each.arguments)
-    body = [f"function {each.name}({names}) {NO_BODY}"]
+    body = [f"function {each.name}({names}) end"]
     if each.name in WITH_FIELDS:
         kind, call = WITH_FIELDS[each.name]
         body = [f"---@class {kind}", f"---@overload {call}", f"{each.name} = {{}}"]

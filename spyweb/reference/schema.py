@@ -73,14 +73,11 @@ OF_PINGS = ("expect", "grace")
 
 def job_schema() -> Schema:
     """Return the schema of a monitor's file, and of the file that lists several."""
-    keys = _explained(job_keys(is_monitor=True), JOB)
-    one_address = {"anyOf": [{"required": [key]} for key in ADDRESSES]}
-    of_monitors = {"required": list(REQUIRED), **one_address}
     monitor = {
-        **table_of(keys),
+        **table_of(_explained(job_keys(is_monitor=True), JOB)),
         "if": {"required": [EXPECT]},  # it runs elsewhere
-        "else": of_monitors,
-        "allOf": [*_one_schedule()],
+        "else": {"required": list(REQUIRED), "anyOf": [{"required": [key]} for key in ADDRESSES]},
+        "allOf": _one_schedule(),
     }
     jobs = table_of({"jobs": list_of({"$ref": "#/$defs/monitor"})})
     return {
@@ -97,34 +94,27 @@ def config_schema() -> Schema:
     sections = {
         section: table_of(_explained(keys, SETTINGS, f"{section}.")) for section, keys in section_keys().items()
     }
-    defaults = {**_overrides(is_monitor=False, without=NOT_IN_DEFAULTS), "description": "Settings of every job."}
-    one_job = _overrides(is_monitor=True)
-    values = {"type": "object", "description": "What scripts see in their table `values`."}
-    channels = {
-        "type": "object",
-        "propertyNames": {"pattern": NAME},
-        "additionalProperties": table_of(_explained(channel_keys(), CHANNEL)),
-        "description": "The ways to reach somebody, by name.",
+    properties = {
+        **sections,
+        "channels": {
+            "type": "object",
+            "propertyNames": {"pattern": NAME},
+            "additionalProperties": table_of(_explained(channel_keys(), CHANNEL)),
+            "description": "The ways to reach somebody, by name.",
+        },
+        "maintenance": {
+            **list_of(table_of(_explained(maintenance_keys(), MAINTENANCE))),
+            "description": "When jobs may fail without anybody being told.",
+        },
+        "values": {"type": "object", "description": "What scripts see in their table `values`."},
+        "defaults": {**_overrides(is_monitor=False, without=NOT_IN_DEFAULTS), "description": "Settings of every job."},
+        "jobs": {
+            "type": "object",
+            "additionalProperties": _overrides(is_monitor=True),
+            "description": "Settings of one job, by its id.",
+        },
     }
-    maintenance = {
-        **list_of(table_of(_explained(maintenance_keys(), MAINTENANCE))),
-        "description": "When jobs may fail without anybody being told.",
-    }
-    jobs = {"type": "object", "additionalProperties": one_job, "description": "Settings of one job, by its id."}
-    return {
-        "$schema": DIALECT,
-        "title": "spyweb: config.toml",
-        **table_of(
-            {
-                **sections,
-                "channels": channels,
-                "maintenance": maintenance,
-                "values": values,
-                "defaults": {**defaults, "description": "Settings of every job."},
-                "jobs": jobs,
-            }
-        ),
-    }
+    return {"$schema": DIALECT, "title": "spyweb: config.toml", **table_of(properties)}
 
 
 def _overrides(*, is_monitor: bool, without: Container[str] = ()) -> Schema:

@@ -226,15 +226,9 @@ def slices(rule: Rule, zone: str, day: int) -> tuple[Slice, ...]:
 
 
 def _slices_of_span(rule: Rule, span: Span) -> Iterator[Slice]:
-    if rule.by_the_clock:
-        yield from _between(rule, span, span.local_start_ms)
-        return
-    if _falls_into_gap(rule, span):
+    local_start_ms = span.local_start_ms if rule.by_the_clock else max(span.local_start_ms, span.shown_ms)
+    if not rule.by_the_clock and _falls_into_gap(rule, span):
         yield Slice(span.local_start_ms - span.offset_ms, (0,), 0, 1)
-    yield from _between(rule, span, max(span.local_start_ms, span.shown_ms))
-
-
-def _between(rule: Rule, span: Span, local_start_ms: int) -> Iterator[Slice]:
     for base_ms, start, end in _local(rule, local_start_ms, span.local_end_ms):
         yield Slice(base_ms - span.offset_ms, rule.minutes, start, end)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from spyweb.errors import Problem
@@ -23,23 +22,11 @@ def find_server(root: Path) -> bytes | Problem | None:
     return _read(root, INIT)
 
 
-def find_files(root: Path) -> Iterator[tuple[str, bytes] | Problem]:
-    """Yield the path and the source of the server and of its tests."""
-    for path in (INIT, TESTS):
-        found = _read(root, path)
-        if isinstance(found, bytes):
-            yield path, found
-        elif found is not None:
-            yield found
-
-
-def read_all(root: Path) -> tuple[list[Code], list[Problem]]:
-    """Return the server's files that can be compiled, and the problems of those that can't be read."""
-    found = list(find_files(root))
-    sources = [each for each in found if not isinstance(each, Problem)]
-    codes = [Code(job=SERVER, generation=0, chunk=path, source=source) for path, source in sources]
-    unread = [each for each in found if isinstance(each, Problem)]
-    return codes, unread
+def find_files(root: Path) -> tuple[dict[str, bytes], list[Problem]]:
+    """Return the sources of the server and of its tests, by path, and the problems of those that can't be read."""
+    read = {path: _read(root, path) for path in (INIT, TESTS)}
+    sources = {path: found for path, found in read.items() if isinstance(found, bytes)}
+    return sources, [found for found in read.values() if isinstance(found, Problem)]
 
 
 def code_of_server(source: bytes, generation: int, worker: int = 0, policy: Policy = ANYTHING) -> Code:

@@ -126,12 +126,10 @@ def _add_job(found: FoundSuites, root: Path, file: JobFile, *, by_name: bool = F
 
 def _add_server(found: FoundSuites, root: Path, policy: Policy) -> None:
     """Add the suite of the server, unless one of its two files is missing; only what answers has its own worker."""
-    read = list(find_files(root))
-    problems = [each for each in read if isinstance(each, Problem)]
+    sources, problems = find_files(root)
     if problems:
         found.broken.append((SERVER_TITLE, _in_one_line(problems)))
         return
-    sources = dict(each for each in read if not isinstance(each, Problem))
     if INIT not in sources or TESTS not in sources:
         return
     code = replace(code_of_server(sources[INIT], 1, policy=policy), job=SERVER_TESTS, isolation=Isolation.SHARED)

@@ -47,11 +47,6 @@ def is_name(word: bytes) -> bool:
     return word[:1].isalpha() or word[:1] == b"_"
 
 
-def text_in(word: bytes) -> bytes:
-    """Return what a short string holds, and nothing for any other word."""
-    return word[1:-1] if word[:1] in QUOTES else b""
-
-
 def line_at(source: bytes, offset: int) -> int:
     return source.count(b"\n", 0, offset) + 1
 
@@ -267,9 +262,9 @@ class LuaFile:
 
     def _require(self, at: int) -> None:
         at += self.words[at + 1] == b"("
-        name, after = text_in(self.words[at + 1]), self.words[at + 2]
-        if name and after != b"..":
-            self.required.append((name, self.offsets[at]))
+        name, after = self.words[at + 1 : at + 3]
+        if name[:1] in QUOTES and len(name) > 2 and after != b"..":
+            self.required.append((name[1:-1], self.offsets[at]))
         else:
             self.is_computed = True
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import Isolation
-from spyweb.specs.server_file import code_of_server, find_files, find_server, read_all
+from spyweb.specs.server_file import code_of_server, find_files, find_server
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 
 
@@ -19,7 +19,7 @@ def server(tmp_path: Path) -> Path:
 
 def test_a_project_without_a_server_has_none(tmp_path: Path) -> None:
     assert find_server(tmp_path) is None
-    assert read_all(tmp_path) == ([], [])
+    assert find_files(tmp_path) == ({}, [])
 
 
 def test_a_link_that_leaves_the_project_is_a_problem(server: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -41,10 +41,8 @@ def test_a_folder_that_may_not_be_entered_is_a_problem_and_not_no_server(server:
 def test_the_server_and_its_tests_are_checked(server: Path) -> None:
     (server / "init.lua").write_text("a = 1")
     (server / "tests.lua").write_bytes(b"")
-    found = list(find_files(server.parent))
-    assert found[0] == ("server/init.lua", b"a = 1")
-    codes, problems = read_all(server.parent)
-    assert [code.chunk for code in codes] == ["server/init.lua"]
+    sources, problems = find_files(server.parent)
+    assert sources == {"server/init.lua": b"a = 1"}
     assert [problem.file for problem in problems] == ["server/tests.lua"]
 
 
