@@ -18,7 +18,7 @@ import stat
 from asyncio import Event, Future, TaskGroup
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -44,10 +44,14 @@ def append(root: Path, folder: str, name: str, data: bytes) -> None:
     try:
         file = _open_file(place, name)
         try:
-            if _is_full(file, len(data)):
+            size = os.fstat(file).st_size
+            if size > 0 and size + len(data) > MAX_BYTES:
                 os.close(file)
                 file = -1
-                _rotate(place, name)
+                names = [name, *(f"{name}.{number}" for number in range(1, KEPT + 1))]
+                for newer, older in reversed(list(pairwise(names))):
+                    with suppress(FileNotFoundError):
+                        os.rename(newer, older, src_dir_fd=place, dst_dir_fd=place)
                 file = _open_file(place, name)
             write_whole(file, data)
         finally:
@@ -63,22 +67,6 @@ def _open_file(folder: int, name: str) -> int:
         os.close(descriptor)
         raise PermissionError(f"{name} is not a file")
     return descriptor
-
-
-def _is_full(file: int, more: int) -> bool:
-    size = os.fstat(file).st_size
-    return size > 0 and size + more > MAX_BYTES
-
-
-def _rotate(folder: int, name: str) -> None:
-    for number in range(KEPT, 1, -1):
-        _rename(folder, f"{name}.{number - 1}", f"{name}.{number}")
-    _rename(folder, name, f"{name}.1")
-
-
-def _rename(folder: int, old: str, new: str) -> None:
-    with suppress(FileNotFoundError):
-        os.rename(old, new, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 NAME = "hooks.log"
@@ -151,7 +139,7 @@ class JobLogs:
             return
         if self._listeners and (listen := self._listeners.get(folder)):
             listen(self._clock.now_ms(), level, text, run)
-        line = self._stamped(level, text)
+        line = stamped(self._clock.now_ms(), level, text)
         pending = self._pending.setdefault(folder, PendingLines())
         if pending.size + len(line) > PENDING_PER_JOB or self._size + len(line) > PENDING:
             pending.dropped += 1
@@ -176,10 +164,11 @@ class JobLogs:
     def listen(self, folder: str, listener: LineListener) -> Callable[[], None]:
         """Have this called with each line of a folder's log; return the function that ends it."""
         self._listeners[folder] = listener
-        return partial(self._unlisten, folder)
 
-    def _unlisten(self, folder: str) -> None:
-        self._listeners.pop(folder, None)
+        def unlisten() -> None:
+            self._listeners.pop(folder, None)
+
+        return unlisten
 
     async def last_lines(self, folder: str, count: int, note_place: Callable[[], None]) -> list[str]:
         """Return the last lines up to the moment at which `note_place` is called: no later line is among them.
@@ -194,9 +183,6 @@ class JobLogs:
         self._wake()
         return await answer
 
-    def _stamped(self, level: str, text: bytes | str) -> bytes:
-        return stamped(self._clock.now_ms(), level, text)
-
     def _wake(self) -> None:
         if self._timer:
             self._timer.cancel()
@@ -204,11 +190,11 @@ class JobLogs:
         self._due.set()
 
     async def _write_when_due(self) -> None:
-        last = False
-        while not last:
+        is_last = False
+        while not is_last:
             await self._due.wait()
             self._due.clear()
-            last = self._closing  # read before the batch is taken: lines that come during it are written afterwards
+            is_last = self._closing  # read before the batch is taken: lines that come during it are written afterwards
             await self._write_pending()
 
     async def _write_pending(self) -> None:
@@ -218,10 +204,12 @@ class JobLogs:
         wanted, self._wanted = self._wanted, []
         for each in wanted:
             each.note_place()
-        batches = {folder: self._batch(what) for folder, what in pending.items()}
-        failures = await asyncio.to_thread(self._append_all, batches) if batches else {}
+        failures = await asyncio.to_thread(self._append_all, pending) if pending else {}
         self._size -= sum(what.size for what in pending.values())
-        self._warn(failures, batches.keys() - failures.keys())
+        for folder, error in failures.items():
+            if folder not in self._failing:
+                log.warning("job log can't be written", file=f"{folder}/{self._name}", reason=str(error))
+        self._failing = (self._failing - pending.keys()) | failures.keys()
         for written in waiting:
             if not written.done():
                 written.set_result(None)
@@ -239,27 +227,18 @@ class JobLogs:
             if not wanted.answer.done():
                 wanted.answer.set_result(lines)
 
-    def _batch(self, pending: PendingLines) -> bytes:
-        if pending.dropped:
-            gap = f"{pending.dropped} lines were dropped here: they came faster than they could be written"
-            pending.lines.append(self._stamped("warn", gap))
-        return b"".join(pending.lines)
-
-    def _append_all(self, batches: dict[str, bytes]) -> dict[str, Exception]:
+    def _append_all(self, pending: dict[str, PendingLines]) -> dict[str, Exception]:
         """Write batches, in a thread; return the errors by folder."""
         failures: dict[str, Exception] = {}
-        for folder, data in batches.items():
+        for folder, what in pending.items():
+            if what.dropped:
+                gap = f"{what.dropped} lines were dropped here: they came faster than they could be written"
+                what.lines.append(stamped(self._clock.now_ms(), "warn", gap))
             try:
-                append(self._root, folder, self._name, data)
+                append(self._root, folder, self._name, b"".join(what.lines))
             except (Forbidden, OSError) as error:
                 failures[folder] = error
         return failures
-
-    def _warn(self, failures: dict[str, Exception], written: set[str]) -> None:
-        for folder, error in failures.items():
-            if folder not in self._failing:
-                log.warning("job log can't be written", file=f"{folder}/{self._name}", reason=str(error))
-        self._failing = (self._failing | failures.keys()) - written
 
 
 def stamped(at_ms: int, level: str, text: bytes | str) -> bytes:

@@ -87,16 +87,12 @@ def as_text(*, colour: bool, dated: bool = False) -> Renderer:
             paint(f"{level:<7}", COLOURS.get(level) if colour else None),
             *([paint(f"[{printable(str(job))}]", "36" if colour else None)] if job else []),
             printable(text_of(event.pop("event", ""))),
-            paint(_pairs(event), DIM if colour else None),
+            paint(" ".join(f"{name}={_value(value)}" for name, value in event.items()), DIM if colour else None),
         ]
         line = " ".join(part for part in parts if part)
         return f"{line}\n    {printable(str(traceback))}" if traceback else line
 
     return render
-
-
-def _pairs(fields: Mapping[str, object]) -> str:
-    return " ".join(f"{name}={_value(value)}" for name, value in fields.items())
 
 
 def _value(value: object) -> str:
@@ -128,24 +124,13 @@ def set_up(
 
     The form is `json`, `text`, or `auto`: text on a terminal, else JSON.
     """
-    stream = stream or sys.stdout
+    stream, clock = stream or sys.stdout, clock or RealClock()
     lowest = max(LEVELS.get(level, logging.INFO), QUIET[min(quiet, len(QUIET) - 1)])
-    writer = Writer(stream, _choose_renderer(stream, form), Secrets(secrets))
-    _configure_structlog(writer, lowest, clock or RealClock())
-    _route_libraries(lowest)
+    is_terminal = stream.isatty()
+    for_people = as_text(colour=wants_colour(stream, os.environ), dated=not is_terminal)
+    is_json = form == "json" or (form == "auto" and not is_terminal)
+    writer = Writer(stream, as_json if is_json else for_people, Secrets(secrets))
 
-
-def _choose_renderer(stream: TextIO, form: str) -> Renderer:
-    if form == "json" or (form == "auto" and not stream.isatty()):
-        return as_json
-    return as_text(colour=wants_colour(stream, os.environ), dated=not stream.isatty())
-
-
-def wants_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
-
-
-def _configure_structlog(writer: Writer, lowest: int, clock: Clock) -> None:
     def add_time(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
         event.setdefault("at_ms", clock.now_ms())
         return event
@@ -162,6 +147,15 @@ def _configure_structlog(writer: Writer, lowest: int, clock: Clock) -> None:
         logger_factory=lambda *_: None,
         cache_logger_on_first_use=False,
     )
+    libraries = logging.getLogger()
+    libraries.handlers[:] = [LogRoute()]
+    libraries.setLevel(max(lowest, logging.WARNING))  # their debug lines are many, and contain what scripts store
+    logging.getLogger("spyweb").setLevel(lowest)
+    logging.captureWarnings(True)
+
+
+def wants_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
 class Writer:
@@ -174,36 +168,24 @@ class Writer:
         self._is_journal = is_journal(stream, os.environ)
 
     def write(self, logger: WrappedLogger, name: str, event: MutableMapping[str, object]) -> EventDict:
-        line = self._secrets.hide_in_text(self._bounded(hide_fields(event)))
+        fields = hide_fields(event)
+        line = self._render({**fields})
+        if len(line) > LOG_LINE:
+            line = self._render({name: _cut(value) for name, value in fields.items()})
+        line = self._secrets.hide_in_text(line)
         if self._is_journal:
             line = with_priority(line, str(event.get("level")))
         try:
-            self._stream.write(self._encodable(line) + "\n")
+            encoding = self._stream.encoding or "utf-8"
+            self._stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
             self._stream.flush()
         except (OSError, ValueError):  # the reader is gone, the disk is full, the stream is closed
             pass
         raise structlog.DropEvent  # it is written, so that the logger has nothing left to do
 
-    def _bounded(self, fields: Mapping[str, object]) -> str:
-        """Render a line, with each field cut that is too long."""
-        line = self._render({**fields})
-        return line if len(line) <= LOG_LINE else self._render({name: _cut(value) for name, value in fields.items()})
-
-    def _encodable(self, line: str) -> str:
-        encoding = self._stream.encoding or "utf-8"
-        return line.encode(encoding, "backslashreplace").decode(encoding)
-
 
 def _cut(value: object) -> object:
     return value if value is None or isinstance(value, int | float) else shorten(text_of(value), LOG_COPY)
-
-
-def _route_libraries(lowest: int) -> None:
-    root = logging.getLogger()
-    root.handlers[:] = [LogRoute()]
-    root.setLevel(max(lowest, logging.WARNING))  # their debug lines are many, and contain what scripts store
-    logging.getLogger("spyweb").setLevel(lowest)
-    logging.captureWarnings(True)
 
 
 class LogRoute(logging.Handler):
@@ -213,14 +195,11 @@ class LogRoute(logging.Handler):
         extra = {name: value for name, value in vars(record).items() if name not in _RECORD_FIELDS}
         logger = structlog.get_logger().bind(**{**extra, "logger": record.name})
         level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)  # a level of its own rounds down
-        logger.log(level, _message(record), exc_info=record.exc_info)
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except (TypeError, ValueError):  # the library's arguments do not fit its format
-        return f"{record.msg} {record.args}"
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):  # the library's arguments do not fit its format
+            message = f"{record.msg} {record.args}"
+        logger.log(level, message, exc_info=record.exc_info)
 
 
 # The systemd journal, which stores a line that begins with `<4>` as a warning

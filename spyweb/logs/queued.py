@@ -83,11 +83,18 @@ class QueuedStream(io.TextIOBase):
 
     def _write_queued(self) -> None:
         while chunk := self._next_chunk():
-            self._write_whole(chunk)
+            rest = memoryview(chunk)
+            while rest:
+                try:
+                    rest = rest[os.write(self._stream.fileno(), rest) :]
+                except BlockingIOError:  # somebody who shares the terminal has made it non-blocking
+                    select.select([], [self._stream.fileno()], [])
+                except (OSError, ValueError):  # the reader is gone, or the disk is full
+                    break
             with self._changed:
                 self._size -= len(chunk)
 
-    def _next_chunk(self) -> bytes:
+    def _next_chunk(self) -> bytearray:
         """Wait for something to write, and return it; empty at the end."""
         while True:
             with self._changed:
@@ -96,26 +103,11 @@ class QueuedStream(io.TextIOBase):
                 if self._size <= self._limit // 2:
                     dropped, self._dropped = self._dropped, 0
                 if not dropped:
-                    return self._take()
+                    taken = bytearray()
+                    while self._queue and len(taken) < CHUNK:
+                        taken += self._queue.popleft()
+                    return taken
             self._on_dropped(dropped)
-
-    def _take(self) -> bytes:
-        taken, size = [], 0
-        while self._queue and size < CHUNK:
-            taken.append(self._queue.popleft())
-            size += len(taken[-1])
-        return b"".join(taken)
-
-    def _write_whole(self, chunk: bytes) -> None:
-        """Write a chunk; drop it if the reader is gone or the disk is full."""
-        rest = memoryview(chunk)
-        while rest:
-            try:
-                rest = rest[os.write(self._stream.fileno(), rest) :]
-            except BlockingIOError:  # somebody who shares the terminal has made it non-blocking
-                select.select([], [self._stream.fileno()], [])
-            except (OSError, ValueError):
-                return
 
 
 @contextmanager
@@ -125,7 +117,8 @@ def queued_standard_streams() -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     out = QueuedStream(sys.stdout, _tell_dropped)
-    err = out if _are_one_file(*before) else QueuedStream(sys.stderr, _tell_dropped)
+    # One queue for both keeps the lines of one file in order.
+    err = out if os.path.sameopenfile(*(each.fileno() for each in before)) else QueuedStream(sys.stderr, _tell_dropped)
     sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, err)
     try:
         yield
@@ -134,11 +127,6 @@ def queued_standard_streams() -> Iterator[None]:
         ends = time.monotonic() + LAST_WRITES_S
         for stream in {out, err}:
             stream.finish(max(0.0, ends - time.monotonic()))
-
-
-def _are_one_file(first: TextIO, second: TextIO) -> bool:
-    """Return whether both lead to one file: one queue then keeps the lines of both in order."""
-    return os.path.sameopenfile(first.fileno(), second.fileno())
 
 
 def _tell_dropped(lines: int) -> None:

@@ -30,21 +30,14 @@ _OVERLAP = 32  # bytes, more than a stamp: one may lie over the end of a block
 
 def last_lines(path: Path, count: int) -> list[str]:
     """Return the last lines, oldest first; none when there is no file.  Raises NoAccess when it can't be read."""
-    file = _open(path)
-    if file is None:
-        return []
-    with file:
-        return _lines(_read_end(file.fileno(), count))[-count:]
-
-
-def _open(path: Path) -> FileIO | None:
-    """Open the file; return None if there is none."""
     try:
-        return open_regular(path)
+        file = open_regular(path)
     except NOTHING:
-        return None
+        return []
     except OSError as error:
         raise NoAccess(f"{path}: {error.strerror}") from error
+    with file:
+        return _lines(_read_end(file.fileno(), count))[-count:]
 
 
 def _read_end(descriptor: int, count: int) -> bytes:
