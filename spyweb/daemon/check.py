@@ -160,10 +160,7 @@ async def find_channel_problems(settings: Settings) -> list[Problem]:
 async def parse_selectors(specs: Sequence[JobSpec]) -> list[Problem]:
     async with open_extractor(RealClock()) as selectors:
         return [
-            problem
-            for spec in specs
-            if spec.monitor
-            for problem in await find_selector_problems(selectors.find_selector_problem, spec, spec.monitor)
+            problem for spec in specs for problem in await find_selector_problems(selectors.find_selector_problem, spec)
         ]
 
 

@@ -18,7 +18,7 @@ from spyweb.clock import Clock
 from spyweb.errors import OpError, PoolError, Problem, ScriptError
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code
-from spyweb.model import JobId, JobSpec, Monitor
+from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
 from spyweb.runs.live import LiveJob, code_of
 from spyweb.specs.discover import JobFile
@@ -73,10 +73,6 @@ class Prover:
         """Compile the files in a scratch VM."""
         return await judge(self.pool.check(code), code)
 
-    async def find_selector_problems(self, spec: JobSpec) -> list[Problem]:
-        monitor = spec.monitor
-        return await find_selector_problems(self.find_selector_problem, spec, monitor) if monitor else []
-
     def find_changed_modules(self, jobs: Iterable[LiveJob]) -> dict[JobId, list[str]]:
         """Return the loaded modules of each job that have changed on disk.  Reads files: call it in a thread."""
         changed = {job.id: self.sources.changed(job.id, job.code.generation) for job in jobs}
@@ -98,8 +94,10 @@ class Prover:
                 found.append(replace(user, chunk=path, source=source))
         return found
 
-    async def execute(self, file: JobFile, generation: int) -> Verdict:
+    async def execute(self, file: JobFile, generation: int) -> tuple[Verdict, bool]:
         """Load a monitor's files in the VM that the cycles of this generation will use.
+
+        Return whether that has failed with it, so that the generation can't be used any more.
 
         Files that failed before are not loaded again while nothing about them changes: those that are slow to fail must
         not hold up every look at the disk.
@@ -108,18 +106,13 @@ class Prover:
         failed = self._failed.pop(job, None)
         if failed and await self._would_fail_again(failed, file):
             self._failed[job] = failed
-            return failed.verdict
+            return failed.verdict, failed.generation == generation
         code = code_of(file, generation)
         verdict = await judge(self.load(file.spec, code), code)
         if verdict.problem:
             self.pool.discard(job, generation)
             self._failed[job] = FailedExecution(file, generation, verdict, self.clock.monotonic())
-        return verdict
-
-    def has_failed(self, job: JobId, generation: int) -> bool:
-        """Return whether this generation was executed and failed, and can't be used any more."""
-        failed = self._failed.get(job)
-        return failed is not None and failed.generation == generation
+        return verdict, verdict.problem is not None
 
     async def _would_fail_again(self, failed: FailedExecution, file: JobFile) -> bool:
         patience = RETRY_S if failed.verdict.is_final else 0
@@ -154,8 +147,11 @@ async def judge(proof: Awaitable[None], code: Code) -> Verdict:
     return Verdict()
 
 
-async def find_selector_problems(find: FindSelectorProblem, spec: JobSpec, monitor: Monitor) -> list[Problem]:
+async def find_selector_problems(find: FindSelectorProblem, spec: JobSpec) -> list[Problem]:
     """Ask about every selector of a monitor; those that do not parse are problems of its file."""
+    monitor = spec.monitor
+    if monitor is None:
+        return []
     of_items, *of_fields = await asyncio.gather(
         find(monitor.selector), *(find(field.selector, of_field=True) for field in monitor.fields)
     )

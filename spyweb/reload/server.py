@@ -47,21 +47,23 @@ class ServerReloader:
         if isinstance(found, Problem):
             self._refuse(found)
             return True
-        return await self._look_at(found)
-
-    async def _look_at(self, source: bytes) -> bool:
         stale = await asyncio.to_thread(self.sources.changed, SERVER, self._generation)
         version = self.endpoints.version
-        if version and version.code.source == source and not stale:
+        if version and version.code.source == found and not stale:
             self.endpoints.problem = None
             return True
-        code = code_of_server(source, self._generation + 1, policy=self.policy)
+        code = code_of_server(found, self._generation + 1, policy=self.policy)
         verdict = await self._prove([code, *await asyncio.to_thread(self.prover.read_modules, code, stale)])
         if verdict.problem:
             self._refuse(verdict.problem)
             return verdict.is_final
-        others = [code_of_server(source, code.generation, worker, self.policy) for worker in range(1, self.workers)]
-        self._swap(ServerVersion(codes=[code, *others]))
+        others = [code_of_server(found, code.generation, worker, self.policy) for worker in range(1, self.workers)]
+        self.sources.forget(SERVER, self._generation)
+        self._generation = code.generation
+        self.endpoints.version, self.endpoints.problem = ServerVersion(codes=[code, *others]), None
+        for each in (code, *others):
+            self.pool.keep_spares(each, SPARES)
+        log.info("server loaded", file=INIT, generation=self._generation)
         return True
 
     async def _prove(self, codes: Sequence[Code | Problem]) -> Verdict:
@@ -70,14 +72,6 @@ class ServerReloader:
             if verdict.problem:
                 return verdict
         return Verdict()
-
-    def _swap(self, version: ServerVersion) -> None:
-        self.sources.forget(SERVER, self._generation)
-        self._generation = version.code.generation
-        self.endpoints.version, self.endpoints.problem = version, None
-        for code in version.codes:
-            self.pool.keep_spares(code, SPARES)
-        log.info("server loaded", file=INIT, generation=self._generation)
 
     def _refuse(self, problem: Problem) -> None:
         if problem != self.endpoints.problem:

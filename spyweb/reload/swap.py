@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,9 +19,9 @@ from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.errors import ConfigError, Problem, StoreError
-from spyweb.model import Cursor, JobId, JobSpec
+from spyweb.model import Cursor, JobId
 from spyweb.reload.plan import Plan, not_loaded, plan, whose
-from spyweb.reload.proof import PROOFS_AT_ONCE, Prover, Verdict, bounded_gather
+from spyweb.reload.proof import PROOFS_AT_ONCE, Prover, Verdict, bounded_gather, find_selector_problems
 from spyweb.reload.server import ServerReloader
 from spyweb.runs.live import JobChange, JobListener, LiveJob, LiveJobs, code_of
 from spyweb.runs.runner import Runner
@@ -81,9 +82,6 @@ def waiting_for_a_start(before: Settings, now: Settings) -> list[str]:
         if getattr(getattr(before, section), field.name) != getattr(getattr(now, section), field.name)
         and (name := f"{section}.{field.name.removesuffix('_ms')}") not in AT_ONCE
     ]
-
-
-log = structlog.get_logger()
 
 
 class Renames:
@@ -200,7 +198,10 @@ class Reloader:
                 await self.looked()
             found = await asyncio.to_thread(scan, self.root, self.settings, self._linter)
             stale = await asyncio.to_thread(self.prover.find_changed_modules, list(self.live))
-            self._take_maintenance(found)
+            rules = self.maintenance.rules
+            if found.maintenance != rules and (found.maintenance_is_whole or not rules):
+                self.maintenance = MaintenanceCalendar(found.maintenance)  # else by those that were right before
+                self.live.link()
             await self.renames.forget_moved()
             look = Look(found, stale, whose(self.live, found), is_final=server_is_final)
 
@@ -215,13 +216,6 @@ class Reloader:
             self._show_problems(look, await asyncio.to_thread(self._linter.finish))
             if not look.is_final:
                 self.clock.call_later(RETRY_S, self.wake)
-
-    def _take_maintenance(self, found: Scan) -> None:
-        """Go by the rules of maintenance that were found; while one is wrong, by those that were right before."""
-        earlier = self.maintenance.rules
-        if found.maintenance != earlier and (found.maintenance_is_whole or not earlier):
-            self.maintenance = MaintenanceCalendar(found.maintenance)
-            self.live.link()
 
     async def _prove(self, todo: Plan, look: Look) -> None:
         """Compile what is new, with the modules that have changed, and parse the selectors of monitors.
@@ -247,22 +241,19 @@ class Reloader:
             look.note(code.job, verdict)
             if verdict.problem:
                 look.uncompiled.add(verdict.problem.file)
-        watching = [file.spec for file in todo.files() if self._has_other_selectors(file.spec)]
-        found = await asyncio.gather(*map(self.prover.find_selector_problems, watching))
-        for spec, problems in zip(watching, found, strict=True):
+        live = {job.id: job.spec.monitor for job in self.live}  # whose selectors are proved
+        watching = [file.spec for file in todo.files() if live.get(file.spec.id) != file.spec.monitor]
+        find = partial(find_selector_problems, self.prover.find_selector_problem)
+        for spec, problems in zip(watching, await asyncio.gather(*map(find, watching)), strict=True):
             for problem in problems:
                 look.note(spec.id, Verdict(problem))
-
-    def _has_other_selectors(self, spec: JobSpec) -> bool:
-        """Return whether this monitor's selectors differ from those that a live version has proved."""
-        job = self.live.find(spec.id)
-        return spec.monitor is not None and (job is None or job.spec.monitor != spec.monitor)
 
     async def _execute(self, file: JobFile, look: Look) -> None:
         job = file.spec.id
         generation = self._generations.setdefault(job, 1)
-        look.note(job, await self.prover.execute(file, generation))
-        if self.prover.has_failed(job, generation):
+        verdict, has_spoilt = await self.prover.execute(file, generation)
+        look.note(job, verdict)
+        if has_spoilt:
             self._generations[job] = generation + 1
 
     async def _swap(self, todo: Plan) -> None:
@@ -287,9 +278,7 @@ class Reloader:
             await self.scheduler.activate(list(self._not_activated.values()), self._cursors)
             self._not_activated.clear()
         await self.renames.look(new, [job.id for job in todo.gone])
-        _log_swap(new, todo)
-        if self.live.listener:
-            _tell_swap(self.live.listener, new, todo)
+        _tell_swap(self.live.listener, new, todo)
 
     def _take_generation(self, job: JobId) -> int:
         generation = self._generations.get(job, 1)
@@ -369,26 +358,17 @@ def make_live_job(file: JobFile, generation: int = 1) -> LiveJob:
     return LiveJob(spec=spec, code=code, digest=file.digest, cursor=cursor, sources=file.sources)
 
 
-def _log_swap(new: Sequence[LiveJob], todo: Plan) -> None:
-    for job in new:
-        log.debug("job loaded", job=job.id)
-    for job, _ in todo.recoded:
-        log.info("job reloaded", job=job.id, generation=job.code.generation)
-    for job, _ in todo.respecified:
-        log.info("job settings reloaded", job=job.id)
-    for job in todo.gone:
-        log.info("job gone", job=job.id)
-
-
-def _tell_swap(listener: JobListener, new: Sequence[LiveJob], todo: Plan) -> None:
-    for job in new:
-        listener.changed(job, JobChange.LOADED)
-    for job, _ in todo.recoded:
-        listener.changed(job, JobChange.RELOADED)
-    for job, _ in todo.respecified:
-        listener.changed(job, JobChange.SETTINGS)
-    for job in todo.gone:
-        listener.changed(job, JobChange.REMOVED)
+def _tell_swap(listener: JobListener | None, new: Sequence[LiveJob], todo: Plan) -> None:
+    for jobs, change, tell, event in (
+        (new, JobChange.LOADED, log.debug, "job loaded"),
+        ([job for job, _ in todo.recoded], JobChange.RELOADED, log.info, "job reloaded"),
+        ([job for job, _ in todo.respecified], JobChange.SETTINGS, log.info, "job settings reloaded"),
+        (todo.gone, JobChange.REMOVED, log.info, "job gone"),
+    ):
+        for job in jobs:
+            tell(event, job=job.id, generation=job.code.generation)
+            if listener:
+                listener.changed(job, change)
 
 
 def _tell_broken(

@@ -56,7 +56,10 @@ class Watcher:
                 await self._watch_these_folders(folders, left_out, stop)
                 left_out = set()
             except FAULTS as fault:
-                self._tell_fault(fault)
+                if str(fault) not in self._warned_of:
+                    self._warned_of.add(str(fault))
+                    log.warning("files can't be watched for now, changes are seen by rescans only", reason=str(fault))
+                self._changed()
                 left_out |= (named_in(str(fault), folders) - left_out) or {str(self._root), *folders}
                 if pause and not folders:  # the root is still gone
                     await stop.wait()
@@ -105,14 +108,6 @@ class Watcher:
     def _matters(self, _change: Change, path: str) -> bool:
         is_written_by_jobs = path.endswith(DATA_ENDINGS) or os.path.basename(path).startswith("hooks.log")
         return self._is_watched(path) and not is_written_by_jobs
-
-    def _tell_fault(self, fault: Exception) -> None:
-        """Log a fault once, and report a change: until the watch begins again, only rescans see what happens."""
-        reason = str(fault)
-        if reason not in self._warned_of:
-            self._warned_of.add(reason)
-            log.warning("files can't be watched for now, changes are seen by rescans only", reason=reason)
-        self._changed()
 
     async def _changes(self, *paths: str, stop: asyncio.Event) -> AsyncGenerator[set[FileChange], None]:
         """Yield each burst of changes, and an empty one when the watch begins: something may have changed before."""

@@ -68,5 +68,5 @@ async def test_every_selector_that_does_not_parse_is_told_with_its_key(
 ) -> None:
     found = tuple(Field(name=name, selector=inner) for name, inner in fields.items())
     monitor = Monitor(urls=("https://a.b",), selector=selector, fields=found)
-    told = await find_selector_problems(find_selector_problem, make_spec(monitor=monitor), monitor)
+    told = await find_selector_problems(find_selector_problem, make_spec(monitor=monitor))
     assert [(problem.key, problem.reason) for problem in told] == problems
