@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 
 from spyweb.clock import Clock, Handle
@@ -28,25 +27,14 @@ class EndBatcher:
     def __init__(self, runs: Runs, clock: Clock) -> None:
         self._runs = runs
         self._clock = clock
-        self._ends: list[End] = []
-        self._waiters: list[Waiter] = []
+        self._waiting: list[tuple[End, Waiter]] = []
         self._timer: Handle | None = None
-        self.under_way = 0  # runs under way
-
-    @contextmanager
-    def expecting_one(self) -> Iterator[None]:
-        """Let others wait for the end of the run that goes on in this context."""
-        self.under_way += 1
-        try:
-            yield
-        finally:
-            self.under_way -= 1
+        self.under_way = 0  # runs, for whose end others wait
 
     def add(self, end: End) -> Waiter:
         """Return a future: true once the end is committed, false when all were refused and this may be tried alone."""
         waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._ends.append(end)
-        self._waiters.append(waiter)
+        self._waiting.append((end, waiter))
         if not self.under_way:
             self.flush()
         elif self._timer is None:
@@ -55,14 +43,14 @@ class EndBatcher:
 
     def flush(self) -> None:
         """Commit the ends that have gathered, without waiting for more."""
-        if not self._ends:
+        if not self._waiting:
             return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        ends, self._ends = self._ends, []
-        waiters, self._waiters = self._waiters, []
-        self._runs.record(Change(end=ends)).add_done_callback(partial(_answer, waiters))
+        waiting, self._waiting = self._waiting, []
+        committed = self._runs.record(Change(end=[end for end, _ in waiting]))
+        committed.add_done_callback(partial(_answer, [waiter for _, waiter in waiting]))
 
 
 def _answer(waiters: Sequence[Waiter], committed: Future[list[RunId | None]]) -> None:

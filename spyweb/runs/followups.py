@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import assert_never
 
 from msgspec import structs
 
@@ -64,7 +63,8 @@ def after_loss(
     if is_finding(run) or (spec is not None and not spec.enabled):
         return None
     if spec is None:
-        again = resume(run) if is_resumable(run) else begin_again(run)
+        would_resume = run.trigger.resumes is not None or run.trigger.resumable
+        again = resume(run) if would_resume else begin_again(run)
         return again if may_be_back else None
     if run.trigger.is_owed and (run.trigger.incident or not spec.resume):
         return begin_again(run)
@@ -76,31 +76,16 @@ def resume(run: Run, start_after_ms: int | None = None) -> NewRun:
     return _next_attempt(run, start_after_ms, cut_short=1, resumes=run.trigger.resumes or run.id)
 
 
-def is_resumable(run: Run) -> bool:
-    """Tell whether its job would resume a run, of a job that can't be loaded any more."""
-    return run.trigger.resumes is not None or run.trigger.resumable
-
-
 def retry_delay_ms(retry: Retry, attempt: int, random: Callable[[], float]) -> int:
     """Return the delay after the failed attempt (1, 2, …).
 
     With jitter it is drawn evenly from zero to the whole delay, so that jobs that failed together do not come back
     together.  `random` gives a number from 0 up to 1.
     """
-    delay_ms = min(_full_delay_ms(retry, attempt), retry.max_delay_ms)
+    doubled = 1 << min(attempt - 1, _MOST_DOUBLINGS)
+    factor = {Backoff.CONSTANT: 1, Backoff.LINEAR: attempt, Backoff.EXPONENTIAL: doubled}[retry.backoff]
+    delay_ms = min(retry.delay_ms * factor, retry.max_delay_ms)
     return int(random() * (delay_ms + 1)) if retry.jitter else delay_ms
-
-
-def _full_delay_ms(retry: Retry, attempt: int) -> int:
-    match retry.backoff:
-        case Backoff.CONSTANT:
-            return retry.delay_ms
-        case Backoff.LINEAR:
-            return retry.delay_ms * attempt
-        case Backoff.EXPONENTIAL:
-            return retry.delay_ms << min(attempt - 1, _MOST_DOUBLINGS)
-        case _:
-            assert_never(retry.backoff)
 
 
 def begin_again(run: Run) -> NewRun | None:

@@ -17,10 +17,10 @@ from spyweb.clock import Clock, Handle
 from spyweb.errors import Refused
 from spyweb.model import Ending, Failure, Outcome, Pings, Run, RunId, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.records import FAIL, START, SUCCESS
 from spyweb.runs.runner import Runner
 from spyweb.settings.units import format_duration
 
-START, SUCCESS, FAIL = "start", "success", "fail"
 MOST_STARTED = 100  # runs of one job under way
 LONGEST_LOG = 10_000  # bytes that are kept of what is sent along: its end
 LONGEST_LINE = 200  # characters of the log that are told as a reason
@@ -50,7 +50,8 @@ class PingRuns:
         """Record what a ping says, and return its run.  Raises Refused where it can't be taken."""
         if not job.spec.enabled:
             raise Refused(f"{job.id} is disabled")
-        started = self._find_started(job, ping.rid)
+        under_way = (run for run in job.queue.in_flight.values() if run.id in self._timers)
+        started = max((run for run in under_way if run.trigger.rid == ping.rid), key=lambda run: run.id, default=None)
         trigger = Trigger(type=TriggerType.WEBHOOK, ping=ping.says, rid=ping.rid)
         if ping.says == START:
             if started is not None and ping.rid:
@@ -79,11 +80,6 @@ class PingRuns:
                 self._wait_for_end(job, run)
             else:
                 await self._end(job, run, ending_of(said, ""))
-
-    def _find_started(self, job: LiveJob, rid: str) -> Run | None:
-        """Return the newest run under way whose beginning had this id."""
-        found = (run for run in job.queue.in_flight.values() if run.id in self._timers)
-        return max((run for run in found if run.trigger.rid == rid), key=lambda run: run.id, default=None)
 
     async def _end(self, job: LiveJob, run: Run, ending: Ending) -> None:
         """Record the end of a run; from here on no other ping can mean it."""

@@ -24,6 +24,7 @@ from spyweb.store.model.runs import End, NewRun, SkippedRange
 
 def trigger_of(change: WantedChange, matched: Sequence[On]) -> Trigger:
     """Return what is recorded of a run that this change starts."""
+    names = [on.when for on in matched if on.when is not None]
     return Trigger(
         type=TriggerType.STATE,
         event_type=_event_type(change.kind),
@@ -31,15 +32,9 @@ def trigger_of(change: WantedChange, matched: Sequence[On]) -> Trigger:
         key=to_plain(change.key),
         event=change.event,
         by=change.origin.run,
-        when=_conditions(matched),
+        when=list(dict.fromkeys(names)) if len(names) == len(matched) else [],  # none where one has no condition
         depth=change.origin.depth + 1,
     )
-
-
-def _conditions(matched: Sequence[On]) -> list[str]:
-    """Return the condition functions of which one must allow the run; none where it starts without one as well."""
-    names = [on.when for on in matched if on.when is not None]
-    return list(dict.fromkeys(names)) if len(names) == len(matched) else []
 
 
 def event_to_lua(event: ChangeEvent) -> msgspec.Raw:
@@ -134,25 +129,21 @@ def ctx_of(run: Run, event: ChangeEvent | None = None) -> Mapping[str, object]:
     With the event of the change that started the run where it is for a monitor's cycles; a script's VM puts that in
     (trigger.lua).
     """
-    started_ms = run.started_ms or 0
+    started_ms, trigger = run.started_ms or 0, run.trigger
+    told: object = event_to_lua(event) if event else {"type": TriggerType.STATE.value}
+    if trigger.type != TriggerType.STATE:
+        shown = {name: value for name, value in to_builtins(trigger).items() if name not in INTERNAL}
+        if trigger.payload is not None:
+            shown["payload"] = with_nulls(trigger.payload)
+        told = {**shown, "event": told} if event else shown
     return {
         "job": str(run.job),
         "run_id": int(run.id),
         "attempt": run.attempt,
         "scheduled_at": (started_ms if run.due_ms is None else run.due_ms) / 1000,
         "started_at": started_ms / 1000,
-        "trigger": _trigger_to_lua(run.trigger, event),
+        "trigger": told,
     }
-
-
-def _trigger_to_lua(trigger: Trigger, event: ChangeEvent | None) -> object:
-    """Return what a script is told of its trigger: all but what only spyweb needs."""
-    if trigger.type == TriggerType.STATE:
-        return event_to_lua(event) if event else {"type": TriggerType.STATE.value}
-    shown = {name: value for name, value in to_builtins(trigger).items() if name not in INTERNAL}
-    if trigger.payload is not None:
-        shown["payload"] = with_nulls(trigger.payload)
-    return {**shown, "event": event_to_lua(event)} if event else shown
 
 
 def with_nulls(value: object) -> object:
@@ -207,35 +198,24 @@ class PingFacts(Struct, frozen=True, kw_only=True):
 decode_ping = msgspec.json.Decoder(PingFacts).decode
 
 
-def start_ping(spec: JobSpec, run: Run) -> NewMessage | None:
-    """Return what tells that a run has begun; None where nobody is to be told."""
-    if spec.ping is None or not (spec.ping.base or spec.ping.start) or run.attempt > 1 or run.trigger.is_aside:
+def ping_of(spec: JobSpec, run: Run, end: End | None = None) -> NewMessage | None:
+    """Return what tells that a run has begun, or how it has ended for good; None where nobody is to be told."""
+    kind = SAID.get(end.outcome) if end else START if run.attempt == 1 else None
+    if spec.ping is None or kind is None or run.trigger.is_aside or is_finding(run):
         return None
-    return _message(run, PingFacts(kind=START, rid=rid_of(run), run=run.id, started_ms=run.started_ms))
-
-
-def end_ping(spec: JobSpec, run: Run, end: End) -> NewMessage | None:
-    """Return what tells how a run, which is not tried again, has ended; None where nobody is to be told."""
-    kind = SAID.get(end.outcome)
-    if spec.ping is None or kind is None or run.trigger.is_aside:
-        return None
-    if not (spec.ping.base or (spec.ping.success if kind == SUCCESS else spec.ping.fail)):
+    if not (spec.ping.base or getattr(spec.ping, kind)):
         return None
     facts = PingFacts(
         kind=kind,
         rid=rid_of(run),
         run=run.id,
         started_ms=run.started_ms,
-        ended_ms=end.ended_ms,
-        reason=end.reason,
+        ended_ms=end.ended_ms if end else None,
+        reason=end.reason if end else "",
     )
-    return _message(run, facts)
+    target = Target(Channel.PING, run.job)
+    return NewMessage(job=run.job, target=target, payload=msgspec.json.encode(facts), headers=((KIND, kind),))
 
 
 def rid_of(run: Run) -> str:
     return str(uuid.uuid5(_RUNS, f"{run.job}/{first_of(run)}"))
-
-
-def _message(run: Run, facts: PingFacts) -> NewMessage:
-    target = Target(Channel.PING, run.job)
-    return NewMessage(job=run.job, target=target, payload=msgspec.json.encode(facts), headers=((KIND, facts.kind),))

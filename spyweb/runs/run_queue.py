@@ -60,11 +60,6 @@ class RunQueue:
         return bool(self.in_flight or self._claimed_to_start)
 
     @property
-    def _is_busy_aside(self) -> bool:
-        """Return whether no run in flight is the job's own work: one of the schedule waits, and is not skipped."""
-        return not self._claimed_to_start and all(run.trigger.is_aside for run in self.in_flight.values())
-
-    @property
     def waiting_count(self) -> int:
         """Count the runs on record that have not started."""
         return len(self.waiting) + len(self.delayed)
@@ -88,10 +83,10 @@ class RunQueue:
         waiting = self._claimed_to_wait
         if self.waiting:
             waiting += sum(not run.trigger.is_owed for run in self.waiting)
-        if made_up_for:
-            limit = spec.misfire.limit
-        else:
-            limit = 1 if spec.overlap is Overlap.SKIP and self._is_busy_aside and not waiting else 0
+        limit = spec.misfire.limit
+        if not made_up_for:  # where no run in flight is the job's own work, one of the schedule waits
+            is_aside = not self._claimed_to_start and all(run.trigger.is_aside for run in self.in_flight.values())
+            limit = 1 if spec.overlap is Overlap.SKIP and is_aside and not waiting else 0
         return admit(spec.overlap, busy=self.is_busy, waiting=waiting, made_up_for=limit)
 
     def claim(self, spec: JobSpec, *, made_up_for: bool = False, may_replace: bool = True) -> Admission:

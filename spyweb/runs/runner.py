@@ -48,15 +48,14 @@ from spyweb.runs.records import (
     DRY_RUN_NOTE,
     ctx_of,
     end_of,
-    end_ping,
     ended_run,
     ending_of,
     event_to_lua,
     is_finding,
     payload_of,
+    ping_of,
     run_of,
     skip_of,
-    start_ping,
     unbegun,
     values_of,
 )
@@ -221,7 +220,18 @@ class Runner:
         skipped = [*change.skipped]
         for job, request in starts:
             admission = self._admit(job, request)
-            new = self._new_run(job, request, admission)
+            is_starting = admission is Admission.START
+            resumable = job.spec.resume and not request.trigger.incident
+            new = NewRun(
+                job=job.id,
+                state=RunState.RUNNING if is_starting else RunState.WAITING,
+                trigger=replace(request.trigger, resumable=True) if resumable else request.trigger,
+                due_ms=request.due_ms,
+                started_ms=self.clock.now_ms() if is_starting else None,
+                generation=job.code.generation,
+                payload=request.payload,
+                request=request.key,
+            )
             if admission is Admission.SKIP:
                 skipped.append(skip_of(new, self.clock.now_ms(), job.queue.busy_with(job.spec)))
             else:
@@ -242,20 +252,6 @@ class Runner:
             return Admission.WAIT if self._stopping else job.queue.claim_for_change(job.spec, request.trigger)
         may_replace = not request.trigger.is_trial
         return job.queue.claim(job.spec, made_up_for=request.made_up_for, may_replace=may_replace)
-
-    def _new_run(self, job: LiveJob, request: RunRequest, admission: Admission) -> NewRun:
-        is_starting = admission is Admission.START
-        resumable = job.spec.resume and not request.trigger.incident
-        return NewRun(
-            job=job.id,
-            state=RunState.RUNNING if is_starting else RunState.WAITING,
-            trigger=replace(request.trigger, resumable=True) if resumable else request.trigger,
-            due_ms=request.due_ms,
-            started_ms=self.clock.now_ms() if is_starting else None,
-            generation=job.code.generation,
-            payload=request.payload,
-            request=request.key,
-        )
 
     def _claimed(self, claims: Sequence[ClaimedRun], skipped: Sequence[SkippedRange], answer: Claims) -> None:
         """Start or queue what is on record now; where the store refused, the caller gets the error."""
@@ -304,8 +300,11 @@ class Runner:
             await self._commit(Change(begin=[begin]))
         self._begun(job, run)
         host = self.host_for(job, run, self._observers.get(run.id))
-        with self._ends.expecting_one():
+        self._ends.under_way += 1
+        try:
             ending = await self._attempt(job, run, host)
+        finally:
+            self._ends.under_way -= 1
         if ending.failure is Failure.CANCELLED and run.id in self._replaced_by:
             ending = replace(ending, reason=f"{ending.reason}: replaced by run {self._replaced_by[run.id]}")
         note = "; ".join(filter(None, (DRY_RUN_NOTE if run.trigger.dry_run else "", self.stalls.take_note(run.id))))
@@ -314,7 +313,9 @@ class Runner:
             cpu_ms = ending.cpu_ms + host.sql_cpu_ms
             ending = replace(ending, storage_errors=host.storage_errors, note=notes, cpu_ms=cpu_ms)
         await self._end(job, run, ending)
-        end_trace(host, ending)
+        if host.trace is not None:
+            is_well = ending.outcome in (Outcome.SUCCESS, Outcome.SKIPPED)
+            host.trace.end("" if is_well else ending.reason or ending.outcome.value)
 
     async def _end(
         self, job: LiveJob | None, run: Run, ending: Ending, follow: Change | None = None, heard_ms: int | None = None
@@ -328,7 +329,13 @@ class Runner:
             follow = self._followers(ran, run, ending) if ran else NOTHING
         end = self._judged(job, run, end_of(run, ending, self.clock.now_ms()), follow)
         heard = {} if heard_ms is None else {run.job: heard_ms}
-        ids = await self._record_end(ran, run, replace(follow, end=[end], heard=heard))
+        is_awaited = follow.new or follow.skipped or heard or run.trigger.change or run.id in self._observers
+        may_wait = ran and not is_awaited and not ran.queue.waiting and not self._stopping
+        if may_wait and await self._ends.add(end):
+            ids: Sequence[RunId | None] = []
+            self.run_ended(run.id)
+        else:
+            ids = await self._commit(replace(follow, end=[end], heard=heard))
         self._leave(job, run)
         if job is not None and heard_ms is not None:
             job.hear(heard_ms)
@@ -339,14 +346,6 @@ class Runner:
             self._start_next(job)
             for listener in self._served if run.trigger.change else ():
                 listener(self.live.current(job))
-
-    async def _record_end(self, ran: LiveJob | None, run: Run, change: Change) -> list[RunId | None]:
-        """Record an end: together with others, where nobody waits for it."""
-        is_alone = not (change.new or change.skipped or change.heard or run.trigger.change or run.id in self._observers)
-        if ran and is_alone and not ran.queue.waiting and not self._stopping and await self._ends.add(change.end[0]):
-            self.run_ended(run.id)
-            return []
-        return await self._commit(change)
 
     def _tell_end(self, ran: LiveJob | None, run: Run, ending: Ending, end: End) -> None:
         """Count and show an end that is on record; `ran` is its job, where this daemon has seen all of the run."""
@@ -386,7 +385,7 @@ class Runner:
         late = late_ms(job, run)
         if not run.trigger.is_aside and not is_finding(run):
             job.started_ms = run.started_ms or 0
-        ping = start_ping(job.spec, run) if job.spec.ping and not is_finding(run) else None
+        ping = ping_of(job.spec, run)
         if ping is not None:
             self.store.outbox.add([ping]).add_done_callback(_note_refused)
         self.counters.started(job.id, late)
@@ -411,25 +410,24 @@ class Runner:
         run, event = found
         if job.spec.monitor:
             return await self.monitors.run(job, run, host, ctx_of(run, event))
-        return await self._run_script(job, run, host, event)
-
-    async def _run_script(self, job: LiveJob, run: Run, host: OpDispatcher, event: ChangeEvent | None) -> Ending:
         is_last = job.gone or run.trigger.stands_alone or not may_retry(run, job.spec.retry)
         arguments: tuple[object, ...] = (ctx_of(run), not is_last)
+        procedure = Procedure.RUN
+        if run.trigger.incident:
+            arguments = (*arguments, run.trigger.hook, run.trigger.incident)
+            procedure = Procedure.ALERT
+        elif event is not None:
+            arguments = (*arguments, event_to_lua(event), (run.trigger.cause or run.trigger).when)
+            procedure = Procedure.TRIGGER
+        values = values_of(run, job.spec)
         request = Request(
             run=run.id,
             code=job.code,
             timeout_ms=job.spec.timeout_ms,
             cpu_limit_ms=job.spec.cpu_limit_ms,
+            procedure=procedure,
+            arguments=(*arguments, values) if values else arguments,
         )
-        if run.trigger.incident:
-            arguments = (*arguments, run.trigger.hook, run.trigger.incident)
-            request = replace(request, procedure=Procedure.ALERT)
-        elif event is not None:
-            arguments = (*arguments, event_to_lua(event), (run.trigger.cause or run.trigger).when)
-            request = replace(request, procedure=Procedure.TRIGGER)
-        values = values_of(run, job.spec)
-        request = replace(request, arguments=(*arguments, values) if values else arguments)
         try:
             # What a dry run leaves in globals must not be taken for done by the next one.
             return await self.pool.run(request, host, is_fresh=run.trigger.dry_run)
@@ -485,7 +483,7 @@ class Runner:
         if job is None or job.gone or (follow.new and any(new.job == run.job for new in follow.new)):
             return end
         alert = self.judge(job, run, end)
-        ping = end_ping(job.spec, run, end) if job.spec.ping and not is_finding(run) else None
+        ping = ping_of(job.spec, run, end)
         return end if alert is None and ping is None else replace(end, alert=alert, ping=ping)
 
     async def _commit(self, change: Change) -> list[RunId | None]:
@@ -507,17 +505,13 @@ class Runner:
                     ids = [None] * len(change.new)
                     break
                 tell_refusal("not recorded yet", error, again_in_s=STORE_PATIENCE)
-                await self._wait_for_the_store()
+                if self._stopping:
+                    await self.clock.sleep(STORE_PATIENCE)
+                else:  # as a stop begins it is asked at once
+                    await within(self.clock, STORE_PATIENCE, self._stop)
         for end in change.end:
             self.run_ended(end.run)
         return ids
-
-    async def _wait_for_the_store(self) -> None:
-        """Wait before the store is asked again; as a stop begins it is asked at once."""
-        if self._stopping:
-            await self.clock.sleep(STORE_PATIENCE)
-        else:
-            await within(self.clock, STORE_PATIENCE, self._stop)
 
     def _pass_over(self, skipped: Sequence[SkippedRange]) -> None:
         """Count and show starts that are on record as not made."""
@@ -714,12 +708,6 @@ def _note_end(job: LiveJob, ended: Run) -> None:
         job.last = ended
     if ended.outcome is Outcome.SUCCESS and not is_finding(ended):
         job.succeeded_ms = ended.ended_ms or 0
-
-
-def end_trace(host: OpDispatcher, ending: Ending) -> None:
-    if host.trace is not None:
-        is_well = ending.outcome in (Outcome.SUCCESS, Outcome.SKIPPED)
-        host.trace.end("" if is_well else ending.reason or ending.outcome.value)
 
 
 def _log_end(run: Run, ending: Ending) -> None:

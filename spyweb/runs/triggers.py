@@ -98,11 +98,6 @@ class Triggers:
         if job.id in self._full and (not job.queue.waiting or job.queue.room_for_caused >= REFILL):
             self._woken.set()
 
-    def _has_room_again(self, job_id: JobId) -> bool:
-        """Return whether a job has room again: the runs that would say so may have ended before it was found full."""
-        job = self._live.find(job_id)
-        return job is not None and job.queue.room_for_caused >= REFILL
-
     async def deliver(self) -> None:
         while True:
             await self._woken.wait()
@@ -110,7 +105,9 @@ class Triggers:
             try:
                 await self._hand_out_all()
                 await self._clock.sleep(0)  # until the runs that were claimed are in line
-                if any(self._has_room_again(job) for job in self._full):
+                # The runs that would say so may have ended before a job was found full.
+                full = [job for job in map(self._live.find, self._full) if job]
+                if any(job.queue.room_for_caused >= REFILL for job in full):
                     self._woken.set()
             except STORE_REFUSED as error:
                 tell_refusal("changes could not be handed out yet", error, again_in_s=PATIENCE)
@@ -129,26 +126,20 @@ class Triggers:
         after: Position = BEFORE_ALL
         while not self._stopped:
             page = await self._events.wanted(PAGE, after=after)
-            if self._has_linked:
+            if self._has_linked or not page:
                 return
-            if page:
-                left = await self._hand_out(page, rooms)
-                last = page[-1]
-                after = (last.job, BEHIND_ALL if last.job in left else last.event)
+            handout = Handout(rooms)
+            for change in page:
+                self._decide(change, handout)
+            if handout.starts or handout.dropped:
+                outcome = Change(dropped=handout.dropped, skipped=handout.skipped)
+                await self._runner.start_all(handout.starts, outcome)
+            for changes in handout.too_deep.values():
+                await self._tell_of_chain(changes)
             if len(page) < PAGE:
                 return
-
-    async def _hand_out(self, page: Sequence[WantedChange], rooms: dict[JobId, int]) -> set[JobId]:
-        """Claim the runs that these changes start; return the jobs that must wait for room."""
-        handout = Handout(rooms)
-        for change in page:
-            self._decide(change, handout)
-        if handout.starts or handout.dropped:
-            outcome = Change(dropped=handout.dropped, skipped=handout.skipped)
-            await self._runner.start_all(handout.starts, outcome)
-        for changes in handout.too_deep.values():
-            await self._tell_of_chain(changes)
-        return handout.left
+            last = page[-1]
+            after = (last.job, BEHIND_ALL if last.job in handout.left else last.event)
 
     def _decide(self, change: WantedChange, handout: Handout) -> None:
         job = self._live.find(change.job)
@@ -170,20 +161,14 @@ class Triggers:
             self._full.add(job.id)
 
     async def _tell_of_chain(self, changes: Sequence[WantedChange]) -> None:
-        event = changes[0]
-        names = " → ".join([*reversed(await self._chain(event)), *sorted(change.job for change in changes)])
-        scope, key = scope_of(event.namespace), event.key.decode("utf-8", "backslashreplace")
-        log.error("jobs that start each other were stopped", depth=MOST_DEPTH, chain=names, scope=scope, key=key)
-
-    async def _chain(self, change: WantedChange) -> list[str]:
-        """Return the jobs whose runs led to this change, the latest first."""
-        names: list[str] = []
-        run_id = change.origin.run
-        while run_id is not None and len(names) < MOST_DEPTH:
+        event, names = changes[0], sorted(change.job for change in changes)
+        run_id = event.origin.run
+        while run_id is not None and len(names) < MOST_DEPTH + len(changes):
             found = await self._runs.list(limit=1, before=RunId(run_id + 1))
             if not found or found[0].id != run_id:
                 break
-            names.append(found[0].job)
+            names.insert(0, found[0].job)
             trigger = found[0].trigger
             run_id = (trigger.cause or trigger).by or trigger.run_id
-        return names
+        scope, key, chain = scope_of(event.namespace), event.key.decode("utf-8", "backslashreplace"), " → ".join(names)
+        log.error("jobs that start each other were stopped", depth=MOST_DEPTH, chain=chain, scope=scope, key=key)

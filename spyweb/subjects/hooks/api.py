@@ -17,7 +17,8 @@ from msgspec import Meta, Struct
 
 from spyweb.limits import HOOK_BODY, HOOK_QUERY, HOOK_VALUES, SCRIPT_VALUES, too_large
 from spyweb.model import JobId
-from spyweb.runs.pings import FAIL, LONGEST_LOG, START, SUCCESS, Ping
+from spyweb.runs.pings import LONGEST_LOG, Ping
+from spyweb.runs.records import FAIL, START, SUCCESS
 from spyweb.subjects.hooks.service import Delivery, HookService
 from spyweb.subjects.runs.starting import HEADERS, REUSED, key_of, parent_of, read_payload, started_answer
 from spyweb.views.jobs import Triggered

@@ -26,15 +26,14 @@ from spyweb.runs.records import (
     ctx_of,
     decode_ping,
     end_of,
-    end_ping,
     ended_run,
     event_to_lua,
     is_drifting,
     is_finding,
+    ping_of,
     rid_of,
     run_of,
     skip_of,
-    start_ping,
     trigger_of,
     unbegun,
 )
@@ -214,7 +213,7 @@ async def told(t: Harness) -> list[str]:
     ],
 )  # fmt: skip
 def test_successes_and_failures_are_told_and_nothing_else(outcome: Outcome, kind: str | None) -> None:
-    message = end_ping(make_spec(ping=PINGED), RUN, ended(outcome))
+    message = ping_of(make_spec(ping=PINGED), RUN, ended(outcome))
     assert (message and decode_ping(message.payload).kind) == kind
     if message and kind:
         assert (message.target, message.headers) == (TARGET, (("kind", kind),))
@@ -225,10 +224,10 @@ def test_successes_and_failures_are_told_and_nothing_else(outcome: Outcome, kind
 
 def test_what_has_no_address_is_not_told() -> None:
     only_failures = make_spec(ping=PingAddresses(fail="https://hc/x"))
-    assert start_ping(only_failures, RUN) is None
-    assert end_ping(only_failures, RUN, ended(Outcome.SUCCESS)) is None
-    assert end_ping(only_failures, RUN, ended(Outcome.LOST)) is not None
-    assert end_ping(make_spec(), RUN, ended(Outcome.SUCCESS)) is None
+    assert ping_of(only_failures, RUN) is None
+    assert ping_of(only_failures, RUN, ended(Outcome.SUCCESS)) is None
+    assert ping_of(only_failures, RUN, ended(Outcome.LOST)) is not None
+    assert ping_of(make_spec(), RUN, ended(Outcome.SUCCESS)) is None
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.FAILED])
@@ -237,14 +236,14 @@ def test_what_has_no_address_is_not_told() -> None:
 )
 def test_a_run_that_is_not_the_job_s_own_work_is_not_told(trigger: Trigger, outcome: Outcome) -> None:
     aside = replace(RUN, trigger=trigger)
-    assert start_ping(make_spec(ping=PINGED), aside) is None
-    assert end_ping(make_spec(ping=PINGED), aside, ended(outcome)) is None
+    assert ping_of(make_spec(ping=PINGED), aside) is None
+    assert ping_of(make_spec(ping=PINGED), aside, ended(outcome)) is None
 
 
 def test_attempts_of_one_run_have_one_id_and_runs_have_their_own() -> None:
     again = replace(RUN, id=RunId(8), attempt=2, trigger=Trigger(type="retry", of=RunId(7)))
     assert rid_of(again) == rid_of(RUN) != rid_of(replace(RUN, id=RunId(8)))
-    assert start_ping(make_spec(ping=PINGED), again) is None
+    assert ping_of(make_spec(ping=PINGED), again) is None
 
 
 async def test_the_last_attempt_decides(t: Harness) -> None:
