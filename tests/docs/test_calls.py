@@ -61,7 +61,7 @@ IN_THREADS = {
     ("spyweb/files.py", "open_folder"): "JobLogs, the ops on files and the report of a cycle call it in threads",
     ("spyweb/files.py", "replace"): "the same",
     ("spyweb/files.py", "write_whole"): "the same",
-    ("spyweb/logs/queued.py", "_write_whole"): "in the thread of the queue",
+    ("spyweb/logs/queued.py", "_write_queued"): "in the thread of the queue",
     ("spyweb/ops/files/files.py", "remove"): "the ops of `file` call it in threads",
     ("spyweb/lua/spawner.py", "_read"): "a socket that does not block",
     ("spyweb/daemon/check.py", "_has_no_new_privileges"): "`spyweb check`, a command of its own",
