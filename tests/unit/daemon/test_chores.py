@@ -340,38 +340,6 @@ async def test_a_bug_in_a_chore_is_logged_and_ends_neither_it_nor_the_daemon(har
     assert harness.health().error == "ValueError: no such thing"
 
 
-async def test_a_chore_that_takes_longer_than_its_interval_is_not_begun_again_meanwhile(harness: ChoreHarness) -> None:
-    begun: list[int] = []
-
-    async def sweep() -> None:
-        begun.append(harness.clock.now_ms() - harness.began_ms)
-        await harness.clock.sleep(2.5 * EVERY_S)
-
-    harness.start(sweep)
-    await harness.clock.turn(4 * EVERY_S)
-    assert begun == [60_000, 240_000]
-
-
-async def test_a_stop_cancels_what_is_under_way_and_waits_until_it_has_ended(harness: ChoreHarness) -> None:
-    story: list[str] = []
-
-    async def sweep() -> None:
-        story.append("begins")
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.sleep(0)
-            story.append("ends")
-
-    harness.start(sweep)
-    await harness.clock.turn(EVERY_S)
-    await harness.timers.stop()
-    assert story == ["begins", "ends"]
-    await harness.clock.turn(2 * EVERY_S)
-    await harness.timers.stop()
-    assert story == ["begins", "ends"]
-
-
 async def test_a_chore_that_holds_the_loop_is_named(harness: ChoreHarness) -> None:
     clocks = StallClocks()
     recorder = clocks.recorder()

@@ -236,16 +236,6 @@ async def test_where_the_settings_of_a_job_come_from_is_that_of_the_version_that
     assert place_of_every() == "jobs/hello.lua:3"
 
 
-async def test_a_new_job_that_does_not_compile_does_not_live_until_it_does(bare: ReloadHarness) -> None:
-    bare.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 1, "no")
-    await bare.edit("jobs/hello.lua", HELLO)
-    assert bare.names() == []
-    assert JobId("hello") in bare.reloader.broken
-    bare.harness.pool.broken.clear()
-    await bare.look()
-    assert bare.names() == ["hello"]
-
-
 async def test_a_job_that_never_could_be_loaded_is_awaited_until_it_can_be_or_is_gone(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {"hello": HELLO, "oops": "-- /// job\n"}) as h:
         assert h.harness.live.unloadable == {"oops", "jobs/oops.lua"}
@@ -325,20 +315,17 @@ async def test_a_job_that_comes_back_is_due_again_and_its_absence_is_one_record(
     ]
 
 
-async def test_an_edited_module_reloads_just_the_jobs_that_loaded_it(tmp_path: Path) -> None:
+async def test_an_edited_module_reloads_just_the_jobs_that_loaded_it_and_none_where_it_is_broken(
+    tmp_path: Path,
+) -> None:
     async with reload_harness(tmp_path, {"a": HELLO, "b": HELLO}) as h:
-        await h.require("a")
-        await h.edit("lib/tools.lua", "return 2\n")
-        assert (h.job("a").code.generation, h.job("b").code.generation) == (2, 1)
-
-
-async def test_a_broken_module_keeps_the_old_version_of_its_job(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"a": HELLO}) as h:
         await h.require("a")
         h.harness.pool.broken["lib/tools.lua"] = lambda: ScriptError("lib/tools.lua", 1, "no")
         await h.edit("lib/tools.lua", "return return\n")
-        assert h.job("a").code.generation == 1
-        assert errors_of(h.job("a")) == ["no"]
+        assert (h.job("a").code.generation, errors_of(h.job("a"))) == (1, ["no"])
+        h.harness.pool.broken.clear()
+        await h.edit("lib/tools.lua", "return 2\n")
+        assert (h.job("a").code.generation, h.job("b").code.generation) == (2, 1)
 
 
 @needs_linux
@@ -447,11 +434,17 @@ async def test_hooks_that_fail_leave_the_old_version_running_and_show_why(bare: 
     assert errors_of(bare.job("watch")) == []
 
 
-async def test_a_monitor_never_lives_without_its_hooks(bare: ReloadHarness) -> None:
+async def test_what_is_new_and_broken_does_not_live_until_it_is_mended(bare: ReloadHarness) -> None:
+    bare.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 1, "no")
     bare.refusals["jobs/w/hooks.lua"] = "boom"
+    bare.save("jobs/hello.lua", HELLO)
     await edit_monitor(bare, hooks=HOOKS)
     assert bare.names() == []
-    assert [problem.reason for problem in bare.reloader.broken[JobId("watch")]] == ["boom"]
+    broken = {job: [problem.reason for problem in problems] for job, problems in bare.reloader.broken.items()}
+    assert broken == {"hello": ["no"], "watch": ["boom"]}
+    bare.harness.pool.broken.clear()
+    await bare.look()
+    assert bare.names() == ["hello"]
 
 
 async def test_files_that_failed_are_executed_again_when_something_changes_or_after_a_while(
@@ -660,12 +653,6 @@ async def told(renames: Renames, *new: LiveJob, gone: tuple[JobId, ...] = ()) ->
     await renames.look(new, gone)
     assert [job.warnings for job in new] == [renames.warnings(job) for job in new]
     return [job.id for job in new if job.warnings]
-
-
-async def test_a_job_with_the_content_of_one_that_went_before_may_be_that_one() -> None:
-    renames = Renames(always)
-    renames.note_gone(a_job("shop", "a"))
-    assert await told(renames, a_job("store", "a"), a_job("other", "b")) == ["store"]
 
 
 async def test_a_job_that_comes_back_under_its_own_name_is_not_renamed() -> None:

@@ -58,9 +58,11 @@ def test_runs_of_changes_stand_in_the_order_of_the_changes_and_others_as_they_ca
     assert all_taken(job) == [9, 2, 100, 4, 5]
 
 
-@pytest.mark.parametrize("trial", [Trigger(type="manual", dry_run=True), Trigger(type="manual", debug=True)])
-def test_a_due_time_waits_for_a_run_that_changes_nothing(trial: Trigger) -> None:
-    job = waiting(replace(by_hand(1), trigger=trial))
+@pytest.mark.parametrize(
+    "aside", [Trigger(type="manual", dry_run=True), Trigger(type="manual", debug=True), of_incident(1).trigger]
+)
+def test_a_due_time_waits_for_a_run_that_changes_nothing_or_tells_of_an_incident(aside: Trigger) -> None:
+    job = waiting(replace(by_hand(1), trigger=aside))
     job.queue.start_next(job.spec, 1_000)
     assert [job.queue.claim(job.spec) for _ in range(2)] == [Admission.WAIT, Admission.SKIP]
     true_run = waiting(by_hand(1))
@@ -181,13 +183,6 @@ def test_they_go_one_at_a_time_even_where_runs_may_overlap() -> None:
     up = job.queue.start_next(job.spec, 1_000)
     assert up
     assert up.id == 8
-
-
-def test_a_due_time_waits_for_runs_that_tell_of_an_incident() -> None:
-    job = waiting(of_incident(7), of_incident(8, "on_up"))
-    job.queue.start_next(job.spec, 1_000)
-    assert job.queue.claim(job.spec) is Admission.WAIT
-    assert job.queue.claim(job.spec) is Admission.SKIP
 
 
 def test_an_end_waits_until_its_beginning_was_tried_again() -> None:

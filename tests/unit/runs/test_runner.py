@@ -583,6 +583,8 @@ async def test_what_a_run_did_to_the_loop_stands_on_its_row_and_goes_with_a_dele
             await t.start(job)
         assert [run.note for run in await t.store.runs.list()] == ["held the loop 1.0 s: op state.set"] * TOO_OFTEN
         assert await t.record() == ["prices manual success"] * (TOO_OFTEN - 1) + ["prices manual failed"]
+        assert (await last(t)).reason == recorder.refusal_of("prices", 1)
+        assert t.pool.story == ["run prices"] * (TOO_OFTEN - 1)
         t.delete(job)
         assert recorder.refused() == {}
 
@@ -813,20 +815,6 @@ async def test_a_monitor_job_is_told_the_change_that_started_it(t: Harness) -> N
     first, second = (wire.unpack(wire.pack([ctx["trigger"]]))[0] for ctx in t.monitors.contexts)
     assert first["type"] == "state"  # type: ignore[index]
     assert second == {"type": "retry", "of": 1, "event": first}
-
-
-async def test_a_job_that_held_up_the_daemon_too_often_is_not_begun() -> None:
-    clocks = StallClocks()
-    recorder = clocks.recorder()
-    for _ in range(TOO_OFTEN):
-        started = clocks.wall
-        clocks.compute(1.0)
-        recorder.record(Work("op state.set", "prices", 1, 1), started)
-    async with harness(stalls=recorder) as t:
-        await start(t, make_script(retry=Retry()), {"type": "manual"})
-        run = await last(t)
-        assert (run.outcome, t.pool.story) == ("failed", [])
-        assert run.reason == recorder.refusal_of("prices", 1)
 
 
 async def test_a_retry_waits_before_it_begins(t: Harness) -> None:

@@ -464,28 +464,6 @@ async def test_what_has_passed_a_paused_job_does_not_come_again_after_a_restart(
         assert await t.harness.record(paused) == [f"paused state paused x{count}"]
 
 
-async def test_a_paused_job_is_told_once_of_a_change_that_waits_for_another() -> None:
-    store = MemoryStore(clock := FakeClock())
-    async with triggered_harness(store, clock) as t:
-        await t.settle(make_listener(), make_listener("paused"))
-        t.triggers.stop()
-        await t.change("b")
-        await t.change("c")
-    async with triggered_harness(store, clock) as t:
-        t.harness.live.set_unloadable(BROKEN)
-        paused = make_listener("paused")
-        await t.harness.settle(paused)
-        await t.harness.scheduler.pause(paused)
-        await t.settle()
-        for broken in (BROKEN | {"other"}, BROKEN, frozenset[str]()):
-            assert await t.left() == ["b", "c"]
-            t.harness.live.set_unloadable(broken)
-            await clock.turn()
-
-        assert await t.left() == []
-        assert await t.harness.record() == ["paused state paused x2"]
-
-
 async def test_after_a_crash_a_run_of_a_job_that_can_not_be_loaded_begins_again_once_it_can() -> None:
     store = MemoryStore(clock := FakeClock())
     async with triggered_harness(store, clock) as t:
