@@ -43,15 +43,11 @@ def open_regular(path: str | Path) -> FileIO:
 
     Opening a named pipe would wait for a writer, and may block the daemon's loop.
     """
-    file = FileIO(path, opener=_at_once)
+    file = FileIO(path, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC))
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     file.close()
     raise OSError(0, "not a regular file")
-
-
-def _at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def resolve(top: str | Path, base: str, path: str = "") -> RealPath:

@@ -51,7 +51,10 @@ async def check_project(root: Path) -> list[Problem]:
     found = await asyncio.to_thread(scan, root, settings)
     specs = [*(file.spec for file in found.jobs.values()), *found.broken_specs]
     channels, compiled = await asyncio.gather(find_channel_problems(settings), compile_all(settings, found, specs))
-    failed = [*channels, *compiled, *await parse_selectors(specs)]
+    failed = [*channels, *compiled]
+    async with open_extractor(RealClock()) as selectors:
+        for spec in specs:
+            failed += await find_selector_problems(selectors.find_selector_problem, spec)
     uncompiled = {problem.file for problem in compiled if not problem.is_warning}
     promises = await asyncio.to_thread(find_broken_promises, specs, os.environ, settings.daemon.data_dir)
     doubts = [
@@ -66,7 +69,8 @@ async def check_project(root: Path) -> list[Problem]:
         doubts.append(Problem(FILE, None, None, EMPTY, is_warning=True))
     if what := describe_data_file(root / DATA_FILE):
         doubts.append(Problem(DATA_FILE, None, None, what, is_warning=True))
-    return sorted({*problems, *found.problems, *failed, *doubts}, key=_where)
+    every = {*problems, *found.problems, *failed, *doubts}
+    return sorted(every, key=lambda problem: (*problem.place(), problem.key or "", problem.reason))
 
 
 def find_doubtful_heartbeat(heartbeat: HeartbeatSettings, environ: Mapping[str, str]) -> list[Problem]:
@@ -74,13 +78,12 @@ def find_doubtful_heartbeat(heartbeat: HeartbeatSettings, environ: Mapping[str, 
     if not heartbeat.url:
         return []
     try:
-        address = expand(heartbeat.url, environ)
-        reason = (
-            "this machine watches over itself: nobody notices when it is down" if is_on_this_machine(address) else ""
-        )
+        if not is_on_this_machine(expand(heartbeat.url, environ)):
+            return []
+        reason = "this machine watches over itself: nobody notices when it is down"
     except ValueError as error:
         reason = f"{error}, in the environment of this check"
-    return [Problem(FILE, None, "heartbeat.url", reason, is_warning=True)] if reason else []
+    return [Problem(FILE, None, "heartbeat.url", reason, is_warning=True)]
 
 
 def find_readable_secrets(root: Path) -> list[Problem]:
@@ -120,10 +123,6 @@ def find_missing_variables(specs: Sequence[JobSpec], environ: Mapping[str, str])
                 yield Problem(FILE, None, "ping_url", reason, is_warning=True)
 
 
-def _where(problem: Problem) -> tuple[object, ...]:
-    return *problem.place(), problem.key or "", problem.reason
-
-
 def tests_of(root: Path, spec: JobSpec) -> list[Code]:
     """Read a job's own tests; a file that can't be read is left for `spyweb test` to report."""
     path = f"{spec.folder}/{TESTS}"
@@ -155,13 +154,6 @@ async def find_channel_problems(settings: Settings) -> list[Problem]:
                 )
                 problems.append(replace(told, is_warning=True))
     return problems
-
-
-async def parse_selectors(specs: Sequence[JobSpec]) -> list[Problem]:
-    async with open_extractor(RealClock()) as selectors:
-        return [
-            problem for spec in specs for problem in await find_selector_problems(selectors.find_selector_problem, spec)
-        ]
 
 
 async def compile_all(settings: Settings, found: Scan, specs: Sequence[JobSpec]) -> list[Problem]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from spyweb.model import Ending, JobId, Run, TaskBegun, TaskRow
 from spyweb.permissions.policy import Audit
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
-from spyweb.settings import Settings, load_settings
+from spyweb.settings import load_settings
 from spyweb.specs.discover import JobFile, Scan, scan
 from spyweb.specs.watches import watches_of
 from spyweb.store.lock import hold_lock
@@ -78,8 +78,13 @@ async def run_once(  # noqa: PLR0913 - what a run by hand is asked with
     """
     settings = load_settings(root, environ=os.environ, flags={})
     found = scan(root, settings)
-    file = find_file(found, job)
-    async with foreground(settings) as runtime:
+    file, clock = find_file(found, job), RealClock()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))
+        settings = replace(settings, daemon=replace(settings.daemon, workers=1))
+        runtime = await open_runtime(stack, settings, clock)
+        stack.push_async_callback(runtime.runner.drain, 0)  # Ctrl-C: what runs is stopped, and recorded so
+        runtime.live.on_linked(lambda: keep_history(runtime.live, runtime.store, settings))
         runtime.store.events.watch(watches_of(each.spec for each in found.jobs.values()))  # for the next daemon
         watching = RunRelay(on_event, runtime.clock, Audit() if audit else None)
         live = make_live_job(file)
@@ -101,20 +106,6 @@ async def send_messages(runtime: JobRuntime, job: JobId, on_sending: Callable[[i
             await runtime.outbox_sender.send_due(job, SENDING_S)
     except STORE_REFUSED as error:
         log.error("messages are left for the daemon", reason=str(error))
-
-
-@asynccontextmanager
-async def foreground(settings: Settings) -> AsyncIterator[JobRuntime]:
-    clock = RealClock()
-    async with AsyncExitStack() as stack:
-        stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))
-        settings = replace(settings, daemon=replace(settings.daemon, workers=1))
-        runtime = await open_runtime(stack, settings, clock)
-        runtime.live.on_linked(lambda: keep_history(runtime.live, runtime.store, settings))
-        try:
-            yield runtime
-        finally:
-            await runtime.runner.drain(0)  # Ctrl-C: what runs is stopped, and recorded so
 
 
 def find_file(found: Scan, job: str) -> JobFile:

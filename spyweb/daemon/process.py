@@ -28,16 +28,12 @@ def main(argv: Sequence[str]) -> int:
             run(read_options(argv))
         except SpywebError as error:
             for reason in error.problems if isinstance(error, ConfigError) else [error]:
-                complain(reason)
+                line = f"spyweb: {reason}"
+                sys.stderr.write(f"{with_priority(line, 'error') if is_journal(sys.stderr, os.environ) else line}\n")
             return ExitCode.USAGE
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED
     return ExitCode.OK
-
-
-def complain(reason: object) -> None:
-    line = f"spyweb: {reason}"
-    sys.stderr.write(f"{with_priority(line, 'error') if is_journal(sys.stderr, os.environ) else line}\n")
 
 
 def read_options(argv: Sequence[str]) -> Options:

@@ -25,12 +25,12 @@ from spyweb.logs.job import JobLogs
 from spyweb.logs.output import shorten
 from spyweb.logs.secrets import secrets_in
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.model import JobId, JobSpec, Run, RunId, TaskBegun, TaskRow
+from spyweb.model import JobId, JobSpec, Run, RunId
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.address_check import OwnSockets
-from spyweb.ops.world import Call, World
+from spyweb.ops.world import Call, World, untold
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.policy import policy_of
@@ -101,10 +101,6 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             if observer:
                 observer.log(level, text)
 
-        def tell_task(event: TaskBegun | TaskRow) -> None:
-            if observer:
-                observer.task(event)
-
         call = Call(
             world=world,
             job=job.id,
@@ -118,7 +114,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             on_store_error=job.spec.on_store_error,
             log=job_log,
             resumes=run.trigger.resumes is not None,
-            tell_task=tell_task,
+            tell_task=observer.task if observer else untold,
             policy=job.spec.policy,
             audit=observer.audit if observer else None,
             is_recorded=True,
@@ -131,7 +127,6 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
 
 
 def begin_trace(tracer: Tracer, job: LiveJob, run: Run) -> TraceSpan | None:
-    """Begin the span of a run, in the trace of the request that has started it."""
     attributes: dict[str, str | int] = {
         "spyweb.job": str(job.id),
         "spyweb.run": int(run.id),

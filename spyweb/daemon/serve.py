@@ -204,9 +204,8 @@ def announce(daemon: Daemon) -> None:
             "dashboard": dashboard or "",
             "sandbox": "; ".join(rights) or "none: scripts run with this user's rights",
         }
-        jobs = [
-            job for job in daemon.services[JobService].jobs() if job.generation
-        ]  # the others are among the problems
+        views = daemon.services[JobService].jobs()
+        jobs = [job for job in views if job.generation]  # the others are among the problems
         lines = first_screen(facts, jobs, daemon.reloader.problems, ZoneInfo(settings.daemon.timezone))
         sys.stdout.write("\n".join(map(printable, lines)) + "\n\n")
         sys.stdout.flush()

@@ -98,14 +98,12 @@ class UseFinder:
                     self._functions["exec"].add(TASK)
                 self._note_text(text.decode("utf-8", "replace"), [each.decode("ascii", "replace") for each in before])
             elif (word[:1].isalpha() or word[:1] == b"_") and before[-1:] not in ([b":"], [b"."]):
-                self._note_name(word.decode("ascii"), after)
-
-    def _note_name(self, word: str, after: Sequence[bytes]) -> None:
-        member = after[1].decode("ascii", "replace") if after[:1] == [b"."] and len(after) > 1 else ""
-        name = f"{word}.{member}" if member else word
-        key = self._keys.get(name) or (FAMILIES.get(word) if member else None)
-        if key is not None:
-            self._functions[key].add(name)
+                name = family = word.decode("ascii")
+                if after[:1] == [b"."] and len(after) > 1:
+                    name = f"{family}.{after[1].decode('ascii', 'replace')}"
+                key = self._keys.get(name) or (FAMILIES.get(family) if name != family else None)
+                if key is not None:
+                    self._functions[key].add(name)
 
     def _note_text(self, text: str, before: Sequence[str]) -> None:
         if before == ["scope", "="]:

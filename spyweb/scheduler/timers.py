@@ -80,7 +80,7 @@ class Timers:
         self._tick_ms = tick_ms
         self._epoch = datetime(1970, 1, 1, tzinfo=zone)
         self._jobs = MemoryJobStore()
-        self._after_firing: Callable[[], None] = _nothing
+        self._after_firing: Callable[[], None] = lambda: None
         self._has_fired = False  # in this wake-up
         self._is_running = False
         self._fires_jobs = True
@@ -202,6 +202,3 @@ class Timers:
                 raise
         finally:
             self._under_way.discard(task)
-
-
-def _nothing() -> None: ...

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -136,11 +137,10 @@ def _run_here(project: Project, name_or_id: str, watch: Watcher, options: RunOpt
 
     output.log_only_errors()
     job = find_in(project.offline.jobs(), name_or_id)
-
-    def note_sending(count: int) -> None:
-        output.note(f"sending {counted(count, 'message')}")
-
-    return asyncio.run(run_once(project.root, job, watch, note_sending, **asdict(options)))
+    run_it = run_once(
+        project.root, job, watch, lambda count: output.note(f"sending {counted(count, 'message')}"), **asdict(options)
+    )
+    return asyncio.run(run_it)
 
 
 def show_json_lines(event: RunEvent) -> None:
@@ -315,7 +315,14 @@ def read_result(ended: RunEnded, kind: type[T]) -> T | None:
 
 def show_found(found: DebugFindings) -> None:
     names = [stage.name for stage in found.stages]
-    rows = [_stage_row(stage) for stage in found.stages[: names.index("before_store") + 1]]  # where a debug run ends
+    rows = []
+    for stage in found.stages[: names.index("before_store") + 1]:  # where a debug run ends
+        ran = stage.status != "inactive"
+        memory = ["-", "-"]
+        if ran and stage.type == "hook":
+            memory = [f"{size / 1024:.1f} KiB" for size in (stage.lua_mem_bytes, stage.mem_delta_bytes)]
+        took = f"{stage.duration_ms:.1f}" if ran else "-"
+        rows.append([stage.name, stage.type, stage.status, took, *memory, stage.error])
     output.show_table(("stage", "type", "status", "ms", "memory", "change", "error"), rows, empty="")
     output.say("")
     if found.trouble:
@@ -333,49 +340,33 @@ def show_found(found: DebugFindings) -> None:
         output.note(f"saved {file}")
 
 
-def _stage_row(stage: FoundStage) -> list[str]:
-    ran = stage.status != "inactive"
-    memory = ["-", "-"]
-    if ran and stage.type == "hook":
-        memory = [f"{size / 1024:.1f} KiB" for size in (stage.lua_mem_bytes, stage.mem_delta_bytes)]
-    return [stage.name, stage.type, stage.status, f"{stage.duration_ms:.1f}" if ran else "-", *memory, stage.error]
-
-
 def show_plan(plan: DebugPlan) -> None:
+    step_of = attrgetter("step")
     for workflow in plan.plan:
         if workflow.workflow:
-            output.show_branch(0, "", f"{workflow.workflow}{_described(*_rules(workflow))}")
+            rules = [
+                workflow.description,
+                f"{workflow.max_parallel_tasks} at a time" if workflow.max_parallel_tasks > 1 else "",
+                _timeout(workflow.timeout_ms),
+                "goes on after a failure" if workflow.on_failure == "continue" else "",
+            ]
+            output.show_branch(0, "", f"{workflow.workflow}{_described(rules)}")
         planned = workflow.tasks if isinstance(workflow.tasks, list) else []
-        for step, tasks in groupby(sorted(planned, key=_step), key=_step):
+        for step, tasks in groupby(sorted(planned, key=step_of), key=step_of):
             label = f"{step}."
             for task in tasks:
-                output.show_branch(1, "", f"{label:<4}{task.task}{_described(*_facts(task))}")
+                after = f"after {', '.join(task.depends_on)}" if task.depends_on else ""
+                retries = counted(task.retries, "retry", "retries") if task.retries else ""
+                facts = [after, *task.conditions, _timeout(task.timeout_ms), retries]
+                output.show_branch(1, "", f"{label:<4}{task.task}{_described(facts)}")
                 label = ""
         if workflow.more:
             output.show_branch(1, "", f"and {workflow.more} more")
-
-
-def _step(task: PlannedTask) -> int:
-    return task.step
-
-
-def _rules(workflow: PlannedWorkflow) -> Iterator[str]:
-    yield workflow.description
-    yield f"{workflow.max_parallel_tasks} at a time" if workflow.max_parallel_tasks > 1 else ""
-    yield _timeout(workflow.timeout_ms)
-    yield "goes on after a failure" if workflow.on_failure == "continue" else ""
-
-
-def _facts(task: PlannedTask) -> Iterator[str]:
-    yield f"after {', '.join(task.depends_on)}" if task.depends_on else ""
-    yield from task.conditions
-    yield _timeout(task.timeout_ms)
-    yield counted(task.retries, "retry", "retries") if task.retries else ""
 
 
 def _timeout(ms: int) -> str:
     return f"at most {format_duration(ms)}" if ms else ""
 
 
-def _described(*facts: str) -> str:
+def _described(facts: Sequence[str]) -> str:
     return f" ({'; '.join(filter(None, facts))})" if any(facts) else ""

@@ -47,7 +47,9 @@ def start(  # noqa: PLR0913 - each parameter is an option
     """Run the daemon, until Ctrl-C or SIGTERM."""
     root = root_of(context)
     open_project(root).refuse_strangers()
-    refuse_no_project(root)
+    if not any(os.path.lexists(root / name) for name in PROJECT):  # a service that was given none starts in `/`
+        what = "it has no jobs/, jobs.toml or config.toml; `spyweb init` makes one"
+        raise Refused(f"{legible(root)}: no project: {what}")
     flags = {
         "host": host,
         "port": port,
@@ -59,16 +61,15 @@ def start(  # noqa: PLR0913 - each parameter is an option
     become(daemon_command(root, flags))
 
 
-def refuse_no_project(root: Path) -> None:
-    """Raise Refused where the folder is no project: a service to which nobody gave a folder starts in `/`."""
-    if not any(os.path.lexists(root / name) for name in PROJECT):
-        what = "it has no jobs/, jobs.toml or config.toml; `spyweb init` makes one"
-        raise Refused(f"{legible(root)}: no project: {what}")
-
-
 def daemon_command(root: Path, flags: Mapping[str, object]) -> list[str]:
+    """Return the command; with -P a module in the project's folder can't replace one of spyweb's.
+
+    Not when spyweb itself was started with `python -m`: then the current folder may be where it lies.
+    """
+    started_by_module = getattr(sys.modules["__main__"], "__spec__", None) is not None
+    python = [sys.executable] if started_by_module else [sys.executable, "-P"]
     given = {name: value for name, value in flags.items() if value is not None}
-    return [*_python(), "-m", "spyweb.daemon", "--root", str(root), "--flags", json.dumps(given)]
+    return [*python, "-m", "spyweb.daemon", "--root", str(root), "--flags", json.dumps(given)]
 
 
 def become(command: list[str]) -> None:
@@ -76,12 +77,3 @@ def become(command: list[str]) -> None:
     sys.stderr.flush()
     put_hang_up_off()
     os.execv(command[0], command)
-
-
-def _python() -> list[str]:
-    """Return the interpreter's command line; with -P a module in the project's folder can't replace one of spyweb's.
-
-    Not when spyweb itself was started with `python -m`: then the current folder may be where it lies.
-    """
-    started_by_module = getattr(sys.modules["__main__"], "__spec__", None) is not None
-    return [sys.executable] if started_by_module else [sys.executable, "-P"]

@@ -118,16 +118,12 @@ def show_report(report: Report, form: Format) -> None:
         output.show_json(report_to_builtins(report))
         return
     for result in report.failures:
-        show_failure(result)
+        output.say(f"\n---- {title_of(result)} ----\n{result.why}")
+        for line in result.output:
+            output.say(f"{line.level}: {line.text}")
     word = "FAILED" if report.failed else "ok"
     end = f"finished in {_shown_duration(report.duration_ms)}" if report.is_whole else "interrupted"
     output.say(f"\ntest result: {word}. {report.passed} passed; {report.failed} failed; {end}")
-
-
-def show_failure(result: CaseResult) -> None:
-    output.say(f"\n---- {title_of(result)} ----\n{result.why}")
-    for line in result.output:
-        output.say(f"{line.level}: {line.text}")
 
 
 def write_junit(path: Path, report: Report) -> None:
