@@ -89,10 +89,7 @@ def retry_delay_ms(retry: Retry, attempt: int, random: Callable[[], float]) -> i
 
 
 def begin_again(run: Run) -> NewRun | None:
-    """Return the attempt that follows one that the end of its daemon cut short, planned or not.
-
-    A change of state comes only once, and so does an incident: a run of it begins again however often that happens.
-    """
+    """Return the attempt that follows one that the end of its daemon cut short: of what comes only once, always."""
     return _next_attempt(run, cut_short=1) if run.trigger.is_owed else None
 
 

@@ -124,11 +124,7 @@ def skip_of(new: NewRun, now_ms: int, reason: str, outcome: Outcome = Outcome.SK
 
 
 def ctx_of(run: Run, event: ChangeEvent | None = None) -> Mapping[str, object]:
-    """Return the `ctx` table that scripts see, less what the VM adds itself.
-
-    With the event of the change that started the run where it is for a monitor's cycles; a script's VM puts that in
-    (trigger.lua).
-    """
+    """Return the `ctx` table that scripts see, less what the VM adds itself; the event is for a monitor's cycles."""
     started_ms, trigger = run.started_ms or 0, run.trigger
     told: object = event_to_lua(event) if event else {"type": TriggerType.STATE.value}
     if trigger.type != TriggerType.STATE:

@@ -30,8 +30,7 @@ class Admission(StrEnum):
 def admit(overlap: Overlap, *, busy: bool, waiting: int, made_up_for: int = 0) -> Admission:
     """Decide whether a run of the schedule or by hand starts, waits, replaces or is skipped.
 
-    `made_up_for`: it is one of at most so many due times that are made up for, and waits where another would be
-    skipped.
+    One of so many due times that are made up for waits where another would be skipped.
     """
     if not busy or overlap is Overlap.ALLOW:
         return Admission.START
@@ -116,10 +115,7 @@ class RunQueue:
         return Admission.WAIT
 
     def end_claim(self, new: NewRun, run: Run | None) -> None:
-        """Stop counting a claim: the store has answered.
-
-        `run` is what is on record, None where the store refused it or had recorded it before.
-        """
+        """Stop counting a claim; `run` is on record now, None where it was refused or had been recorded before."""
         is_caused_by_change = new.trigger.change is not None
         if new.state is RunState.RUNNING:
             self._claimed_to_start -= 1

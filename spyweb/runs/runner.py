@@ -40,25 +40,11 @@ from spyweb.model import (
 )
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.permissions.policy import Audit
+from spyweb.runs import records
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import after_loss, follow_up, may_retry, what_follows
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import (
-    DRY_RUN_NOTE,
-    ctx_of,
-    end_of,
-    ended_run,
-    ending_of,
-    event_to_lua,
-    is_finding,
-    payload_of,
-    ping_of,
-    run_of,
-    skip_of,
-    unbegun,
-    values_of,
-)
 from spyweb.runs.run_queue import Admission
 from spyweb.schedules.due import jittered
 from spyweb.stalls import StallRecorder, Work, work_for
@@ -176,12 +162,12 @@ class Runner:
     tasks: TaskGroup
     counters: RunCounters = field(default_factory=RunCounters)
     judge: JudgeEnd = lambda *_: None  # in a daemon: what the end of a run means for incidents
+    served: list[Callable[[LiveJob], None]] = field(default_factory=list)  # told of each end of a run for a change
 
     _run_tasks: set[Task[None]] = field(init=False, default_factory=set)  # of the runs under way, each to its record
     _observers: dict[RunId, Observer] = field(init=False, default_factory=dict)
     _cancelled: dict[RunId, Why] = field(init=False, default_factory=dict)  # are to end, also before they begin
     _replaced_by: dict[RunId, RunId] = field(init=False, default_factory=dict)
-    _served: list[Callable[[LiveJob], None]] = field(init=False, default_factory=list)
     _orphaned: list[Run] = field(init=False, default_factory=list)  # of an earlier daemon; their jobs can't be loaded
     _stop: Future[None] = field(init=False, default_factory=lambda: get_running_loop().create_future())  # it has begun
     _idle: Event = field(init=False, default_factory=Event)
@@ -193,10 +179,6 @@ class Runner:
     @property
     def _stopping(self) -> bool:
         return self._stop.done()
-
-    def on_served(self, listener: Callable[[LiveJob], None]) -> None:
-        """Register what is called each time that a run which a change of state had started has ended."""
-        self._served.append(listener)
 
     def start(self, job: LiveJob, requests: Sequence[RunRequest]) -> Claims:
         """Claim runs that no schedule asks for."""
@@ -233,7 +215,7 @@ class Runner:
                 request=request.key,
             )
             if admission is Admission.SKIP:
-                skipped.append(skip_of(new, self.clock.now_ms(), job.queue.busy_with(job.spec)))
+                skipped.append(records.skip_of(new, self.clock.now_ms(), job.queue.busy_with(job.spec)))
             else:
                 claims.append(ClaimedRun(job, request, new, admission))
         self._ends.flush()  # they share the commit
@@ -242,10 +224,7 @@ class Runner:
         return future
 
     def _admit(self, job: LiveJob, request: RunRequest) -> Admission:
-        """Have the job's queue decide; for an incident or a change a run waits for its turn, whatever `overlap` says.
-
-        Those for incidents go in their order, also of a paused job.
-        """
+        """Have the job's queue decide; for an incident or a change a run waits its turn, whatever `overlap` says."""
         if request.trigger.incident:
             return job.queue.claim_in_turn()
         if request.trigger.change:
@@ -259,7 +238,7 @@ class Runner:
         ids: Sequence[RunId | None] = [None] * len(claims) if is_refused else answer.result()
         for claim, run_id in zip(claims, ids, strict=True):
             job = claim.job
-            run = None if run_id is None else run_of(run_id, claim.new)
+            run = None if run_id is None else records.run_of(run_id, claim.new)
             job.queue.end_claim(claim.new, run)
             if run is not None:
                 self._take(claim, run)
@@ -307,7 +286,9 @@ class Runner:
             self._ends.under_way -= 1
         if ending.failure is Failure.CANCELLED and run.id in self._replaced_by:
             ending = replace(ending, reason=f"{ending.reason}: replaced by run {self._replaced_by[run.id]}")
-        note = "; ".join(filter(None, (DRY_RUN_NOTE if run.trigger.dry_run else "", self.stalls.take_note(run.id))))
+        note = "; ".join(
+            filter(None, (records.DRY_RUN_NOTE if run.trigger.dry_run else "", self.stalls.take_note(run.id)))
+        )
         if note or host.storage_errors or host.sql_cpu_ms:
             notes = "; ".join(filter(None, (ending.note, note)))
             cpu_ms = ending.cpu_ms + host.sql_cpu_ms
@@ -320,14 +301,11 @@ class Runner:
     async def _end(
         self, job: LiveJob | None, run: Run, ending: Ending, follow: Change | None = None, heard_ms: int | None = None
     ) -> None:
-        """Record how a run has ended with what follows it, tell of it, and let the next one start.
-
-        So ends each run: one that went on here or elsewhere, that never began, and that an earlier daemon has left.
-        """
+        """Record how any run has ended, with what follows it, tell of it, and let the next one start."""
         ran = job if job is not None and run.id in job.queue.in_flight else None
         if follow is None:
             follow = self._followers(ran, run, ending) if ran else NOTHING
-        end = self._judged(job, run, end_of(run, ending, self.clock.now_ms()), follow)
+        end = self._judged(job, run, records.end_of(run, ending, self.clock.now_ms()), follow)
         heard = {} if heard_ms is None else {run.job: heard_ms}
         is_awaited = follow.new or follow.skipped or heard or run.trigger.change or run.id in self._observers
         may_wait = ran and not is_awaited and not ran.queue.waiting and not self._stopping
@@ -344,12 +322,12 @@ class Runner:
         self._take_in(follow.new, ids)
         if job is not None:
             self._start_next(job)
-            for listener in self._served if run.trigger.change else ():
+            for listener in self.served if run.trigger.change else ():
                 listener(self.live.current(job))
 
     def _tell_end(self, ran: LiveJob | None, run: Run, ending: Ending, end: End) -> None:
         """Count and show an end that is on record; `ran` is its job, where this daemon has seen all of the run."""
-        ended = ended_run(run, end)
+        ended = records.ended_run(run, end)
         if ran:
             _note_end(ran, ended)
             _log_end(run, ending)
@@ -383,9 +361,9 @@ class Runner:
     def _begun(self, job: LiveJob, run: Run) -> None:
         """Note, count and show that a run has begun, and have a watcher elsewhere told of it."""
         late = late_ms(job, run)
-        if not run.trigger.is_aside and not is_finding(run):
+        if not run.trigger.is_aside and not records.is_finding(run):
             job.started_ms = run.started_ms or 0
-        ping = ping_of(job.spec, run)
+        ping = records.ping_of(job.spec, run)
         if ping is not None:
             self.store.outbox.add([ping]).add_done_callback(_note_refused)
         self.counters.started(job.id, late)
@@ -393,10 +371,7 @@ class Runner:
             self.live.listener.run_began(run, late)
 
     def end_elsewhere(self, job: LiveJob, run: Run, ending: Ending, heard_ms: int | None) -> Task[None]:
-        """Record the end of a run that was carried out elsewhere, with what follows it.
-
-        `heard_ms` is when its job was heard of: the next ping is expected from then on.
-        """
+        """Record the end of a run that was carried out elsewhere; the next ping is expected from `heard_ms` on."""
         return self._spawn(self._end(job, run, ending, heard_ms=heard_ms), run, job)
 
     async def _attempt(self, job: LiveJob, run: Run, host: OpDispatcher) -> Ending:
@@ -409,17 +384,17 @@ class Runner:
             return found
         run, event = found
         if job.spec.monitor:
-            return await self.monitors.run(job, run, host, ctx_of(run, event))
+            return await self.monitors.run(job, run, host, records.ctx_of(run, event))
         is_last = job.gone or run.trigger.stands_alone or not may_retry(run, job.spec.retry)
-        arguments: tuple[object, ...] = (ctx_of(run), not is_last)
+        arguments: tuple[object, ...] = (records.ctx_of(run), not is_last)
         procedure = Procedure.RUN
         if run.trigger.incident:
             arguments = (*arguments, run.trigger.hook, run.trigger.incident)
             procedure = Procedure.ALERT
         elif event is not None:
-            arguments = (*arguments, event_to_lua(event), (run.trigger.cause or run.trigger).when)
+            arguments = (*arguments, records.event_to_lua(event), (run.trigger.cause or run.trigger).when)
             procedure = Procedure.TRIGGER
-        values = values_of(run, job.spec)
+        values = records.values_of(run, job.spec)
         request = Request(
             run=run.id,
             code=job.code,
@@ -439,14 +414,14 @@ class Runner:
         event_id, event = run.trigger.change_event, None
         if event_id is not None and run.id not in self._cancelled:
             event = await self._find(partial(self.store.events.find, event_id), "a change could not be read yet")
-        payload_id, payload = payload_of(run), None
+        payload_id, payload = records.payload_of(run), None
         if payload_id is not None and run.id not in self._cancelled:
             find = partial(self.store.requests.payload, payload_id)
             payload = await self._find(find, "a payload could not be read yet")
         if run.id in self._cancelled:
             return never_begun(self._cancelled[run.id])
-        if is_finding(run):
-            return ending_of(run)
+        if records.is_finding(run):
+            return records.ending_of(run)
         if event_id is not None and event is None:
             return failed("the change that started it is not stored any more")
         if payload_id is None:
@@ -470,9 +445,9 @@ class Runner:
         What follows a run that the end of the daemon has stopped waits for the next start.
         """
         now_ms = self.clock.now_ms()
-        if run.trigger.stands_alone or (is_finding(run) and ending.outcome is Outcome.SUCCESS):
+        if run.trigger.stands_alone or (records.is_finding(run) and ending.outcome is Outcome.SUCCESS):
             return NOTHING
-        again = None if job.gone or is_finding(run) else follow_up(job.spec, run, ending, now_ms, self.random)
+        again = None if job.gone or records.is_finding(run) else follow_up(job.spec, run, ending, now_ms, self.random)
         if again:
             return Change(new=[again])
         after = self.live.after(job.id)
@@ -483,7 +458,7 @@ class Runner:
         if job is None or job.gone or (follow.new and any(new.job == run.job for new in follow.new)):
             return end
         alert = self.judge(job, run, end)
-        ping = ping_of(job.spec, run, end)
+        ping = records.ping_of(job.spec, run, end)
         return end if alert is None and ping is None else replace(end, alert=alert, ping=ping)
 
     async def _commit(self, change: Change) -> list[RunId | None]:
@@ -520,7 +495,7 @@ class Runner:
 
     def _take_in(self, follow: Sequence[NewRun], ids: Sequence[RunId | None]) -> None:
         """Queue the runs that were recorded together with the end which they follow."""
-        for run in [run_of(run_id, new) for new, run_id in zip(follow, ids, strict=True) if run_id is not None]:
+        for run in [records.run_of(run_id, new) for new, run_id in zip(follow, ids, strict=True) if run_id is not None]:
             job = self.live.find(run.job)
             if job is not None and job.mine:
                 self._wait(job, run)
@@ -584,14 +559,14 @@ class Runner:
                 return True
             waiting = job.queue.give_up(run_id)
             if waiting is not None:
-                self._spawn(self._end(job, waiting, unbegun(BY_REQUEST)), waiting, job)
+                self._spawn(self._end(job, waiting, records.unbegun(BY_REQUEST)), waiting, job)
                 return True
         return False
 
     def _write_off(self, runs: Sequence[Run], reason: str) -> None:
         for run in runs:
             job = self.live.find(run.job)
-            self._spawn(self._end(job, run, unbegun(reason)), run, job)
+            self._spawn(self._end(job, run, records.unbegun(reason)), run, job)
 
     def _spawn(
         self, work: Coroutine[object, object, None], run: Run | None = None, job: LiveJob | None = None
@@ -622,12 +597,12 @@ class Runner:
         for run in sorted(open_runs, key=lambda run: run.trigger.change_event or 0):
             job = self.live.find(run.job)
             if run.state is RunState.RUNNING:
-                ending = ending_of(run) if is_finding(run) else LOST
+                ending = records.ending_of(run) if records.is_finding(run) else LOST
                 await self._end(job, run, ending, self._after_loss(job, run, ending))
             elif job is None and self.live.unloadable:
                 self._orphaned.append(run)
             elif job is None or not job.spec.enabled:
-                await self._end(job, run, unbegun("the job is gone or disabled"))
+                await self._end(job, run, records.unbegun("the job is gone or disabled"))
             elif run.start_after_ms is None:
                 job.queue.line_up(run)  # `overlap` has let it wait already
                 self._start_next(job)
@@ -706,7 +681,7 @@ def _note_end(job: LiveJob, ended: Run) -> None:
         return
     if ended.outcome is not Outcome.SKIPPED or job.last is None or job.last.outcome is Outcome.SKIPPED:
         job.last = ended
-    if ended.outcome is Outcome.SUCCESS and not is_finding(ended):
+    if ended.outcome is Outcome.SUCCESS and not records.is_finding(ended):
         job.succeeded_ms = ended.ended_ms or 0
 
 

@@ -17,13 +17,13 @@ from msgspec import Struct, field
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.output import tell_refusal
-from spyweb.model import JobId, Outcome, RunId, TriggerType
+from spyweb.model import JobId, Outcome, RunId, RunState, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import trigger_of
+from spyweb.runs.records import skip_of, trigger_of
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.specs.watches import concerns, scope_of, watches_of
 from spyweb.store.model.entries import BEFORE_ALL, Position, WantedChange
-from spyweb.store.model.runs import Change, SkippedRange
+from spyweb.store.model.runs import Change, NewRun, SkippedRange
 from spyweb.store.sqlite.store import Store
 
 log = structlog.get_logger()
@@ -54,18 +54,8 @@ class Handout(Struct):
     def skip(self, change: WantedChange, outcome: Outcome, reason: str) -> None:
         """Start no run for this change, and have the job's record say why."""
         self.dropped.append(change)
-        self.skipped.append(
-            SkippedRange(
-                job=change.job,
-                outcome=outcome,
-                first_due_ms=change.at_ms,
-                last_due_ms=change.at_ms,
-                count=1,
-                reason=reason,
-                at_ms=change.at_ms,
-                trigger=TriggerType.STATE,
-            )
-        )
+        new = NewRun(job=change.job, state=RunState.WAITING, trigger=Trigger(type=TriggerType.STATE))
+        self.skipped.append(skip_of(new, change.at_ms, reason, outcome))
 
 
 class Triggers:
@@ -81,7 +71,7 @@ class Triggers:
         self._stopped = False
         self._woken = asyncio.Event()
         self._events.on_committed(self._woken.set)
-        runner.on_served(self._served)
+        runner.served.append(self._served)
         live.on_linked(self.link)
 
     def link(self) -> None:

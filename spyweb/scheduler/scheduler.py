@@ -79,7 +79,7 @@ class Scheduler:
         self._refused: dict[JobId, int] = {}  # jobs whose due times the store will not claim, and since when
         self._seen_drift_ms = self._drift_ms()  # at the last look
         self._one_at_a_time = Lock()  # for whoever changes a cursor otherwise than by a claim
-        timers.after_firing(self._claim)
+        timers.after_firing = self._claim
 
     @property
     def lag_ms(self) -> int:
@@ -212,19 +212,17 @@ class Scheduler:
         """
         async with self._one_at_a_time:
             try:
-                self._drop_timers(jobs)
+                for job in jobs:
+                    self._timers.drop(job.id)
                 self._claim()  # what has just fired
                 while claims := {self._claims[job.id] for job in jobs if job.id in self._claims}:
                     await wait(claims)
-                    self._drop_timers(jobs)  # those of claims that were refused are set again
+                    for job in jobs:  # those of claims that were refused are set again
+                        self._timers.drop(job.id)
                 yield
             finally:
                 for job in jobs:
                     self.watch(job)
-
-    def _drop_timers(self, jobs: Sequence[LiveJob]) -> None:
-        for job in jobs:
-            self._timers.drop(job.id)
 
     async def activate(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None:
         """Take up jobs that have come to life: new, edited, enabled again, or there before a restart.
@@ -276,10 +274,7 @@ class Scheduler:
         return list((await self._runs.write_cursors(decide, known.__setitem__)).cursors)
 
     async def pause(self, job: LiveJob) -> None:
-        """Stop a job's schedule until it is resumed; one that is paused already keeps why.
-
-        Raises Refused for a new job, and for one that was deleted meanwhile.
-        """
+        """Stop a job's schedule until it is resumed.  Raises Refused for a new job, and for one that is deleted."""
         await self.pause_together({job.id: ""}, [job])
 
     async def pause_together(self, why: Mapping[JobId, str], jobs: Sequence[LiveJob]) -> None:
@@ -299,10 +294,7 @@ class Scheduler:
             self._tell(job, JobChange.PAUSED)
 
     async def resume(self, job: LiveJob) -> None:
-        """Put a job back on its schedule: the times that were due meanwhile become one `paused` record.
-
-        Raises Refused as `pause` does.
-        """
+        """Put a job back on its schedule: what was due meanwhile is one `paused` record.  Raises as `pause` does."""
         async with self._at_rest([job]):
             _expect_taken_up(job)
             await self._take_up([job], resumed=True)

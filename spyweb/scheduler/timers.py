@@ -80,7 +80,9 @@ class Timers:
         self._tick_ms = tick_ms
         self._epoch = datetime(1970, 1, 1, tzinfo=zone)
         self._jobs = MemoryJobStore()
-        self._after_firing: Callable[[], None] = lambda: None
+        self.after_firing: Callable[[], None] = lambda: (
+            None
+        )  # called after each wake-up, when all that is due has fired
         self._has_fired = False  # in this wake-up
         self._is_running = False
         self._fires_jobs = True
@@ -142,10 +144,6 @@ class Timers:
         with suppress(JobLookupError):
             self._scheduler.remove_job(job, JOBS)
 
-    def after_firing(self, callback: Callable[[], None]) -> None:
-        """Register what is called after each wake-up, when all that was due has fired."""
-        self._after_firing = callback
-
     def call_every(self, name: str, seconds: float, call: Callable[[], Awaitable[None]]) -> None:
         """Call every so many seconds, for the first time after as many; never while the last call is under way."""
         trigger = IntervalTrigger(seconds=seconds, timezone=self._epoch.tzinfo)
@@ -187,7 +185,7 @@ class Timers:
 
     def _end_wake_up(self) -> None:
         self._has_fired = False
-        self._after_firing()
+        self.after_firing()
 
     async def _make_and_await(self, call: Callable[[], Awaitable[None]]) -> None:
         """Make a call and wait for its end, in the task that APScheduler has made for it."""

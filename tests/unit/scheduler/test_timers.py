@@ -96,7 +96,7 @@ async def test_a_job_fires_at_its_moments_and_is_forgotten_after_the_last(either
 async def test_what_comes_due_within_a_tick_fires_together() -> None:
     harness = fake_harness(TICK_MS)
     ends: list[int] = []
-    harness.timers.after_firing(lambda: ends.append(len(harness.fired)))
+    harness.timers.after_firing = lambda: ends.append(len(harness.fired))
     harness.timers.start()
     base = -harness.began_ms % TICK_MS  # the grid is that of the clock
     harness.set(PRICES, base + 1, base + TICK_MS + 1)
@@ -149,7 +149,7 @@ async def test_a_job_that_raises_does_not_hold_up_the_others(harness: TimersHarn
 
 
 async def test_a_job_may_be_set_once_those_that_were_due_have_fired(harness: TimersHarness) -> None:
-    harness.timers.after_firing(lambda: harness.set(NEWS, 50) if len(harness.fired) == 1 else None)
+    harness.timers.after_firing = lambda: harness.set(NEWS, 50) if len(harness.fired) == 1 else None
     harness.set(PRICES, 10)
     harness.timers.start()
     await turn(harness, 1)
