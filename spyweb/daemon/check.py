@@ -123,15 +123,6 @@ def find_missing_variables(specs: Sequence[JobSpec], environ: Mapping[str, str])
                 yield Problem(FILE, None, "ping_url", reason, is_warning=True)
 
 
-def tests_of(root: Path, spec: JobSpec) -> list[Code]:
-    """Read a job's own tests; a file that can't be read is left for `spyweb test` to report."""
-    path = f"{spec.folder}/{TESTS}"
-    source = read_source(root, path) if (root / path).is_file() else b""
-    if isinstance(source, Problem) or not source:
-        return []
-    return [Code(job=spec.id, generation=0, chunk=path, source=source, memory_limit=spec.memory_limit)]
-
-
 async def find_channel_problems(settings: Settings) -> list[Problem]:
     """Check the alert channels; the process that sends is started only where one has an address of a service."""
     secrets, helper = ChannelSecrets(settings.root, os.environ), AlertHelper(RealClock(), os.environ)
@@ -164,7 +155,11 @@ async def compile_all(settings: Settings, found: Scan, specs: Sequence[JobSpec])
             for chunk, source in ((code.chunk, code.source), *code.more)
             if source
         ]
-        codes += [code for spec in specs for code in tests_of(settings.root, spec)]
+        for spec in specs:  # a file that can't be read is left for `spyweb test` to report
+            path = f"{spec.folder}/{TESTS}"
+            source = read_source(settings.root, path) if (settings.root / path).is_file() else b""
+            if source and not isinstance(source, Problem):
+                codes.append(Code(job=spec.id, generation=0, chunk=path, source=source, memory_limit=spec.memory_limit))
         codes += [Code(job=BROKEN, generation=0, chunk=path, source=source) for path, source in found.broken_lua]
         of_server, unread = find_files(settings.root)
         codes += [Code(job=SERVER, generation=0, chunk=path, source=source) for path, source in of_server.items()]
@@ -175,10 +170,7 @@ async def compile_all(settings: Settings, found: Scan, specs: Sequence[JobSpec])
 def find_broken_promises(
     specs: Iterable[JobSpec], environment: Mapping[str, str], data: Path | None = None
 ) -> list[Problem]:
-    """Return a warning for each program and folder that a job may use and can't, or that has more than is meant.
-
-    `data` is where spyweb keeps what is stored.
-    """
+    """Return a warning for each program and folder that a job may use and can't, or that has more than is meant."""
     is_unit = "INVOCATION_ID" in environment
     found: dict[Problem, None] = {}
     for spec in specs:

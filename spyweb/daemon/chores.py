@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import structlog
-from msgspec import Struct
 
 from spyweb import descriptors
 from spyweb.clock import Clock
@@ -43,14 +43,9 @@ KEYS_KEPT_MS = 2 * DAY_MS  # of notices: a day of any time zone is over by then
 DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, for whoever looks for them
 
 
-class Listeners(Struct, frozen=True, kw_only=True):
-    """Holds what a daemon listens with, where that is looked after."""
-
-    private: PrivateSocket
-    certificate: ServerCertificate | None = None
-
-
-def list_chores(daemon: Daemon, lock: Lock, listeners: Listeners) -> list[Chore]:
+def list_chores(
+    daemon: Daemon, lock: Lock, private: PrivateSocket, certificate: ServerCertificate | None
+) -> list[Chore]:
     """List everything that a daemon does every so often.
 
     Not here is what must not depend on the wall clock, by which APScheduler goes: looking whether that clock was set
@@ -69,12 +64,9 @@ def list_chores(daemon: Daemon, lock: Lock, listeners: Listeners) -> list[Chore]
     async def rescan() -> None:
         reloader.wake()
 
-    async def restore() -> None:
-        await restore_files(lock, listeners.private)
-
     async def renew() -> None:
-        if listeners.certificate:
-            await asyncio.to_thread(listeners.certificate.renew)
+        if certificate:
+            await asyncio.to_thread(certificate.renew)
 
     async def cut() -> None:
         world, settings = runtime.world, reloader.settings
@@ -89,7 +81,7 @@ def list_chores(daemon: Daemon, lock: Lock, listeners: Listeners) -> list[Chore]
         # a daemon without any left can open neither files nor connections
         Chore("descriptors", STATUS_S, scarcity.look),
         # somebody may have removed them: a second daemon could start, and no command would find this one
-        Chore("lock and socket", STATUS_S, restore),
+        Chore("lock and socket", STATUS_S, partial(restore_files, lock, private)),
         # it is renewed every few months, and whoever does that need not know of the daemon
         Chore("certificate", CERTIFICATE_S, renew),
         # some file systems tell of no change
@@ -106,10 +98,7 @@ def list_chores(daemon: Daemon, lock: Lock, listeners: Listeners) -> list[Chore]
 
 
 class ProgressReport:
-    """Reports progress to systemd, and feeds its watchdog while the scheduler and the writer make any.
-
-    The loop does too, or nobody would call this.
-    """
+    """Reports progress to systemd, and feeds its watchdog while the scheduler and the writer make any."""
 
     def __init__(self, notifier: Notifier, scheduler: Scheduler, store: Store, live: LiveJobs) -> None:
         self._notifier = notifier

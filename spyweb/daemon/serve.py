@@ -21,7 +21,7 @@ from msgspec import Struct
 from spyweb import __version__, descriptors
 from spyweb.clock import RealClock
 from spyweb.daemon.build import Daemon, build_daemon
-from spyweb.daemon.chores import Listeners, list_chores, status_line
+from spyweb.daemon.chores import list_chores, status_line
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.startup import catch_signals
 from spyweb.errors import Problem, Refused
@@ -35,7 +35,7 @@ from spyweb.subjects.health.service import STOPPING, ReadinessService
 from spyweb.subjects.jobs.service import JobService
 from spyweb.views.jobs import JobView
 from spyweb.web.access.keys import AccessService
-from spyweb.web.serve import serve_socket
+from spyweb.web.serve import PrivateSocket, serve_socket
 from spyweb.web.tls import ServerCertificate
 from spyweb.words import counted
 
@@ -71,12 +71,12 @@ async def serve(options: Options) -> None:
         lock = stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
         daemon = await build_daemon(stack, file, clock, repair=options.repair)
         catch_signals(daemon.stop.set, daemon.reloader.wake)
-        listeners = await open_listeners(stack, daemon)
+        private, certificate = await open_listeners(stack, daemon)
         background: list[Task[None]] = []
         if await unless_set(daemon.stop, load_jobs(daemon)):
             tune_interpreter()
             background = start_background(daemon, await stack.enter_async_context(owned_tasks()))
-            daemon.chores.start(list_chores(daemon, lock, listeners))
+            daemon.chores.start(list_chores(daemon, lock, private, certificate))
             stack.push_async_callback(daemon.timers.stop)
             daemon.services[ReadinessService].stage = ""
             announce(daemon)
@@ -113,7 +113,7 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> Listeners:
+async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> tuple[PrivateSocket, ServerCertificate | None]:
     """Listen on the private socket, and over HTTP where the server is switched on."""
     settings, server = daemon.runtime.settings, daemon.server
     certificate: ServerCertificate | None = None
@@ -131,7 +131,7 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> Listeners:
         tls = certificate.context if certificate else None
         await stack.enter_async_context(server.listeners.opened(daemon.services, server.site(settings), tls))
         daemon.reloader.looked = server.listeners.look
-    return Listeners(private=private, certificate=certificate)
+    return private, certificate
 
 
 async def unless_set(event: asyncio.Event, coroutine: Coroutine[object, object, None]) -> bool:

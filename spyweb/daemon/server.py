@@ -111,10 +111,7 @@ async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
 
 
 async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, code: Code) -> None:
-    """Execute the files.  Raises ScriptError when one fails, PoolError when the execution did not end by itself.
-
-    What they log goes where the job's runs log.
-    """
+    """Execute the files.  Raises ScriptError when one fails, PoolError when the execution did not end by itself."""
 
     def job_log(level: str, text: bytes) -> None:
         if level != "print":

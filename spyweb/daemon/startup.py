@@ -40,10 +40,7 @@ def end_at_sigterm() -> None:
 
 
 def outlive_hang_up() -> None:
-    """Ignore SIGHUP, which asks a daemon to look at its files: one that is loading does so anyway.
-
-    It ends the process only where the terminal is gone on which it was started.
-    """
+    """Ignore SIGHUP, which asks a daemon to look at its files, unless the terminal of its start is gone."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         had_terminal = has_terminal()
 

@@ -36,22 +36,17 @@ def last_lines(path: Path, count: int) -> list[str]:
         return []
     except OSError as error:
         raise NoAccess(f"{path}: {error.strerror}") from error
-    with file:
-        return _lines(_read_end(file.fileno(), count))[-count:]
-
-
-def _read_end(descriptor: int, count: int) -> bytes:
-    """Read enough blocks from the end for `count` whole lines; give up in a file without line breaks."""
-    at = os.fstat(descriptor).st_size
     blocks: list[bytes] = []
     breaks = size = 0
-    while at > 0 and breaks <= count and size < LARGEST:
-        step = min(BLOCK, at)
-        at -= step
-        blocks.append(os.pread(descriptor, step, at))
-        breaks += blocks[-1].count(b"\n")
-        size += step
-    return b"".join(reversed(blocks))
+    with file:
+        at = os.fstat(file.fileno()).st_size
+        while at > 0 and breaks <= count and size < LARGEST:  # until a file without line breaks is given up
+            step = min(BLOCK, at)
+            at -= step
+            blocks.append(os.pread(file.fileno(), step, at))
+            breaks += blocks[-1].count(b"\n")
+            size += step
+    return _lines(b"".join(reversed(blocks)))[-count:]
 
 
 def _lines(data: bytes) -> list[str]:

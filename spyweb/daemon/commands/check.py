@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,21 +39,16 @@ def check(
     """
     output.log_only_errors()
     if permissions:
-        return show_permissions(root_of(context), form)
+        from spyweb.daemon.uses import view_uses  # every other command does without the ops
+
+        views = view_uses(root_of(context))
+        output.show_list(form, views, _use_row, empty="nothing is used")
+        return ExitCode.FAILED if any(view.refused for view in views) else ExitCode.OK
     from spyweb.daemon.check import check_project  # every other command does without the engine
 
     problems = asyncio.run(check_project(root_of(context)))
     show_problems(problems, form)
     return ExitCode.FAILED if any(not problem.is_warning for problem in problems) else ExitCode.OK
-
-
-def show_permissions(root: Path, form: Format) -> ExitCode:
-    """Show what each job seems to need of each key; the exit code is 1 where a literal of it is refused."""
-    from spyweb.daemon.uses import view_uses  # every other command does without the ops
-
-    views = view_uses(root)
-    output.show_list(form, views, _use_row, empty="nothing is used")
-    return ExitCode.FAILED if any(view.refused for view in views) else ExitCode.OK
 
 
 def _use_row(view: UseView) -> dict[str, str]:

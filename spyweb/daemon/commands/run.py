@@ -210,9 +210,9 @@ def read_values(path: Path) -> Mapping[str, object]:
 def debug(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> ExitCode:
     """Run a job once and show all there is to see.
 
-    When within the run each line came, CPU, generation, the reason and the whole traceback.  Of a job with
-    tasks: what a run would do, and nothing is run.  Of a monitor job: one
-    cycle up to the store, disabled or not, with the time and memory of each stage and the items; nothing is stored.
+    When within the run each line came, CPU, generation, the reason and the whole traceback.  Of a job with tasks: what
+    a run would do, and nothing is run.  Of a monitor job: one cycle up to the store, disabled or not, with the time and
+    memory of each stage and the items; nothing is stored.
     """
     watch = show_json_lines if form is Format.JSON else DebugScreen()
     return run_watched(project_of(context), job, watch, RunOptions(debug=True))
@@ -256,14 +256,11 @@ class PlannedTask(Struct):
 
 
 class PlannedWorkflow(Struct):
-    """Holds what a debug run tells of a workflow, in place of running it.
-
-    A dict is an empty table of Lua.
-    """
+    """Holds what a debug run tells of a workflow, in place of running it."""
 
     on_failure: str
     max_parallel_tasks: int
-    tasks: list[PlannedTask] | dict[str, str]
+    tasks: list[PlannedTask] | dict[str, str]  # a dict is an empty table of Lua
     workflow: str = ""
     description: str = ""
     timeout_ms: int = 0

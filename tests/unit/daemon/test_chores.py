@@ -19,7 +19,6 @@ from spyweb.daemon.chore_runner import Chore, ChoreRunner
 from spyweb.daemon.chores import (
     STATUS_S,
     DescriptorWatch,
-    Listeners,
     ProgressReport,
     SteadyTime,
     list_chores,
@@ -88,8 +87,8 @@ def make_daemon(root: Path, notifier: Notifier) -> Daemon:
 def chores_of(root: Path, notifier: Notifier | None = None, certificate: object = None) -> dict[str, Chore]:
     socket = cast("PrivateSocket", FakeSocket(root))
     with hold_lock(root) as lock:
-        listeners = Listeners(private=socket, certificate=cast("ServerCertificate | None", certificate))
-        chores = list_chores(make_daemon(root, notifier or FakeNotifier()), lock, listeners)
+        renewed = cast("ServerCertificate | None", certificate)
+        chores = list_chores(make_daemon(root, notifier or FakeNotifier()), lock, socket, renewed)
     found = {chore.name: chore for chore in chores}
     assert len(found) == len(chores)
     return found
