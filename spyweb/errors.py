@@ -1,26 +1,6 @@
 """The errors that spyweb raises on purpose.  A bug in spyweb is not in this tree: it is shown with its traceback.
 
-SpywebError
-├── ConfigError         a job file or a setting is wrong: carries every problem found
-├── ScriptError         a Lua file is wrong: carries file, line and the reason
-├── OpError             an op was called wrongly, or refused: its text, or its value, reaches the script
-├── FetchError          the network or the server failed: carries kind and url
-│   └── NotPermitted        the policy of the job does not permit this host: kind `permission`
-├── ExtractionError     no items could be extracted from a page, or a selector is invalid
-├── CommandError        a command could not be run, or was over its timeout
-├── StoreError          the store refused
-│   ├── StoreClosed         used after closing
-│   ├── StoreCorrupt        the file is damaged: carries the path
-│   ├── StoreMoved          the file, or its log, was removed or replaced while it is open: carries the path
-│   ├── StoreIncomplete     the file is gone, or the last commits: carries the path and which of both
-│   ├── CursorMoved         a write expected a schedule elsewhere: carries the job and the cursor on record
-│   ├── TooLarge            a caller asked for more than it can hold
-│   └── StoreNewer          written by a newer spyweb: carries both versions
-├── LockHeld            another daemon has the data directory, or the database: carries who
-├── NoAccess            this user may not open it: carries the path and its owner
-├── PoolError           no worker was available
-├── KeyReused           the key of a request was used for another one
-└── Refused             the request makes no sense in the present state: carries one clear line
+The tree is drawn in docs/reference/errors.md.
 """
 
 from __future__ import annotations

@@ -39,10 +39,7 @@ class RealPath(NamedTuple):
 
 
 def open_regular(path: str | Path) -> FileIO:
-    """Open a file for reading.  Raises OSError, also if it is not a regular file.
-
-    Opening a named pipe would wait for a writer, and may block the daemon's loop.
-    """
+    """Open a file for reading.  Raises OSError, also if it is not a regular file: a pipe would wait for its writer."""
     file = FileIO(path, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC))
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file

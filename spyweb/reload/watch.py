@@ -139,10 +139,7 @@ class Watcher:
 
 
 def touches_a_folder(burst: set[FileChange], folders: Folders) -> bool:
-    """Return whether a folder is new, or a watched one has itself changed.
-
-    One that is removed and made anew often has the old one's inode, and one may be closed or opened.
-    """
+    """Return whether a folder is new, or a watched one has changed: made anew it often has the old one's inode."""
     return any(path in folders or os.path.isdir(path) for _, path in burst)
 
 
