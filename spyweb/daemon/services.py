@@ -23,11 +23,10 @@ from spyweb.subjects.incidents.service import ChannelService, IncidentService
 from spyweb.subjects.jobs.overview import OverviewService
 from spyweb.subjects.jobs.pages import outlook_of
 from spyweb.subjects.jobs.service import JobDetails, JobService
-from spyweb.subjects.maintenance.service import MaintenanceService
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.runs.service import OnceService, PastRunsService, RunService
 from spyweb.subjects.state.service import StateService
-from spyweb.subjects.when.service import CalendarService
+from spyweb.subjects.when.service import CalendarService, MaintenanceService
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.web.access.audit import AuditService
 from spyweb.web.access.keys import AccessService

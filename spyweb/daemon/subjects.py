@@ -11,7 +11,6 @@ import spyweb.subjects.events.pages
 import spyweb.subjects.health.pages
 import spyweb.subjects.incidents.pages
 import spyweb.subjects.jobs.pages
-import spyweb.subjects.maintenance.pages
 import spyweb.subjects.outbox.pages
 import spyweb.subjects.records.pages
 import spyweb.subjects.runs.pages
@@ -25,7 +24,6 @@ from spyweb.subjects.hooks import api as hooks
 from spyweb.subjects.incidents import api as incidents
 from spyweb.subjects.incidents.pages import ack_routes
 from spyweb.subjects.jobs import api as jobs
-from spyweb.subjects.maintenance import api as maintenance
 from spyweb.subjects.outbox import api as outbox
 from spyweb.subjects.records import api as records
 from spyweb.subjects.runs import api as runs
@@ -49,7 +47,6 @@ MODULES = (
     state,
     outbox,
     incidents,
-    maintenance,
     access,
     health,
     events,

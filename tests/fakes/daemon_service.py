@@ -65,7 +65,6 @@ from spyweb.subjects.jobs.overview import OverviewRow, OverviewService
 from spyweb.subjects.jobs.pages import outlook_of
 from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.jobs.views import JobDetail, LastError, Tie
-from spyweb.subjects.maintenance.service import USUAL_DAYS, MaintenanceService, MaintenanceView, view_maintenance
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.records.views import RecordView
 from spyweb.subjects.runs.service import PastRunsService, RunService, StartedRun
@@ -81,7 +80,17 @@ from spyweb.subjects.runs.views import (
     run_words,
 )
 from spyweb.subjects.state.service import StateService
-from spyweb.subjects.when.service import CalendarService, DayAhead, GapPage, day_ahead, view_gap
+from spyweb.subjects.when.service import (
+    USUAL_DAYS,
+    CalendarService,
+    DayAhead,
+    GapPage,
+    MaintenanceService,
+    MaintenanceView,
+    day_ahead,
+    view_gap,
+    view_maintenance,
+)
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView, view_workflow
 from spyweb.views.jobs import (

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from spyweb.cooperative import run_at_once
 from spyweb.model import At, Cron, Every, JobId, Never, Schedule
 from spyweb.schedules.due import upcoming
-from spyweb.subjects.when.service import SLOT_MS, SPAN_MS, BitCounters, day_ahead
+from spyweb.settings.units import DAY_MS
+from spyweb.subjects.when.service import SLOT_MS, BitCounters, day_ahead
 from tests.fakes.daemon_service import NOW_MS
 from tests.fakes.harness import make_planned, make_spec
 
@@ -25,7 +26,7 @@ SCHEDULES = st.one_of(
     st.tuples(st.sampled_from(CRONS), st.sampled_from(ZONES)).map(
         lambda both: Cron(expression=both[0], timezone=both[1])
     ),
-    st.integers(-5_000, SPAN_MS).map(lambda ms: At(at_ms=NOW_MS + ms)),
+    st.integers(-5_000, DAY_MS).map(lambda ms: At(at_ms=NOW_MS + ms)),
     st.just(Never()),
 )
 MOMENTS = st.sampled_from([NOW_MS + 7_654_321, 1_774_746_000_000, 1_792_886_400_000])  # two near a change of the clock
@@ -40,7 +41,7 @@ def test_the_counts_of_a_day_are_those_of_its_due_times(jobs: Sequence[tuple[Sch
         job = JobId(f"job{number}")
         planned.append(make_planned(job, schedule, now_ms + behind))
         times = upcoming(make_spec(job, schedule=schedule), cursor_of(schedule, now_ms + behind, now_ms))
-        coming = list(takewhile(lambda due_ms: due_ms <= now_ms + SPAN_MS, times))
+        coming = list(takewhile(lambda due_ms: due_ms <= now_ms + DAY_MS, times))
         due.update((due_ms - from_ms) // SLOT_MS for due_ms in coming)
         starts.update({(due_ms - from_ms) // MINUTE_MS for due_ms in coming})
 

@@ -32,7 +32,7 @@ from spyweb.subjects.incidents.words import (
     tellings_of,
     told_words,
 )
-from spyweb.subjects.maintenance.service import MaintenanceService
+from spyweb.subjects.when.service import MaintenanceService
 from spyweb.web.access.guard import TRAIL
 from spyweb.web.access.principal import LONGEST_NAME, PUBLIC, Right, typed_name
 from spyweb.web.access.recognise import AccessRule

@@ -42,12 +42,12 @@ from spyweb.subjects.jobs.words import (
     sort_rows,
     state_of,
 )
-from spyweb.subjects.maintenance.service import MaintenanceService
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.views import TimeSpan
 from spyweb.subjects.runs.words import show_run
 from spyweb.subjects.state.service import StateService
+from spyweb.subjects.when.service import MaintenanceService
 from spyweb.views.jobs import to_json
 from spyweb.views.runs import LogLine, RunEnded, TaskView, late_after
 from spyweb.web.access.principal import Principal, Right

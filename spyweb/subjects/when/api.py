@@ -1,14 +1,22 @@
-"""Handlers for what runs when: the day ahead, and due times that did not run."""
+"""Handlers for what runs when: the day ahead, due times that did not run, and maintenance."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from aiohttp import web
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from spyweb.model import RunId
-from spyweb.subjects.when.service import CalendarService, DayAhead, GapPage
+from spyweb.subjects.when.service import (
+    MOST_DAYS,
+    USUAL_DAYS,
+    CalendarService,
+    DayAhead,
+    GapPage,
+    MaintenanceService,
+    MaintenanceView,
+)
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer, page_answer
 from spyweb.web.api.query import MOST, PageQuery, job_of, query_of
@@ -44,3 +52,16 @@ async def list_gaps(request: web.Request) -> web.Response:
         job, since_ms=query.since, limit=query.limit, before=before, may_see=may_see
     )
     return page_answer(request, page, before=page.before)
+
+
+class MaintenanceQuery(Struct, frozen=True):
+    """How far ahead."""
+
+    days: Annotated[int, Meta(ge=1, le=MOST_DAYS)] = USUAL_DAYS
+
+
+@Route("GET", "/api/maintenance", right=Right.READ, answer=MaintenanceView, query=MaintenanceQuery, of_job=True)
+async def show_maintenance(request: web.Request) -> web.Response:
+    """Show the windows of `[[maintenance]]` that have begun, and those of the next days."""
+    days, may_see = query_of(request, MaintenanceQuery).days, principal_of(request).may_see
+    return json_answer(await service_of(request, MaintenanceService).view(days, may_see))

@@ -1,4 +1,4 @@
-"""The page of what runs when: the day ahead as a heat map, and due times that did not run."""
+"""The pages of what runs when: the day ahead as a heat map, due times that did not run; maintenance by its rules."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from functools import partial
 from msgspec import Struct
 
 from spyweb.model import JobId, RunId
-from spyweb.settings.units import HOUR_MS
+from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.subjects.runs.words import mark_of_outcome
-from spyweb.subjects.when.service import SPAN_MS, CalendarService, DayAhead, DayRow
+from spyweb.subjects.when.service import (
+    USUAL_DAYS,
+    CalendarService,
+    DayAhead,
+    DayRow,
+    MaintenanceService,
+    MaintenanceView,
+    MaintenanceWindow,
+)
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.charts import Herd, heat, herd
-from spyweb.web.pages.page import Asked, DashboardPage, Shown
+from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 
 ROWS = 60  # of the heat map on a page
-TICK_MS = 3 * HOUR_MS
 LEVELS = (("h1", "1 run in 15 min"), ("h2", "2\N{EN DASH}3"), ("h3", "4\N{EN DASH}15"), ("h4", "more"))
 
 
@@ -36,23 +43,18 @@ def draw_heat_map(day: DayAhead, page: int) -> HeatMap:
     """Draw a page of the day; one beyond the last is the last."""
     pages = max(1, -(-len(day.rows) // ROWS))
     page = min(max(page, 1), pages)
-    sums = herd(day.sums, _slot_of_heading(day))
+    slot = None  # with the busiest minute, which the heading names; another may have more runs in all
+    if day.busiest:
+        slot = max(0, min((day.busiest.at_ms - day.from_ms) // day.slot_ms, len(day.sums) - 1))
+    sums = herd(day.sums, slot)
     return HeatMap(
         rows=[(row, heat(row.counts)) for row in day.rows[(page - 1) * ROWS : page * ROWS]],
         herd=sums,
         peak_ms=None if sums.peak_slot is None else day.from_ms + sums.peak_slot * day.slot_ms,
-        ticks=range(day.from_ms, day.from_ms + SPAN_MS + 1, TICK_MS),
+        ticks=range(day.from_ms, day.from_ms + DAY_MS + 1, 3 * HOUR_MS),
         page=page,
         pages=pages,
     )
-
-
-def _slot_of_heading(day: DayAhead) -> int | None:
-    """Return the slot with the busiest minute, which the heading names; another may have more runs in all."""
-    if day.busiest is None:
-        return None
-    slot = (day.busiest.at_ms - day.from_ms) // day.slot_ms
-    return max(0, min(slot, len(day.sums) - 1))
 
 
 GAPS = 50
@@ -90,3 +92,65 @@ async def show_when(asked: Asked) -> Shown:
         **asked.places(query, found.before),
     }
     return Shown(title="What runs when", values=values)
+
+
+WIDTH = 1_000  # of the picture, in its own unit
+LEAST = 4  # of a window, so that it is seen
+
+
+class MaintenanceRow(Struct, frozen=True, kw_only=True):
+    """The windows of one rule as they are drawn."""
+
+    window: MaintenanceWindow  # the first of them
+    path: str
+    count: int
+
+
+class MaintenancePicture(Struct, frozen=True, kw_only=True):
+    rows: Sequence[MaintenanceRow]
+    ticks: Sequence[int]
+    until_ms: int | None  # when all that is now is over
+    next_ms: int | None
+
+
+def draw_maintenance(view: MaintenanceView, days: int) -> MaintenancePicture:
+    """Draw the windows of so many days, up to the moment up to which it was looked."""
+    from_ms = view.until_ms - days * DAY_MS
+    of_rule: dict[tuple[object, ...], list[MaintenanceWindow]] = {}
+    for window in (*view.now, *view.next):
+        of_rule.setdefault((*window.jobs, window.text, window.cron, window.timezone), []).append(window)
+    rows, span_ms = [], max(view.until_ms - from_ms, 1)
+    for windows in of_rule.values():
+        path = ""
+        for window in windows:
+            start = max(window.start_ms - from_ms, 0) / span_ms * WIDTH
+            end = min(window.end_ms - from_ms, span_ms) / span_ms * WIDTH
+            width = max(end - start, LEAST)
+            path += f"M{min(start, WIDTH - width):.4g} .5h{width:.4g}"
+        rows.append(MaintenanceRow(window=windows[0], path=path, count=len(windows)))
+    return MaintenancePicture(
+        rows=rows,
+        ticks=range(from_ms, view.until_ms + 1, DAY_MS),
+        until_ms=max((window.end_ms for window in view.now), default=None),
+        next_ms=view.next[0].start_ms if view.next else None,
+    )
+
+
+@DashboardPage(
+    "maintenance",
+    "maintenance.html",
+    place="incidents",
+    of_job=True,
+    parts={"maintenance-now": PagePart("maintenance_now.html", ("incident", "jobs"))},
+)
+async def show_maintenance(asked: Asked) -> Shown:
+    """Show the windows that have begun, and those of the next days."""
+    view = await asked.services[MaintenanceService].view(USUAL_DAYS, asked.principal.may_see)
+    values = {
+        "picture": draw_maintenance(view, USUAL_DAYS),
+        "is_cut": view.is_cut,
+        "width": WIDTH,
+        "days": USUAL_DAYS,
+        "now_ms": asked.services.clock.now_ms(),
+    }
+    return Shown(title="Maintenance", values=values)

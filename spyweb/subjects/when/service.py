@@ -1,10 +1,11 @@
-"""Due times as clients ask for them: the day ahead as counts, and those of the past that did not run."""
+"""Due times as clients ask for them, the day ahead as counts and those that did not run; and maintenance."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from fnmatch import fnmatchcase
+from itertools import islice, pairwise
 from typing import Final
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, Run
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.schedules.cron import cron_after, cron_count
 from spyweb.settings.units import DAY_MS, MINUTE_MS
+from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Recurring, planned_windows
 from spyweb.store.model.runs import RunFilter
 from spyweb.subjects.runs.service import PastRunsService
 from spyweb.subjects.runs.views import RunBrief, brief
@@ -50,19 +52,19 @@ class CalendarService:
         """
         wanted = RunFilter(job=job, outcomes=NOT_RUN, began_skipped=False, since_ms=since_ms)
         page = await self.past.search(wanted, limit=limit, before=before)
-        gaps = [await self._gap(run) for run in page.runs if may_see(run.job)]
+        gaps = []
+        for run in page.runs:
+            if may_see(run.job):
+                job_now = self.live.find(run.job)
+                _, after = await self.past.store.past_runs.neighbours(run.job, run.id)
+                following = await self.past.find(after) if after is not None else None
+                name = job_now.spec.name if job_now else run.job
+                gaps.append(view_gap(run, name, brief(following) if following else None))
         return GapPage(gaps=gaps, count=sum(gap.count for gap in gaps), before=page.before)
-
-    async def _gap(self, run: Run) -> Gap:
-        job = self.live.find(run.job)
-        _, after = await self.past.store.past_runs.neighbours(run.job, run.id)
-        following = await self.past.find(after) if after is not None else None
-        return view_gap(run, job.spec.name if job else run.job, brief(following) if following else None)
 
 
 SLOT_MS = 15 * MINUTE_MS
-SPAN_MS = DAY_MS
-SLOTS = SPAN_MS // SLOT_MS + 1  # the first has begun, the last ends with the day
+SLOTS = DAY_MS // SLOT_MS + 1  # the first has begun, the last ends with the day
 
 
 class DayRow(Struct, frozen=True, kw_only=True):
@@ -183,7 +185,7 @@ def _day_of(job: LiveJob, from_ms: int, now_ms: int, known: dict[Cron, Day]) -> 
             if job.spec.schedule not in known:
                 known[job.spec.schedule] = yield from _day_of_cron(job.spec.schedule, from_ms, now_ms, now_ms)
             return known[job.spec.schedule]
-        case At(at_ms=at_ms) if now_ms < at_ms <= now_ms + SPAN_MS and at_ms > job.cursor.due_ms:
+        case At(at_ms=at_ms) if now_ms < at_ms <= now_ms + DAY_MS and at_ms > job.cursor.due_ms:
             counts = [0] * SLOTS
             counts[(at_ms - from_ms) // SLOT_MS] = 1
             return counts, 1 << (at_ms - from_ms) // MINUTE_MS
@@ -194,8 +196,9 @@ def _day_of(job: LiveJob, from_ms: int, now_ms: int, known: dict[Cron, Day]) -> 
 def _day_of_period(period_ms: int, cursor_ms: int, from_ms: int, now_ms: int) -> Steps[Day]:
     # The first due time that is still to come: later than the cursor, and than now.
     first_ms = cursor_ms + period_ms * max(1, -(-(now_ms + 1 - cursor_ms) // period_ms))
-    end_ms = now_ms + SPAN_MS
-    passed = [_due_before(min(from_ms + slot * SLOT_MS, end_ms + 1), first_ms, period_ms) for slot in range(SLOTS + 1)]
+    end_ms = now_ms + DAY_MS
+    moments = (min(from_ms + slot * SLOT_MS, end_ms + 1) for slot in range(SLOTS + 1))
+    passed = [max(0, -(-(moment_ms - first_ms) // period_ms)) for moment_ms in moments]
     counts = [after - before for before, after in pairwise(passed)]
     if period_ms <= MINUTE_MS:  # each minute from the first due time to the last
         last_ms = first_ms + (sum(counts) - 1) * period_ms
@@ -209,12 +212,8 @@ def _day_of_period(period_ms: int, cursor_ms: int, from_ms: int, now_ms: int) ->
     return counts, bits
 
 
-def _due_before(moment_ms: int, first_ms: int, period_ms: int) -> int:
-    return max(0, -(-(moment_ms - first_ms) // period_ms))
-
-
 def _day_of_cron(schedule: Cron, from_ms: int, after_ms: int, now_ms: int) -> Steps[Day]:
-    expression, zone, end_ms = schedule.expression, schedule.timezone, now_ms + SPAN_MS
+    expression, zone, end_ms = schedule.expression, schedule.timezone, now_ms + DAY_MS
     counts = []
     for slot in range(SLOTS):
         begin_ms = from_ms + slot * SLOT_MS
@@ -244,4 +243,93 @@ def view_gap(run: Run, name: str, followed_by: RunBrief | None) -> Gap:
         count=run.count,
         reason=run.reason,
         followed_by=followed_by,
+    )
+
+
+USUAL_DAYS, MOST_DAYS = 7, 366  # of the maintenance that is shown
+MOST_WINDOWS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceService:
+    live: LiveJobs
+    windows: Callable[[], MaintenanceCalendar]
+    clock: Clock
+
+    def until(self, job: JobId) -> int | None:
+        """Return when the maintenance ends in which a job is now."""
+        return self.windows().until(job, self.clock.now_ms())
+
+    async def view(self, days: int = USUAL_DAYS, may_see: MaySee = anything) -> MaintenanceView:
+        """Show the windows that have begun, and those that begin in so many days, as far as somebody may see them."""
+        now_ms = self.clock.now_ms()
+        jobs = [job.id for job in self.live]
+        steps = view_maintenance(self.windows().rules, jobs, now_ms, now_ms + days * DAY_MS, may_see)
+        return await run_in_slices(self.clock, steps)
+
+
+class MaintenanceWindow(Struct, frozen=True, kw_only=True):
+    """A time in which jobs may fail without anybody being told."""
+
+    start_ms: int
+    end_ms: int
+    jobs: Sequence[str]  # ids or patterns; none: all, and spyweb itself
+    job_count: int  # how many jobs these are now
+    text: str
+    cron: str  # "" where it comes once
+    timezone: str
+
+
+class MaintenanceView(Struct, frozen=True, kw_only=True):
+    """The windows that have begun, and those that begin in the next days, the earliest first."""
+
+    now: list[MaintenanceWindow]
+    next: list[MaintenanceWindow]
+    until_ms: int  # up to when it was looked
+    is_cut: bool  # there are more
+
+
+def view_maintenance(
+    rules: Sequence[MaintenanceRule],
+    jobs: Collection[str],
+    now_ms: int,
+    until_ms: int,
+    may_see: Callable[[str], bool],
+) -> Steps[MaintenanceView]:
+    """Show windows to somebody; who may see some jobs only is shown those that are about one of these."""
+    sees_all = may_see("")
+    known = []
+    for rule in rules:
+        seen = []
+        for job in jobs:
+            if rule.covers(job) and may_see(job):
+                seen.append(job)
+            yield
+        if seen or sees_all:
+            if not sees_all:  # the patterns that say nothing of jobs other than these
+                patterns = (each for each in rule.jobs if any(fnmatchcase(job, each) for job in seen))
+                rule = rule._replace(jobs=tuple(patterns))
+            known.append((rule, len(seen)))
+    found: list[MaintenanceWindow] = []
+    planned = planned_windows([rule for rule, _ in known], now_ms, until_ms)
+    for start_ms, end_ms, place in islice(planned, MOST_WINDOWS + 1):
+        rule, job_count = known[place]
+        recurring = rule.window if isinstance(rule.window, Recurring) else None
+        found.append(
+            MaintenanceWindow(
+                start_ms=start_ms,
+                end_ms=end_ms,
+                jobs=rule.jobs,
+                job_count=job_count,
+                text=rule.text,
+                cron=recurring.cron if recurring else "",
+                timezone=recurring.timezone if recurring else "",
+            )
+        )
+        yield
+    return MaintenanceView(
+        now=[each for each in found[:MOST_WINDOWS] if each.start_ms <= now_ms],
+        next=[each for each in found[:MOST_WINDOWS] if each.start_ms > now_ms],
+        until_ms=until_ms,
+        is_cut=len(found) > MOST_WINDOWS,
     )

@@ -9,8 +9,8 @@ import pytest
 from spyweb.cooperative import run_at_once
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.specs.maintenance import MaintenanceRule, Once, Recurring
-from spyweb.subjects.maintenance.pages import WIDTH, draw_maintenance
-from spyweb.subjects.maintenance.service import MOST_WINDOWS, MaintenanceView, MaintenanceWindow, view_maintenance
+from spyweb.subjects.when.pages import WIDTH, draw_maintenance
+from spyweb.subjects.when.service import MOST_WINDOWS, MaintenanceView, MaintenanceWindow, view_maintenance
 from tests.fakes.client import Client, get_json
 from tests.fakes.keys import Doors
 
