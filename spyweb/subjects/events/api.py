@@ -54,7 +54,11 @@ async def follow_events(request: web.Request) -> web.StreamResponse:
     now.  The lines of a log are those of the job that `job` names.  Whoever does not read for 30 s is hung up on.
     """
     services, query = request.app[SERVICES], query_of(request, EventsQuery)
-    wish = _wish_of(request, query)
+    principal, job = principal_of(request), None if query.job is None else find_any_job(request, query.job)
+    types = _types_of(query.types, principal)
+    if EventType.LOG in types and job is None:
+        raise BadParameter("job", "is missing: lines of a log are those of one job")
+    wish = Wish(types=types, job=job, may_see=principal.may_see if principal.jobs else None)
     mark = request.headers.get("Last-Event-ID") or query.last_event_id
 
     async def follow(wake: Callable[[], None]) -> Follower:
@@ -63,18 +67,11 @@ async def follow_events(request: web.Request) -> web.StreamResponse:
     return await send_events(request, request.app[EVENT_STREAMS], follow)
 
 
-def _wish_of(request: web.Request, query: EventsQuery) -> Wish:
-    principal = principal_of(request)
-    job = None if query.job is None else find_any_job(request, query.job)
-    types = _types_of(query.types, principal)
-    if EventType.LOG in types and job is None:
-        raise BadParameter("job", "is missing: lines of a log are those of one job")
-    return Wish(types=types, job=job, may_see=principal.may_see if principal.jobs else None)
-
-
 def _types_of(text: str, principal: Principal) -> frozenset[EventType]:
     """Return the types that are asked for; without any, all that this one may see but the lines of logs."""
-    allowed = _allowed(principal)
+    allowed = ALL if principal.may(Right.ADMIN) else ALL - {EventType.AUDIT}
+    if principal.jobs:
+        allowed = OF_JOBS
     if not text:
         return allowed - {EventType.LOG}
     names = [name.strip() for name in text.split(",")]
@@ -85,9 +82,3 @@ def _types_of(text: str, principal: Principal) -> frozenset[EventType]:
     if types - allowed:
         raise web.HTTPForbidden(text=f"{principal.name} may not see events of type {min(types - allowed)}")
     return types
-
-
-def _allowed(principal: Principal) -> frozenset[EventType]:
-    if principal.jobs:
-        return OF_JOBS
-    return ALL if principal.may(Right.ADMIN) else ALL - {EventType.AUDIT}

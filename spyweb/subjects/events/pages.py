@@ -78,24 +78,16 @@ def describe(happening: Happening) -> EventLine:
             mark = ("bad" if happening.kind == "problem" else "warn") if began else "ok"
             return EventLine(mark=mark, words="began" if began else "is over", more=happening.text)
         case OutboxHappened():
-            return _message(happening)
+            mark = {"sent": "ok", "put off": "warn", "given up": "bad"}.get(happening.what, "none")
+            return EventLine(mark=mark, words=f"message {happening.message} {happening.what}", more=happening.reason)
         case IncidentHappened():
             return _incident(happening)
         case NewAuditLine():
-            return _action(happening)
+            times = f" {happening.times} times" if happening.times > 1 else ""
+            mark = "none" if happening.status < 400 else "warn"
+            return EventLine(mark=mark, words=f"{happening.who}: {happening.action}{times}", more=happening.target)
         case _:  # a line of a log
             return EventLine(mark="none", words="logged", more=happening.text)
-
-
-def _message(happening: OutboxHappened) -> EventLine:
-    mark = {"sent": "ok", "put off": "warn", "given up": "bad"}.get(happening.what, "none")
-    return EventLine(mark=mark, words=f"message {happening.message} {happening.what}", more=happening.reason)
-
-
-def _action(happening: NewAuditLine) -> EventLine:
-    mark = "none" if happening.status < 400 else "warn"
-    words = f"{happening.who}: {happening.action}" + (f" {happening.times} times" if happening.times > 1 else "")
-    return EventLine(mark=mark, words=words, more=happening.target)
 
 
 def _incident(happening: IncidentHappened) -> EventLine:
@@ -128,22 +120,15 @@ def _run(run: RunHappened) -> EventLine:
         case _:
             took = f" after {show_duration(run.took_ms)}" if run.took_ms is not None else ""
             found = f", {run.items_new:,} new" if run.items_new else ""
+            ending = "ended" if run.outcome is None else run.outcome.value
+            if run.outcome is Outcome.SUCCESS:
+                ending = "succeeded"
             return EventLine(
                 mark=mark_of_outcome(run.outcome),
-                words=f"run {number} {_ending(run.outcome)}{took}{found}",
+                words=f"run {number} {ending}{took}{found}",
                 more=run.reason,
                 run=run.run,
             )
-
-
-def _ending(outcome: Outcome | None) -> str:
-    match outcome:
-        case None:
-            return "ended"
-        case Outcome.SUCCESS:
-            return "succeeded"
-        case _:
-            return outcome.value
 
 
 EVENTS = 50
@@ -170,20 +155,6 @@ def types_for(asked: Asked) -> frozenset[EventType]:
     return SHOWN_TYPES if Right.ADMIN in principal.rights and not principal.jobs else SHOWN_TYPES - OF_ADMIN
 
 
-async def values_of(asked: Asked, query: EventsPageQuery) -> Mapping[str, object]:
-    """Gather the newest of what is kept."""
-    may_see = asked.principal.may_see if asked.principal.jobs else None
-    wish = Wish(types=query.types & types_for(asked), job=JobId(query.job) if query.job else None, may_see=may_see)
-    found = asked.services[EventHub].newest(wish, limit=EVENTS + 1, before=query.before or None)
-    events = found[:EVENTS]
-    return {
-        "events": [(event, describe(event.happening)) for event in events],
-        "name_of": asked.name_of,
-        "query": query,
-        **asked.places(query, events[-1].number if len(found) > EVENTS else 0),
-    }
-
-
 def parts_of(asked: Asked) -> Mapping[str, PagePart]:
     query = asked.query(EventsPageQuery)
     if query.job and not asked.principal.may_see(query.job):
@@ -197,10 +168,16 @@ def parts_of(asked: Asked) -> Mapping[str, PagePart]:
 @DashboardPage("events", "events.html", place="events", of_job=True, parts=parts_of)
 async def show_events(asked: Asked) -> Shown:
     """Show what happens, from the moment on at which somebody first looked."""
-    query = asked.query(EventsPageQuery)
-    may = types_for(asked)
+    query, may = asked.query(EventsPageQuery), types_for(asked)
+    may_see = asked.principal.may_see if asked.principal.jobs else None
+    wish = Wish(types=query.types & may, job=JobId(query.job) if query.job else None, may_see=may_see)
+    found = asked.services[EventHub].newest(wish, limit=EVENTS + 1, before=query.before or None)
+    events = found[:EVENTS]
     values = {
-        **await values_of(asked, query),
+        "events": [(event, describe(event.happening)) for event in events],
+        "name_of": asked.name_of,
+        "query": query,
+        **asked.places(query, events[-1].number if len(found) > EVENTS else 0),
         "chips": asked.chips(
             query, "type", [("", "All"), *((kind.value, words) for kind, words in TYPE_WORDS.items() if kind in may)]
         ),

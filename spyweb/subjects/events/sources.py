@@ -97,7 +97,11 @@ class EventSources:
     def _begin_log(self, hub: EventHub, job: JobId | None) -> Callable[[], None]:
         if job is None:
             return lambda: None
-        return self.job_logs.listen(self._folder(job), partial(tell_of_line, hub, job))
+
+        def tell(at_ms: int, level: str, text: bytes | str, run: int | None) -> None:
+            hub.publish(EventType.LOG, job, line_logged(job, level, text, at_ms, None if run is None else RunId(run)))
+
+        return self.job_logs.listen(self._folder(job), tell)
 
     def _folder(self, job: JobId) -> str:
         found = self.live.find(job)
@@ -156,17 +160,11 @@ def tell_of_state(hub: EventHub, event: ChangeEvent) -> None:
     hub.publish(EventType.STATE, event.origin.job if own is None else JobId(own), state_changed(event))
 
 
-def tell_of_line(hub: EventHub, job: JobId, at_ms: int, level: str, text: bytes | str, run: int | None) -> None:
-    hub.publish(EventType.LOG, job, line_logged(job, level, text, at_ms, None if run is None else RunId(run)))
-
-
 class HealthWatch:
     """Looks at the daemon's health every few seconds, and tells what is new and what is gone."""
 
     def __init__(self, hub: EventHub, clock: Clock, troubles: FindTroubles) -> None:
-        self._hub = hub
-        self._clock = clock
-        self._troubles = troubles
+        self._hub, self._clock, self._troubles = hub, clock, troubles
         self._known = self._read()
         self._timer: Handle = clock.call_later(LOOK_S, self._look)
 
@@ -174,11 +172,9 @@ class HealthWatch:
         self._timer.cancel()
 
     def _read(self) -> Mapping[tuple[Kind, str, str], str]:
-        problems, warnings = self._troubles()
-        found: dict[tuple[Kind, str, str], str] = {
-            ("problem", each.code, each.timeless): each.text for each in problems
-        }
-        return found | {("warning", each.code, each.timeless): each.text for each in warnings}
+        kinds: tuple[Kind, Kind] = ("problem", "warning")
+        troubles = zip(kinds, self._troubles(), strict=True)
+        return {(kind, each.code, each.timeless): each.text for kind, found in troubles for each in found}
 
     def _look(self) -> None:
         self._timer = self._clock.call_later(LOOK_S, self._look)

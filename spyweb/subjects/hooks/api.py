@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
 from contextlib import closing
 from typing import Annotated
 from urllib.parse import parse_qsl
@@ -69,18 +68,21 @@ async def receive_hook(request: web.Request) -> web.Response:
     with closing(Body(request.app[BODY_MEMORY], HOOK_BODY, "what is sent to a hook")) as body:
         content = await body.read(request) if request.can_read_body else b""
         job = _admitted(request, content)
-        services = request.app[SERVICES]
-        if services[HookService].expects_pings(job):
+        hooks = service_of(request, HookService)
+        if hooks.expects_pings(job):
             return await _hear(request, job, SUCCESS, content)
+        raw_query = request.rel_url.raw_query_string
+        if len(raw_query) > HOOK_QUERY:
+            raise web.HTTPBadRequest(text=too_large("the query", len(raw_query), HOOK_QUERY, "characters"))
         delivery = Delivery(
             body=content,
             payload=await _payload(request, content),
             headers=request.headers,
-            query=_query(request),
+            query=dict(parse_qsl(raw_query, keep_blank_values=True, encoding="utf-8", errors="replace")),
             key=key_of(request),
             parent=parent_of(request),
         )
-    return started_answer(await services[HookService].receive(job, delivery), ACCEPTED)
+    return started_answer(await hooks.receive(job, delivery), ACCEPTED)
 
 
 @Route(
@@ -158,18 +160,13 @@ async def _hear(request: web.Request, job: JobId, says: str, content: bytes) -> 
 
 
 def _admitted(request: web.Request, content: bytes) -> JobId:
-    """Return the job of a hook that whoever asks may use.  Raises HTTPNotFound, as `check_loaded` and as `_let_in`."""
-    services, name = request.app[SERVICES], request.match_info["job"]
+    """Return the job of a hook that whoever asks may use.
+
+    Raises HTTPNotFound, HTTPUnauthorized or HTTPForbidden, or as `check_loaded`.
+    """
+    services, name, principal = request.app[SERVICES], request.match_info["job"], principal_of(request)
     check_loaded(request)
-    job = _let_in(request, services[HookService], services.catalogue.find(name), content)
-    if job is None:
-        raise web.HTTPNotFound(text=services.catalogue.no_such_job(name))
-    return job
-
-
-def _let_in(request: web.Request, hooks: HookService, job: JobId | None, content: bytes) -> JobId | None:
-    """Return the job that may be started, None where there is none.  Raises HTTPUnauthorized or HTTPForbidden."""
-    principal = principal_of(request)
+    hooks, job = services[HookService], services.catalogue.find(name)
     if hooks.is_signed(job, request.headers, content) and job is not None:
         request[PRINCIPAL] = Principal(name=f"hook {job}", rights=frozenset({Right.RUN}), source="key", jobs=(job,))
         return job
@@ -178,7 +175,9 @@ def _let_in(request: web.Request, hooks: HookService, job: JobId | None, content
         raise web.HTTPUnauthorized(text=REFUSED)
     if not principal.may(Right.RUN):
         raise web.HTTPForbidden(text=f"{principal.name} lacks the right {Right.RUN}")
-    check_may_see(request, job or request.match_info["job"])
+    check_may_see(request, job or name)
+    if job is None:
+        raise web.HTTPNotFound(text=services.catalogue.no_such_job(name))
     return job
 
 
@@ -194,10 +193,3 @@ async def _payload(request: web.Request, content: bytes) -> object:
         return content.decode()
     except UnicodeDecodeError as error:
         raise BadBody(None, "the body is neither JSON nor text in UTF-8") from error
-
-
-def _query(request: web.Request) -> Mapping[str, str]:
-    raw = request.rel_url.raw_query_string
-    if len(raw) > HOOK_QUERY:
-        raise web.HTTPBadRequest(text=too_large("the query", len(raw), HOOK_QUERY, "characters"))
-    return dict(parse_qsl(raw, keep_blank_values=True, encoding="utf-8", errors="replace"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -62,7 +62,12 @@ class HookService:
         hook = self._hook_of(job)
         if not hook.secret:
             hook = NOBODYS
-        secret = None if hook is NOBODYS else self._find_secret(hook.secret)
+        secret = None
+        if hook is not NOBODYS:
+            secret = read_secret(hook.secret, self.environ) or None
+            if secret is None and hook.secret not in self._missed:
+                self._missed.add(hook.secret)
+                log.warning("the secret of a hook is not there: nobody can start the job by it", secret=hook.secret)
         now_s = self.clock.now_ms() / 1000
         signed = is_signed(hook.signing, secret or self._nobodys, headers, body, now_s)
         return signed and secret is not None
@@ -76,8 +81,10 @@ class HookService:
             raise Refused(f"{job} is disabled")
         if live.cursor.paused:
             raise Refused(f"{job} is paused")
-        key = None
-        given = _github_key(live.spec.hook, delivery) or delivery.key
+        key, given = None, delivery.key
+        if live.spec.hook.signing is HookSigning.GITHUB and delivery.headers.get(GITHUB_DELIVERY):
+            # GitHub's own id of an event: its signature is good for ever, so what it signs is taken once.
+            given = f"github {delivery.headers[GITHUB_DELIVERY]}"
         if given is not None:
             asked = to_json(sorted(delivery.query.items())) + delivery.body
             key = request_key(f"hook {job}", given, asked, self.clock.now_ms())
@@ -99,20 +106,6 @@ class HookService:
     def _hook_of(self, job: JobId | None) -> JobHook:
         live = None if job is None else self.live.find(job)
         return NO_HOOK if live is None else live.spec.hook
-
-    def _find_secret(self, place: str) -> bytes | None:
-        """Return a secret; None where it is not there, which is told once."""
-        found = read_secret(place, self.environ)
-        if not found and place not in self._missed:
-            self._missed.add(place)
-            log.warning("the secret of a hook is not there: nobody can start the job by it", secret=place)
-        return found or None
-
-
-def _github_key(hook: JobHook, delivery: Delivery) -> str | None:
-    """Return GitHub's own id of an event: its signature is good for ever, so what it signs is taken once."""
-    found = delivery.headers.get(GITHUB_DELIVERY) if hook.signing is HookSigning.GITHUB else None
-    return f"github {found}" if found else None
 
 
 def request_of(hook: JobHook, delivery: Delivery) -> RunRequest:
@@ -151,7 +144,10 @@ def is_signed(signing: HookSigning, secret: bytes, headers: Mapping[str, str], b
         case HookSigning.STRIPE:
             return _is_stamped(headers.get(STRIPE_HEADER, ""), secret, body, now_s)
         case HookSigning.SPYWEB:
-            return _is_stamped(headers.get(SIGNATURE_HEADER, ""), secret, _delivered(headers, body), now_s)
+            # A webhook of spyweb says which delivery it is, and signs that too.
+            delivery = headers.get(DELIVERY_HEADER, "")
+            sent = b"%b.%b" % (delivery.encode(), body) if _DELIVERY.fullmatch(delivery) else body
+            return _is_stamped(headers.get(SIGNATURE_HEADER, ""), secret, sent, now_s)
 
 
 def sign(secret: bytes, content: bytes) -> str:
@@ -163,25 +159,13 @@ def stamped(secret: bytes, body: bytes, at_s: int) -> str:
     return f"t={at_s},v1={sign(secret, b'%d.%b' % (at_s, body))}"
 
 
-def _delivered(headers: Mapping[str, str], body: bytes) -> bytes:
-    """Return what the sender has signed: a webhook of spyweb says which delivery it is, and signs that too."""
-    delivery = headers.get(DELIVERY_HEADER, "")
-    return b"%b.%b" % (delivery.encode(), body) if _DELIVERY.fullmatch(delivery) else body
-
-
 def _is_stamped(header: str, secret: bytes, body: bytes, now_s: float) -> bool:
-    parts = list(_parts(header))
-    stamp = next((value for name, value in parts if name == "t"), "")
+    parts = [part.strip().partition("=") for part in header.split(",", MOST_SIGNATURES)[:MOST_SIGNATURES]]
+    stamp = next((value for name, _, value in parts if name == "t"), "")
     expected = sign(secret, _bytes(stamp) + b"." + body).encode()
-    found = [hmac.compare_digest(_bytes(value), expected) for name, value in parts if name == "v1"]
+    found = [hmac.compare_digest(_bytes(value), expected) for name, _, value in parts if name == "v1"]
     is_number = stamp.isascii() and stamp.isdigit() and len(stamp) < 16
     return any(found) and is_number and abs(now_s - int(stamp)) <= TOLERANCE_S
-
-
-def _parts(header: str) -> Iterator[tuple[str, str]]:
-    for part in header.split(",", MOST_SIGNATURES)[:MOST_SIGNATURES]:
-        name, _, value = part.strip().partition("=")
-        yield name, value
 
 
 def _bytes(text: str) -> bytes:
