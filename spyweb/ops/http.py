@@ -114,8 +114,10 @@ async def http_post(call: Call, url: Text, body: Text, headers: Headers | None =
 
     Without another content type among the headers it is a form.
     """
-    wanted = FetchRequest(url=url, method=b"POST", body=body, headers=_with_type(headers or {}, FORM))
-    return await _fetch(call, "http_post", wanted)
+    headers = headers or {}
+    if not any(name.lower() == CONTENT_TYPE for name in headers):
+        headers = {**headers, CONTENT_TYPE: FORM}
+    return await _fetch(call, "http_post", FetchRequest(url=url, method=b"POST", body=body, headers=headers))
 
 
 @op(needs=NET, effect=OpEffect.LOOKS, types=f"(options: HttpOptions): {LUA_RESULTS}")
@@ -124,7 +126,15 @@ async def http_request(call: Call, options: Table) -> Outcome:
 
     The options are `url`, and `method`, `body`, `headers`, `proxy`, `timeout` (seconds) and `max_body_size` (MB).
     """
-    wanted = wanted_from(options)
+    wanted = FetchRequest(
+        url=needed_text_in(options, "url"),
+        max_body_size=positive_in(options, "max_body_size"),
+        method=text_in(options, "method") or b"GET",
+        body=text_in(options, "body"),
+        headers=read_headers(table_in(options, "headers") or {}),
+        proxy=text_in(options, "proxy"),
+        timeout_s=positive_in(options, "timeout"),
+    )
     for name in (_shown(key) if isinstance(key, bytes) else str(key) for key in islice(options, MOST_NAMED)):
         if name not in OPTIONS:
             call.log("warn", f"http_request: there is no option '{name}'{nearest(name, OPTIONS)}".encode())
@@ -177,23 +187,6 @@ def _failed(error: FetchError) -> Outcome:
     if error.proxy is not None:
         failure["proxy"] = error.proxy
     return None, failure
-
-
-def wanted_from(options: Mapping[object, object]) -> FetchRequest:
-    """Read the table that http_request takes.  Raises Mismatch."""
-    return FetchRequest(
-        url=needed_text_in(options, "url"),
-        max_body_size=positive_in(options, "max_body_size"),
-        method=text_in(options, "method") or b"GET",
-        body=text_in(options, "body"),
-        headers=read_headers(table_in(options, "headers") or {}),
-        proxy=text_in(options, "proxy"),
-        timeout_s=positive_in(options, "timeout"),
-    )
-
-
-def _with_type(headers: dict[bytes, bytes], kind: bytes) -> dict[bytes, bytes]:
-    return headers if any(name.lower() == CONTENT_TYPE for name in headers) else {**headers, CONTENT_TYPE: kind}
 
 
 # multipart/form-data, encoded as browsers do, so that no name or value can break out of its part

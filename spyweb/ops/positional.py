@@ -11,7 +11,7 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial, wraps
 from inspect import iscoroutinefunction
-from typing import Annotated, Concatenate, ParamSpec, Self, TypeVar
+from typing import Annotated, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from spyweb.errors import OpError, StoreError, TooLarge
 from spyweb.lua import wire
@@ -140,8 +140,12 @@ class StateCall:
             case _:
                 return self.refusal(str(error))
 
-    async def caught(self, handler: Callable[..., Awaitable[Results]], arguments: Sequence[object]) -> Results:
+    async def caught(
+        self, handler: Callable[..., Awaitable[Results]], arguments: Sequence[object], *, are_large: bool = False
+    ) -> Results:
         try:
+            if are_large:
+                arguments = await asyncio.to_thread(_prepare, arguments)
             return await handler(self, *arguments)
         except (*_REFUSALS, StoreError) as error:
             return self.results_of(error)
@@ -149,7 +153,7 @@ class StateCall:
     def change(self, transform: Transform) -> StoreAnswer[object]:
         """Apply a transform to the key; its result is what the script gets."""
         source = self.values.transform(self.namespace, self.key, transform, origin=self.call.origin)
-        return self.answer(source, as_they_are)
+        return self.answer(source, lambda results: cast("Results", results))
 
     def read(self, results: Callable[[Entry | None], Results]) -> StoreAnswer[Entry | None]:
         return self.answer(self.values.read(self.namespace, self.key), results)
@@ -172,12 +176,6 @@ class StateCall:
 
 
 _REFUSALS = (CallRefused, Unstorable, Mismatch)
-
-
-def as_they_are(results: object) -> Results:
-    if not isinstance(results, tuple):
-        raise TypeError(f"a rule gave {results!r}")
-    return results
 
 
 def one(result: object) -> Results:
@@ -214,7 +212,7 @@ def positional(
             metrics.reads += needs is not WRITE_STATE
             # Converting large tables would block the loop: they may have hundreds of thousands of values.
             if not _TABLES.isdisjoint(map(type, arguments)) and len(wire.pack(arguments)) > CONVERTED_AT_ONCE:
-                return Unstarted(partial(begin_with_large, state, arguments))
+                return Unstarted(partial(state.caught, handler, arguments, are_large=True))
             try:
                 return handler(state, *arguments, **named)
             except _REFUSALS as error:
@@ -222,12 +220,12 @@ def positional(
                 refused.set_result(state.results_of(error))
                 return refused
 
-        async def begin_with_large(state: StateCall, arguments: Sequence[object]) -> Results:
-            return await state.caught(handler, await asyncio.to_thread(_prepare, arguments))
-
         return begin
 
     return decorate
+
+
+writing = partial(positional, needs=WRITE_STATE)  # of a function that writes
 
 
 def _prepare(arguments: Sequence[object]) -> list[object]:

@@ -14,8 +14,8 @@ from spyweb.lua.session import Results, StoreAnswer
 from spyweb.model import Value as StoredValue
 from spyweb.ops import scopes
 from spyweb.ops.arguments import Int, Number, Table, Text, Value, parse_number
-from spyweb.ops.op import ALL_SCOPES, WRITE_STATE, OpFamily
-from spyweb.ops.positional import KeyOrTable, StateCall, one, positional
+from spyweb.ops.op import ALL_SCOPES, OpFamily
+from spyweb.ops.positional import KeyOrTable, StateCall, one, positional, writing
 from spyweb.ops.rules.values import SCALAR_BYTES, added, are_equal, integral, kind_of, remaining
 from spyweb.store.encoding import OVER_NUMBER_KEYS, count_number_keys
 from spyweb.store.model.entries import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, ValueStats
@@ -29,10 +29,9 @@ FAMILY = OpFamily(
 IN_MEMORY = ":memory:"  # the path of a store without a file
 
 
-@positional(
+@writing(
     "state.set",
     failure=False,
-    needs=WRITE_STATE,
     types="(key: string, value: any, ttl?: number): boolean ok, string? message",
     overloads=("fun(options: {scope: string, key: string, value: any, ttl?: number}): StateChange",),
 )
@@ -46,11 +45,8 @@ def put(state: StateCall, key: KeyOrTable, value: Value, ttl: Number | None = No
     return _put(state.about(key), value, ttl)
 
 
-@positional(
-    "state.set_with_ttl",
-    failure=False,
-    needs=WRITE_STATE,
-    types="(key: string, value: any, ttl: number): boolean ok, string? message",
+@writing(
+    "state.set_with_ttl", failure=False, types="(key: string, value: any, ttl: number): boolean ok, string? message"
 )
 def put_with_ttl(state: StateCall, key: Text, value: Value, ttl: Number) -> StoreAnswer[object]:
     """Keep a value for `ttl` seconds."""
@@ -85,10 +81,9 @@ def exists(state: StateCall, key: Text) -> StoreAnswer[Entry | None]:
     return state.about(key).read(lambda entry: (entry is not None,))
 
 
-@positional(
+@writing(
     "state.delete",
     failure=False,
-    needs=WRITE_STATE,
     types="(key: string): boolean ok, string? message",
     overloads=("fun(options: {scope: string, key: string}): any",),
 )
@@ -102,7 +97,7 @@ def delete(state: StateCall, key: KeyOrTable) -> StoreAnswer[object]:
     return state.about(key).change(Replacement(lambda: Drop((True,))))
 
 
-@positional("state.clear", failure=False, needs=WRITE_STATE, types="(pattern?: string): boolean ok, string? message")
+@writing("state.clear", failure=False, types="(pattern?: string): boolean ok, string? message")
 def clear(state: StateCall, pattern: Text = b"*") -> StoreAnswer[int]:
     """Forget every key that matches, or all of them; never locks, and nothing of store_* or of scopes.
 
@@ -155,7 +150,7 @@ def list_groups(state: StateCall) -> StoreAnswer[list[str]]:
     return scopes.list_groups(state)
 
 
-@positional("state.update", failure=None, needs=WRITE_STATE, types="(options: StateUpdate): StateChange change")
+@writing("state.update", failure=None, types="(options: StateUpdate): StateChange change")
 def update(state: StateCall, options: Table) -> StoreAnswer[object]:
     """Apply `ops` to the value of `key` in `scope`, all in one step; gives `{old_value, new_value, errors?}`.
 
@@ -164,12 +159,7 @@ def update(state: StateCall, options: Table) -> StoreAnswer[object]:
     return scopes.update(state, options)
 
 
-@positional(
-    "state.set_ttl",
-    failure=False,
-    needs=WRITE_STATE,
-    types="(key: string, seconds: number): boolean ok, string? message",
-)
+@writing("state.set_ttl", failure=False, types="(key: string, seconds: number): boolean ok, string? message")
 def set_ttl(state: StateCall, key: Text, seconds: Number) -> StoreAnswer[bool]:
     """Let a key end in so many seconds; never, for zero and less."""
     state.about(key)
@@ -185,23 +175,13 @@ def get_ttl(state: StateCall, key: Text) -> StoreAnswer[Entry | None]:
     return state.about(key).read(lambda entry: (remaining(entry, state.call.world.clock.now_ms()),))
 
 
-@positional(
-    "state.increment",
-    failure=None,
-    needs=WRITE_STATE,
-    types="(key: string, delta?: number): number? sum, string? message",
-)
+@writing("state.increment", failure=None, types="(key: string, delta?: number): number? sum, string? message")
 def increment(state: StateCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
     """Add to a number, atomically, and give the sum; a missing key counts as 0."""
     return _add(state.about(key), delta)
 
 
-@positional(
-    "state.decrement",
-    failure=None,
-    needs=WRITE_STATE,
-    types="(key: string, delta?: number): number? difference, string? message",
-)
+@writing("state.decrement", failure=None, types="(key: string, delta?: number): number? difference, string? message")
 def decrement(state: StateCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
     """Subtract from a number, atomically, and give the difference; a missing key counts as 0."""
     return _add(state.about(key), -delta)
@@ -212,10 +192,10 @@ def _add(state: StateCall, delta: int | float) -> StoreAnswer[object]:
     delta = integral(delta)
 
     def change(entry: Entry | None) -> Put | Leave:
-        value: object = entry.value if entry else 0
+        value = entry.value if entry else 0
         number = parse_number(value) if isinstance(value, bytes) else value
         if isinstance(number, bool) or not isinstance(number, int | float):
-            return state.leave(f"it holds {_kind_in(entry)}, not a number")
+            return state.leave(f"it holds {kind_of(value)}, not a number")
         number = integral(number)
         total = added(number, delta)
         if total is None:
@@ -227,16 +207,7 @@ def _add(state: StateCall, delta: int | float) -> StoreAnswer[object]:
     return state.change(Addition(delta, one, change))
 
 
-def _kind_in(entry: Entry | None) -> str:
-    return kind_of(entry.value if entry else None)
-
-
-@positional(
-    "state.append",
-    failure=-1,
-    needs=WRITE_STATE,
-    types="(key: string, value: string|number): integer? length, string? message",
-)
+@writing("state.append", failure=-1, types="(key: string, value: string|number): integer? length, string? message")
 def append(state: StateCall, key: Text, value: Text) -> StoreAnswer[object]:
     """Add to the end of a text, and give its length in bytes; a missing key is an empty text."""
 
@@ -249,11 +220,8 @@ def append(state: StateCall, key: Text, value: Text) -> StoreAnswer[object]:
     return state.about(key).change(change)
 
 
-@positional(
-    "state.compare_swap",
-    failure=False,
-    needs=WRITE_STATE,
-    types="(key: string, old: any, new: any): boolean swapped, string? message",
+@writing(
+    "state.compare_swap", failure=False, types="(key: string, old: any, new: any): boolean swapped, string? message"
 )
 def compare_swap(state: StateCall, key: Text, old: Value, new: Value) -> StoreAnswer[object]:
     """Put `new` in the place of `old`, if that is what is there, and say whether it was.
@@ -270,9 +238,7 @@ def compare_swap(state: StateCall, key: Text, old: Value, new: Value) -> StoreAn
     return state.change(change)
 
 
-@positional(
-    "state.list_push", failure=-1, needs=WRITE_STATE, types="(key: string, item: any): integer? length, string? message"
-)
+@writing("state.list_push", failure=-1, types="(key: string, item: any): integer? length, string? message")
 def list_push(state: StateCall, key: Text, item: Value) -> StoreAnswer[object]:
     """Add to the end of a list, and give its length; a missing key is an empty list."""
     added_item = state.about(key).item(item, 2)
@@ -289,7 +255,7 @@ def list_push(state: StateCall, key: Text, item: Value) -> StoreAnswer[object]:
     return state.change(change)
 
 
-@positional("state.list_pop", failure=None, needs=WRITE_STATE, types="(key: string): any item, string? message")
+@writing("state.list_pop", failure=None, types="(key: string): any item, string? message")
 def list_pop(state: StateCall, key: Text) -> StoreAnswer[object]:
     """Take the last item of a list away and give it; nil when there is none."""
 
@@ -322,7 +288,7 @@ def _list_in(entry: Entry | None) -> list[StoredValue] | None:
 
 
 def _no_list(entry: Entry | None) -> str:
-    return f"it holds {_kind_in(entry)}, not a list"
+    return f"it holds {kind_of(entry.value if entry else None)}, not a list"
 
 
 @positional(
@@ -351,12 +317,7 @@ def get_version(state: StateCall, key: Text, version: Int) -> StoreAnswer[Entry 
     return state.answer(source, lambda entry: (entry.value if entry else None,))
 
 
-@positional(
-    "state.rollback",
-    failure=False,
-    needs=WRITE_STATE,
-    types="(key: string, version: integer): boolean ok, string? message",
-)
+@writing("state.rollback", failure=False, types="(key: string, version: integer): boolean ok, string? message")
 async def rollback(state: StateCall, key: Text, version: Int) -> Results:
     """Put the value back that a key had in that version, as a newer version and without an expiry."""
     past = await state.about(key).values.version(state.namespace, key, version)

@@ -15,8 +15,8 @@ from spyweb.errors import OpError
 from spyweb.lua.session import Results
 from spyweb.ops.arguments import Mismatch, Text, Value, parse_number, read_number
 from spyweb.ops.locks import LockRequest
-from spyweb.ops.op import WRITE_STATE, OpEffect, OpFamily
-from spyweb.ops.positional import CallRefused, StateCall, positional
+from spyweb.ops.op import OpEffect, OpFamily
+from spyweb.ops.positional import CallRefused, StateCall, positional, writing
 from spyweb.ops.rules.values import shown
 from spyweb.ops.world import Call
 from spyweb.store.model.entries import Held
@@ -34,10 +34,9 @@ class LockTerms(Struct, frozen=True):
     timeout: float  # seconds; `_request`, which knows the lock, refuses NaN
 
 
-@positional(
+@writing(
     "state.try_lock",
     failure=False,
-    needs=WRITE_STATE,
     effect=OpEffect.WRITES,
     types="(name: string, holder?: string, ttl?: number): boolean ok, string? message",
     overloads=("fun(name: string, ttl?: number): boolean, string?",),
@@ -49,10 +48,9 @@ async def try_lock(state: StateCall, name: Text, holder: Value = None, ttl: Valu
     return (True,) if held is None else (False, _refusal(state, held))
 
 
-@positional(
+@writing(
     "state.lock",
     failure=False,
-    needs=WRITE_STATE,
     effect=OpEffect.WRITES,
     types="(name: string, holder?: string, timeout?: number): boolean ok, string? message",
     overloads=("fun(name: string, timeout?: number): boolean, string?",),
@@ -76,10 +74,9 @@ async def lock(state: StateCall, name: Text, holder: Value = None, timeout: Valu
     return False, reason
 
 
-@positional(
+@writing(
     "state.unlock",
     failure=False,
-    needs=WRITE_STATE,
     effect=OpEffect.WRITES,
     types="(name: string, holder?: string): boolean ok, string? message",
 )

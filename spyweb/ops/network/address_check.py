@@ -55,7 +55,17 @@ class OwnSockets:
 
     def is_listener(self, address: str, port: int) -> bool:
         """Return whether the daemon itself would answer at an address: whichever of this machine, with its port."""
-        return port in self.ports and _is_local(address)
+        if port not in self.ports:
+            return False
+        try:
+            family, kind, protocol, _, place = socket.getaddrinfo(
+                address, 0, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST
+            )[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(place)  # only an address of this machine can be bound
+        except OSError as error:
+            return error.errno != errno.EADDRNOTAVAIL  # what can't be told counts as one
+        return True
 
     def has_opened(self, peer: Peer) -> bool:
         """Return whether the peer of an accepted connection is the HTTP client."""
@@ -64,19 +74,6 @@ class OwnSockets:
         opened = [each.getsockname() for each in self.opened if each.fileno() >= 0]
         host = read_host(str(peer[0])).address
         return any(name[1] == peer[1] and read_host(str(name[0])).address == host for name in opened)
-
-
-def _is_local(address: str) -> bool:
-    """Return whether an address is one of this machine: only those can be bound.  What can't be told counts as one."""
-    try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            address, 0, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.bind(place)
-    except OSError as error:
-        return error.errno != errno.EADDRNOTAVAIL
-    return True
 
 
 class NetGate(Struct, frozen=True):
