@@ -10,7 +10,6 @@ from typing import cast
 
 from spyweb.clock import RealClock
 from spyweb.model import MIB
-from spyweb.ops import catalog
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.client import open_client
 from spyweb.ops.network.resolver import Lookup, ask_system
@@ -47,7 +46,6 @@ async def open_script(
     lookup: Lookup = ask_system,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Script]:
-    assert "http_get" in catalog.names()
     async with open_client(settings or HttpSettings(), RealClock(), lookup=lookup, tls=tls) as client:
         call = make_call(make_world(http=client), memory_limit=memory_limit)
         yield Script(OpDispatcher(call))

@@ -14,6 +14,7 @@ from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.extraction.extractor import Extractor
 from spyweb.model import Durability, JobId, RunId
+from spyweb.ops import catalog
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
@@ -32,6 +33,8 @@ from spyweb.store.user_sql.views import Engine
 from tests.fakes.clock import FakeClock
 from tests.fakes.commands import FakeCommands
 from tests.fakes.memory_store import MemoryStore
+
+assert catalog.names()  # all ops are there
 
 PRICES = JobId("prices")
 BACKUP = JobId("backup")

@@ -15,7 +15,6 @@ import pytest
 import trustme
 
 from spyweb.clock import RealClock
-from spyweb.ops import catalog
 from spyweb.ops.network import certificate as certificate_module
 from spyweb.ops.network.certificate import trusting_context
 from spyweb.ops.network.client import open_client
@@ -31,7 +30,6 @@ def lookup(host: str) -> tuple[Address, ...]:
 
 
 async def probe(host: str, port: int, **settings: object) -> Sequence[object]:
-    assert "tls_probe" in catalog.names()
     chosen = HttpSettings(**{"timeout_ms": 3_000, **settings})  # type: ignore[arg-type]  # a test names real settings
     async with open_client(chosen, RealClock(), lookup=lookup) as client:
         return await ask(make_call(make_world(http=client, clock=RealClock())), "tls_probe", host.encode(), port)

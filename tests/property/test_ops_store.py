@@ -8,11 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.model import JobId
-from spyweb.ops import catalog
 from spyweb.ops.dispatcher import OpDispatcher
 from tests.fakes.ops import BACKUP, PRICES, make_call, make_world
-
-assert catalog.names()
 
 JOBS = st.sampled_from([PRICES, BACKUP])
 KEYS = st.one_of(st.sampled_from([b"", b"k", b"prices:k", b"\x00", b"\xff"]), st.binary(max_size=4))

@@ -18,15 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from spyweb.lua.wire import Foreign
 from spyweb.model import HistoryRule, JobId, Outcome, RunId, RunState, Trigger
-from spyweb.ops import catalog
 from spyweb.ops.world import Call, World
 from spyweb.store.model.entries import Held
 from spyweb.store.model.runs import Change, End, NewRun
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world
-
-assert catalog.names()
 
 T = TypeVar("T")
 

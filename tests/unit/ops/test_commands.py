@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import CommandError, OpError
 from spyweb.model import MIB
-from spyweb.ops import catalog, commands
+from spyweb.ops import commands
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import ANYTHING, Audit, ExecRule, Grants, Policy
 from tests.fakes.commands import RESULT, FakeCommands
@@ -31,7 +31,6 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    assert {"cmd", "exec.run"} <= set(catalog.names())
     runner, lines = FakeCommands(), list[tuple[str, bytes]]()
     made = make_world(root=tmp_path, commands=runner)
     call = make_call(made, policy=EVERYTHING, log=lambda level, text: lines.append((level, text)))

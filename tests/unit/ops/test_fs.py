@@ -72,13 +72,6 @@ async def test_what_the_system_says_is_told(call: Call, tmp_path: Path) -> None:
     assert text == "fs_append: 'a.csv': Not a directory"
 
 
-async def test_wrong_types_raise(call: Call) -> None:
-    assert await refused(call, "fs_append", b"a.csv") == (
-        "bad argument #2 to 'fs_append' (string expected, got no value)"
-    )
-    assert await refused(call, "fs_read", True) == "bad argument #1 to 'fs_read' (string expected, got boolean)"
-
-
 @pytest.mark.parametrize("name", ["fs_append", "fs_overwrite"])
 @pytest.mark.parametrize("file", [b"init.lua/a.txt", b"shared/sub/X.Sloth/a.txt", b"config.toml/a/b.txt"])
 async def test_no_folder_is_made_that_spyweb_would_take_for_a_file_of_its_own(

@@ -9,7 +9,6 @@ from yarl import URL
 
 from spyweb.errors import FetchError, OpError
 from spyweb.model import MIB
-from spyweb.ops import catalog
 from spyweb.ops import http as http_module
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.http import Part, encode_parts
@@ -20,7 +19,6 @@ from spyweb.settings import HttpSettings
 from tests.fakes.ops import PRICES, FakeHttp, make_call, make_response, make_world
 
 URL_TEXT = b"http://example.com/"
-assert catalog.names()
 
 
 async def ask(http: FakeHttp, name: str, *arguments: object) -> list[object]:

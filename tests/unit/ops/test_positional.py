@@ -7,12 +7,9 @@ import pytest
 
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.ops import catalog
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world
-
-assert catalog.names()
 
 
 async def test_reads_and_writes_are_counted_for_all_runs_together() -> None:

@@ -35,7 +35,6 @@ ONE = hashlib.sha256(b"one").hexdigest()
 
 @pytest.fixture
 def call(tmp_path: Path) -> Call:
-    assert "file.copy" in catalog.names()
     (tmp_path / "jobs/prices").mkdir(parents=True)
     (tmp_path / "jobs/prices/a").write_text("one")
     (tmp_path / "etc").mkdir()

@@ -8,7 +8,6 @@ import pytest
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, ChangeKind, RunId
-from spyweb.ops import catalog
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.rules.updates import Update, UpdateKind
 from spyweb.ops.scopes import read_updates, read_value
@@ -19,8 +18,6 @@ from tests.fakes.changes import kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import PRICES, ask, make_call, make_world, table
-
-assert catalog.names()
 
 
 def at(key: str = "k", scope: str = "orders", **fields: object) -> dict[object, object]:

@@ -51,6 +51,13 @@ async def test_a_missing_key_is_nil_or_the_default() -> None:
         ("state.list_push", [b"k"], "bad argument #2 to 'state.list_push' (value expected, got nil)"),
         ("state.update", [b"k"], "bad argument #1 to 'state.update' (table expected, got string)"),
         ("state.rollback", [b"k"], "bad argument #2 to 'state.rollback' (number expected, got no value)"),
+        ("store_set", [b"k", {}], "bad argument #2 to 'store_set' (string expected, got table)"),
+        ("store_set", [b"k"], "bad argument #2 to 'store_set' (string expected, got no value)"),
+        ("store_get", [True], "bad argument #1 to 'store_get' (string expected, got boolean)"),
+        ("global_store_incr", [b"k", 0], "bad argument #3 to 'global_store_incr' (number expected, got no value)"),
+        ("global_store_incr", [b"k", 0, 2.0**70], "bad argument #3 to 'global_store_incr' (number out of range)"),
+        ("fs_append", [b"a.csv"], "bad argument #2 to 'fs_append' (string expected, got no value)"),
+        ("fs_read", [True], "bad argument #1 to 'fs_read' (string expected, got boolean)"),
     ],
 )
 async def test_a_wrong_type_raises(name: str, arguments: Sequence[object], text: str) -> None:

@@ -8,15 +8,12 @@ import pytest
 
 from spyweb.errors import OpError
 from spyweb.model import BranchId, RunId
-from spyweb.ops import catalog
 from spyweb.ops.state_locks import LONGEST_TIMEOUT, LockTerms, terms_of
 from spyweb.ops.world import Call, World
 from spyweb.settings import StateSettings
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, ask, make_call, make_world
-
-assert catalog.names()
 
 
 @pytest.mark.parametrize(

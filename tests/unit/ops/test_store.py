@@ -9,20 +9,13 @@ from structlog.testing import capture_logs
 
 from spyweb.errors import OpError
 from spyweb.model import NULL, OnStoreError, Value
-from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.ops.state import put as _state_is_there  # noqa: F401 - registers the op
 from spyweb.ops.store import LOGGED_PER_RUN
-from spyweb.ops.world import Call
 from spyweb.store.model.entries import GLOBAL, Put, Watch
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
-from tests.fakes.ops import PRICES, make_call, make_world
+from tests.fakes.ops import PRICES, ask, make_call, make_world
 
 LARGEST = 2**63 - 1
-
-
-async def ask(call: Call, name: str, *arguments: object) -> list[object]:
-    return list(await OpDispatcher(call).op(name, arguments))
 
 
 async def test_a_number_is_kept_as_its_text() -> None:
@@ -149,30 +142,6 @@ async def test_a_loop_over_a_failing_store_does_not_flood_the_log() -> None:
             await ask(call, "store_set", b"k", b"v")
     assert call.tally.storage_errors == LOGGED_PER_RUN * 3
     assert len(logs) == LOGGED_PER_RUN
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "text"),
-    [
-        ("store_set", [b"k", {}], "bad argument #2 to 'store_set' (string expected, got table)"),
-        ("store_set", [b"k"], "bad argument #2 to 'store_set' (string expected, got no value)"),
-        ("store_get", [True], "bad argument #1 to 'store_get' (string expected, got boolean)"),
-        (
-            "global_store_incr",
-            [b"k", 0],
-            "bad argument #3 to 'global_store_incr' (number expected, got no value)",
-        ),
-        (
-            "global_store_incr",
-            [b"k", 0, 2.0**70],
-            "bad argument #3 to 'global_store_incr' (number out of range)",
-        ),
-    ],
-)
-async def test_a_wrong_type_raises(name: str, arguments: Sequence[object], text: str) -> None:
-    with pytest.raises(OpError) as error:
-        await ask(make_call(), name, *arguments)
-    assert str(error.value) == text
 
 
 @pytest.mark.parametrize(

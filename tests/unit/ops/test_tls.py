@@ -3,14 +3,12 @@ from __future__ import annotations
 import pytest
 
 from spyweb.errors import FetchError, OpError
-from spyweb.ops import catalog
 from spyweb.ops.tls import name_of
 from tests.fakes.certificates import der
 from tests.fakes.ops import FakeHttp, ask, make_call, make_world
 
 
 async def test_a_certificate_is_a_table() -> None:
-    assert "tls_probe" in catalog.names()
     http = FakeHttp(certificates={("example.com", 443): der(), ("example.com", 8443): der()})
     call = make_call(make_world(http=http))
     for arguments in ([b"example.com"], [b"EXAMPLE.com", 8443], [b"example.com", None]):
