@@ -32,6 +32,9 @@ HEX = re.compile(rb"[+-]?0[xX](?:[0-9a-fA-F]++\.?[0-9a-fA-F]*+|\.[0-9a-fA-F]++)(
 _LONGEST_INTEGER = 20  # digits and a sign; int() is slow for long texts, float() is not
 
 
+_TYPE_NAMES = {types.NoneType: "nil", bool: "boolean", int: "number", float: "number", bytes: "string", Null: "null"}
+
+
 class Mismatch(Exception):
     """A value is not what the parameter expects; the text is for the parentheses of Lua's message."""
 
@@ -46,21 +49,9 @@ class ArgumentReader(Struct, frozen=True):
 
 def type_name(value: object) -> str:
     """Return what Lua's `type` returns for a value."""
-    match value:
-        case None:
-            return "nil"
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case bytes():
-            return "string"
-        case Foreign(kind=Ext.FOREIGN):
-            return value.name
-        case Null():
-            return "null"
-        case _:
-            return "table"
+    if isinstance(value, Foreign) and value.kind is Ext.FOREIGN:
+        return value.name
+    return _TYPE_NAMES.get(type(value), "table")
 
 
 def _mismatch(expected: str, value: object) -> Mismatch:

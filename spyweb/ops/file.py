@@ -99,8 +99,9 @@ async def copy(call: Call, given: Table) -> Answer:
     mode, check = arguments.mode(), arguments.check()
     if call.is_dry and place_name(call, source) in call.tally.imagined:
         return _imagined(call, "file.copy", place)
-    kept = Kept(module="file.copy", target=place_name(call, place), expected=Expected.FILE, mode=mode)
-    return await _outcome(arguments, place, kept, lambda: call.world.files.copy(source, place, mode, check=check))
+    return await _outcome(
+        arguments, place, Expected.FILE, lambda: call.world.files.copy(source, place, mode, check=check)
+    )
 
 
 @op(name="file.line", needs=FILES, effect=OpEffect.LOOKS, types=OUTCOME)
@@ -124,9 +125,7 @@ async def line(call: Call, given: Table) -> Answer:
         for _ in range(ATTEMPTS):
             old, checksum = await asyncio.to_thread(_read_if_there, call, place)
             found = await _found_lines(call, regexp, wanted, old)
-            new = (
-                _without(old, found) if state == b"absent" else _with(old, wanted, found, has_regexp=regexp is not None)
-            )
+            new = _edited(old, None if state == b"absent" else wanted, found, has_regexp=regexp is not None)
             if new == old:
                 unchanged = FileOutcome(False, "unchanged", checksum)
                 return await _kept(call, place, kept, unchanged, check=check), None
@@ -159,13 +158,12 @@ async def _found_lines(call: Call, regexp: bytes | None, wanted: bytes, text: by
     return [number for number in found if lines[number] or number < len(lines) - 1]
 
 
-def _without(text: bytes, found: Collection[int]) -> bytes:
-    gone = set(found)
-    return b"\n".join(each for number, each in enumerate(text.split(b"\n")) if number not in gone)
-
-
-def _with(text: bytes, wanted: bytes, found: list[int], *, has_regexp: bool) -> bytes:
+def _edited(text: bytes, wanted: bytes | None, found: list[int], *, has_regexp: bool) -> bytes:
+    """Return the text with the line in the place of the last one that was found, or without any of these (None)."""
     lines = text.split(b"\n")
+    if wanted is None:
+        gone = set(found)
+        return b"\n".join(each for number, each in enumerate(lines) if number not in gone)
     if found:
         end = b"\r" if lines[found[-1]].endswith(b"\r") else b""
         lines[found[-1]] = wanted + end
@@ -180,8 +178,7 @@ async def mkdir(call: Call, given: Table) -> Answer:
     """Make the folder `path`, with those above it; `mode` is 0755 for a new one, unless given."""
     arguments = Arguments(call, "file.mkdir", given, {"path", "mode", "check"})
     place, mode, check = arguments.place("path", write=True), arguments.mode(), arguments.check()
-    kept = Kept(module="file.mkdir", target=place_name(call, place), expected=Expected.FOLDER, mode=mode)
-    return await _outcome(arguments, place, kept, lambda: call.world.files.mkdir(place, mode, check=check))
+    return await _outcome(arguments, place, Expected.FOLDER, lambda: call.world.files.mkdir(place, mode, check=check))
 
 
 @op(name="file.remove", needs=FILES, effect=OpEffect.LOOKS, types=OUTCOME)
@@ -189,8 +186,7 @@ async def remove(call: Call, given: Table) -> Answer:
     """Remove the file, link or empty folder `path`."""
     arguments = Arguments(call, "file.remove", given, {"path", "check"})
     place, check = arguments.place("path", write=True), arguments.check()
-    kept = Kept(module="file.remove", target=place_name(call, place), expected=Expected.ABSENT)
-    return await _outcome(arguments, place, kept, lambda: call.world.files.remove(place, check=check))
+    return await _outcome(arguments, place, Expected.ABSENT, lambda: call.world.files.remove(place, check=check))
 
 
 @op(name="file.stat", needs=FILES, effect=OpEffect.NONE, types="(given: table): FileStatus? status, string? message")
@@ -220,20 +216,22 @@ async def put_template(call: Call, given: Table, content: Text) -> Answer:
         assert outcome is not None  # nothing was expected of what is there
         return outcome
 
-    kept = Kept(module="file.template", target=place_name(call, place), expected=Expected.FILE, mode=mode)
-    return await _outcome(arguments, place, kept, put)
+    return await _outcome(arguments, place, Expected.FILE, put)
 
 
-async def _outcome(arguments: Arguments, place: FilePlace, kept: Kept, work: Callable[[], FileOutcome]) -> Answer:
+async def _outcome(
+    arguments: Arguments, place: FilePlace, expected: Expected, work: Callable[[], FileOutcome]
+) -> Answer:
     """Do the work in a thread, and then record what is kept so."""
-    call, name = arguments.call, "path" if b"path" in arguments.fields else "dest"
+    call, function, name = arguments.call, arguments.function, "path" if b"path" in arguments.fields else "dest"
     try:
         async with call.world.files.turns:
             outcome = await asyncio.to_thread(work)
     except (Forbidden, OSError) as error:
         if call.is_dry and isinstance(error, FileNotFoundError) and _is_imagined(call, place):
-            return _imagined(call, kept.module, place)
-        return None, complaint(arguments.function, arguments.text(name), error)
+            return _imagined(call, function, place)
+        return None, complaint(function, arguments.text(name), error)
+    kept = Kept(module=function, target=place_name(call, place), expected=expected, mode=arguments.mode())
     return await _kept(call, place, kept, outcome, check=arguments.check()), None
 
 
