@@ -227,16 +227,13 @@ class Telemetry:
 
     def packed(self) -> bytes:
         """Pack the telemetry for the VM, as each hook gets it."""
-        return wire.pack(
-            [
-                {
-                    "job_name": self._job_name,
-                    "start_time": self._start_time,
-                    "total_duration_ms": self.total_ms,
-                    "stages": [stage.shown() for stage in self.stages()],
-                }
-            ]
-        )
+        shown = {
+            "job_name": self._job_name,
+            "start_time": self._start_time,
+            "total_duration_ms": self.total_ms,
+            "stages": [stage.shown() for stage in self.stages()],
+        }
+        return wire.pack([shown])
 
 
 class CycleServices(Struct, frozen=True, kw_only=True):

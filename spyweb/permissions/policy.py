@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from spyweb.permissions.hosts import NO_ADDRESS, NetHost, NetRule, address_text, read_host, shown_host
+from spyweb.permissions.hosts import EVERYTHING, NO_ADDRESS, NetHost, NetRule, address_text, read_host, shown_host
 
 KEYS = ("net", "exec", "files", "env", "db", "global_store", "notify", "state")
 JOB, SHARED = "job", "shared"
 DESKTOP = "desktop"  # among the names of alert channels: notifications there
-EVERYTHING = "*"
 STATE, AGENT, SCOPE, OWN = "state", "state@", "scope:", "job:"  # how the namespaces of values are named
 SERVER_TABLE = "server.permissions"
 MOST_NAMED = 20  # variables in an error

@@ -23,8 +23,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 from msgspec import Struct
 
-SECOND_MS = 1_000
-DAY_MS = 86_400 * SECOND_MS
+from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -83,7 +82,6 @@ def _offset_ms(zone: str, moment_ms: int) -> int:
     return offset // timedelta(milliseconds=1)
 
 
-MINUTE_MS = 60 * SECOND_MS
 DAYS_AHEAD = 50 * 366  # 29 February on a given weekday comes within 40 years
 DAYS_COUNTED = 5 * 366  # older missed times are not counted one by one, which would take too long
 LONGEST_TEXT = 200

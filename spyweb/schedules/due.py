@@ -17,7 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.model import At, Cron, Cursor, Every, JobId, JobSpec, MisfirePolicy, Never, Outcome, Pings, Schedule, Start
-from spyweb.schedules.cron import DAY_MS, LAST_DAY, cron_after, cron_count, cron_until, parse_cron
+from spyweb.schedules.cron import LAST_DAY, cron_after, cron_count, cron_until, parse_cron
+from spyweb.settings.units import DAY_MS
 from spyweb.settings.values import is_timezone
 from spyweb.store.model.runs import SkippedRange
 

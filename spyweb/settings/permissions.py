@@ -5,17 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from spyweb.permissions.hosts import NetRule, read_net
-from spyweb.permissions.policy import (
-    EVERYTHING,
-    JOB,
-    SHARED,
-    ExecRule,
-    FilesRule,
-    Grants,
-    Policy,
-    read_state,
-)
+from spyweb.permissions.hosts import EVERYTHING, NetRule, read_net
+from spyweb.permissions.policy import JOB, SHARED, ExecRule, FilesRule, Grants, Policy, read_state
 from spyweb.settings.reading import NOT_BLANK, TEXT, Reading, Tables, list_of, shaped, wrong
 from spyweb.settings.values import boolean, one_line, text, texts
 

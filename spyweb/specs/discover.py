@@ -121,7 +121,10 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
         linter=linter,
     )
     places = find_job_files(root, notes, has_others=any(EXPECT in table.values for table in overrides.values()))
-    drafts = [(_monitor if place.is_monitor else _script)(place, context) for place in places]
+    drafts = [
+        _watching(read_toml(root, place.file), place, context) if place.is_monitor else _script(place, context)
+        for place in places
+    ]
     drafts += _listed(context)
     drafts += _elsewhere({draft.spec.id for draft in drafts}, context)
     server = find_server(root)
@@ -142,11 +145,9 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     rules = take_maintenance(settings.maintenance, settings.daemon.timezone, wrong_rules)
     notes.problems.extend(wrong_rules)
     notes.warnings.extend(doubts_of_maintenance(rules, groups))
-    return structs.replace(
-        _result(drafts, groups, notes),
-        maintenance=tuple(rule for rule, _ in rules),
-        maintenance_is_whole=not wrong_rules,
-    )
+    result = _result(drafts, groups, notes)
+    kept = tuple(rule for rule, _ in rules)
+    return structs.replace(result, maintenance=kept, maintenance_is_whole=not wrong_rules)
 
 
 def _with_values(defaults: TomlTable, values: TomlTable) -> TomlTable:
@@ -183,11 +184,6 @@ def _script(place: JobPlace, context: _Context) -> JobDraft:
     return structs.replace(draft, lua=((place.file, source),), digest=_digest(code))
 
 
-def _monitor(place: JobPlace, context: _Context) -> JobDraft:
-    table = read_toml(context.root, place.file)
-    return _unread(job_id(place.name), table) if isinstance(table, Problem) else _watching(table, place, context)
-
-
 def _listed(context: _Context) -> list[JobDraft]:
     table = read_list(context.root)
     if isinstance(table, Problem):
@@ -209,8 +205,10 @@ def _elsewhere(known: Collection[JobId], context: _Context) -> list[JobDraft]:
     ]
 
 
-def _watching(table: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
+def _watching(table: TomlTable | Problem, place: JobPlace, context: _Context) -> JobDraft:
     """Read a monitor's settings and its Lua files; or those of a job that expects pings, which has none."""
+    if isinstance(table, Problem):
+        return _unread(job_id(place.name), table)
     if EXPECT in table.values:
         place = structs.replace(place, is_monitor=False, hooks=())
     draft = _draft(table, place, context)

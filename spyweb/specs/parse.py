@@ -254,8 +254,10 @@ def parse_job(block: TomlTable, place: JobPlace, *, override: TomlTable, setting
     spec = _spec(reading, place, settings)
     reading.finish()
     if spec.ping is not None:
-        spec, wrong_ping = _own_ping(spec, spec.ping, override, block, defaults)
-        problems.extend(wrong_ping)
+        is_own = PING_URL in block.values and PING_URL not in override.values
+        ping = replace(spec.ping, is_own=is_own)
+        spec = structs.replace(spec, ping=ping)
+        problems.extend(_refused_pings(ping, override, block, defaults))
     if isinstance(spec.schedule, Pings):
         problems.extend(_refused_with_pings(place, (override, block)))
         # What [defaults] say of jobs that run here does not count.
@@ -278,22 +280,17 @@ def _refused_with_pings(place: JobPlace, tables: Sequence[TomlTable]) -> Iterato
                 yield table.problem("a job that expects pings runs elsewhere: this has no meaning", key)
 
 
-def _own_ping(
-    spec: JobSpec, ping: PingAddresses, override: TomlTable, block: TomlTable, defaults: TomlTable
-) -> tuple[JobSpec, list[Problem]]:
-    """Return the spec with whose word its `ping_url` is, and what is wrong with that."""
+def _refused_pings(
+    ping: PingAddresses, override: TomlTable, block: TomlTable, defaults: TomlTable
+) -> Iterator[Problem]:
+    """Yield what may not stand in `ping_url` where it stands."""
     addresses = [ping.base, ping.start, ping.success, ping.fail]
-    if PING_URL in override.values:
-        return spec, []
-    if PING_URL in block.values:
-        problems = []
-        if any("${" in address for address in addresses):
-            reason = "variables of the environment are for config.toml: there it may be [jobs.ID] ping_url"
-            problems.append(block.problem(reason, PING_URL))
-        return structs.replace(spec, ping=replace(ping, is_own=True)), problems
-    if any(address and OF_JOB not in address for address in addresses):
-        return spec, [defaults.problem(f"one address for all jobs needs {OF_JOB} in it, their id", PING_URL)]
-    return spec, []
+    if ping.is_own and any("${" in address for address in addresses):
+        reason = "variables of the environment are for config.toml: there it may be [jobs.ID] ping_url"
+        yield block.problem(reason, PING_URL)
+    is_of_all = PING_URL not in override.values and PING_URL not in block.values
+    if is_of_all and any(address and OF_JOB not in address for address in addresses):
+        yield defaults.problem(f"one address for all jobs needs {OF_JOB} in it, their id", PING_URL)
 
 
 @lru_cache(maxsize=2)

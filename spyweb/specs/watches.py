@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from spyweb.model import WRITTEN, ChangeKind, JobId, JobSpec, On
 from spyweb.settings.reading import TEXT, Reading, Tables, shaped, wrong
 from spyweb.settings.values import some_of, text
+from spyweb.specs.linting.names import KEYWORDS
 from spyweb.store.model.entries import (
     GLOBAL,
     SCOPES,
@@ -28,12 +29,6 @@ AGENT, JOB = f"{STATE}@", job_namespace(JobId(""))
 
 _EVENTS = some_of("an event", {kind.value: frozenset({kind}) for kind in ChangeKind})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_RESERVED = frozenset(
-    [
-        *("and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in", "local"),
-        *("nil", "not", "or", "repeat", "return", "then", "true", "until", "while"),
-    ]
-)
 
 
 @shaped(TEXT)
@@ -60,7 +55,7 @@ def _pattern(value: object) -> bytes:
 @shaped(TEXT)
 def _function(value: object) -> str:
     name = text(value)
-    if not _NAME.fullmatch(name) or name in _RESERVED:
+    if not _NAME.fullmatch(name) or name.encode() in KEYWORDS:
         raise wrong("the name of a global Lua function", name)
     return name
 

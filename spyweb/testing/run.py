@@ -62,9 +62,6 @@ class FoundSuites(Struct):
     suites: list[Suite] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)  # title and reason
 
-    def is_empty(self) -> bool:
-        return not self.suites and not self.broken
-
 
 def find_suites(root: Path, scanned: Scan, wanted: str | None, of_server: Policy = ANYTHING) -> FoundSuites:
     """Find the suites of one job, by name or id, of the `server`, or all.  Raises Refused when there is no such job."""
@@ -80,7 +77,7 @@ def find_suites(root: Path, scanned: Scan, wanted: str | None, of_server: Policy
         return found
     if wanted == SERVER_TITLE:
         _add_server(found, root, of_server)
-        if found.is_empty():
+        if not (found.suites or found.broken):
             there = [path for path in (INIT, TESTS) if is_there(root / path)]
             raise Refused(f"tests of the server need {INIT} and {TESTS}: there is {there[0] if there else 'neither'}")
     job = find_job([file.spec for file in scanned.jobs.values()], wanted)
@@ -88,7 +85,7 @@ def find_suites(root: Path, scanned: Scan, wanted: str | None, of_server: Policy
         _add_job(found, root, scanned.jobs[job], by_name=True)
     elif wanted in scanned.broken:
         found.broken.append((wanted, _in_one_line(scanned.broken[JobId(wanted)])))
-    elif found.is_empty():
+    elif not (found.suites or found.broken):
         raise Refused(unknown_job([*scanned.jobs, *scanned.broken], wanted))
     return found
 

@@ -6,7 +6,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from spyweb.schedules.cron import ALIASES, DAY_MS, cron_after, cron_count, cron_until, parse_cron, spans
+from spyweb.schedules.cron import ALIASES, cron_after, cron_count, cron_until, parse_cron, spans
+from spyweb.settings.units import DAY_MS
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
 
