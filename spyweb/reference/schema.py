@@ -1,7 +1,4 @@
-"""Make a JSON Schema of the project's TOML files, and from that config.example.toml.
-
-Made from what the parser itself asks for: a key that it takes is here, and no other.
-"""
+"""Make a JSON Schema of the project's TOML files, and config.example.toml, from what the parser itself asks for."""
 
 from __future__ import annotations
 

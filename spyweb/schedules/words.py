@@ -1,7 +1,4 @@
-"""Say a cron expression in words, where words are no longer than the expression deserves.  Pure.
-
-What has no short words is left to the expression itself: a wrong or a winding sentence would be worse.
-"""
+"""Say a cron expression in words; what has no short ones is left to the expression itself.  Pure."""
 
 from __future__ import annotations
 

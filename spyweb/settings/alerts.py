@@ -52,6 +52,11 @@ _WAIT = duration(MINUTE_MS)
 _REMIND_EVERY = or_word(NEVER, duration(SHORTEST_REMINDER_MS))
 _PATIENCE = or_word(NEVER, _WAIT)
 _PAUSE_AFTER = or_word(NEVER, _COUNT)
+_WEBHOOK = shaped(NOT_BLANK)(lambda value: address_template(one_line(value)))
+_TO = shaped(list_of({"type": "string", "pattern": NAME}), list)(lambda value: tuple(dict.fromkeys(texts(value))))
+_DEPENDS_ON = shaped(list_of(NOT_BLANK), lambda subjects: [each.removeprefix(JOB) for each in subjects])(
+    lambda value: tuple(dict.fromkeys(f"{JOB}{one_line(job)}" for job in texts(value)))  # as subjects of incidents
+)
 
 
 class TemplateFormat(StrEnum):
@@ -104,7 +109,7 @@ class AlertSettings:
 def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zone: str) -> AlertPolicy:
     """Take what a table of alerts says; a key that it has not is as usual."""
     policy = AlertPolicy(
-        to=read.take("to", _to, usual.to),
+        to=read.take("to", _TO, usual.to),
         level=read.take("level", _LEVEL, usual.level),
         after_failures=read.take("after_failures", _COUNT, usual.after_failures),
         after_successes=read.take("after_successes", _COUNT, usual.after_successes),
@@ -114,7 +119,7 @@ def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zo
         escalations=read.tables("escalate", _ESCALATIONS, usual.escalations),
         flapping=read.take("flapping", _flapping, usual.flapping),
         pause_after=read.take("pause_after", _PAUSE_AFTER, usual.pause_after),
-        depends_on=read.take("depends_on", _depends_on, usual.depends_on),
+        depends_on=read.take("depends_on", _DEPENDS_ON, usual.depends_on),
         late_after_ms=read.take("late_after", _PATIENCE, usual.late_after_ms),
         no_success_ms=read.take("no_success_for", _PATIENCE, usual.no_success_ms),
     )
@@ -163,7 +168,7 @@ def take_channel(name: str, zone: str, read: Reading) -> AlertChannelSettings:
         name=name,
         url=read.take("url", _service_template, ""),
         url_file=read.take("url_file", one_line, ""),
-        webhook=read.take("webhook", _webhook_template, ""),
+        webhook=read.take("webhook", _WEBHOOK, ""),
         desktop=read.take("desktop", _desktop, False),
         headers=read.take("headers", headers, ()),
         secret=read.take("secret", secret_place, ""),
@@ -202,11 +207,6 @@ def _service_template(value: object) -> str:
     return address if address.startswith("${") else service_address(address)
 
 
-@shaped(NOT_BLANK)
-def _webhook_template(value: object) -> str:
-    return address_template(one_line(value))
-
-
 def service_address(address: str) -> str:
     """Check that an address names a service; which there are, only the process knows that sends."""
     if not _SERVICE.match(address):
@@ -219,11 +219,6 @@ def _desktop(value: object) -> bool:
     if value is not True:
         raise wrong("true, or nothing", value)
     return True
-
-
-@shaped(list_of({"type": "string", "pattern": NAME}), list)
-def _to(value: object) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(texts(value)))
 
 
 def _quiet_in(zone: str) -> Shape[QuietHours | None]:
@@ -256,7 +251,7 @@ def _take_escalation(read: Reading) -> Escalation:
 
 @shaped(list_of({"type": "string", "pattern": NAME}, minItems=1))
 def _somebody(value: object) -> tuple[str, ...]:
-    names = _to(value)
+    names = _TO(value)
     if not names:
         raise ValueError("an escalation needs somebody")
     return names
@@ -282,9 +277,3 @@ def _flapping(value: object) -> Flapping | None:
     if not (count.isascii() and count.isdigit() and len(count) < 4 and within):
         raise wrong('"5 in 30m", or "never"', given)
     return Flapping(whole(2, MOST_OPENINGS)(int(count)), _WAIT(within.strip()))
-
-
-@shaped(list_of(NOT_BLANK), lambda subjects: [each.removeprefix(JOB) for each in subjects])
-def _depends_on(value: object) -> tuple[str, ...]:
-    """Read ids of jobs as the subjects of their incidents."""
-    return tuple(dict.fromkeys(f"{JOB}{one_line(job)}" for job in texts(value)))

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from spyweb.permissions.hosts import EVERYTHING, NetRule, read_net
+from spyweb.permissions.hosts import EVERYTHING, read_net
 from spyweb.permissions.policy import JOB, SHARED, ExecRule, FilesRule, Grants, Policy, read_state
 from spyweb.settings.reading import NOT_BLANK, TEXT, Reading, Tables, list_of, shaped, wrong
 from spyweb.settings.values import boolean, one_line, text, texts
 
 PREFIX = "SPYWEB_"
 
+_NET = shaped(list_of(TEXT), none=[EVERYTHING])(lambda value: read_net(texts(value)))
+_VARIABLES = shaped(list_of(NOT_BLANK), list)(lambda value: frozenset(map(one_line, texts(value))))
+
 
 def take_grants(read: Reading, usual: Grants) -> Grants:
     """Take what a table of permissions says; a key that it has not is as usual."""
-    net = read.take("net", _net, usual.net)
+    net = read.take("net", _NET, usual.net)
     commands = read.tables("exec", _COMMANDS, usual.exec)
     return Grants(
         net=net,
@@ -43,20 +46,10 @@ def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-@shaped(list_of(TEXT), none=[EVERYTHING])
-def _net(value: object) -> NetRule | None:
-    return read_net(texts(value))
-
-
 def _take_command(read: Reading) -> ExecRule:
     read.require("command")
     words: tuple[str, ...] = read.take("command", _words, ())
-    return ExecRule(words, read.take("env", _variables, frozenset()))
-
-
-@shaped(list_of(NOT_BLANK), list)
-def _variables(value: object) -> frozenset[str]:
-    return frozenset(map(one_line, texts(value)))
+    return ExecRule(words, read.take("env", _VARIABLES, frozenset()))
 
 
 @shaped({"anyOf": [NOT_BLANK, list_of(TEXT, minItems=1)]})

@@ -75,14 +75,10 @@ def _sample(value: object) -> float:
     return float(value)
 
 
-@shaped({"enum": [*(level.value for level in LogLevel), "warn"]}, str)
-def _log_level(value: object) -> LogLevel:
-    return one_of(LogLevel)("warning" if value == "warn" else value)
-
-
-@shaped(TEXT)
-def _file(value: object) -> str:
-    return one_line(value) if value else text(value)
+_LOG_LEVEL = shaped({"enum": [*(level.value for level in LogLevel), "warn"]}, str)(
+    lambda value: one_of(LogLevel)("warning" if value == "warn" else value)
+)
+_FILE = shaped(TEXT)(lambda value: one_line(value) if value else text(value))
 
 
 def setting(default: T, read: Shape[T], words: str, *, is_shown: bool = True) -> T:
@@ -101,7 +97,7 @@ class DaemonSettings:
         10 * MINUTE_MS, duration(SHORTEST_PERIOD_MS), "The interval of a job without a schedule."
     )
     shutdown_grace_ms: int = setting(10 * SECOND_MS, duration(), "How long runs may go on after a stop.")
-    log_level: LogLevel = setting(LogLevel.INFO, _log_level, "The least important lines that are logged.")
+    log_level: LogLevel = setting(LogLevel.INFO, _LOG_LEVEL, "The least important lines that are logged.")
     log_format: LogFormat = setting(
         LogFormat.AUTO,
         one_of(LogFormat),
@@ -127,8 +123,8 @@ class ServerSettings:
     public_url: str = setting(
         "", public_url, "The address at which people reach it from elsewhere: messages have links below it."
     )
-    tls_cert: str = setting("", _file, "The certificate, in PEM, with those that have signed it; empty: without TLS.")
-    tls_key: str = setting("", _file, "Its private key, in PEM.")
+    tls_cert: str = setting("", _FILE, "The certificate, in PEM, with those that have signed it; empty: without TLS.")
+    tls_key: str = setting("", _FILE, "Its private key, in PEM.")
     api_key: str | None = field(default=None, repr=False)  # from SPYWEB_API_KEY alone
     permissions: Policy = field(default_factory=lambda: policy_of(USUAL, is_server=True))
 
@@ -146,7 +142,7 @@ class StoreSettings:
         one_of(OnStoreError),
         'A store call that failed: "log" marks the run, "raise" is an error of the script too.',
     )
-    key_file: str = setting("", _file, 'Encrypts values: a file of 32 bytes, or "credential:NAME" of systemd.')
+    key_file: str = setting("", _FILE, 'Encrypts values: a file of 32 bytes, or "credential:NAME" of systemd.')
 
     @property
     def is_memory(self) -> bool:

@@ -1,7 +1,4 @@
-"""Convert durations and sizes from text and back: durations in whole milliseconds, sizes in bytes.
-
-Wrong text raises ValueError with a message that says what was expected.
-"""
+"""Convert durations in milliseconds, and sizes in bytes, from text and back.  ValueError says what was expected."""
 
 from __future__ import annotations
 

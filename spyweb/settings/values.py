@@ -1,7 +1,4 @@
-"""Read the values of settings.
-
-Each reader returns the value in spyweb's own terms, or raises ValueError with what was expected.
-"""
+"""Read the values of settings: each reader returns one in spyweb's own terms, or raises ValueError saying why not."""
 
 from __future__ import annotations
 

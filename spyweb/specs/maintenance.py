@@ -167,6 +167,7 @@ RECURRING, ONCE = ("cron", "duration"), ("start", "end")
 ALL_JOBS: tuple[str, ...] = ()
 _DURATION = duration(MINUTE_MS, LONGEST_WINDOW_MS)
 _TEXT = line(LONGEST_TEXT)
+_JOBS = shaped(list_of(NOT_BLANK), list)(lambda value: tuple(dict.fromkeys(map(_job, texts(value)))))
 _OTHER = re.compile(r"[^\w*?]")  # what stands as _ in an id
 _WILD = frozenset("*?[")
 
@@ -211,7 +212,7 @@ def _take_rule(zone: str, read: Reading) -> MaintenanceRule | None:
     cron = read.take("cron", read_cron, None)
     duration_ms = read.take("duration", _DURATION, None)
     start, end = read.take("start", read_moment, None), read.take("end", read_moment, None)
-    jobs = read.take("jobs", _jobs, ALL_JOBS)
+    jobs = read.take("jobs", _JOBS, ALL_JOBS)
     text = read.take("text", _TEXT, "")
     if not _has_one_window(read):
         return None
@@ -244,11 +245,6 @@ def _has_one_window(read: Reading) -> bool:
     if missing:
         read.refuse("is required", missing)
     return missing is None
-
-
-@shaped(list_of(NOT_BLANK), list)
-def _jobs(value: object) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_job(each) for each in texts(value)))
 
 
 def _job(given: str) -> str:

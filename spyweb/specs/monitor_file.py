@@ -1,7 +1,4 @@
-"""Parse the settings that only monitors have, from their config.toml or their table in jobs.toml.
-
-Each reader gives a value in spyweb's own terms, or raises ValueError saying what was expected.
-"""
+"""Parse the settings that only monitors have, from their config.toml or their table in jobs.toml."""
 
 from __future__ import annotations
 

@@ -193,6 +193,9 @@ _MISFIRE_GRACE = or_word("none", _ANY_DURATION)
 _LIMIT = duration(1)
 _PERIOD = duration(SHORTEST_PERIOD_MS)
 _INTERVAL = shaped(_PERIOD.schema)(lambda value: Every(period_ms=_PERIOD(value)))
+_EVERY = shaped({"anyOf": [{"const": "never"}, _PERIOD.schema]})(
+    lambda value: Never() if value == "never" else Every(period_ms=_PERIOD(value))
+)
 _DRIFT = duration(SHORTEST_DRIFT_MS)
 _ON_HOOK_ERROR = one_of(OnHookError)
 _ON_STORE_ERROR = one_of(OnStoreError)
@@ -463,7 +466,7 @@ def _shared(value: Setting) -> Setting:
 def _schedule(read: Reading, daemon: DaemonSettings, *, follows: bool, is_monitor: bool) -> Schedule:
     zone = read.take("timezone", timezone, daemon.timezone)
     every: Every | Never | None = read.take("interval", _INTERVAL, None) if is_monitor else None
-    every = read.take("every", _every, every)
+    every = read.take("every", _EVERY, every)
     cron = read.take("cron", read_cron, None)
     moment = read.take("at", read_moment, None)
     expect, grace_ms = read.take(EXPECT, _EXPECT, None), read.take("grace", _GRACE, None)
@@ -488,11 +491,6 @@ def _pings(read: Reading, expected: Every | Cron | Never | None, grace_ms: int |
         expected = Every(period_ms=DAY_MS)
     usual_ms = min(expected.period_ms, LONGEST_GRACE_MS) if isinstance(expected, Every) else LONGEST_GRACE_MS
     return Pings(schedule=expected, grace_ms=usual_ms if grace_ms is None else grace_ms)
-
-
-@shaped({"anyOf": [{"const": "never"}, _PERIOD.schema]})
-def _every(value: object) -> Every | Never:
-    return Never() if value == "never" else Every(period_ms=_PERIOD(value))
 
 
 @shaped(NOT_BLANK)

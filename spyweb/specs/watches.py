@@ -1,7 +1,4 @@
-"""Read the `on` of a job, which changes of stored values start it, and match it with changes.  Pure.
-
-What jobs want the store to keep for them is gathered here: the changes that they watch, and past versions.
-"""
+"""Read `on`, the changes of stored values that start a job, and gather what jobs want the store to keep.  Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The names that a script finds in its globals, and the replacements for those that do not exist.
 
-Written down here, and compared with a real VM by a test, because a command that reads files imports neither Lua nor the
-ops.
+A command that reads files imports neither Lua nor the ops: a test compares them with a real VM.
 """
 
 from __future__ import annotations
