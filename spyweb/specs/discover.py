@@ -26,14 +26,7 @@ from spyweb.settings.script_values import merge
 from spyweb.settings.sections import FILE
 from spyweb.settings.tables import TomlTable
 from spyweb.specs.block import code_of_file, read_block
-from spyweb.specs.linting.linter import (
-    Doubts,
-    Linter,
-    doubts_of_hooks,
-    doubts_of_script,
-    doubts_of_server,
-    read_module,
-)
+from spyweb.specs.linting.linter import Doubts, Linter, doubts_of_hooks, doubts_of_script, doubts_of_server, read_module
 from spyweb.specs.maintenance import MaintenanceRule, doubts_of_maintenance, take_maintenance
 from spyweb.specs.parse import (
     ALERTS,

@@ -14,16 +14,7 @@ from hypothesis import strategies as st
 from spyweb.errors import StoreError
 from spyweb.model import JobId, Notification, OnHookError, Outcome, Webhook
 from spyweb.monitor.items import Item
-from spyweb.monitor.keep import (
-    AT_ONCE,
-    UnannouncedRecords,
-    body_of,
-    default_payload,
-    fill,
-    hash_of,
-    moment,
-    title_of,
-)
+from spyweb.monitor.keep import AT_ONCE, UnannouncedRecords, body_of, default_payload, fill, hash_of, moment, title_of
 from spyweb.monitor.run import MonitorRunner
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
 from spyweb.store.model.records import NewRecord

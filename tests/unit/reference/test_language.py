@@ -6,16 +6,7 @@ from spyweb.lua.session import StoreAnswer
 from spyweb.ops import catalog
 from spyweb.ops.arguments import Int, Text, Value
 from spyweb.ops.op import describe
-from spyweb.reference.language import (
-    Argument,
-    ResultType,
-    argument,
-    function,
-    function_of,
-    op_families,
-    result,
-    split,
-)
+from spyweb.reference.language import Argument, ResultType, argument, function, function_of, op_families, result, split
 
 
 class Call: ...
