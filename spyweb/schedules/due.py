@@ -161,11 +161,8 @@ def first_cursor(spec: JobSpec, now_ms: int, spread_ms: int = SPREAD_MS) -> int:
 
 
 def after_edit(old: Schedule, new: Schedule, cursor_ms: int, now_ms: int) -> int:
-    """Return the cursor under an edited schedule.
-
-    `every` counts from the cursor but is due now at the earliest, all others begin now.  A cursor in the future, left
-    by a clock that was set back, counts as now.
-    """
+    """Return the cursor under an edited schedule: `every` counts from the cursor but is due now at the earliest, all
+    others begin now.  A cursor in the future, left by a clock that was set back, counts as now."""
     if isinstance(new, Pings):
         return cursor_ms if isinstance(old, Pings) else UNARMED
     if isinstance(new, Every):

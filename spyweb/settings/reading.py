@@ -316,11 +316,7 @@ def nearest(name: object, known: Iterable[str] | Names) -> str:
 
 
 class Names:
-    """Names to search for similar ones, ignoring case.
-
-    Comparing two names takes time proportional to the product of their lengths, and a project may have thousands of
-    jobs: so a name is compared only with those near it in the alphabet, by their beginning or by their end.
-    """
+    """Names to search for similar ones, ignoring case; of thousands, only neighbours in the alphabet are compared."""
 
     def __init__(self, known: Iterable[str]) -> None:
         self._known = {name[:LONGEST].lower(): name for name in known}

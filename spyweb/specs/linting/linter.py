@@ -128,10 +128,7 @@ def _reason(name: str, known: frozenset[bytes]) -> str:
 
 
 class Linter:
-    """Keeps what was found in each job's files from one scan to the next: few files change between them.
-
-    One that is deferred keeps no scan waiting: what it has not looked at yet it looks at in `finish`.
-    """
+    """Keeps what was found in each job's files for the next scan; a deferred one looks at what is new in `finish`."""
 
     def __init__(self, *, deferred: bool = False) -> None:
         self._deferred = deferred

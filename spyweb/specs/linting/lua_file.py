@@ -251,14 +251,12 @@ class LuaFile:
         elif word == b"require":
             self._require(at)
         self.is_computed |= word in (b"load", b"loadstring")
-        if after in (b".", b":") and is_name(member) and self._is_absent(word, after, member):
+        known = MEMBERS.get(word)
+        is_absent = word in ABSENT_FAMILIES or (after == b"." and known is not None and member not in known)
+        if after in (b".", b":") and is_name(member) and is_absent:
             self._use(b"%s.%s" % (word, member), at, at + 2)
         elif word not in _ALWAYS or (word in ABSENT_FAMILIES and self._is_taken(at)):
             self._use(word, at, at)
-
-    def _is_absent(self, word: bytes, sign: bytes, member: bytes) -> bool:
-        known = MEMBERS.get(word)
-        return word in ABSENT_FAMILIES or (sign == b"." and known is not None and member not in known)
 
     def _require(self, at: int) -> None:
         at += self.words[at + 1] == b"("
