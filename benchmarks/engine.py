@@ -22,10 +22,9 @@ from msgspec.structs import replace
 
 from benchmarks.processes import cpu_seconds, family
 from spyweb.clock import RealClock
-from spyweb.daemon.build import Daemon, assemble
+from spyweb.daemon.build import Daemon, assemble, open_server
 from spyweb.daemon.runtime import JobRuntime, hosts, open_runtime
 from spyweb.daemon.serve import Options, read_settings, tune_interpreter
-from spyweb.daemon.server import open_server
 from spyweb.lua.session import Request
 from spyweb.model import Durability, Ending, Every, JobId, JobSpec, Never, Outcome, Run, RunId, RunState, Schedule
 from spyweb.ops.op import CATALOGUE

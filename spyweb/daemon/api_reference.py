@@ -38,23 +38,13 @@ def _subjects(routes: Sequence[Route], document: Schema) -> Iterator[str]:
         for each in routes:
             if each.subject == subject:
                 operation = document["paths"][each.path][each.method.lower()]
-                gives = _gives(operation, each.status)
-                cells = (f"`{_request(each, operation)}`", each.right or "none", gives, _words(operation))
-                yield f"| {' | '.join(cells)} |"
+                path = re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), each.path)
+                query = "&".join(f"{given['name']}=" for given in operation["parameters"] if given["in"] == "query")
+                ((media, content),) = operation["responses"][str(each.status)]["content"].items()
+                gives = f"lines of {_kind(content['x-line'])}" if media == LINES else _kind(content["schema"])
+                request = f"`{each.method} {path}{'?' if query else ''}{query}`"
+                yield f"| {' | '.join((request, each.right or 'none', gives, _words(operation)))} |"
         yield ""
-
-
-def _request(route: Route, operation: Schema) -> str:
-    names = [each["name"] for each in operation["parameters"] if each["in"] == "query"]
-    path = re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), route.path)
-    return f"{route.method} {path}" + (f"?{'&'.join(f'{name}=' for name in names)}" if names else "")
-
-
-def _gives(operation: Schema, status: int) -> str:
-    ((media, content),) = operation["responses"][str(status)]["content"].items()
-    if media == LINES:
-        return f"lines of {_kind(content['x-line'])}"
-    return _kind(content["schema"])
 
 
 def _words(operation: Schema) -> str:

@@ -49,7 +49,7 @@ def list_chores(
     """List everything that a daemon does every so often.
 
     Not here is what must not depend on the wall clock, by which APScheduler goes: looking whether that clock was set
-    (scheduler/scheduler.py) and whether the loop stands (daemon/loop_watch.py).  Nor is what a part looks at only while
+    (scheduler/scheduler.py) and whether the loop stands (stalls.py).  Nor is what a part looks at only while
     there is something to look at: its workers, its connections, its idle processes.  Those are there without a daemon
     as well.
     """

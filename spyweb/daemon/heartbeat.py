@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
-from yarl import URL
 
 from spyweb.clock import Clock
 from spyweb.cooperative import within
@@ -138,8 +137,10 @@ class Heartbeat:
             return str(error)
         try:
             url = parse_url(address.encode())
+            if problem:  # /fail behind the path, before a query
+                url = url.with_path(f"{url.raw_path.rstrip('/')}/fail", encoded=True, keep_query=True)
             fetch = Fetch(
-                url=failing(url) if problem else url,
+                url=url,
                 method="POST" if problem else "GET",
                 headers={"Content-Type": "text/plain; charset=utf-8"} if problem else {},
                 body=problem.encode() if problem else None,
@@ -151,8 +152,3 @@ class Heartbeat:
         except FetchError as error:
             return f"{error.kind}: {hide_webhook(str(error), address)}"
         return "" if 200 <= response.status < 300 else f"answered {response.status}"
-
-
-def failing(url: URL) -> URL:
-    """Return the address that takes failures: /fail behind the path, before a query."""
-    return url.with_path(f"{url.raw_path.rstrip('/')}/fail", encoded=True, keep_query=True)

@@ -686,10 +686,7 @@ def _note_end(job: LiveJob, ended: Run) -> None:
 
 
 def _log_end(run: Run, ending: Ending) -> None:
-    if ending.outcome is Outcome.SUCCESS:
-        log.debug("run ended", job=run.job, run=run.id, outcome=ending.outcome.value)
-        return
-    level = log.debug if ending.outcome is Outcome.SKIPPED else log.warning
+    level = log.debug if ending.outcome in (Outcome.SUCCESS, Outcome.SKIPPED) else log.warning
     details = {
         "failure": ending.failure and ending.failure.value,
         "reason": ending.reason,

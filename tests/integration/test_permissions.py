@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.clock import RealClock
-from spyweb.daemon.server import execute, open_server
+from spyweb.daemon.build import execute, open_server
 from spyweb.errors import OpError, ScriptError
 from spyweb.model import Ending, Failure, JobId, Outcome
 from spyweb.ops.dispatcher import OpDispatcher

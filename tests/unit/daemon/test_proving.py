@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.daemon.server import refuse_failure
+from spyweb.daemon.build import refuse_failure
 from spyweb.errors import PoolError, Problem, ScriptError
 from spyweb.lua.session import Code
 from spyweb.model import Ending, Failure, JobId, Outcome
