@@ -23,16 +23,17 @@ class Story(FakeClock):
         self.told.append("others")
         await super().sleep(seconds)
 
-    def work(self, *, steps: int, takes: float) -> Steps[None]:
+    def work(self, *, steps: int, takes: float) -> Steps[int]:
         for _ in range(steps):
             self.advance(takes)
             self.told.append("step")
             yield
+        return steps
 
 
 async def test_others_have_their_turn_after_each_slice() -> None:
     clock = Story()
-    await run_in_slices(clock, clock.work(steps=6, takes=SLICE / 2))
+    assert await run_in_slices(clock, clock.work(steps=6, takes=SLICE / 2)) == 6
     assert clock.told == ["step", "step", "others"] * 3
 
 
@@ -40,17 +41,6 @@ async def test_short_work_waits_for_nobody() -> None:
     clock = Story()
     await run_in_slices(clock, clock.work(steps=3, takes=SLICE / 4))
     assert clock.told == ["step"] * 3
-
-
-async def test_work_in_slices_has_a_result() -> None:
-    clock = Story()
-
-    def count() -> Steps[int]:
-        yield from clock.work(steps=4, takes=SLICE / 2)
-        return 4
-
-    assert await run_in_slices(clock, count()) == 4
-    assert clock.told.count("others") == 2
 
 
 async def test_the_keywords_of_a_large_page_are_looked_for_in_slices() -> None:

@@ -222,15 +222,6 @@ async def test_a_full_line_turns_away_at_once() -> None:
         await limiter.enter()
 
 
-async def test_nobody_waits_for_ever() -> None:
-    limiter = ConcurrencyLimiter(room=1, line=5, patience_s=0.01)
-    await limiter.enter()
-    with pytest.raises(PoolError, match="no room within"):
-        await limiter.enter()
-    limiter.leave()
-    await limiter.enter()
-
-
 async def test_who_gives_up_waiting_is_not_in_line_any_more() -> None:
     clock = FakeClock()
     limiter = ConcurrencyLimiter(room=1, line=1, patience_s=10)

@@ -12,13 +12,6 @@ import pytest
 from spyweb.files import READ, Forbidden, open_file, open_folder, open_regular, replace, resolve
 
 
-def test_a_file_is_opened_to_be_read(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"text")
-
-    with open_regular(tmp_path / "a") as file:
-        assert file.read() == b"text"
-
-
 @pytest.mark.parametrize(("make", "words"), [(Path.mkdir, "Is a directory"), (os.mkfifo, "not a regular file")])
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, make: object, words: str) -> None:
     assert callable(make)
