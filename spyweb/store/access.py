@@ -31,10 +31,15 @@ def make_private(directory: Path) -> None:
 
 def no_access(path: Path) -> NoAccess | None:
     """Return an error that names the owner if this user may not read and write there, otherwise None."""
-    visible = nearest_visible(path)
+    visible = next(place for place in (path, *path.absolute().parents, Path("/")) if os.path.exists(place))
     # SQLite makes files beside the database.
     places = [visible] if visible.is_dir() else [visible, visible.parent]
-    return None if all(map(is_open_to_me, places)) else refusal(path, user_name(visible.stat().st_uid))
+    effective = os.access in os.supports_effective_ids
+    for place in places:
+        needed = os.R_OK | os.W_OK | (os.X_OK if place.is_dir() else 0)
+        if not os.access(place, needed, effective_ids=effective):
+            return refusal(path, user_name(visible.stat().st_uid))
+    return None
 
 
 def explain(error: OSError, path: Path) -> NoAccess | StoreError:
@@ -42,27 +47,11 @@ def explain(error: OSError, path: Path) -> NoAccess | StoreError:
     return no_access(path) or StoreError(f"{path}: {error.strerror}")
 
 
-def is_open_to_me(place: Path) -> bool:
-    needed = os.R_OK | os.W_OK | (os.X_OK if place.is_dir() else 0)
-    return os.access(place, needed, effective_ids=os.access in os.supports_effective_ids)
-
-
 def refusal(path: Path, owner: str) -> NoAccess:
     user = user_name(os.geteuid())
     if user == owner:
         return NoAccess(f"{path}: no access as {user}, who owns it: see its permissions, or a read-only disk")
     return NoAccess(f"{path}: no access as {user}: it belongs to {owner}; use `sudo -u {owner}`")
-
-
-def nearest_visible(path: Path) -> Path:
-    """Return the path itself, or the nearest folder above it that this user can see."""
-    for candidate in (path, *path.absolute().parents):
-        try:
-            candidate.stat()
-        except OSError:
-            continue
-        return candidate
-    return Path("/")
 
 
 def user_name(uid: int) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from spyweb.errors import SpywebError, StoreCorrupt, StoreError
-from spyweb.store.access import no_access
+from spyweb.store import access
 
 BUSY_TIMEOUT_MS = 5000  # how long to wait for another process that writes
 
@@ -39,11 +41,17 @@ def translate(error: Exception, path: Path) -> Exception:
     return translated
 
 
-def translate_opening(error: Exception, path: Path) -> Exception:
-    """Return the spyweb error for one that opening or checking a database has met: unless it is known, it is damage."""
-    translated = translate(error, path)
-    is_unknown = type(translated) is StoreError and isinstance(error, sqlite3.Error) and primary_code(error) == 1
-    return StoreCorrupt(path, str(error)) if is_unknown else translated
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """Translate the errors that opening or checking a database meets: one of SQLite's that is unknown is damage."""
+    try:
+        yield
+    except OSError as error:
+        raise access.explain(error, path) from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        translated = translate(error, path)
+        is_unknown = type(translated) is StoreError and isinstance(error, sqlite3.Error) and primary_code(error) == 1
+        raise (StoreCorrupt(path, str(error)) if is_unknown else translated) from error
 
 
 def explain(error: sqlite3.Error, path: Path) -> SpywebError:
@@ -56,5 +64,5 @@ def explain(error: sqlite3.Error, path: Path) -> SpywebError:
     if code == sqlite3.SQLITE_FULL:
         return StoreError(f"{path}: no room left on the disk, or the database has reached its limit")
     if code in FORBIDDEN:
-        return no_access(path) or StoreError(f"{path}: {error}")
+        return access.no_access(path) or StoreError(f"{path}: {error}")
     return StoreError(f"{path}: {error}")

@@ -61,7 +61,10 @@ def create(connection: sqlite3.Connection, now_ms: int) -> None:
 
 def refuse_newer(connection: sqlite3.Connection, path: Path, known: Sequence[Migration]) -> None:
     names = {migration.name for migration in known}
-    unknown = [name for name in find_applied(connection) if name not in names]
+    applied = []
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
+        applied = connection.execute("SELECT name FROM migration ORDER BY number").fetchall()
+    unknown = [name for (name,) in applied if name not in names]
     latest = known[-1].name if known else "none"
     if not unknown and find_version(connection) <= (known[-1].number if known else 0):
         return
@@ -84,12 +87,6 @@ def find_version(connection: sqlite3.Connection) -> int:
 def find_pending(connection: sqlite3.Connection, known: Sequence[Migration]) -> list[Migration]:
     version = find_version(connection)
     return [migration for migration in known if migration.number > version]
-
-
-def find_applied(connection: sqlite3.Connection) -> list[str]:
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
-        return []
-    return [name for (name,) in connection.execute("SELECT name FROM migration ORDER BY number")]
 
 
 def copy_aside(connection: sqlite3.Connection, copy: Path) -> None:

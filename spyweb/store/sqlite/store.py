@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable
-from contextlib import AsyncExitStack, ExitStack, closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.histogram import Histogram
 from spyweb.model import Durability
-from spyweb.store.access import explain
 from spyweb.store.encryption import PLAIN, Codec, codec_for
 from spyweb.store.lock import hold_database
 from spyweb.store.marker import Marker
@@ -40,7 +39,7 @@ from spyweb.store.sqlite.damage import (
     was_killed,
 )
 from spyweb.store.sqlite.events import Events
-from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate_opening
+from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, opening
 from spyweb.store.sqlite.incidents import Incidents
 from spyweb.store.sqlite.keys import AccessKeys, AuditTrail
 from spyweb.store.sqlite.locks import Locks
@@ -172,7 +171,13 @@ async def open_store(  # noqa: PLR0913 - each but the first is an option
 
 async def open_in_memory(*, clock: Clock, history: HistoryRules = NO_HISTORY) -> Store:
     """Open a database in memory.  It has one connection, since another would not see what the first writes."""
-    return await open_to_look(IN_MEMORY, clock, partial(connect_to_memory, clock.now_ms()), PLAIN, history)
+
+    def make() -> sqlite3.Connection:
+        connection = connect(IN_MEMORY, "memory")
+        create(connection, clock.now_ms())
+        return connection
+
+    return await open_to_look(IN_MEMORY, clock, make, PLAIN, history)
 
 
 async def open_to_look(
@@ -218,12 +223,8 @@ async def open_connections(
 async def open_queue(
     path: Path, clock: Clock, connect: Callable[[], sqlite3.Connection], *, limit: int = BATCH_LIMIT
 ) -> BatchQueue:
-    try:
+    with opening(path):
         return BatchQueue(await Connection.open(connect), path, clock, limit=limit)
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise translate_opening(error, path) from error
-    except OSError as error:
-        raise explain(error, path) from error
 
 
 def open_up_to_date(
@@ -236,19 +237,16 @@ def open_up_to_date(
 
     Steps 1 and 2 use a connection that can't write: closing the last one that can moves the log into the database.
     """
-    known = load_migrations()
     is_new = not size_of(path)
-    if not is_new:
-        loss = refuse_unfit(path, codec, durability, marker)
-        if loss:
-            log.error("the database does not hold all that was stored last", missing=loss)
+    if not is_new and (loss := refuse_unfit(path, codec, durability, marker)):
+        log.error("the database does not hold all that was stored last", missing=loss)
     connection = connect(path)
     try:
         set_up_writing(connection, durability)
         if is_new:
             create(connection, now_ms)
         else:
-            migrate(connection, path, known, now_ms)
+            migrate(connection, path, load_migrations(), now_ms)
         encrypt_first(connection, codec)
         purge(connection)
     except BaseException:
@@ -272,11 +270,8 @@ def refuse_unsound(path: Path, known_in: Path | None) -> None:
     refuse_missing(path, known_in)
     if size_of(path):
         killed = was_killed(path)
-        try:
-            with closing(connect(path, "ro")) as connection:
-                check(connection, path, killed=killed)
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise translate_opening(error, path) from error
+        with opening(path), closing(connect(path, "ro")) as connection:
+            check(connection, path, killed=killed)
 
 
 def rotate_key(path: Path, *, old: bytes | None, new: bytes | None, marker: Marker | None = None) -> bool:
@@ -287,25 +282,15 @@ def rotate_key(path: Path, *, old: bytes | None, new: bytes | None, marker: Mark
     """
     before, after = codec_for(old), codec_for(new)
     refuse_missing(path, marker.folder if marker and marker.found else None)
-    try:
-        with ExitStack() as opened:
-            opened.enter_context(hold_database(path))
-            refuse_unfit(path, before, Durability.FULL, marker)
-            connection = opened.enter_context(closing(connect(path)))
+    with opening(path), hold_database(path):
+        refuse_unfit(path, before, Durability.FULL, marker)
+        with closing(connect(path)) as connection:
             refuse_older(connection, path, load_migrations())
             set_up_writing(connection, Durability.FULL)
             rewrite(connection, codec_of(connection, before), after)
             with suppress(sqlite3.Error):  # the values have their new key by now: no failure may hide that
                 return purge(connection)
             return False
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise translate_opening(error, path) from error
-
-
-def connect_to_memory(now_ms: int) -> sqlite3.Connection:
-    connection = connect(IN_MEMORY, "memory")
-    create(connection, now_ms)
-    return connection
 
 
 def open_as_it_is(

@@ -6,7 +6,6 @@ Runs on the thread of a connection.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 from spyweb.errors import StoreError
@@ -93,20 +92,6 @@ def purge(connection: sqlite3.Connection) -> bool:
 
 
 def rewrite_table(connection: sqlite3.Connection, old: Codec, new: Codec, columns: tuple[str, str, str, str]) -> None:
-    table, _, _, value = columns
-    update = f"UPDATE {table} SET {value} = ? WHERE rowid = ?"
-    for page in pages(connection, columns):
-        rewritten = [(reseal(old, new, place, cell), rowid) for rowid, place, cell in page]
-        connection.executemany(update, rewritten)
-
-
-def reseal(old: Codec, new: Codec, place: Place, cell: Cell) -> object:
-    return new.write(place, old.read(place, cell)).column
-
-
-def pages(
-    connection: sqlite3.Connection, columns: tuple[str, str, str, str]
-) -> Iterator[list[tuple[int, Place, Cell]]]:
     table, version, kind, value = columns
     select = f"""
         SELECT rowid, namespace, key, {version}, {kind}, {value} FROM {table}
@@ -115,4 +100,8 @@ def pages(
     after = 0
     while rows := connection.execute(select, (after,)).fetchall():
         after = rows[-1][0]
-        yield [(row[0], Place(*row[1:4]), Cell(*row[4:])) for row in rows]
+        rewritten = []
+        for row in rows:
+            place = Place(*row[1:4])
+            rewritten.append((new.write(place, old.read(place, Cell(*row[4:]))).column, row[0]))
+        connection.executemany(f"UPDATE {table} SET {value} = ? WHERE rowid = ?", rewritten)

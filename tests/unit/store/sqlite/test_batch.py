@@ -13,9 +13,9 @@ from typing import Never
 import pytest
 
 from spyweb.errors import NoAccess, StoreClosed, StoreError
+from spyweb.store import access
 from spyweb.store.marker import LastCommit
 from spyweb.store.model.entries import GLOBAL
-from spyweb.store.sqlite import failures
 from spyweb.store.sqlite.batch import (
     MOST_UNAWAITED,
     RECENT,
@@ -303,7 +303,7 @@ def open_in(folder: Path, connection: sqlite3.Connection) -> None:
 async def test_what_may_not_be_opened_any_more_is_an_error_of_the_store_to_who_has_it_open(
     queue: BatchQueue, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failures, "no_access", lambda path: NoAccess(f"{path}: no access as me"))
+    monkeypatch.setattr(access, "no_access", lambda path: NoAccess(f"{path}: no access as me"))
     with pytest.raises(StoreError, match=f"^{path}: no access as me$"):
         await queue.submit(OpKind.READ, partial(open_in, path.parent))
 

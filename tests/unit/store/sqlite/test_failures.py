@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import SpywebError, StoreCorrupt, StoreError
-from spyweb.store.sqlite.failures import translate, translate_opening
+from spyweb.store.sqlite.failures import opening, translate
 
 
 def failure(code: int, text: str = "something") -> sqlite3.Error:
@@ -60,8 +60,10 @@ def test_what_spyweb_has_stored_and_does_not_find_is_damage(tmp_path: Path, text
 
 
 def test_an_unknown_error_of_opening_is_damage_and_a_full_disk_is_not(tmp_path: Path) -> None:
-    assert type(translate_opening(failure(sqlite3.SQLITE_ERROR), tmp_path)) is StoreCorrupt
-    assert type(translate_opening(failure(sqlite3.SQLITE_FULL), tmp_path)) is StoreError
+    for code, kind in [(sqlite3.SQLITE_ERROR, StoreCorrupt), (sqlite3.SQLITE_FULL, StoreError)]:
+        with pytest.raises(kind) as told, opening(tmp_path):
+            raise failure(code)
+        assert type(told.value) is kind
 
 
 def test_an_error_of_the_module_itself_is_translated_too(tmp_path: Path) -> None:
