@@ -117,12 +117,19 @@ def try_together(connection: sqlite3.Connection, batch: Sequence[Op], committer:
     before = connection.total_changes
     try:
         for op in batch:
-            results.append(run_saved(connection, op) if op.kind is OpKind.SEVERAL else attempt(connection, op))
+            if op.kind is OpKind.SEVERAL:
+                connection.execute("SAVEPOINT op")
+            result = attempt(connection, op)
             if not connection.in_transaction:
                 raise sqlite3.OperationalError("SQLite has rolled all of it back: a full disk, an I/O error")
+            if op.kind is OpKind.SEVERAL:
+                if isinstance(result, Exception):
+                    connection.execute("ROLLBACK TO op")
+                connection.execute("RELEASE op")
+            results.append(result)
         finish(connection, before, committer)
     except Exception:  # noqa: BLE001 - the boundary of a batch: whose error it was is seen when it is done again
-        roll_back_if_possible(connection)
+        roll_back(connection)
         return None
     return results
 
@@ -133,16 +140,6 @@ def finish(connection: sqlite3.Connection, before: int, committer: Committer | N
         committer.commit(connection)
     else:
         connection.execute("COMMIT")
-
-
-def run_saved(connection: sqlite3.Connection, op: Op) -> object:
-    connection.execute("SAVEPOINT op")
-    result = attempt(connection, op)
-    if connection.in_transaction:
-        if isinstance(result, Exception):
-            connection.execute("ROLLBACK TO op")
-        connection.execute("RELEASE op")
-    return result
 
 
 def run_alone(connection: sqlite3.Connection, op: Op, committer: Committer | None) -> object:
@@ -157,7 +154,7 @@ def run_alone(connection: sqlite3.Connection, op: Op, committer: Committer | Non
         else:
             finish(connection, before, committer)
     except FAULTS as error:
-        roll_back_if_possible(connection)
+        roll_back(connection)
         return error
     return result
 
@@ -170,14 +167,10 @@ def attempt(connection: sqlite3.Connection, op: Op) -> object:
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
-
-
-def roll_back_if_possible(connection: sqlite3.Connection) -> None:
     """Roll back if possible; else that is done before the next transaction begins."""
     with suppress(*FAULTS):
-        roll_back(connection)
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 class Damage:
@@ -339,8 +332,7 @@ class BatchQueue:
 
     def _take_batch(self) -> None:
         """Take the next batch without the ops cancelled so far; from here on, what is in it will be committed."""
-        left = self._queue[self._limit :]
-        self._batch, self._queue = self._queue[: self._limit], left
+        self._batch, self._queue = self._queue[: self._limit], self._queue[self._limit :]
         dropped = [op for op in self._batch if op.future.cancelled()]
         if dropped:
             self._batch = [op for op in self._batch if not op.future.cancelled()]

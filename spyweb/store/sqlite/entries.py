@@ -85,8 +85,10 @@ def find_entry(connection: sqlite3.Connection, context: EntryContext) -> Entry |
 
 def find_value(connection: sqlite3.Connection, context: EntryContext, cached: CachedValue) -> Value:
     entry = find_entry(connection, context)
-    cached.learn_entry(entry)
-    return entry.value if entry else None
+    value = entry.value if entry else None
+    if entry is None or entry.expires_ms is None:
+        cached.learn(value)
+    return value
 
 
 def write(connection: sqlite3.Connection, context: EntryContext, change: Transform, effects: WriteEffects) -> object:

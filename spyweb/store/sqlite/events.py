@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
-from spyweb.model import ChangeKind, JobId, RunId, Value
+from spyweb.model import ChangeKind, JobId, Value
 from spyweb.store.encoding import Cell, Column
 from spyweb.store.encryption import Codec, Place
 from spyweb.store.model.entries import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
@@ -217,11 +217,6 @@ def row_of(context: EntryContext, note: ChangeNote, origin: Origin) -> tuple[obj
     sides = [(row.version, row.type, row.column) if row else (None, None, None) for row in (note.old, note.new)]
     who = (origin.job, origin.run, origin.depth)
     return (context.namespace, context.key, note.kind.value, *sides[0], *sides[1], context.now_ms, *who)
-
-
-def claim_event(connection: sqlite3.Connection, event: int, job: JobId, run: RunId) -> None:
-    """Note the run that is claimed for a change that the job wants."""
-    connection.execute("UPDATE wanted SET run = ?3 WHERE event = ?1 AND job = ?2", (event, job, run))
 
 
 def drop_event(connection: sqlite3.Connection, event: int, job: JobId) -> None:

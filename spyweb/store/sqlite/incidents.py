@@ -282,7 +282,9 @@ def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChan
     incident: int | None = opened[0] if opened else None
     reason, sign = first_sign(decision.subject.signs) if decision.opens else ("", NO_SIGN)
     if decision.opens:
-        incident = open_incident(connection, decision.subject, happened)
+        is_flapping = decision.subject.is_flapping
+        row = (name, policy.level.value, reason, sign.text, happened.run, at_ms, sign.since_ms, is_flapping)
+        incident = connection.execute(OPEN, row).fetchone()[0]
     elif incident is not None:
         raise_incident(connection, incident, before, decision.subject, policy.level)
     if incident is not None and decision.notes:
@@ -313,17 +315,8 @@ def find_subject(
     row = connection.execute(FIND_SUBJECT, (name,)).fetchone()
     subject = SubjectState(name=name)
     if row:
-        failures, successes, first_failure_ms, signs, openings, bad_ms, is_pausing, _ = row
-        subject = SubjectState(
-            name=name,
-            failures=failures,
-            successes=successes,
-            first_failure_ms=first_failure_ms,
-            signs=decode_signs(signs),
-            openings=decode_moments(openings),
-            bad_ms=bad_ms,
-            is_pausing=bool(is_pausing),
-        )
+        signs, openings = decode_signs(row[3]), decode_moments(row[4])
+        subject = read_as(SubjectState, (name, *row[:6]), signs=signs, openings=openings, is_pausing=row[6])
     if opened:
         subject = replace(subject, opened_ms=opened[1], is_flapping=bool(opened[2]))
     return subject, bool(row and row[-1] is not None and at_ms < row[-1])
@@ -355,16 +348,6 @@ def raise_incident(
     if level.rank > Level(known).rank:
         reason, sign = first_sign(new)
         connection.execute(RAISE, (level.value, reason, sign.text, incident))
-
-
-def open_incident(connection: sqlite3.Connection, subject: SubjectState, happened: SubjectEvent) -> int:
-    reason, sign = first_sign(subject.signs)
-    row = (
-        subject.name, happened.policy.level.value, reason, sign.text, happened.run,
-        happened.at_ms, sign.since_ms, subject.is_flapping,
-    )  # fmt: skip
-    number: int = connection.execute(OPEN, row).fetchone()[0]
-    return number
 
 
 def add_notes(connection: sqlite3.Connection, incident: int, notes: Sequence[Note]) -> None:

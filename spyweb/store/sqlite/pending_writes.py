@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Final
 
 from spyweb.model import Value
-from spyweb.store.model.entries import Entry
 
 EVERYTHING: Final = ("",)
 LONGEST_KEY, LONGEST_VALUE = 1024, 1024  # bytes: longer ones are read each time
@@ -33,11 +32,6 @@ class CachedValue:
         if not isinstance(value, list | dict) and not (isinstance(value, bytes) and len(value) > LONGEST_VALUE):
             self.value = value
             self.is_known = True
-
-    def learn_entry(self, entry: Entry | None) -> None:
-        """Remember the value of an entry that was read, unless it will expire."""
-        if entry is None or entry.expires_ms is None:
-            self.learn(entry.value if entry else None)
 
 
 class PendingWrites:

@@ -82,7 +82,9 @@ class Records(StorePart):
             else:
                 moment, moments = free_moment_from(connection, item.found_ns), None
             connection.execute(SEE, (job, item.hash, min(now_ms, moment // NS_IN_MS), now_ms))
-            added.append(insert(connection, job, item, moment, owed))
+            fields, matches = to_text(dict(item.fields)), to_text(list(item.matches))
+            connection.execute(ADD, (LATEST_NS - moment, job, item.hash, item.url, fields, matches, owed))
+            added.append(moment)
         return added
 
     @on_questions_after_writes
@@ -187,12 +189,6 @@ def free_moment_from(connection: sqlite3.Connection, found_ns: int) -> int:
     while connection.execute("SELECT 1 FROM record WHERE rev_ts = ?", (LATEST_NS - found_ns,)).fetchone():
         found_ns += STEP_NS
     return found_ns
-
-
-def insert(connection: sqlite3.Connection, job: JobId, item: NewRecord, timestamp_ns: int, owed: bool) -> int:
-    fields, matches = to_text(dict(item.fields)), to_text(list(item.matches))
-    connection.execute(ADD, (LATEST_NS - timestamp_ns, job, item.hash, item.url, fields, matches, owed))
-    return timestamp_ns
 
 
 def note_announced(connection: sqlite3.Connection, timestamps: Sequence[int]) -> None:

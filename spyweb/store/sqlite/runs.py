@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from sys import intern, maxsize
 from typing import Any
@@ -19,10 +19,10 @@ from spyweb.limits import IDEMPOTENCY_KEYS
 from spyweb.model import Cursor, JobId, Run, RunId, Trigger
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.incidents import SubjectChange
-from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, RequestKey, SkippedRange
+from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, SkippedRange
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, on_reader, read_as, upsert
-from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
+from spyweb.store.sqlite.events import clear_after_run, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Locks, release_run
 from spyweb.store.sqlite.outbox import Outbox, add_one
@@ -303,21 +303,23 @@ def record(
     connection.executemany(HEAR, ((at_ms, job) for job, at_ms in change.heard.items()))
     for wanted in change.dropped:
         drop_event(connection, wanted.event, wanted.job)
-    for end in change.end:
-        clear_after_run(connection, end)
-    # Ends that applied change what is wrong with their jobs.
-    subjects[:] = [apply(connection, end.alert) for end in change.end if end.alert and end.run in ended]
+    subjects[:] = follow_ends(connection, change, ended)
     tell_scripts(connection, change.told)
-    add_pings(connection, change.end, ended)
-    drop_payloads(connection, change.end, change.new)
     return added
 
 
-def add_pings(connection: sqlite3.Connection, ends: Sequence[End], ended: Set[RunId]) -> None:
-    """Have watchers elsewhere told of the ends that applied."""
-    for end in ends:
-        if end.ping is not None and end.run in ended:
+def follow_ends(connection: sqlite3.Connection, change: Change, ended: Set[RunId]) -> list[SubjectChange]:
+    """Clear what ends with runs; those that applied change what is wrong with their jobs, and are told elsewhere."""
+    subjects: list[SubjectChange] = []
+    for end in change.end:
+        clear_after_run(connection, end)
+        if end.alert and end.run in ended:
+            subjects.append(apply(connection, end.alert))
+        if end.ping and end.run in ended:
             add_one(connection, end.ping, end.ended_ms)
+        if end.of_payload is not None and not any(run.of_payload == end.of_payload for run in change.new):
+            connection.execute("DELETE FROM payload WHERE run = ?", (end.of_payload,))
+    return subjects
 
 
 def expect_cursors(connection: sqlite3.Connection, expected: Mapping[JobId, Cursor | None]) -> None:
@@ -338,13 +340,16 @@ def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
     added = connection.execute(ADD_RUN, row)
     if added.rowcount != 1 or not added.lastrowid:
         return None
+    number = added.lastrowid
     if (event := run.trigger.change_event) is not None:
-        claim_event(connection, event, run.job, RunId(added.lastrowid))
+        connection.execute("UPDATE wanted SET run = ?3 WHERE event = ?1 AND job = ?2", (event, run.job, number))
     if run.payload is not None:
-        connection.execute("INSERT INTO payload (run, content) VALUES (?, ?)", (added.lastrowid, run.payload))
-    if run.request is not None:
-        note_request(connection, run.request, RunId(added.lastrowid))
-    return RunId(added.lastrowid)
+        connection.execute("INSERT INTO payload (run, content) VALUES (?, ?)", (number, run.payload))
+    if (asked := run.request) is not None:
+        request = (asked.scope, asked.key, asked.fingerprint, number, asked.at_ms)
+        newest = connection.execute(ADD_REQUEST, request).lastrowid or 0
+        connection.execute(CLEAR_REQUESTS, (asked.at_ms - REQUESTS_KEPT_MS, newest, IDEMPOTENCY_KEYS))
+    return RunId(number)
 
 
 def row_of_end(end: End) -> tuple[str | int | None, ...]:
@@ -369,19 +374,6 @@ def record_skipped(connection: sqlite3.Connection, skipped: SkippedRange) -> Non
 def storable(text: str) -> str:
     """Replace lone surrogates, which SQLite's text can't hold: a run must not fail to end over one."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def note_request(connection: sqlite3.Connection, request: RequestKey, run: RunId) -> None:
-    row = (request.scope, request.key, request.fingerprint, run, request.at_ms)
-    newest = connection.execute(ADD_REQUEST, row).lastrowid or 0
-    connection.execute(CLEAR_REQUESTS, (request.at_ms - REQUESTS_KEPT_MS, newest, IDEMPOTENCY_KEYS))
-
-
-def drop_payloads(connection: sqlite3.Connection, ends: Sequence[End], new: Collection[NewRun]) -> None:
-    """Drop the payloads of runs that have ended and that nothing follows which needs them."""
-    for end in ends:
-        if end.of_payload is not None and not any(run.of_payload == end.of_payload for run in new):
-            connection.execute("DELETE FROM payload WHERE run = ?", (end.of_payload,))
 
 
 # On the thread of a connection: reading
