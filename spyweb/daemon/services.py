@@ -62,7 +62,7 @@ def build_services(
     overview = OverviewService(
         live=live, store=store, clock=clock, view=jobs.view, broken=jobs.broken_views, health=health.health
     )
-    past, once = PastRunsService(root=root, live=live, store=store, clock=clock), OnceService(store.requests, clock)
+    past, once = PastRunsService(root=root, live=live, store=store, clock=clock), OnceService(store.runs, clock)
     readiness = ReadinessService(store=store, clock=clock, vitals=vitals)
     return Services(
         health,

@@ -416,7 +416,7 @@ class Runner:
             event = await self._find(partial(self.store.events.find, event_id), "a change could not be read yet")
         payload_id, payload = records.payload_of(run), None
         if payload_id is not None and run.id not in self._cancelled:
-            find = partial(self.store.requests.payload, payload_id)
+            find = partial(self.store.runs.payload, payload_id)
             payload = await self._find(find, "a payload could not be read yet")
         if run.id in self._cancelled:
             return never_begun(self._cancelled[run.id])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from spyweb.clock import Clock
 from spyweb.store.encoding import encode
@@ -17,6 +17,12 @@ from spyweb.store.sqlite.entries import put_sum
 from spyweb.store.sqlite.values import Values
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def as_task(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Future[T]]:
+    """Have a coroutine begin as it is called, since an op hands on a future."""
+    return lambda *arguments, **named: get_running_loop().create_task(work(*arguments, **named))
 
 
 class DryValues:
@@ -29,8 +35,16 @@ class DryValues:
         self.history, self.version, self.stats = stored.history, stored.version, stored.stats
         self.namespaces = stored.namespaces
 
-    def transform(self, namespace: str, key: bytes, change: Transform, **_: object) -> Future[Any]:
-        return get_running_loop().create_task(self._decide((namespace, key), change))
+    @as_task
+    async def transform(self, namespace: str, key: bytes, change: Transform, **_: object) -> Any:
+        place = namespace, key
+        if place not in self._own:
+            entry = await self._stored.read(namespace, key)
+            self._own.setdefault(place, row_of(entry) if entry else None)
+        effect = decide(EntryContext(PLAIN, namespace, key, self._clock.now_ms()), self._own[place], change)
+        if effect.changes:
+            self._own[place] = effect.row
+        return effect.result
 
     def read(self, namespace: str, key: bytes) -> Future[Any]:
         return self.transform(namespace, key, Leave)
@@ -50,50 +64,33 @@ class DryValues:
     def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[Any]:
         return self.transform(namespace, key, lambda entry: Put(entry.value, at_ms, True) if entry else Leave(False))
 
-    def keys(self, namespace: str, pattern: bytes = b"*", **options: Any) -> Future[list[bytes]]:
-        return get_running_loop().create_task(self._keys(namespace, pattern, **options))
-
-    def gather(self, namespace: str, prefix: bytes, into: Callable[..., T], **options: Any) -> Future[T]:
-        return get_running_loop().create_task(self._gather(namespace, prefix, into, **options))
-
-    def clear(self, namespace: str, pattern: bytes = b"*", **_: object) -> Future[int]:
-        return get_running_loop().create_task(self._clear(namespace, pattern))
-
-    async def _decide(self, place: tuple[str, bytes], change: Transform) -> object:
-        if place not in self._own:
-            entry = await self._stored.read(*place)
-            self._own.setdefault(place, row_of(entry) if entry else None)
-        effect = decide(EntryContext(PLAIN, *place, self._clock.now_ms()), self._own[place], change)
-        if effect.changes:
-            self._own[place] = effect.row
-        return effect.result
-
-    def _live(self, place: tuple[str, bytes]) -> Entry | None:
-        row = self._own[place]
-        return entry_of(PLAIN, *place, row) if row and is_live(row, self._clock.now_ms()) else None
-
-    def _own_in(self, namespace: str) -> Iterator[tuple[bytes, Entry]]:
-        live = ((place, self._live(place)) for place in self._own)
-        return ((place[1], entry) for place, entry in live if entry and place[0] == namespace)
-
-    async def _keys(self, namespace: str, pattern: bytes, **options: Any) -> list[bytes]:
+    @as_task
+    async def keys(self, namespace: str, pattern: bytes = b"*", **options: Any) -> list[bytes]:
         stored = await self._stored.keys(namespace, pattern, **options)
         matches = compile_pattern(pattern).matches
         own = [key for key, _ in self._own_in(namespace) if matches(key)]
         return sorted([*own, *(key for key in stored if (namespace, key) not in self._own)])
 
-    async def _clear(self, namespace: str, pattern: bytes) -> int:
-        keys = await self._keys(namespace, pattern)
+    @as_task
+    async def clear(self, namespace: str, pattern: bytes = b"*", **_: object) -> int:
+        keys = await self.keys(namespace, pattern)
         self._own.update(dict.fromkeys(((namespace, key) for key in keys), None))
         return len(keys)
 
-    async def _gather(self, namespace: str, prefix: bytes, into: Callable[..., T], **options: Any) -> T:
+    @as_task
+    async def gather(self, namespace: str, prefix: bytes, into: Callable[..., T], **options: Any) -> T:
         stored = await self._stored.gather(namespace, prefix, list, **options)
         items = [item for item in stored if (namespace, item[0]) not in self._own]
         items += [item for item in self._own_in(namespace) if item[0].startswith(prefix)]
         is_by_age = options.get("order") is Order.CREATED
         items.sort(key=lambda item: item[1].created_ms if is_by_age else item[0])
         return into(iter(items))
+
+    def _own_in(self, namespace: str) -> Iterator[tuple[bytes, Entry]]:
+        now_ms = self._clock.now_ms()
+        for (own_namespace, key), row in self._own.items():
+            if own_namespace == namespace and row and is_live(row, now_ms):
+                yield key, entry_of(PLAIN, namespace, key, row)
 
 
 def row_of(entry: Entry) -> Row:

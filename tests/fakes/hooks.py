@@ -18,7 +18,7 @@ NO_HEADERS: Mapping[str, str] = {}
 
 
 def make_hooks(t: Harness, once: OnceService | None = None, environ: Mapping[str, str] = ENVIRON) -> HookService:
-    once = once or OnceService(t.store.requests, t.clock)
+    once = once or OnceService(t.store.runs, t.clock)
     pings = make_pings(t)
     return HookService(live=t.live, runner=t.runner, pings=pings, once=once, clock=t.clock, environ=environ)
 

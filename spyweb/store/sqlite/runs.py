@@ -58,8 +58,6 @@ RUN_COLUMNS = columns_of(Run)
 TRIGGER = Run.__struct_fields__.index("trigger")
 
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
-ALL_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE id < ? ORDER BY id DESC LIMIT ?"
-RUNS_OF_JOB = f"SELECT {RUN_COLUMNS} FROM run WHERE job = ? AND id < ? ORDER BY id DESC LIMIT ?"
 # A dry run, one of `spyweb debug`, or one that tells of an incident says nothing about its job.
 NOT_ASIDE = """
     CASE WHEN json_valid("trigger")
@@ -186,9 +184,7 @@ class Runs(StorePart):
             try:
                 await self.record(change)
             except CursorMoved as moved:
-                log.warning(
-                    "a schedule was changed elsewhere: it is decided again from what is on record", job=moved.job
-                )
+                log.warning("a schedule was changed elsewhere, it is decided again from the record", job=moved.job)
                 go_by(JobId(moved.job), moved.found if isinstance(moved.found, Cursor) else None)
             else:
                 return change
@@ -245,18 +241,13 @@ class Runs(StorePart):
     ) -> list[Run]:
         """Return runs of one job, or of all, newest first."""
         below = maxsize if before is None else before
-        if job is None:
-            rows = connection.execute(ALL_RUNS, (below, max(limit, 0)))
-        else:
-            rows = connection.execute(RUNS_OF_JOB, (job, below, max(limit, 0)))
-        return [read_run(row) for row in rows]
-
-
-class Requests(StorePart):
-    """The requests that have started runs: their keys, and what they sent along."""
+        of_job = ("", ()) if job is None else ("job = ? AND ", (job,))
+        statement = f"SELECT {RUN_COLUMNS} FROM run WHERE {of_job[0]}id < ? ORDER BY id DESC LIMIT ?"
+        return [read_run(row) for row in connection.execute(statement, (*of_job[1], below, max(limit, 0)))]
 
     @on_reader
-    def find(self, connection: sqlite3.Connection, scope: str, key: bytes) -> KnownRequest | None:
+    def find_request(self, connection: sqlite3.Connection, scope: str, key: bytes) -> KnownRequest | None:
+        """Return the request that has started a run by this key."""
         row = connection.execute(FIND_REQUEST, (scope, key)).fetchone()
         return KnownRequest(fingerprint=row[0], run=RunId(row[1]), at_ms=row[2]) if row else None
 
@@ -269,14 +260,10 @@ class Requests(StorePart):
 
 def tell(listeners: Sequence[Recorded], change: Change, answer: Future[list[RunId | None]]) -> None:
     """Tell of a change that is committed, or, where nobody waits for the answer, may be."""
-    if answer.cancelled():
-        ids = None
-    elif answer.exception() is not None:
-        return
-    else:
-        ids = answer.result()
-    for listen in listeners:
-        listen(change, ids)
+    if answer.cancelled() or answer.exception() is None:
+        ids = None if answer.cancelled() else answer.result()
+        for listen in listeners:
+            listen(change, ids)
 
 
 # On the thread of a connection: writing
@@ -289,9 +276,7 @@ def record(
     for run in holders:
         release_run(connection, run)
     expect_cursors(connection, change.expects)
-    ended = {
-        end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1
-    }  # that applied
+    ended = {end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1}
     for begin in change.begin:
         connection.execute(BEGIN_RUN, (begin.started_ms, begin.generation, begin.run))
     for skipped in change.skipped:

@@ -47,7 +47,7 @@ from spyweb.store.sqlite.migrate import create, load_migrations, migrate, refuse
 from spyweb.store.sqlite.outbox import Outbox
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.records import Records
-from spyweb.store.sqlite.runs import Requests, Runs
+from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.tasks import Tasks
 from spyweb.store.sqlite.values import Values
 from spyweb.store.sqlite.vault import check_key, codec_of, encrypt_first, purge, rewrite
@@ -83,7 +83,6 @@ class Store:
         self.past_runs = PastRuns(connections, clock)
         self.tasks = Tasks(connections, clock)
         self.records = Records(connections, clock)
-        self.requests = Requests(connections, clock)
         self.keys = AccessKeys(connections, clock)
         self.audit = AuditTrail(connections, clock)
 

@@ -20,7 +20,7 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Claims, Runner, by_hand
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.runs import RequestKey, RunFilter, RunPage, RunPoint
-from spyweb.store.sqlite.runs import Requests
+from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.records.views import RecordView, view_record
 from spyweb.subjects.runs.views import (
@@ -227,8 +227,8 @@ class OnceService:
     two a repetition finds the run, or starts it.
     """
 
-    def __init__(self, requests: Requests, clock: Clock) -> None:
-        self._requests = requests
+    def __init__(self, runs: Runs, clock: Clock) -> None:
+        self._runs = runs
         self._clock = clock
         self._under_way: dict[tuple[str, bytes], bytes] = {}  # fingerprints, until the store has answered
 
@@ -245,7 +245,7 @@ class OnceService:
             raise Refused("the same request is under way: its answer is not known yet")
         self._under_way[place] = key.fingerprint
         try:
-            known = await self._requests.find(*place)
+            known = await self._runs.find_request(*place)
             if known is not None and self._clock.now_ms() - known.at_ms < KEPT_MS:
                 _expect_same(known.fingerprint, key)
                 del self._under_way[place]

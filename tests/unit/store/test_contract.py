@@ -446,14 +446,14 @@ def with_key(key: bytes, at_ms: int) -> RequestKey:
 
 async def test_a_request_is_found_by_its_scope_and_key_with_the_run_that_was_started_last(store: Store) -> None:
     run = await start(store, asked())
-    known = await store.requests.find("prices", b"k1")
+    known = await store.runs.find_request("prices", b"k1")
     assert known is not None
     assert (known.run, known.fingerprint, known.at_ms) == (run, b"f", 1_000)
-    assert await store.requests.find("news", b"k1") is None
-    assert await store.requests.find("prices", b"k2") is None
+    assert await store.runs.find_request("news", b"k1") is None
+    assert await store.runs.find_request("prices", b"k2") is None
 
     later = await start(store, asked(with_key(b"k1", 1_000 + 2 * DAY_MS)))
-    known = await store.requests.find("prices", b"k1")
+    known = await store.runs.find_request("prices", b"k1")
     assert known is not None
     assert known.run == later
 
@@ -461,12 +461,12 @@ async def test_a_request_is_found_by_its_scope_and_key_with_the_run_that_was_sta
 async def test_a_change_that_is_refused_and_a_run_that_was_recorded_before_record_no_request(store: Store) -> None:
     with pytest.raises(CursorMoved):
         await store.runs.record(Change(expects={PRICES: make_cursor()}, new=[asked(payload=b"{}")]))
-    assert await store.requests.find("prices", b"k1") is None
-    assert await store.requests.payload(RunId(1)) is None
+    assert await store.runs.find_request("prices", b"k1") is None
+    assert await store.runs.payload(RunId(1)) is None
 
     await start(store, asked(None, due_ms=5))
     assert await store.runs.record(Change(new=[asked(due_ms=5)])) == [None]
-    assert await store.requests.find("prices", b"k1") is None
+    assert await store.runs.find_request("prices", b"k1") is None
 
 
 async def test_keys_of_yesterday_are_cleared_as_new_ones_come(store: Store) -> None:
@@ -474,9 +474,9 @@ async def test_keys_of_yesterday_are_cleared_as_new_ones_come(store: Store) -> N
         await start(store, asked(with_key(b"old%d" % number, 1_000)))
     for number in range(3):
         await start(store, asked(with_key(b"new%d" % number, 1_000 + DAY_MS + HOUR_MS)))
-    found = [await store.requests.find("prices", b"old%d" % number) for number in range(6)]
+    found = [await store.runs.find_request("prices", b"old%d" % number) for number in range(6)]
     assert found == [None] * 6
-    assert await store.requests.find("prices", b"new0") is not None
+    assert await store.runs.find_request("prices", b"new0") is not None
 
 
 async def test_only_so_many_keys_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -485,7 +485,7 @@ async def test_only_so_many_keys_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     async with opened("sqlite", tmp_path / "few.db", FakeClock()) as store:
         for number in range(8):
             await start(store, asked(with_key(b"k%d" % number, 1_000)))
-        found = [await store.requests.find("prices", b"k%d" % number) for number in range(8)]
+        found = [await store.runs.find_request("prices", b"k%d" % number) for number in range(8)]
         assert [known is not None for known in found] == [False] * 5 + [True] * 3
 
 
@@ -493,9 +493,9 @@ async def test_a_payload_is_kept_until_its_own_run_has_ended(store: Store) -> No
     run = await start(store, asked(payload=b'{"a":1}'))
     other = await start(store, asked(None))
     await store.runs.record(Change(end=[make_end(other)]))
-    assert await store.requests.payload(run) == b'{"a":1}'
+    assert await store.runs.payload(run) == b'{"a":1}'
     await store.runs.record(Change(end=[payload_end(run)]))
-    assert await store.requests.payload(run) is None
+    assert await store.runs.payload(run) is None
 
 
 async def test_a_payload_stays_for_the_attempt_that_follows(store: Store) -> None:
@@ -510,10 +510,10 @@ async def test_a_payload_stays_for_the_attempt_that_follows(store: Store) -> Non
     )
     (second,) = await store.runs.record(Change(end=[payload_end(run)], new=[retry]))
     assert second is not None
-    assert await store.requests.payload(run) == b"[]"
+    assert await store.runs.payload(run) == b"[]"
 
     await store.runs.record(Change(end=[payload_end(second, of=run)]))
-    assert await store.requests.payload(run) is None
+    assert await store.runs.payload(run) is None
 
 
 def payload_end(run: RunId, *, of: RunId | None = None) -> End:

@@ -52,12 +52,12 @@ async def test_a_large_payload_is_kept_apart_from_the_record_and_goes_with_the_r
     await t.settle(make_job(schedule=Never()))
     started = await make_hooks(t).receive(PRICES, delivery(payload="x" * SCRIPT_VALUES))
     assert started.run is not None
-    assert await t.store.requests.payload(started.run) is not None
+    assert await t.store.runs.payload(started.run) is not None
     await t.clock.turn()
     assert trigger_of(t)["payload"] == "x" * SCRIPT_VALUES
     (run,) = await t.store.runs.list(PRICES)
     assert "x" * 100 not in str(run.trigger)
-    assert await t.store.requests.payload(started.run) is None
+    assert await t.store.runs.payload(started.run) is None
 
 
 @pytest.mark.parametrize("size", [10, SCRIPT_VALUES], ids=["in the trigger", "apart"])
@@ -68,7 +68,7 @@ async def test_each_attempt_sees_the_payload(t: Harness, size: int) -> None:
     await t.clock.turn(30)
     assert [trigger_of(t, number)["payload"] for number in range(3)] == ["x" * size] * 3
     assert [trigger_of(t, number)["type"] for number in range(3)] == ["webhook", "retry", "retry"]
-    assert await t.store.requests.payload(RunId(1)) is None
+    assert await t.store.runs.payload(RunId(1)) is None
 
 
 @pytest.mark.parametrize(("enabled", "reason"), [(False, "disabled"), (True, "paused")])

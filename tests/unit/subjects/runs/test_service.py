@@ -222,7 +222,7 @@ class Asked:
 async def asked() -> AsyncIterator[Asked]:
     async with harness() as t:
         await t.settle(job := make_job(schedule=Never(), overlap=Overlap.ALLOW))
-        yield Asked(t, job, OnceService(t.store.requests, t.clock))
+        yield Asked(t, job, OnceService(t.store.runs, t.clock))
         await t.clock.turn()
 
 
