@@ -38,6 +38,7 @@ class Type(StrEnum):
 
 NUMBERS = frozenset({int, float, bool})
 SCALARS = NUMBERS | {bytes}
+KINDS = {bytes: Type.STRING, bool: Type.BOOLEAN, int: Type.INTEGER, float: Type.FLOAT, type(None): Type.NULL}
 AS_THEY_ARE = {Type.STRING.value: bytes, Type.INTEGER.value: int, Type.FLOAT.value: float}
 
 
@@ -55,18 +56,8 @@ class NotJson(Exception):
 def encode(value: Value) -> Cell:
     if isinstance(value, list | dict):
         return encode_table(value)
-    scalar(value)
-    match value:
-        case bytes():
-            return Cell(Type.STRING.value, value)
-        case bool():
-            return Cell(Type.BOOLEAN.value, int(value))
-        case int():
-            return Cell(Type.INTEGER.value, value)
-        case float():
-            return Cell(Type.FLOAT.value, value)
-        case _:
-            return Cell(Type.NULL.value, None)
+    plain = scalar(value)
+    return Cell(KINDS[type(plain)].value, int(plain) if isinstance(plain, bool) else plain)
 
 
 def decode(kind: str, column: Column) -> Value:
@@ -164,7 +155,7 @@ def less(depth: int) -> int:
     return depth - 1
 
 
-def scalar(value: Value) -> Plain:
+def scalar(value: Value) -> bytes | float | None:
     """Return what stands for a value that is no table.  Raises StoreError for what can't be stored."""
     match value:
         case bytes() | bool():

@@ -52,15 +52,11 @@ def translate(characters: str) -> str:
     Each star takes as little as possible and never tries again.  That is enough: only the last one can need more, and
     what follows it must end the key.
     """
-    first, *rest = [translate_piece(piece) for piece in re.split(r"\*+", characters)]
+    first, *rest = [re.escape(piece).replace(re.escape(ONE), ".") for piece in re.split(r"\*+", characters)]
     if not rest:
         return first
     *middle, last = rest
     return first + "".join(f"(?>.*?{piece})" for piece in middle) + ".*" + last
-
-
-def translate_piece(piece: str) -> str:
-    return "".join("." if character == ONE else re.escape(character) for character in piece)
 
 
 def as_characters(key: bytes) -> str:

@@ -83,7 +83,9 @@ def acquire(connection: sqlite3.Connection, wanted: Held, alive: Alive) -> Held 
     if held is None:
         connection.execute(TAKE, astuple(wanted))
         return None
-    shortened = shorten(held, wanted.acquired_ms)
+    # A lease that reaches further than its own length: the clock was set back, and nobody would get the lock until it
+    # has caught up.
+    shortened = replace(held, expires_ms=min(held.expires_ms, wanted.acquired_ms + held.lease_ms))
     if shortened != held:
         connection.execute(TAKE, astuple(shortened))
     return shortened
@@ -125,11 +127,3 @@ def sweep_locks(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> li
 
 def is_held(held: Held, now_ms: int, alive: Alive) -> bool:
     return held.expires_ms > now_ms or (held.run is not None and alive(held.run))
-
-
-def shorten(held: Held, now_ms: int) -> Held:
-    """Limit a lease to its own length from now.
-
-    If it reaches further, the clock was set back since, and nobody would get the lock until it has caught up.
-    """
-    return replace(held, expires_ms=min(held.expires_ms, now_ms + held.lease_ms))

@@ -75,7 +75,17 @@ class PastRuns(StorePart):
     @on_questions
     def strips(self, connection: sqlite3.Connection, jobs: Sequence[StripWish], count: int) -> Mapping[JobId, RunStrip]:
         """Return the newest `count` runs of each of these jobs; a range of due times that did not run counts as one."""
-        return {job: find_strip(connection, job, late_ms, count) for job, late_ms in jobs}
+        found: dict[JobId, RunStrip] = {}
+        for job, late_ms in jobs:
+            ids, marks, took = connection.execute(STRIP, (job, late_ms, count)).fetchone()
+            if ids is None:
+                found[job] = RunStrip()
+                continue
+            # SQL promises no order.
+            runs = sorted(zip(map(int, ids.split(",")), marks, map(int, took.split(",")), strict=True))
+            numbers, letters, times = zip(*runs, strict=True)
+            found[job] = RunStrip(ids=numbers, marks="".join(letters), took_ms=times)
+        return found
 
     @on_questions
     def failing(self, connection: sqlite3.Connection, jobs: Sequence[JobId]) -> Mapping[JobId, FailingSeries]:
@@ -140,15 +150,6 @@ class PastRuns(StorePart):
 
 
 # On the thread of a connection
-
-
-def find_strip(connection: sqlite3.Connection, job: JobId, late_ms: int, count: int) -> RunStrip:
-    ids, marks, took = connection.execute(STRIP, (job, late_ms, count)).fetchone()
-    if ids is None:
-        return RunStrip()
-    runs = sorted(zip(map(int, ids.split(",")), marks, map(int, took.split(",")), strict=True))  # SQL promises no order
-    numbers, letters, times = zip(*runs, strict=True)
-    return RunStrip(ids=numbers, marks="".join(letters), took_ms=times)
 
 
 def source_of(wanted: RunFilter) -> tuple[str, list[str | int]]:

@@ -80,7 +80,9 @@ class Records(StorePart):
                 moments = moments or free_moments(connection, now_ms)
                 moment = next(moments)
             else:
-                moment, moments = free_moment_from(connection, item.found_ns), None
+                moment, moments = item.found_ns, None
+                while connection.execute("SELECT 1 FROM record WHERE rev_ts = ?", (LATEST_NS - moment,)).fetchone():
+                    moment += STEP_NS  # to the next that is free
             connection.execute(SEE, (job, item.hash, min(now_ms, moment // NS_IN_MS), now_ms))
             fields, matches = to_text(dict(item.fields)), to_text(list(item.matches))
             connection.execute(ADD, (LATEST_NS - moment, job, item.hash, item.url, fields, matches, owed))
@@ -182,13 +184,6 @@ def free_moments(connection: sqlite3.Connection, now_ms: int) -> Iterator[int]:
     while True:
         yield moment
         moment += STEP_NS
-
-
-def free_moment_from(connection: sqlite3.Connection, found_ns: int) -> int:
-    """Return a timestamp for a record found at that moment: the moment itself, or the next that is free."""
-    while connection.execute("SELECT 1 FROM record WHERE rev_ts = ?", (LATEST_NS - found_ns,)).fetchone():
-        found_ns += STEP_NS
-    return found_ns
 
 
 def note_announced(connection: sqlite3.Connection, timestamps: Sequence[int]) -> None:

@@ -77,7 +77,8 @@ def gather(
     else:
         found = select(connection, f"key, {COLUMNS}", key_range, "ORDER BY key")
     with closing(found) as rows:
-        keyed = within(largest, ((key, Row(*row)) for key, *row in rows), size_of_row)
+        found_rows = ((key, Row(*row)) for key, *row in rows)
+        keyed = within(largest, found_rows, lambda each: len(each[0]) + size_of_value(each[1]))
         return into((key, entry_of(codec, key_range.namespace, key, row)) for key, row in keyed)
 
 
@@ -164,12 +165,6 @@ def within(largest: int | None, items: Iterable[T], size_of: Callable[[T], int])
         if left < 0:
             raise TooLarge(f"the answer would be larger than {largest / MIB:.3g} MB")
         yield item
-
-
-def size_of_row(keyed: tuple[bytes, Row]) -> int:
-    """Return the size of the key and the value as they are stored."""
-    key, row = keyed
-    return len(key) + size_of_value(row)
 
 
 def size_of_value(row: Row) -> int:

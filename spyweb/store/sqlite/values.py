@@ -153,7 +153,12 @@ class Values(StorePart):
 
         One that nobody awaits may wait a moment for others; it is done before what is asked for after it.
         """
-        effects = self._effects(namespace, key, origin)
+        effects, notices = NO_EFFECTS, None
+        if self._history or not self._events.is_quiet:
+            wanted, rule = self._events.subscriptions.of_key(namespace, key), self._history.get(namespace)
+            notices = self._events.notices(namespace)
+            if wanted or rule or notices:
+                effects = WriteEffects(wanted, rule, origin, notices)
         return self._writer.submit(
             effects.kind,
             entries.write,
@@ -161,7 +166,7 @@ class Values(StorePart):
             change,
             effects,
             subject=(namespace, key),
-            after=self._events.after(is_kept=bool(effects.wanted), notices=effects.notices),
+            after=self._events.after(is_kept=bool(effects.wanted), notices=notices),
             is_awaited=is_awaited,
         )
 
@@ -366,13 +371,6 @@ class Values(StorePart):
 
     def _context(self, namespace: str, key: bytes) -> EntryContext:
         return EntryContext(self._codec, namespace, key, self._clock.now_ms())
-
-    def _effects(self, namespace: str, key: bytes, origin: Origin) -> WriteEffects:
-        if not self._history and self._events.is_quiet:
-            return NO_EFFECTS
-        wanted, rule = self._events.subscriptions.of_key(namespace, key), self._history.get(namespace)
-        notices = self._events.notices(namespace)
-        return WriteEffects(wanted, rule, origin, notices) if wanted or rule or notices else NO_EFFECTS
 
 
 def done(value: T) -> Future[T]:
