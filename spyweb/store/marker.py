@@ -89,25 +89,21 @@ class Marker:
     def note_opened(self, commit: LastCommit) -> None:
         """Note that the database is open from now on, and which commit is its last."""
         opened = Opened(pid=os.getpid(), since=shown_moment(self._clock.now_ms()), booted_ms=self._booted_ms())
-        with self._turn:
+        with self._turn, suppress(OSError):
             self._contents = Contents(database=self._name, user_db=self.has_user_db, open=opened, commit=commit)
-            with suppress(OSError):
-                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                self._size = max(LEAST_SIZE, os.fstat(self._file).st_size, 2 * len(self._encoded()))
-            self._write()
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._size = max(LEAST_SIZE, os.fstat(self._file).st_size, 2 * len(msgspec.json.encode(self._contents)))
+        self._note()
 
     def note_user_db(self) -> None:
-        self._change("user_db", value=True)
+        self._note(user_db=True)
 
     def note_commit(self, commit: LastCommit) -> None:
-        with self._turn:
-            assert self._contents is not None  # the database is open
-            self._contents.commit = commit
-            self._write()
+        self._note(commit=commit)
 
     def note_closed(self) -> None:
         """Note that the database is closed."""
-        self._change("open", None)
+        self._note(open=None)
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -125,18 +121,12 @@ class Marker:
         except (OSError, msgspec.DecodeError):
             return Contents()
 
-    def _change(self, field: str, value: object) -> None:
-        with self._turn:
-            setattr(self._contents, field, value)
-            self._write()
-
-    def _write(self) -> None:
-        """Write the marker, if possible: a full disk must not keep the daemon from going on."""
-        with suppress(OSError):  # also that of no file
-            os.pwrite(self._file, self._encoded().ljust(self._size), 0)
-
-    def _encoded(self) -> bytes:
-        return msgspec.json.encode(self._contents)
+    def _note(self, **facts: object) -> None:
+        """Write facts into the marker, if possible: a full disk must not keep the daemon from going on."""
+        with self._turn, suppress(OSError):  # also that of no file
+            for name, fact in facts.items():
+                setattr(self._contents, name, fact)
+            os.pwrite(self._file, msgspec.json.encode(self._contents).ljust(self._size), 0)
 
 
 def stamp_of(file: Path) -> Stamp | None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spyweb.clock import Clock, RealClock
+from spyweb.clock import RealClock
 from spyweb.errors import StoreCorrupt, StoreError, StoreIncomplete, StoreMoved
 from spyweb.model import Durability
 from spyweb.store.access import explain
@@ -101,9 +101,9 @@ def find_last_commit(connection: sqlite3.Connection, file: Stamp | None = None) 
     return LastCommit(number or 0, at_ms or 0, file)
 
 
-def move_aside(path: Path, *, clock: Clock | None = None) -> Path:
+def move_aside(path: Path) -> Path:
     """Rename a database and its companions to names that still belong together; return the database's."""
-    aside = aside_of(path, clock)
+    aside = aside_of(path)
     try:
         for file, new in zip(files_of(path), files_of(aside), strict=True):
             if file.exists():
@@ -113,18 +113,18 @@ def move_aside(path: Path, *, clock: Clock | None = None) -> Path:
     return aside
 
 
-def copy_log_aside(path: Path, *, clock: Clock | None = None) -> Path | None:
+def copy_log_aside(path: Path) -> Path | None:
     """Copy what is left of a database's log, of which SQLite drops what it can't read."""
     if not size_of(wal_of(path)):
         return None
     try:
-        return Path(shutil.copy2(wal_of(path), wal_of(aside_of(path, clock))))
+        return Path(shutil.copy2(wal_of(path), wal_of(aside_of(path))))
     except OSError as error:
         raise explain(error, path) from error
 
 
-def aside_of(path: Path, clock: Clock | None) -> Path:
-    now_ms = (clock or RealClock()).now_ms()
+def aside_of(path: Path) -> Path:
+    now_ms = RealClock().now_ms()
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
     return path.with_name(f"{path.name}.corrupt-{moment:%Y%m%dT%H%M%S}{now_ms % 1000:03d}Z")
 

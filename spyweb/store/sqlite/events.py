@@ -42,10 +42,7 @@ DELETE_UNWANTED = "DELETE FROM event WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM
 JobsByKind = Mapping[ChangeKind, Set[JobId]]  # a kind that is not in it is watched by nobody
 
 
-class Subscription(NamedTuple):
-    pattern: Pattern
-    kinds: frozenset[ChangeKind]
-    job: JobId | None
+Subscription = tuple[Pattern, Watch]  # the pattern is that of the watch's key
 
 
 class Subscriptions:
@@ -56,8 +53,7 @@ class Subscriptions:
         self._prefixes: dict[str, list[Subscription]] = {}
         for watch in watches:
             group = self._prefixes if watch.is_prefix else self._exact
-            subscription = Subscription(compile_pattern(watch.key), watch.kinds, watch.job)
-            group.setdefault(watch.namespace, []).append(subscription)
+            group.setdefault(watch.namespace, []).append((compile_pattern(watch.key), watch))
         self.is_empty = not watches
 
     def of_namespace(self, namespace: str) -> list[Subscription]:
@@ -76,12 +72,12 @@ class Subscriptions:
 def jobs_by_kind(subscriptions: Sequence[Subscription], key: bytes) -> JobsByKind:
     """Return the kinds of change that this key is watched for, each with the jobs that watch."""
     found: dict[ChangeKind, set[JobId]] = {}
-    for subscription in subscriptions:
-        if subscription.pattern.matches(key):
-            for kind in subscription.kinds:
+    for pattern, watch in subscriptions:
+        if pattern.matches(key):
+            for kind in watch.kinds:
                 jobs = found.setdefault(kind, set())
-                if subscription.job is not None:
-                    jobs.add(subscription.job)
+                if watch.job is not None:
+                    jobs.add(watch.job)
     return found
 
 
@@ -121,7 +117,7 @@ class Events(StorePart):
         self._codec = codec
         self._callbacks: list[Callable[[], None]] = []
         self.subscriptions = Subscriptions()  # of jobs
-        self._subscribers: dict[object, Subscriber] = {}
+        self._subscribers: Sequence[Subscriber] = ()
         self._followed = Subscriptions()  # of all subscribers together
 
     def watch(self, watches: Sequence[Watch]) -> None:
@@ -165,18 +161,13 @@ class Events(StorePart):
 
         Nothing is stored for it: these events have no id, and begin with the writes that are requested after this.
         """
-        mark = object()
-        self._subscribers[mark] = Subscriber(watch, Subscriptions([watch]), listen)
-        self._gather_followed()
+        new = Subscriber(watch, Subscriptions([watch]), listen)
+        self._tell_only([*self._subscribers, new])
+        return lambda: self._tell_only([each for each in self._subscribers if each is not new])
 
-        def leave() -> None:
-            self._subscribers.pop(mark, None)
-            self._gather_followed()
-
-        return leave
-
-    def _gather_followed(self) -> None:
-        self._followed = Subscriptions([subscriber.watch for subscriber in self._subscribers.values()])
+    def _tell_only(self, subscribers: Sequence[Subscriber]) -> None:
+        self._subscribers = subscribers
+        self._followed = Subscriptions([subscriber.watch for subscriber in subscribers])
 
     def notices(self, namespace: str | None = None) -> Notices | None:
         """Begin the notices of an op on this namespace (None: on any); None when nobody listens."""
@@ -191,7 +182,7 @@ class Events(StorePart):
 
     def _tell_all(self, is_kept: bool, notices: Notices) -> None:
         for event in notices.events:
-            for subscriber in list(self._subscribers.values()):
+            for subscriber in self._subscribers:
                 if event.kind in subscriber.subscriptions.of_key(event.namespace, event.key):
                     subscriber.listen(event)
         if is_kept:

@@ -7,7 +7,6 @@ reads is as it was when the cursor was opened, and an error raised meanwhile wou
 from __future__ import annotations
 
 import sqlite3
-from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice, starmap
@@ -87,31 +86,6 @@ def by_creation(connection: sqlite3.Connection, key_range: KeyRange) -> Generato
     with closing(select(connection, "rowid", key_range, "ORDER BY rowid")) as numbers:
         for numbered in numbers:
             yield connection.execute(ROW, numbered).fetchone()
-
-
-class ExportedKeys:
-    """Remembers which keys an export has yielded, so that none comes twice.
-
-    A key that is deleted and written again meanwhile comes last in the order of creation, and so is met a second time.
-    Only hashes are remembered, as long as nothing newer is met.
-    """
-
-    def __init__(self, newest: int, now_ms: int) -> None:
-        self._newest = newest  # rowid as the export begins: what is above, or newer, may have been there before
-        self._began_ms = now_ms
-        self._hashes = array("q")
-        self._once: set[int] = set()
-
-    def is_first(self, portable: PortableEntry, rowid: int) -> bool:
-        place = hash((portable.namespace, portable.key))
-        if rowid <= self._newest and portable.entry.created_ms < self._began_ms:
-            self._hashes.append(place)
-            return True
-        self._once.update(self._hashes)
-        del self._hashes[:]
-        is_first = place not in self._once
-        self._once.add(place)
-        return is_first
 
 
 def find_page(

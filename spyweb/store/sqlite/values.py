@@ -329,13 +329,14 @@ class Values(StorePart):
 
         Each is as it is when it is reached.  No key comes twice, even if it is deleted and written again meanwhile.
         """
+        after, met = 0, set[int]()  # hashes: a key that is written anew meanwhile comes again, as the last one
         ask, clock = self._connections.ask, self._clock
-        now_ms, after = clock.now_ms(), 0
-        newest = "SELECT coalesce(max(rowid), 0) FROM entry"
-        exported = scanning.ExportedKeys(await ask(lambda db: db.execute(newest).fetchone()[0]), now_ms)
         while page := await ask(scanning.find_page, self._codec, namespaces, after, clock.now_ms()):
-            for item, after in page:
-                if exported.is_first(item, after):
+            after = page[-1][1]
+            for item, _ in page:
+                place = hash((item.namespace, item.key))
+                if place not in met:
+                    met.add(place)
                     yield item
 
     def load(self, items: Sequence[PortableEntry], *, replace: bool) -> Future[Loaded]:

@@ -9,11 +9,11 @@ import pytest
 
 from spyweb.model import HistoryRule
 from spyweb.store.encryption import PLAIN
-from spyweb.store.model.entries import Entry, Order, PortableEntry, Put, Replacement
+from spyweb.store.model.entries import Order, Put, Replacement
 from spyweb.store.sqlite import scanning
 from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects, write
-from spyweb.store.sqlite.scanning import ExportedKeys, KeyRange, find_history, find_page, gather
+from spyweb.store.sqlite.scanning import KeyRange, find_history, find_page, gather
 from spyweb.store.sqlite.transfer import move
 
 NOW = 5_000
@@ -52,17 +52,6 @@ def test_a_page_of_an_export_ends_with_the_value_that_fills_it(
     second = find_page(database, PLAIN, None, first[-1][1], NOW)
     assert [[each.key for each, _ in page] for page in (first, second)] == [[b"k0", b"k1", b"k2"], [b"k3", b"k4"]]
     assert find_page(database, PLAIN, None, second[-1][1], NOW) == []
-
-
-def test_a_key_that_an_export_meets_again_was_told_also_where_its_row_has_the_number_of_one_that_is_gone() -> None:
-    def item(created_ms: int) -> PortableEntry:
-        entry = Entry(value=1, version=1, created_ms=created_ms, updated_ms=created_ms)
-        return PortableEntry(namespace="state", key=b"a", entry=entry)
-
-    for rowid in (11, 10):
-        told = ExportedKeys(newest=10, now_ms=NOW)
-        assert told.is_first(item(1), 1)
-        assert not told.is_first(item(NOW), rowid)
 
 
 def test_a_history_without_an_entry_gives_way_to_that_of_an_entry_that_is_moved_there(
