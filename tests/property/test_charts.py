@@ -11,18 +11,7 @@ from hypothesis import strategies as st
 from spyweb.model import RunMark
 from spyweb.store.model.runs import RunPoint
 from spyweb.subjects.runs.views import OF_SLOT, percentiles, thin, uptime_of
-from spyweb.web.pages.charts import (
-    BARS,
-    CHART_HEIGHT,
-    CHART_WIDTH,
-    KINDS,
-    STEP,
-    chart,
-    heat,
-    herd,
-    span,
-    strip,
-)
+from spyweb.web.pages.charts import BARS, CHART_HEIGHT, CHART_WIDTH, KINDS, STEP, chart, heat, herd, span, strip
 
 SPAN_MS = 10_000
 RUNS = st.lists(

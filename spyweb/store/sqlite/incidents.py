@@ -413,10 +413,7 @@ def tell_scripts(connection: sqlite3.Connection, told: Sequence[ScriptTold]) -> 
 
 
 def known_to(
-    connection: sqlite3.Connection,
-    channel: AlertChannelNow,
-    subjects: Mapping[str, SubjectNow],
-    now_ms: int,
+    connection: sqlite3.Connection, channel: AlertChannelNow, subjects: Mapping[str, SubjectNow], now_ms: int
 ) -> list[KnownIncident]:
     """Return the incidents that an alert channel may have to be told of."""
     parents = {parent for each in subjects.values() for parent in each.policy.depends_on}

@@ -85,13 +85,7 @@ class Values(StorePart):
     """
 
     def __init__(
-        self,
-        connections: Connections,
-        clock: Clock,
-        codec: Codec,
-        events: Events,
-        locks: Locks,
-        history: HistoryRules,
+        self, connections: Connections, clock: Clock, codec: Codec, events: Events, locks: Locks, history: HistoryRules
     ) -> None:
         super().__init__(connections, clock)
         self._codec = codec
@@ -141,13 +135,7 @@ class Values(StorePart):
         return queue.submit(OpKind.READ, entries.find_entry, self._context(namespace, key))
 
     def transform(
-        self,
-        namespace: str,
-        key: bytes,
-        change: Transform,
-        *,
-        origin: Origin = NOBODY,
-        is_awaited: bool = True,
+        self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY, is_awaited: bool = True
     ) -> Future[object]:
         """Read, decide and write as one step; return the decision's `result`.
 

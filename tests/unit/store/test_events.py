@@ -8,15 +8,7 @@ from msgspec.structs import replace
 
 from spyweb.model import NULL, WRITTEN, ChangeKind, JobId, RunId, RunState, Trigger, Value
 from spyweb.store.encryption import PLAIN
-from spyweb.store.model.entries import (
-    GLOBAL,
-    SCOPES,
-    ChangeEvent,
-    Leave,
-    Origin,
-    Watch,
-    scope_namespace,
-)
+from spyweb.store.model.entries import GLOBAL, SCOPES, ChangeEvent, Leave, Origin, Watch, scope_namespace
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row
 from spyweb.store.sqlite.events import Notices, Subscriptions

@@ -19,9 +19,7 @@ async def test_a_row_is_told_back_whole(store: Store) -> None:
     assert await store.tasks.of_runs([run]) == {run: [whole]}
 
 
-async def test_rows_come_in_the_order_of_their_definition_of_their_run_alone_and_as_recorded_last(
-    store: Store,
-) -> None:
+async def test_rows_come_in_the_order_of_their_definition_of_their_run_alone_and_as_recorded_last(store: Store) -> None:
     first, second, bare = [await begin_run(store) for _ in range(3)]
     await store.tasks.add(first, [row("b", 1), row("c", 2, FAILED)])
     await store.tasks.add(first, [row("c", 2, SKIPPED), row("a", 0)])
@@ -73,10 +71,7 @@ async def test_a_task_is_known_by_its_workflow_and_name_and_by_a_name_that_is_th
 
     taken = await store.tasks.take_over(second, [("b", "test"), ("c", "test"), ("new", "build"), ("new", "other")])
 
-    assert taken == [
-        row("test", 0, workflow="b", message="b", attempts=0),
-        row("build", 2, workflow="new", attempts=0),
-    ]
+    assert taken == [row("test", 0, workflow="b", message="b", attempts=0), row("build", 2, workflow="new", attempts=0)]
 
 
 async def test_of_very_large_outputs_the_first_are_shown_and_all_are_taken_over(store: Store) -> None:

@@ -117,11 +117,7 @@ class World:
             case _:
                 in_maintenance = self.within(self.maintenance, name, self.now) is not None
                 happened = SubjectEvent(
-                    subject=name,
-                    event=event,
-                    policy=POLICIES[name],
-                    at_ms=self.now,
-                    in_maintenance=in_maintenance,
+                    subject=name, event=event, policy=POLICIES[name], at_ms=self.now, in_maintenance=in_maintenance
                 )
                 incidents.apply(self.db, happened)
 

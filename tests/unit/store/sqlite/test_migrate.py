@@ -11,14 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from spyweb.errors import StoreNewer
-from spyweb.store.sqlite.migrate import (
-    Migration,
-    create,
-    find_version,
-    load_migrations,
-    migrate,
-    split_statements,
-)
+from spyweb.store.sqlite.migrate import Migration, create, find_version, load_migrations, migrate, split_statements
 
 FIRST = Migration(number=1, name="0001_first", sql="CREATE TABLE a (x);\nCREATE TABLE b (x);")
 SECOND = Migration(number=2, name="0002_second", sql="ALTER TABLE a ADD COLUMN y DEFAULT 5;")
@@ -147,8 +140,4 @@ def test_statements_are_split_where_they_end() -> None:
     trigger = "CREATE TRIGGER t AFTER INSERT ON a BEGIN\n  SELECT 1;\nEND;\n"
     sql = f"-- a; comment\nCREATE TABLE a (x DEFAULT ';');\n{trigger}SELECT 2"
 
-    assert list(split_statements(sql)) == [
-        "-- a; comment\nCREATE TABLE a (x DEFAULT ';');\n",
-        trigger,
-        "SELECT 2",
-    ]
+    assert list(split_statements(sql)) == ["-- a; comment\nCREATE TABLE a (x DEFAULT ';');\n", trigger, "SELECT 2"]
