@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -117,8 +117,13 @@ class UserConnection:
         self._statement = statement
         self._deadline = monotonic() + statement.longest_s
         try:
-            with self._reading(statement):
+            if statement.only_reads:  # the guard is not asked again about a statement that is prepared already
+                self._set_query_only(True)
+            try:
                 answered = self._perform(statement)
+            finally:
+                if statement.only_reads:
+                    self._set_query_only(False)
         except INNOCENT as error:
             answered = self._failed(error, statement)
         finally:
@@ -140,35 +145,15 @@ class UserConnection:
                 (changed,) = self._connection.execute("SELECT changes()").fetchone()
         finally:
             if len(statement.sql) > limits.SQL_KEPT:
-                self._forget_prepared()
+                # The sqlite3 module has no other way to drop a long one, which may take far more memory than its text,
+                # than to push every prepared statement out of the cache with short ones.
+                for number in range(STATEMENTS_KEPT_PREPARED):
+                    self._connection.execute(f"SELECT {number}").close()
         return Answered(columns=columns, values=values, changed=changed)
-
-    @contextmanager
-    def _reading(self, statement: Statement) -> Iterator[None]:
-        """Have SQLite refuse to write, where the statement is only to read.
-
-        The guard can't do that: it is not asked again about a statement that is prepared already.
-        """
-        if not statement.only_reads:
-            yield
-            return
-        self._set_query_only(True)
-        try:
-            yield
-        finally:
-            self._set_query_only(False)
 
     def _set_query_only(self, value: bool) -> None:
         with self._guard.trusted():
             self._connection.execute(f"PRAGMA query_only = {int(value)}").close()
-
-    def _forget_prepared(self) -> None:
-        """Push every prepared statement out of the cache with short ones.
-
-        The sqlite3 module has no other way to drop a long one, which may take far more memory than its text.
-        """
-        for number in range(STATEMENTS_KEPT_PREPARED):
-            self._connection.execute(f"SELECT {number}").close()
 
     def roll_back(self) -> Answered:
         """End a transaction that was left open, if there is one."""
@@ -187,19 +172,16 @@ class UserConnection:
 
     def _failed(self, error: Exception, statement: Statement) -> Answered:
         code = primary_code(error) if isinstance(error, sqlite3.Error) else None
-        reason = statement.too_long if code == sqlite3.SQLITE_INTERRUPT else self._reason(error, code)
+        if code == sqlite3.SQLITE_INTERRUPT:
+            reason = statement.too_long
+        elif code == sqlite3.SQLITE_AUTH and self._guard.reason:
+            reason, self._guard.reason = f"not authorized: {self._guard.reason}", ""
+        else:
+            reason = "out of memory: the statement needs too much" if isinstance(error, MemoryError) else str(error)
         # A transaction that has read data which was changed since can never write: waiting would not help.
         may_pass = getattr(error, "sqlite_errorname", "") != "SQLITE_BUSY_SNAPSHOT"
         would_write = statement.only_reads and code == sqlite3.SQLITE_READONLY
         return Answered(reason=reason, is_busy=code in IN_USE and may_pass, would_write=would_write)
-
-    def _reason(self, error: Exception, code: int | None) -> str:
-        if code == sqlite3.SQLITE_AUTH and self._guard.reason:
-            reason, self._guard.reason = self._guard.reason, ""
-            return f"not authorized: {reason}"
-        if isinstance(error, MemoryError):
-            return "out of memory: the statement needs too much"
-        return str(error)
 
 
 def _take(cursor: sqlite3.Cursor, statement: Statement) -> Iterator[tuple[Cell, ...]]:
@@ -238,31 +220,23 @@ class Opening(Struct, frozen=True, kw_only=True):
             cached_statements=STATEMENTS_KEPT_PREPARED,
         )
         try:
-            set_up(connection, self.durability)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {self.durability.value}")
+            connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+            connection.execute("PRAGMA foreign_keys = ON")
+            # A file that was tampered with must not run functions through its schema.
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cell_size_check = ON")
+            connection.execute("PRAGMA cache_size = -1000")  # kB: there may be many connections
             make_views(connection, guard, self.engine, job, now_ms, sees_others=self.sees_others)
-            restrict(connection)
+            connection.text_factory = bytes  # a script gets back what it stored, valid text or not
+            for limit, value in LIMITS.items():
+                connection.setlimit(limit, value)
+            connection.execute("PRAGMA busy_timeout = 0")  # the daemon's event loop waits, and tries again
         except BaseException:
             connection.close()
             raise
         return connection
-
-
-def set_up(connection: sqlite3.Connection, durability: Durability) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {durability.value}")
-    connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
-    connection.execute("PRAGMA foreign_keys = ON")
-    # A file that was tampered with must not run functions through its schema.
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA cell_size_check = ON")
-    connection.execute("PRAGMA cache_size = -1000")  # kB: there may be many connections
-
-
-def restrict(connection: sqlite3.Connection) -> None:
-    connection.text_factory = bytes  # a script gets back what it stored, valid text or not
-    for limit, value in LIMITS.items():
-        connection.setlimit(limit, value)
-    connection.execute("PRAGMA busy_timeout = 0")  # the daemon's event loop waits, and tries again
 
 
 MOST_BYTES = (1 << 32) - 1  # of a frame

@@ -124,8 +124,9 @@ class SqlServer:
             return structs.replace(user.perform(statement), cpu_s=thread_time() - began)
         finally:
             self._running.end()
-            if len(statement.sql) > limits.SQL_KEPT:
-                give_memory_back()
+            trim = getattr(_libc, "malloc_trim", None)  # of glibc
+            if trim and len(statement.sql) > limits.SQL_KEPT:
+                trim(0)  # after a long statement free memory lies in pieces between memory still in use
 
     def _send(self, answered: Answered) -> None:
         try:
@@ -133,13 +134,6 @@ class SqlServer:
         except (MemoryError, ValueError) as error:
             data = frame(Answered(reason=f"the rows are too large: {error}", in_transaction=answered.in_transaction))
         self._socket.sendall(data)
-
-
-def give_memory_back() -> None:
-    """Return free memory to the system: after a long statement it lies in pieces between memory still in use."""
-    trim = getattr(_libc, "malloc_trim", None)  # of glibc
-    if trim:
-        trim(0)
 
 
 def _watch(commands: socket.socket, running: RunningStatement) -> None:
@@ -150,8 +144,15 @@ def _watch(commands: socket.socket, running: RunningStatement) -> None:
 
 
 def _work(descriptors: list[int]) -> None:
-    """Run as the process for one job's SQL."""
-    _give_way()
+    """Run as the process for one job's SQL.
+
+    Statements may compute for seconds, each job's in a process of its own, and the daemon must not wait for a processor
+    because of them, nor be killed before them when memory runs out.
+    """
+    with suppress(OSError):  # then it is as it was
+        os.setpriority(os.PRIO_PROCESS, 0, min(os.getpriority(os.PRIO_PROCESS, 0) + BEHIND, LOWEST))
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(ENDED_FIRST)
     forbid_programs_and_network()
     requests, commands = (socket.socket(fileno=descriptor) for descriptor in descriptors)
     running = RunningStatement()
@@ -162,18 +163,6 @@ def _work(descriptors: list[int]) -> None:
         return
     with suppress(ConnectionError):  # the daemon is gone
         SqlServer(requests, running).serve()
-
-
-def _give_way() -> None:
-    """Lower this process's priority, and make it the one to be killed when memory runs out.
-
-    Statements may compute for seconds, each job's in a process of its own, and the daemon must not wait for a processor
-    because of them.
-    """
-    with suppress(OSError):  # then it is as it was
-        os.setpriority(os.PRIO_PROCESS, 0, min(os.getpriority(os.PRIO_PROCESS, 0) + BEHIND, LOWEST))
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write(ENDED_FIRST)
 
 
 def _fork(control: socket.socket, descriptors: list[int]) -> None:

@@ -177,7 +177,7 @@ class Session:
         self._clock = clock
         self._spawner = spawner
         self._changed = Condition()
-        self._process: SqlProcess | None = None
+        self.process: SqlProcess | None = None  # none: and therefore no transaction
         self._file: FileIdentity | None = None
         self._limit: Callable[[float], None] | None = None  # of the statement under way
         self._cpu_before_s = 0.0  # of its process
@@ -193,11 +193,6 @@ class Session:
     def is_idle(self) -> bool:
         """Return whether it can be closed without any run noticing."""
         return not self.calls and self.in_transaction is None and not (self.runs and self.has_state)
-
-    @property
-    def is_fresh(self) -> bool:
-        """Return whether there is no process, and therefore no transaction."""
-        return self._process is None
 
     def is_free_for(self, run: Owner) -> bool:
         return self.turn_of is None and self.in_transaction in (None, run)
@@ -249,27 +244,27 @@ class Session:
 
     def cpu_of(self, statement: Statement) -> float:
         """Return the CPU seconds that the statement has used so far; 0 unless it is running."""
-        if self.running is not statement or self._limit is None or self._process is None:
+        if self.running is not statement or self._limit is None or self.process is None:
             return 0.0
-        return max(0.0, self._process.cpu_s - self._cpu_before_s)
+        return max(0.0, self.process.cpu_s - self._cpu_before_s)
 
     def end_statement(self) -> None:
         """Interrupt the running statement because its run is gone."""
         if self.running is None:
             return
         self.running.unwanted = True
-        if self._process is not None:
-            self._process.interrupt()
+        if self.process is not None:
+            self.process.interrupt()
         if self._limit is not None:
             self._limit(GRACE_S)
 
     async def roll_back(self) -> None:
         """Roll back a transaction that was left open, if there is one; if that fails, end the process."""
-        if self._process is None:
+        if self.process is None:
             return
         try:
             async with asyncio.timeout(GRACE_S):
-                answered = await self._process.perform(None, self._clock)
+                answered = await self.process.perform(None, self._clock)
             if answered.error is not None:
                 raise answered.error
         except (StoreError, TimeoutError) as error:
@@ -277,33 +272,29 @@ class Session:
             self._end_process()
 
     async def close(self) -> None:
-        if self._process is not None:
-            process, self._process = self._process, None
+        if self.process is not None:
+            process, self.process = self.process, None
             await process.close()
 
     def _end_process(self) -> None:
-        if self._process is not None:
-            self._process.end()
-            self._process = None
+        if self.process is not None:
+            self.process.end()
+            self.process = None
 
     async def _started(self) -> SqlProcess:
-        await self._leave_what_is_gone()
-        if self._process is not None and self._process.has_ended and self.in_transaction is None:
+        # To a file that was removed or replaced, writes would be lost.
+        if self._file and (error := self._file.trouble()):
+            if self.in_transaction is not None:
+                raise error  # its transaction is in that file
+            self._file = None
+            await self.close()
+        if self.process is not None and self.process.has_ended and self.in_transaction is None:
             self._end_process()
-        if self._process is None:
-            self._process = await SqlProcess.start(self._spawner, self.opening, self.job)
+        if self.process is None:
+            self.process = await SqlProcess.start(self._spawner, self.opening, self.job)
             try:
                 self._file = FileIdentity(self.opening.path)
             except SpywebError:
                 self._end_process()
                 raise
-        return self._process
-
-    async def _leave_what_is_gone(self) -> None:
-        """Close the connection to a file that was removed or replaced: writes to it would be lost."""
-        error = self._file.trouble() if self._file else None
-        if error and self.in_transaction is not None:
-            raise error  # its transaction is in that file
-        if error:
-            self._file = None
-            await self.close()
+        return self.process

@@ -109,9 +109,21 @@ class UserDatabase:
         deadline = self._clock.monotonic() + self._patience_s
         user = SqlUser(job, sees_others)
         answered = await self._try(user, run, statement)
-        if answered.is_busy:
-            answered = await self._try_in_line(user, run, statement, deadline)
-        return answered
+        if not answered.is_busy:
+            return answered
+        try:
+            async with time_limit(self._clock, deadline - self._clock.monotonic()):
+                await self._retrying.acquire()
+        except TimeoutError:
+            return Answered(reason=LOCKED)
+        try:
+            while True:
+                answered = await self._try(user, run, statement)
+                if not answered.is_busy or self._clock.monotonic() + RETRY_S > deadline:
+                    return answered
+                await self._clock.sleep(RETRY_S)
+        finally:
+            self._retrying.release()
 
     def cpu_of(self, job: JobId, statement: Statement, *, sees_others: bool = True) -> float:
         """Return the CPU seconds that a running statement has used so far."""
@@ -130,21 +142,6 @@ class UserDatabase:
                 session.turn_of = run
                 session.calls += 1
                 self._tasks.create_task(self._roll_back(session), name=f"roll back {session.job}")
-
-    async def _try_in_line(self, user: SqlUser, run: Owner, statement: Statement, deadline: float) -> Answered:
-        try:
-            async with time_limit(self._clock, deadline - self._clock.monotonic()):
-                await self._retrying.acquire()
-        except TimeoutError:
-            return Answered(reason=LOCKED)
-        try:
-            while True:
-                answered = await self._try(user, run, statement)
-                if not answered.is_busy or self._clock.monotonic() + RETRY_S > deadline:
-                    return answered
-                await self._clock.sleep(RETRY_S)
-        finally:
-            self._retrying.release()
 
     async def _try(self, user: SqlUser, run: Owner, statement: Statement) -> Answered:
         if not self._is_open:
@@ -191,7 +188,7 @@ class UserDatabase:
                 log.error("user_db.bug", exc_info=error)
                 reason = f"failed inside spyweb ({type(error).__name__})"
             answered = Answered(reason=reason, is_forbidden=isinstance(error, NoAccess))
-            if session.is_fresh:
+            if session.process is None:
                 session.in_transaction = None
         await self._leave(session)
         return answered
@@ -216,7 +213,8 @@ class UserDatabase:
             if self._make_room():
                 opening = replace(self._opening, sees_others=user.sees_others)
                 self._sessions[user] = Session(user.job, opening, self._clock, self._spawner)
-                self._check_later()
+                if self._check is None:
+                    self._check = self._clock.call_later(CHECK_S, self._close_idle)
             elif self._clock.monotonic() > gives_up_at:
                 raise StoreError(f"too many jobs use SQL at once ({self._most_connections})")
             else:
@@ -236,15 +234,9 @@ class UserDatabase:
         del self._sessions[SqlUser(session.job, session.opening.sees_others)]
         self._tasks.create_task(session.close(), name=f"close SQL of {session.job}")
 
-    def _check_later(self) -> None:
-        if self._check is None:
-            self._check = self._clock.call_later(CHECK_S, self._close_idle)
-
     def _close_idle(self) -> None:
-        self._check = None
         long_ago = self._clock.monotonic() - IDLE_S
         for session in list(self._sessions.values()):
             if session.is_idle and session.used_at < long_ago:
                 self._close(session)
-        if self._sessions:
-            self._check_later()
+        self._check = self._clock.call_later(CHECK_S, self._close_idle) if self._sessions else None

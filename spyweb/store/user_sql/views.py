@@ -86,7 +86,12 @@ class Guard:
         if context == self.secret or self._is_trusted:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_PRAGMA:
-            return self._pragma((first or "").lower(), second, database)
+            name = (first or "").lower()
+            if database == ENGINE:
+                return self._refuse("the engine's database has no pragmas here")
+            if name in WRITING or (name in READING and (second is None or name in ABOUT_A_TABLE)):
+                return sqlite3.SQLITE_OK
+            return sqlite3.SQLITE_IGNORE if name in IDLE else self._refuse(f"PRAGMA {name} is not allowed")
         reason = self._objection(action, (first or "").lower(), (second or "").lower(), database)
         return self._refuse(reason) if reason else sqlite3.SQLITE_OK
 
@@ -102,14 +107,6 @@ class Guard:
         if action == sqlite3.SQLITE_READ and first in HIDDEN_TABLES:
             return f"{first} can't be read"
         return ""
-
-    def _pragma(self, name: str, value: str | None, database: str | None) -> int:
-        if database == ENGINE:
-            return self._refuse("the engine's database has no pragmas here")
-        only_reads = name in READING and (value is None or name in ABOUT_A_TABLE)
-        if only_reads or name in WRITING:
-            return sqlite3.SQLITE_OK
-        return sqlite3.SQLITE_IGNORE if name in IDLE else self._refuse(f"PRAGMA {name} is not allowed")
 
     def _refuse(self, reason: str) -> int:
         self.reason = reason
@@ -167,7 +164,13 @@ def make_views(
     bodies = dict(EMPTY)
     if engine is not None:
         connection.execute(f"ATTACH ? AS {ENGINE}", (f"{engine.path.absolute().as_uri()}?mode=ro",))
-        add_functions(connection, engine, now_ms)
+        codec = codec_for(engine.key)
+
+        def opened(namespace: str, key: bytes, version: int, kind: str, sealed: Column) -> Column:
+            return encode(codec.read(Place(namespace, key, version), Cell(kind, sealed))).column
+
+        connection.create_function(NOW, 0, now_ms)
+        connection.create_function(OPENED, 5, opened)
         own = "" if sees_others else f" WHERE job = {_quoted(job)}"
         bodies = {
             "records": of_the_engine(RECORDS_VIEW) + own,
@@ -184,16 +187,6 @@ def make_views(
 def of_the_engine(view: str) -> str:
     """Give the table its full name in the view, because a script may have a table of the same name."""
     return view.replace("FROM record\n", f"FROM {ENGINE}.record\n")
-
-
-def add_functions(connection: sqlite3.Connection, engine: Engine, now_ms: Callable[[], int]) -> None:
-    codec = codec_for(engine.key)
-
-    def opened(namespace: str, key: bytes, version: int, kind: str, sealed: Column) -> Column:
-        return encode(codec.read(Place(namespace, key, version), Cell(kind, sealed))).column
-
-    connection.create_function(NOW, 0, now_ms)
-    connection.create_function(OPENED, 5, opened)
 
 
 def lua_user_view(engine: Engine, job: JobId, *, sees_others: bool = True) -> str:

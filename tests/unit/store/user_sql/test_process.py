@@ -82,7 +82,7 @@ async def memory_of(asker: Asker) -> int:
 async def pid_of(asker: Asker) -> int:
     """The process of its SQL."""
     await asker.rows("SELECT 1")
-    process = asker.database._sessions[SqlUser(JobId(asker.job))]._process
+    process = asker.database._sessions[SqlUser(JobId(asker.job))].process
     assert process is not None
     return process.pid
 
@@ -159,7 +159,7 @@ async def main():
     async with make_sql(Path({str(tmp_path)!r}), RealClock()) as database:
         asker = Asker(database)
         await asker.rows("SELECT 1")
-        print(next(iter(database._sessions.values()))._process.pid, flush=True)
+        print(next(iter(database._sessions.values())).process.pid, flush=True)
         stuck = asyncio.create_task(asker.rows("SELECT instr(zeroblob(9000000), zeroblob(4500000) || x'01')"))
         await asyncio.sleep(0.1)
         os.kill(os.getpid(), signal.SIGKILL)

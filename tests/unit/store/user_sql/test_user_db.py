@@ -206,7 +206,7 @@ async def test_what_can_not_be_ended_does_not_outlive_its_run(database: UserData
     await Asker(database, "a", 1).changed("BEGIN IMMEDIATE")
     waiting = begun(Asker(database, "a", 1).rows(STUCK, longest_s=60.0))
     await until(lambda: is_running(database, "a"))
-    process = database._sessions[SqlUser(JobId("a"))]._process
+    process = database._sessions[SqlUser(JobId("a"))].process
     assert process is not None
     database.run_ended(RunId(1))
     await clock.turn(user_session.GRACE_S)
@@ -221,9 +221,9 @@ async def test_a_transaction_whose_process_ends_is_rolled_back_and_said_so(datab
     await a.changed("BEGIN")
     await a.changed("INSERT INTO t VALUES (1)")
     session = database._sessions[SqlUser(JobId("a"))]
-    assert session._process is not None
-    session._process._commands.shutdown(socket.SHUT_WR)
-    assert await session._process._reader.read(1) == b""
+    assert session.process is not None
+    session.process._commands.shutdown(socket.SHUT_WR)
+    assert await session.process._reader.read(1) == b""
     with pytest.raises(StoreError, match="the process for its SQL ended: an open transaction is rolled back"):
         await a.changed("INSERT INTO t VALUES (2)")
     assert await numbers(a) == []
