@@ -102,9 +102,6 @@ class Parameter(Struct, frozen=True):
     def optional(self) -> bool:
         return self.default is not inspect.Parameter.empty
 
-    def __str__(self) -> str:
-        return f"{self.name}?" if self.optional else self.name
-
 
 class OpFamily(Struct, frozen=True, kw_only=True):
     """A family of related ops; each module of ops has its own as FAMILY."""
@@ -130,7 +127,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> str:
-        return f"{self.name}({', '.join(map(str, self.parameters))})"
+        return f"{self.name}({', '.join(each.name + '?' * each.optional for each in self.parameters)})"
 
     def check_for(self, call: Call) -> Check | None:
         """Return what is asked before a call begins; None where nothing is, or the op asks itself."""

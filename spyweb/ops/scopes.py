@@ -15,8 +15,7 @@ from spyweb.ops.rules.updates import MOST_OPS, Path, Update, UpdateKind
 from spyweb.ops.rules.values import Unstorable, fits, integral, result_of, shown, value_from_lua
 from spyweb.store.model.entries import KEEP, SCOPES, Drop, Entry, Leave, Order, Put, scope_namespace
 
-_REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be an array of segments
-_NEED_A_VALUE = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})
+_DEEP = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be an array of segments; they need a value
 _COUNT = frozenset({UpdateKind.INCREMENT, UpdateKind.DECREMENT})
 _KINDS = {kind.value.encode(): kind for kind in UpdateKind}
 
@@ -147,7 +146,7 @@ def _read_update(fields: object) -> Update:
     given = fields.get(b"value")
     if kind in _COUNT:
         return Update(kind=kind, path=path, by=_by(fields.get(b"by")))
-    if given is None and kind in _NEED_A_VALUE:
+    if given is None and kind in _DEEP:
         raise Mismatch("missing field 'value'")
     return Update(kind=kind, path=path) if given is None else Update(kind=kind, path=path, value=value_from_lua(given))
 
@@ -166,7 +165,7 @@ def _path(kind: UpdateKind, given: object) -> Path:
         return (given,)
     if given is None or given is NULL or given in (b"", {}, []):
         return ()
-    if isinstance(given, list) and kind in _REACH_DEEPER:
+    if isinstance(given, list) and kind in _DEEP:
         return tuple(read_text(segment) for segment in given)
     return (read_as("field 'path'", read_text, given),)
 

@@ -51,14 +51,6 @@ class Module(Struct, frozen=True, kw_only=True):
     source: bytes
 
 
-class Search(Struct, frozen=True, kw_only=True):
-    """The result of looking for a module at each place where it may be."""
-
-    seen: Dependencies
-    module: Module | None = None
-    refusal: OpError | None = None
-
-
 def digest_of(source: bytes) -> str:
     """Return the digest that `dependencies` has for a file, to compare a later content with."""
     return hashlib.blake2b(source, digest_size=16).hexdigest()
@@ -124,14 +116,17 @@ class Sources:
         known = self._read.setdefault(job, {}).setdefault(generation, {})
         if len(known) + len(candidates) > MOST_PATHS:
             raise OpError(f"this job has looked for too many modules ({len(known)} files)")
-        search = await asyncio.to_thread(self._search, candidates, known)
-        for path, text in search.seen.items():
+        seen, found = await asyncio.to_thread(self._search, candidates, known)
+        for path, text in seen.items():
             known[path] = text if text in (None, REFUSED) else self._texts.setdefault(text.digest, text)
-        if search.refusal is not None:
-            raise search.refusal
-        return search.module
+        if isinstance(found, OpError):
+            raise found
+        return found
 
-    def _search(self, candidates: list[str], known: Mapping[str, ModuleText | None]) -> Search:
+    def _search(
+        self, candidates: list[str], known: Mapping[str, ModuleText | None]
+    ) -> tuple[Dependencies, Module | OpError | None]:
+        """Look at each place where a module may be; return what was seen, and the module or why it is refused."""
         seen: Dependencies = {}
         for path in candidates:
             text = known.get(path, REFUSED)
@@ -139,12 +134,12 @@ class Sources:
                 try:
                     source = self.read(path)
                 except OpError as refusal:
-                    return Search(seen=seen | {path: REFUSED}, refusal=refusal)
+                    return seen | {path: REFUSED}, refusal
                 text = None if source is None else ModuleText(digest_of(source), source)
             seen[path] = text
             if text is not None:
-                return Search(seen=seen, module=Module(path=path, source=text.source))
-        return Search(seen=seen)
+                return seen, Module(path=path, source=text.source)
+        return seen, None
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file, or None when there is none.  Raises OpError when it is refused."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TypeAlias
 
-from msgspec.structs import asdict
 from yarl import URL
 
 from spyweb.errors import FetchError, NotPermitted, OpError
@@ -32,14 +31,13 @@ async def tls_probe(call: Call, host: Text, port: Int = HTTPS) -> Outcome:
             raise FetchError("connect", f"not a port: {port}")
         gate.check(name, port)
         der = await call.world.http.certificate(name, port, gate)
-        found = await asyncio.to_thread(read_certificate, der, call.world.clock.now_ms())
+        return await asyncio.to_thread(read_certificate, der, call.world.clock.now_ms()), None
     except NotPermitted as error:
         raise OpError(str(error)) from None
     except FetchError as error:
         return None, str(error)
     except ValueError as error:
         return None, f"the certificate can't be read: {str(error).splitlines()[0] if str(error) else 'damaged'}"
-    return asdict(found), None
 
 
 def name_of(host: bytes) -> str:

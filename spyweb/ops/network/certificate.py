@@ -9,8 +9,6 @@ from asyncio import StreamReader, StreamWriter
 from datetime import UTC, datetime
 from functools import cache
 
-from msgspec import Struct
-
 from spyweb.errors import FetchError
 from spyweb.limits import HANDSHAKE
 from spyweb.ops.network.address_check import AddressCheck, NetGate, OwnSockets
@@ -83,16 +81,6 @@ class Prober:
             received.write(data)
 
 
-class Certificate(Struct, frozen=True, kw_only=True):
-    subject: str  # RFC 4514: "CN=example.com,O=Example"
-    issuer: str
-    serial: str  # "2F:70:D5"
-    not_before: str  # ISO 8601, UTC
-    not_after: str
-    days_left: int  # below 0: the days since it expired
-    fingerprint: str  # "XXH3:" and 16 hexadecimal digits
-
-
 @cache
 def trusting_context() -> ssl.SSLContext:
     """Return a TLS context that trusts every server: only the certificate is wanted, and nothing is sent."""
@@ -104,22 +92,22 @@ def trusting_context() -> ssl.SSLContext:
     return context
 
 
-def read_certificate(der: bytes, now_ms: int) -> Certificate:
+def read_certificate(der: bytes, now_ms: int) -> dict[str, object]:
     """Read a certificate.  Call it in a thread, since it imports a large library.  Raises ValueError."""
     from cryptography import x509
     from xxhash import xxh3_64_hexdigest
 
     certificate = x509.load_der_x509_certificate(der)
     ends = certificate.not_valid_after_utc
-    return Certificate(
-        subject=certificate.subject.rfc4514_string(),
-        issuer=certificate.issuer.rfc4514_string(),
-        serial=colons(certificate.serial_number),
-        not_before=_iso(certificate.not_valid_before_utc),
-        not_after=_iso(ends),
-        days_left=(round(ends.timestamp() * 1000) - now_ms) // DAY_MS,
-        fingerprint=f"XXH3:{xxh3_64_hexdigest(der)}",
-    )
+    return {
+        "subject": certificate.subject.rfc4514_string(),
+        "issuer": certificate.issuer.rfc4514_string(),
+        "serial": colons(certificate.serial_number),
+        "not_before": _iso(certificate.not_valid_before_utc),
+        "not_after": _iso(ends),
+        "days_left": (round(ends.timestamp() * 1000) - now_ms) // DAY_MS,  # below 0: since it expired
+        "fingerprint": f"XXH3:{xxh3_64_hexdigest(der)}",
+    }
 
 
 def colons(number: int) -> str:

@@ -65,13 +65,12 @@ def ask_system(host: str) -> tuple[Address, ...]:
     return tuple(dict.fromkeys(Address(family, str(address[0])) for family, _, _, _, address in found))
 
 
-class HostLookup:
+class HostLookup(Struct, eq=False):
     """A lookup of one host: waiting for a thread, or in one."""
 
-    def __init__(self, host: str) -> None:
-        self.host = host
-        self.asked: Future[Resolution] = asyncio.get_running_loop().create_future()
-        self.began_at: float | None = None
+    host: str
+    asked: Future[Resolution]
+    began_at: float | None = None
 
     def finish(self, resolution: Resolution) -> None:
         if not self.asked.done():
@@ -131,13 +130,13 @@ class Resolver(AbstractResolver):
         kept, until = self._kept.get(host, (None, 0.0))
         if kept is not None and until > self._clock.monotonic():
             return kept
-        lookup = self._lookups.get(host)
+        lookup, asked = self._lookups.get(host), asyncio.get_running_loop().create_future()
         if lookup is None:
-            lookup = self._lookups[host] = HostLookup(host)
+            lookup = self._lookups[host] = HostLookup(host, asked)
             self._waiting[self._priorities.get(host, Priority.NEW)].append(lookup)
             self._begin_waiting()
         elif lookup.asked.done():  # it was given up, and its thread is still stuck
-            lookup.asked = asyncio.get_running_loop().create_future()
+            lookup.asked = asked
         deadline = self._clock.call_later(GIVE_UP_S, lambda: self._give_up(lookup))
         try:
             return await asyncio.shield(lookup.asked)
