@@ -7,7 +7,7 @@ ops begin with an empty object.  The stored value is not changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TypeVar, cast
 
@@ -134,7 +134,7 @@ def apply(root: Value, updates: Sequence[Update]) -> Updated:
     for index, update in enumerate(updates):
         try:
             check_path(update.kind, update.path)
-            root = _STEPS[update.kind](draft, root, update)
+            root = _applied(draft, root, update)
         except Rejected as rejected:
             problems.append(UpdateError(op_index=index, code=rejected.code, message=str(rejected)))
     value = {} if root is None else draft.finished(root)
@@ -143,11 +143,38 @@ def apply(root: Value, updates: Sequence[Update]) -> Updated:
     return Updated(value=value, problems=problems)
 
 
-def _set(draft: EditedValue, root: Value, update: Update) -> Value:
+def _applied(draft: EditedValue, root: Value, update: Update) -> Value:
+    match update.kind:
+        case UpdateKind.SET:
+            return _changed(draft, root, update, lambda _: update.value)
+        case UpdateKind.MERGE:
+            return _merge(draft, root, update)
+        case UpdateKind.INCREMENT:
+            return _changed(draft, root, update, lambda number: _sum(number, update.by, update))
+        case UpdateKind.DECREMENT:
+            return _changed(draft, root, update, lambda number: _sum(number, -update.by, update))
+        case UpdateKind.APPEND:
+            return _changed(draft, root, update, lambda target: _appended(draft, target, update))
+        case UpdateKind.REMOVE:
+            return _remove(draft, root, update)
+
+
+def _changed(draft: EditedValue, root: Value, update: Update, change: Callable[[Value], Value]) -> Value:
+    """Change the value that a path leads to."""
     if not update.path:
-        return update.value
-    target = draft.own(object_at_root("set", root))
-    put_field(target, update.path[0], update.value)
+        return change(root)
+    return _changed_below(draft, object_at_root(update.kind, root), update.path, change)
+
+
+def _changed_below(draft: EditedValue, target: Object, path: Path, change: Callable[[Value], Value]) -> Object:
+    """Change the value at the end of a path; if that is rejected, nothing on the way has changed."""
+    below: Value
+    if path[1:]:
+        below = _changed_below(draft, object_in(target, path[0]), path[1:], change)
+    else:
+        below = change(field_of(target, path[0]))
+    target = draft.own(target)
+    put_field(target, path[0], below)
     return target
 
 
@@ -159,18 +186,15 @@ def _merge(draft: EditedValue, root: Value, update: Update) -> Value:
         raise Rejected("merge.value.too_many_keys", f"an object of {len(value)} keys; at most {MOST_MERGED_KEYS}")
     _check_levels(value, 1)
     if update.path:
-        return _merge_below(draft, root if isinstance(root, dict) else {}, update.path, value)
+        return _changed_below(
+            draft,
+            root if isinstance(root, dict) else {},
+            update.path,
+            lambda inner: _merged(draft, inner if isinstance(inner, dict) else {}, value),
+        )
     if root is None:
         return value
     return _merged(draft, root, value) if isinstance(root, dict) else root  # as in iii: nothing happens or is said
-
-
-def _merge_below(draft: EditedValue, target: Object, path: Path, value: Object) -> Object:
-    inner = object_in(target, path[0])
-    merged = _merge_below(draft, inner, path[1:], value) if path[1:] else _merged(draft, inner, value)
-    target = draft.own(target)
-    put_field(target, path[0], merged)
-    return target
 
 
 def _merged(draft: EditedValue, target: Object, value: Object) -> Object:
@@ -192,17 +216,6 @@ def _check_levels(value: Value, level: int) -> None:
         _check_levels(item, level + 1)
 
 
-def _add(draft: EditedValue, root: Value, update: Update) -> Value:
-    by = update.by if update.kind is UpdateKind.INCREMENT else -update.by
-    if not update.path:
-        return _sum(root, by, update)
-    target = object_at_root(update.kind, root)
-    total = _sum(field_of(target, update.path[0]), by, update)
-    target = draft.own(target)
-    put_field(target, update.path[0], total)
-    return target
-
-
 def _sum(number: Value, by: int, update: Update) -> Value:
     if number is None:
         number = 0
@@ -212,23 +225,6 @@ def _sum(number: Value, by: int, update: Update) -> Value:
     if total is None:
         raise Rejected(f"{update.kind}.not_number", f"{spelled(update.path)}: the sum does not fit into 64 bits")
     return total
-
-
-def _append(draft: EditedValue, root: Value, update: Update) -> Value:
-    if not update.path:
-        return _appended(draft, root, update)
-    return _append_below(draft, object_at_root("append", root), update.path, update)
-
-
-def _append_below(draft: EditedValue, target: Object, path: Path, update: Update) -> Object:
-    """Append at the end of a path; if that is rejected, nothing on the way has changed."""
-    if path[1:]:
-        below: Value = _append_below(draft, object_in(target, path[0]), path[1:], update)
-    else:
-        below = _appended(draft, field_of(target, path[0]), update)
-    target = draft.own(target)
-    put_field(target, path[0], below)
-    return target
 
 
 def _appended(draft: EditedValue, target: Value, update: Update) -> Value:
@@ -257,16 +253,6 @@ def _remove(draft: EditedValue, root: Value, update: Update) -> Value:
     target = draft.own(target)
     del target[gone]
     return target
-
-
-_STEPS: Mapping[UpdateKind, Callable[[EditedValue, Value, Update], Value]] = {
-    UpdateKind.SET: _set,
-    UpdateKind.MERGE: _merge,
-    UpdateKind.INCREMENT: _add,
-    UpdateKind.DECREMENT: _add,
-    UpdateKind.APPEND: _append,
-    UpdateKind.REMOVE: _remove,
-}
 
 
 # Paths: literal field names, in which dots do not separate
