@@ -30,8 +30,6 @@ log = structlog.get_logger()
 class OpDispatcher:
     """The Host of one run."""
 
-    trace: TraceSpan | None = None  # of the run, where it is traced
-
     def __init__(self, call: Call) -> None:
         self._call = call
         self._metrics = call.world.metrics

@@ -163,22 +163,17 @@ class Files:
 
     def mkdir(self, place: FilePlace, mode: int | None, *, check: bool) -> FileOutcome:
         """Make a folder, and those above it that are missing."""
-        path = resolve(place.top, place.base, place.path)
+        path, is_new = resolve(place.top, place.base, place.path), False
         try:
             folder = open_folder(path)
         except FileNotFoundError:
             if check:
                 return FileOutcome(True, "it would be made")
-            folder = self._made(place, path)
-            try:
-                if mode is not None:
-                    os.fchmod(folder, mode)
-            finally:
-                os.close(folder)
-            return FileOutcome(True, "made")
+            folder, is_new = self._made(place, path), True
         try:
             self._check_writable(folder, place)
-            return _with_mode(folder, mode, None, check=check)
+            outcome = _with_mode(folder, mode, None, check=check)
+            return FileOutcome(True, "made") if is_new else outcome
         finally:
             os.close(folder)
 

@@ -87,12 +87,7 @@ class Resolver(AbstractResolver):
         self._priorities: OrderedDict[str, Priority] = OrderedDict()
         self._lookups: dict[str, HostLookup] = {}
         self._waiting: dict[Priority, deque[HostLookup]] = {each: deque() for each in reversed(Priority)}
-        self._busy = 0
-
-    @property
-    def busy(self) -> int:
-        """Return the number of threads that are in a lookup, stuck ones included."""
-        return self._busy
+        self.busy = 0  # threads that are in a lookup, stuck ones included
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -147,10 +142,10 @@ class Resolver(AbstractResolver):
         """Begin the waiting lookups for which there are threads, the highest priority first."""
         loop = asyncio.get_running_loop()
         for priority, queue in self._waiting.items():
-            while queue and self._busy < priority:
+            while queue and self.busy < priority:
                 lookup = queue.popleft()
                 lookup.began_at = self._clock.monotonic()
-                self._busy += 1
+                self.busy += 1
                 name = f"lookup {lookup.host}"
                 thread = threading.Thread(target=self._work, args=(loop, lookup), name=name, daemon=True)
                 try:
@@ -168,7 +163,7 @@ class Resolver(AbstractResolver):
             loop.call_soon_threadsafe(self._finish, lookup, resolution)
 
     def _finish(self, lookup: HostLookup, resolution: Resolution) -> None:
-        self._busy -= 1
+        self.busy -= 1
         self._lookups.pop(lookup.host, None)
         took = self._clock.monotonic() - (lookup.began_at or 0)
         _remember(self._priorities, lookup.host, Priority.SLOW if took > SLOW_AFTER_S else Priority.PROVEN)

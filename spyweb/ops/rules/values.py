@@ -170,9 +170,10 @@ def are_equal(left: Value, right: Value) -> bool:
 
 def has_key(table: Mapping[ValueKey, Value], key: ValueKey) -> bool:
     """Return whether there is a key of that very type: to Python 1 and true are one key, to Lua they are not."""
-    if key not in table:
-        return False
-    return key not in ALIKE or type(_known_key(table, key)) is type(key)
+    if key not in table or key not in ALIKE:
+        return key in table
+    probe = _Probe(key)  # going through all keys would make an update of many ops on a large table slow
+    return probe in table and type(probe.found) is type(key)
 
 
 class _Probe:
@@ -192,15 +193,6 @@ class _Probe:
             return False
         self.found = known
         return True
-
-
-def _known_key(table: Mapping[ValueKey, Value], key: ValueKey) -> ValueKey:
-    """Return the key as the table has it: the number for a boolean that equals it, and the reverse.
-
-    Going through all keys instead would make an update of many ops on a large table slow.
-    """
-    probe = _Probe(key)
-    return probe.found if probe in table else key
 
 
 def kind_of(value: Value | bytearray) -> str:
