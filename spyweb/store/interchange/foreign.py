@@ -87,11 +87,7 @@ def as_bytes(value: bytes | int | float | None) -> bytes | None:
 def live_of(items: list[PortableEntry], now_ms: int) -> ForeignEntries:
     """Keep the last entry of each key, unless it has expired."""
     latest = {(portable.namespace, portable.key): portable for portable in items}
-    live = [
-        portable
-        for portable in latest.values()
-        if portable.entry.expires_ms is None or portable.entry.expires_ms > now_ms
-    ]
+    live = [each for each in latest.values() if each.entry.expires_ms is None or each.entry.expires_ms > now_ms]
     return ForeignEntries(items=tuple(live), expired=len(latest) - len(live))
 
 
@@ -100,8 +96,11 @@ def live_of(items: list[PortableEntry], now_ms: int) -> ForeignEntries:
 
 def sloth_entry(path: Path, row: Row, namespace: str, now_ms: int) -> PortableEntry:
     key = row["key"] or b""
+    kind = (row.get("type") or b"string").decode("utf-8", "replace")  # without the column everything is text
     try:
-        value = sloth_value(row)
+        if kind not in SLOTH_TYPES:
+            raise ValueError(f"is of an unknown type, {kind[:40]!r}")
+        value = SLOTH_TYPES[kind](row["value"] or b"")
         expires_ms, created_ms, updated_ms = (moment_of(row.get(name)) for name in MOMENTS)
     except ValueError as error:
         raise Refused(f"{path}: key {shown(key)}: {error}") from error
@@ -113,15 +112,6 @@ def sloth_entry(path: Path, row: Row, namespace: str, now_ms: int) -> PortableEn
         expires_ms=expires_ms,
     )
     return PortableEntry(namespace=namespace, key=key, entry=entry)
-
-
-def sloth_value(row: Row) -> Value:
-    """Return the value of a row; without a type column everything is text, as scripts there saw it."""
-    text, kind = row["value"] or b"", (row.get("type") or b"string").decode("utf-8", "replace")
-    reader = SLOTH_TYPES.get(kind)
-    if reader is None:
-        raise ValueError(f"is of an unknown type, {kind[:40]!r}")
-    return reader(text)
 
 
 def sloth_number(text: bytes) -> int | float:
@@ -260,8 +250,7 @@ def is_job_id(text: bytes) -> bool:
 
 def read_records(connection: sqlite3.Connection) -> tuple[dict[JobId, list[OldRecord]], int]:
     """Return the records of each job, oldest first, and how many could not be read."""
-    found: dict[JobId, list[OldRecord]] = {}
-    unreadable = 0
+    found, unreadable = dict[JobId, list[OldRecord]](), 0
     if not {"job_id", "rev_ts", "json"} <= columns_of(connection, RECORDS):
         return found, unreadable
     for job, number, text in connection.execute(f"SELECT job_id, rev_ts, json FROM {RECORDS}"):
@@ -281,7 +270,9 @@ def read_record(number: object, text: object) -> OldRecord | None:
         plain = msgspec.json.decode(text, type=dict[str, object]) if isinstance(text, bytes) else {}
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    found_ns = time_of_record(plain.get("timestamp"), number)
+    # Nanoseconds since 1970, or counted back from the largest number: until 2116 the smaller one is the moment.
+    times = (each for each in (plain.get("timestamp"), number) if isinstance(each, int) and 0 < each < LATEST_NS)
+    found_ns = next((min(each, LATEST_NS - each) for each in times), None)
     inner = plain.get("fields")
     fields = inner if isinstance(inner, dict) else {key: plain[key] for key in plain if key not in RECORD_KEYS}
     if found_ns is None or not fields:
@@ -293,14 +284,6 @@ def read_record(number: object, text: object) -> OldRecord | None:
         url=url if isinstance(url, str) else "",
         found_ns=found_ns,
     )
-
-
-def time_of_record(timestamp: object, number: object) -> int | None:
-    """Return a moment in nanoseconds since 1970, which is stored as such or counted back from the largest number."""
-    for moment in (timestamp, number):
-        if isinstance(moment, int) and 0 < moment < LATEST_NS:
-            return min(moment, LATEST_NS - moment)  # until the year 2116 the smaller one is the moment
-    return None
 
 
 def text_of(value: object) -> str:
@@ -341,7 +324,8 @@ def copy_each(target: sqlite3.Connection, tables: Sequence[tuple[str, str]]) -> 
                 kept.append(name)
                 continue
             target.execute(sql)
-            columns = ", ".join(quoted(column) for column in stored_columns(target, name))
+            found = target.execute(f"PRAGMA main.table_xinfo({quoted(name)})")
+            columns = ", ".join(quoted(column) for _, column, *_, is_hidden in found if not is_hidden)  # not generated
             target.execute(f"INSERT INTO main.{quoted(name)} ({columns}) SELECT {columns} FROM old.{quoted(name)}")
             for (index,) in target.execute(INDEXES, (name,)).fetchall():
                 target.execute(index)
@@ -352,13 +336,6 @@ def copy_each(target: sqlite3.Connection, tables: Sequence[tuple[str, str]]) -> 
             target.execute("ROLLBACK")
         raise
     return copied, kept
-
-
-def stored_columns(connection: sqlite3.Connection, table: str) -> Iterator[str]:
-    """Yield the columns that are not generated."""
-    for _, name, *_, hidden in connection.execute(f"PRAGMA main.table_xinfo({quoted(table)})"):
-        if not hidden:
-            yield name
 
 
 def quoted(name: str) -> str:

@@ -65,7 +65,10 @@ class LineReader:
         if not line.strip():
             return None
         if line.startswith(END):
-            self._check_end(line)
+            if b"".join(line.split()) != b"%s%d}" % (END, self._entries):
+                told = line.strip()[:40].decode("utf-8", "replace")
+                raise BadLine(self._number, f"{told} ends an export: {self._entries} of its entries are here")
+            self._entries = 0
             return None
         self._entries += 1
         try:
@@ -77,12 +80,6 @@ class LineReader:
             raise BadLine(self._number, f"has the same key as line {first}")
         return portable
 
-    def _check_end(self, line: bytes) -> None:
-        if b"".join(line.split()) != b"%s%d}" % (END, self._entries):
-            told = line.strip()[:40].decode("utf-8", "replace")
-            raise BadLine(self._number, f"{told} ends an export: {self._entries} of its entries are here")
-        self._entries = 0
-
 
 def parse_line(line: bytes, most_values: int | None = None) -> PortableEntry:
     """Return the entry in a line.  Raises ValueError with the reason."""
@@ -92,7 +89,9 @@ def parse_line(line: bytes, most_values: int | None = None) -> PortableEntry:
     unknown = fields.keys() - FIELDS
     if unknown:
         raise ValueError(f"has a field that no entry has: {min(unknown)}")
-    namespace, value = _namespace(fields), _value(fields)
+    namespace, key, value = _namespace(fields), _read("key", fields), _read("value", fields)
+    if not isinstance(key, bytes):
+        raise ValueError(f"key: expected text, not {_shown(fields['key'])}")
     if value is NULL and not namespace.startswith(SCOPES):
         raise ValueError("value: only a scope can keep JSON's null, by itself or in a table")
     entry = Entry(
@@ -102,7 +101,7 @@ def parse_line(line: bytes, most_values: int | None = None) -> PortableEntry:
         updated_ms=_moment(fields, "updated_ms") or UNKNOWN_MS,
         expires_ms=_moment(fields, "expires_ms"),
     )
-    return PortableEntry(namespace=namespace, key=_key(fields), entry=entry)
+    return PortableEntry(namespace=namespace, key=key, entry=entry)
 
 
 def find_namespace(name: str) -> str | None:
@@ -119,24 +118,11 @@ def _namespace(fields: Mapping[str, object]) -> str:
     raise ValueError(f"namespace: expected state, state@AGENT, scope:NAME, job:ID or global, not {_shown(name)}")
 
 
-def _key(fields: Mapping[str, object]) -> bytes:
-    if "key" not in fields:
-        raise ValueError("has no key")
-    key = _read("key", fields["key"])
-    if isinstance(key, bytes):
-        return key
-    raise ValueError(f"key: expected text, not {_shown(fields['key'])}")
-
-
-def _value(fields: Mapping[str, object]) -> Value:
-    if "value" not in fields:
-        raise ValueError("has no value")
-    return _read("value", fields["value"])
-
-
-def _read(name: str, plain: object) -> Value:
+def _read(name: str, fields: Mapping[str, object]) -> Value:
+    if name not in fields:
+        raise ValueError(f"has no {name}")
     try:
-        return from_plain(plain)
+        return from_plain(fields[name])
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 

@@ -196,7 +196,10 @@ def _table(plain: dict[str, Plain], depth: int) -> Value:
 
 def _special(name: str, content: Plain, depth: int) -> Value:
     if name == BASE64 and isinstance(content, str):
-        return _bytes(content)
+        try:
+            return base64.b64decode(content, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ValueError(f"has a {BASE64} that is not base64: {content[:40]!r}") from error
     if name == TABLE and isinstance(content, list):
         return _from_pairs(content, depth)
     if name == NUMBER and isinstance(content, str) and content in INFINITE:
@@ -204,17 +207,15 @@ def _special(name: str, content: Plain, depth: int) -> Value:
     raise ValueError(f"has an invalid {name}: {msgspec.json.encode(content).decode()[:40]}")
 
 
-def _bytes(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"has a {BASE64} that is not base64: {text[:40]!r}") from error
-
-
 def _from_pairs(pairs: list[list[Plain]], depth: int) -> Value:
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         raise ValueError(f"has a {TABLE} that is not a list of pairs")
-    keys = [_key(key) for key, _ in pairs]
+    keys = list[ValueKey]()
+    for plain, _ in pairs:
+        key = from_plain(plain)
+        if not isinstance(key, bytes | bool | int | float):
+            raise ValueError(f"has a {TABLE} with a key that is neither text nor number nor boolean")
+        keys.append(key)
     if number_keys(keys) > NUMBER_KEYS:
         raise ValueError(f"has {OVER_NUMBER_KEYS}")
     table: dict[ValueKey, Value] = {}
@@ -225,13 +226,6 @@ def _from_pairs(pairs: list[list[Plain]], depth: int) -> Value:
     numbers = range(1, len(table) + 1)  # with these keys it is an array
     is_array = table and all(type(key) is int and key in numbers for key in table)
     return [table[number] for number in numbers] if is_array else table
-
-
-def _key(plain: Plain) -> ValueKey:
-    key = from_plain(plain)
-    if isinstance(key, bytes | bool | int | float):
-        return key
-    raise ValueError(f"has a {TABLE} with a key that is neither text nor number nor boolean")
 
 
 def number_of(value: int | float) -> int | float:

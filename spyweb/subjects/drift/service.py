@@ -20,7 +20,6 @@ from spyweb.model import JobId, JobSpec
 from spyweb.ops.drift import describe_expected, find_difference, path_in
 from spyweb.ops.files.files import Files
 from spyweb.ops.resources import NAMESPACE, SCOPE, BadResource, Expected, Resource, job_of, prefix_of, read_resource
-from spyweb.store.model.entries import Entry
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.drift.views import DriftReport, DriftView
 from spyweb.subjects.state.service import PAGE, take_page
@@ -86,7 +85,8 @@ class DriftService:
         recorded, newest = RecordedState(), dict[tuple[JobId, str, bool], Resource]()
         prefix = b"" if job is None else prefix_of(job)
         least = prefix
-        while not recorded.is_cut and (page := await self._page(prefix, least)):
+        gather, take = self.store.values.gather, partial(take_page, PAGE)
+        while not recorded.is_cut and (page := await gather(NAMESPACE, prefix, take, least=least)):
             for key, entry in page:
                 owner = job_of(key)
                 if owner not in specs:
@@ -106,9 +106,6 @@ class DriftService:
             recorded.is_cut = len(recorded.versions) >= MOST
         recorded.resources = list(newest.values())
         return recorded
-
-    async def _page(self, prefix: bytes, least: bytes) -> list[tuple[bytes, Entry]]:
-        return await self.store.values.gather(NAMESPACE, prefix, partial(take_page, PAGE), least=least)
 
     async def _compare(self, specs: Specs, resources: Sequence[Resource]) -> list[Difference]:
         """Return those that differ, each with what is there instead.

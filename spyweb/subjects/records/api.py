@@ -19,8 +19,6 @@ from spyweb.web.api.services import SERVICES, service_of
 from spyweb.web.event_streams import stream
 
 DEFAULT_LIMIT, MAX_LIMIT = 30, 1_000
-
-
 TABLE_HEADERS = {
     "Content-Type": f"{CSV}; charset=utf-8; header=present",
     "Content-Disposition": 'attachment; filename="records.csv"',
@@ -68,7 +66,9 @@ async def list_records(request: web.Request) -> web.Response:
     query = query_of(request, RecordsQuery)
     limit, after = min(query.limit, MAX_LIMIT), query.after or None
     if query.q or query.since is not None:
-        return await _search(request, query, limit)
+        wanted = _wanted(request, query.job_id, query.q, query.since)
+        searched = await service_of(request, RecordSearch).search(wanted, limit=limit, before_ns=after)
+        return _page_of(searched.records, limit, searched.before_ns)
     if not query.job_id:
         records = service_of(request, RecordSearch).newest
         found = await visible(
@@ -82,27 +82,13 @@ async def list_records(request: web.Request) -> web.Response:
     return await _page(request, query.job_id, limit, after)
 
 
-@Route(
-    "GET",
-    "/api/records.csv",
-    right=Right.READ,
-    answer=str,
-    query=TableQuery,
-    media=CSV,
-    of_job=True,
-)
+@Route("GET", "/api/records.csv", right=Right.READ, answer=str, query=TableQuery, media=CSV, of_job=True)
 async def export_records(request: web.Request) -> web.StreamResponse:
     """Send all records that match as CSV, newest first.  An answer that breaks off is not whole."""
     query = query_of(request, TableQuery)
     wanted = _wanted(request, query.job_id, query.q, query.since)
     table = service_of(request, RecordSearch).table(wanted, for_spreadsheet=query.spreadsheet)
     return await stream(request, (line.encode() async for line in table), headers=TABLE_HEADERS)
-
-
-async def _search(request: web.Request, query: RecordsQuery, limit: int) -> web.Response:
-    wanted = _wanted(request, query.job_id, query.q, query.since)
-    found = await service_of(request, RecordSearch).search(wanted, limit=limit, before_ns=query.after or None)
-    return _page_of(found.records, limit, found.before_ns)
 
 
 def _wanted(request: web.Request, name: str, text: str, since_ms: int | None) -> RecordFilter:

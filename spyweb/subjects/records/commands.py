@@ -90,13 +90,15 @@ def moment_of(text: str, now_ms: int, timezone: str) -> int:
 
 def show_records(project: Project, found: Sequence[RecordView]) -> None:
     names = field_names(found)
-    rows = [_row(project, view, names) for view in found]
+    rows = [
+        (
+            project.moment(view.timestamp // NS_IN_MS),
+            *(view.fields.get(name, "") for name in names),
+            ", ".join(view.match_key),
+        )
+        for view in found
+    ]
     output.show_table(("found", *names, "keywords"), rows, empty="no records")
-
-
-def _row(project: Project, view: RecordView, names: Sequence[str]) -> tuple[str, ...]:
-    found = project.moment(view.timestamp // NS_IN_MS)
-    return (found, *(view.fields.get(name, "") for name in names), ", ".join(view.match_key))
 
 
 def field_names(found: Sequence[RecordView]) -> list[str]:

@@ -52,17 +52,19 @@ async def show_records(asked: Asked) -> Shown:
 async def values_of(asked: Asked, query: RecordsPageQuery) -> Mapping[str, object]:
     """Gather a page of records that somebody may see."""
     may_see = asked.principal.may_see
-    counts: dict[str, int] = {
-        job: count for job, count in (await asked.services[RecordSearch].counts()).items() if may_see(job)
-    }
+    found = await asked.services[RecordSearch].counts()
+    counts: dict[str, int] = {job: count for job, count in found.items() if may_see(job)}
     records, before = await _search(asked, query)
+    most = sorted(counts, key=lambda each: (-counts[each], each))[:CHIPS]
+    chosen = [query.job] if query.job and query.job not in most else []
+    jobs = [("", "All jobs"), *((each, each) for each in (*chosen, *most))]
     return {
         "records": records,
         "name_of": asked.name_of,
         "total": sum(counts.values()),
         "of_job": counts.get(query.job, 0),
         "query": query,
-        "chips": asked.chips(query, "job", _jobs(counts, query.job), {"": sum(counts.values()), **counts}),
+        "chips": asked.chips(query, "job", jobs, {"": sum(counts.values()), **counts}),
         "left_out": max(0, len(counts) - CHIPS),
         **asked.places(query, before),
         "table": TABLE + urlencode({"job_id": query.job, "q": query.q}),
@@ -85,13 +87,6 @@ async def _search(asked: Asked, query: RecordsPageQuery) -> tuple[list[RecordVie
         if before is None or len(found) >= RECORDS or query.job or not asked.principal.jobs:
             break
     return found, before
-
-
-def _jobs(counts: Mapping[str, int], job: str) -> list[tuple[str, str]]:
-    """Return the jobs that have most records, and the one that is chosen, each with its words."""
-    most = sorted(counts, key=lambda each: (-counts[each], each))[:CHIPS]
-    chosen = [job] if job and job not in most else []
-    return [("", "All jobs"), *((each, each) for each in (*chosen, *most))]
 
 
 def is_web(address: str) -> bool:

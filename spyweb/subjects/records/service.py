@@ -53,7 +53,9 @@ class RecordSearch:
     async def table(self, wanted: RecordFilter, *, for_spreadsheet: bool = False) -> AsyncIterator[str]:
         """Yield all records that match as lines of CSV, newest first, a page of them at a time."""
         first = await self.search(replace(wanted, text=""), limit=PAGE)
-        names = column_names(self._declared(wanted.job), first.records)
+        job = self.live.find(wanted.job) if wanted.job else None
+        declared = [field.name for field in job.spec.monitor.fields] if job and job.spec.monitor else []
+        names = column_names(declared, first.records)
         yield csv_header(names, for_spreadsheet=for_spreadsheet)
         before_ns: int | None = None
         while True:
@@ -63,8 +65,3 @@ class RecordSearch:
             before_ns = page.before_ns
             if before_ns is None:
                 return
-
-    def _declared(self, job: JobId | None) -> list[str]:
-        found = self.live.find(job) if job else None
-        monitor = found.spec.monitor if found else None
-        return [field.name for field in monitor.fields] if monitor else []
