@@ -1,10 +1,12 @@
-"""Tie a confined process to its parent."""
+"""Tie a confined process to its parent, and wait for that and for signals at once."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
+from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
 _FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant for it, though the whole group gets them
@@ -47,3 +49,23 @@ def stand_behind_parent(levels: int) -> str:
     except OSError as error:
         return f"giving way to the daemon: not in force ({error.strerror})"
     return "giving way to the daemon"
+
+
+def wake_on(*signals: signal.Signals) -> int:
+    """Return a pipe from which the numbers of these signals can be read as they come."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    for number in signals:
+        signal.signal(number, lambda *_: None)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    if before >= 0:  # of the process that has forked this one
+        os.close(before)
+    return reader
+
+
+def ready(descriptors: Sequence[int], timeout: float | None = None) -> list[int]:
+    """Wait until there is something to read; unlike `select`, also from descriptors above 1023."""
+    events = select.poll()
+    for descriptor in descriptors:
+        events.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in events.poll(None if timeout is None else timeout * 1000)]

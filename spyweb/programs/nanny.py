@@ -17,7 +17,6 @@ import errno
 import gc
 import os
 import resource
-import select
 import signal
 import socket
 import sys
@@ -26,23 +25,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from spyweb.confined.frames import receive_frame
-from spyweb.confined.parent import adopt_orphans, die_with_parent, leave_signals_to_parent
+from spyweb.confined.parent import adopt_orphans, die_with_parent, leave_signals_to_parent, ready, wake_on
+from spyweb.programs import wire
 from spyweb.programs.cgroup import CommandGroup
 from spyweb.programs.sweep import children_of, descendants_of, kill_all, make_folder, remove_folder, send
-from spyweb.programs.wire import (
-    GRACE_S,
-    STOP,
-    STREAMS,
-    CommandEnded,
-    CommandRefused,
-    CommandTaken,
-    Outcome,
-    StartCommand,
-    decode_start,
-    frame,
-    shown,
-    version_of,
-)
+from spyweb.programs.wire import CommandEnded, Outcome, StartCommand, shown
 
 AGAIN_S = 0.02  # from one sweep to the next, if the first has left something
 UMASK = 0o022
@@ -53,26 +40,6 @@ BEHIND, LOWEST = 5, 19  # levels of niceness: behind the daemon, and the lowest 
 _PARENT_DIED = signal.SIGUSR1
 # A command ignores no signal, whatever the nanny ignores, or whoever started the daemon, such as `nohup`.
 _FROM_THE_START = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-
-
-def wake_on(*signals: signal.Signals) -> int:
-    """Return a pipe from which the numbers of these signals can be read as they come."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    for number in signals:
-        signal.signal(number, lambda *_: None)
-    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    if before >= 0:  # of the process that has forked this one
-        os.close(before)
-    return reader
-
-
-def ready(descriptors: Sequence[int], timeout: float | None = None) -> list[int]:
-    """Wait until there is something to read; unlike `select`, also from descriptors above 1023."""
-    events = select.poll()
-    for descriptor in descriptors:
-        events.register(descriptor, select.POLLIN)
-    return [descriptor for descriptor, _ in events.poll(None if timeout is None else timeout * 1000)]
 
 
 class CannotStart(Exception):
@@ -102,17 +69,17 @@ class Nanny:
         outcome: Outcome
         try:
             self._folder = _folder_in(temporary)
-            self._leash.sendall(frame(CommandTaken(nanny=os.getpid(), folder=self._folder)))
+            self._leash.sendall(wire.frame(wire.CommandTaken(nanny=os.getpid(), folder=self._folder)))
             start = receive_frame(self._leash)
             if not start:
                 raise ConnectionError  # nobody wants it any more
-            outcome = self._look_after(decode_start(start), streams)
+            outcome = self._look_after(wire.decode_start(start), streams)
         except CannotStart as error:
-            outcome = CommandRefused(reason=str(error))
+            outcome = wire.CommandRefused(reason=str(error))
         finally:
             if self._folder:
                 remove_folder(self._folder)
-        self._leash.sendall(frame(outcome))
+        self._leash.sendall(wire.frame(outcome))
 
     def _look_after(self, start: StartCommand, streams: Sequence[int]) -> CommandEnded:
         try:
@@ -164,7 +131,7 @@ class Nanny:
             data = self._leash.recv(1)
         except OSError:
             data = b""
-        if data != STOP:
+        if data != wire.STOP:
             self._end_now()
         elif self._deadline is None:
             self._was_stopped = self._status is None
@@ -176,7 +143,7 @@ class Nanny:
 
     def _ask_to_end(self) -> None:
         send(descendants_of(self._below()), signal.SIGTERM, signal.SIGCONT)
-        self._deadline = time.monotonic() + GRACE_S
+        self._deadline = time.monotonic() + wire.GRACE_S
 
     def _below(self) -> list[int]:
         if self._status is None:  # named, for systems that do not tell who has which children
@@ -206,7 +173,7 @@ def _start(start: StartCommand, streams: Sequence[int], folder: bytes, group: Co
         os.umask(UMASK)
         _limit(start, in_group=group.is_in_force)
         with group.entered():
-            if version_of(os.stat(start.program)) != start.version:
+            if wire.version_of(os.stat(start.program)) != start.version:
                 raise CannotStart(f"{shown(start.program)} was replaced after it had been permitted")
             pid = os.posix_spawn(
                 start.program,
@@ -265,7 +232,7 @@ class Forker:
                     os.read(descriptor, 4096)
                     self._reap()
                     continue
-                data, given, _, _ = socket.recv_fds(self._control, 1, 1 + STREAMS)
+                data, given, _, _ = socket.recv_fds(self._control, 1, 1 + wire.STREAMS)
                 if not data:
                     return
                 self._fork(given)
@@ -276,7 +243,7 @@ class Forker:
             pid = os.fork()
         except OSError as error:
             with socket.socket(fileno=os.dup(given[0])) as leash, suppress(OSError):
-                leash.sendall(frame(CommandRefused(reason=f"no process can be forked: {error.strerror}")))
+                leash.sendall(wire.frame(wire.CommandRefused(reason=f"no process can be forked: {error.strerror}")))
         else:
             if pid == 0:
                 self._become_nanny(parent, given)

@@ -26,17 +26,10 @@ from spyweb.confined.child import ChildOutput, ChildProcess, ForkServer
 from spyweb.cooperative import within
 from spyweb.errors import CommandError
 from spyweb.limits import too_large
+from spyweb.programs import wire
 from spyweb.programs.running import Command, LineCredit, RunningCommand
 from spyweb.programs.sweep import children_of, is_stopped, kill_left
-from spyweb.programs.wire import (
-    LARGEST,
-    CommandRefused,
-    FileVersion,
-    StartCommand,
-    frame,
-    shown,
-    version_of,
-)
+from spyweb.programs.wire import CommandRefused, FileVersion, StartCommand, shown, version_of
 
 log = structlog.get_logger()
 
@@ -93,17 +86,12 @@ class CommandRunner:
         self._limits = limits
         self._groups = groups
         self._before_first = before_first
-        self._spawner = ForkServer(partial(start_forking, clock))
+        self.spawner = ForkServer(partial(start_forking, clock))
         self._slots = Semaphore(min(limits.at_once, descriptors.share(SHARE, DESCRIPTORS_EACH)))
         self._credit = LineCredit(clock)
         self._running: set[RunningCommand] = set()
         self._numbers = count(1)
         self._is_closed = False
-
-    @property
-    def spawner_pid(self) -> int | None:
-        """Return the pid of the process that forks nannies, once there is one."""
-        return self._spawner.pid
 
     async def run(self, command: Command) -> CommandResult:
         """Run a command to its end, with everything that it has started.
@@ -171,16 +159,16 @@ class CommandRunner:
 
     def _kill_if_stopped(self) -> None:
         """Kill what forks nannies, with all of them, if it was stopped, or a nanny that has not taken its command."""
-        pid, busy = self._spawner.pid, {each.holder.nanny for each in self._running if each.holder}
+        pid, busy = self.spawner.pid, {each.holder.nanny for each in self._running if each.holder}
         if pid and any(map(is_stopped, {pid, *children_of(pid)}.difference(busy))):
             log.warning("the process that starts commands was stopped: another one is started", pid=pid)
             os.killpg(pid, signal.SIGKILL)
-            self._spawner.close()
+            self.spawner.close()
 
     def _start(self, command: Command) -> RunningCommand:
         if self._is_closed:
             raise CommandError("the daemon is stopping")
-        if self._spawner.pid is None:
+        if self.spawner.pid is None:
             self._before_first()
         start = self._frame(command)
         try:
@@ -188,7 +176,7 @@ class CommandRunner:
         except OSError as error:
             raise CommandError(f"it can't be started: {error.strerror}") from error
         try:
-            self._spawner.hand_over(running.theirs)
+            self.spawner.hand_over(running.theirs)
         except BaseException as error:
             running.abandon()
             if isinstance(error, OSError):
@@ -211,9 +199,9 @@ class CommandRunner:
             processes=self._limits.processes,
             cgroup=str(self._groups / str(next(self._numbers))) if self._groups else "",
         )
-        data = frame(start)
-        if len(data) > LARGEST:
-            raise CommandError(too_large("its arguments and environment", len(data), LARGEST))
+        data = wire.frame(start)
+        if len(data) > wire.LARGEST:
+            raise CommandError(too_large("its arguments and environment", len(data), wire.LARGEST))
         return data
 
     def _free(self, running: RunningCommand) -> None:
@@ -233,7 +221,7 @@ class CommandRunner:
         finally:
             for running in list(self._running):
                 running.abandon()
-            self._spawner.close()
+            self.spawner.close()
 
 
 def base_environment() -> dict[bytes, bytes]:

@@ -115,7 +115,7 @@ async def _run(text: str) -> None:
     runner = CommandRunner(RealClock(), CommandLimits())
     running = asyncio.ensure_future(runner.run(shell(text, timeout_s=1_000)))
     await asyncio.sleep(0.05)
-    os.write(1, b"%d\n" % (runner.spawner_pid or 0))
+    os.write(1, b"%d\n" % (runner.spawner.pid or 0))
     await running
 
 

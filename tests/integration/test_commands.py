@@ -242,8 +242,8 @@ async def test_after_the_death_of_what_forks_nannies_it_is_started_again(runner:
     begun = asyncio.Event()
     task = asyncio.ensure_future(runner.run(shell("echo; sleep 60", tell=lambda *_: begun.set())))
     await begun.wait()
-    assert runner.spawner_pid is not None
-    os.kill(runner.spawner_pid, signal.SIGKILL)
+    assert runner.spawner.pid is not None
+    os.kill(runner.spawner.pid, signal.SIGKILL)
     with pytest.raises(CommandError, match=r"^ended: the process that starts commands died$"):
         await task
     assert await output(runner, "echo again") == b"again\n"
@@ -251,11 +251,11 @@ async def test_after_the_death_of_what_forks_nannies_it_is_started_again(runner:
 
 async def test_what_starts_commands_is_replaced_where_it_was_stopped(runner: CommandRunner) -> None:
     await output(runner, "true")
-    stopped = runner.spawner_pid
+    stopped = runner.spawner.pid
     assert stopped is not None
     os.kill(stopped, signal.SIGSTOP)
     assert await asyncio.wait_for(output(runner, "echo again"), 10) == b"again\n"
-    assert runner.spawner_pid != stopped
+    assert runner.spawner.pid != stopped
     await _wait_until_gone(stopped)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import signal
 import socket
 import sys
@@ -24,7 +23,7 @@ sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # msgspec d
 # ruff: noqa: E402 - after the line above
 from spyweb.confined import sandbox
 from spyweb.confined.frames import FrameReader
-from spyweb.confined.parent import die_with_parent, leave_signals_to_parent, stand_behind_parent
+from spyweb.confined.parent import die_with_parent, leave_signals_to_parent, ready, stand_behind_parent, wake_on
 from spyweb.lua import wire
 from spyweb.lua.worker import priority
 from spyweb.lua.worker.console import Console
@@ -48,24 +47,18 @@ class Zygote:
         self._reader = FrameReader(wire.decode_to_zygote)
         self._descriptors: deque[int] = deque()  # received, and not yet given to a worker
         self._workers: set[int] = set()
-        self._wakeup, self._waker = os.pipe()
+        self._wakeup = wake_on(signal.SIGCHLD)
 
     def serve(self) -> None:
         """Fork and kill workers until the daemon is gone."""
-        os.set_blocking(self._waker, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         self._send(wire.ZygoteReady(os.getpid()))
         control = self._control.fileno()
-        events = select.poll()  # unlike `select` it takes descriptors above 1023, such as the daemon may pass
-        for descriptor in (control, self._wakeup):
-            events.register(descriptor, select.POLLIN)
         while True:
-            ready = [descriptor for descriptor, _ in events.poll()]
-            if self._wakeup in ready:
+            readable = ready([control, self._wakeup])
+            if self._wakeup in readable:
                 os.read(self._wakeup, 4096)
                 self._reap()
-            if control in ready and not self._receive():
+            if control in readable and not self._receive():
                 break
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)
@@ -101,9 +94,8 @@ class Zygote:
             die_with_parent()
             if os.getppid() != parent:  # the zygote died before this process could be made to die with it
                 os._exit(0)
-            signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for descriptor in (self._control.fileno(), self._wakeup, self._waker, *self._descriptors):
+            for descriptor in (self._control.fileno(), self._wakeup, signal.set_wakeup_fd(-1), *self._descriptors):
                 os.close(descriptor)
             main_socket, bulk_socket, slots = descriptors
             work(main_socket, bulk_socket, slots, self._bytecode)
