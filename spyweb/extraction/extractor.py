@@ -21,7 +21,7 @@ from spyweb.clock import Clock
 from spyweb.errors import ExtractionError
 from spyweb.extraction import wire
 from spyweb.extraction.process import ExtractionAnswer, ExtractionRequest, ExtractorProcess, Items
-from spyweb.extraction.wire import Check, Extract, FindLines, ParseYaml, plain
+from spyweb.extraction.wire import Ask, Check, Extract, FindLines, ParseYaml, plain
 from spyweb.model import Field, JobId
 
 log = structlog.get_logger()
@@ -171,7 +171,7 @@ class Extractor:
         self,
         job: JobId | None,
         task: str,
-        ask: Extract | Check | ParseYaml | FindLines,
+        ask: Ask,
         body: bytes = b"",
         *,
         about: str = "",

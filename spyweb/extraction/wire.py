@@ -62,11 +62,12 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
     is_spent: bool = False  # it has used so much memory, or lived so long, that it should be replaced
 
 
+Ask = Extract | Check | ParseYaml | FindLines
 Answer = ExtractorReady | Rows | PackedPart | Done
 
 _encoder = msgspec.msgpack.Encoder()
-ask_decoder = msgspec.msgpack.Decoder(Extract | Check | ParseYaml | FindLines)
-_answer_decoder = msgspec.msgpack.Decoder(ExtractorReady | Rows | PackedPart | Done)
+ask_decoder = msgspec.msgpack.Decoder(Ask)
+_answer_decoder = msgspec.msgpack.Decoder(Answer)
 
 
 def frame(message: msgspec.Struct) -> bytes:

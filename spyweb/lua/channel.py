@@ -24,25 +24,14 @@ from spyweb.lua import wire
 from spyweb.lua.connection import WorkerConnection
 from spyweb.lua.hooks import HOOK_OP
 from spyweb.lua.session import Lineage, PendingRun, Results, StoreAnswer
-from spyweb.lua.wire import (
-    BeginRun,
-    BranchBegan,
-    BranchEnded,
-    CancelRun,
-    EndBranch,
-    Form,
-    OpCall,
-    PackedOpCall,
-    ResumeRun,
-    Why,
-)
+from spyweb.lua.wire import BranchBegan, BranchEnded, OpCall, PackedOpCall, ResumeRun, Why
 
 log = structlog.get_logger()
 
 OVERDUE = 3.0  # seconds after a cancel; the worker says that the run is stuck after one: this is for one that can't
 # A VM has at most 1,000 in a run; by the other socket, big ops of newer ones may come before the end of older ones.
 MOST_BRANCHES = 2_000
-PLAIN, PACKED, RAISE, RAISE_PACKED = map(int, Form)
+PLAIN, PACKED, RAISE, RAISE_PACKED = map(int, wire.Form)
 WALKED = 20_000  # values of an answer that are looked at one by one: more would hold up the loop
 LARGEST_INTEGER = (1 << 63) - 1
 _AS_THEY_ARE = frozenset({bytes, bool, float, type(None)})
@@ -205,7 +194,7 @@ class RunChannel:
         """Tell the worker to begin the run, in a VM that it has or in one that it makes from this template."""
         request = self.pending.request
         arguments = pack(request.arguments)
-        message = BeginRun(request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms, template)
+        message = wire.BeginRun(request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms, template)
         self._connection.send_sized(message, len(arguments))
 
     def cancel(self, why: Why) -> None:
@@ -217,7 +206,7 @@ class RunChannel:
         self._timer = self._clock.call_later(OVERDUE, lambda: self._overdue(self))
         for slot in (self.own, *self._branches.values()):
             slot.stop()
-        self._connection.send(CancelRun(self.run, int(why)))
+        self._connection.send(wire.CancelRun(self.run, int(why)))
 
     def close(self) -> None:
         """Stop waiting for answers and timers: the run has ended."""
@@ -240,7 +229,7 @@ class RunChannel:
         parent = self._branch(told.parent).lineage if told.parent else ()
         branch = self._branch(told.branch, parent)
         if told.timeout_ms and branch.timer is None:
-            end = EndBranch(self.run, told.branch)
+            end = wire.EndBranch(self.run, told.branch)
             branch.timer = self._clock.call_later(told.timeout_ms / 1000, lambda: self._connection.send(end))
 
     def branch_ended(self, told: BranchEnded) -> None:

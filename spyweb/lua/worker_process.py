@@ -27,26 +27,7 @@ from spyweb.lua.channel import RunChannel
 from spyweb.lua.connection import FlushQueue, WorkerConnection
 from spyweb.lua.session import Code, EngineInfo, PendingRun, WorkerInfo
 from spyweb.lua.spawner import Child, Exit, Slots, Spawner
-from spyweb.lua.wire import (
-    BranchBegan,
-    BranchEnded,
-    CheckCode,
-    DropVm,
-    FromWorker,
-    InitWorker,
-    KeepTemplate,
-    LoadVm,
-    OpCall,
-    PackedOpCall,
-    PingWorker,
-    Pong,
-    RunEnd,
-    RunStuck,
-    ScriptLog,
-    VmLoaded,
-    Why,
-    WorkerReady,
-)
+from spyweb.lua.wire import BranchBegan, BranchEnded, FromWorker, OpCall, PackedOpCall, RunEnd, RunStuck, Why
 from spyweb.model import MIB, JobId, RunId
 
 log = structlog.get_logger()
@@ -196,16 +177,16 @@ class WorkerProcess:
         self._handlers: dict[type, Callable[[Any], None]] = {
             OpCall: self._op,
             PackedOpCall: self._op,
-            ScriptLog: self._log,
+            wire.ScriptLog: self._log,
             RunEnd: self._run_end,
-            VmLoaded: self._vm_loaded,
-            Pong: self._pong,
+            wire.VmLoaded: self._vm_loaded,
+            wire.Pong: self._pong,
             RunStuck: self._run_stuck,
-            WorkerReady: self._ready,
+            wire.WorkerReady: self._ready,
             BranchBegan: self._branch,
             BranchEnded: self._branch,
         }
-        self._connection.send(InitWorker(list(pool.init.ops), dict(pool.init.engine)))
+        self._connection.send(wire.InitWorker(list(pool.init.ops), dict(pool.init.engine)))
 
     @property
     def info(self) -> WorkerInfo:
@@ -304,7 +285,7 @@ class WorkerProcess:
         self.vms[vm.number] = vm
         self._note_limit(code)
         self._connection.send_sized(
-            LoadVm(vm.number, code.files, code.memory_limit, self._pool.init.variables_of(code)), code.size
+            wire.LoadVm(vm.number, code.files, code.memory_limit, self._pool.init.variables_of(code)), code.size
         )
         return vm
 
@@ -313,7 +294,7 @@ class WorkerProcess:
         number = next(self._numbers)
         compiled = self._checks[number] = get_running_loop().create_future()
         self._note_limit(code)
-        self._connection.send_sized(CheckCode(number, code.files, code.memory_limit), code.size)
+        self._connection.send_sized(wire.CheckCode(number, code.files, code.memory_limit), code.size)
         return compiled
 
     def _note_limit(self, code: Code) -> None:
@@ -365,7 +346,9 @@ class WorkerProcess:
         template = self._templates[code.job] = Template(number=next(self._numbers), code=code, spares=spares)
         self._note_limit(code)
         self._connection.send(
-            KeepTemplate(template.number, code.files, code.memory_limit, spares, self._pool.init.variables_of(code))
+            wire.KeepTemplate(
+                template.number, code.files, code.memory_limit, spares, self._pool.init.variables_of(code)
+            )
         )
         return template
 
@@ -378,7 +361,7 @@ class WorkerProcess:
 
     def _drop_template_if_over(self, template: Template) -> None:
         if template.is_forgotten and not template.running:
-            self._connection.send(DropVm(template.number))
+            self._connection.send(wire.DropVm(template.number))
 
     def cancel(self, run: RunId, why: Why) -> bool:
         """Tell the run to end; return whether it is one of this worker's."""
@@ -397,7 +380,7 @@ class WorkerProcess:
         if not over or self.vms.pop(vm.number, None) is None:
             return
         if vm.template is None:
-            self._connection.send(DropVm(vm.number))
+            self._connection.send(wire.DropVm(vm.number))
         else:
             vm.template.running -= 1
             self._drop_template_if_over(vm.template)
@@ -435,7 +418,7 @@ class WorkerProcess:
         self._unanswered_pings += 1
         self._pongs_due += 1
         self._strays = 0
-        self._connection.send(PingWorker(self._unanswered_pings))
+        self._connection.send(wire.PingWorker(self._unanswered_pings))
 
     # Messages from the worker
 
@@ -479,7 +462,7 @@ class WorkerProcess:
         else:
             channel.branch_ended(told)
 
-    def _log(self, line: ScriptLog) -> None:
+    def _log(self, line: wire.ScriptLog) -> None:
         if self._log_credit.is_used_up:
             raise ValueError("log lines beyond its credit")
         channel = self._channels.get(line.run)
@@ -487,14 +470,14 @@ class WorkerProcess:
             channel.log(line.level, line.text)
         self._log_credit.spend(len(line.text))
 
-    def _ready(self, ready: WorkerReady) -> None:
+    def _ready(self, ready: wire.WorkerReady) -> None:
         if self.up.done():
             raise ValueError("ready for a second time")
         self.rights = ready.rights
         self.up.set_result(True)
         self.ping()
 
-    def _vm_loaded(self, loaded: VmLoaded) -> None:
+    def _vm_loaded(self, loaded: wire.VmLoaded) -> None:
         compiled = self._checks.pop(loaded.vm, None)
         if compiled is not None:
             if not compiled.done():
@@ -521,7 +504,7 @@ class WorkerProcess:
         self._leave(vm)
         self._pool.ended(vm, channel, end)
 
-    def _pong(self, pong: Pong) -> None:
+    def _pong(self, pong: wire.Pong) -> None:
         if not self._pongs_due:
             self._stray()
             return

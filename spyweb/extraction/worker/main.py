@@ -19,7 +19,7 @@ from spyweb.confined.frames import receive_frame, receive_whole
 from spyweb.confined.parent import die_with_parent, leave_signals_to_parent, stand_behind_parent
 from spyweb.confined.sandbox import give_up_rights
 from spyweb.extraction import wire
-from spyweb.extraction.wire import Check, Done, Extract, ExtractorReady, FindLines, PackedPart, ParseYaml, Rows
+from spyweb.extraction.wire import Ask, Check, Done, Extract, ExtractorReady, FindLines, PackedPart, ParseYaml, Rows
 from spyweb.extraction.worker.document import ExtractionProblem, check, extract, find_lines
 from spyweb.extraction.worker.yaml_text import parse_yaml
 
@@ -31,8 +31,6 @@ OUTPUT_LIMIT = 64 * MIB  # of all values, each counted with VALUE_COST: nested i
 VALUE_COST = 64
 BEHIND = 5  # levels of niceness behind the daemon: a page can wait, the daemon's loop can not
 PART = 65_536  # of values, in one frame
-
-Ask = Extract | Check | ParseYaml | FindLines
 
 TOO_MUCH_MEMORY = "the page takes more than 1 GB of memory"
 TOO_MUCH_OUTPUT = "the fields hold more than 64 MB"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from spyweb.lua.worker.vm import LIBRARY, new_runtime
@@ -30,38 +31,31 @@ _COUNT_MASK = 8  # LUA_MASKCOUNT
 _FALLBACK_COUNT = 10_000  # instructions
 
 
-class _Hook:
-    """Sets a hook with lua_sethook and the C function of `debug.sethook`, both from the library that lupa loads."""
-
-    def __init__(self) -> None:
-        library = ctypes.CDLL(LIBRARY)
-        self._set = library.lua_sethook
-        self._set.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
-        self._set.restype = None
-        get = library.lua_gethook
-        get.argtypes, get.restype = [ctypes.c_void_p], ctypes.c_void_p
-        runtime = new_runtime()
-        state: bytes = runtime.execute(
-            "debug.sethook(print, '', 1000000) return string.format('%p', coroutine.running())"
-        )
-        self._function = get(int(state, 16))
-        runtime.execute("debug.sethook()")
-
-    def arm(self, address: int) -> None:
-        self._set(address, self._function, _COUNT_MASK, 1)
+def _find_hook() -> Callable[[int], None]:
+    """Return what sets the C function of `debug.sethook` by lua_sethook, both from the library that lupa loads."""
+    library = ctypes.CDLL(LIBRARY)
+    set_hook, get_hook = library.lua_sethook, library.lua_gethook
+    set_hook.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
+    set_hook.restype = None
+    get_hook.argtypes, get_hook.restype = [ctypes.c_void_p], ctypes.c_void_p
+    runtime = new_runtime()
+    state: bytes = runtime.execute("debug.sethook(print, '', 1000000) return string.format('%p', coroutine.running())")
+    function = get_hook(int(state, 16))
+    runtime.execute("debug.sethook()")
+    return lambda address: set_hook(address, function, _COUNT_MASK, 1)
 
 
-_hook: _Hook | None = None
+_set_hook: Callable[[int], None] | None = None
 with suppress(OSError, AttributeError):
-    _hook = _Hook()
-CAN_ARM = _hook is not None
+    _set_hook = _find_hook()
+CAN_ARM = _set_hook is not None
 MAIN_COUNT = 0 if CAN_ARM else _FALLBACK_COUNT
 
 
 def arm(address: int) -> None:
     """Make the hook of the coroutine at this address fire now."""
-    if _hook and address:
-        _hook.arm(address)
+    if _set_hook and address:
+        _set_hook(address)
 
 
 def cpu_of(thread: int) -> float:

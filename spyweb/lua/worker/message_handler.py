@@ -12,25 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from spyweb.lua import wire
-from spyweb.lua.wire import (
-    BeginRun,
-    CancelRun,
-    CheckCode,
-    DropVm,
-    EndBranch,
-    Ended,
-    Files,
-    GrantLogCredit,
-    InitWorker,
-    KeepTemplate,
-    LoadVm,
-    PingWorker,
-    Pong,
-    ResumeRun,
-    RunEnd,
-    ToWorker,
-    VmLoaded,
-)
+from spyweb.lua.wire import BeginRun, Ended, KeepTemplate, ResumeRun, ToWorker
 from spyweb.lua.worker import limits
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.link import Sender
@@ -62,16 +44,16 @@ class MessageHandler:
         self._template_added = Condition()
         self._handlers: dict[type, Callable[[Any], Task | None]] = {
             ResumeRun: self._resume,
-            InitWorker: self._start,
-            LoadVm: self._load,
-            CheckCode: self._check,
+            wire.InitWorker: self._start,
+            wire.LoadVm: self._load,
+            wire.CheckCode: self._check,
             BeginRun: self._begin,
-            CancelRun: self._cancel,
-            DropVm: self._drop,
-            PingWorker: self._ping,
-            GrantLogCredit: lambda granted: console.give(granted.lines),
+            wire.CancelRun: self._cancel,
+            wire.DropVm: self._drop,
+            wire.PingWorker: self._ping,
+            wire.GrantLogCredit: lambda granted: console.give(granted.lines),
             KeepTemplate: self._keep,
-            EndBranch: self._end_branch,
+            wire.EndBranch: self._end_branch,
         }
 
     def receive(self, message: ToWorker) -> Task | None:
@@ -112,7 +94,7 @@ class MessageHandler:
         hosted.runs += 1
         return _claim(Task(hosted=hosted, run=run))
 
-    def _cancel(self, asked: CancelRun) -> Task | None:
+    def _cancel(self, asked: wire.CancelRun) -> Task | None:
         with self._registry.lock:
             run = self._registry.runs.get(asked.run)
             if run is None:
@@ -123,7 +105,7 @@ class MessageHandler:
         self._console.wake()
         return task
 
-    def _end_branch(self, asked: EndBranch) -> Task | None:
+    def _end_branch(self, asked: wire.EndBranch) -> Task | None:
         with self._registry.lock:
             run = self._registry.runs.get(asked.run)
             if run is None or run.why or (run.branch is None and not run.started):
@@ -134,18 +116,22 @@ class MessageHandler:
                 return None
             return _claim(Task(run.hosted, run))
 
-    def _load(self, asked: LoadVm) -> None:
+    def _load(self, asked: wire.LoadVm) -> None:
         hosted = self._registry.new_vm(asked.vm, asked.files[0][0], self._console.emit, self._sender.post)
-        reason = self._create_vm(hosted, asked.files, asked.memory_limit, asked.variables)
+        reason = self._create_vm(hosted, asked)
         if reason is None:
             with self._registry.lock:
                 self._registry.vms[asked.vm] = hosted
-        self._sender.post(VmLoaded(asked.vm, _cut(reason)))
+        self._tell_loaded(asked.vm, reason)
 
-    def _check(self, asked: CheckCode) -> None:
+    def _check(self, asked: wire.CheckCode) -> None:
         scratch = Scratch(self._bytecode, max(asked.memory_limit, _SMALLEST))
         reasons = (_compile(scratch, *file, asked.memory_limit) for file in asked.files)
-        self._sender.post(VmLoaded(asked.vm, _cut(next((reason for reason in reasons if reason is not None), None))))
+        self._tell_loaded(asked.vm, next((reason for reason in reasons if reason is not None), None))
+
+    def _tell_loaded(self, vm: int, reason: str | None) -> None:
+        """Say how it went; Lua's reason quotes the source, which may be very long."""
+        self._sender.post(wire.VmLoaded(vm, None if reason is None else reason[: wire.REASON]))
 
     def _keep(self, asked: KeepTemplate) -> None:
         bytecode = compile_to_bytecode(asked.files)
@@ -181,7 +167,7 @@ class MessageHandler:
         code = template.code
         hosted = self._registry.new_vm(0, code.files[0][0], self._console.emit, self._sender.post)
         hosted.fleeting = hosted.closing = True
-        return self._create_vm(hosted, code.files, code.memory_limit, code.variables, template.bytecode) or hosted
+        return self._create_vm(hosted, code, template.bytecode) or hosted
 
     def make_spare(self) -> None:
         """Make one spare VM, if one is missing.  Called when there is nothing else to do."""
@@ -195,30 +181,32 @@ class MessageHandler:
                 return
 
     def _create_vm(
-        self, hosted: HostedVm, files: Files, limit: int, variables: bytes, bytecode: list[bytes] | None = None
+        self, hosted: HostedVm, code: wire.LoadVm | KeepTemplate, bytecode: list[bytes] | None = None
     ) -> str | None:
         """Create the VM and load its files; return the reason if that fails."""
         try:
             hosted.vm = VM(
                 self._bytecode,
-                self._init._replace(variables=variables),
-                max(limit, _SMALLEST),
+                self._init._replace(variables=code.variables),
+                max(code.memory_limit, _SMALLEST),
                 hosted,
                 main_count=limits.MAIN_COUNT,
                 is_fleeting=hosted.fleeting,
             )
         except MemoryError:
-            return _too_large(files[0][0], limit)
-        if bytecode and _add(hosted.vm, bytecode):
+            return _too_large(code.files[0][0], code.memory_limit)
+        if bytecode and hosted.vm.has_room(sum(map(len, bytecode)) * 2):
+            for piece in bytecode:
+                hosted.vm.add(piece)
             return None
-        for name, source in files:
-            message = _compile(hosted.vm, name, source, limit)
+        for name, source in code.files:
+            message = _compile(hosted.vm, name, source, code.memory_limit)
             if message is not None:
                 hosted.vm.close()
                 return message
         return None
 
-    def _drop(self, asked: DropVm) -> Task | None:
+    def _drop(self, asked: wire.DropVm) -> Task | None:
         template = self._templates.pop(asked.vm, None)
         if template is not None:
             while template.spares:
@@ -234,19 +222,19 @@ class MessageHandler:
             hosted.busy = True
             return Task(hosted=hosted)
 
-    def _ping(self, ping: PingWorker) -> None:
+    def _ping(self, ping: wire.PingWorker) -> None:
         registry = self._registry
         used = [(hosted.vm.used, hosted.id) for hosted in [*list(registry.vms.values()), *list(registry.closing)]]
         largest = [(vm, size) for size, vm in heapq.nlargest(wire.MOST_VMS, used)]
-        self._sender.post(Pong(ping.number, sum(size for size, _ in used), largest))
+        self._sender.post(wire.Pong(ping.number, sum(size for size, _ in used), largest))
 
-    def _start(self, init: InitWorker) -> None:
+    def _start(self, init: wire.InitWorker) -> None:
         self._init = init_of(asdict(init))
         self.initialized.set()
 
 
-def _unbegun(run: int, ended: Ended, reason: str) -> RunEnd:
-    return RunEnd(run, ended, reason.encode()[: wire.REASON], b"", 0, None, True)
+def _unbegun(run: int, ended: Ended, reason: str) -> wire.RunEnd:
+    return wire.RunEnd(run, ended, reason.encode()[: wire.REASON], b"", 0, None, True)
 
 
 def _compile(vm: VM | Scratch, name: str, source: bytes, limit: int) -> str | None:
@@ -257,20 +245,6 @@ def _compile(vm: VM | Scratch, name: str, source: bytes, limit: int) -> str | No
     except MemoryError:
         pass
     return _too_large(name, limit)
-
-
-def _add(vm: VM, bytecode: list[bytes]) -> bool:
-    """Add compiled files to the VM; return False if there is no room, which compiling the text will then report."""
-    if not vm.has_room(sum(map(len, bytecode)) * 2):
-        return False
-    for code in bytecode:
-        vm.add(code)
-    return True
-
-
-def _cut(reason: str | None) -> str | None:
-    """Cut a reason to its limit: Lua's message quotes the source, which may be very long."""
-    return None if reason is None else reason[: wire.REASON]
 
 
 def _too_large(name: str, limit: int) -> str:
