@@ -166,10 +166,7 @@ class ChildProcess:
 
 
 class ForkServer:
-    """A small process that forks another one for each set of descriptors that it is handed.
-
-    It is started with the first, and again when it has died.
-    """
+    """A small process that forks another one for each set of descriptors; started when needed, and when it has died."""
 
     def __init__(self, start: Callable[[], ChildProcess]) -> None:
         self._start = start

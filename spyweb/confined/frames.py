@@ -32,10 +32,7 @@ def receive_whole(sock: socket.socket, size: int) -> bytes:
 
 
 class FrameReader(Generic[Received]):
-    """Splits a byte stream into frames, and decodes the messages in them.
-
-    It never holds more than one incomplete frame, of at most `most` bytes.
-    """
+    """Splits a byte stream into frames of at most `most` bytes, and decodes the messages in them."""
 
     def __init__(self, decode: Callable[[memoryview], list[Received]], most: int = MAX_FRAME) -> None:
         self._decode = decode

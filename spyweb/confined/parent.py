@@ -27,10 +27,7 @@ def adopt_orphans() -> bool:
 
 
 def close_to_others() -> bool:
-    """Keep other processes of the same user from reading this one's memory and environment; return whether they can't.
-
-    Root can, as ever.
-    """
+    """Hide this process's memory and environment from others of its user, not of root; return whether they are."""
     return _prctl is not None and not _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
@@ -40,10 +37,7 @@ def leave_signals_to_parent() -> None:
 
 
 def stand_behind_parent(levels: int) -> str:
-    """Lower this process's priority by so many levels; call it once, before there is a second thread.
-
-    Return a description of the result.
-    """
+    """Lower this process's priority, before it has a second thread, and return a description of the result."""
     try:
         os.nice(levels)
     except OSError as error:

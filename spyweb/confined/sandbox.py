@@ -104,10 +104,7 @@ def give_up_rights() -> list[str]:
 
 
 def forbid_programs_and_network() -> list[str]:
-    """Forbid programs, TCP and other processes to a process that must still open files.
-
-    Return descriptions of what is in force and of what could not be done.
-    """
+    """Forbid programs, TCP and other processes to a process that must still open files; return what came of it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform != "linux":
         return ["no core", f"no Landlock: {sys.platform} has none"]

@@ -123,10 +123,7 @@ class Extractor:
         self._is_closed = False
 
     async def extract(self, page: Page) -> Items:
-        """Return the items of a page.
-
-        Raises ExtractionError for a wrong selector, a page over a limit, or no process.
-        """
+        """Return the items of a page.  Raises ExtractionError: a wrong selector, a page over a limit, no process."""
         ask = Extract(
             size=len(page.body),
             content_type=plain(page.content_type or ""),
@@ -144,18 +141,12 @@ class Extractor:
         return await self._run_packed(job, "reading the YAML", ParseYaml(len(text)), text)
 
     async def find_lines(self, job: JobId, pattern: bytes, text: bytes) -> list[int]:
-        """Return the numbers, from 0, of the lines that a regular expression matches.
-
-        Raises ExtractionError for what is none, or takes too long.
-        """
+        """Return the lines, from 0, that an expression matches.  Raises ExtractionError for none, or a slow one."""
         ask = FindLines(len(text), plain(pattern.decode("utf-8", "replace")))
         return msgspec.msgpack.decode(await self._run_packed(job, "looking for the lines", ask, text), type=list[int])
 
     async def find_selector_problem(self, selector: str, *, of_field: bool = False) -> str | None:
-        """Return what is wrong with a selector; None also if no process could be started to check it.
-
-        A field's selector may be empty, and begin with + or ~.
-        """
+        """Return what is wrong with a selector; None also if no process could be started to check it."""
         try:
             ask = Check(plain(selector), of_field)
             answer = await self._run(None, "checking a selector", ask, about=f' (selector "{ask.selector}")')

@@ -303,10 +303,7 @@ def as_bytes(text: str) -> bytes:
 
 
 def pack(values: Sequence[object]) -> bytes:
-    """Pack a list of values; only when that fails are they looked at one by one.
-
-    Integers from 2**63 to 2**64 - 1 cross as they are: the codec in Lua makes floats of them.
-    """
+    """Pack a list of values; integers below 2**64 cross as they are: the codec in Lua makes floats of large ones."""
     try:
         return wire.pack(values)
     except (OverflowError, UnicodeEncodeError):

@@ -402,10 +402,7 @@ class Pool:
         return replace(ending, globals_reset=True)
 
     def stuck(self, worker: WorkerProcess, channel: RunChannel, report: RunStuck | None) -> None:
-        """End the run as unstoppable and replace its worker.
-
-        The report says which limit was reached first and what the run has used; without one, nothing is known.
-        """
+        """End the run as unstoppable and replace its worker, whose report says which limit it was and the CPU used."""
         if report is None:
             why, cpu_ms = channel.why, worker.stepped.get(channel.run, 0)
         else:
@@ -441,10 +438,7 @@ class Pool:
         self._quarantine.put(request.code, reason, until_clean_run=True)
 
     def measured(self, worker: WorkerProcess, largest: Sequence[tuple[int, int]]) -> None:
-        """Hear the (VM, bytes) of a worker's largest VMs: in a shared one over its budget, the largest moves out.
-
-        VMs that are marked for removal count as gone.
-        """
+        """Hear the (VM, bytes) of a worker's largest VMs: in a shared one over its budget, the largest moves out."""
         if worker.job is not None:
             return
         self._advance_line()  # several times a second: descriptors that others had may be free again

@@ -66,10 +66,7 @@ class Code(Struct, frozen=True, kw_only=True):
         return dict(self.more).get(chunk, self.source)
 
     def chunk_shown_as(self, shown: str) -> str:
-        """Return the whole name of the chunk that Lua shows as `shown`.
-
-        Lua shows only the end of a long name, which may begin in the middle of a character.
-        """
+        """Return the whole name of a chunk of which Lua shows the end, perhaps from the middle of a character on."""
         if not shown.startswith(CUT):
             return shown
         end = shown.removeprefix(CUT).lstrip("\ufffd")

@@ -110,10 +110,7 @@ class Supervisor:
         return list(islice(idle, max(min(wanted, STARTING) - self._stopping, 0)))
 
     def replace(self, worker: WorkerProcess) -> None:
-        """Replace a worker that can't go on.
-
-        Its replacement starts first; meanwhile, and for a grace, its other runs may end.
-        """
+        """Replace a worker that can't go on; while its replacement starts, and for a grace, its other runs may end."""
         worker.retire()
         replacement = self._detach(worker)
         self._detached.add(worker)

@@ -446,10 +446,7 @@ def small_frames(messages: Sequence[Message]) -> list[bytes]:
 
 
 def pieces(message: Message) -> list[bytes]:
-    """Return the frame of one message in pieces, so that big strings are sent without being copied.
-
-    Packing them would copy them to fresh pages with the interpreter's lock held.
-    """
+    """Return a message's frame in pieces: to copy big strings would take fresh pages, with the interpreter locked."""
     cut: list[bytes] = []
     between = bytearray(b"\x91")  # an array of one message
     _cut([message.__struct_config__.tag, *astuple(message)], between, cut)

@@ -71,10 +71,7 @@ class Vm(Struct, kw_only=True, eq=False):
 
 
 class Template(Struct, kw_only=True, eq=False):
-    """The code from which a worker makes VMs for single runs.
-
-    One that is forgotten is dropped after its last run: a big request may still be on its way on the other socket.
-    """
+    """The code of VMs for single runs.  Forgotten, it is dropped after its last run, whose request may be under way."""
 
     number: int
     code: Code
@@ -210,10 +207,7 @@ class WorkerProcess:
 
     @property
     def load(self) -> tuple[bool, int, int]:
-        """Return a key to compare workers by: the smallest has the most room.
-
-        VMs count before runs, since they stay.
-        """
+        """Return a key to compare workers by: the smallest has the most room.  VMs count first, since they stay."""
         return not self.is_up, len(self.vms) + len(self._checks), len(self._channels)
 
     @property

@@ -41,10 +41,7 @@ def _is_delegated(group: Path) -> bool:
 
 
 def make_groups(group: Path) -> Path:
-    """Move all of the group's processes to `main`; return the folder for the groups of commands.
-
-    What an earlier daemon has left there is ended.  Raises OSError.
-    """
+    """Move all processes to `main`, end what is left of commands, and return their folder.  Raises OSError."""
     main, commands = group / MAIN, group / COMMANDS
     main.mkdir(exist_ok=True)
     while pids := (group / "cgroup.procs").read_text().split():

@@ -62,10 +62,7 @@ class Nanny:
         die_with_parent(_PARENT_DIED)
 
     def serve(self, streams: Sequence[int], temporary: bytes) -> None:
-        """Start the command, and report how it ended when nothing of it is left.
-
-        Raises ConnectionError where the daemon is gone, or has given it up: then nothing is started.
-        """
+        """Start the command, and report its end once all of it is gone.  Raises ConnectionError: nobody wants it."""
         outcome: Outcome
         try:
             self._folder = _folder_in(temporary)
@@ -271,10 +268,7 @@ class Forker:
             os._exit(code)
 
     def _reap(self) -> None:
-        """Take note of ended nannies; end what has lost its own.
-
-        A nanny that was killed leaves its command to this process, which adopts orphans.
-        """
+        """Take note of ended nannies; end what one that was killed has left to this process, which adopts orphans."""
         in_order = True
         with suppress(ChildProcessError):
             while True:

@@ -237,11 +237,7 @@ class Program(NamedTuple):
 
 
 def find_program(name: bytes, workdir: bytes) -> Program:
-    """Find a program.
-
-    A name without a slash is looked for on PATH, another is relative to `workdir`.  Waits for the disk.  Raises
-    CommandError.
-    """
+    """Find a program: a name without a slash on PATH, another from `workdir`.  Waits for the disk."""
     if not name:
         raise CommandError("the name of the program is empty")
     if b"/" in name:

@@ -62,10 +62,7 @@ def send(pids: Iterable[int], *signals: signal.Signals) -> None:
 
 
 def kill_all(pids: Iterable[int]) -> None:
-    """Kill these processes and all below them.
-
-    They are stopped first, until there is no new one: a process that is being killed could fork meanwhile.
-    """
+    """Kill these processes and all below.  First they are stopped: one that is being killed could fork meanwhile."""
     top = list(pids)
     stopped: dict[int, None] = {}
     while new := [pid for pid in descendants_of(top) if pid not in stopped]:

@@ -51,10 +51,7 @@ def extract(ask: Extract, body: bytes) -> Iterator[list[str]]:
 
 
 def check(selector: str, *, of_field: bool) -> None:
-    """Raise ExtractionProblem for an invalid selector.
-
-    A field's may be empty, begin with >, + or ~, and hold :scope.
-    """
+    """Raise ExtractionProblem for an invalid selector.  A field's may be empty, begin with >, + or ~, hold :scope."""
     if of_field and not selector:
         return
     is_wrong = _is_wrong if len(selector) <= _LONGEST_REMEMBERED else _is_wrong.__wrapped__
@@ -182,10 +179,7 @@ def _origin_of(url: str) -> str:
 
 
 def find_lines(pattern: str, text: bytes) -> list[int]:
-    """Return the numbers of the lines, from 0, in which it is found.  Raises ExtractionProblem.
-
-    An expression that takes for ever must not run in the daemon.
-    """
+    """Return the lines, from 0, in which it is found, which may take for ever.  Raises ExtractionProblem."""
     try:
         found = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:

@@ -73,10 +73,7 @@ Post = Callable[[FromWorker], None]
 
 
 class HostedVm(Struct, eq=False):
-    """A VM with its runs: one thread at a time carries out one task in it, and the other tasks wait here.
-
-    It implements the VM's Callbacks.
-    """
+    """A VM with its runs, and its Callbacks: one thread at a time carries out one task in it, the others wait here."""
 
     id: int
     name: str  # of its script

@@ -230,10 +230,7 @@ class VM:
             self._runtime.set_max_memory(self._limit + LAST_WORDS)
 
     def close(self) -> None:
-        """Free the VM, most of it inside a Lua call, which does not hold up the other threads.
-
-        What it uses is counted until it is gone.
-        """
+        """Free the VM, most of it in Lua, which holds up no other thread.  What it uses is counted until it is gone."""
         if self._runtime is None:
             return
         if not self._is_fleeting or self._runtime.get_memory_used() > _SMALL:
