@@ -55,10 +55,7 @@ class Supervisor:
         self._start(self._watch())
 
     async def wait_until_up(self) -> bool:
-        """Wait for all shared workers within the limit, and return whether there is at least one.
-
-        When all of them die, for instance with their zygote, their replacements are waited for, a few times.
-        """
+        """Wait for the shared workers, and some times for replacements; return whether there is one."""
         for _ in range(STARTS):
             starting = [within(self._pool.clock, READY_LIMIT, worker.up) for worker in self._shared]
             await asyncio.gather(*starting)

@@ -417,10 +417,7 @@ class WorkerProcess:
     # Messages from the worker
 
     def received(self, messages: Sequence[FromWorker]) -> None:
-        """Handle its messages, each of which was checked when it was decoded.
-
-        Raises ValueError for a message that a sound worker would not send: then it is killed, and its runs are lost.
-        """
+        """Handle decoded messages.  Raises ValueError for what no sound worker sends: it is killed."""
         if not self._is_heard:
             return
         self._batch += 1

@@ -237,7 +237,7 @@ class Program(NamedTuple):
 
 
 def find_program(name: bytes, workdir: bytes) -> Program:
-    """Find a program: a name without a slash on PATH, another from `workdir`.  Waits for the disk."""
+    """Find a program, on PATH or, by a name with a slash, from `workdir`.  Waits for the disk.  Raises CommandError."""
     if not name:
         raise CommandError("the name of the program is empty")
     if b"/" in name:
