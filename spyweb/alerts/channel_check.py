@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import structlog
@@ -78,6 +79,7 @@ def problems_in(answer: HelperAnswer, channel: str, key: str) -> list[ChannelPro
     return [] if answer.ok else [ChannelProblem(channel, (key,), answer.reason, is_lasting=is_lasting)]
 
 
+@dataclass(kw_only=True, eq=False)
 class ChannelChecker:
     """Checks the channels of a running daemon, so that a wrong one is told of before it would have to tell something.
 
@@ -86,25 +88,15 @@ class ChannelChecker:
     address can't be used it is read again every so often, since nothing tells of a file that was put right.
     """
 
-    def __init__(
-        self,
-        *,
-        settings: Callable[[], AlertSettings],
-        secrets: ChannelSecrets,
-        helper: AlertHelper,
-        clock: Clock,
-        find_missing_desktop: Callable[[], str],
-        tell: ChannelListener,
-    ) -> None:
-        self._settings = settings
-        self._secrets = secrets
-        self._helper = helper
-        self._clock = clock
-        self._find_missing_desktop = find_missing_desktop
-        self._tell = tell
-        self._checked: dict[str, AlertChannelSettings] = {}
-        self._unusable: dict[str, ChannelProblem] = {}
-        self._changed = asyncio.Event()
+    settings: Callable[[], AlertSettings]
+    secrets: ChannelSecrets
+    helper: AlertHelper
+    clock: Clock
+    find_missing_desktop: Callable[[], str]
+    tell: ChannelListener
+    _checked: dict[str, AlertChannelSettings] = field(init=False, default_factory=dict)
+    _unusable: dict[str, ChannelProblem] = field(init=False, default_factory=dict)
+    _changed: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def wake(self) -> None:
         """Have the channels looked at, which may have changed."""
@@ -118,13 +110,13 @@ class ChannelChecker:
                 await self._look()
             except Exception:  # a bug in checking must not end the daemon
                 log.exception("checking alert channels met a bug in spyweb")
-            alarm = self._clock.call_later(AGAIN_S, self._changed.set) if any(self._to_look_at_again()) else None
+            alarm = self.clock.call_later(AGAIN_S, self._changed.set) if any(self._to_look_at_again()) else None
             await self._changed.wait()
             if alarm:
                 alarm.cancel()
 
     async def _look(self) -> None:
-        channels = self._settings().channels
+        channels = self.settings().channels
         for gone in self._checked.keys() - channels.keys():
             del self._checked[gone]
             self._unusable.pop(gone, None)
@@ -138,10 +130,10 @@ class ChannelChecker:
     async def _check(self, channel: AlertChannelSettings) -> None:
         before = self._checked.get(channel.name)
         self._checked[channel.name] = channel
-        if channel.desktop and (missing := self._find_missing_desktop()):
+        if channel.desktop and (missing := self.find_missing_desktop()):
             problems = [ChannelProblem(channel.name, ("desktop",), missing)]
         else:
-            problems = await check_channel(channel, self._secrets, self._helper)
+            problems = await check_channel(channel, self.secrets, self.helper)
         of_address = next((each for each in problems if not each.is_of_template), None)
         of_template = next((each for each in problems if each.is_of_template), None)
         self._note(channel, ADDRESS, of_address)
@@ -159,4 +151,4 @@ class ChannelChecker:
                 log.error("an alert channel can't be used", alert_channel=channel.name, reason=problem.reason)
         elif problem:
             log.warning("a template of an alert channel fails", alert_channel=channel.name, reason=problem.reason)
-        self._tell(channel.name, sign, f"{'.'.join(problem.keys)}: {problem.reason}" if problem else "")
+        self.tell(channel.name, sign, f"{'.'.join(problem.keys)}: {problem.reason}" if problem else "")

@@ -174,23 +174,16 @@ class AckLinks:
         return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
+@dataclass(eq=False)
 class AlertDelivery:
     """Finds the channel of each message, and has it sent."""
 
-    def __init__(
-        self,
-        sender: ChannelSender,
-        settings: Callable[[], AlertSettings],
-        links: AckLinks,
-        secrets: Secrets,
-        tallies: AttemptTallies,
-    ) -> None:
-        self._sender = sender
-        self._tallies = tallies
-        self._links = links
-        self._secrets = secrets
-        self.settings = settings  # a daemon puts those there that are read again
-        self.attempted: AttemptListener | None = None
+    sender: ChannelSender
+    settings: Callable[[], AlertSettings]
+    links: AckLinks
+    secrets: Secrets
+    tallies: AttemptTallies
+    attempted: AttemptListener | None = None
 
     async def try_out(self, name: str, now_ms: int) -> Attempt:
         """Send a message that tells of nothing, at once and once.  Raises Refused where there is no such channel."""
@@ -229,7 +222,7 @@ class AlertDelivery:
         """
         items = tuple(
             structs.replace(
-                item, text=self._secrets.hide_in_prose(item.text), title=self._secrets.hide_in_text(item.title)
+                item, text=self.secrets.hide_in_prose(item.text), title=self.secrets.hide_in_text(item.title)
             )
             for item in facts.items
         )
@@ -237,15 +230,15 @@ class AlertDelivery:
         item = facts.alone
         if item is None or item.incident is None or item.kind not in (MessageKind.OPENED, MessageKind.REMINDER):
             return facts
-        link = self._links.ack_link(item.incident, facts.channel, facts.at_ms)
+        link = self.links.ack_link(item.incident, facts.channel, facts.at_ms)
         return structs.replace(facts, items=(structs.replace(item, ack_url=link),)) if link else facts
 
     async def _send(
         self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage, added_ms: int | None
     ) -> Attempt:
-        attempt = await self._sender.send(channel, facts, queued)
+        attempt = await self.sender.send(channel, facts, queued)
         if added_ms is not None:  # else it was tried out
-            self._tallies.attempted(channel.name, attempt.failure.reason if attempt.failure else None)
+            self.tallies.attempted(channel.name, attempt.failure.reason if attempt.failure else None)
         if self.attempted:
             self.attempted(channel.name, attempt, added_ms)
         return attempt

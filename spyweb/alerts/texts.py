@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,7 +22,7 @@ from spyweb.incidents.telling import MessageKind
 from spyweb.incidents.truth import WORDS, name_of
 from spyweb.logs.job import NAME
 from spyweb.logs.reading import lines_between
-from spyweb.logs.secrets import secrets_in
+from spyweb.logs.secrets import Secrets
 from spyweb.model import RunId
 from spyweb.runs.live import LiveJobs
 from spyweb.store.sqlite.past_runs import PastRuns
@@ -166,36 +167,23 @@ class AlertText(NamedTuple):
     facts: bytes = b"{}"  # that a template may name, as JSON
 
 
+@dataclass(kw_only=True, eq=False)
 class AlertWriter:
-    def __init__(
-        self,
-        *,
-        timezone: str,
-        pages: str,
-        root: Path,
-        live: LiveJobs,
-        past_runs: PastRuns,
-        environ: Mapping[str, str],
-    ) -> None:
-        """Write with links below `pages`, where others reach the dashboard; without any where it is empty."""
-        self._pages = pages
-        self._timezone = timezone
-        self._root = root
-        self._live = live
-        self._past_runs = past_runs
-        self._secrets = secrets_in(environ)
+    timezone: str
+    pages: str  # where others reach the dashboard: links lead below it; without any where it is empty
+    root: Path
+    live: LiveJobs
+    past_runs: PastRuns
+    secrets: Secrets
 
     async def compose(self, facts: AlertFacts) -> AlertText:
         """Write a text; it is the same at each attempt, but for a log that is gone meanwhile."""
         log = await self._last_lines(facts)
         number = facts.alone.incident if facts.alone else None
-        page = f"{self._pages}incidents/{number}" if self._pages and number is not None else ""
-        text = AlertText(
-            title=title_of(facts), body=body_of(facts, self._timezone, page=page, log=log), mood=mood_of(facts)
-        )
-        plain = body_of(facts, self._timezone)
-        named = {"title": text.title, "page_url": page, "log": "\n".join(log)}
-        return text._replace(facts=template_facts(facts, plain, named))
+        page = f"{self.pages}incidents/{number}" if self.pages and number is not None else ""
+        title, plain = title_of(facts), body_of(facts, self.timezone)
+        named = template_facts(facts, plain, {"title": title, "page_url": page, "log": "\n".join(log)})
+        return AlertText(title, body_of(facts, self.timezone, page=page, log=log), mood_of(facts), named)
 
     async def _last_lines(self, facts: AlertFacts) -> Sequence[str]:
         """Return the last lines that the run has logged with which an incident began."""
@@ -203,16 +191,16 @@ class AlertWriter:
         if alone is None or alone.run is None or alone.kind not in (MessageKind.OPENED, MessageKind.WAS):
             return ()
         try:
-            run = await self._past_runs.find(alone.run)
+            run = await self.past_runs.find(alone.run)
         except STORE_REFUSED:  # people are told all the same
             return ()
-        job = self._live.find(run.job) if run else None
+        job = self.live.find(run.job) if run else None
         if run is None or job is None or run.started_ms is None or run.ended_ms is None:
             return ()
-        path = self._root / job.spec.folder / NAME
+        path = self.root / job.spec.folder / NAME
         found = await asyncio.to_thread(lines_between, path, run.started_ms, run.ended_ms, MOST_READ)
         lines = [line[STAMP:] if line[:1].isdigit() else line for line in found.lines]
-        return shortened([self._secrets.hide_in_prose(line) for line in lines])
+        return shortened([self.secrets.hide_in_prose(line) for line in lines])
 
 
 def shortened(lines: Sequence[str]) -> Sequence[str]:

@@ -161,7 +161,7 @@ def open_sending(
         root=settings.root,
         live=live,
         past_runs=world.store.past_runs,
-        environ=os.environ,
+        secrets=secrets_in(os.environ),
     )
     sender = ChannelSender(
         http=world.http, helper=helper, desktop=world.desktop, writer=writer, secrets=channel_secrets, clock=clock

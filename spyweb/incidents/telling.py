@@ -134,8 +134,10 @@ def _look(channel: ChannelState, incident: KnownIncident, now_ms: int) -> _Due |
         return None
     hold, wait_ms = hold_of(channel, incident), incident.policy.tells(channel.name)
     from_ms = None if wait_ms is None else incident.opened_ms + wait_ms
-    if incident.told is None and incident.closed_ms is not None and _is_spared(incident, hold, from_ms):
-        return ToldNow(incident.id, Told.SPARED)
+    if incident.told is None and incident.closed_ms is not None:
+        ended_before = from_ms is None or incident.closed_ms < from_ms
+        if ended_before or incident.is_acknowledged or (hold is not None and hold.spares):
+            return ToldNow(incident.id, Told.SPARED)
     if hold:
         return hold.until_ms
     if incident.told is None:
@@ -176,12 +178,6 @@ def hold_of(channel: ChannelState, incident: KnownIncident) -> Hold | None:
     if quiet_ms is not None and incident.level is not Level.CRITICAL:
         return Hold(HoldReason.QUIET, quiet_ms, spares=False)
     return None
-
-
-def _is_spared(incident: KnownIncident, hold: Hold | None, from_ms: int | None) -> bool:
-    """Tell whether an incident that is over, and was not told, need not be told."""
-    ended_before = from_ms is None or (incident.closed_ms or 0) < from_ms
-    return ended_before or incident.is_acknowledged or (hold is not None and hold.spares)
 
 
 def _told(due: _Due, now_ms: int) -> ToldNow:

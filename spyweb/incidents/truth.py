@@ -241,7 +241,10 @@ def _without(subject: SubjectState, gone: frozenset[str] | set[str]) -> SubjectS
 
 def _opened_or_closed(subject: SubjectState, flapping: Flapping | None, now_ms: int) -> Decision:
     if subject.opened_ms is None and subject.signs:
-        return _opened(subject, flapping, now_ms)
+        lately = _lately((*subject.openings, now_ms), flapping, now_ms)
+        is_flapping = flapping is not None and len(lately) >= flapping.openings
+        opened = replace(subject, opened_ms=now_ms, openings=lately, is_flapping=is_flapping, successes=0)
+        return Decision(subject=opened, opens=True)
     if subject.opened_ms is None:
         return Decision(subject=_forgotten(subject, flapping, now_ms))
     if subject.signs:
@@ -253,13 +256,6 @@ def _opened_or_closed(subject: SubjectState, flapping: Flapping | None, now_ms: 
             return Decision(subject=subject, wake_ms=calm_ms)
     closed = replace(subject, opened_ms=None, is_flapping=False, successes=0)
     return Decision(subject=_forgotten(closed, flapping, now_ms), closes=True)
-
-
-def _opened(subject: SubjectState, flapping: Flapping | None, now_ms: int) -> Decision:
-    lately = _lately((*subject.openings, now_ms), flapping, now_ms)
-    is_flapping = flapping is not None and len(lately) >= flapping.openings
-    opened = replace(subject, opened_ms=now_ms, openings=lately, is_flapping=is_flapping, successes=0)
-    return Decision(subject=opened, opens=True)
 
 
 def _forgotten(subject: SubjectState, flapping: Flapping | None, now_ms: int) -> SubjectState:

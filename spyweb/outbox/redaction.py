@@ -24,7 +24,13 @@ def hide_address(text: str, url: str) -> str:
     parts = secrets_of(url)
     for part in parts:
         text = re.sub(re.escape(part), HIDDEN, text, flags=re.IGNORECASE)
-    return _without_beginning(" ".join(text.split())[:LONGEST_REASON], parts)
+    text = " ".join(text.split())[:LONGEST_REASON]
+    if len(text) < CUT:
+        return text
+    lowered = text.lower()  # which was cut, maybe in the middle of a part
+    ends = (n for part in parts for n in range(SHORTEST - 1, len(part)) if lowered.endswith(part[:n].lower()))
+    longest = max(ends, default=0)
+    return f"{text[:-longest]}{HIDDEN}" if longest else text
 
 
 def hide_webhook(text: str, url: str, secrets: Iterable[str] = ()) -> str:
@@ -48,16 +54,6 @@ def call_nobody(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", text)
-
-
-def _without_beginning(text: str, parts: Iterable[str]) -> str:
-    """Hide the beginning of a part with which a text ends that was cut there."""
-    if len(text) < CUT:
-        return text
-    lowered = text.lower()
-    ends = (n for part in parts for n in range(SHORTEST - 1, len(part)) if lowered.endswith(part[:n].lower()))
-    longest = max(ends, default=0)
-    return f"{text[:-longest]}{HIDDEN}" if longest else text
 
 
 def may_repeat_login(url: str) -> bool:

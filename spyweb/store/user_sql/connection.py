@@ -239,9 +239,6 @@ class Opening(Struct, frozen=True, kw_only=True):
         return connection
 
 
-MOST_BYTES = (1 << 32) - 1  # of a frame
-
-
 class SqlSetup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Open the connection of this job."""
 
@@ -264,8 +261,5 @@ decode_answer = msgspec.msgpack.Decoder(Answered).decode
 
 
 def frame(message: msgspec.Struct) -> bytes:
-    """Return the message with its length in front.  Raises ValueError when it is too large."""
-    body = _encoder.encode(message)
-    if len(body) > MOST_BYTES:
-        raise ValueError(f"a frame of {len(body)} bytes")
-    return framed(body)
+    """Return the message with its length in front."""
+    return framed(_encoder.encode(message))

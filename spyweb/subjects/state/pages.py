@@ -16,6 +16,7 @@ from spyweb.store.interchange.lines import find_namespace
 from spyweb.store.interchange.value_json import TypeName, decode_value, type_of
 from spyweb.store.model.entries import GLOBAL, job_namespace
 from spyweb.subjects.runs.service import PastRunsService
+from spyweb.subjects.state.api import LockQuery
 from spyweb.subjects.state.service import StateService
 from spyweb.subjects.state.views import JOBS, LockView, NamespaceView, bytes_of
 from spyweb.subjects.state.words import (
@@ -71,12 +72,6 @@ class VersionQuery(Struct, frozen=True):
     namespace: str
     key: bytes
     version: Natural = 0
-
-
-class LockPageQuery(Struct, frozen=True):
-    """A lock."""
-
-    name: bytes
 
 
 def address(asked: Asked, *parts: str, **given: str | bytes | int | None) -> str:
@@ -370,7 +365,7 @@ async def roll_back(asked: Asked) -> web.Response:
 
 
 async def ask_before_breaking(asked: Asked) -> Question:
-    name = asked.query(LockPageQuery).name
+    name = asked.query(LockQuery).name
     locks = await asked.services[StateService].locks()
     lock = next((each for each in locks if bytes_of(each.name) == name), None)
     if lock is None:
@@ -383,7 +378,7 @@ async def ask_before_breaking(asked: Asked) -> Question:
 @Action("state/locks/break", right=Right.STATE, question=ask_before_breaking)
 async def break_lock(asked: Asked) -> web.Response:
     """Release a lock, whoever holds it."""
-    await asked.services[StateService].break_lock(asked.query(LockPageQuery).name)
+    await asked.services[StateService].break_lock(asked.query(LockQuery).name)
     return lead_to(asked.back())
 
 

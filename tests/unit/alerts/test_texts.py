@@ -29,6 +29,7 @@ from spyweb.errors import StoreError
 from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind
 from spyweb.logs.job import stamped
+from spyweb.logs.secrets import secrets_in
 from spyweb.model import Outcome, RunId, RunState, Trigger
 from spyweb.store.model.runs import Change, End, NewRun
 from tests.fakes.alerts import PAYLOAD
@@ -158,7 +159,7 @@ FACTS = decode_facts(PAYLOAD)
 
 def writer_of(h: Harness, root: Path, environ: Mapping[str, str] = {}, **changes: Any) -> AlertWriter:
     usual = {"timezone": "UTC", "pages": "", "root": root, "live": h.live, "past_runs": h.store.past_runs}
-    return AlertWriter(**{**usual, "environ": environ, **changes})
+    return AlertWriter(**{**usual, "secrets": secrets_in(environ), **changes})
 
 
 async def written(root: Path, *lines: str, environ: Mapping[str, str] = {}, **changes: object) -> AlertText:

@@ -261,9 +261,14 @@ class StoredState:
         _read(self._source, tell)
 
     def load(self, entries: Sequence[PortableEntry], *, dry_run: bool, each: Each) -> Imported:
+        def lines() -> Iterator[bytes]:
+            for portable in entries:
+                yield entry_line(portable)
+                each(portable)
+
         if isinstance(self._source, DaemonClient):
-            target, lines = _target("import", dry_run="true" if dry_run else None), _entry_lines(entries, each)
-            return self._source.ask("POST", target, Imported, body=lines, timeout=None)
+            target = _target("import", dry_run="true" if dry_run else None)
+            return self._source.ask("POST", target, Imported, body=lines(), timeout=None)
         ask = _read if dry_run else _change
         found: Imported = ask(self._source, lambda state: state.load(entries, dry_run=dry_run))
         for portable in entries:
@@ -282,12 +287,6 @@ def _whole(daemon: DaemonClient, target: str) -> Iterator[bytes]:
             return
         yield line
     raise Refused(daemon.cut_off("it had sent everything"))
-
-
-def _entry_lines(entries: Sequence[PortableEntry], each: Each) -> Iterator[bytes]:
-    for portable in entries:
-        yield entry_line(portable)
-        each(portable)
 
 
 def _read(offline: OfflineProject, ask: Callable[[StateService], Awaitable[T]]) -> T:

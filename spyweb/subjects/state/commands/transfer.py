@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -194,7 +193,8 @@ def read_lines(file: str) -> list[PortableEntry]:
     name = "stdin" if file == PIPE else file
     try:
         size = 0 if file == PIPE else Path(file).stat().st_size
-        with _source(file) as source, output.meter("read", size) as meter:
+        with ExitStack() as opened, output.meter("read", size) as meter:
+            source = sys.stdin.buffer if file == PIPE else opened.enter_context(Path(file).open("rb"))
             for line in source:
                 meter.advance(len(line))
                 if (portable := reader.read(line)) is not None:
@@ -229,28 +229,13 @@ def _target(file: str) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     try:
-        with open(file, "wb") if _is_special(file) else replaced(Path(file), PRIVATE) as target:
+        path = Path(file)
+        # A device or a named pipe, say, is written to, never replaced.
+        is_special = path.exists() and not path.is_file() and not path.is_dir()
+        with open(file, "wb") if is_special else replaced(path, PRIVATE) as target:
             yield target
     except OSError as error:
         raise Refused(f"{file}: {error.strerror}") from error
-
-
-def _is_special(file: str) -> bool:
-    """Return whether this is a device or a named pipe, say: it is written to, never replaced."""
-    try:
-        mode = Path(file).stat().st_mode
-    except OSError:
-        return False
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
-
-
-@contextmanager
-def _source(file: str) -> Iterator[BinaryIO]:
-    if file == PIPE:
-        yield sys.stdin.buffer
-        return
-    with Path(file).open("rb") as source:
-        yield source
 
 
 def _add_records(state: StoredState, old: OldProject, monitors: Mapping[JobId, Monitor | None], count: int) -> int:
