@@ -53,7 +53,7 @@ class SilentHost(OpDispatcher):
     """The host of a run without ops, which keeps what the run logs and counts what a test says."""
 
     def __init__(self, *, sql_cpu_ms: int = 0) -> None:
-        self._sql_cpu_ms = sql_cpu_ms
+        self.trace, self._sql_cpu_ms = None, sql_cpu_ms
         self.lines: list[str] = []
 
     @property
