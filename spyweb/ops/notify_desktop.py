@@ -26,11 +26,6 @@ AT_ONCE = 4  # commands; others wait
 LONGEST_TITLE, LONGEST_BODY = 200, 4_000  # characters
 DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS")
 NO_TITLE = "spyweb"  # used when there is none, since the command needs one
-APPLESCRIPT = (
-    "on run argv",
-    "display notification (item 2 of argv) with title (item 1 of argv)",
-    "end run",
-)
 
 Arguments = Callable[[str, str, int], Sequence[str]]  # of (title, body, timeout in ms)
 
@@ -81,8 +76,8 @@ def linux_arguments(title: str, body: str, timeout_ms: int) -> Sequence[str]:
 
 
 def mac_arguments(title: str, body: str, timeout_ms: int) -> Sequence[str]:
-    script = [word for line in APPLESCRIPT for word in ("-e", line)]
-    return [*script, "--", title, body]
+    show = "display notification (item 2 of argv) with title (item 1 of argv)"
+    return ["-e", "on run argv", "-e", show, "-e", "end run", "--", title, body]
 
 
 def plain(text: str, longest: int) -> str:

@@ -125,7 +125,7 @@ class StateCall:
             raise OpError(message, value={"code": code or self.code, "message": message})
         return self.failure, message
 
-    def results_of(self, error: Exception) -> Results:
+    def failed(self, error: Exception) -> Results:
         """Return what the script gets for an exception of its call."""
         match error:
             case TooLarge():
@@ -148,7 +148,7 @@ class StateCall:
                 arguments = await asyncio.to_thread(_prepare, arguments)
             return await handler(self, *arguments)
         except (*_REFUSALS, StoreError) as error:
-            return self.results_of(error)
+            return self.failed(error)
 
     def change(self, transform: Transform) -> StoreAnswer[object]:
         """Apply a transform to the key; its result is what the script gets."""
@@ -167,7 +167,7 @@ class StateCall:
             try:
                 return results(source.result())
             except StoreError as error:
-                refusal = self.results_of(error)
+                refusal = self.failed(error)
                 if not isinstance(error, TooLarge):
                     raise_if_wanted(self.call, self.function, error)
                 return refusal
@@ -217,7 +217,7 @@ def positional(
                 return handler(state, *arguments, **named)
             except _REFUSALS as error:
                 refused: Future[Results] = asyncio.get_running_loop().create_future()
-                refused.set_result(state.results_of(error))
+                refused.set_result(state.failed(error))
                 return refused
 
         return begin

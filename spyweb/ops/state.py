@@ -26,8 +26,6 @@ FAMILY = OpFamily(
     "reason. With a table first it raises a table `{code, message}`.",
 )
 
-IN_MEMORY = ":memory:"  # the path of a store without a file
-
 
 @writing(
     "state.set",
@@ -340,7 +338,7 @@ def stats(state: StateCall) -> StoreAnswer[ValueStats]:
                 "db_size_bytes": store.size_bytes,
                 "total_size": store.size_bytes,
                 "db_path": PurePath(store.path).name,  # where it lies is no affair of a job
-                "backend": "memory" if store.path == IN_MEMORY else "sqlite",
+                "backend": "memory" if store.path == ":memory:" else "sqlite",
                 "last_modified": None if found.last_modified_ms is None else found.last_modified_ms / 1000,
                 "reads": metrics.reads,
                 "writes": metrics.writes,

@@ -120,11 +120,9 @@ def _checked_lengths(steps: tuple[str, ...], text: str) -> tuple[str, ...]:
 
 def reason_of(error: Exception) -> str:
     """Return what went wrong with a file, as text for a script."""
-    if isinstance(error, OSError):
-        if error.errno == errno.ELOOP:
-            return "a link was put there"
-        return error.strerror or str(error)
-    return str(error)
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        return "a link was put there"
+    return getattr(error, "strerror", None) or str(error)
 
 
 def complaint(function: str, name: bytes, error: Exception) -> str:
