@@ -16,6 +16,7 @@ from playwright.async_api import Browser, async_playwright
 from tests.fakes.browser import PHONE, Tab, opened
 from tests.fakes.project import Project
 
+ONE_PROCESS = ["--renderer-process-limit=1", "--no-zygote"]  # else each tab has a process of its own to start
 JOBS = {
     "prices": ('every = "never"\ntags = ["home"]', 'log("3 prices")\nreturn "3 prices"'),
     "backup": ('name = "Backup"\nevery = "never"', 'error("repository is locked")'),
@@ -34,7 +35,7 @@ async def chromium() -> AsyncIterator[Browser]:
     if path is None:
         pytest.skip("no chromium here: apt-get install --no-install-recommends chromium-headless-shell fonts-noto-cjk")
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path)
+        browser = await playwright.chromium.launch(executable_path=path, args=ONE_PROCESS)
         yield browser
         await browser.close()
 
