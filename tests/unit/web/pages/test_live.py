@@ -24,7 +24,6 @@ from spyweb.runs.live import JobChange
 from spyweb.store.model.access import NewAuditLine, Scope
 from spyweb.subjects.outbox import pages as outbox
 from spyweb.web.pages import site
-from spyweb.web.pages.page import Asked
 from tests.fakes.client import Client
 from tests.fakes.daemon_service import BACKUP, MARKUP, NOW_MS, FakeDaemonService, make_run
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, signed_in
@@ -203,7 +202,7 @@ async def test_a_stream_is_for_whom_the_page_is_for(path: str, status: int) -> N
 
 
 async def test_a_page_that_hangs_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def hang(_asked: Asked, _query: object) -> None:
+    async def hang(*_of: object, **_limits: object) -> None:
         await asyncio.sleep(60)
 
     monkeypatch.setattr(site, "PATIENCE_S", 0.01)
@@ -212,7 +211,7 @@ async def test_a_page_that_hangs_does_not_stop_the_others(monkeypatch: pytest.Mo
         mark = mark_of((await get_page(client, "/outbox"))[1])
         publish(service, EventType.OUTBOX)
         with monkeypatch.context() as patch:
-            patch.setattr(outbox, "values_of", hang)
+            patch.setattr(outbox, "messages_of", hang)
             assert (await get_page(client, f"/outbox?since={mark}"))[0] == 503
         assert (await changes(client, "/outbox", mark))[0]
 
