@@ -77,7 +77,7 @@ class StorePart:
         self._clock = clock
 
 
-class Announcing(StorePart, Generic[T]):
+class Announcer(StorePart, Generic[T]):
     """A part of the store whose commits others want to hear of."""
 
     def __init__(self, connections: Connections, clock: Clock) -> None:

@@ -13,17 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
+from spyweb.incidents import telling
 from spyweb.incidents.policy import Level
-from spyweb.incidents.telling import (
-    DIGEST_EVERY_MS,
-    SCRIPTS,
-    ChannelState,
-    KnownIncident,
-    MessageItem,
-    TellingPlan,
-    Told,
-    plan,
-)
 from spyweb.incidents.truth import JOB, Decision, Sign, SubjectState, advance, first_sign
 from spyweb.model import JobId
 from spyweb.store.model.incidents import (
@@ -40,15 +31,7 @@ from spyweb.store.model.incidents import (
 )
 from spyweb.store.model.messages import Channel, NewMessage, Target
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import (
-    Announcing,
-    Connections,
-    columns_of,
-    on_questions,
-    on_writer,
-    read_as,
-    upsert,
-)
+from spyweb.store.sqlite.connections import Announcer, Connections, columns_of, on_questions, on_writer, read_as, upsert
 from spyweb.store.sqlite.outbox import Outbox, add_one
 from spyweb.store.sqlite.pruning import SLICE, older, prune
 
@@ -127,7 +110,7 @@ FOR_SCRIPTS = f"""
     SELECT {COLUMNS} FROM incident INDEXED BY incident_unsettled
     LEFT JOIN told ON told.incident = incident.id AND told.channel = ?1
     WHERE is_settled = 0 AND subject IN (SELECT value FROM json_each(?2))
-        AND (state IS NULL OR (state = '{Told.OPEN.value}' AND closed_ms IS NOT NULL))
+        AND (state IS NULL OR (state = '{telling.Told.OPEN.value}' AND closed_ms IS NOT NULL))
     ORDER BY id LIMIT ?3
 """
 
@@ -139,7 +122,7 @@ decode_moments = msgspec.json.Decoder(tuple[int, ...]).decode
 decode_notes = msgspec.json.Decoder(tuple[Note, ...]).decode
 
 
-class Incidents(Announcing[SubjectChange]):
+class Incidents(Announcer[SubjectChange]):
     """Announces each change that led a subject to another state, also by a run's end."""
 
     def __init__(self, connections: Connections, clock: Clock, outbox: Outbox) -> None:
@@ -152,7 +135,12 @@ class Incidents(Announcing[SubjectChange]):
         The events of runs are not noted here, but with their ends (`End.alert`).
         """
         changes: list[SubjectChange] = []  # filled on the writer's thread, read after the commit
-        return self._writer.submit(OpKind.SEVERAL, note, events, changes, after=lambda: self.tell(changes))
+
+        def note_all(connection: sqlite3.Connection) -> list[SubjectChange]:
+            changes[:] = [apply(connection, event) for event in events]
+            return changes
+
+        return self._writer.submit(OpKind.SEVERAL, note_all, after=lambda: self.tell(changes))
 
     @on_writer(OpKind.READ)
     def known(self, connection: sqlite3.Connection) -> dict[str, int | None]:
@@ -205,7 +193,9 @@ class Incidents(Announcing[SubjectChange]):
 
         Not all at once where there are very many: `Change.told` notes what they know.
         """
-        rows = connection.execute(FOR_SCRIPTS, (SCRIPTS, encode(subjects).decode(), MOST_FOR_SCRIPTS)).fetchall()
+        rows = connection.execute(
+            FOR_SCRIPTS, (telling.SCRIPTS, encode(subjects).decode(), MOST_FOR_SCRIPTS)
+        ).fetchall()
         return [whole(connection, read(row)) for row in rows]
 
     def acknowledge(self, incident: int, by: str) -> Future[bool]:
@@ -264,13 +254,6 @@ class Incidents(Announcing[SubjectChange]):
 
 
 # On the thread of a connection: what is true
-
-
-def note(
-    connection: sqlite3.Connection, events: Sequence[SubjectEvent], changes: list[SubjectChange]
-) -> list[SubjectChange]:
-    changes[:] = [apply(connection, event) for event in events]
-    return changes
 
 
 def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChange:
@@ -380,22 +363,22 @@ def silence(connection: sqlite3.Connection, subject: str, for_ms: int | None, by
 
 def decide(
     connection: sqlite3.Connection, channel: AlertChannelNow, subjects: Mapping[str, SubjectNow], now_ms: int
-) -> TellingPlan:
+) -> telling.TellingPlan:
     """Decide what a channel is told now; nothing is written."""
     next_ms, sent = find_channel(connection, channel.name, now_ms)
-    state = ChannelState(
+    state = telling.ChannelState(
         name=channel.name, quiet_until_ms=channel.quiet_until_ms, next_ms=next_ms, sent_lately=len(sent)
     )
-    return plan(state, known_to(connection, channel, subjects, now_ms), now_ms)
+    return telling.plan(state, known_to(connection, channel, subjects, now_ms), now_ms)
 
 
 def find_channel(connection: sqlite3.Connection, channel: str, now_ms: int) -> tuple[int | None, list[int]]:
     """Return when it may be told again after a digest, and the moments of its messages in the last minute."""
     next_ms, sent = connection.execute(FIND_CHANNEL, (channel,)).fetchone() or (None, "[]")
-    return next_ms, [moment for moment in decode_moments(sent) if now_ms - DIGEST_EVERY_MS < moment <= now_ms]
+    return next_ms, [moment for moment in decode_moments(sent) if now_ms - telling.DIGEST_EVERY_MS < moment <= now_ms]
 
 
-def tell(connection: sqlite3.Connection, channel: str, planned: TellingPlan, now_ms: int) -> None:
+def tell(connection: sqlite3.Connection, channel: str, planned: telling.TellingPlan, now_ms: int) -> None:
     """Write the messages to a channel, and what it knows by them."""
     told = [(each.incident, channel, each.told.value, each.remind_ms) for each in planned.told]
     connection.executemany(TELL, told)
@@ -409,12 +392,12 @@ def tell(connection: sqlite3.Connection, channel: str, planned: TellingPlan, now
 
 def tell_scripts(connection: sqlite3.Connection, told: Sequence[ScriptTold]) -> None:
     """Note what the files of jobs know, in the transaction that records the runs by which they are told."""
-    connection.executemany(TELL, [(each.incident, SCRIPTS, each.told.value, None) for each in told])
+    connection.executemany(TELL, [(each.incident, telling.SCRIPTS, each.told.value, None) for each in told])
 
 
 def known_to(
     connection: sqlite3.Connection, channel: AlertChannelNow, subjects: Mapping[str, SubjectNow], now_ms: int
-) -> list[KnownIncident]:
+) -> list[telling.KnownIncident]:
     """Return the incidents that an alert channel may have to be told of."""
     parents = {parent for each in subjects.values() for parent in each.policy.depends_on}
     open_parents = {parent for parent in parents if connection.execute(FIND_OPEN, (parent,)).fetchone()}
@@ -426,12 +409,12 @@ def known_to(
         if subject is None or level.rank < least:
             continue
         is_silent = silent_ms is not None and now_ms < silent_ms <= now_ms + silent_for_ms
-        incident = KnownIncident(
+        incident = telling.KnownIncident(
             id=number,
             opened_ms=opened_ms,
             closed_ms=closed_ms,
             is_acknowledged=bool(is_acknowledged),
-            told=None if state is None else Told(state),
+            told=None if state is None else telling.Told(state),
             remind_ms=remind_ms,
             policy=subject.policy,
             level=level,
@@ -444,7 +427,9 @@ def known_to(
     return found
 
 
-def add_message(connection: sqlite3.Connection, channel: str, items: Sequence[MessageItem], now_ms: int) -> None:
+def add_message(
+    connection: sqlite3.Connection, channel: str, items: Sequence[telling.MessageItem], now_ms: int
+) -> None:
     """Put a message into the outbox: the facts, from which its text is made when it is sent."""
     named = [facts_of(connection, item) for item in items[:NAMED]]
     payload = encode({"channel": channel, "at_ms": now_ms, "items": named, "count": len(items)})
@@ -453,7 +438,7 @@ def add_message(connection: sqlite3.Connection, channel: str, items: Sequence[Me
     add_one(connection, message, now_ms)
 
 
-def facts_of(connection: sqlite3.Connection, item: MessageItem) -> dict[str, object]:
+def facts_of(connection: sqlite3.Connection, item: telling.MessageItem) -> dict[str, object]:
     incident = read(connection.execute(GET, (item.incident,)).fetchone())
     subject = connection.execute(FIND_SUBJECT, (incident.subject,)).fetchone()
     return {
@@ -483,8 +468,8 @@ def find_told_to_all(
             continue
         knows = dict(connection.execute(KNOWS, (number,)).fetchall())
         concerned = [each.name for each in channels if each.level.rank <= Level(level).rank]
-        concerned += [SCRIPTS] if subjects[name].has_hooks else []
-        if all(knows.get(channel) in (Told.CLOSED, Told.SPARED) for channel in concerned):
+        concerned += [telling.SCRIPTS] if subjects[name].has_hooks else []
+        if all(knows.get(channel) in (telling.Told.CLOSED, telling.Told.SPARED) for channel in concerned):
             found.append(number)
     return found
 

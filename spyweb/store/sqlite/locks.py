@@ -13,7 +13,7 @@ from spyweb.clock import Clock
 from spyweb.model import RunId
 from spyweb.store.model.entries import Alive, Held
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Announcing, Connections, columns_of, on_writer, read_as, upsert
+from spyweb.store.sqlite.connections import Announcer, Connections, columns_of, on_writer, read_as, upsert
 
 COLUMNS = columns_of(Held)
 FIND = f"SELECT {COLUMNS} FROM lock WHERE name = ?"
@@ -21,7 +21,7 @@ TAKE = upsert("lock", COLUMNS, key="name")
 FREE = "DELETE FROM lock WHERE name = ?"
 
 
-class Locks(Announcing[bytes]):
+class Locks(Announcer[bytes]):
     """Locks by name, each with a lease; announces the names of those that may have become free.
 
     A lock whose lease has expired is free, unless its run is alive.  All locks that a run has acquired since the store

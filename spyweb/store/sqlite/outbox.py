@@ -27,7 +27,7 @@ from spyweb.store.model.messages import (
 )
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Announcing, insert_into, on_reader, on_writer, read_as, upsert
+from spyweb.store.sqlite.connections import Announcer, insert_into, on_reader, on_writer, read_as, upsert
 from spyweb.store.sqlite.pruning import older, prune
 
 COLUMNS = "job, channel, address, payload, headers, id, delivery, created_ms, next_ms, attempts, error, dead_ms"
@@ -86,7 +86,7 @@ SAVE_DIGEST = upsert("notice_digest", "job, channel, is_held, message", key="job
 decode_moments = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
-class Outbox(Announcing[Target]):
+class Outbox(Announcer[Target]):
     """Waiting messages, each kept until it arrives or is given up.  A dead one is kept for a while, but not sent.
 
     Announces the targets of those that were added.  Reads on the writer's connection: its queries are short, and must

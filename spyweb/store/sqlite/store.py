@@ -24,20 +24,11 @@ from spyweb.store.encryption import PLAIN, Codec, codec_for
 from spyweb.store.lock import hold_database
 from spyweb.store.marker import Marker
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
+from spyweb.store.sqlite import damage
 from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, OpKind
 from spyweb.store.sqlite.checkpoints import Checkpoints
 from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.connections import Connections, do_nothing, write_and_undo
-from spyweb.store.sqlite.damage import (
-    FileIdentity,
-    check,
-    check_schema,
-    files_of,
-    find_loss,
-    refuse_missing,
-    size_of,
-    was_killed,
-)
 from spyweb.store.sqlite.events import Events
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, opening
 from spyweb.store.sqlite.incidents import Incidents
@@ -93,7 +84,7 @@ class Store:
             writes=writer.writes,
             batches=writer.batches,
             errors=writer.errors,
-            size_bytes=0 if self._path == IN_MEMORY else sum(map(size_of, files_of(self._path))),
+            size_bytes=0 if self._path == IN_MEMORY else sum(map(damage.size_of, damage.files_of(self._path))),
             last_commit_ms=writer.last_commit_ms,
             pending=writer.pending,
             oldest_pending_s=writer.oldest_pending_s,
@@ -162,7 +153,7 @@ async def open_store(  # noqa: PLR0913 - each but the first is an option
     noted about the database.
     """
     codec = codec_for(key)
-    refuse_missing(path, marker.folder if marker and marker.found else None)
+    damage.refuse_missing(path, marker.folder if marker and marker.found else None)
     if read_only:
         return await open_to_look(path, clock, partial(open_as_it_is, path, codec, durability, marker), codec, history)
     return Store(path, await open_connections(path, clock, durability, codec, marker), clock, codec, history)
@@ -206,7 +197,7 @@ async def open_connections(
         questions = await open_queue(path, clock, partial(connect, path, "ro"), limit=1)
         opened.push_async_callback(questions.close)
         await writer.watch_progress()
-        writer.files = files = FileIdentity(path, reads_index=True)
+        writer.files = files = damage.FileIdentity(path, reads_index=True)
         writer.damage = reader.damage = questions.damage
         last = await writer.count_commits(marker.note_commit if marker else None)
         checkpoints = Checkpoints(path, files, partial(connect, path, "rw"))
@@ -236,7 +227,7 @@ def open_up_to_date(
 
     Steps 1 and 2 use a connection that can't write: closing the last one that can moves the log into the database.
     """
-    is_new = not size_of(path)
+    is_new = not damage.size_of(path)
     if not is_new and (loss := refuse_unfit(path, codec, durability, marker)):
         log.error("the database does not hold all that was stored last", missing=loss)
     connection = connect(path)
@@ -256,21 +247,21 @@ def open_up_to_date(
 
 def refuse_unfit(path: Path, codec: Codec, durability: Durability, marker: Marker | None) -> str:
     """Return what `find_loss` finds."""
-    killed = was_killed(path, marker)
+    killed = damage.was_killed(path, marker)
     with closing(connect(path, "ro")) as connection:
-        check(connection, path, killed=killed)
+        damage.check(connection, path, killed=killed)
         refuse_newer(connection, path, load_migrations())
         check_key(connection, path, codec)
-        return find_loss(connection, path, marker, durability) if marker else ""
+        return damage.find_loss(connection, path, marker, durability) if marker else ""
 
 
 def refuse_unsound(path: Path, known_in: Path | None) -> None:
     """Raise StoreIncomplete or StoreCorrupt if another database of the project is missing or damaged."""
-    refuse_missing(path, known_in)
-    if size_of(path):
-        killed = was_killed(path)
+    damage.refuse_missing(path, known_in)
+    if damage.size_of(path):
+        killed = damage.was_killed(path)
         with opening(path), closing(connect(path, "ro")) as connection:
-            check(connection, path, killed=killed)
+            damage.check(connection, path, killed=killed)
 
 
 def rotate_key(path: Path, *, old: bytes | None, new: bytes | None, marker: Marker | None = None) -> bool:
@@ -280,7 +271,7 @@ def rotate_key(path: Path, *, old: bytes | None, new: bytes | None, marker: Mark
     caller holds the lock of the data directory.  Raises a StoreError with one clear line.
     """
     before, after = codec_for(old), codec_for(new)
-    refuse_missing(path, marker.folder if marker and marker.found else None)
+    damage.refuse_missing(path, marker.folder if marker and marker.found else None)
     with opening(path), hold_database(path):
         refuse_unfit(path, before, Durability.FULL, marker)
         with closing(connect(path)) as connection:
@@ -300,9 +291,9 @@ def open_as_it_is(
     known = load_migrations()
     connection = connect(path, "ro")
     try:
-        check_schema(connection)
+        damage.check_schema(connection)
         if marker:
-            find_loss(connection, path, marker, durability)
+            damage.find_loss(connection, path, marker, durability)
         refuse_newer(connection, path, known)
         refuse_older(connection, path, known)
         check_key(connection, path, codec)

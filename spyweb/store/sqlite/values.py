@@ -196,9 +196,8 @@ class Values(StorePart):
         meanwhile may be deleted too.  If a slice fails, the entries of those before it are gone.
         """
         compiled = compile_pattern(pattern)
-        first = self._clear_slice(
-            namespace, compiled, compiled.prefix, origin
-        )  # now: it comes before what is asked next
+        # Now: it comes before what is asked for next.
+        first = self._clear_slice(namespace, compiled, compiled.prefix, origin)
 
         async def clear_all() -> int:
             deleted, rest = await first

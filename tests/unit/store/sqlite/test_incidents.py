@@ -487,12 +487,14 @@ async def test_a_write_does_not_wait_while_it_is_decided_who_is_told(
 ) -> None:
     is_written = threading.Event()
 
+    plan = telling.plan
+
     def slow(*arguments: Any) -> Any:
         assert is_written.wait(PATIENCE)
-        return telling.plan(*arguments)
+        return plan(*arguments)
 
     subjects = await note(store, clock, FAIL)
-    monkeypatch.setattr(incidents, "plan", slow)
+    monkeypatch.setattr(telling, "plan", slow)
     planning = asyncio.ensure_future(store.incidents.plan([AlertChannelNow(name="phone")], subjects))
     await store.values.transform("job:a", b"n", lambda _: Put(b"1"))
     is_written.set()
