@@ -42,8 +42,8 @@ from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
 from spyweb.store.sqlite.events import Events, Notices, Subscriptions, jobs_by_kind
 from spyweb.store.sqlite.locks import Locks, find_all, sweep_locks
 from spyweb.store.sqlite.pending_writes import EVERYTHING, CachedValue
+from spyweb.store.sqlite.pruning import SLICE
 
-SLICE = 200  # rows looked at, or deleted, in one op: those queued behind it hardly wait
 SLICE_S = 0.01  # seconds; the row that reaches it is the last of its slice: large values take long
 
 EXPIRED = """
@@ -287,11 +287,8 @@ class Values(StorePart):
         for rowid, namespace, key in in_time(self._clock, rows):
             wanted = subscriptions.of_key(namespace, key)
             if ChangeKind.EXPIRED in wanted or notices:
-                context, effects = (
-                    EntryContext(self._codec, namespace, key, now_ms),
-                    WriteEffects(wanted, notices=notices),
-                )
-                entries.record_end(connection, context, ChangeKind.EXPIRED, effects)
+                context = EntryContext(self._codec, namespace, key, now_ms)
+                entries.record_end(connection, context, ChangeKind.EXPIRED, WriteEffects(wanted, notices=notices))
             connection.execute(DELETE_ROW, (rowid,))
             deleted += 1
         return deleted, deleted == len(rows) < SLICE

@@ -136,12 +136,12 @@ async def test_only_a_waiting_run_begins_and_a_run_ends_once(store: Store) -> No
 
 async def test_what_follows_a_run_is_recorded_with_an_end_that_applied_alone(store: Store) -> None:
     run = await start_run(store)
-    retry = structs.replace(make_run(attempt=2, state=RunState.WAITING), follows=run)
-    dependent = structs.replace(make_run(NEWS, due_ms=None, state=RunState.WAITING), follows=run)
+    retry = replace(make_run(attempt=2, state=RunState.WAITING), follows=run)
+    dependent = replace(make_run(NEWS, due_ms=None, state=RunState.WAITING), follows=run)
     first, second = await store.runs.record(Change(end=[make_end(run)], new=[retry, dependent]))
     assert None not in (first, second)
 
-    late = [structs.replace(retry, attempt=3), dependent, make_run(NEWS, due_ms=7000)]
+    late = [replace(retry, attempt=3), dependent, make_run(NEWS, due_ms=7000)]
     passed_over = replace(make_skipped(NEWS), follows=run)
     again = Change(end=[make_end(run, outcome=Outcome.LOST)], new=late, skipped=[passed_over])
     ids = await store.runs.record(again)
@@ -235,7 +235,7 @@ async def test_a_run_that_changes_nothing_is_neither_the_latest_of_its_job_nor_a
     store: Store, trial: Trigger
 ) -> None:
     true_run = await run_once(store, PRICES, due_ms=1000, ended_ms=2000)
-    request = structs.replace(make_run(PRICES, due_ms=None), trigger=trial)
+    request = replace(make_run(PRICES, due_ms=None), trigger=trial)
     (dry,) = await store.runs.record(Change(new=[request]))
     assert dry is not None
     await store.runs.record(Change(end=[make_end(dry, ended_ms=3000)]))
@@ -326,10 +326,10 @@ async def test_pruning_keeps_the_last_success_of_a_job_that_only_fails_since(sto
 
 async def test_when_the_newest_run_of_each_job_has_started(store: Store) -> None:
     await run_once(store, PRICES, due_ms=1)
-    await store.runs.record(Change(new=[structs.replace(make_run(due_ms=2), started_ms=7_000)]))
+    await store.runs.record(Change(new=[replace(make_run(due_ms=2), started_ms=7_000)]))
     dry = Trigger(type="manual", dry_run=True)
     finding = Trigger(type="drift", finding="a file")
-    later = [structs.replace(make_run(due_ms=None), started_ms=9_000, trigger=trigger) for trigger in (dry, finding)]
+    later = [replace(make_run(due_ms=None), started_ms=9_000, trigger=trigger) for trigger in (dry, finding)]
     await store.runs.record(Change(new=later, skipped=[make_skipped()]))
 
     assert await store.runs.started() == {PRICES: 7_000}
@@ -377,10 +377,10 @@ async def test_a_probe_is_answered_while_the_store_is_open(store: Store) -> None
 
 
 async def test_that_a_ping_was_heard_moves_the_cursor_of_its_job_alone(store: Store) -> None:
-    paused = structs.replace(make_cursor(), paused=True)
+    paused = replace(make_cursor(), paused=True)
     await store.runs.record(Change(cursors=[paused, make_cursor(NEWS)]))
     await store.runs.record(Change(heard={PRICES: 9_000, JobId("nobody"): 1}))
-    assert await store.runs.cursors() == {PRICES: structs.replace(paused, due_ms=9_000), NEWS: make_cursor(NEWS)}
+    assert await store.runs.cursors() == {PRICES: replace(paused, due_ms=9_000), NEWS: make_cursor(NEWS)}
 
 
 def test_text_is_stored_as_it_is_but_for_lone_surrogates() -> None:
@@ -412,36 +412,26 @@ async def test_pruning_works_in_slices_over_all_jobs(tmp_path: Path) -> None:
     assert pruning.result() == len(JOBS) * (RUNS_OF_EACH - 10)
     assert store.stats().batches > batches + len(JOBS)
     for job in JOBS:
-        assert [run.due_ms for run in await store.runs.list(job, limit=99)] == [
-            RUNS_OF_EACH - 1 - age for age in range(10)
-        ]
+        left = [run.due_ms for run in await store.runs.list(job, limit=99)]
+        assert left == [RUNS_OF_EACH - 1 - age for age in range(10)]
     await store.close()
 
 
-KEY = RequestKey(scope="prices", key=b"k1", fingerprint=b"f", at_ms=1_000)
+def with_key(key: bytes, at_ms: int) -> RequestKey:
+    return RequestKey(scope="prices", key=key, fingerprint=b"f", at_ms=at_ms)
+
+
+KEY = with_key(b"k1", 1_000)
 
 
 def asked(request: RequestKey | None = KEY, *, payload: bytes | None = None, due_ms: int | None = None) -> NewRun:
-    trigger = Trigger(type="webhook")
-    return NewRun(
-        job=PRICES,
-        state=RunState.RUNNING,
-        trigger=trigger,
-        due_ms=due_ms,
-        payload=payload,
-        request=request,
-        started_ms=1,
-    )
+    return replace(make_run(due_ms=due_ms), trigger=Trigger(type="webhook"), payload=payload, request=request)
 
 
 async def start(store: Store, new: NewRun) -> RunId:
     (run,) = await store.runs.record(Change(new=[new]))
     assert run is not None
     return run
-
-
-def with_key(key: bytes, at_ms: int) -> RequestKey:
-    return RequestKey(scope="prices", key=key, fingerprint=b"f", at_ms=at_ms)
 
 
 async def test_a_request_is_found_by_its_scope_and_key_with_the_run_that_was_started_last(store: Store) -> None:
@@ -500,14 +490,7 @@ async def test_a_payload_is_kept_until_its_own_run_has_ended(store: Store) -> No
 
 async def test_a_payload_stays_for_the_attempt_that_follows(store: Store) -> None:
     run = await start(store, asked(payload=b"[]"))
-    retry = NewRun(
-        job=PRICES,
-        state=RunState.WAITING,
-        trigger=Trigger(type="retry", of=run),
-        attempt=2,
-        follows=run,
-        of_payload=run,
-    )
+    retry = replace(make_run(due_ms=None, attempt=2, state=RunState.WAITING), follows=run, of_payload=run)
     (second,) = await store.runs.record(Change(end=[payload_end(run)], new=[retry]))
     assert second is not None
     assert await store.runs.payload(run) == b"[]"
@@ -527,14 +510,14 @@ async def test_what_is_written_is_decided_by_what_is_on_record(store: Store) -> 
     decided: list[list[int]] = []
 
     def decide() -> Change:
-        cursors = [structs.replace(known[job] or make_cursor(job, due_ms=0), paused=True) for job in (PRICES, NEWS)]
+        cursors = [replace(known[job] or make_cursor(job, due_ms=0), paused=True) for job in (PRICES, NEWS)]
         decided.append([cursor.due_ms for cursor in cursors])
         return Change(expects=known, cursors=cursors)
 
     written = await store.runs.write_cursors(decide, known.__setitem__)
 
     assert decided == [[1000, 0], [5000, 0], [5000, 1000]]
-    assert written.cursors == [structs.replace(cursor, paused=True) for cursor in stored]
+    assert written.cursors == [replace(cursor, paused=True) for cursor in stored]
     assert await store.runs.cursors() == {cursor.job: cursor for cursor in written.cursors}
 
 
@@ -551,6 +534,4 @@ async def test_a_cursor_that_is_on_record_no_more_is_told_as_none(store: Store) 
 async def test_any_other_refusal_is_for_whoever_asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store.runs, "record", refuse)
     with pytest.raises(StoreError, match="full"):
-        await store.runs.write_cursors(
-            lambda: Change(cursors=[make_cursor()]), dict[JobId, Cursor | None]().__setitem__
-        )
+        await store.runs.write_cursors(lambda: Change(cursors=[make_cursor()]), lambda *_: None)

@@ -207,15 +207,10 @@ async def test_who_asked_to_be_told_is_told_once_a_batch_after_its_commit_and_no
 ) -> None:
     told: list[str] = []
 
-    def tell() -> None:
-        told.append("told")
-
-    def tell_not() -> None:
-        told.append("told of a failure")
-
+    tell = partial(told.append, "told")
     first = queue.submit(OpKind.WRITE, put, 1, after=tell)
     second = queue.submit(OpKind.WRITE, put, 2, after=tell)
-    failed = queue.submit(OpKind.WRITE, put, 5000, after=tell_not)
+    failed = queue.submit(OpKind.WRITE, put, 5000, after=partial(told.append, "told of a failure"))
     await first
     await second
     with pytest.raises(StoreError):
@@ -373,11 +368,7 @@ async def test_an_error_while_an_error_is_told_leaves_nobody_waiting(
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     with monkeypatch.context() as patched:
         patched.setattr("spyweb.store.sqlite.batch.translate", fail)
-        asked = [
-            queue.submit(OpKind.WRITE, put, 1),
-            queue.submit(OpKind.WRITE, put, 5000),
-            queue.submit(OpKind.WRITE, put, 2),
-        ]
+        asked = [queue.submit(OpKind.WRITE, put, number) for number in (1, 5000, 2)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
 
     assert isinstance(answers[-1], StoreError)
