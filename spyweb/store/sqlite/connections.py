@@ -7,7 +7,7 @@ from asyncio import Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Concatenate, Generic, ParamSpec, TypeVar, TypeVarTuple
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, TypeVarTuple
 
 from msgspec import Struct, convert
 
@@ -21,6 +21,11 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 P = ParamSpec("P")
 S = TypeVar("S", bound="StorePart")
+
+SLICE = 200  # rows deleted in one op: the writes queued behind it hardly wait
+JOBS_AT_ONCE = 100  # looked at in one query, so that other queries get their turn
+
+Rows = Sequence[tuple[Any, ...]]  # each as a DELETE takes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,47 @@ class StorePart:
         self._writer = connections.writer
         self._questions = connections.questions
         self._clock = clock
+
+    async def _prune(self, find: Callable[[sqlite3.Connection, str], tuple[Rows, str | None]], delete: str) -> int:
+        """Delete in slices: a reader finds rows, given and giving where to go on, and the writer deletes them."""
+        deleted = 0
+        after: str | None = ""
+        while after is not None:
+            rows, after = await self._questions.submit(OpKind.READ, find, after)
+            if rows:
+                await self._writer.submit(OpKind.SEVERAL, execute_each, delete, rows)
+                deleted += len(rows)
+        return deleted
+
+    async def _prune_older(self, outdated: str, than_ms: int, delete: str) -> int:
+        """Delete the rows that a statement gives for the moment and a limit; return how many."""
+
+        def find(connection: sqlite3.Connection, after: str) -> tuple[Rows, str | None]:
+            rows = connection.execute(outdated, (than_ms, SLICE)).fetchall()
+            return rows, after if rows else None
+
+        return await self._prune(find, delete)
+
+    async def _prune_jobs(
+        self, table: str, outdated: Callable[[sqlite3.Connection, str, int], Rows], delete: str
+    ) -> int:
+        """Delete what `outdated` gives of each job in this table, at most so many of one at once; return how many."""
+
+        def find(connection: sqlite3.Connection, after: str) -> tuple[Rows, str | None]:
+            found: list[tuple[Any, ...]] = []
+            for _ in range(JOBS_AT_ONCE):
+                job = connection.execute(f"SELECT min(job) FROM {table} WHERE job > ?", (after,)).fetchone()[0]
+                if job is None:
+                    return found, None
+                most = SLICE - len(found)
+                of_job = outdated(connection, job, most)
+                found += of_job
+                if len(of_job) == most:  # there may be more of this job
+                    break
+                after = job
+            return found, after
+
+        return await self._prune(find, delete)
 
 
 class Announcer(StorePart, Generic[T]):
@@ -149,6 +195,10 @@ def read_as(kind: type[T], row: Sequence[object], **changes: object) -> T:
     """Return a row of these columns, or of the first of them, with other values for some fields."""
     fields = dict(zip(kind.__struct_fields__, row, strict=False)) | changes  # type: ignore[attr-defined]
     return convert(fields, kind, strict=False)
+
+
+def execute_each(connection: sqlite3.Connection, statement: str, rows: Rows) -> None:
+    connection.executemany(statement, rows)
 
 
 def do_nothing(connection: sqlite3.Connection) -> None:

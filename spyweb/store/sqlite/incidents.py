@@ -33,11 +33,11 @@ from spyweb.store.model.messages import Channel, NewMessage, Target
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Announcer, Connections, columns_of, on_questions, on_writer, read_as, upsert
 from spyweb.store.sqlite.outbox import Outbox, add_one
-from spyweb.store.sqlite.pruning import SLICE, older, prune
 
 MOST_NOTES = 50  # of an incident's history, the newest
 MOST_FOR_SCRIPTS = 100  # incidents looked at in one query, so that other queries get their turn
 NAMED = 20  # incidents of a digest; the others are counted
+SETTLED_AT_ONCE = 200  # in one op: the writes queued behind it hardly wait
 
 FIND_SUBJECT = """
     SELECT failures, successes, first_failure_ms, signs, openings, bad_ms, is_pausing, silent_until_ms
@@ -181,8 +181,8 @@ class Incidents(Announcer[SubjectChange]):
             messages += len(planned.messages)
             wakes += [] if planned.wake_ms is None else [planned.wake_ms]
         told_to_all = await self._questions.submit(OpKind.READ, find_told_to_all, channels, subjects)
-        for at in range(0, len(told_to_all), SLICE):
-            await self._writer.submit(OpKind.SEVERAL, note_told_to_all, told_to_all[at : at + SLICE])
+        for at in range(0, len(told_to_all), SETTLED_AT_ONCE):
+            await self._writer.submit(OpKind.SEVERAL, note_told_to_all, told_to_all[at : at + SETTLED_AT_ONCE])
         unsettled = await self.unsettled()
         unknown = tuple(name for name in unsettled if name not in subjects)
         return Planned(messages=messages, wake_ms=min(wakes, default=None), unknown=unknown)
@@ -230,8 +230,7 @@ class Incidents(Announcer[SubjectChange]):
     async def prune(self, *, older_than_ms: int) -> int:
         """Delete settled incidents that ended before this moment; return how many."""
         outdated = "SELECT id FROM incident WHERE is_settled = 1 AND closed_ms < ? LIMIT ?"
-        delete = "DELETE FROM incident WHERE id = ?"
-        return await prune(self._writer, self._questions, older(outdated, older_than_ms), delete)
+        return await self._prune_older(outdated, older_than_ms, "DELETE FROM incident WHERE id = ?")
 
     @on_questions
     def list(

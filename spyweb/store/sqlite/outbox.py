@@ -28,7 +28,6 @@ from spyweb.store.model.messages import (
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Announcer, insert_into, on_reader, on_writer, read_as, upsert
-from spyweb.store.sqlite.pruning import older, prune
 
 COLUMNS = "job, channel, address, payload, headers, id, delivery, created_ms, next_ms, attempts, error, dead_ms"
 ADD = insert_into("message", "delivery, job, channel, address, headers, payload, created_ms, next_ms, holds")
@@ -189,7 +188,7 @@ class Outbox(Announcer[Target]):
         """Delete messages given up before this moment; return how many."""
         outdated = "SELECT id FROM message WHERE dead_ms < ? LIMIT ?"
         delete = "DELETE FROM message WHERE id = ? AND dead_ms IS NOT NULL"  # unless somebody retries it meanwhile
-        return await prune(self._writer, self._questions, older(outdated, older_than_ms), delete)
+        return await self._prune_older(outdated, older_than_ms, delete)
 
     def prune_notices(self, *, older_than_ms: int) -> Future[None]:
         """Forget keys that were last told before this moment."""

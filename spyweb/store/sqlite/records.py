@@ -13,7 +13,6 @@ from spyweb.model import JobId
 from spyweb.store.model.records import NewRecord, Record, RecordFilter, RecordPage
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import StorePart, on_questions_after_writes, on_writer
-from spyweb.store.sqlite.pruning import Rows, of_jobs, older, prune
 
 LATEST_NS = (1 << 63) - 1  # rev_ts counts down from here
 NS_IN_MS = 1_000_000
@@ -143,15 +142,14 @@ class Records(StorePart):
         for long.
         """
 
-        def outdated(connection: sqlite3.Connection, job: str, limit: int) -> Rows:
+        def outdated(connection: sqlite3.Connection, job: str, limit: int) -> list[tuple[int]]:
             beyond = connection.execute(FIRST_BEYOND, (job, keep)).fetchone()
             too_many = beyond[0] if beyond else LATEST_NS
             too_old = LATEST_NS if older_than_ms is None else LATEST_NS - older_than_ms * NS_IN_MS + 1
             return connection.execute(OUTDATED, (job, too_many, too_old, limit)).fetchall()
 
-        await prune(self._writer, self._questions, older(UNSEEN, unseen_since_ms), FORGET)
-        beyond = of_jobs("record", outdated)
-        return await prune(self._writer, self._questions, beyond, "DELETE FROM record WHERE rev_ts = ?")
+        await self._prune_older(UNSEEN, unseen_since_ms, FORGET)
+        return await self._prune_jobs("record", outdated, "DELETE FROM record WHERE rev_ts = ?")
 
 
 def select(

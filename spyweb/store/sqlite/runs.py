@@ -26,7 +26,6 @@ from spyweb.store.sqlite.events import clear_after_run, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Locks, release_run
 from spyweb.store.sqlite.outbox import Outbox, add_one
-from spyweb.store.sqlite.pruning import Rows, of_jobs, prune
 
 CURSOR_COLUMNS = columns_of(Cursor)
 SET_CURSOR = upsert("cursor", CURSOR_COLUMNS, "job")
@@ -229,11 +228,11 @@ class Runs(StorePart):
         the last success of each job.
         """
 
-        def outdated(connection: sqlite3.Connection, job: str, limit: int) -> Rows:
+        def outdated(connection: sqlite3.Connection, job: str, limit: int) -> list[tuple[int]]:
             beyond = connection.execute(FIRST_BEYOND, (job, keep)).fetchone()
             return connection.execute(OUTDATED, (job, beyond[0] if beyond else 0, older_than_ms, limit)).fetchall()
 
-        return await prune(self._writer, self._questions, of_jobs("run", outdated), "DELETE FROM run WHERE id = ?")
+        return await self._prune_jobs("run", outdated, "DELETE FROM run WHERE id = ?")
 
     @on_questions
     def list(

@@ -14,7 +14,6 @@ from spyweb.model import RunId, TaskRow
 from spyweb.store.model.runs import PlannedTask
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import StorePart, columns_of, on_questions, on_writer, read_as, upsert
-from spyweb.store.sqlite.pruning import Rows, of_jobs, prune
 from spyweb.store.sqlite.runs import read_trigger
 
 COLUMNS = columns_of(TaskRow)
@@ -79,7 +78,7 @@ class Tasks(StorePart):
         Never holds up a write for long.
         """
 
-        def outdated(connection: sqlite3.Connection, job: str, limit: int) -> Rows:
+        def outdated(connection: sqlite3.Connection, job: str, limit: int) -> list[tuple[int]]:
             chosen: list[tuple[int]] = []
             rows = 0
             for run, count in connection.execute(BEYOND, (job, limit, keep)):
@@ -89,7 +88,7 @@ class Tasks(StorePart):
                 chosen.append((run,))
             return chosen
 
-        return await prune(self._writer, self._questions, of_jobs("run", outdated), "DELETE FROM task WHERE run = ?")
+        return await self._prune_jobs("run", outdated, "DELETE FROM task WHERE run = ?")
 
 
 # On the thread of a connection

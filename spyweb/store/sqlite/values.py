@@ -37,12 +37,11 @@ from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.sqlite import entries, scanning, transfer
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import EntryContext
-from spyweb.store.sqlite.connections import Connections, StorePart, on_questions_after_writes
+from spyweb.store.sqlite.connections import SLICE, Connections, StorePart, on_questions_after_writes
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
 from spyweb.store.sqlite.events import Events, Notices, Subscriptions, jobs_by_kind
 from spyweb.store.sqlite.locks import Locks, find_all, sweep_locks
 from spyweb.store.sqlite.pending_writes import EVERYTHING, CachedValue
-from spyweb.store.sqlite.pruning import SLICE
 
 SLICE_S = 0.01  # seconds; the row that reaches it is the last of its slice: large values take long
 

@@ -16,7 +16,7 @@ from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.model.runs import Begin, Change, End, NewRun, RequestKey
 from spyweb.store.sqlite import runs
-from spyweb.store.sqlite.pruning import SLICE
+from spyweb.store.sqlite.connections import SLICE
 from spyweb.store.sqlite.runs import read_trigger, storable
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.changes import (

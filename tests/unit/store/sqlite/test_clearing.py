@@ -7,7 +7,7 @@ from pathlib import Path
 
 from spyweb.model import HistoryRule
 from spyweb.store.model.entries import Leave
-from spyweb.store.sqlite.pruning import SLICE
+from spyweb.store.sqlite.connections import SLICE
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.sqlite.values import SLICE_S, in_time
 from tests.fakes.clock import FakeClock

@@ -504,7 +504,7 @@ async def test_a_write_does_not_wait_while_it_is_decided_who_is_told(
 async def test_more_incidents_that_are_over_than_one_write_takes_are_settled(
     store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incidents, "SLICE", 2)
+    monkeypatch.setattr(incidents, "SETTLED_AT_ONCE", 2)
     await note(store, clock, FAIL, jobs=5)
     subjects = await note(store, clock, Succeeded(), jobs=5)
     await store.incidents.plan([AlertChannelNow(name="phone")], subjects)
