@@ -14,19 +14,20 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from enum import Enum
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
 import structlog
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
 from spyweb.histogram import SIZES, Histogram
+from spyweb.model import Value
 from spyweb.store.marker import LastCommit, Stamp
 from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.damage import FileIdentity, find_last_commit
 from spyweb.store.sqlite.failures import FAULTS, translate
-from spyweb.store.sqlite.pending_writes import PendingWrites
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -36,6 +37,10 @@ BATCH_LIMIT = 512
 MOST_UNAWAITED, UNAWAITED_S = 64, 0.05  # ops that wait for another one to be committed with, and for how long
 RECENT = 8  # commits: one that takes long may have waited for something else than the disk
 STEPS_OF_PROGRESS = 1_000_000  # of SQLite's machine, between two signs of life: below 0.1 s
+
+EVERYTHING: Final = ("",)
+LONGEST_KEY, LONGEST_VALUE = 1024, 1024  # bytes: longer ones are read each time
+MOST_CACHED = 2048
 
 
 class OpKind(Enum):
@@ -186,6 +191,82 @@ class Damage:
         if self.found is None:
             self.found = error
             log.error("the database is damaged: nothing more is stored, and no run begins", reason=str(error))
+
+
+class CachedValue:
+    """The value of an entry, once it is known; the thread of a connection fills it."""
+
+    __slots__ = ("is_known", "value")
+
+    def __init__(self) -> None:
+        self.is_known = False
+        self.value: Value = None  # None: there is no such entry
+
+    def learn(self, value: Value) -> None:
+        """Remember a value, if it is small and immutable."""
+        if not isinstance(value, list | dict) and not (isinstance(value, bytes) and len(value) > LONGEST_VALUE):
+            self.value = value
+            self.is_known = True
+
+
+class PendingWrites:
+    """Counts the writes of each subject: a (namespace, key), a namespace, or EVERYTHING; on the event loop only.
+
+    A read of an entry that is being written queues behind the write, on the writer's connection.  Values of others that
+    were read or set lately are remembered: a read of one waits for no thread.  One is forgotten as soon as another
+    write of it is asked for, so it is never older than the last commit.
+    """
+
+    def __init__(self) -> None:
+        self._writes: dict[Hashable, int] = {}  # subject → how many wait or run
+        self._cached: dict[Hashable, CachedValue] = {}  # by subject
+
+    def begin(self, subject: Hashable) -> None:
+        self._writes[subject] = self._writes.get(subject, 0) + 1
+        self._forget(subject)
+
+    def end(self, subject: Hashable) -> None:
+        """End a write that was committed."""
+        left = self._writes[subject] - 1
+        if left:
+            self._writes[subject] = left
+        else:
+            del self._writes[subject]
+
+    def drop(self, subject: Hashable) -> None:
+        """End a write that was cancelled or refused."""
+        self.end(subject)
+        self._forget(subject)
+
+    def clear(self) -> None:
+        self._writes.clear()
+        self._cached.clear()
+
+    def is_written(self, namespace: str, key: bytes) -> bool:
+        """Return whether a write of this entry, alone or with others, waits or runs, cancelled or not."""
+        writes = self._writes
+        return bool(writes) and ((namespace, key) in writes or namespace in writes or EVERYTHING in writes)
+
+    def cached(self, namespace: str, key: bytes) -> CachedValue:
+        """Return what is known of an entry; where nothing is, something that the next read fills."""
+        return self._cached.get((namespace, key)) or self.cache(namespace, key)
+
+    def cache(self, namespace: str, key: bytes) -> CachedValue:
+        """Return what will be known of an entry: a write just asked for, or the next read, fills it."""
+        new = CachedValue()
+        if len(key) <= LONGEST_KEY:
+            if len(self._cached) >= MOST_CACHED:
+                # The older half at once: to find the first of a dictionary whose first ones are gone takes long.
+                for place in list(islice(self._cached, MOST_CACHED // 2)):
+                    del self._cached[place]
+            self._cached[namespace, key] = new
+        return new
+
+    def _forget(self, subject: Hashable) -> None:
+        if isinstance(subject, tuple) and subject is not EVERYTHING:
+            self._cached.pop(subject, None)
+        else:
+            self._cached.clear()
 
 
 class BatchQueue:

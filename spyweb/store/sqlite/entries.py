@@ -15,10 +15,9 @@ from spyweb.errors import StoreError
 from spyweb.model import ChangeKind, HistoryRule, Value
 from spyweb.store.encoding import LARGEST, SMALLEST, Type, as_text, encode
 from spyweb.store.model.entries import KEEP, NOBODY, Addition, Drop, Entry, Origin, Put, Replacement, Transform
-from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.batch import CachedValue, OpKind
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, renewed
 from spyweb.store.sqlite.events import JobsByKind, Notices, keep_event
-from spyweb.store.sqlite.pending_writes import CachedValue
 
 INTEGER = Type.INTEGER.value
 COLUMNS = "type, value, expires_ms, version, created_ms, updated_ms, entry.rowid"

@@ -67,6 +67,15 @@ class Locks(Announcer[bytes]):
         renew, now_ms = "UPDATE lock SET expires_ms = ?2 + lease_ms WHERE run = ?1", self._clock.now_ms()
         return sum(connection.execute(renew, (run, now_ms)).rowcount for run in runs)
 
+    @on_writer(OpKind.SEVERAL)
+    def sweep(self, connection: sqlite3.Connection) -> list[bytes]:
+        """Delete locks that are free though nobody has released them; return their names."""
+        now_ms = self._clock.now_ms()
+        rows = connection.execute(f"SELECT {COLUMNS} FROM lock WHERE expires_ms <= ?", (now_ms,)).fetchall()
+        free = [held.name for row in rows if not is_held(held := read_as(Held, row), now_ms, self.alive)]
+        connection.executemany(FREE, [(name,) for name in free])
+        return free
+
     @on_writer(OpKind.READ)
     def holder(self, connection: sqlite3.Connection, name: bytes) -> Held | None:
         """Return who holds a lock; None when it is free."""
@@ -115,14 +124,6 @@ def find_held(connection: sqlite3.Connection, name: bytes, now_ms: int, alive: A
 def find_all(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> list[Held]:
     locks = [read_as(Held, row) for row in connection.execute(f"SELECT {COLUMNS} FROM lock ORDER BY name")]
     return [held for held in locks if is_held(held, now_ms, alive)]
-
-
-def sweep_locks(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> list[bytes]:
-    """Delete locks that are free though nobody has released them; return their names."""
-    rows = connection.execute(f"SELECT {COLUMNS} FROM lock WHERE expires_ms <= ?", (now_ms,)).fetchall()
-    free = [held.name for row in rows if not is_held(held := read_as(Held, row), now_ms, alive)]
-    connection.executemany(FREE, [(name,) for name in free])
-    return free
 
 
 def is_held(held: Held, now_ms: int, alive: Alive) -> bool:

@@ -1,9 +1,7 @@
 """Entries in SQLite: texts of scripts and typed values, in one table.
 
-A write goes through the writer's queue and is one op, with a savepoint where somebody watches the key or its namespace
-keeps a history: then the entry, its past version and the event stand or fall together.  Scripts' reads have a
-connection of their own; one of a key that is just being written queues behind that write.  Questions about many keys
-have another, and first let the writes be committed that were asked for before.
+A write is one op of the writer, with a savepoint where somebody watches the key or its namespace keeps a history: then
+the entry, its past version and the event stand or fall together.
 """
 
 from __future__ import annotations
@@ -35,13 +33,12 @@ from spyweb.store.model.entries import (
 )
 from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.sqlite import entries, scanning, transfer
-from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.batch import EVERYTHING, CachedValue, OpKind
 from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.connections import SLICE, Connections, StorePart, on_questions_after_writes
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
 from spyweb.store.sqlite.events import Events, Notices, Subscriptions, jobs_by_kind
-from spyweb.store.sqlite.locks import Locks, find_all, sweep_locks
-from spyweb.store.sqlite.pending_writes import EVERYTHING, CachedValue
+from spyweb.store.sqlite.locks import Locks, find_all
 
 SLICE_S = 0.01  # seconds; the row that reaches it is the last of its slice: large values take long
 
@@ -259,8 +256,7 @@ class Values(StorePart):
         Return how many entries.  Works in slices, so that no write waits for long.
         """
         writer, clock = self._connections.writer, self._clock
-        freed = await writer.submit(OpKind.SEVERAL, sweep_locks, clock.now_ms(), self._locks.alive)
-        self._locks.tell(freed)
+        self._locks.tell(await self._locks.sweep())
         for namespace, rule in self._history.items():
             is_all = rule.age_ms is None
             while not is_all:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from spyweb.model import Outcome, RunId
@@ -21,11 +19,7 @@ NAME, ME, YOU = b"deploy", b"me", b"you\xff\0"
 def freed(store: Store) -> list[bytes]:
     """The names that the store has told of."""
     names: list[bytes] = []
-
-    def note(told: Sequence[bytes]) -> None:
-        names.extend(told)
-
-    store.locks.on_committed(note)
+    store.locks.on_committed(names.extend)
     return names
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from spyweb.model import Value
 from spyweb.store.model.entries import Entry, PortableEntry
-from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.pending_writes import LONGEST_KEY, LONGEST_VALUE, MOST_CACHED, PendingWrites
+from spyweb.store.sqlite.batch import LONGEST_KEY, LONGEST_VALUE, MOST_CACHED, OpKind, PendingWrites
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import put, putting

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -77,16 +78,12 @@ class Killed(BaseException):
     """Here the process would be gone."""
 
 
-def be_killed(_connection: sqlite3.Connection) -> bool:
-    raise Killed
-
-
 async def test_what_is_left_of_plain_values_by_a_kill_is_gone_after_the_next_opening(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(path, None)
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite, "purge", be_killed)
+        patch.setattr(sqlite, "purge", Mock(side_effect=Killed))
         with pytest.raises(Killed):
             await open_with(path, KEY)
     assert SECRET in on_disk(path)
@@ -165,16 +162,12 @@ async def test_a_value_that_does_not_open_stops_the_change_of_the_key_and_nothin
     await store.close()
 
 
-def find_no_room(_connection: sqlite3.Connection) -> bool:
-    raise sqlite3.OperationalError("database or disk is full")
-
-
 async def test_a_key_that_is_changed_is_told_so_even_where_the_file_can_not_be_written_anew(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(path, None)
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite, "purge", find_no_room)
+        patch.setattr(sqlite, "purge", Mock(side_effect=sqlite3.OperationalError("database or disk is full")))
         assert not rotate_key(path, old=None, new=KEY)
     assert SECRET in on_disk(path)
 
