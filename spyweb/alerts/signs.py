@@ -1,12 +1,9 @@
 """Look every few seconds for what is wrong beside runs that fail, and have it noted.
 
 What a run's end shows is noted in the transaction that records it.  Everything else has no such moment: it comes with
-time, with a file, with the health of the daemon.  What is looked at is what may have changed: the troubles that the
-daemon knows of, what is noted already, and some in turn of the jobs that may be late or silent.  `compare` leads the
-signs that are noted to those that are there now, so it does not matter when it is asked, nor what happened while nobody
-did.
-
-A sign must last before it is noted: a file is broken for a moment whenever somebody saves it half-way.
+time, with a file, with the health of the daemon.  `compare` leads the signs that are noted to those that are there now,
+so it does not matter when it is asked.  A sign must last before it is noted: a file is broken for a moment whenever
+somebody saves it half-way.
 """
 
 from __future__ import annotations

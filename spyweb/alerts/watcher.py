@@ -88,7 +88,7 @@ class AlertWatcher:
         self._looks: dict[str, int] = {}  # when to look at a subject again, if nothing happens before
         self._looked_ms = 0  # when that was looked through
         self._digests: dict[str, str] = {}  # of the code that has failed, to notice an edit
-        self._health = ChannelHealth()
+        self.health = ChannelHealth()
         self._seen: list[SubjectEvent] = []  # signs that are no run's end, until they are noted
         self._ignored: dict[tuple[str, str], SignSeen] = {}  # signs seen in maintenance, by subject and sign
         self.without_file: Callable[[JobId], AlertPolicy] | None = None  # in a daemon: of unreadable files
@@ -104,14 +104,9 @@ class AlertWatcher:
         known = await self._incidents.known()
         self._known = dict.fromkeys(known, 0)
         self._measures.load(await self._incidents.pausing())
-        self._health = ChannelHealth([each.removeprefix(CHANNEL) for each in known if each.startswith(CHANNEL)])
+        self.health = ChannelHealth([each.removeprefix(CHANNEL) for each in known if each.startswith(CHANNEL)])
         self._looks = {subject: wake_ms for subject, wake_ms in known.items() if wake_ms is not None}
         self._looked_ms = max(self._looks.values(), default=0)  # as if the clock had been set back: who knows
-
-    @property
-    def troubled_channels(self) -> Sequence[str]:
-        """Return the alert channels of which it is known that something is wrong."""
-        return self._health.troubled
 
     def attempted(self, channel: str, attempt: Attempt, added_ms: int | None) -> None:
         """Note how an attempt to send to a channel went; whoever is told that it is down is told by the others."""
@@ -119,14 +114,14 @@ class AlertWatcher:
         if is_taken or added_ms is not None:
             now_ms = self._clock.now_ms()
             reason = attempt.failure.reason if attempt.failure else None
-            self._see(channel, self._health.judge(channel, reason, now_ms - (added_ms or now_ms)))
+            self._see(channel, self.health.judge(channel, reason, now_ms - (added_ms or now_ms)))
         for sign, problem in ((ADDRESS, attempt.address_problem), (TEMPLATE, attempt.template_problem)):
             if problem or is_taken:
                 self.found_in_channel(channel, sign, problem)
 
     def found_in_channel(self, channel: str, sign: str, problem: str) -> None:
         """Note what is wrong with a channel; an empty text where nothing is."""
-        self._see(channel, self._health.note(channel, sign, problem))
+        self._see(channel, self.health.note(channel, sign, problem))
 
     def _see(self, channel: str, event: SignSeen | SignGone | None) -> None:
         if event is not None:
@@ -196,7 +191,7 @@ class AlertWatcher:
     async def _note_what_is_due(self) -> None:
         is_linked, self._is_linked = self._is_linked, False
         ignored = dict(self._ignored)
-        gone = self._health.forget(self._settings().channels)
+        gone = self.health.forget(self._settings().channels)
         self._seen += [self._event(f"{CHANNEL}{channel}", Removed()) for channel in gone]
         try:
             await self._note(

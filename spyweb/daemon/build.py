@@ -228,7 +228,7 @@ def take_vitals(daemon: Daemon, started: float) -> Vitals:
         storage_error_at_ms=world.metrics.storage_error_at_ms,
         refused_ms=scheduler.refused_ms,
         dead_messages=runtime.outbox_sender.dead,
-        troubled_channels=daemon.alerts.troubled_channels,
+        troubled_channels=daemon.alerts.health.troubled,
         server_is_broken=server.endpoints.problem is not None,
         refused_connections=server.listeners.connections.warning,
         descriptors_left=descriptors.left(),

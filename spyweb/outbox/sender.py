@@ -48,13 +48,6 @@ PATIENCE = 5.0  # seconds before the store is asked again after it refused
 MessageListener = Callable[[JobId, int, Literal["sent", "put off", "given up"], str], None]  # of a job; why
 
 
-class AttemptResult(NamedTuple):
-    """The result of one attempt; without a failure the message has arrived."""
-
-    message: QueuedMessage
-    failure: DeliveryFailure | None
-
-
 class TargetQueue(Struct):
     """Holds the messages to one target, which are sent in order, and how its last attempts went."""
 
@@ -64,7 +57,7 @@ class TargetQueue(Struct):
     missed_since_ms: int = 0  # the first of them
     refusals: dict[int, int] = field(default_factory=dict)  # message -> how often in a row it was refused
     is_sending: bool = False
-    attempted: AttemptResult | None = None  # the last attempt, until the store has it
+    attempted: tuple[QueuedMessage, DeliveryFailure | None] | None = None  # the last attempt, until the store has it
 
 
 class MessageCounts(NamedTuple):
@@ -191,7 +184,7 @@ class OutboxSender:
     async def _step(self, queue: TargetQueue) -> None:
         """Make the next attempt or wait until it is due; drop the queue once nothing waits."""
         if queue.attempted:  # the store has refused to write it down
-            await self._note_attempt(queue, queue.attempted)
+            await self._note_attempt(queue, *queue.attempted)
             return
         queue.woken.clear()
         now_ms = self._clock.now_ms()
@@ -224,15 +217,14 @@ class OutboxSender:
                 queue.refusals[message.id] = queue.refusals.get(message.id, 0) + 1
             else:
                 queue.refusals.pop(message.id, None)
-            queue.attempted = AttemptResult(message, failure)
-            await self._note_attempt(queue, queue.attempted)
+            queue.attempted = message, failure
+            await self._note_attempt(queue, message, failure)
         finally:
             queue.is_sending = False
             self._attempted.set()
 
-    async def _note_attempt(self, queue: TargetQueue, attempted: AttemptResult) -> None:
+    async def _note_attempt(self, queue: TargetQueue, message: QueuedMessage, failure: DeliveryFailure | None) -> None:
         """Record the result of an attempt: the message is done, given up, or put off."""
-        message, failure = attempted
         ends_ms = message.created_ms + LIFE_MS[message.target.channel]
         refusals = queue.refusals.get(message.id, 0)
         if failure is None:

@@ -1,10 +1,5 @@
 """The scripts' own SQL: one database file for all jobs, one connection for each job that uses it.
 
-    async with UserDatabase(opening, clock) as database:
-        answered = await database.ask(job, run, statement)
-        ...
-        database.run_ended(run)
-
 A connection executes one statement at a time, in a process of its own.  While a run, or one of its branches, has a
 transaction open, the job's others wait; a write that meets another job's transaction waits too: on the event loop, for
 a limited time, and nothing else waits for it.  The number of connections is limited: an idle one is closed when another

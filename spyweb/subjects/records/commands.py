@@ -19,7 +19,7 @@ from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
 from spyweb.store.model.records import Record
-from spyweb.subjects.records.views import RecordsPage, RecordView, csv_line, flatten, view_record
+from spyweb.subjects.records.views import RecordsPage, RecordView, column_names, csv_line, flatten, view_record
 
 PAGE = 500
 NS_IN_MS = 1_000_000
@@ -89,7 +89,7 @@ def moment_of(text: str, now_ms: int, timezone: str) -> int:
 
 
 def show_records(project: Project, found: Sequence[RecordView]) -> None:
-    names = field_names(found)
+    names = column_names((), found)
     rows = [
         (
             project.moment(view.timestamp // NS_IN_MS),
@@ -101,14 +101,9 @@ def show_records(project: Project, found: Sequence[RecordView]) -> None:
     output.show_table(("found", *names, "keywords"), rows, empty="no records")
 
 
-def field_names(found: Sequence[RecordView]) -> list[str]:
-    """Return the field names of all records, in the order of their first appearance."""
-    return list(dict.fromkeys(name for view in found for name in view.fields))
-
-
 def to_csv(found: Sequence[RecordView]) -> str:
     """Format records as CSV by RFC 4180, but that a row ends without a carriage return."""
-    names = field_names(found)
+    names = column_names((), found)
     rows = [("date_time", *names, "keywords", "page_url")]
     for view in found:
         cells = (view.fields.get(name, "") for name in names)

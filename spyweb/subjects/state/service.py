@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from typing import cast
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused, StoreError
@@ -29,7 +29,6 @@ from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
 from spyweb.store.interchange.value_json import Plain, from_plain, to_plain
 from spyweb.store.model.entries import (
-    GLOBAL,
     KEEP,
     SCOPES,
     Blind,
@@ -61,6 +60,7 @@ from spyweb.subjects.state.views import (
     RecordsAdded,
     StateStats,
     UpdateOp,
+    is_text,
     view_change,
     view_entry,
     view_lock,
@@ -216,14 +216,10 @@ class StateService:
     async def stats(self, namespace: str | None) -> StateStats:
         counted, store = await self.store.values.stats(namespace), self.store.stats()
         return StateStats(
-            total_keys=counted.total_keys,
-            expired_keys=counted.expired_keys,
-            active_locks=counted.active_locks,
-            size_bytes=counted.size_bytes,
+            **asdict(counted),
             db_size_bytes=store.size_bytes,
             db_path=store.path,
             backend="memory" if store.path == ":memory:" else "sqlite",
-            last_modified_ms=counted.last_modified_ms,
         )
 
     async def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
@@ -345,11 +341,6 @@ class StateService:
         size = size_of(value)
         if size > self.limits.max_value_bytes:
             raise Refused(f"{shown(key)}: the value of {size} bytes is over the limit of {self.limits.max_value_bytes}")
-
-
-def is_text(namespace: str) -> bool:
-    """Tell whether a namespace holds the texts of `store_set`."""
-    return namespace == GLOBAL or namespace.startswith(JOBS)
 
 
 def read_update(number: int, op: UpdateOp) -> Update:

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from spyweb.model import ChangeKind, JobId, RunId
 from spyweb.ops.rules.updates import MOST_OPS, UpdateError, UpdateKind
 from spyweb.store.interchange.value_json import TypeName, from_plain, to_plain, type_of
-from spyweb.store.model.entries import ChangeEvent, Entry, Held, job_namespace
+from spyweb.store.model.entries import GLOBAL, ChangeEvent, Entry, Held, job_namespace
 
 Plain = object
 JOBS = job_namespace(JobId(""))  # the beginning of the namespaces of store_*
@@ -201,6 +201,11 @@ def view_change(event: ChangeEvent) -> ChangeView:
         job=event.origin.job,
         run=event.origin.run,
     )
+
+
+def is_text(namespace: str) -> bool:
+    """Tell whether a namespace is one of store_* or global_store_*, which keep text alone."""
+    return namespace == GLOBAL or namespace.startswith(JOBS)
 
 
 def bytes_of(plain: Plain) -> bytes:

@@ -23,14 +23,7 @@ LONGEST_EDITED = 1 << 16  # characters of a value that is put into a field
 CHANGES_SHOWN = 12  # of a version
 _ABSENT = object()  # stands for a place that one of two values does not have
 
-TYPE_WORDS: Mapping[TypeName, str] = {
-    TypeName.STRING: "text",
-    TypeName.NUMBER: "number",
-    TypeName.BOOLEAN: "true or false",
-    TypeName.LIST: "list",
-    TypeName.TABLE: "table",
-    TypeName.NULL: "null",
-}
+TYPE_WORDS = {**{kind: kind.value for kind in TypeName}, TypeName.STRING: "text", TypeName.BOOLEAN: "true or false"}
 
 
 class FieldType(StrEnum):
@@ -42,12 +35,7 @@ class FieldType(StrEnum):
     JSON = "json"
 
 
-FIELD_WORDS: Mapping[FieldType, str] = {
-    FieldType.TEXT: "text",
-    FieldType.NUMBER: "number",
-    FieldType.BOOLEAN: "true or false",
-    FieldType.JSON: "JSON",
-}
+FIELD_WORDS = {**{kind: kind.value for kind in FieldType}, FieldType.BOOLEAN: "true or false", FieldType.JSON: "JSON"}
 
 
 class ShownEntry(Struct, frozen=True, kw_only=True):

@@ -157,9 +157,15 @@ async def test_no_secret_leaves_with_a_reason_or_a_title_by_a_webhook_either() -
     assert (item["text"], item["title"]) == ("login [hidden]: password=[hidden]", "of [hidden]")
 
 
-async def make_links() -> AckLinks:
-    links = AckLinks("https://spyweb.example.org", lambda: AlertSettings(channels={"ops": OPS}))
-    await links.load(MemoryStore(FakeClock()).keys)
+CHANNELS = {name: AlertChannelSettings(name=name, webhook="https://example.org") for name in ("phone", "ops")}
+SITE = "https://spyweb.example.org/sub"
+
+
+async def signed_links(public_url: str = SITE) -> AckLinks:
+    links = AckLinks(public_url, lambda: AlertSettings(channels=CHANNELS))
+    store = MemoryStore(FakeClock())
+    store.execute("INSERT INTO link_key VALUES (1, ?)", b"k" * 32)
+    await links.load(store.keys)
     return links
 
 
@@ -173,7 +179,7 @@ def queued_facts(facts: dict[str, object]) -> QueuedMessage:
 
 @pytest.mark.parametrize("kind", ["opened", "reminder"])
 async def test_of_what_goes_on_a_link_is_sent_along_the_same_at_each_attempt(kind: str) -> None:
-    http, links = FakeHttp(), await make_links()
+    http, links = FakeHttp(), await signed_links()
     delivery = delivery_by(by_webhook(http), links=links)
     for _ in range(2):
         await delivery.send(queued(kind=kind))
@@ -195,7 +201,7 @@ async def test_of_what_goes_on_a_link_is_sent_along_the_same_at_each_attempt(kin
 )
 async def test_of_what_is_over_and_of_several_no_link_is_sent(message: QueuedMessage) -> None:
     http = FakeHttp()
-    await delivery_by(by_webhook(http), links=await make_links()).send(message)
+    await delivery_by(by_webhook(http), links=await signed_links()).send(message)
     assert [fetch.body for fetch in http.asked] == [message.payload]
 
 
@@ -317,23 +323,10 @@ async def test_title_and_body_are_shown_until_somebody_closes_them_or_have_not_a
 
 
 async def test_without_a_desktop_nothing_arrives() -> None:
-    attempt = await make_sender(desktop=Desktop({"PATH": os.environ["PATH"]}, "linux")).send(
-        ME, decode_facts(PAYLOAD), QUEUED
-    )
+    sender = make_sender(desktop=Desktop({"PATH": os.environ["PATH"]}, "linux"))
+    attempt = await sender.send(ME, decode_facts(PAYLOAD), QUEUED)
     assert attempt.failure
     assert attempt.address_problem.startswith("there is no desktop here")
-
-
-CHANNELS = {name: AlertChannelSettings(name=name, webhook="https://example.org") for name in ("phone", "ops")}
-SITE = "https://spyweb.example.org/sub"
-
-
-async def signed_links(public_url: str = SITE) -> AckLinks:
-    links = AckLinks(public_url, lambda: AlertSettings(channels=CHANNELS))
-    store = MemoryStore(FakeClock())
-    store.execute("INSERT INTO link_key VALUES (1, ?)", b"k" * 32)
-    await links.load(store.keys)
-    return links
 
 
 def parts_of(link: str) -> tuple[str, str, str]:

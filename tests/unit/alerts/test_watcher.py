@@ -587,10 +587,10 @@ async def test_a_template_that_fails_is_told_as_no_more_than_that_until_it_write
     await w.turn(2)
     (found,) = await w.incidents()
     assert (found.subject, found.level, found.reason) == ("channel:ops", Level.INFO, "template")
-    assert w.watcher.troubled_channels == ["ops"]
+    assert w.watcher.health.troubled == ["ops"]
     w.watcher.attempted("ops", Attempt(), 0)
     await w.turn(2)
-    assert (await w.open(), w.watcher.troubled_channels) == (0, [])
+    assert (await w.open(), w.watcher.health.troubled) == (0, [])
 
 
 async def test_an_address_that_can_not_be_used_is_told_at_once_and_ends_as_a_trial_arrives_but_not_as_one_fails(

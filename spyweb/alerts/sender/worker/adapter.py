@@ -117,13 +117,9 @@ def watch_requests() -> None:
     requests.Session.__init__ = make  # type: ignore[method-assign, assignment]
 
 
-NO_TLS = "the server offers no TLS on this port"
-WATCHED = ("connect", "starttls", "login", "sendmail")
-
-
 def watch_mail() -> None:
     """Have the failures of every SMTP connection made from now on noted."""
-    for name in WATCHED:
+    for name in ("connect", "starttls", "login", "sendmail"):
         setattr(smtplib.SMTP, name, noting_failures(getattr(smtplib.SMTP, name)))
 
 
@@ -148,7 +144,7 @@ def describe_mail(error: OSError) -> str:
         case smtplib.SMTPResponseException(smtp_code=code, smtp_error=text):
             pass
         case smtplib.SMTPNotSupportedError():
-            return NO_TLS if "STARTTLS" in str(error) else str(error)
+            return "the server offers no TLS on this port" if "STARTTLS" in str(error) else str(error)
         case _:
             return describe(error)
     said = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)

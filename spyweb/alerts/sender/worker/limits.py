@@ -10,9 +10,6 @@ HELPER_MEMORY = 192 * MIB  # of data: stacks and arenas of eight threads would e
 RENDERING_MEMORY = 96 * MIB
 HELPER_CPU_S = 120
 RENDERING_CPU_S = 2
-MOST_FILES = 64
-LARGEST_FILE = MIB
-STACK = MIB
 
 
 def limit_process(memory: int, cpu_s: int) -> None:
@@ -20,12 +17,12 @@ def limit_process(memory: int, cpu_s: int) -> None:
     limits = {
         resource.RLIMIT_DATA: memory,
         resource.RLIMIT_CPU: cpu_s,
-        resource.RLIMIT_NOFILE: MOST_FILES,
+        resource.RLIMIT_NOFILE: 64,
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_FSIZE: LARGEST_FILE,
+        resource.RLIMIT_FSIZE: MIB,
     }
     for limit, value in limits.items():
         _, most = resource.getrlimit(limit)
         value = value if most == resource.RLIM_INFINITY else min(value, most)
         resource.setrlimit(limit, (value, value))
-    threading.stack_size(STACK)
+    threading.stack_size(MIB)

@@ -23,14 +23,6 @@ READ_AS_MARKDOWN = frozenset({"discord"})  # also a plain text, by a service tha
 
 _SCHEME = re.compile(r"[a-z0-9]{2,20}")
 
-MOODS = {
-    "failure": NotifyType.FAILURE,
-    "success": NotifyType.SUCCESS,
-    "warning": NotifyType.WARNING,
-    "info": NotifyType.INFO,
-}
-FORMATS = {"text": NotifyFormat.TEXT, "markdown": NotifyFormat.MARKDOWN, "html": NotifyFormat.HTML}
-
 
 class NoteLog(logging.Handler):
     """Keeps the last line that Apprise logs about a message; nothing of it goes anywhere else."""
@@ -95,7 +87,9 @@ class AppriseServices:
         one = Apprise(asset=self._asset)
         one.add(service)
         # Apprise's own notify converts, and so escapes, the text; that of a service does not.
-        arrived = one.notify(body=body, title=title, notify_type=MOODS[ask.mood], body_format=FORMATS[written])
+        arrived = one.notify(
+            body=body, title=title, notify_type=NotifyType(ask.mood), body_format=NotifyFormat(written)
+        )
         answer = HelperAnswer(
             id=ask.id, ok=bool(arrived), template=rendered.template, template_problem=rendered.problem
         )

@@ -36,7 +36,7 @@ from spyweb.subjects.state.commands.stored import (
     placed,
     spelt,
 )
-from spyweb.subjects.state.views import ChangeView, EntryView, LockView, bytes_of
+from spyweb.subjects.state.views import ChangeView, EntryView, LockView, bytes_of, is_text
 from spyweb.views.jobs import to_json
 from spyweb.words import counted, cut
 
@@ -203,7 +203,7 @@ def set_entry(  # noqa: PLR0913 - each parameter is an option
     form: StateOutput = Format.TABLE,
 ) -> None:
     """Keep a value, in place of what was there."""
-    parsed = as_bytes(value) if string or place.keeps_text else parse_value(value)
+    parsed = as_bytes(value) if string or is_text(place.namespace) else parse_value(value)
     if parsed is NULL and not place.namespace.startswith(SCOPES):
         raise Refused(f"{spelt(key)}: JSON's null can only be kept inside a table; --string keeps it as text")
     created = place.state().put(place.namespace, as_bytes(key), parsed, parse_ttl(ttl)).created

@@ -25,7 +25,6 @@ from spyweb.store.interchange.value_json import encode_value
 from spyweb.store.model.entries import GLOBAL, STATE, PortableEntry, agent_namespace, job_namespace, scope_namespace
 from spyweb.store.model.records import NewRecord
 from spyweb.subjects.state.views import (
-    JOBS,
     EntriesCleared,
     EntriesCounted,
     EntryDeleted,
@@ -67,11 +66,6 @@ class StatePlace(Struct, frozen=True, kw_only=True):
     @property
     def timezone(self) -> str:
         return self.project.settings.daemon.timezone
-
-    @property
-    def keeps_text(self) -> bool:
-        """Return whether the namespace is one of store_* or global_store_*, which keep text alone."""
-        return self.namespace == GLOBAL or self.namespace.startswith(JOBS)
 
     def state(self) -> StoredState:
         return StoredState(self.project.stored())
