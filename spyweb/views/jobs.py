@@ -16,19 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from spyweb.errors import Problem
-from spyweb.model import (
-    At,
-    Cron,
-    Cursor,
-    Every,
-    JobId,
-    JobSpec,
-    Never,
-    Pings,
-    Run,
-    RunId,
-    Schedule,
-)
+from spyweb.model import At, Cron, Cursor, Every, JobId, JobSpec, Never, Pings, Run, RunId, Schedule
 from spyweb.settings.reading import nearest_name
 from spyweb.settings.units import format_duration
 from spyweb.views.runs import LastRun, last_run

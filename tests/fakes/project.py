@@ -20,7 +20,7 @@ from spyweb.daemon.commands.start import daemon_command
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.settings.socket_path import find_socket
 from spyweb.subjects.health.views import Health
-from spyweb.subjects.incidents.commands import ask_channel, incidents
+from spyweb.subjects.incidents.commands import incidents
 from spyweb.subjects.incidents.views import ChannelTried, IncidentView
 from spyweb.subjects.jobs.commands import start_run
 from spyweb.subjects.records.commands import page_of
@@ -83,7 +83,7 @@ class ProjectClient(DaemonClient):
         self.ask("POST", of_job(job, "resume"), dict)
 
     def try_channel(self, channel: str) -> ChannelTried:
-        return ask_channel(self, channel)
+        return self.ask("POST", f"/api/channels/{channel}/test", ChannelTried)
 
 
 @dataclass(slots=True)

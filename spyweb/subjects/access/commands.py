@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import quote
 
@@ -13,7 +13,7 @@ from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, answer_of
+from spyweb.cli.project import answer_of
 from spyweb.clock import RealClock
 from spyweb.errors import Refused
 from spyweb.store.model.access import AuditLine, NewAuditLine, Scope
@@ -47,7 +47,13 @@ def add(
 
     Others send it to the daemon's HTTP server, or sign in with it in a browser.
     """
-    made = add_key(project_of(context).stored(), name, scopes, jobs or [])
+    source, permitted = project_of(context).stored(), jobs or []
+    if isinstance(source, DaemonClient):
+        body = msgspec.json.encode({"name": name, "scopes": scopes, "jobs": permitted})
+        made = source.ask("POST", "/api/keys", MadeKey, body=body)
+    else:
+        new = _change(source, "POST /api/keys", name, lambda access: access.add(name, scopes, permitted))
+        made = MadeKey(key=view_key(new.key), token=new.token)
     output.tell(form, made.token, made)
     if form is Format.TABLE:
         output.note(f"this is the token of {made.key.name}: keep it, nobody is shown it again")
@@ -76,7 +82,12 @@ def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:
 
 def revoke(context: typer.Context, name: KeyName, form: Output = Format.TABLE) -> None:
     """Revoke a key; whoever is signed in with it is signed out."""
-    if not revoke_key(project_of(context).stored(), name):
+    source = project_of(context).stored()
+    if isinstance(source, DaemonClient):
+        is_revoked = source.ask("DELETE", f"/api/keys/{quote(name, safe='')}", KeyRevoked).revoked
+    else:
+        is_revoked = _change(source, "DELETE /api/keys/{name}", name, lambda access: access.revoke(name))
+    if not is_revoked:
         raise Refused(f"there is no key {name[:80]!r}: `spyweb keys list` shows them")
     output.tell(form, f"{name} is revoked", {"name": name, "revoked": True})
 
@@ -108,20 +119,6 @@ def audit(
 
     found = answer_of(project.stored(), with_query("/api/audit", limit=count), list[AuditLine], ask, [])
     output.show_list(form, found, row, empty="nobody has done anything yet", cut=("target", "what", "job", "who"))
-
-
-def add_key(source: Backend, name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> MadeKey:
-    if isinstance(source, DaemonClient):
-        body = msgspec.json.encode({"name": name, "scopes": scopes, "jobs": jobs})
-        return source.ask("POST", "/api/keys", MadeKey, body=body)
-    made = _change(source, "POST /api/keys", name, lambda access: access.add(name, scopes, jobs))
-    return MadeKey(key=view_key(made.key), token=made.token)
-
-
-def revoke_key(source: Backend, name: str) -> bool:
-    if isinstance(source, DaemonClient):
-        return source.ask("DELETE", f"/api/keys/{quote(name, safe='')}", KeyRevoked).revoked
-    return _change(source, "DELETE /api/keys/{name}", name, lambda access: access.revoke(name))
 
 
 def _change(offline: OfflineProject, action: str, name: str, ask: Callable[[AccessService], Awaitable[T]]) -> T:

@@ -40,14 +40,6 @@ class Tile(Struct, frozen=True, kw_only=True):
     used: float | None = None  # the share of something that is used
 
 
-class InForce(Struct, frozen=True, kw_only=True):
-    """A limit or a protection that is in force, or could not be put in force."""
-
-    name: str
-    words: str
-    is_missing: bool = False
-
-
 def tiles_of(health: Health, disk: Disk | None) -> Iterator[Tile]:
     store, loop = health.store, health.loop
     lag = health.scheduler_lag_ms
@@ -68,31 +60,29 @@ def tiles_of(health: Health, disk: Disk | None) -> Iterator[Tile]:
         yield Tile(figure=f"{health.worker_deaths:,}", words="workers have died since the start")
 
 
-def protections_of(health: Health) -> Iterator[InForce]:
-    """Yield what workers have given up, and what could not be."""
-    for text in health.rights:
-        is_missing = "not in force" in text or text.startswith("no system-call filter and no Landlock")
-        yield InForce(name="workers", words=text, is_missing=is_missing)
+def is_missing(right: str) -> bool:
+    """Tell whether a right is one that workers could not give up."""
+    return "not in force" in right or right.startswith("no system-call filter and no Landlock")
 
 
-def limits_of(settings: Settings) -> Iterator[InForce]:
-    """Yield the limits and rules of config.toml that hold for all jobs."""
-    server, store, runs, records = settings.server, settings.store, settings.runs, settings.records
+def limits_of(settings: Settings) -> dict[str, str]:
+    """Return the limits and rules of config.toml that hold for all jobs."""
+    server, store, http = settings.server, settings.store, settings.http
+    runs, records = settings.runs, settings.records
     where = f"{server.host}:{server.port}" + (" with TLS" if server.tls_cert else "")
-    yield InForce(name="reached at", words=where if server.enabled else "nowhere: the server is off")
-    yield InForce(name="workers", words=f"{settings.daemon.workers}")
-    yield InForce(name="durability", words=store.durability.value)
-    yield InForce(name="encryption", words="values are encrypted" if store.key_file else "none")
-    yield InForce(name="values", words=f"at most {show_size(settings.state.max_value_bytes)} each")
-    yield InForce(name="runs kept", words=f"{runs.keep:,} of each job, {show_duration(runs.keep_for_ms)}")
     kept_for = "for good" if records.keep_for_ms is None else show_duration(records.keep_for_ms)
-    yield InForce(name="records kept", words=f"{records.keep:,} of each job, {kept_for}")
-    private = "not to private networks" if settings.http.deny_private else "also to private networks"
-    yield InForce(
-        name="requests",
-        words=f"{show_duration(settings.http.timeout_ms)}, {show_size(settings.http.max_body_size)}, {private}",
-    )
-    yield InForce(name="commands", words=f"{settings.exec.at_once} at once")
+    private = "not to private networks" if http.deny_private else "also to private networks"
+    return {
+        "reached at": where if server.enabled else "nowhere: the server is off",
+        "workers": f"{settings.daemon.workers}",
+        "durability": store.durability.value,
+        "encryption": "values are encrypted" if store.key_file else "none",
+        "values": f"at most {show_size(settings.state.max_value_bytes)} each",
+        "runs kept": f"{runs.keep:,} of each job, {show_duration(runs.keep_for_ms)}",
+        "records kept": f"{records.keep:,} of each job, {kept_for}",
+        "requests": f"{show_duration(http.timeout_ms)}, {show_size(http.max_body_size)}, {private}",
+        "commands": f"{settings.exec.at_once} at once",
+    }
 
 
 def pieces_of(text: str) -> list[tuple[bool, str]]:
@@ -135,7 +125,7 @@ async def show_health(asked: Asked) -> Shown:
         "workers": workers[(number - 1) * WORKERS : number * WORKERS],
         "first_worker": (number - 1) * WORKERS + 1,
         "next_workers": number + 1 if number * WORKERS < len(workers) else 0,
-        "protections": protections_of(health),
+        "is_missing": is_missing,
         "limits": limits_of(asked.services[HealthService].settings()),
     }
     count = len(health.advice)

@@ -174,6 +174,7 @@ PATIENCE_S = 2.0  # for the writer: less than any prober waits
 STOPPING = "the daemon is stopping"
 
 
+@dataclass(slots=True, kw_only=True)
 class ReadinessService:
     """Tells whether the daemon is ready, by having each part prove that it makes progress.
 
@@ -181,23 +182,22 @@ class ReadinessService:
     second: one of several at once asks, the others wait for its answer.
     """
 
-    def __init__(self, *, store: Store, clock: Clock, vitals: Callable[[], Vitals]) -> None:
-        self.stage = STARTING  # what keeps the daemon from being ready, whatever its parts do
-        self._store = store
-        self._clock = clock
-        self._vitals = vitals
-        self._lock = Lock()
-        self._seen: tuple[float, Vitals, str] | None = None  # when, and what was wrong with the probe
+    store: Store
+    clock: Clock
+    vitals: Callable[[], Vitals]
+    stage: str = STARTING  # what keeps the daemon from being ready, whatever its parts do
+    _lock: Lock = field(default_factory=Lock)
+    _seen: tuple[float, Vitals, str] | None = None  # when, and what was wrong with the probe
 
     async def look(self) -> Readiness:
         async with self._lock:
-            if self._seen is None or self._clock.monotonic() - self._seen[0] >= KEPT_S:
-                probe, wrong = self._store.probe(), ""
-                if not await within(self._clock, PATIENCE_S, probe):
+            if self._seen is None or self.clock.monotonic() - self._seen[0] >= KEPT_S:
+                probe, wrong = self.store.probe(), ""
+                if not await within(self.clock, PATIENCE_S, probe):
                     probe.cancel()
                     wrong = f"the writer has not answered within {PATIENCE_S:.0f} s"
                 elif error := probe.exception():
                     wrong = f"nothing is stored: {type(error).__name__}"
-                self._seen = self._clock.monotonic(), self._vitals(), wrong
+                self._seen = self.clock.monotonic(), self.vitals(), wrong
             _, vitals, wrong = self._seen
         return view_readiness(vitals, stage=self.stage, probe=wrong)

@@ -21,13 +21,7 @@ from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
-from spyweb.subjects.incidents.views import (
-    ChannelTried,
-    ChannelView,
-    IncidentAcked,
-    IncidentView,
-    JobSilenced,
-)
+from spyweb.subjects.incidents.views import ChannelTried, ChannelView, IncidentAcked, IncidentView, JobSilenced
 
 if TYPE_CHECKING:
     from spyweb.store.sqlite.store import Store
@@ -117,7 +111,8 @@ def try_channel(
     form: Output = Format.TABLE,
 ) -> ExitCode:
     """Send a message to a channel, and say how that went."""
-    tried = ask_channel(project_of(context).need_daemon(ONLY_IT), channel)
+    daemon = project_of(context).need_daemon(ONLY_IT)
+    tried = daemon.ask("POST", f"/api/channels/{quote(channel, safe='')}/test", ChannelTried)
     more = f"; {tried.reason}" if tried.reason else ""
     line = f"{tried.channel} has taken it{more}" if tried.is_sent else f"{tried.channel}: {tried.reason}"
     output.tell(form, line, tried)
@@ -158,10 +153,6 @@ def _service(store: Store) -> IncidentService:
     from spyweb.subjects.incidents.service import IncidentService  # where a daemon runs, it is the one that needs it
 
     return IncidentService(store.incidents, RealClock())
-
-
-def ask_channel(daemon: DaemonClient, channel: str) -> ChannelTried:
-    return daemon.ask("POST", f"/api/channels/{quote(channel, safe='')}/test", ChannelTried)
 
 
 def _span(text: str) -> int:

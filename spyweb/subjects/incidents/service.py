@@ -31,7 +31,6 @@ from spyweb.subjects.incidents.views import (
     ChannelTried,
     ChannelView,
     IncidentChannel,
-    IncidentStanding,
     IncidentView,
     view_incident,
 )
@@ -124,7 +123,7 @@ class IncidentService:
         """Return how each of these stands, also with the channels of the settings."""
         watcher = self.watcher
         if watcher is None:
-            return [view_incident(each, self.clock.now_ms()) for each in incidents]
+            return [view_incident(each, self.clock.now_ms(), []) for each in incidents]
         subjects = await run_in_slices(self.clock, watcher.subjects_now({each.subject for each in incidents}))
         parents = {parent for subject in subjects.values() for parent in subject.policy.depends_on}
         failing = await self.incidents.open_among(parents) if parents else {}
@@ -132,16 +131,17 @@ class IncidentService:
         def view_all() -> Steps[Sequence[IncidentView]]:
             channels, views = watcher.channels_now(), []
             for each in incidents:
-                standing = self._standing_of(each, subjects[each.subject], channels, failing)
-                views.append(view_incident(each, self.clock.now_ms(), standing))
+                told = self._told(each, subjects[each.subject], channels, failing)
+                views.append(view_incident(each, self.clock.now_ms(), told))
                 yield
             return views
 
         return await run_in_slices(self.clock, view_all())
 
-    def _standing_of(
+    def _told(
         self, incident: Incident, subject: SubjectNow, channels: Iterable[AlertChannelNow], failing: Iterable[str]
-    ) -> IncidentStanding:
+    ) -> Sequence[IncidentChannel]:
+        """Return the channels that are told of an incident, by the settings of this moment."""
         failing = [parent for parent in subject.policy.depends_on if parent in failing]
         now_ms, silence = self.clock.now_ms(), incident.silence
         known = KnownIncident(
@@ -171,10 +171,7 @@ class IncidentService:
                     held_until_ms=hold.until_ms if hold else None,
                 )
             )
-        due = [each for each in found if each.from_ms <= now_ms] or found  # others are only told later
-        if not due or not all(each.held for each in due):
-            return IncidentStanding(found, "")
-        return IncidentStanding(found, due[0].held, due[0].held_until_ms)
+        return found
 
     async def _find(self, incident: int) -> Incident:
         found = await self.incidents.get(incident)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,17 +38,6 @@ class IncidentChannel(Struct, frozen=True, kw_only=True):
     from_ms: int  # from when on it is told, where nobody has acknowledged
     held: str  # what keeps messages from it now, as IncidentView.held
     held_until_ms: int | None = None
-
-
-class IncidentStanding(NamedTuple):
-    """Says who is told of an incident, and what keeps all of them from being told."""
-
-    channels: list[IncidentChannel]
-    held: str
-    held_until_ms: int | None = None
-
-
-NOBODY = IncidentStanding([], "")
 
 
 class IncidentView(Struct, frozen=True, kw_only=True):
@@ -106,7 +95,10 @@ def _unnamed(held: str) -> str:
     return f"{WAITS_FOR} another job" if held.startswith(WAITS_FOR) else held
 
 
-def view_incident(incident: Incident, now_ms: int, standing: IncidentStanding = NOBODY) -> IncidentView:
+def view_incident(incident: Incident, now_ms: int, channels: Sequence[IncidentChannel]) -> IncidentView:
+    """Return an incident with the channels that are told of it."""
+    due = [each for each in channels if each.from_ms <= now_ms] or channels  # others are only told later
+    is_held = bool(due) and all(each.held for each in due)
     silence = incident.silence if incident.silence and incident.silence.holds(now_ms) else None
     return IncidentView(
         id=incident.id,
@@ -126,11 +118,11 @@ def view_incident(incident: Incident, now_ms: int, standing: IncidentStanding = 
         is_gone=incident.is_gone,
         signs={sign: SignView(since_ms=each.since_ms, text=each.text) for sign, each in incident.signs.items()},
         failures=incident.failures,
-        held=standing.held,
-        held_until_ms=standing.held_until_ms,
+        held=due[0].held if is_held else "",
+        held_until_ms=due[0].held_until_ms if is_held else None,
         silent_until_ms=silence and silence.until_ms,
         silent_by=silence.by if silence else "",
-        channels=standing.channels,
+        channels=[*channels],
         told=incident.told,
         notes=[IncidentNote(at_ms=note.at_ms, text=note.text) for note in incident.notes],
     )

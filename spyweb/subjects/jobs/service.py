@@ -25,15 +25,7 @@ from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.runs import RunFilter
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.subjects.jobs.overview import OverviewService
-from spyweb.subjects.jobs.views import (
-    NEXT_SHOWN,
-    JobDetail,
-    LastError,
-    last_error,
-    listen_words,
-    schedule_words,
-    tie,
-)
+from spyweb.subjects.jobs.views import NEXT_SHOWN, JobDetail, LastError, last_error, listen_words, schedule_words, tie
 from spyweb.subjects.runs.service import located
 from spyweb.views.jobs import (
     JobState,

@@ -51,22 +51,15 @@ def runs(  # noqa: PLR0913 - each is an option
     every = _pages(source, job, PAGE if outcome or trigger else min(count, PAGE))
     wanted = (run for run in every if outcome in (None, run.outcome) and trigger in (None, run.trigger.type))
     found = list(islice(wanted, count))
-    if with_tasks:
-        _show_with_tasks(source, project, found, form)
-    else:
-        show_runs(form, found, project.settings.daemon.timezone, project.clock.now_ms())
-
-
-def _show_with_tasks(source: Backend, project: Project, found: list[Run], form: Format) -> None:
-    if form is Format.JSON:
+    timezone, now_ms = project.settings.daemon.timezone, project.clock.now_ms()
+    if not (with_tasks and found):
+        show_runs(form, found, timezone, now_ms)
+    elif form is Format.JSON:
         output.show_json([run_with_tasks(run, tasks_of(source, run.id)) for run in found])
-        return
-    for run in found:
-        row = _row(run, project.settings.daemon.timezone, project.clock.now_ms())
-        output.say("  ".join(filter(None, row.values())))
-        show_tree(tasks_of(source, run.id), depth=1)
-    if not found:
-        output.note(NO_RUNS)
+    else:
+        for run in found:
+            output.say("  ".join(filter(None, _row(run, timezone, now_ms).values())))
+            show_tree(tasks_of(source, run.id), depth=1)
 
 
 def _pages(source: Backend, name: str | None, limit: int) -> Iterator[Run]:

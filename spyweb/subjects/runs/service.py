@@ -220,6 +220,7 @@ def request_key(scope: str, key: str, asked: bytes, now_ms: int) -> RequestKey:
     return RequestKey(scope=scope, key=hashed, fingerprint=hashlib.sha256(asked).digest(), at_ms=now_ms)
 
 
+@dataclass(slots=True)
 class OnceService:
     """Starts one run for a request, however often it is sent: clients repeat one whose answer they did not get.
 
@@ -227,10 +228,9 @@ class OnceService:
     two a repetition finds the run, or starts it.
     """
 
-    def __init__(self, runs: Runs, clock: Clock) -> None:
-        self._runs = runs
-        self._clock = clock
-        self._under_way: dict[tuple[str, bytes], bytes] = {}  # fingerprints, until the store has answered
+    runs: Runs
+    clock: Clock
+    _under_way: dict[tuple[str, bytes], bytes] = field(default_factory=dict)  # fingerprints, till the store answers
 
     async def start(self, key: RequestKey | None, start: Callable[[RequestKey | None], Claims]) -> StartedRun:
         """Start a run, unless a request with this key has started one within a day: then that is the answer.
@@ -245,8 +245,8 @@ class OnceService:
             raise Refused("the same request is under way: its answer is not known yet")
         self._under_way[place] = key.fingerprint
         try:
-            known = await self._runs.find_request(*place)
-            if known is not None and self._clock.now_ms() - known.at_ms < KEPT_MS:
+            known = await self.runs.find_request(*place)
+            if known is not None and self.clock.now_ms() - known.at_ms < KEPT_MS:
                 _expect_same(known.fingerprint, key)
                 del self._under_way[place]
                 return StartedRun(run=known.run, is_repeated=True)

@@ -80,15 +80,7 @@ class RunDetail(Struct, frozen=True, kw_only=True):
     is_there: bool = True  # the job is
 
 
-_WORDS = {
-    Outcome.SUCCESS: "Succeeded",
-    Outcome.FAILED: "Failed",
-    Outcome.LOST: "Lost",
-    Outcome.STOPPED: "Stopped",
-    Outcome.SKIPPED: "Skipped",
-    Outcome.MISSED: "Missed",
-    Outcome.PAUSED: "Did not run: paused",
-}
+_WORDS = {Outcome.SUCCESS: "Succeeded", Outcome.PAUSED: "Did not run: paused"}
 _FAILURES = {
     Failure.TIMEOUT: "Over its timeout",
     Failure.CPU: "Over its CPU limit",
@@ -103,7 +95,9 @@ def run_words(run: Run) -> str:
         if run.state is RunState.RUNNING:
             return "Running"
         return "Waiting" if run.start_after_ms is None else "Waiting to be tried again"
-    words = _FAILURES.get(run.failure, "Failed") if run.failure else _WORDS[run.outcome]
+    words = _WORDS.get(run.outcome, run.outcome.value.capitalize())
+    if run.failure:
+        words = _FAILURES.get(run.failure, "Failed")
     return f"{words}, {run.count:,} due times" if run.count > 1 else words
 
 

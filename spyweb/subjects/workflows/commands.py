@@ -50,7 +50,14 @@ def workflow(
     """
     project = project_of(context)
     if what is WorkflowAction.LIST:
-        found = newest_workflows(project.backend(), count)
+
+        async def ask(store: Store) -> list[WorkflowView]:
+            from spyweb.subjects.workflows.service import WorkflowService
+
+            return await WorkflowService(store).newest(count)
+
+        target = with_query("/api/workflows", limit=count)
+        found = answer_of(project.backend(), target, list[WorkflowView], ask, [])
         empty = "no run with tasks is on record"
         output.show_list(form, found, partial(_row, project), empty=empty, cut=("NAME",))
         return ExitCode.OK
@@ -61,15 +68,6 @@ def workflow(
         return _show_drift(project, detail, form)
     _show(project, detail, form)
     return ExitCode.OK
-
-
-def newest_workflows(source: Backend, limit: int) -> list[WorkflowView]:
-    async def ask(store: Store) -> list[WorkflowView]:
-        from spyweb.subjects.workflows.service import WorkflowService
-
-        return await WorkflowService(store).newest(limit)
-
-    return answer_of(source, with_query("/api/workflows", limit=limit), list[WorkflowView], ask, [])
 
 
 def workflow_detail(source: Backend, which: str) -> WorkflowDetail:

@@ -8,17 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.errors import Problem
-from spyweb.model import (
-    After,
-    At,
-    Cron,
-    Cursor,
-    Every,
-    JobId,
-    Never,
-    On,
-    Schedule,
-)
+from spyweb.model import After, At, Cron, Cursor, Every, JobId, Never, On, Schedule
 from spyweb.views.jobs import (
     JobState,
     broken_job,

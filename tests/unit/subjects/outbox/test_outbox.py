@@ -20,14 +20,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.command import spyweb
 from tests.fakes.daemon_service import BACKUP, FakeDaemonService, unsent_message
 from tests.fakes.daemon_socket import serve_daemon_socket
-from tests.fakes.dashboard import (
-    dashboard,
-    get_page,
-    make_dashboard_service,
-    page_of,
-    post_form,
-    signed_in,
-)
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 from tests.fakes.findings import message
 
 ADDRESS = "https://user:password@hooks.example.org/services/secret?token=secret"

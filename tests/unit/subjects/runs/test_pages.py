@@ -7,13 +7,7 @@ import re
 from spyweb.model import Outcome, RunState, TriggerType
 from spyweb.store.model.access import Scope
 from spyweb.subjects.runs.views import CauseStep
-from spyweb.subjects.runs.words import (
-    causes_of,
-    facts_of,
-    said_of,
-    task_bars,
-    whole_of,
-)
+from spyweb.subjects.runs.words import causes_of, facts_of, said_of, task_bars, whole_of
 from tests.fakes.daemon_service import BACKUP, make_run, make_run_detail
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, signed_in
 

@@ -19,11 +19,7 @@ from spyweb.subjects.when.pages import ROWS, draw_heat_map
 from spyweb.subjects.when.service import day_ahead, view_gap
 from tests.fakes.changes import make_skipped
 from tests.fakes.daemon_service import NOW_MS, make_run
-from tests.fakes.dashboard import (
-    dashboard,
-    get_page,
-    page_of,
-)
+from tests.fakes.dashboard import dashboard, get_page, page_of
 from tests.fakes.harness import make_job, make_planned
 from tests.fakes.pool import LOST
 from tests.fakes.served import Served, serving
