@@ -486,21 +486,6 @@ def two_channels() -> AlertSettings:
     )
 
 
-def make_channels(
-    store: Store,
-    clock: Clock,
-    settings: Callable[[], AlertSettings] | None = None,
-    tallies: AttemptTallies | None = None,
-) -> ChannelService:
-    return ChannelService(
-        send_test=try_out,
-        store=store,
-        settings=settings or two_channels,
-        tallies=(tallies or AttemptTallies(clock)).of,
-        clock=clock,
-    )
-
-
 async def try_out(channel: str, _now_ms: int) -> Attempt:
     """One channel takes messages, one refuses them, one has a template that fails, and there is no other."""
     attempts = {
@@ -639,7 +624,13 @@ class FakeDaemonService(AllServices):
         self.alert_settings = two_channels()
         self.tallies = AttemptTallies(clock)
         self.ack_links = AckLinks("https://spyweb.example.org", lambda: self.alert_settings)
-        self.channels = make_channels(store, clock, lambda: self.alert_settings, self.tallies)
+        self.channels = ChannelService(
+            send_test=try_out,
+            store=store,
+            settings=lambda: self.alert_settings,
+            tallies=self.tallies.of,
+            clock=clock,
+        )
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
         self.changes = ChangeHub(events=self.events, clock=clock, last_lines=no_lines)
         self.hooks: HookService = FakeHooks(self.start)

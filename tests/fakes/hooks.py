@@ -8,7 +8,7 @@ from multidict import CIMultiDict
 
 from spyweb.model import HookSigning, JobHook
 from spyweb.runs.pings import PingRuns
-from spyweb.subjects.hooks.service import SECRET_HEADER, Delivery, HookService, sign, stamped
+from spyweb.subjects.hooks.service import SECRET_HEADER, Delivery, HookService, sign
 from spyweb.subjects.runs.service import OnceService
 from tests.fakes.harness import Harness
 
@@ -52,3 +52,8 @@ def delivery(
     body: bytes = b"{}", payload: object = None, *, key: str | None = None, headers: Mapping[str, str] = NO_HEADERS
 ) -> Delivery:
     return Delivery(body=body, payload=payload, headers=headers, query={}, key=key)
+
+
+def stamped(secret: bytes, body: bytes, at_s: int) -> str:
+    """Return the header of a request that is sent at this time, in Stripe's form."""
+    return f"t={at_s},v1={sign(secret, b'%d.%b' % (at_s, body))}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Any
 
@@ -17,7 +17,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from spyweb.histogram import Histogram
-from spyweb.subjects.health.service import JobMeters, Meters
+from spyweb.subjects.health.service import Meters
 
 COMPRESSION = 1  # of 9: most of what there is to gain, at a fraction of the time
 
@@ -64,15 +64,8 @@ def of_daemon(meters: Meters) -> Iterator[Metric]:
 
 def of_jobs(meters: Meters) -> Iterator[Metric]:
     yield gauge("spyweb_jobs", "Jobs in each state.", meters.health.jobs.items(), labels=("state",))
-    yield from per_job(meters.jobs)
-    yield histogram("spyweb_run_lateness_seconds", "From a due time to the start of its run.", meters.lateness)
-    yield histogram("spyweb_run_duration_seconds", "From the start of a run to its end.", meters.duration)
-    yield gauge("spyweb_runs_in_flight", "Runs that have started and not ended.", meters.in_flight)
-    yield gauge("spyweb_runs_waiting", "Runs that are on record and wait for their turn.", meters.waiting)
-
-
-def per_job(jobs: Sequence[JobMeters]) -> Iterator[Metric]:
-    """Yield one family after the other: the samples of all at once would call the collector, which stops the loop."""
+    # One family after the other: the samples of all at once would call the collector, which stops the loop.
+    jobs = meters.jobs
     due = "Due times that have come: run, or recorded with a reason."
     yield counter("spyweb_due_times", due, ((job.job, job.due) for job in jobs), labels=("job",))
     started = ((job.job, job.started) for job in jobs)
@@ -85,6 +78,10 @@ def per_job(jobs: Sequence[JobMeters]) -> Iterator[Metric]:
     yield gauge(name, text, succeeded, labels=("job",))
     failing = ((job.job, job.is_failing) for job in jobs if job.is_failing is not None)
     yield gauge("spyweb_job_failing", "1 where the latest run of the job has failed.", failing, labels=("job",))
+    yield histogram("spyweb_run_lateness_seconds", "From a due time to the start of its run.", meters.lateness)
+    yield histogram("spyweb_run_duration_seconds", "From the start of a run to its end.", meters.duration)
+    yield gauge("spyweb_runs_in_flight", "Runs that have started and not ended.", meters.in_flight)
+    yield gauge("spyweb_runs_waiting", "Runs that are on record and wait for their turn.", meters.waiting)
 
 
 def of_ops(meters: Meters) -> Iterator[Metric]:

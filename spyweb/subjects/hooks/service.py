@@ -154,11 +154,6 @@ def sign(secret: bytes, content: bytes) -> str:
     return hmac.new(secret, content, "sha256").hexdigest()
 
 
-def stamped(secret: bytes, body: bytes, at_s: int) -> str:
-    """Return the header of a request that is sent at this time, in Stripe's form."""
-    return f"t={at_s},v1={sign(secret, b'%d.%b' % (at_s, body))}"
-
-
 def _is_stamped(header: str, secret: bytes, body: bytes, now_s: float) -> bool:
     parts = [part.strip().partition("=") for part in header.split(",", MOST_SIGNATURES)[:MOST_SIGNATURES]]
     stamp = next((value for name, _, value in parts if name == "t"), "")

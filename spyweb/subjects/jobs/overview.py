@@ -314,11 +314,6 @@ class OverviewService:
         self.live.on_linked(self._rows.clear)  # a row names the jobs that wait for it
         self.live.on_linked(self.rendered.clear)
 
-    @property
-    def is_kept(self) -> bool:
-        """Tell whether strips are in memory."""
-        return self._strips is not None
-
     async def all_rows(self) -> list[OverviewRow]:
         """Return the row of each job, in no order."""
         strips, rows = await self._filled(), []

@@ -186,22 +186,15 @@ def view_limits(run: Run, spec: JobSpec) -> list[LimitView]:
     return [
         _limit("time", took_ms, spec.timeout_ms, is_over=run.failure is Failure.TIMEOUT),
         _limit("CPU", cpu_ms, spec.cpu_limit_ms, is_over=run.failure is Failure.CPU),
-        LimitView(
-            name="memory",
-            used=None,
-            limit=spec.memory_limit,
-            unit="bytes",
-            words=f"at most {format_size(spec.memory_limit)}",
-            is_over=run.failure is Failure.MEMORY,
-        ),
+        _limit("memory", None, spec.memory_limit, unit="bytes", is_over=run.failure is Failure.MEMORY),
     ]
 
 
-def _limit(name: str, used: int | None, limit: int, *, is_over: bool) -> LimitView:
-    most = format_duration(limit)
+def _limit(name: str, used: int | None, limit: int, *, is_over: bool, unit: str = "ms") -> LimitView:
+    most = format_duration(limit) if unit == "ms" else format_size(limit)
     words = f"at most {most}" if used is None else f"{format_duration(used)} of {most}"
     share = None if used is None or not limit else min(1.0, used / limit)
-    return LimitView(name=name, used=used, limit=limit, unit="ms", words=words, share=share, is_over=is_over)
+    return LimitView(name=name, used=used, limit=limit, unit=unit, words=words, share=share, is_over=is_over)
 
 
 MOST_POINTS = 500  # of a chart

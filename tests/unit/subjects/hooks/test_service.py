@@ -13,9 +13,9 @@ from spyweb.limits import SCRIPT_VALUES
 from spyweb.model import NULL, HookSigning, JobHook, JobId, Never, Overlap, Retry, RunId
 from spyweb.outbox.send import headers_of, signature_of
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
-from spyweb.subjects.hooks.service import TOLERANCE_S, Delivery, is_signed, stamped
+from spyweb.subjects.hooks.service import TOLERANCE_S, Delivery, is_signed
 from tests.fakes.harness import Harness, make_job
-from tests.fakes.hooks import SECRET, delivery, hook, make_hooks, signed
+from tests.fakes.hooks import SECRET, delivery, hook, make_hooks, signed, stamped
 from tests.fakes.pool import FAILED
 
 PRICES = JobId("prices")
