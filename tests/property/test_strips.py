@@ -75,12 +75,12 @@ class World:
 
     async def fill(self) -> None:
         for job in self.strips.missing():
-            self.strips.keep(job, await self.read(job))
+            self.strips.of_job[job] = await self.read(job)
 
     async def read(self, job: JobId) -> JobStrip:
         found = await self.store.past_runs.strips([StripWish(job, LATE_MS)], SHOWN_RUNS)
         series = await self.store.past_runs.failing([job]) if may_be_failing(found[job].marks) else {}
-        return JobStrip(found[job], series.get(job))
+        return JobStrip(found[job], series.get(job), self.strips.changes[job])
 
 
 @given(STEPS)

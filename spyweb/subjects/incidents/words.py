@@ -103,25 +103,19 @@ def tellings_of(view: IncidentView, now_ms: int) -> list[ShownTelling]:
 
 
 def _telling(channel: IncidentChannel, view: IncidentView, now_ms: int) -> ShownTelling:
+    mark, words, held, from_ms = "wait", "not told yet:" if channel.held else "is being told", channel.held, None
     if channel.told:
         mark, words = _told(channel.told)
-        words = f"{words}; now" if channel.held else words
-        return ShownTelling(
-            name=channel.name, mark=mark, words=words, held=held_words(channel.held), until_ms=channel.held_until_ms
-        )
-    if view.closed_ms is not None:
-        return ShownTelling(name=channel.name, mark="wait", words="not told yet that it was")
-    if view.acked_ms is not None:
-        return ShownTelling(name=channel.name, mark="none", words="not told: acknowledged")
-    if channel.from_ms > now_ms:
-        words = "told unless acknowledged by then"
-        return ShownTelling(name=channel.name, mark="wait", words=words, from_ms=channel.from_ms)
+        words = f"{words}; now" if held else words
+    elif view.closed_ms is not None:
+        words, held = "not told yet that it was", ""
+    elif view.acked_ms is not None:
+        mark, words, held = "none", "not told: acknowledged", ""
+    elif channel.from_ms > now_ms:
+        words, held, from_ms = "told unless acknowledged by then", "", channel.from_ms
+    until_ms = channel.held_until_ms if held else None
     return ShownTelling(
-        name=channel.name,
-        mark="wait",
-        words="not told yet:" if channel.held else "is being told",
-        held=held_words(channel.held),
-        until_ms=channel.held_until_ms,
+        name=channel.name, mark=mark, words=words, held=held_words(held), until_ms=until_ms, from_ms=from_ms
     )
 
 

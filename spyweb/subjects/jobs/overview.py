@@ -245,14 +245,14 @@ def make_overview(
 SHOWN_RUNS = 40  # of each job
 KEPT_S = 60.0  # after the latest look
 READ_AT_ONCE = 25  # jobs in one question to the store, so that others get their turn
-MOST_ROUNDS = 5  # in which jobs that changed while they were read are read again
 
 
 class JobStrip(NamedTuple):
-    """The newest runs of one job."""
+    """The newest runs of one job, after so many changes of them."""
 
     strip: RunStrip
     series: FailingSeries | None
+    changes: int
 
 
 class Strips:
@@ -261,8 +261,7 @@ class Strips:
     def __init__(self, live: LiveJobs) -> None:
         self.live = live
         self.of_job: dict[JobId, JobStrip] = {}
-        self.stale: set[JobId] = set()  # jobs that have changed since their strips were read
-        self._changed: set[JobId] = set()  # while strips were read
+        self.changes = Counter[JobId]()  # of the runs of each job, since the first look
         self._open: dict[RunId, JobId] = {run.id: run.job for job in live for run in job.queue.open_runs()}
 
     def missing(self) -> list[JobId]:
@@ -270,26 +269,18 @@ class Strips:
         live = {job.id for job in self.live}
         for job in self.of_job.keys() - live:
             del self.of_job[job]
-        self.stale &= live
-        self._changed.clear()
-        return sorted(live - self.of_job.keys() | self.stale)
-
-    def keep(self, job: JobId, strip: JobStrip) -> None:
-        """Keep what was read; where the job has changed meanwhile, it is to be read once more."""
-        self.of_job[job] = strip
-        if job not in self._changed:
-            self.stale.discard(job)
+        stale = {job for job, kept in self.of_job.items() if kept.changes != self.changes[job]}
+        return sorted(live - self.of_job.keys() | stale)
 
     def hear(self, change: Change, ids: Sequence[RunId | None] | None) -> None:
-        """Note the jobs whose runs a change is about."""
+        """Count the changes of each job's runs: a strip that was read before one is to be read again."""
         for new, run in zip(change.new, ids or (), strict=False):
             if run is not None:
                 self._open[run] = new.job
         jobs = {new.job for new in change.new} | {skipped.job for skipped in change.skipped}
         jobs.update(self._open[begin.run] for begin in change.begin if begin.run in self._open)
         jobs.update(self._open.pop(end.run) for end in change.end if end.run in self._open)
-        self._changed |= jobs
-        self.stale |= jobs
+        self.changes.update(jobs)
 
 
 Facts = tuple[object, ...]  # all that a row is made of: while each is the same object, the row is as it was
@@ -339,7 +330,8 @@ class OverviewService:
         found = self.live.find(job)
         if found is not None:
             strips = self._strips
-            if strips is None or job not in strips.of_job or job in strips.stale:
+            kept = strips.of_job.get(job) if strips else None
+            if strips is None or kept is None or kept.changes != strips.changes[job]:
                 strips = await self._filled()
             self._looked_at = self.clock.monotonic()
             return self._row(found, strips)
@@ -381,24 +373,21 @@ class OverviewService:
                 self._leave = self.store.runs.on_recorded(strips.hear)
                 self.clock.call_later(KEPT_S, self._drop_unless_looked_at)
             try:
-                for _ in range(MOST_ROUNDS):
-                    missing = strips.missing()
-                    if not missing:
-                        break
-                    for first in range(0, len(missing), READ_AT_ONCE):
-                        await self._read(strips, missing[first : first + READ_AT_ONCE])
+                missing = strips.missing()
+                for first in range(0, len(missing), READ_AT_ONCE):
+                    await self._read(strips, missing[first : first + READ_AT_ONCE])
             except STORE_REFUSED as error:  # jobs are shown all the same: that is when somebody looks
                 tell_refusal("the newest runs could not be read", error)
             return strips
 
     async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
-        live = filter(None, map(self.live.find, jobs))
+        live, changes = filter(None, map(self.live.find, jobs)), {job: strips.changes[job] for job in jobs}
         found = await self.store.past_runs.strips([StripWish(job.id, late_after(job.spec)) for job in live], SHOWN_RUNS)
         failing = [job for job, strip in found.items() if may_be_failing(strip.marks)]
         series = await self.store.past_runs.failing(failing) if failing else {}
         for job, strip in found.items():
             packed = RunStrip(ids=array("q", strip.ids), marks=strip.marks, took_ms=array("q", strip.took_ms))
-            strips.keep(job, JobStrip(packed, series.get(job)))
+            strips.of_job[job] = JobStrip(packed, series.get(job), changes[job])
 
     def _drop_unless_looked_at(self) -> None:
         left = self._looked_at + KEPT_S - self.clock.monotonic()
