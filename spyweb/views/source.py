@@ -71,12 +71,10 @@ def frames_of(traceback: str, file_of: Callable[[str], str] = str) -> list[Trace
     """Return the lines of a traceback, each with its place; `file_of` finds the file of a name that Lua has cut."""
     frames = []
     for text in traceback.splitlines()[:MOST_FRAMES]:
-        place = _PLACE.match(text)
-        shown = text.strip()
-        if place:
-            frames.append(TraceFrame(text=shown, file=file_of(place["file"]), line=int(place["line"])))
-        elif shown:
-            frames.append(TraceFrame(text=shown))
+        if place := _PLACE.match(text):
+            frames.append(TraceFrame(text=text.strip(), file=file_of(place["file"]), line=int(place["line"])))
+        elif text.strip():
+            frames.append(TraceFrame(text=text.strip()))
     return frames
 
 

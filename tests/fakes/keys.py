@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from spyweb.store.model.access import Scope
 from spyweb.web.app import Site, tcp_app
@@ -33,6 +34,10 @@ class Doors:
             headers["X-SpyWeb-Key"] = self.tokens.get(who, who)
         async with self.client.request(method, path, headers=headers, allow_redirects=False) as answer:
             return answer.status, await answer.text() if answer.status >= 400 else ""
+
+    async def json(self, path: str, who: str) -> Any:
+        async with self.client.get(path, headers={"X-SpyWeb-Key": self.tokens[who]}) as answer:
+            return await answer.json()
 
     def signed_in(self, who: str) -> dict[str, str]:
         """Begin a session; return the headers of its browser."""

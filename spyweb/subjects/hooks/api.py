@@ -160,10 +160,7 @@ async def _hear(request: web.Request, job: JobId, says: str, content: bytes) -> 
 
 
 def _admitted(request: web.Request, content: bytes) -> JobId:
-    """Return the job of a hook that whoever asks may use.
-
-    Raises HTTPNotFound, HTTPUnauthorized or HTTPForbidden, or as `check_loaded`.
-    """
+    """Return the job of a hook.  Raises as `check_loaded`, and where whoever asks may not use it, or there is none."""
     services, name, principal = request.app[SERVICES], request.match_info["job"], principal_of(request)
     check_loaded(request)
     hooks, job = services[HookService], services.catalogue.find(name)

@@ -58,10 +58,7 @@ def moment(moment_ms: int, zone: ZoneInfo, now_ms: int) -> str:
 
 @dataclass(slots=True)
 class IncidentService:
-    """Answers for the incidents of a store.
-
-    Without a watcher, which knows whom the settings of this moment name, nobody is told: no daemon runs.
-    """
+    """Answers for the incidents of a store; without a watcher nobody is told of them: no daemon runs."""
 
     incidents: Incidents
     clock: Clock

@@ -1,9 +1,8 @@
 """The overview: how all jobs stand, in words, and a row of each with a strip of its newest runs.
 
 Words hold no times of day: who shows them knows the reader's zone, and finds the moments beside the words.
-The strips are read at the first look, in slices; that of a job is read again after a change of its runs was committed,
-and until then shown as it was.
-When nobody has looked for a while they are dropped: a daemon that nobody looks at keeps none and is told of nothing.
+The strips are read at the first look, in slices; that of a job is read again after its runs have changed.  When nobody
+has looked for a while they are dropped: a daemon that nobody looks at keeps none and is told of nothing.
 """
 
 from __future__ import annotations

@@ -73,11 +73,7 @@ class PastRunsService:
         return await self.store.runs.list(job, limit=limit, before=before)
 
     async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
-        """Return runs that match, newest first.
-
-        The record is searched in slices, so that other questions get their turn; where that takes long, a page holds
-        what was found so far, and where to go on.
-        """
+        """Return runs that match, newest first; where that takes long, those found so far, and where to go on."""
         began, found = self.clock.monotonic(), list[Run]()
         while True:
             page = await self.store.past_runs.search(wanted, limit=limit - len(found), before=before)
@@ -325,11 +321,7 @@ class RunService:
     is_traced: bool = False  # runs join the traces of the requests that start them
 
     async def start(self, job: JobId, payload: object = None, key: str | None = None, parent: str = "") -> StartedRun:
-        """Start a run, or queue it.  Raises Refused where a due time would be skipped, and at a stop.
-
-        Its script finds the payload, any JSON, in its trigger; with a key, a request that is repeated starts no
-        second run.
-        """
+        """Start a run, or queue it.  Raises as OnceService, and Refused where a due time would be skipped."""
         live, request, known = self.live.get(job), by_hand(payload=payload, parent=parent), None
         if key is not None:
             known = request_key(f"trigger {job}", key, to_json(payload), self.clock.now_ms())
@@ -358,9 +350,7 @@ class RunService:
         dry_run: bool = False,
         values: Mapping[str, object] | None = None,
     ) -> AsyncGenerator[RunEvent, None]:
-        """Run a job by hand: yield its log lines as they come, then its end.  With `debug` a monitor job keeps nothing.
-
-        With `audit` the end says which permissions it has used.  With `dry_run` it changes nothing.
+        """Run a job by hand: yield its log lines as they come, then its end.
 
         Raises Refused, before the first event, when it can't start.  Whoever stops watching closes the generator; the
         run itself goes on.

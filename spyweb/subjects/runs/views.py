@@ -170,10 +170,7 @@ _EXTRAS = (("debug", "to debug"), ("dry_run", "dry"), ("values", "with values"),
 
 
 def cause_run(run: Run) -> RunId | None:
-    """Return the run that led to this one.
-
-    It is the one that this retries, comes after, hears a change of, or tells the incident of.
-    """
+    """Return the run that this one retries, comes after, hears a change of, or tells the incident of."""
     trigger = run.trigger
     found = trigger.of or trigger.run_id or trigger.by or trigger.incident.get("run")
     return RunId(found) if isinstance(found, int) and found < run.id else None

@@ -46,10 +46,7 @@ class CalendarService:
         before: RunId | None = None,
         may_see: MaySee = anything,
     ) -> GapPage:
-        """Return due times that did not run, and runs that were lost, newest first, each with what followed.
-
-        A page holds fewer where there are some that may not be seen.
-        """
+        """Return due times that did not run, and runs that were lost, newest first, as far as they may be seen."""
         wanted = RunFilter(job=job, outcomes=NOT_RUN, began_skipped=False, since_ms=since_ms)
         page = await self.past.search(wanted, limit=limit, before=before)
         gaps = []

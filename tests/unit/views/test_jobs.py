@@ -86,15 +86,12 @@ def test_next_runs_are_told_in_the_zone_of_the_cron_expression() -> None:
     assert next_run(PRICES, NOW_MS, "Asia/Tokyo").local == "Thu 2026-01-01 09:00:00 JST"
 
 
-def test_a_job_is_found_by_id_before_name() -> None:
+def test_a_job_is_found_by_id_before_name_and_by_a_name_that_is_its_alone() -> None:
     jobs = [make_spec(JobId("a"), name="b"), make_spec(JobId("b"), name="Bee"), make_spec(JobId("c"), name="b")]
     assert find_job(jobs, "b") == "b"
     assert find_job(jobs, "Bee") == "b"
     assert find_job(jobs, "nothing") is None
-
-
-def test_a_name_that_two_jobs_have_finds_neither() -> None:
-    assert find_job([make_spec(JobId("a"), name="x"), make_spec(JobId("c"), name="x")], "x") is None
+    assert find_job(jobs[::2], "b") is None, "two have this name"
 
 
 def test_an_unknown_job_is_told_with_its_nearest_or_how_to_list_them() -> None:
@@ -104,6 +101,3 @@ def test_an_unknown_job_is_told_with_its_nearest_or_how_to_list_them() -> None:
 
 def test_a_job_that_does_not_load_is_not_called_unknown() -> None:
     assert no_such_job(three_jobs(), "typo") == "typo does not load: jobs/typo.lua:1: unexpected symbol near 'x'"
-
-
-# -- JSON -----------------------------------------------------------------------------------------------------

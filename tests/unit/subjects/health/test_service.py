@@ -18,7 +18,7 @@ from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
 from spyweb.specs.parse import job_id
 from spyweb.subjects.health.service import OTHERS, STOPPING, MetricsService, ReadinessService, is_failing
-from spyweb.subjects.health.views import Health, view_health
+from spyweb.subjects.health.views import view_health
 from spyweb.web.api.services import STARTING
 from tests.fakes.changes import run_once
 from tests.fakes.clock import FakeClock, settle
@@ -31,8 +31,7 @@ from tests.fakes.pool import FAILED
 PRICES, NEWS = JobId("prices"), JobId("news")
 
 
-def health() -> Health:
-    return view_health(make_vitals(), three_states())
+HEALTH = view_health(make_vitals(), three_states())
 
 
 def of(t: Harness) -> MetricsService:
@@ -44,7 +43,7 @@ async def test_each_job_is_told_with_its_outcomes_and_its_latest_success() -> No
         t.pool.endings[PRICES] = [FAILED]
         await t.settle(make_job("news"), make_job("prices"))
         await t.clock.turn(61)
-        meters = await of(t).measure(health())
+        meters = await of(t).measure(HEALTH)
         jobs = {job.job: job for job in meters.jobs}
     assert jobs["prices"].ended[Outcome.FAILED] == 1
     assert jobs["news"].ended.keys() == {Outcome.SUCCESS}
@@ -57,7 +56,7 @@ async def test_a_success_of_before_the_start_is_known_from_the_store() -> None:
     async with harness() as t:
         run = await run_once(t.store, PRICES)
         t.live.add(make_job("prices"))
-        (job,) = (await of(t).measure(health())).jobs
+        (job,) = (await of(t).measure(HEALTH)).jobs
         (ended,) = await t.store.runs.list(PRICES)
     assert ended.id == run
     assert job.succeeded_ms == ended.ended_ms
@@ -71,7 +70,7 @@ async def test_jobs_beyond_the_limit_are_told_together_and_none_of_them_alone() 
     counters.started(NEWS, None)
     counters.started(NEWS, None)
     counters.others.succeeded_ms = 5
-    meters = await make_metrics(live, counters=counters).measure(health())
+    meters = await make_metrics(live, counters=counters).measure(HEALTH)
     assert [(job.job, job.started) for job in meters.jobs] == [("prices", 1), (OTHERS, 2)]
     assert meters.jobs[1].succeeded_ms is None
 
@@ -81,7 +80,7 @@ async def test_ops_are_told_by_name_with_their_errors_and_times() -> None:
     counts.calls["store_set"] = 3
     counts.errors["store_set"] = counts.storage_errors["store_set"] = 1
     times["sleep"].observe(1.5)
-    meters = await make_metrics(op_counts=counts, op_times=times).measure(health())
+    meters = await make_metrics(op_counts=counts, op_times=times).measure(HEALTH)
     assert meters.ops.calls == {"store_set": 3}
     assert [*meters.op_times] == ["sleep"]
     assert meters.ops.errors == meters.ops.storage_errors == {"store_set": 1}
@@ -101,11 +100,10 @@ def test_no_job_can_have_the_name_of_the_others() -> None:
 
 
 async def test_what_is_measured_does_not_change_any_more() -> None:
-    counters = RunCounters()
-    live = LiveJobs()
+    counters, live = RunCounters(), LiveJobs()
     live.add(make_job("prices"))
     counters.ended(make_run(), has_lasted=True)
-    meters = await make_metrics(live, counters=counters).measure(health())
+    meters = await make_metrics(live, counters=counters).measure(HEALTH)
     counters.ended(make_run(), has_lasted=True)
     assert meters.jobs[0].ended == {Outcome.SUCCESS: 1}
     assert meters.duration.count == 1
@@ -118,7 +116,7 @@ async def test_a_store_that_refuses_is_no_reason_to_tell_nothing(monkeypatch: py
     store = MemoryStore(FakeClock())
     monkeypatch.setattr(store.outbox, "backlog", refuse)
     monkeypatch.setattr(store.incidents, "all_open", refuse)
-    meters = await make_metrics(store=store).measure(health())
+    meters = await make_metrics(store=store).measure(HEALTH)
     assert (meters.backlog, meters.incidents) == (None, None)
     assert meters.vitals.uptime_s == 12.5
 
@@ -133,7 +131,7 @@ async def test_open_incidents_are_counted_by_level_and_channels_are_those_of_the
     tallies.attempted("ops", "answered 500")
     tallies.attempted("gone", None)
     service = make_metrics(store=store, tallies=lambda: tallies.among(["ops", "new"]))
-    meters = await service.measure(health())
+    meters = await service.measure(HEALTH)
     assert meters.incidents == {Level.INFO: 0, Level.WARNING: 2, Level.CRITICAL: 0}
     told = {name: (each.sent, each.failed) for name, each in meters.channels.items()}
     assert told == {"ops": (0, 1), "new": (0, 0)}
@@ -181,19 +179,14 @@ async def test_however_many_ask_the_writer_is_probed_once_a_second() -> None:
     assert (await again).ready
 
 
-async def test_a_writer_that_does_not_answer_is_a_reason_and_its_probe_is_taken_back() -> None:
+async def test_a_writer_that_does_not_answer_is_a_reason_and_so_is_one_that_refuses_without_its_path() -> None:
     clock = FakeClock()
     store = ProbedStore(clock)
     asking = asyncio.ensure_future(make_readiness(store, clock).look())
     await clock.turn(2.1)
     assert (await asking).reasons == ["the writer has not answered within 2 s"]
     assert store.probes[0].cancelled()
-
-
-async def test_a_writer_that_refuses_is_a_reason_without_the_path_of_the_database() -> None:
-    clock = FakeClock()
-    store = ProbedStore(clock)
     asking = asyncio.ensure_future(make_readiness(store, clock).look())
     await settle()
-    store.probes[0].set_exception(StoreError("/home/me/data/spyweb.db: disk full"))
+    store.probes[1].set_exception(StoreError("/home/me/data/spyweb.db: disk full"))
     assert (await asking).reasons == ["nothing is stored: StoreError"]

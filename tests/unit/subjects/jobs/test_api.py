@@ -10,7 +10,7 @@ from spyweb.views.jobs import JobView, NextRun
 from spyweb.web.app import socket_app
 from tests.fakes.client import Client, client_of, get_json, post_json
 from tests.fakes.daemon_service import MARKUP, NOW_MS, FakeDaemonService, three_jobs
-from tests.fakes.keys import open_doors
+from tests.fakes.keys import Doors
 
 
 async def test_jobs_are_an_array_of_objects_with_id_name_and_enabled(client: Client) -> None:
@@ -73,12 +73,9 @@ async def test_a_job_is_shown_with_its_source(client: Client) -> None:
     assert (await get_json(client, "/api/jobs/nothing"))[0] == 404
 
 
-async def test_a_key_of_some_jobs_sees_no_others_beside_them() -> None:
-    async with open_doors() as doors:
-        async with doors.client.get("/api/jobs/prices", headers={"X-SpyWeb-Key": doors.tokens["limited"]}) as answer:
-            assert [each["job"] for each in (await answer.json())["follows"]] == ["prices"]
-        async with doors.client.get("/api/overview", headers={"X-SpyWeb-Key": doors.tokens["limited"]}) as answer:
-            overview = await answer.json()
+async def test_a_key_of_some_jobs_sees_no_others_beside_them(doors: Doors) -> None:
+    assert [each["job"] for each in (await doors.json("/api/jobs/prices", "limited"))["follows"]] == ["prices"]
+    overview = await doors.json("/api/overview", "limited")
     assert [row["job"]["id"] for row in overview["rows"]] == ["prices"]
     assert overview["verdict"]["jobs"] == 1
 

@@ -84,8 +84,7 @@ async def test_a_run_is_shown_with_everything_about_it(client: Client) -> None:
 
 
 async def test_a_key_of_some_jobs_sees_no_runs_of_others_beside_its_own(doors: Doors) -> None:
-    async with doors.client.get("/api/runs/1", headers={"X-SpyWeb-Key": doors.tokens["limited"]}) as answer:
-        detail = await answer.json()
+    detail = await doors.json("/api/runs/1", "limited")
     assert {each["job"] for each in detail["followers"]} == {"prices"}
     assert [each["words"] for each in detail["causes"] if each["run"] is None] == ["a run of another job"]
     assert {each["run"]["job"] for each in detail["causes"] if each["run"]} <= {"prices"}
