@@ -18,7 +18,6 @@ from time import perf_counter, thread_time
 from types import FrameType
 from typing import Any, Final
 
-import structlog
 from msgspec import Struct
 
 from spyweb.clock import Clock, Handle
@@ -196,8 +195,6 @@ def _current_work() -> Work:
     return Work(f"task '{task.get_name()}'" if task else "a callback")
 
 
-log = structlog.get_logger()
-
 TICK_S: Final = STALL_S
 FRAMES_SHOWN: Final = 5
 
@@ -253,6 +250,9 @@ class LoopWatch:
         self._arm()
 
     def _stalled(self, stall: Stall) -> None:
+        import structlog  # a command that asks for the health of a daemon does without it
+
+        log = structlog.get_logger()
         self._is_told = True
         where, self._where = self._where, []
         if not stall.is_computing and not stall.work.job:
