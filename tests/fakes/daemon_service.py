@@ -7,7 +7,7 @@ It keeps a story: what it was asked to do, as short strings.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -261,20 +261,11 @@ async def no_lines(_job: JobId, _count: int, _note_place: Callable[[], None]) ->
 class FakeHooks(HookService):
     """Hooks without secrets: who has a key may start a job by them."""
 
-    def __init__(self, start: Callable[[JobId], Awaitable[StartedRun]]) -> None:
-        self._start = start
-
-    def needs_signature(self, job: JobId | None) -> bool:
-        return False
-
-    def is_signed(self, job: JobId | None, headers: Mapping[str, str], body: bytes) -> bool:
-        return False
-
-    def expects_pings(self, job: JobId) -> bool:
-        return False
+    def __init__(self, service: FakeDaemonService) -> None:
+        self.live, self.clock, self._nobodys, self.start = service.live, service.clock, b"nobody's", service.start
 
     async def receive(self, job: JobId, delivery: Delivery) -> StartedRun:
-        return await self._start(job)
+        return await self.start(job)
 
 
 def make_detail(row: OverviewRow) -> JobDetail:
@@ -633,7 +624,7 @@ class FakeDaemonService(AllServices):
         )
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
         self.changes = ChangeHub(events=self.events, clock=clock, last_lines=no_lines)
-        self.hooks: HookService = FakeHooks(self.start)
+        self.hooks: HookService = FakeHooks(self)
         self.state = state or make_state()
         self.measured = vitals or make_vitals()
         self.metrics, self.readiness = make_metrics(vitals=self.measured), make_readiness(vitals=self.measured)

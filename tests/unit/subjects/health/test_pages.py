@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import msgspec
-import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -52,10 +51,8 @@ def test_a_store_without_a_disk_has_no_gauge() -> None:
 
 
 def test_protections_that_are_missing_are_told_apart() -> None:
-    assert [is_missing(right) for right in ("no files, by Landlock 7", "no_new_privs: not in force (1)")] == [
-        False,
-        True,
-    ]
+    rights = ("no files, by Landlock 7", "no_new_privs: not in force (1)")
+    assert [is_missing(right) for right in rights] == [False, True]
 
 
 def test_commands_are_told_apart_from_words() -> None:
@@ -103,18 +100,12 @@ async def test_the_probe_says_ok_without_names_or_paths() -> None:
     assert not any(word in text for word in ("prices", "backup", "spyweb.db", "pid"))
 
 
-@pytest.mark.parametrize(
-    ("vitals", "problem"),
-    [
-        (make_vitals(scheduler_lag_ms=61_000), "the scheduler is 1m1s behind"),
-        (make_vitals(store=make_stats(stalled_s=11.0)), "a write has waited 11s for the disk"),
-    ],
-)
-async def test_the_probe_fails_when_scheduler_or_writer_stand_still(vitals: object, problem: str) -> None:
-    service = FakeDaemonService(vitals=vitals)  # type: ignore[arg-type]
-    async with client_of(tcp_app(service)) as client:
+async def test_the_probe_fails_when_scheduler_or_writer_stand_still() -> None:
+    vitals = make_vitals(scheduler_lag_ms=61_000, store=make_stats(stalled_s=11.0))
+    async with client_of(tcp_app(FakeDaemonService(vitals=vitals))) as client:
         status, health = await get_json(client, "/healthz")
-    assert (status, health["status"], health["problems"]) == (503, "failing", [problem])
+    problems = ["the scheduler is 1m1s behind", "a write has waited 11s for the disk"]
+    assert (status, health["status"], health["problems"]) == (503, "failing", problems)
 
 
 async def test_the_socket_gives_the_whole_picture_of_health(client: Client) -> None:

@@ -38,13 +38,12 @@ class Visited:
         parts = urlsplit(self.service.ack_links.ack_link(incident, channel, self.clock.now_ms()))
         return f"{parts.path}?{parts.query}"
 
-    async def get(self, path: str, **headers: str) -> tuple[int, str]:
-        async with self.client.get(path, headers={**BROWSER, **headers}, allow_redirects=False) as answer:
+    async def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+        async with self.client.request(method, path, headers={**BROWSER, **headers}, allow_redirects=False) as answer:
             return answer.status, await answer.text()
 
     async def post(self, path: str, **headers: str) -> tuple[int, str]:
-        async with self.client.post(path, headers={**BROWSER, **headers}, allow_redirects=False) as answer:
-            return answer.status, await answer.text()
+        return await self.get(path, "POST", **headers)
 
     async def acked_by(self, incident: int) -> str:
         return (await self.service.incidents.get(incident)).acked_by
