@@ -86,7 +86,7 @@ class EventSources:
             case EventType.INCIDENT:
                 return _listen(self.incidents, lambda happened: hub.publish(EventType.INCIDENT, happened.job, happened))
             case EventType.LOG:
-                return self._begin_log(hub, topic.job)
+                return self._begin_log(hub, topic.job or JobId(""))
             case _:
                 assert_never(topic.type)
 
@@ -94,10 +94,7 @@ class EventSources:
         if not (hub.wants(Topic(EventType.RUN)) or hub.wants(Topic(EventType.JOB))):
             self.live.listener = None
 
-    def _begin_log(self, hub: EventHub, job: JobId | None) -> Callable[[], None]:
-        if job is None:
-            return lambda: None
-
+    def _begin_log(self, hub: EventHub, job: JobId) -> Callable[[], None]:
         def tell(at_ms: int, level: str, text: bytes | str, run: int | None) -> None:
             hub.publish(EventType.LOG, job, line_logged(job, level, text, at_ms, None if run is None else RunId(run)))
 

@@ -15,7 +15,7 @@ from spyweb.subjects.health.service import HealthService
 from spyweb.subjects.health.views import Health, health_words
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
-from spyweb.web.pages.words import NBSP, show_duration, show_share, show_size
+from spyweb.web.pages.words import NBSP, show_duration, show_size
 
 FULL = 0.9  # of a disk, from which on its gauge warns
 
@@ -90,10 +90,6 @@ def pieces_of(text: str) -> list[tuple[bool, str]]:
     return [(place % 2 == 1, piece) for place, piece in enumerate(text.split("`")) if piece]
 
 
-def gauge_words(used: float) -> str:
-    return f"{show_share(used)} of the disk is used"
-
-
 WORKERS = 50
 PAGES = {"jobs": "", "outbox": "outbox"}  # where a remedy leads to
 PAGE_WORDS = {"jobs": "The jobs", "outbox": "The outbox"}
@@ -120,7 +116,6 @@ async def show_health(asked: Asked) -> Shown:
         "uptime": show_duration(int(health.uptime_s) * SECOND_MS).replace(NBSP, " "),
         "pages": PAGES,
         "page_words": PAGE_WORDS,
-        "gauge_words": gauge_words,
         "pieces_of": pieces_of,
         "workers": workers[(number - 1) * WORKERS : number * WORKERS],
         "first_worker": (number - 1) * WORKERS + 1,

@@ -91,17 +91,13 @@ def silence(
 ) -> None:
     """Have nobody told of a job for a while."""
     for_ms = _span(how_long)
-    source = project_of(context).stored()
-    chosen = find_in(source.jobs(), job)
-    _silence(source, chosen, for_ms, by or _user())
+    chosen = _silence(project_of(context).stored(), job, for_ms, by or _user())
     output.tell(form, f"nobody is told of {chosen} for {format_duration(for_ms)}", {"job": chosen, "for_ms": for_ms})
 
 
 def unsilence(context: typer.Context, job: JobName, by: ByName = None, form: Output = Format.TABLE) -> None:
     """Have a job told of again that was silent."""
-    source = project_of(context).stored()
-    chosen = find_in(source.jobs(), job)
-    _silence(source, chosen, None, by or _user())
+    chosen = _silence(project_of(context).stored(), job, None, by or _user())
     output.tell(form, f"{chosen} is told of again", {"job": chosen, "for_ms": 0})
 
 
@@ -138,15 +134,16 @@ def incidents(
     return answer_of(source, target, list[IncidentView], ask, [])
 
 
-def _silence(source: Backend, job: JobId, for_ms: int | None, by: str) -> None:
+def _silence(source: Backend, name: str, for_ms: int | None, by: str) -> JobId:
+    job = find_in(source.jobs(), name)
+    target = with_query(of_job(job, "silence"), by=by)
     if not isinstance(source, DaemonClient):
         source.write(lambda store: _service(store).silence(job, for_ms, by))
-        return
-    target = with_query(of_job(job, "silence"), by=by)
-    if for_ms is None:
+    elif for_ms is None:
         source.ask("DELETE", target, JobSilenced)
     else:
         source.ask("POST", target, JobSilenced, body=msgspec.json.encode({"for": f"{for_ms}ms"}))
+    return job
 
 
 def _service(store: Store) -> IncidentService:

@@ -109,10 +109,8 @@ async def list_next(request: web.Request) -> web.Response:
     query = query_of(request, NextQuery)
     job = None if query.job is None else find_job(request, query.job)
     count = query.count or (USUAL_NEXT if query.until is None else MAX_NEXT)
-    may_see = principal_of(request).may_see
-    return json_answer(
-        await service_of(request, JobService).next_runs(job, count, until_ms=query.until, may_see=may_see)
-    )
+    may_see, next_runs = principal_of(request).may_see, service_of(request, JobService).next_runs
+    return json_answer(await next_runs(job, count, until_ms=query.until, may_see=may_see))
 
 
 @Route("GET", "/api/jobs/{job}/chart", right=Right.READ, answer=JobStatistics, query=ChartQuery)

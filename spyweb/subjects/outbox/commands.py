@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,12 +10,14 @@ from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend
+from spyweb.cli.project import Backend, answer_of
 from spyweb.errors import Refused
 from spyweb.model import JobId
-from spyweb.store.model.messages import QueuedMessage
 from spyweb.subjects.outbox.views import MessageView, view_message
 from spyweb.views.jobs import find_job
+
+if TYPE_CHECKING:
+    from spyweb.store.sqlite.store import Store
 
 ALL = "all"
 
@@ -53,15 +55,12 @@ def outbox(
         }
 
     chosen = (find_job(source.jobs(), job) or JobId(job)) if job else None  # a deleted job may still have some
-    found = messages(source, chosen, count)
+
+    async def ask(store: Store) -> list[MessageView]:
+        return [view_message(message) for message in await store.outbox.unsent(chosen, count)]
+
+    found = answer_of(source, with_query("/api/outbox", job=chosen, limit=count), list[MessageView], ask, [])
     output.show_list(form, found, row, empty="everything has arrived", cut=("error", "to", "job"))
-
-
-def messages(source: Backend, job: JobId | None, limit: int) -> list[MessageView]:
-    if isinstance(source, DaemonClient):
-        return source.ask("GET", with_query("/api/outbox", job=job, limit=limit), list[MessageView])
-    found: list[QueuedMessage] = source.read(lambda store: store.outbox.unsent(job, limit), [])
-    return [view_message(message) for message in found]
 
 
 def _retry(source: Backend, which: str, form: Format) -> None:

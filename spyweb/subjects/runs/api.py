@@ -135,13 +135,9 @@ async def run_once(request: web.Request) -> web.StreamResponse:
     values = await payload_of(request, "what is laid over the values")
     if not isinstance(values, dict | None):
         raise BadBody(None, "expected an object of values")
-    services = request.app[SERVICES]
-    return await _watch(
-        request,
-        services[RunService].run_once(
-            job, debug=query.debug, audit=query.audit, dry_run=query.dry_run, values=values or {}
-        ),
-    )
+    start = service_of(request, RunService).run_once
+    events = start(job, debug=query.debug, audit=query.audit, dry_run=query.dry_run, values=values or {})
+    return await _watch(request, events)
 
 
 @Route("POST", "/api/jobs/{job}/debug", right=Right.RUN, answer=(LogLine, TaskView, RunEnded), media=LINES)

@@ -15,7 +15,7 @@ from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import MOST_ROWS, JobName, MaybeJob, Output, project_of, root_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, Project, answer_of, found_of, open_project
+from spyweb.cli.project import Backend, answer_of, found_of, open_project
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId, TaskRow, TriggerType
 from spyweb.settings.units import format_duration, format_size
@@ -122,10 +122,16 @@ def artifacts(
 
     Those of its newest run that has some, unless another is named.
     """
-    from spyweb.ops.files.artifacts import list_files  # every other command does without the ops
+    from spyweb.ops.files.artifacts import FOLDER, list_files  # every other command does without the ops
 
     project = open_project(root_of(context))
-    folder = _folder_of(project, job, run)
+
+    def folders(known: JobId | None) -> list[Path]:
+        of_job = project.settings.daemon.data_dir / FOLDER / Path(known or job).name
+        return [path for path in of_job.iterdir() if path.name.isdecimal()] if of_job.is_dir() else []
+
+    of_runs = {int(path.name): path for path in found_of(project.offline, job, folders)}
+    folder = of_runs.get(max(of_runs, default=0) if run is None else run)
     names = list_files(folder) if folder else []
     if get is not None:
         if folder is None or get not in names:
@@ -138,18 +144,6 @@ def artifacts(
         return {"run": str(file.run), "file": file.name, "size": format_size(file.size)}
 
     output.show_list(form, found, row, empty="no task has kept a file")
-
-
-def _folder_of(project: Project, name: str, run: int | None) -> Path | None:
-    """Return where a run's files are, or None where there are none.  Raises Refused for a job that there never was."""
-    from spyweb.ops.files.artifacts import FOLDER
-
-    def folders(job: JobId | None) -> list[Path]:
-        of_job = project.settings.daemon.data_dir / FOLDER / Path(job or name).name
-        return [path for path in of_job.iterdir() if path.name.isdecimal()] if of_job.is_dir() else []
-
-    runs = {int(path.name): path for path in found_of(project.offline, name, folders)}
-    return runs.get(max(runs, default=0) if run is None else run)
 
 
 class TaskTree:

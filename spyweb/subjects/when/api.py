@@ -21,7 +21,7 @@ from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer, page_answer
 from spyweb.web.api.query import MOST, PageQuery, job_of, query_of
 from spyweb.web.api.route import Right, Route
-from spyweb.web.api.services import SERVICES, service_of
+from spyweb.web.api.services import service_of
 
 MAX_GAPS = 200  # each is looked up with what followed
 
@@ -45,12 +45,9 @@ async def list_gaps(request: web.Request) -> web.Response:
 
     A page may hold fewer than there are, even none: the header `Link`, and `before`, lead on.
     """
-    services, query = request.app[SERVICES], query_of(request, GapsQuery)
-    job = job_of(request, query)
-    before, may_see = RunId(query.before) or None, principal_of(request).may_see
-    page = await services[CalendarService].gaps(
-        job, since_ms=query.since, limit=query.limit, before=before, may_see=may_see
-    )
+    query, gaps = query_of(request, GapsQuery), service_of(request, CalendarService).gaps
+    job, before, may_see = job_of(request, query), RunId(query.before) or None, principal_of(request).may_see
+    page = await gaps(job, since_ms=query.since, limit=query.limit, before=before, may_see=may_see)
     return page_answer(request, page, before=page.before)
 
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import JobId
 from spyweb.stalls import LoopStats
-from spyweb.subjects.health.pages import Disk, gauge_words, is_missing, pieces_of, tiles_of
+from spyweb.subjects.health.pages import Disk, is_missing, pieces_of, tiles_of
 from spyweb.subjects.health.views import Health, view_health
 from spyweb.web.app import tcp_app
 from spyweb.web.pages.words import NBSP
@@ -47,7 +47,6 @@ def test_figures_that_ask_for_somebody_are_marked() -> None:
 def test_a_store_without_a_disk_has_no_gauge() -> None:
     assert all(tile.used is None for tile in tiles_of(make_health(), None))
     assert Disk(free_bytes=0, size_bytes=0).used == 0
-    assert gauge_words(0.955) == f"95.5{NBSP}% of the disk is used"
 
 
 def test_protections_that_are_missing_are_told_apart() -> None:
