@@ -15,10 +15,7 @@ OF_A_DISK = frozenset({"lost+found"})  # when a disk is mounted there
 
 
 def make_private(directory: Path) -> None:
-    """Make the directory if it is absent, and give nobody but its owner access to it.
-
-    Raises Refused, and changes nothing, if it is open to others and holds other files: it may be `/tmp`.
-    """
+    """Make the directory, private; refuse one that is there, open to others and with other files, as `/tmp` is."""
     directory.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     if directory.stat().st_mode & 0o077:
         names = set(os.listdir(directory))

@@ -56,10 +56,7 @@ class Lock:
             raise
 
     def restore(self) -> bool:
-        """Make the file of a data directory's lock again if it was removed, and return whether that was so.
-
-        Raises LockHeld if another process has taken the lock by then.
-        """
+        """Make the file of a directory's lock again if it was removed; return whether it was.  Raises LockHeld."""
         if self._file is None or is_same_file(self._file, self._path):
             return False
         file = lock_file(self._path)
@@ -82,10 +79,7 @@ class Lock:
 
 
 def hold_lock(data_dir: Path, *, root: Path | None = None, clock: Clock | None = None) -> Lock:
-    """Lock the data directory, after making it if it is absent, and private.
-
-    Raises LockHeld with the holder, and NoAccess with the owner.
-    """
+    """Lock the data directory, made private.  Raises LockHeld with the holder, and NoAccess with the owner."""
     path = data_dir / LOCK_NAME
     try:
         make_private(data_dir)

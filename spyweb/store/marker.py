@@ -62,7 +62,12 @@ class Marker:
         self._path = data_dir / MARKER
         self._name = os.path.relpath(database, data_dir)  # so that the project may be moved
         self._clock = clock
-        self._contents = self._read()
+        try:
+            self._contents: Contents | None = msgspec.json.decode(self._path.read_bytes(), type=Contents)
+        except FileNotFoundError:
+            self._contents = None
+        except (OSError, msgspec.DecodeError):
+            self._contents = Contents()
         self._file = -1  # open as long as the database is
         self._size = LEAST_SIZE
         self._turn = Lock()  # the writer's thread notes commits
@@ -112,14 +117,6 @@ class Marker:
         """Remove the marker.  Raises OSError."""
         self._path.unlink(missing_ok=True)
         self._contents = None
-
-    def _read(self) -> Contents | None:
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Contents)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError):
-            return Contents()
 
     def _note(self, **facts: object) -> None:
         """Write facts into the marker, if possible: a full disk must not keep the daemon from going on."""

@@ -364,10 +364,7 @@ class BatchQueue:
 
     @property
     def stalled_s(self) -> float:
-        """Return how many seconds there has been no progress.
-
-        A long import makes progress all the time; a stuck disk makes none.
-        """
+        """Return for how many seconds there was no progress: a long import makes some, a stuck disk none."""
         return min(self.oldest_pending_s, self._clock.monotonic() - self._went_on)
 
     async def count_commits(self, note: Callable[[LastCommit], None] | None) -> LastCommit:

@@ -76,7 +76,7 @@ def decide(context: EntryContext, row: Row | None, change: Transform, last_versi
     decision = decide_on(context, live, change)
     match decision:
         case Put():
-            written = write(context, live, decision, row.version if row else last_version)
+            written = row_written(context, live, decision, row.version if row else last_version)
             kind = ChangeKind.UPDATED if live else ChangeKind.CREATED
             return Effect(decision.result, True, written, live, (*expired, ChangeNote(kind, live, written)))
         case Drop():
@@ -96,7 +96,7 @@ def decide_on(context: EntryContext, live: Row | None, change: Transform) -> Put
     return change(entry_of(context.codec, context.namespace, context.key, live) if live else None)
 
 
-def write(context: EntryContext, live: Row | None, put: Put, version: int) -> Row:
+def row_written(context: EntryContext, live: Row | None, put: Put, version: int) -> Row:
     cell = context.codec.write(Place(context.namespace, context.key, version + 1), put.value)
     kept = live.expires_ms if live else None
     return Row(
@@ -108,9 +108,3 @@ def write(context: EntryContext, live: Row | None, put: Put, version: int) -> Ro
         updated_ms=context.now_ms,
         rowid=live.rowid if live else 0,
     )
-
-
-def renewed(context: EntryContext, row: Row, expires_ms: int | None) -> Row:
-    """Return the row with another expiry: a new version of the same value, of which watchers do not hear."""
-    value = context.codec.read(Place(context.namespace, context.key, row.version), Cell(row.type, row.column))
-    return write(context, row, Put(value, expires_ms), row.version)

@@ -29,10 +29,7 @@ CHECKED_AFTER_KILL_BYTES = 256 << 20
 
 
 def refuse_missing(path: Path, known_in: Path | None = None) -> None:
-    """Raise StoreIncomplete if a database is absent or empty and should not be.  Opens no file.
-
-    `known_in`: a data directory that has had one.
-    """
+    """Raise StoreIncomplete if a database is absent or empty, and its log is there or `known_in`, a folder, had one."""
     logged = size_of(wal_of(path))  # first: a process that is making a database writes to the database before its log
     if size_of(path):
         return
@@ -63,10 +60,7 @@ def check(connection: sqlite3.Connection, path: Path, *, killed: bool) -> None:
 
 
 def check_schema(connection: sqlite3.Connection) -> None:
-    """Raise sqlite3.Error if the file is not a database.
-
-    Python raises it too, where a name is not UTF-8: SQLite would take that for another table's.
-    """
+    """Raise sqlite3.Error, or what Python raises where a name is not UTF-8, if the file is not a database."""
     connection.execute("SELECT name, sql FROM sqlite_master").fetchall()
 
 
@@ -95,10 +89,14 @@ def find_loss(connection: sqlite3.Connection, path: Path, marker: Marker, durabi
 
 def find_last_commit(connection: sqlite3.Connection, file: Stamp | None = None) -> LastCommit:
     """Return the commit that the database holds as its last; its number is 0 where none has been counted."""
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'last_commit'").fetchone() is None:
+    if not has_table(connection, "last_commit"):
         return LastCommit(0, 0, file)
     number, at_ms = connection.execute("SELECT max(number), max(at_ms) FROM last_commit").fetchone()
     return LastCommit(number or 0, at_ms or 0, file)
+
+
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
 def move_aside(path: Path) -> Path:

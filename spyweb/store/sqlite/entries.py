@@ -16,7 +16,7 @@ from spyweb.model import ChangeKind, HistoryRule, Value
 from spyweb.store.encoding import LARGEST, SMALLEST, Type, as_text, encode
 from spyweb.store.model.entries import KEEP, NOBODY, Addition, Drop, Entry, Origin, Put, Replacement, Transform
 from spyweb.store.sqlite.batch import CachedValue, OpKind
-from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, renewed
+from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, row_written
 from spyweb.store.sqlite.events import JobsByKind, Notices, keep_event
 
 INTEGER = Type.INTEGER.value
@@ -133,10 +133,7 @@ def replace(connection: sqlite3.Connection, context: EntryContext, change: Repla
 
 
 def add(connection: sqlite3.Connection, context: EntryContext, addition: Addition) -> object:
-    """Add to an integer with two statements, without `decide`, as long as the sum stays an integer.
-
-    That is much faster; a single statement with RETURNING would be slower.
-    """
+    """Add to an integer with two statements, without `decide`: one statement with RETURNING would be slower."""
     _, namespace, key, now_ms = context
     found = connection.execute(FIND_NUMBER, (namespace, key)).fetchone()
     if found:
@@ -150,11 +147,12 @@ def add(connection: sqlite3.Connection, context: EntryContext, addition: Additio
 
 
 def set_expiry(connection: sqlite3.Connection, context: EntryContext, expires_ms: int | None) -> bool:
-    """Give a live entry another expiry; return False if there is no entry."""
+    """Give a live entry another expiry, of which watchers do not hear; return False if there is no entry."""
     row = find_row(connection, context.namespace, context.key)
     if row is None or not is_live(row, context.now_ms):
         return False
-    put_row(connection, context, renewed(context, row, expires_ms))
+    entry = entry_of(context.codec, context.namespace, context.key, row)
+    put_row(connection, context, row_written(context, row, Put(entry.value, expires_ms), row.version))
     return True
 
 

@@ -130,10 +130,7 @@ class Incidents(Announcer[SubjectChange]):
         self._outbox = outbox
 
     def note(self, events: Sequence[SubjectEvent]) -> Future[list[SubjectChange]]:
-        """Lead subjects from one state to the next, in one transaction.
-
-        The events of runs are not noted here, but with their ends (`End.alert`).
-        """
+        """Lead subjects from one state to the next, in one transaction; runs do so by their ends (`End.alert`)."""
         changes: list[SubjectChange] = []  # filled on the writer's thread, read after the commit
 
         def note_all(connection: sqlite3.Connection) -> list[SubjectChange]:

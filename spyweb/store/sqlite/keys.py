@@ -85,10 +85,7 @@ def read_key(row: Sequence[Any]) -> AccessKey:
 
 
 class AuditTrail(StorePart):
-    """A trigger of its table deletes what is too old.
-
-    Lists on the writer's connection, so that a line is there as soon as it was added.
-    """
+    """Lists on the writer's connection, after what was added.  A trigger of its table deletes what is too old."""
 
     @on_writer(OpKind.WRITE)
     def add(self, connection: sqlite3.Connection, line: NewAuditLine) -> None:

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 import spyweb
 from spyweb.errors import StoreError, StoreNewer
+from spyweb.store.sqlite.damage import has_table
 
 log = structlog.get_logger()
 
@@ -61,10 +62,9 @@ def create(connection: sqlite3.Connection, now_ms: int) -> None:
 
 def refuse_newer(connection: sqlite3.Connection, path: Path, known: Sequence[Migration]) -> None:
     names = {migration.name for migration in known}
-    applied = []
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
-        applied = connection.execute("SELECT name FROM migration ORDER BY number").fetchall()
-    unknown = [name for (name,) in applied if name not in names]
+    applied = "SELECT name FROM migration ORDER BY number"
+    found = connection.execute(applied).fetchall() if has_table(connection, "migration") else []
+    unknown = [name for (name,) in found if name not in names]
     latest = known[-1].name if known else "none"
     if not unknown and find_version(connection) <= (known[-1].number if known else 0):
         return

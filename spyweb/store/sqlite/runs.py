@@ -132,10 +132,7 @@ decode_trigger = msgspec.json.Decoder(Trigger).decode
 
 
 class Runs(StorePart):
-    """The record of every due time: which runs there were, which were skipped, and why.
-
-    Changes go to the writer; queries, which may scan many rows, have a connection of their own.
-    """
+    """The record of every due time: which runs there were, which were skipped, and why."""
 
     def __init__(
         self, connections: Connections, clock: Clock, locks: Locks, incidents: Incidents, outbox: Outbox

@@ -106,10 +106,7 @@ class Store:
         return self._connections.writer.submit(OpKind.SEVERAL, write_and_undo)
 
     async def close(self) -> None:
-        """Commit the queued writes, then close.
-
-        Closing twice is harmless; a call after closing fails with StoreClosed.
-        """
+        """Commit the queued writes, then close; twice is harmless.  A later call fails with StoreClosed."""
         async with self._closing:
             await self._connections.close()
 
@@ -123,10 +120,7 @@ async def open_any(
     history: HistoryRules = NO_HISTORY,
     marker: Marker | None = None,
 ) -> Store:
-    """Open the store that `[store] url` names, made if it is absent.
-
-    Memory needs no key: nothing of it reaches a disk.
-    """
+    """Open the store that `[store] url` names, made if it is absent; one in memory needs no key."""
     if url == MEMORY:
         return await open_in_memory(clock=clock, history=history)
     if url.startswith(SQLITE):

@@ -41,9 +41,7 @@ class Tasks(StorePart):
 
     @on_questions
     def of_runs(self, connection: sqlite3.Connection, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[TaskRow]]:
-        """Return the tasks of each run that has any, by ordinal: of their outputs the first, as far as people are
-        shown them.
-        """
+        """Return the tasks of each run that has any, by ordinal, with the outputs that people are shown."""
         found = {run: [read_as(TaskRow, row) for row in connection.execute(OF_RUN, (run,))] for run in runs}
         return {run: rows for run, rows in found.items() if rows}
 
@@ -73,10 +71,7 @@ class Tasks(StorePart):
         return chain_of(connection, run)
 
     async def prune(self, *, keep: int) -> int:
-        """Delete the tasks of all but the `keep` newest runs of each job that have some; gives of how many runs.
-
-        Never holds up a write for long.
-        """
+        """Delete the tasks of all but the `keep` newest runs of each job that have some; return of how many runs."""
 
         def outdated(connection: sqlite3.Connection, job: str, limit: int) -> list[tuple[int]]:
             chosen: list[tuple[int]] = []

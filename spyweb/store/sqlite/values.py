@@ -12,7 +12,7 @@ from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from spyweb.clock import Clock
 from spyweb.model import ChangeKind, Value
@@ -104,10 +104,10 @@ class Values(StorePart):
         future = self.transform(namespace, key, Replacement(lambda: Put(value)), origin=origin)
         if self._caches and not future.done():
             self._writer.pending_writes.cache(namespace, key).learn(value)
-        return cast("Future[None]", future)
+        return future
 
     def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
-        return cast("Future[None]", self.transform(namespace, key, Replacement(lambda: Drop()), origin=origin))
+        return self.transform(namespace, key, Replacement(lambda: Drop()), origin=origin)
 
     def increment(
         self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin = NOBODY
@@ -118,8 +118,7 @@ class Values(StorePart):
         counts as `default`.  Raises StoreError when the sum leaves 64 bits; the entry is then untouched.
         An expiry stays.
         """
-        summed = self.transform(namespace, key, partial(entries.put_sum, default, delta), origin=origin)
-        return cast("Future[int]", summed)
+        return self.transform(namespace, key, partial(entries.put_sum, default, delta), origin=origin)
 
     def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
         """Set the entry's expiry (None: never); return False when there is no entry."""
@@ -132,7 +131,7 @@ class Values(StorePart):
 
     def transform(
         self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY, is_awaited: bool = True
-    ) -> Future[object]:
+    ) -> Future[Any]:
         """Read, decide and write as one step; return the decision's `result`.
 
         One that nobody awaits may wait a moment for others; it is done before what is asked for after it.
@@ -158,10 +157,7 @@ class Values(StorePart):
     def keys(
         self, connection: sqlite3.Connection, namespace: str, pattern: bytes = b"*", *, largest: int | None = None
     ) -> list[bytes]:
-        """Return the live entries' keys, sorted bytewise.
-
-        `*` is any run of characters, `?` one; all others are themselves.
-        """
+        """Return the live entries' keys that match, sorted bytewise: `*` is any run of characters, `?` is one."""
         compiled = compile_pattern(pattern)
         key_range = scanning.KeyRange(namespace, compiled.prefix, self._clock.now_ms())
         with closing(scanning.select(connection, "key", key_range, "ORDER BY key")) as rows:
@@ -241,20 +237,14 @@ class Values(StorePart):
 
     @on_questions_after_writes
     def counts(self, connection: sqlite3.Connection) -> Mapping[str, int]:
-        """Return how many live entries each namespace has that has any.
-
-        Counted from the indexes alone: a row's expiry lies behind its value, which may be large.
-        """
+        """Return how many live entries each namespace has that has any, from indexes alone: values may be large."""
         counts: dict[str, int] = dict(connection.execute("SELECT namespace, count(*) FROM entry GROUP BY namespace"))
         for namespace, expired in connection.execute(COUNT_EXPIRED, (self._clock.now_ms(),)):
             counts[namespace] -= expired
         return {namespace: count for namespace, count in counts.items() if count > 0}
 
     async def sweep(self) -> int:
-        """Delete expired entries and locks, and history beyond its rule.
-
-        Return how many entries.  Works in slices, so that no write waits for long.
-        """
+        """Delete expired entries and locks, and history beyond its rule, in slices; return how many entries."""
         writer, clock = self._connections.writer, self._clock
         self._locks.tell(await self._locks.sweep())
         for namespace, rule in self._history.items():
@@ -319,10 +309,7 @@ class Values(StorePart):
                     yield item
 
     def load(self, items: Sequence[PortableEntry], *, replace: bool) -> Future[Loaded]:
-        """Write all entries with their times and expiries, or none.
-
-        Existing live entries are replaced, or with `replace=False` kept.  Watchers are not told.
-        """
+        """Write all entries with their times, or none; live ones are replaced, or kept.  Watchers are not told."""
         arguments = (self._codec, tuple(items), replace, self._history, self._clock.now_ms())
         return self._writer.submit(OpKind.SEVERAL, transfer.load, *arguments, subject=EVERYTHING)
 

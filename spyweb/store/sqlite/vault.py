@@ -1,7 +1,4 @@
-"""Check the key of a database with encrypted values, and rewrite every value for another key.
-
-Runs on the thread of a connection.
-"""
+"""Check the key of a database with encrypted values, and rewrite them for another; on a connection's thread."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from pathlib import Path
 from spyweb.errors import StoreError
 from spyweb.store.encoding import Cell
 from spyweb.store.encryption import PLAIN, Codec, Place
+from spyweb.store.sqlite.damage import has_table
 
 KNOWN_PLACE, KNOWN_VALUE = Place("", b"", 0), b"spyweb"
 PAGE_ROWS = 1000
@@ -30,10 +28,6 @@ def find_seal(connection: sqlite3.Connection) -> Cell | None:
         return None
     row = connection.execute("SELECT type, value FROM seal").fetchone()
     return Cell(*row) if row else None
-
-
-def has_table(connection: sqlite3.Connection, name: str) -> bool:
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
 def check_key(connection: sqlite3.Connection, path: Path, codec: Codec) -> None:
