@@ -66,18 +66,14 @@ class ServerVersion(Struct, frozen=True, kw_only=True):
 
 @dataclass(kw_only=True, eq=False)
 class Endpoints:
-    """Answers requests by the newest version that it was given.
-
-    `host_for` makes what answers a run's ops and takes its log lines, and `run_ended` is called for each run that had
-    any.  `note_failure` is told the method and path of a request, and why it failed, with a traceback.
-    """
+    """Answers requests by the newest version that it was given."""
 
     pool: Pool
     clock: Clock
     tasks: TaskGroup
-    host_for: Callable[[Code, RunId], Host]
-    run_ended: Callable[[RunId], None]
-    note_failure: Callable[[str, str], None]
+    host_for: Callable[[Code, RunId], Host]  # makes what answers a run's ops and takes its log lines
+    run_ended: Callable[[RunId], None]  # called for each run that had any
+    note_failure: Callable[[str, str], None]  # told a request's method and path, and why it failed, with a traceback
 
     version: ServerVersion | None = None  # None: there is nothing that could answer
     problem: Problem | None = None  # of the file now on disk, when it is not the version that answers

@@ -1,7 +1,4 @@
-"""Start the daemon's process: `python -m spyweb.daemon --root DIR --flags JSON`.
-
-`spyweb start` becomes this one, so that typer does not stay in memory.
-"""
+"""Start the daemon's process, which `spyweb start` becomes: `python -m spyweb.daemon --root DIR --flags JSON`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Check every file of a project, without a daemon, and try what its policies promise: programs and folders.
-
-Where one of these can't be used under systemd, that is often a directive of the unit: a check that is started under it
-names that.
-"""
+"""Check every file of a project, without a daemon, and try what its policies promise: programs and folders."""
 
 from __future__ import annotations
 

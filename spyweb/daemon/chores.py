@@ -49,9 +49,7 @@ def list_chores(
     """List everything that a daemon does every so often.
 
     Not here is what must not depend on the wall clock, by which APScheduler goes: looking whether that clock was set
-    (scheduler/scheduler.py) and whether the loop stands (stalls.py).  Nor is what a part looks at only while
-    there is something to look at: its workers, its connections, its idle processes.  Those are there without a daemon
-    as well.
+    (scheduler/scheduler.py) and whether the loop stands (stalls.py).  Nor is what a part looks after by itself.
     """
     runtime, reloader, notifier = daemon.runtime, daemon.reloader, daemon.notifier
     store, live = runtime.store, runtime.live
@@ -126,8 +124,7 @@ def status_line(live: LiveJobs) -> str:
 class DescriptorWatch:
     """Warns once when hardly any file descriptors are left."""
 
-    def __init__(self) -> None:
-        self._was_scarce = False
+    _was_scarce = False
 
     async def look(self) -> None:
         left = descriptors.left()

@@ -20,10 +20,9 @@ from spyweb.permissions.policy import Audit
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
 from spyweb.settings import load_settings
-from spyweb.specs.discover import JobFile, Scan, scan
+from spyweb.specs.discover import scan
 from spyweb.specs.watches import watches_of
 from spyweb.store.lock import hold_lock
-from spyweb.views.jobs import find_job, unknown_job
 from spyweb.views.runs import RunEnded, RunEvent, log_line, run_ended, view_task
 
 log = structlog.get_logger()
@@ -62,7 +61,7 @@ class RunRelay(Struct):
 
 async def run_once(  # noqa: PLR0913 - what a run by hand is asked with
     root: Path,
-    job: str,
+    job: JobId,
     on_event: Callable[[RunEvent], None],
     on_sending: Callable[[int], None],
     *,
@@ -71,14 +70,15 @@ async def run_once(  # noqa: PLR0913 - what a run by hand is asked with
     dry_run: bool = False,
     values: Mapping[str, object] | None = None,
 ) -> RunEnded:
-    """Run a job once, by name or id, in this process's own workers.  It is recorded as manual, and nothing follows it.
-    With `dry_run` it changes nothing.
+    """Run a job once, in this process's own workers.  It is recorded as manual, and nothing follows it.
 
     Whoever asks is told of its messages that are about to be sent, and how many they are.
     """
     settings = load_settings(root, environ=os.environ, flags={})
     found = scan(root, settings)
-    file, clock = find_file(found, job), RealClock()
+    file, clock = found.jobs.get(job), RealClock()
+    if file is None:
+        raise ConfigError(list(found.broken[job])) if job in found.broken else Refused(f"{job} is gone")
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))
         settings = replace(settings, daemon=replace(settings.daemon, workers=1))
@@ -106,13 +106,3 @@ async def send_messages(runtime: JobRuntime, job: JobId, on_sending: Callable[[i
             await runtime.outbox_sender.send_due(job, SENDING_S)
     except STORE_REFUSED as error:
         log.error("messages are left for the daemon", reason=str(error))
-
-
-def find_file(found: Scan, job: str) -> JobFile:
-    job_id = find_job([file.spec for file in found.jobs.values()], job)
-    if job_id is not None:
-        return found.jobs[job_id]
-    broken = [problem for name, problems in found.broken.items() if name == job for problem in problems]
-    if broken:
-        raise ConfigError(broken)
-    raise Refused(unknown_job([*found.jobs, *found.broken], job))

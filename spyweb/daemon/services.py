@@ -15,7 +15,7 @@ from spyweb.reload.swap import Reloader
 from spyweb.runs.pings import PingRuns
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.subjects.drift.service import DriftService
-from spyweb.subjects.events.sources import EventSources, FindTroubles
+from spyweb.subjects.events.sources import EventSources
 from spyweb.subjects.health.service import HealthService, MetricsService, ReadinessService
 from spyweb.subjects.health.views import Vitals
 from spyweb.subjects.hooks.service import HookService
@@ -58,7 +58,18 @@ def build_services(
     health = HealthService(live=live, states=jobs.states, vitals=vitals, settings=lambda: reloader.settings)
     trail = AuditService(store.audit, clock)
     incidents = IncidentService(store.incidents, clock, watcher, timezone)
-    events, changes = build_hubs(runtime, trail, incidents, health.troubles)
+    # What tells clients and open pages of what happens rests until somebody listens.
+    sources = EventSources(
+        clock=clock,
+        live=live,
+        changes=store.events,
+        outbox_sender=runtime.outbox_sender,
+        job_logs=runtime.job_logs,
+        trail=trail,
+        incidents=incidents,
+        troubles=health.troubles,
+    )
+    events = EventHub(clock, secrets.token_hex(BOOT_BYTES), sources.begin)
     overview = OverviewService(
         live=live, store=store, clock=clock, view=jobs.view, broken=jobs.broken_views, health=health.health
     )
@@ -69,7 +80,7 @@ def build_services(
         trail,
         incidents,
         events,
-        changes,
+        ChangeHub(events=events, clock=clock, last_lines=sources.last_lines),
         overview,
         past,
         readiness,
@@ -124,22 +135,3 @@ def build_services(
         outlook=outlook_of(overview, health, incidents),
         is_starting=lambda: readiness.stage == STARTING,
     )
-
-
-def build_hubs(
-    runtime: JobRuntime, trail: AuditService, incidents: IncidentService, troubles: FindTroubles
-) -> tuple[EventHub, ChangeHub]:
-    """Build what tells clients and open pages of what happens; both rest until somebody listens."""
-    clock = runtime.clock
-    sources = EventSources(
-        clock=clock,
-        live=runtime.live,
-        changes=runtime.store.events,
-        outbox_sender=runtime.outbox_sender,
-        job_logs=runtime.job_logs,
-        trail=trail,
-        incidents=incidents,
-        troubles=troubles,
-    )
-    events = EventHub(clock, secrets.token_hex(BOOT_BYTES), sources.begin)
-    return events, ChangeHub(events=events, clock=clock, last_lines=sources.last_lines)

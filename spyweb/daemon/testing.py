@@ -1,7 +1,6 @@
 """Run the project's tests for `spyweb test`, in this process's own workers, on data that leaves nothing behind.
 
-This works beside a running daemon: nothing here takes the lock or opens the project's database.  Each test has a world
-of its own, with databases that are copies of an empty one that is up to date.
+This works beside a running daemon: nothing here takes the lock or opens the project's database.
 """
 
 from __future__ import annotations

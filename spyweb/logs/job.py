@@ -4,10 +4,6 @@ The logs of the project's own server, which have other names, are written in the
 
 `write` never blocks and never raises.  Lines that a slow disk can't take in time are dropped, and a line says how many.
 If a folder can't be written to, its lines are lost, one warning is logged, and it is tried again with the next line.
-
-    async with JobLogs(root, clock) as job_logs:
-        job_logs.write("jobs/prices", "info", b"hello")
-        await job_logs.flush()
 """
 
 from __future__ import annotations

@@ -56,15 +56,11 @@ class FindSelectorProblem(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class Prover:
-    """Proves jobs' files and modules with the workers that will run them.
-
-    `load` loads a monitor's files in the VM of the generation it is given; it raises ScriptError when one of them
-    fails, PoolError when a worker was lost over it.
-    """
+    """Proves jobs' files and modules with the workers that will run them."""
 
     pool: Pool
     sources: Sources
-    load: Callable[[JobSpec, Code], Awaitable[None]]
+    load: Callable[[JobSpec, Code], Awaitable[None]]  # a monitor's files; raises ScriptError, PoolError as `judge` says
     find_selector_problem: FindSelectorProblem
     clock: Clock
     _failed: dict[JobId, FailedExecution] = field(default_factory=dict)
@@ -137,7 +133,7 @@ class Prover:
 
 
 async def judge(proof: Awaitable[None], code: Code) -> Verdict:
-    """Turn the exceptions of a proof into a verdict."""
+    """Turn the exceptions of a proof into a verdict: a file fails, or a worker was lost over it."""
     try:
         await proof
     except ScriptError as error:

@@ -79,8 +79,7 @@ def resume(run: Run, start_after_ms: int | None = None) -> NewRun:
 def retry_delay_ms(retry: Retry, attempt: int, random: Callable[[], float]) -> int:
     """Return the delay after the failed attempt (1, 2, …).
 
-    With jitter it is drawn evenly from zero to the whole delay, so that jobs that failed together do not come back
-    together.  `random` gives a number from 0 up to 1.
+    With jitter it is drawn evenly from zero to the whole delay: jobs that failed together do not come back together.
     """
     doubled = 1 << min(attempt - 1, _MOST_DOUBLINGS)
     factor = {Backoff.CONSTANT: 1, Backoff.LINEAR: attempt, Backoff.EXPONENTIAL: doubled}[retry.backoff]

@@ -106,10 +106,7 @@ def by_hand(
     payload: object = None,
     parent: str = "",
 ) -> RunRequest:
-    """Make a person's request, for a run that sees these values over its job's, and the payload in its trigger.
-
-    With `debug`, a monitor job shows what it finds and keeps nothing.  With `dry_run` no job changes anything.
-    """
+    """Make a person's request, for a run that sees these values over its job's, and the payload in its trigger."""
     trigger = Trigger(
         type=TriggerType.MANUAL,
         values=values or {},
@@ -346,10 +343,7 @@ class Runner:
         self._wake_if_idle()
 
     async def begin_elsewhere(self, job: LiveJob, trigger: Trigger) -> Run:
-        """Record a run that is carried out elsewhere, and is in flight until `end_elsewhere`.
-
-        Raises Refused at a stop, and for a job that is gone; and as the store does.
-        """
+        """Record a run that is carried out elsewhere, in flight until `end_elsewhere`.  Raises Refused, StoreError."""
         if self._stopping:
             raise Refused(f"{job.id}: the daemon is stopping")
         if job.gone:
@@ -527,10 +521,7 @@ class Runner:
         self._start_next(job)
 
     def _line_up(self, job: LiveJob, run: Run, *, replaces: bool) -> None:
-        """Queue a run; where it replaces others, cancel what runs and give up what waits.
-
-        Not what changes of state or incidents have started: they come only once.
-        """
+        """Queue a run; where it replaces others, cancel what runs and give up what waits, except for what is owed."""
         if replaces:
             for running in job.queue.in_flight.values():
                 if not running.trigger.is_owed:

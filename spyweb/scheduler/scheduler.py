@@ -225,10 +225,7 @@ class Scheduler:
                     self.watch(job)
 
     async def activate(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None:
-        """Take up jobs that have come to life: new, edited, enabled again, or there before a restart.
-
-        New jobs go by what is `known` of them, the others by the cursors they have.
-        """
+        """Take up jobs: new ones by what is `known` of them; edited, or enabled again, by the cursors they have."""
         async with self._at_rest(jobs):
             new = [job for job in jobs if job.is_new]
             past = await self._runs.latest() if any(job.id in known for job in new) else {}
@@ -370,11 +367,7 @@ def _is_due(job: LiveJob, now_ms: int) -> bool:
 
 
 def _keeps_its_schedule(job: LiveJob) -> bool:
-    """Return whether the job's cursor tells when it is due here.
-
-    That of a new job does not, nor of one that is or was away, nor, after an edit of the schedule, until the store has
-    taken that.
-    """
+    """Return whether the job's cursor tells when it is due here: as the store has taken it, for this schedule."""
     cursor = job.cursor
     is_away = job.gone or not job.mine or cursor.idle_since_ms is not None
     return job.scheduled and not is_away and cursor.schedule == schedule_text(job.spec.schedule)
