@@ -283,7 +283,7 @@ async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
         pool=runtime.pool,
         sources=runtime.world.sources,
         load=partial(execute, runtime.pool, runtime.world, runtime.job_logs),
-        find_selector_problem=runtime.extractor.find_selector_problem,
+        find_selector_problem=runtime.world.extractor.find_selector_problem,
         clock=clock,
     )
     reloader = ServerReloader(

@@ -75,13 +75,20 @@ class Heartbeat:
 
     async def _beat(self, settings: HeartbeatSettings) -> None:
         await self._try_to_write()
-        untold = await self._find_untold()
+        try:
+            waiting = await self.store.outbox.backlogs(Channel.ALERT)
+        except STORE_REFUSED:
+            waiting = {}  # which the write has shown as well
         now, problems = self.clock.monotonic(), list[str]()
         for what, since in self._seen.items():
             if now - since >= SILENCE_S:
                 why = f" ({self._refusal})" if what is WRITER and self._refusal else ""
                 problems.append(f"{what}{why}, for {format_duration(round(now - since) * SECOND_MS)} now")
-        problems += [untold] if untold else []
+        now_ms = self.clock.now_ms()
+        age_ms = now_ms - min((backlog.oldest_ms for backlog in waiting.values()), default=now_ms)
+        if age_ms > LONGEST_UNTOLD_MS:
+            age = format_duration(age_ms // SECOND_MS * SECOND_MS)
+            problems.append(f"a message about an incident has waited for {age}")
         if not problems:
             await self._ping(settings, "")
         elif now >= self._next_fail:
@@ -102,18 +109,6 @@ class Heartbeat:
             self._refusal = type(error).__name__ if "/" in reason else reason  # strangers are told no paths
         else:
             raise error
-
-    async def _find_untold(self) -> str:
-        """Say for how long people have not been told what they should be; empty where they have."""
-        try:
-            waiting = await self.store.outbox.backlogs(Channel.ALERT)
-        except STORE_REFUSED:
-            return ""  # which the write has shown as well
-        now_ms = self.clock.now_ms()
-        age_ms = now_ms - min((backlog.oldest_ms for backlog in waiting.values()), default=now_ms)
-        if age_ms <= LONGEST_UNTOLD_MS:
-            return ""
-        return f"a message about an incident has waited for {format_duration(age_ms // SECOND_MS * SECOND_MS)}"
 
     async def _ping(self, settings: HeartbeatSettings, problem: str) -> None:
         error = await self._send(settings.url, problem)

@@ -19,7 +19,7 @@ from spyweb.alerts.texts import AlertWriter
 from spyweb.clock import Clock
 from spyweb.daemon.databases import note_user_db, open_or_repair
 from spyweb.daemon.world import engine_info, open_world
-from spyweb.extraction.extractor import Extractor, open_extractor
+from spyweb.extraction.extractor import open_extractor
 from spyweb.limits import LOG_COPY
 from spyweb.logs.job import JobLogs
 from spyweb.logs.output import shorten
@@ -43,7 +43,6 @@ from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.watches import history_rules
 from spyweb.store.marker import Marker
 from spyweb.store.sqlite.store import Store
-from spyweb.tracing.span import Tracer, TraceSpan
 from spyweb.web.serve import url_of
 
 log = structlog.get_logger()
@@ -71,7 +70,6 @@ class JobRuntime(Struct, frozen=True, kw_only=True):
     runner: Runner
     outbox_sender: OutboxSender
     sending: AlertSending
-    extractor: Extractor
     job_logs: JobLogs
     tasks: TaskGroup
 
@@ -101,6 +99,15 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             if observer:
                 observer.log(level, text)
 
+        trace = None
+        if world.tracer:
+            attributes: dict[str, str | int] = {
+                "spyweb.job": str(job.id),
+                "spyweb.run": int(run.id),
+                "spyweb.attempt": run.attempt,
+                "spyweb.trigger": run.trigger.type,
+            }
+            trace = world.tracer.begin(f"run {job.id}", attributes, run.trigger.traceparent)
         call = Call(
             world=world,
             job=job.id,
@@ -119,26 +126,11 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             audit=observer.audit if observer else None,
             is_recorded=True,
             is_dry=run.trigger.dry_run,
-            trace=begin_trace(world.tracer, job, run) if world.tracer else None,
+            trace=trace,
         )
         return OpDispatcher(call)
 
     return host_for
-
-
-def begin_trace(tracer: Tracer, job: LiveJob, run: Run) -> TraceSpan | None:
-    attributes: dict[str, str | int] = {
-        "spyweb.job": str(job.id),
-        "spyweb.run": int(run.id),
-        "spyweb.attempt": run.attempt,
-        "spyweb.trigger": run.trigger.type,
-    }
-    return tracer.begin(f"run {job.id}", attributes, run.trigger.traceparent)
-
-
-def spec_in(live: LiveJobs, job: JobId) -> JobSpec | None:
-    found = live.find(job)
-    return found.spec if found else None
 
 
 def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
@@ -182,6 +174,10 @@ async def open_runtime(
 
     def alerts() -> AlertSettings:
         return file.current.alerts if file else settings.alerts
+
+    def spec_of(job: JobId) -> JobSpec | None:
+        found = live.find(job)
+        return found.spec if found else None
 
     marker = Marker(settings.daemon.data_dir, settings.store.path, clock)
     store = await open_or_repair(settings, clock, marker, repair=repair)
@@ -230,7 +226,7 @@ async def open_runtime(
         http=world.http,
         desktop=world.desktop,
         clock=clock,
-        spec_of=partial(spec_in, live),
+        spec_of=spec_of,
         usual=policy_of(settings.permissions),
         environ=os.environ,
         secrets=secrets_in(os.environ),
@@ -249,7 +245,6 @@ async def open_runtime(
         runner=runner,
         outbox_sender=OutboxSender(outbox=store.outbox, send=transport.send, clock=clock, random=random.random),
         sending=sending,
-        extractor=extractor,
         job_logs=job_logs,
         tasks=tasks,
     )

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from spyweb.histogram import SECONDS, Histogram
 from spyweb.model import JobId, Outcome, Run, TriggerType
-from spyweb.store.model.runs import NewRun, SkippedRange
+from spyweb.store.model.runs import SkippedRange
 
 MOST_JOBS = 1_000  # counted one by one
 
@@ -53,11 +53,6 @@ class RunCounters:
                 return self.others
             counts = self.jobs[job] = JobCounts()
         return counts
-
-    def claimed(self, new: NewRun) -> None:
-        """Count a due time that has come and is on record now."""
-        if new.due_ms is not None:
-            self.of(new.job).due += 1
 
     def passed_over(self, skipped: Iterable[SkippedRange]) -> None:
         """Count due times that did not run, and starts that were refused."""

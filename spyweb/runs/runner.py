@@ -247,7 +247,8 @@ class Runner:
     def _take(self, claim: ClaimedRun, run: Run) -> None:
         """Start or queue one run that is on record now."""
         job = claim.job
-        self.counters.claimed(claim.new)
+        if run.due_ms is not None:
+            self.counters.of(job.id).due += 1
         if claim.request.observer:
             self._observers[run.id] = claim.request.observer
         begun = claim.request.begun
