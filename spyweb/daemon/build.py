@@ -34,8 +34,7 @@ from spyweb.model import Ending, JobId, JobSpec, Outcome, RunId
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.world import Call, World
 from spyweb.reload.proof import Prover
-from spyweb.reload.server import ServerReloader
-from spyweb.reload.swap import Reloader, Renames, SettingsFile
+from spyweb.reload.swap import Reloader, Renames, ServerReloader, SettingsFile
 from spyweb.runs.pings import PingRuns
 from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.scheduler import Scheduler
@@ -290,8 +289,6 @@ async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
         root=root,
         endpoints=endpoints,
         prover=prover,
-        pool=runtime.pool,
-        sources=runtime.world.sources,
         workers=runtime.settings.daemon.workers,
         policy=runtime.settings.server.permissions,
     )

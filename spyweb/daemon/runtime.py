@@ -8,6 +8,8 @@ from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import structlog
 from msgspec import Struct
@@ -17,8 +19,8 @@ from spyweb.alerts.delivery import AckLinks, AlertDelivery, ChannelSender
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.texts import AlertWriter
 from spyweb.clock import Clock
-from spyweb.daemon.databases import note_user_db, open_or_repair
 from spyweb.daemon.world import engine_info, open_world
+from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.extraction.extractor import open_extractor
 from spyweb.limits import LOG_COPY
 from spyweb.logs.job import JobLogs
@@ -40,9 +42,15 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import HostFor, Observer, Runner
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
+from spyweb.settings.sections import USER_DB
 from spyweb.specs.watches import history_rules
+from spyweb.store.encryption import find_key
 from spyweb.store.marker import Marker
-from spyweb.store.sqlite.store import Store
+from spyweb.store.sqlite.damage import copy_log_aside, move_aside, refuse_missing, size_of
+from spyweb.store.sqlite.store import Store, open_any, refuse_unsound
+from spyweb.store.user_sql.connection import Opening
+from spyweb.store.user_sql.user_db import UserDatabase
+from spyweb.store.user_sql.views import Engine
 from spyweb.web.serve import url_of
 
 log = structlog.get_logger()
@@ -163,6 +171,79 @@ def open_sending(
     return AlertSending(delivery=delivery, ack_links=links, tallies=tallies, helper=helper)
 
 
+async def open_or_repair(settings: Settings, clock: Clock, marker: Marker, *, repair: bool) -> Store:
+    """Open the store.  Raises StoreCorrupt or StoreIncomplete where it can't be used and `repair` is not asked for."""
+    opened = marker.found.open if marker.found else None
+    if opened:
+        why = "the machine was started anew" if marker.was_machine_down else "it was killed, or it crashed"
+        log.warning("the last spyweb ended without closing the database", pid=opened.pid, since=opened.since, why=why)
+    before = ""
+    while True:
+        try:
+            return await open_configured(settings, clock, marker)
+        except (StoreCorrupt, StoreIncomplete) as error:
+            if not repair:
+                raise
+            if str(error) == before:  # twice: no passing error of the disk
+                put_aside(error, marker)
+            before = str(error)
+
+
+def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
+    """Move a damaged database aside, and forget what is known of it, so that nobody is asked about it again.
+
+    One that lacks its last commits goes on; SQLite drops what it can't read of the log, so that is copied.
+    """
+    if isinstance(error, StoreIncomplete) and not error.is_gone:
+        copy = copy_log_aside(error.path)
+        log.error("the database goes on without what is missing", reason=str(error), log=str(copy) if copy else None)
+    else:
+        aside = move_aside(error.path)
+        log.error("the damaged database is moved aside, a new one begins", reason=str(error), now=str(aside))
+    marker.forget()
+
+
+async def open_configured(settings: Settings, clock: Clock, marker: Marker) -> Store:
+    store, durability = settings.store, settings.store.durability
+    is_new = not store.is_memory and not size_of(store.path)
+    if not store.is_memory:
+        refuse_missing(store.path, marker.folder if marker.found else None)
+        refuse_unsound(settings.daemon.data_dir / USER_DB, marker.folder if marker.has_user_db else None)
+    opened = await open_any(
+        store.url,
+        clock=clock,
+        durability=durability,
+        key=store_key(settings),
+        history=settings.state.history,
+        marker=marker,
+    )
+    if is_new:
+        log.info("a new database begins", path=str(store.path))
+    return opened
+
+
+def store_key(settings: Settings) -> bytes | None:
+    """Return the key that values are encrypted with."""
+    key_file = settings.store.key_file
+    return find_key(key_file, settings.root, os.environ) if key_file else None
+
+
+def note_user_db(settings: Settings, marker: Marker) -> None:
+    """Note in the marker that scripts have tables of their own, if they have."""
+    if not settings.store.is_memory and size_of(settings.daemon.data_dir / USER_DB):
+        marker.note_user_db()
+
+
+def user_db_opening(stack: AsyncExitStack, settings: Settings) -> Opening:
+    """Return how scripts' own tables are opened: beside the store, or for one in memory in a temporary folder."""
+    store, durability = settings.store, settings.store.durability
+    if store.is_memory:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="spyweb-")))
+        return Opening(path=folder / USER_DB, engine=None, durability=durability)
+    engine = Engine(path=store.path, key=store_key(settings))
+    return Opening(path=settings.daemon.data_dir / USER_DB, engine=engine, durability=durability)
+
+
 async def open_runtime(
     stack: AsyncExitStack, settings: Settings, clock: Clock, *, file: SettingsFile | None = None, repair: bool = False
 ) -> JobRuntime:
@@ -189,7 +270,8 @@ async def open_runtime(
     live = LiveJobs()
     channels = OpenChannels(alerts, settings.daemon.timezone, live)
     own_sockets = OwnSockets()
-    world = await open_world(stack, settings, store, extractor, note_sql, channels, own_sockets, clock)
+    sql = await stack.enter_async_context(UserDatabase(user_db_opening(stack, settings), clock, note_begun=note_sql))
+    world = await open_world(stack, settings, store, extractor, sql, channels, own_sockets, clock)
     job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
     server = settings.server
     is_served = server.enabled and file is not None

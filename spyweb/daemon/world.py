@@ -18,7 +18,6 @@ from spyweb import __version__
 from spyweb.alerts.channels import OpenChannels
 from spyweb.clock import Clock
 from spyweb.confined.parent import close_to_others
-from spyweb.daemon.databases import user_db_opening
 from spyweb.errors import ConfigError, Problem
 from spyweb.extraction.extractor import Extractor
 from spyweb.lua.session import EngineInfo
@@ -53,7 +52,7 @@ async def open_world(  # noqa: PLR0913 - all that a world is made of
     settings: Settings,
     store: Store,
     extractor: Extractor,
-    note_sql: Callable[[], None],
+    sql: UserDatabase,
     channels: OpenChannels,
     own_sockets: OwnSockets,
     clock: Clock,
@@ -72,7 +71,7 @@ async def open_world(  # noqa: PLR0913 - all that a world is made of
         artifacts=Artifacts(settings.root, settings.daemon.data_dir / FOLDER),
         locks=locks,
         extractor=extractor,
-        sql=await stack.enter_async_context(UserDatabase(user_db_opening(stack, settings), clock, note_begun=note_sql)),
+        sql=sql,
         commands=await stack.enter_async_context(open_commands(settings.exec, clock)),
         desktop=Desktop(os.environ),
         channels=channels,

@@ -18,11 +18,13 @@ import structlog
 from msgspec import Struct
 
 from spyweb.clock import Clock
+from spyweb.endpoints import Endpoints, ServerVersion
 from spyweb.errors import ConfigError, Problem, StoreError
+from spyweb.lua.session import Code
 from spyweb.model import Cursor, JobId
+from spyweb.permissions.policy import ANYTHING, Policy
 from spyweb.reload.plan import Plan, not_loaded, plan, whose
 from spyweb.reload.proof import PROOFS_AT_ONCE, Prover, Verdict, bounded_gather, find_selector_problems
-from spyweb.reload.server import ServerReloader
 from spyweb.runs.live import JobChange, JobListener, LiveJob, LiveJobs, code_of
 from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
@@ -32,6 +34,7 @@ from spyweb.settings.sections import FILE
 from spyweb.specs.discover import JobFile, Scan, scan
 from spyweb.specs.linting.linter import Linter
 from spyweb.specs.maintenance import MaintenanceCalendar
+from spyweb.specs.server_file import INIT, SERVER, code_of_server, find_server
 from spyweb.specs.tree import EMPTY
 
 log = structlog.get_logger()
@@ -82,6 +85,73 @@ def waiting_for_a_start(before: Settings, now: Settings) -> list[str]:
         if getattr(getattr(before, section), field.name) != getattr(getattr(now, section), field.name)
         and (name := f"{section}.{field.name.removesuffix('_ms')}") not in AT_ONCE
     ]
+
+
+SPARES = 4  # VMs that each worker has ready for the next requests; more gained nothing
+
+
+@dataclass(kw_only=True, eq=False)
+class ServerReloader:
+    """Keeps the endpoints up to date with server/init.lua: a newer version takes over once it compiles.
+
+    A save that does not compile leaves the older version answering, and its problem on show.  Before there is any
+    version, the problem makes every request fail.
+    """
+
+    root: Path
+    endpoints: Endpoints
+    prover: Prover
+    workers: int = 1  # that serve requests while there is a server
+    policy: Policy = ANYTHING
+    _generation: int = 0
+
+    async def look(self) -> bool:
+        """Read the file and apply what changed; return False where that has to be tried again soon."""
+        found = await asyncio.to_thread(find_server, self.root)
+        if found is None:
+            self._remove()
+            return True
+        if isinstance(found, Problem):
+            self._refuse(found)
+            return True
+        stale = await asyncio.to_thread(self.prover.sources.changed, SERVER, self._generation)
+        version = self.endpoints.version
+        if version and version.code.source == found and not stale:
+            self.endpoints.problem = None
+            return True
+        code = code_of_server(found, self._generation + 1, policy=self.policy)
+        verdict = await self._prove([code, *await asyncio.to_thread(self.prover.read_modules, code, stale)])
+        if verdict.problem:
+            self._refuse(verdict.problem)
+            return verdict.is_final
+        others = [code_of_server(found, code.generation, worker, self.policy) for worker in range(1, self.workers)]
+        self.prover.sources.forget(SERVER, self._generation)
+        self._generation = code.generation
+        self.endpoints.version, self.endpoints.problem = ServerVersion(codes=[code, *others]), None
+        for each in (code, *others):
+            self.prover.pool.keep_spares(each, SPARES)
+        log.info("server loaded", file=INIT, generation=self._generation)
+        return True
+
+    async def _prove(self, codes: Sequence[Code | Problem]) -> Verdict:
+        for code in codes:
+            verdict = Verdict(code) if isinstance(code, Problem) else await self.prover.compile(code)
+            if verdict.problem:
+                return verdict
+        return Verdict()
+
+    def _refuse(self, problem: Problem) -> None:
+        if problem != self.endpoints.problem:
+            log.error("not loaded", problem=str(problem))
+        self.endpoints.problem = problem
+
+    def _remove(self) -> None:
+        if self.endpoints.version:
+            log.info("server gone", file=INIT)
+            for code in self.endpoints.version.codes:
+                self.prover.pool.retire(code.job, self._generation + 1)
+            self.prover.sources.forget(SERVER, self._generation)
+        self.endpoints.version = self.endpoints.problem = None
 
 
 class Renames:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.daemon import databases
-from spyweb.daemon.databases import open_or_repair
+from spyweb.daemon import runtime
+from spyweb.daemon.runtime import open_or_repair
 from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.settings import Settings, load_settings
 from spyweb.store.marker import Marker
@@ -56,7 +56,7 @@ async def test_a_repair_goes_on_with_the_commits_that_a_log_cut_in_half_still_ho
 async def test_a_repair_moves_nothing_aside_for_a_passing_error_of_the_disk(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_really, failures = databases.open_configured, [StoreCorrupt(settings.store.path, "disk I/O error")]
+    open_really, failures = runtime.open_configured, [StoreCorrupt(settings.store.path, "disk I/O error")]
 
     async def open_or_fail(settings: Settings, clock: FakeClock, marker: Marker) -> Store:
         if failures:
@@ -64,7 +64,7 @@ async def test_a_repair_moves_nothing_aside_for_a_passing_error_of_the_disk(
         return await open_really(settings, clock, marker)
 
     await (await opened(settings)).close()
-    monkeypatch.setattr(databases, "open_configured", open_or_fail)
+    monkeypatch.setattr(runtime, "open_configured", open_or_fail)
     await (await opened(settings, repair=True)).close()
     assert list(settings.daemon.data_dir.glob("*corrupt*")) == []
 

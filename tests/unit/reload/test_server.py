@@ -15,7 +15,7 @@ from spyweb.lua.session import Code
 from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
 from spyweb.reload.proof import Prover
-from spyweb.reload.server import SPARES, ServerReloader
+from spyweb.reload.swap import SPARES, ServerReloader
 from spyweb.specs.server_file import SERVER
 from tests.fakes.clock import FakeClock
 from tests.fakes.endpoints import Served, make_served, say_hello
@@ -94,8 +94,6 @@ async def harness(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
                 find_selector_problem=find_no_problem,
                 clock=clock,
             ),
-            pool=pool,
-            sources=sources,
             workers=getattr(request, "param", 1),
         )
         yield ServerHarness(tmp_path, served, pool, sources, reloader)

@@ -21,8 +21,7 @@ from spyweb.ops.sources import Sources
 from spyweb.permissions.policy import USUAL
 from spyweb.reload import proof
 from spyweb.reload.proof import Prover
-from spyweb.reload.server import ServerReloader
-from spyweb.reload.swap import RETRY_S, SECTIONS, Reloader, Renames, SettingsFile, waiting_for_a_start
+from spyweb.reload.swap import RETRY_S, SECTIONS, Reloader, Renames, ServerReloader, SettingsFile, waiting_for_a_start
 from spyweb.runs.live import LiveJob
 from spyweb.settings import Settings, load_settings
 from spyweb.specs.origins import resolve_settings
@@ -138,7 +137,7 @@ async def reload_harness(root: Path, jobs: Mapping[str, str]) -> AsyncIterator[R
             scheduler=t.scheduler,
             runner=t.runner,
             prover=prover,
-            server=ServerReloader(root=root, endpoints=endpoints, prover=prover, pool=t.pool, sources=sources),
+            server=ServerReloader(root=root, endpoints=endpoints, prover=prover),
             renames=Renames(keeps_values),
             clock=t.clock,
         )
