@@ -80,9 +80,7 @@ class Timers:
         self._tick_ms = tick_ms
         self._epoch = datetime(1970, 1, 1, tzinfo=zone)
         self._jobs = MemoryJobStore()
-        self.after_firing: Callable[[], None] = lambda: (
-            None
-        )  # called after each wake-up, when all that is due has fired
+        self.after_firing: Callable[[], None] = lambda: None  # after each wake-up, when all that is due has fired
         self._has_fired = False  # in this wake-up
         self._is_running = False
         self._fires_jobs = True
