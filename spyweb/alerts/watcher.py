@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from spyweb.alerts.channels import ADDRESS, TEMPLATE, ChannelHealth, channel_now
 from spyweb.alerts.delivery import Attempt
-from spyweb.alerts.hooks import IncidentHooks
-from spyweb.alerts.measures import JobMeasures
+from spyweb.alerts.measures import IncidentHooks, JobMeasures
 from spyweb.clock import Clock, Handle
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED

@@ -15,8 +15,7 @@ from msgspec import Struct
 from spyweb import __version__, descriptors
 from spyweb.alerts.channel_check import ChannelChecker
 from spyweb.alerts.channels import ChannelSecrets
-from spyweb.alerts.hooks import IncidentHooks
-from spyweb.alerts.measures import JobMeasures
+from spyweb.alerts.measures import IncidentHooks, JobMeasures
 from spyweb.alerts.signs import Conditions, SignWatch
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock

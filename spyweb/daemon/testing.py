@@ -41,8 +41,7 @@ from spyweb.specs.discover import scan
 from spyweb.specs.server_file import FOLDER, SERVER, code_of_server
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql.connection import Opening
-from spyweb.store.user_sql.session import SqlSpawner
-from spyweb.store.user_sql.user_db import UserDatabase
+from spyweb.store.user_sql.user_db import SqlSpawner, UserDatabase
 from spyweb.store.user_sql.views import Engine
 from spyweb.testing.results import LOADING, CaseResult, Report
 from spyweb.testing.run import Progress, Suite, SuiteEnvironment, SuiteRunner, find_suites

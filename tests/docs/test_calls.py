@@ -128,7 +128,7 @@ BOUNDS = {
     ("spyweb/programs/nanny.py", "_fork"): "a nanny for each command, `[exec] at_once` or an eighth of the "
     "descriptors (programs/runner.py)",
     ("spyweb/programs/nanny.py", "_start"): "one for each nanny; what it starts itself: `[exec] processes`",
-    ("spyweb/store/user_sql/session.py", "__init__"): "one",
+    ("spyweb/store/user_sql/user_db.py", "__init__"): "one",
     ("spyweb/store/user_sql/process.py", "_fork"): "64 or an eighth of the descriptors (store/user_sql/user_db.py)",
     ("spyweb/extraction/process.py", "live"): "PROCESSES that serve, MOST and SPARE in all (extraction/extractor.py)",
     ("spyweb/alerts/sender/helper.py", "start"): "one, while something is sent",

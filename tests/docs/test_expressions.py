@@ -40,7 +40,7 @@ PUT_TOGETHER = {
 
 # module.name → what bounds what it is asked with, so what it keeps
 CACHES = {
-    "alerts.hooks.functions_in": "the code of jobs, of 64 at most",
+    "alerts.measures.functions_in": "the code of jobs, of 64 at most",
     "events.changes.index_of": "an address, as long as a request line may be",
     "extraction.worker.document._is_wrong": "_LONGEST_REMEMBERED",
     "lua.wire._foreign": "_LONGEST_NAME",

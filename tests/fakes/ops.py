@@ -27,8 +27,7 @@ from spyweb.settings import HttpSettings, StateSettings
 from spyweb.store.model.incidents import AlertChannelNow
 from spyweb.store.sqlite.store import Store
 from spyweb.store.user_sql.connection import Opening
-from spyweb.store.user_sql.session import SqlSpawner
-from spyweb.store.user_sql.user_db import UserDatabase
+from spyweb.store.user_sql.user_db import SqlSpawner, UserDatabase
 from spyweb.store.user_sql.views import Engine
 from tests.fakes.clock import FakeClock
 from tests.fakes.commands import FakeCommands

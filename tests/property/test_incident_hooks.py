@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spyweb.alerts import hooks
-from spyweb.alerts.hooks import IncidentHooks
+from spyweb.alerts import measures
+from spyweb.alerts.measures import IncidentHooks
 from spyweb.incidents.policy import AlertPolicy, Flapping
 from spyweb.incidents.telling import Told
 from spyweb.model import JobId, Never, Overlap, Trigger
@@ -88,8 +88,12 @@ def test_a_day_of_it() -> None:
 @pytest.mark.parametrize(
     ("place", "name", "mutant"),
     [
-        (hooks, "SCRIPTS", "nobody"),  # what is known is not looked at
-        (hooks, "ScriptTold", lambda incident, _: ScriptTold(incident, Told.CLOSED)),  # its end counts as told at once
+        (measures, "SCRIPTS", "nobody"),  # what is known is not looked at
+        (
+            measures,
+            "ScriptTold",
+            lambda incident, _: ScriptTold(incident, Told.CLOSED),
+        ),  # its end counts as told
         (Trigger, "is_aside", False),  # how it ends counts
     ],
 )

@@ -21,7 +21,7 @@ from spyweb.clock import Clock
 from spyweb.errors import Refused, StoreError
 from spyweb.limits import KEY
 from spyweb.model import MIB, NULL, ChangeKind, JobId, Value
-from spyweb.ops.resources import NAMESPACE, BadResource, Kept, job_of, key_of, prefix_of, read_resource
+from spyweb.ops.resources import NAMESPACE, BadResource, job_of, key_of, prefix_of, read_resource
 from spyweb.ops.rules import updates
 from spyweb.ops.rules.updates import Update, Updated, UpdateKind
 from spyweb.ops.rules.values import Unstorable, fits, shown, size_of
@@ -286,13 +286,14 @@ class StateService:
         values, take, least, moved = self.store.values, partial(take_page, PAGE), prefix_of(old), 0
         while old != new and (page := await values.gather(NAMESPACE, prefix_of(old), take, least=least)):
             least = page[-1][0] + b"\0"
-            readable = [(key, entry, kept) for key, entry in page if (kept := _kept_by(old, key, entry)) is not None]
-            renamed = [
-                PortableEntry(namespace=NAMESPACE, key=key_of(new, kept, self.limits.max_key_bytes), entry=entry)
-                for _, entry, kept in readable
-            ]
-            moved += (await values.load(renamed, replace=False)).written
-            await asyncio.gather(*(values.transform(NAMESPACE, key, Replacement(Drop)) for key, _, _ in readable))
+            renamed = dict[bytes, PortableEntry]()  # without rows of others, and those that can't be read
+            for key, entry in page:
+                with suppress(BadResource):
+                    if job_of(key) == old:
+                        there = key_of(new, read_resource(key, entry.value).kept, self.limits.max_key_bytes)
+                        renamed[key] = PortableEntry(namespace=NAMESPACE, key=there, entry=entry)
+            moved += (await values.load(list(renamed.values()), replace=False)).written
+            await asyncio.gather(*(values.transform(NAMESPACE, key, Replacement(Drop)) for key in renamed))
         return moved
 
     async def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
@@ -372,11 +373,3 @@ def take_page(most: int, entries: Iterator[tuple[bytes, Entry]]) -> list[tuple[b
         if size >= PAGE_BYTES:
             break
     return page
-
-
-def _kept_by(job: JobId, key: bytes, entry: Entry) -> Kept | None:
-    """Return what a row says that a job keeps; None for a row of another job, or one that can't be read."""
-    with suppress(BadResource):
-        if job_of(key) == job:
-            return read_resource(key, entry.value).kept
-    return None

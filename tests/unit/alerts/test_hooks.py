@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spyweb.alerts.hooks import IncidentHooks, functions_in
+from spyweb.alerts.measures import IncidentHooks, functions_in
 from spyweb.errors import StoreError
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Failed, Succeeded

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.cli import output
-from spyweb.cli.client import PATIENCE, DaemonClient, with_query
+from spyweb.cli.client import PATIENCE, Body, DaemonClient, with_query
 from spyweb.cli.options import complete_job, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Backend, Project
@@ -50,7 +50,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 Each = Callable[[PortableEntry], None]
 Query = Mapping[str, bytes | str | int | None]
-SOON = ("GET history", "GET locks", "DELETE locks")  # what is stored makes them no slower
+SOON = ("PUT entry", "GET history", "GET locks", "DELETE locks")  # what is stored makes them no slower
 
 
 class StatePlace(Struct, frozen=True, kw_only=True):
@@ -171,12 +171,14 @@ class StoredState:
     def __init__(self, source: Backend) -> None:
         self._source = source
 
-    def _ask(self, route: str, kind: type[T], query: Query, ask: Callable[[StateService], Awaitable[T]]) -> T:
+    def _ask(
+        self, route: str, kind: type[T], query: Query, ask: Callable[[StateService], Awaitable[T]], body: Body = None
+    ) -> T:
         """Ask the daemon by one of its routes, or else the service over the database for the same."""
         method, _, what = route.partition(" ")
         if isinstance(self._source, DaemonClient):
             timeout = PATIENCE if route in SOON else None
-            return self._source.ask(method, _target(what, **query), kind, timeout=timeout)
+            return self._source.ask(method, _target(what, **query), kind, body=body, timeout=timeout)
         return _read(self._source, ask) if method == "GET" else _change(self._source, ask)
 
     def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[EntryView]:
@@ -195,10 +197,9 @@ class StoredState:
         return _read(self._source, lambda state: state.entry(namespace, key))
 
     def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> EntryWritten:
-        if isinstance(self._source, DaemonClient):
-            target = _target("entry", namespace=namespace, key=key, ttl_ms=ttl_ms)
-            return self._source.ask("PUT", target, EntryWritten, body=encode_value(value))
-        return _change(self._source, lambda state: state.put(namespace, key, value, ttl_ms))
+        query: Query = {"namespace": namespace, "key": key, "ttl_ms": ttl_ms}
+        body = encode_value(value)
+        return self._ask("PUT entry", EntryWritten, query, lambda state: state.put(namespace, key, value, ttl_ms), body)
 
     def count(self, namespace: str, pattern: bytes) -> EntriesCounted:
         query: Query = {"namespace": namespace, "pattern": pattern}
@@ -237,10 +238,10 @@ class StoredState:
         return replace(found, db_path=str(self._source.settings.store.path), backend="sqlite")
 
     def add_records(self, job: JobId, records: Sequence[NewRecord]) -> RecordsAdded:
-        if isinstance(self._source, DaemonClient):
-            target, body = _target("records", job=job), msgspec.json.encode(records)
-            return self._source.ask("POST", target, RecordsAdded, body=body, timeout=None)
-        return _change(self._source, lambda state: state.add_records(job, records))
+        body = msgspec.json.encode(records)
+        return self._ask(
+            "POST records", RecordsAdded, {"job": job}, lambda state: state.add_records(job, records), body
+        )
 
     def export(self, namespace: str | None, each: Each) -> None:
         if isinstance(self._source, DaemonClient):

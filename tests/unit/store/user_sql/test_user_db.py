@@ -18,11 +18,9 @@ from structlog.testing import capture_logs
 from spyweb.clock import RealClock
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.model import BranchId, Durability, JobId, RunId
-from spyweb.store.user_sql import session as user_session
 from spyweb.store.user_sql import user_db
 from spyweb.store.user_sql.connection import Answered, Opening
-from spyweb.store.user_sql.session import SqlProcess, SqlSpawner
-from spyweb.store.user_sql.user_db import SqlUser, UserDatabase
+from spyweb.store.user_sql.user_db import SqlProcess, SqlSpawner, SqlUser, UserDatabase
 from tests.fakes.clock import FakeClock
 from tests.fakes.ops import SPAWNER, make_sql
 from tests.fakes.sql import Asker, statement
@@ -195,7 +193,7 @@ async def test_a_statement_that_can_not_be_ended_costs_its_process_and_nothing_e
 ) -> None:
     stuck = begun(Asker(database, "a", 1).rows(STUCK, longest_s=60.0))
     await until(lambda: is_running(database, "a"))
-    await clock.turn(60 + user_session.GRACE_S)
+    await clock.turn(60 + user_db.GRACE_S)
     with pytest.raises(StoreError, match="interrupted"):
         await stuck
     assert await Asker(database, "b", 2).changed("INSERT INTO t VALUES (2)") == 1
@@ -209,7 +207,7 @@ async def test_what_can_not_be_ended_does_not_outlive_its_run(database: UserData
     process = database._sessions[SqlUser(JobId("a"))].process
     assert process is not None
     database.run_ended(RunId(1))
-    await clock.turn(user_session.GRACE_S)
+    await clock.turn(user_db.GRACE_S)
     with pytest.raises(StoreError, match="interrupted"):
         await waiting
     await until(lambda: not is_alive(process.pid))
@@ -240,7 +238,7 @@ async def test_a_fault_in_the_midst_of_an_answer_fails_one_statement_and_the_job
         def fail(_: bytes) -> Answered:
             raise error
 
-        patched.setattr(user_session, "decode_answer", fail)
+        patched.setattr(user_db, "decode_answer", fail)
         with pytest.raises(StoreError, match=f"failed inside spyweb \\({type(error).__name__}\\)"):
             await a.changed("INSERT INTO t VALUES (1)")
     assert [line["event"] for line in told] == ["user_db.bug"]
