@@ -36,7 +36,6 @@ TEMPLATES: Mapping[ProjectKind, Mapping[str, str]] = {
     },
 }  # where each file goes, and its name in the template
 TYPES, STDOUT = "spyweb.d.lua", Path("-")
-FOR_EDITORS = (".luarc.json", TYPES, ".taplo.toml", ".schema-job.json", ".schema-config.json")
 FIRST = {ProjectKind.SCRIPTS: "hello", ProjectKind.MONITOR: "page"}  # the job to begin with
 
 
@@ -67,14 +66,13 @@ def editor_files() -> dict[str, bytes]:
     from spyweb.reference.definitions import definitions
     from spyweb.reference.schema import config_schema, job_schema
 
-    contents = (
-        (TEMPLATE / "luarc.json").read_bytes(),
-        definitions().encode(),
-        (TEMPLATE / "taplo.toml").read_bytes(),
-        json.dumps(job_schema(), indent=2).encode(),
-        json.dumps(config_schema(), indent=2).encode(),
-    )
-    return dict(zip(FOR_EDITORS, contents, strict=True))
+    return {
+        ".luarc.json": (TEMPLATE / "luarc.json").read_bytes(),
+        TYPES: definitions().encode(),
+        ".taplo.toml": (TEMPLATE / "taplo.toml").read_bytes(),
+        ".schema-job.json": json.dumps(job_schema(), indent=2).encode(),
+        ".schema-config.json": json.dumps(config_schema(), indent=2).encode(),
+    }
 
 
 def make_project(root: Path, made: dict[str, bytes], for_editors: Mapping[str, bytes]) -> None:

@@ -46,11 +46,8 @@ class Project:
 
     @cached_property
     def offline(self) -> OfflineProject:
-        """Return the files and the database; imported only where no daemon answers, since that takes time.
-
-        Raises Refused where the project is on another machine.
-        """
-        from spyweb.cli.offline import OfflineProject
+        """Return the files and the database.  Raises Refused where the project is on another machine."""
+        from spyweb.cli.offline import OfflineProject  # which takes time: only where no daemon answers
 
         return OfflineProject(self.settings, self.clock)
 
@@ -125,10 +122,7 @@ def find_in(views: list[JobView], name_or_id: str) -> JobId:
 
 
 def found_of(source: Backend, name: str | None, ask: Callable[[JobId | None], list[T]]) -> list[T]:
-    """Return what is found of a job, which may be gone, or without a name of all.
-
-    Raises Refused where nothing is found and no job has the name.
-    """
+    """Return what is found of a job, or without a name of all.  Raises Refused for no job that has left nothing."""
     if name is None:
         return ask(None)
     jobs = source.jobs()

@@ -150,11 +150,8 @@ class ChangeHub:
         if self._turn.locked() and self._passed_over < MOST_TICKS:
             return
         self._passed_over = 0
-        self._tell(shown)
-
-    def _tell(self, topics: set[Topic]) -> None:
         now = self.events.number
-        subjects = {seen: self._subjects(topics, seen) for seen in {page.seen for page in self.pages}}
+        subjects = {seen: self._subjects(shown, seen) for seen in {page.seen for page in self.pages}}
         touched: dict[tuple[Shows, int], bool] = {}
         for page in self.pages:
             case = shows, seen = page.shows, page.seen

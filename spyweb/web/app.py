@@ -17,7 +17,8 @@ from spyweb.web.access.audit import AuditService
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, PORT
 from spyweb.web.access.guard import OPEN_REQUESTS, TRAIL, OpenRequests, Trail, guarded_by
 from spyweb.web.access.keys import AccessService
-from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, Throttle, by_loopback, by_socket
+from spyweb.web.access.principal import SOCKET
+from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, Throttle, by_loopback
 from spyweb.web.answer import answer_errors
 from spyweb.web.api.document import DOCUMENTED, MADE
 from spyweb.web.api.route import LARGEST_BODY, PageRoute, Route
@@ -70,7 +71,7 @@ def content_app(dashboard: web.Application, site: Site, dashboard_port: int = 0)
     app.update({key: value for key, value in dashboard.items() if key not in app})
     app.on_response_prepare.append(underway.note_begun)
     app[RECOGNISER], app[DASHBOARD_PORT] = recogniser, dashboard_port
-    _end_streams_of(app)
+    app.on_shutdown.extend([app[EVENT_STREAMS].end_all, app[PAGE_STREAMS].end_all])
     _add_site(app, site)
     return app
 
@@ -87,7 +88,8 @@ def project_app(services: Services, site: Site) -> web.Application:
 def socket_app(services: Services) -> web.Application:
     """Make the app of the private socket; it needs no key: only the daemon's own user may open the socket."""
     routes = services.addresses.routes
-    app = _app(routes, guarded_by(by_socket, _rules_of(routes), Trail(services[AuditService], services.clock)))
+    trail = Trail(services[AuditService], services.clock)
+    app = _app(routes, guarded_by(lambda *_: SOCKET, _rules_of(routes), trail))
     _add_services(app, services, limits.SOCKET_BODY)
     return app
 
@@ -116,10 +118,6 @@ def _add_services(app: web.Application, services: Services, largest_body: int) -
     app[OPEN_STREAMS] = StreamCounter(limits.STREAMS)
     app[EVENT_STREAMS] = StreamCounter(limits.EVENT_STREAMS, limits.STREAMS_OF_ONE)
     app[PAGE_STREAMS] = StreamCounter(limits.PAGE_STREAMS, limits.STREAMS_OF_ONE)
-    _end_streams_of(app)
-
-
-def _end_streams_of(app: web.Application) -> None:
     app.on_shutdown.extend([app[EVENT_STREAMS].end_all, app[PAGE_STREAMS].end_all])
 
 

@@ -94,10 +94,7 @@ def media_type_of(request: web.Request) -> str:
 
 
 async def read_form(request: web.Request, largest: int) -> Mapping[str, str]:
-    """Return the fields of a form in UTF-8, the last of each name.
-
-    Raises HTTPUnsupportedMediaType, HTTPBadRequest, and as `Body.read` does.
-    """
+    """Return the fields of a form in UTF-8, the last of each name.  Raises HTTPClientError, and PoolError."""
     if not request.can_read_body:
         return {}
     header = request.headers.get("Content-Type", "").lower().replace(" ", "").replace('"', "")

@@ -190,10 +190,7 @@ async def stream(
 
 
 async def counted(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield many lines at a time, and at the end one that says how many there were.
-
-    Without it, a stream that was cut off would be taken for a whole one.
-    """
+    """Yield many lines at a time, and at the end how many there were: what was cut off is not taken for a whole."""
     count, size, gathered = 0, 0, list[bytes]()
     async with aclosing(lines):
         async for line in lines:

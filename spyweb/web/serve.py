@@ -150,12 +150,10 @@ class PrivateSocket:
 async def serve_socket(
     services: Services, data_dir: Path, connections: ConnectionLimiter | None = None
 ) -> AsyncIterator[PrivateSocket]:
-    """Serve every command on the socket of a data directory whose lock is held.
-
-    A key stands in the address, percent-encoded: those of a command have up to 128 KB.
-    """
+    """Serve every command on the socket of a data directory whose lock is held."""
     limiter = connections or ConnectionLimiter(private_limits(), RealClock())
     with closing(limiter):
+        # A key stands in the address, percent-encoded: those of a command have up to 128 KB.
         async with handlers(socket_app(services), limiter, longest_line=MIB) as make_handler:
             opened = PrivateSocket(make_handler, data_dir)
             await opened.open()
@@ -196,14 +194,14 @@ def _refusing_long_addresses(handle: Handle) -> Handle:
     """Refuse long addresses before the router sees them: its time grows with the square of the number of slashes."""
 
     async def check(request: web.Request) -> web.StreamResponse:
-        path, parameters = request.rel_url.raw_path, request.rel_url.raw_query_string.count("&")
-        if len(path) > ADDRESS_PATH:
-            reason = too_large("the address", len(path), ADDRESS_PATH, "characters")
-            return json_answer(error_of(reason, CODES[414]), 414)
-        if parameters > PARAMETERS:
-            reason = too_large("the address", parameters, PARAMETERS, "parameters")
-            return json_answer(error_of(reason, CODES[400]), 400)
-        return await handle(request)
+        length, parameters = len(request.rel_url.raw_path), request.rel_url.raw_query_string.count("&")
+        if length > ADDRESS_PATH:
+            status, reason = 414, too_large("the address", length, ADDRESS_PATH, "characters")
+        elif parameters > PARAMETERS:
+            status, reason = 400, too_large("the address", parameters, PARAMETERS, "parameters")
+        else:
+            return await handle(request)
+        return json_answer(error_of(reason, CODES[status]), status)
 
     return check
 

@@ -158,7 +158,7 @@ async def sign_in(asked: Asked) -> web.Response:
         request.app[TRAIL].note_wrong_key(request)
         return await answer_with(asked, SIGN_IN_PAGE, "", _form(asked.back(), WRONG, error.status))
     _end_session(asked)  # the one that this browser had before: nobody could end it any more
-    request.app[TRAIL].note_session(request, given.name, web.HTTPSeeOther.status_code)
+    request.app[TRAIL].note_by(request, given.name, "session", web.HTTPSeeOther.status_code)
     away = lead_to(asked.back())
     set_session(request, away, access.sign_in(given))
     return away

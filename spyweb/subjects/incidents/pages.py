@@ -255,7 +255,7 @@ def ack_routes() -> list[PageRoute]:
             status = web.HTTPConflict.status_code
         elif incident.acked_ms is None:
             await service_of(request, IncidentService).acknowledge(incident.id, channel)
-        request.app[TRAIL].note_link(request, channel, status)
+        request.app[TRAIL].note_by(request, channel, "link", status)
         return await _answer(request, *await _follow(request), status)
 
     rule = AccessRule(PUBLIC, asks_itself=True)

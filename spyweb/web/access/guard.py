@@ -147,7 +147,7 @@ class Trail:
         if principal is None or principal.source == "nobody" or request.method in HARMLESS:
             return
         if rule.right is not None and not rule.of_project:
-            self._audit.note(self._line(request, principal.name, principal.source, status))
+            self.note_by(request, principal.name, principal.source, status)
 
     def note_failure(self, request: web.Request, rule: AccessRule, error: Exception) -> None:
         is_unsigned = rule.asks_itself and isinstance(error, web.HTTPUnauthorized)
@@ -163,13 +163,9 @@ class Trail:
     def note_wrong_key(self, request: web.Request) -> None:
         self._audit.note_failure(self._line(request, "nobody", "nobody", WrongKey.status_code))
 
-    def note_session(self, request: web.Request, who: str, status: int) -> None:
-        """Put on record that a browser has signed in or out."""
-        self._audit.note(self._line(request, who, "session", status))
-
-    def note_link(self, request: web.Request, channel: str, status: int) -> None:
-        """Put on record what somebody has done by a link that was sent to an alert channel."""
-        self._audit.note(self._line(request, channel, "link", status))
+    def note_by(self, request: web.Request, who: str, source: str, status: int) -> None:
+        """Put on record who has signed in or out by a "session", or what was done by the "link" of a channel."""
+        self._audit.note(self._line(request, who, source, status))
 
     def _line(self, request: web.Request, who: str, source: str, status: int) -> NewAuditLine:
         resource, query = request.match_info.route.resource, request.query

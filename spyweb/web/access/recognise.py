@@ -21,7 +21,7 @@ from spyweb.ops.network.address_check import OwnSockets, Peer
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, session_cookie
 from spyweb.web.access.hosts import bracketed, comes_from_elsewhere, is_known, is_proxied, names_loopback
 from spyweb.web.access.keys import THE_OWNER, AccessService
-from spyweb.web.access.principal import LOOPBACK, NOBODY, SOCKET, Principal, Right
+from spyweb.web.access.principal import LOOPBACK, NOBODY, Principal, Right
 from spyweb.web.connections import address_of
 
 KEY_HEADER, BEARER = "X-SpyWeb-Key", "Bearer "
@@ -201,11 +201,6 @@ def by_loopback(request: web.Request, rule: AccessRule) -> Principal:
     if is_foreign:
         raise web.HTTPForbidden(text="without any key a page of another site may change nothing here")
     return LOOPBACK
-
-
-def by_socket(_request: web.Request, _rule: AccessRule) -> Principal:
-    """Recognise the daemon's own user: nobody else may open its socket."""
-    return SOCKET
 
 
 def bearer_of(authorization: str) -> str:

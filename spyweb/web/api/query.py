@@ -50,10 +50,7 @@ class PageQuery(msgspec.Struct, frozen=True):
 
 
 def query_of(request: web.Request, kind: type[Q]) -> Q:
-    """Return the parameters of an address; of one that is given twice, the last counts, unknown ones are passed over.
-
-    Raises BadParameter.
-    """
+    """Return the parameters of an address: the last of each name, and no unknown ones.  Raises BadParameter."""
     fields = _fields(kind)
     given: dict[str, object] = {}
     raw = request.rel_url.raw_query_string
@@ -176,10 +173,7 @@ def number_in_path(request: web.Request, name: str) -> int:
 
 
 def find_job(request: web.Request, name_or_id: str) -> JobId:
-    """Return the job of this id or name.
-
-    Raises HTTPNotFound, HTTPForbidden where whoever asks may not see it, or as `check_loaded` does.
-    """
+    """Return the job of this id or name.  Raises HTTPNotFound, or as `check_may_see` and `check_loaded` do."""
     services = request.app[SERVICES]
     job = services.catalogue.find(name_or_id)
     check_may_see(request, job or name_or_id)

@@ -129,13 +129,8 @@ def chart(points: Iterable[RunPoint], *, start_ms: int, end_ms: int, limit_ms: i
 
 def _bounds(shortest: int, longest: int) -> tuple[int, int]:
     """Return the nearest round durations around both, at least a decade apart."""
-    low = max((ms for ms in DURATIONS_MS if ms <= shortest), default=DURATIONS_MS[0])
-    high = min((ms for ms in DURATIONS_MS if ms >= longest), default=max(longest, DURATIONS_MS[-1]))
-    if low < high:
-        return low, high
-    if low == DURATIONS_MS[-1]:
-        return DURATIONS_MS[-2], max(high, DURATIONS_MS[-1])
-    return low, DURATIONS_MS[DURATIONS_MS.index(low) + 1]
+    low = max((ms for ms in DURATIONS_MS[:-1] if ms <= shortest), default=DURATIONS_MS[0])
+    return low, min((ms for ms in DURATIONS_MS if ms >= longest and ms > low), default=longest)
 
 
 def _height(ms: int, low: int, high: int) -> float:

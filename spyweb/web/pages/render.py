@@ -85,10 +85,7 @@ TimeFilter = Callable[[Context, int | None], str]
 
 
 def time_filter(name: str, tell: Callable[[Moments, int], str]) -> TimeFilter:
-    """Make a filter that shows a moment as an element, which the browser tells anew, and counts down where it is to.
-
-    The name is that of the words in static/times.js.
-    """
+    """Make a filter that shows a moment as an element, which the browser tells anew by this name in times.js."""
     told_as = Markup(' data-as="{}"').format(name) if name else Markup()
 
     @jinja2.pass_context

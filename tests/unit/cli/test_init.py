@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from spyweb.cli.init import FOR_EDITORS, TEMPLATES, ProjectKind
+from spyweb.cli.init import TEMPLATES, ProjectKind, editor_files
 from spyweb.permissions.policy import USUAL
 from spyweb.reference.definitions import definitions
 from spyweb.settings import load_settings
@@ -29,7 +29,7 @@ def files_of(root: Path) -> set[str]:
 def test_the_project_has_settings_jobs_and_what_git_should_ignore(kind: ProjectKind, tmp_path: Path) -> None:
     answer = spyweb("init", str(tmp_path / "new" / "project"), "--template", kind.value)
     assert answer.code == 0
-    assert files_of(tmp_path / "new" / "project") == {*TEMPLATES[kind], *FOR_EDITORS}
+    assert files_of(tmp_path / "new" / "project") == {*TEMPLATES[kind], *editor_files()}
 
 
 @pytest.mark.parametrize(("words", "jobs"), [([], {"hello", "check_site"}), (["--template", "monitor"], {"page"})])
@@ -51,7 +51,7 @@ def test_every_lua_file_of_a_template_compiles(name: str) -> None:
 
 def test_what_was_made_comes_as_json_too(tmp_path: Path) -> None:
     answer = spyweb("init", "--template", "monitor", "-o", "json", root=tmp_path)
-    assert answer.json == {"project": str(tmp_path), "made": [*TEMPLATES[ProjectKind.MONITOR], *FOR_EDITORS]}
+    assert answer.json == {"project": str(tmp_path), "made": [*TEMPLATES[ProjectKind.MONITOR], *editor_files()]}
 
 
 def test_the_next_step_can_be_typed_as_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
