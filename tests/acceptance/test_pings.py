@@ -101,8 +101,7 @@ def test_what_is_under_way_elsewhere_outlives_a_daemon_that_is_killed(project: P
 def test_a_watcher_is_told_that_spyweb_works_and_of_each_run_of_a_job(project: Project, watcher: Watcher) -> None:
     url = f"{watcher.origin}/${{PING_KEY}}"
     project.save(
-        "config.toml",
-        f'[heartbeat]\nurl = "{url}/spyweb"\nevery = "10s"\n[defaults]\nping_url = "{url}/{{job}}"\n',
+        "config.toml", f'[heartbeat]\nurl = "{url}/spyweb"\nevery = "10s"\n[defaults]\nping_url = "{url}/{{job}}"\n'
     )
     project.environment["PING_KEY"] = "s3cret-key"
     project.job("good", 'function run() log("info", "copied 3 files") end')

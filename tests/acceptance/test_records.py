@@ -40,9 +40,4 @@ def test_everybody_is_shown_the_same_records(project: Project) -> None:
         page = daemon.ask("/api/records?job_id=prices&limit=2", X_SpyWeb_Key="secret").json
 
     assert [each["title"] for each in offline] == ["Tea 2", "Tea 1", "Tea 0"]
-    assert page == {
-        "records": offline[:2],
-        "limit": 2,
-        "has_more": True,
-        "next_after": offline[1]["timestamp"],
-    }
+    assert page == {"records": offline[:2], "limit": 2, "has_more": True, "next_after": offline[1]["timestamp"]}

@@ -63,12 +63,7 @@ async def start_run(store: Store, job: JobId = PRICES, *, due_ms: int | None = 1
 
 
 async def run_once(
-    store: Store,
-    job: JobId = PRICES,
-    *,
-    due_ms: int = 1000,
-    ended_ms: int = 2000,
-    outcome: Outcome = Outcome.SUCCESS,
+    store: Store, job: JobId = PRICES, *, due_ms: int = 1000, ended_ms: int = 2000, outcome: Outcome = Outcome.SUCCESS
 ) -> RunId:
     run = await start_run(store, job, due_ms=due_ms)
     await store.runs.record(Change(end=[make_end(run, ended_ms=ended_ms, outcome=outcome)]))

@@ -93,14 +93,7 @@ from spyweb.subjects.when.service import (
 )
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView, view_workflow
-from spyweb.views.jobs import (
-    JobState,
-    JobView,
-    MaySee,
-    NextRun,
-    anything,
-    next_run,
-)
+from spyweb.views.jobs import JobState, JobView, MaySee, NextRun, anything, next_run
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView, lateness_of, mark_of, moment_of, took_of
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.web.access.audit import AuditService

@@ -18,15 +18,7 @@ from spyweb.subjects.records.service import RecordSearch
 from spyweb.web.app import tcp_app
 from tests.fakes.client import Client, client_of
 from tests.fakes.clock import FakeClock
-from tests.fakes.daemon_service import (
-    BACKUP,
-    NOW_MS,
-    PRICES,
-    FakeDaemonService,
-    make_state,
-    three_jobs,
-    with_key,
-)
+from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService, make_state, three_jobs, with_key
 from tests.fakes.keys import COOKIE
 from tests.fakes.memory_store import MemoryStore
 

@@ -15,10 +15,7 @@ from spyweb.subjects.jobs.overview import OverviewService
 from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.runs.service import OnceService, PastRunsService, RunService
 from spyweb.subjects.when.service import CalendarService, MaintenanceService
-from tests.fakes.daemon_service import (
-    FakeReloader,
-    make_vitals,
-)
+from tests.fakes.daemon_service import FakeReloader, make_vitals
 from tests.fakes.harness import Harness, harness
 
 
@@ -72,12 +69,7 @@ async def serving(root: Path, *live_jobs: LiveJob) -> AsyncIterator[Served]:
         health = HealthService(live=t.live, states=jobs.states, vitals=make_vitals, settings=lambda: reloader.settings)
         past = PastRunsService(root=root, live=t.live, store=t.store, clock=t.clock)
         overview = OverviewService(
-            live=t.live,
-            store=t.store,
-            clock=t.clock,
-            view=jobs.view,
-            broken=jobs.broken_views,
-            health=health.health,
+            live=t.live, store=t.store, clock=t.clock, view=jobs.view, broken=jobs.broken_views, health=health.health
         )
         details = JobDetails(jobs=jobs, past_runs=t.store.past_runs, overview=overview)
         await t.settle(*live_jobs)

@@ -17,13 +17,7 @@ NOW_MS = 1_767_225_600_000
 
 def row(name: str, ordinal: int = 0, status: TaskStatus = SUCCESS, **changes: object) -> TaskRow:
     made = TaskRow(
-        ordinal=ordinal,
-        workflow="",
-        name=name,
-        status=status,
-        attempts=1,
-        started_ms=NOW_MS,
-        ended_ms=NOW_MS + 5,
+        ordinal=ordinal, workflow="", name=name, status=status, attempts=1, started_ms=NOW_MS, ended_ms=NOW_MS + 5
     )
     return structs.replace(made, **changes)
 

@@ -25,13 +25,7 @@ from spyweb.views.runs import RunEvent
 from spyweb.web.connections import ConnectionLimiter, ConnectionLimits
 from spyweb.web.serve import serve_socket
 from tests.fakes.clock import FakeClock
-from tests.fakes.daemon_service import (
-    PRICES,
-    FakeDaemonService,
-    a_watched_run,
-    refused,
-    three_jobs,
-)
+from tests.fakes.daemon_service import PRICES, FakeDaemonService, a_watched_run, refused, three_jobs
 from tests.fakes.daemon_socket import let_in, serve_daemon_tcp
 from tests.fakes.web_server import unused_port
 

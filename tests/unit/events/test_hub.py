@@ -26,9 +26,7 @@ def test_nothing_is_numbered_or_kept_while_nobody_listens(listening: Listening) 
     assert (listening.hub.number, kept(listening), listening.sources.story) == (0, 0, [])
 
 
-def test_a_new_follower_is_told_where_it_is_so_that_it_can_come_back(
-    listening: Listening,
-) -> None:
+def test_a_new_follower_is_told_where_it_is_so_that_it_can_come_back(listening: Listening) -> None:
     client = listening.follow().read()
     assert client.mark == listening.hub.mark()
     assert client.mark is not None

@@ -103,10 +103,7 @@ async def test_spywebs_errors_have_a_status_and_a_code(error: Exception, status:
 
 @pytest.mark.parametrize("trouble", [PoolError("no room"), None])
 async def test_who_finds_no_room_gives_the_connection_back(trouble: Exception | None) -> None:
-    async with (
-        client_of(socket_app(FakeDaemonService(trouble=trouble))) as client,
-        client.get("/api/jobs") as answer,
-    ):
+    async with client_of(socket_app(FakeDaemonService(trouble=trouble))) as client, client.get("/api/jobs") as answer:
         is_closed = answer.headers.get("Connection") == "close"
         assert (answer.status, is_closed) == ((503, True) if trouble else (200, False))
 

@@ -49,10 +49,7 @@ async def serving(root: Path, port: int = 0, dashboard_port: int = 0) -> AsyncIt
     settings = ServerSettings(port=port, dashboard_port=dashboard_port)
     ui = root / "ui"
     host = Host(ui, TcpListeners(settings, ConnectionLimiter(tcp_limits(), RealClock())))
-    async with (
-        host.listeners.opened(make_dashboard_service(), Site(ui=ui, has_content=ui.is_dir)),
-        host.session,
-    ):
+    async with host.listeners.opened(make_dashboard_service(), Site(ui=ui, has_content=ui.is_dir)), host.session:
         yield host
 
 

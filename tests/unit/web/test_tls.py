@@ -225,9 +225,7 @@ def test_what_is_wrong_with_the_files_is_one_line_each(tmp_path: Path) -> None:
     encrypted = tmp_path / "encrypted.pem"
     encrypted.write_bytes(
         ec.generate_private_key(ec.SECP256R1()).private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(b"x"),
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
         )
     )
     broken = tmp_path / "broken.pem"
