@@ -49,8 +49,8 @@ from spyweb.web.access.keys import AccessService
 from spyweb.web.api.services import Services
 from spyweb.web.app import Site
 from spyweb.web.connections import ConnectionLimiter, tcp_limits
+from spyweb.web.endpoints import FOLDER as UI_FOLDER
 from spyweb.web.serve import TcpListeners
-from spyweb.web.ui import FOLDER as UI_FOLDER
 
 LOG, ERRORS = "server.log", "error.log"
 

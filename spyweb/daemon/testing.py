@@ -302,8 +302,8 @@ async def serve_suite(
     from spyweb.subjects.records.service import RecordSearch
     from spyweb.web.api.services import Services
     from spyweb.web.app import Site, project_app  # few projects have a server, and these import much
+    from spyweb.web.endpoints import FOLDER as UI
     from spyweb.web.serve import serve_app
-    from spyweb.web.ui import FOLDER as UI
 
     clock = RealClock()
     code = code_of_server(source, 1, policy=suite.policy)

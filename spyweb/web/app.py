@@ -14,8 +14,8 @@ from spyweb import limits
 from spyweb.endpoints import Endpoints
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.web.access.audit import AuditService
-from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, PORT
 from spyweb.web.access.guard import OPEN_REQUESTS, TRAIL, OpenRequests, Trail, guarded_by
+from spyweb.web.access.hosts import DASHBOARD_PORT, HOSTS, PORT
 from spyweb.web.access.keys import AccessService
 from spyweb.web.access.principal import SOCKET
 from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, Throttle, by_loopback
@@ -24,10 +24,9 @@ from spyweb.web.api.document import DOCUMENTED, MADE
 from spyweb.web.api.route import LARGEST_BODY, PageRoute, Route
 from spyweb.web.api.services import SERVICES, Services
 from spyweb.web.body import BODY_MEMORY, LARGEST, BodyMemory
-from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINT_RULES, ENDPOINTS
+from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINT_RULES, ENDPOINTS, UI, UI_ROUTES
 from spyweb.web.event_streams import EVENT_STREAMS, OPEN_STREAMS, PAGE_STREAMS, StreamCounter
 from spyweb.web.pages.site import showing_errors
-from spyweb.web.ui import UI, UI_ROUTES
 
 # What pages of a project ask for beside its endpoints: SpyWeb's own API.
 OF_PROJECT = ("/api/jobs", "/api/records")

@@ -1,15 +1,20 @@
-"""Answer requests to /api/v/NAME and /api/public/NAME by the project's server/init.lua.
+"""Serve the project's own content: /api/v/NAME and /api/public/NAME by its server/init.lua, pages from its folder ui/.
 
 A request is taken apart here for the handler, and whatever the handler returned, the response is a well-formed one.
+Pages lie at the root of the site; an address without an extension that names no file gets index.html, as the router of
+a page expects.  No address leads out of the folder, and none to a file whose name begins with a dot.
 """
 
 from __future__ import annotations
 
+import asyncio
+import mimetypes
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from ipaddress import IPv6Address
-from urllib.parse import unquote_to_bytes
+from pathlib import Path
+from urllib.parse import unquote, unquote_to_bytes
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -17,8 +22,8 @@ from multidict import CIMultiDict
 
 from spyweb.endpoints import NOT_FOUND, EndpointAnswer, Endpoints
 from spyweb.errors import PoolError
-from spyweb.web.access.cookies import is_ours
-from spyweb.web.access.guard import PRIVATE, PUBLIC
+from spyweb.web.access.guard import API, PRIVATE, PUBLIC
+from spyweb.web.access.hosts import DASHBOARD_PORT, is_ours
 from spyweb.web.access.principal import Right
 from spyweb.web.access.recognise import KEY_HEADER, RECOGNISER, AccessRule, bearer_of
 from spyweb.web.answer import WholeAnswer, describe, json_answer
@@ -39,6 +44,18 @@ NOT_SENT = {
 SANDBOX = "sandbox allow-scripts allow-forms"
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _BREAKS = re.compile(rb"[\r\n\0]")
+
+FOLDER, INDEX = "ui", "index.html"
+UI: web.AppKey[Path] = web.AppKey("folder of the pages")
+
+# What the machine's own table may lack or, on some, gets wrong.
+TYPES = {
+    ".css": "text/css", ".html": "text/html", ".ico": "image/x-icon", ".js": "text/javascript",
+    ".json": "application/json", ".map": "application/json", ".mjs": "text/javascript", ".svg": "image/svg+xml",
+    ".txt": "text/plain", ".wasm": "application/wasm", ".webmanifest": "application/manifest+json",
+    ".webp": "image/webp", ".woff": "font/woff", ".woff2": "font/woff2", ".xml": "text/xml",
+}  # fmt: skip
+UTF_8 = ("text/", "application/json", "application/manifest+json")
 
 RequestFields = dict[str, object]
 
@@ -164,3 +181,44 @@ ENDPOINT_RULES: Mapping[Handler, AccessRule] = {
     answer_endpoint: AccessRule(Right.RUN, of_project=True),
     answer_public_endpoint: AccessRule(None, of_project=True),
 }
+
+
+async def serve_file(request: web.Request) -> web.StreamResponse:
+    if request.path.startswith(API):
+        raise web.HTTPNotFound
+    found = await asyncio.to_thread(find_file, request.app[UI], request.rel_url.raw_path)
+    if found is None:
+        port = request.app.get(DASHBOARD_PORT)
+        raise web.HTTPNotFound(text=f"there is no such page; the dashboard is on port {port}" if port else None)
+    headers = {"Content-Type": type_of(found), "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    return web.FileResponse(found, headers=headers)
+
+
+def find_file(folder: Path, raw_path: str) -> Path | None:
+    """Return the file that a percent-encoded path of a request means."""
+    parts = [unquote(part, errors="surrogateescape") for part in raw_path.split("/") if part]
+    if any(part.startswith(".") or {"/", "\\", "\0"} & set(part) for part in parts):
+        return None
+    found = _file_in(folder, parts) or _file_in(folder, [*parts, INDEX])
+    if found is None and not (parts and "." in parts[-1]):
+        found = _file_in(folder, [INDEX])
+    return found
+
+
+def type_of(path: Path) -> str:
+    kind = TYPES.get(path.suffix.lower()) or mimetypes.guess_type(path.name, strict=False)[0] or BINARY
+    return f"{kind}; charset=utf-8" if kind.startswith(UTF_8) else kind
+
+
+def _file_in(folder: Path, parts: list[str]) -> Path | None:
+    """Return the file, if it is in the folder: links are followed as long as they stay inside."""
+    try:
+        inside = folder.resolve(strict=True)
+        path = inside.joinpath(*parts).resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):  # RuntimeError: a loop of links
+        return None
+    return path if path.is_relative_to(inside) and path.is_file() else None
+
+
+# Not below /api/: the router would offer them where another method is wrong.
+UI_ROUTES = [web.get("/{path:(?!api/).*}", serve_file)]

@@ -66,8 +66,8 @@ CACHES = {
     "web.access.hosts.is_loopback": "limits.HOST, or the address of a peer",
     "web.api.query._fields": "a Struct of a handler",
     "web.pages.charts.strip": "a letter for each of the runs that are shown",
-    "web.pages.render.renderer": "nothing",
-    "web.pages.static_files.static_files": "nothing",
+    "web.pages.site.renderer": "nothing",
+    "web.pages.site.static_files": "nothing",
 }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
 from importlib.util import cache_from_source
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from spyweb import __version__
 from spyweb.web.pages import words
 from spyweb.web.pages.charts import KINDS
 from spyweb.web.pages.frame import BAR, FOOT, PageFrame, to
-from spyweb.web.pages.static_files import StaticFiles, static_files
 from spyweb.web.pages.words import Moments
 
 HERE = Path(__file__).parent
@@ -55,7 +53,8 @@ class CompiledTemplates(jinja2.FileSystemBytecodeCache):
 class Renderer:
     """Makes pages, and parts of them, from the templates."""
 
-    def __init__(self, files: StaticFiles) -> None:
+    def __init__(self, static: Callable[[str], str]) -> None:
+        """Take what gives the address of a static file."""
         self.pages = jinja2.Environment(
             loader=jinja2.FileSystemLoader([HERE / "templates", *sorted(SUBJECTS.glob("*/templates"))]),
             autoescape=True,
@@ -68,7 +67,6 @@ class Renderer:
         )
         self.pages.filters.update(FILTERS)
         kinds = [(letter, heights, word) for letter, (heights, word) in KINDS.items()]
-        static = {name: f"/static/{files.version}/{name}" for name in files.files}.__getitem__
         self.pages.globals.update(hide=hide, to=to, static=static, bar=BAR, foot=FOOT, kinds=kinds)
 
     def part(self, template: str, frame: PageFrame, values: Mapping[str, object]) -> Markup:
@@ -119,9 +117,3 @@ FILTERS = {
     "size": words.show_size,
     "share": words.show_share,
 }
-
-
-@cache
-def renderer() -> Renderer:
-    """Return the one renderer of this process."""
-    return Renderer(static_files())

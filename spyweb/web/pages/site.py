@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import hashlib
 import platform
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb import __version__
@@ -31,7 +35,6 @@ from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.event_streams import PAGE_STREAMS, send_events
 from spyweb.web.pages.frame import BAR, FOOT, Link, PageFrame
 from spyweb.web.pages.page import OF_JOB, Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
-from spyweb.web.pages.static_files import static_files
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -48,6 +51,11 @@ PATIENCE_S = 10.0  # with a page that others wait for
 LONG = 8192  # bytes of a page from which on it is compressed in a thread
 LEVEL = 6
 FOREVER = f"public, max-age={A_YEAR_S}, immutable"  # another content has another address
+
+FOLDER = Path(__file__).parent / "static"
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+TAG_LENGTH = 12
+STATIC_LEVEL = 9  # they are compressed once
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -174,16 +182,17 @@ async def ask(request: web.Request, form: Mapping[str, str] | None = None) -> As
         request=request,
         principal=request.get(PRINCIPAL, NOBODY),
         services=request.app[SERVICES],
-        renderer=await asyncio.to_thread(_renderer),
+        renderer=await asyncio.to_thread(renderer),
         form=form or {},
     )
 
 
-def _renderer() -> Renderer:
-    """Return the renderer; at the first page it is imported, which takes a while and memory."""
-    from spyweb.web.pages.render import renderer
+@cache
+def renderer() -> Renderer:
+    """Return the one renderer; at the first page it is imported, which takes a while and memory."""
+    from spyweb.web.pages.render import Renderer
 
-    return renderer()
+    return Renderer(static_files().address)
 
 
 async def answer_with(asked: Asked, template: str, place: str, shown: Shown) -> web.Response:
@@ -276,6 +285,50 @@ async def send_page(request: web.Request, text: str, nonce: str, status: int = 2
 
 def compress(body: bytes, encoding: str) -> bytes:
     return zstd.compress(body, LEVEL) if encoding == "zstd" else gzip.compress(body, LEVEL, mtime=0)
+
+
+class StaticFile(Struct, frozen=True):
+    """One file as it is sent."""
+
+    media: str
+    body: bytes
+    zipped: bytes
+    tag: str  # of its content
+
+
+class StaticFiles(Struct, frozen=True):
+    """The files by name; there are no others.
+
+    All have one version, which is a part of their addresses: so what imports another gets the one of its own version.
+    """
+
+    files: Mapping[str, StaticFile]
+    version: str
+
+    @classmethod
+    def load(cls, folder: Path = FOLDER) -> StaticFiles:
+        bodies = {path: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in TYPES}
+        files = {
+            path.name: StaticFile(TYPES[path.suffix], body, gzip.compress(body, STATIC_LEVEL, mtime=0), _tag(body))
+            for path, body in bodies.items()
+        }
+        return cls(files, _tag(b"".join(bodies.values())))
+
+    def address(self, name: str) -> str:
+        """Return the address of a file.  Raises KeyError where there is none."""
+        if name not in self.files:
+            raise KeyError(name)
+        return f"/static/{self.version}/{name}"
+
+
+@cache
+def static_files() -> StaticFiles:
+    """Return the files of this process; they are read at the first page, in a thread."""
+    return StaticFiles.load()
+
+
+def _tag(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:TAG_LENGTH]
 
 
 async def serve_static(request: web.Request) -> web.Response:

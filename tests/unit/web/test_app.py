@@ -13,9 +13,9 @@ from spyweb.errors import ConfigError, NoAccess, PoolError, Problem, ScriptError
 from spyweb.store.model.access import Scope
 from spyweb.subjects.incidents.pages import ack_routes
 from spyweb.web.app import Site, project_app, socket_app, tcp_app
+from spyweb.web.endpoints import find_file, type_of
 from spyweb.web.pages.page import ACTIONS, PAGES
 from spyweb.web.pages.site import page_routes
-from spyweb.web.ui import find_file, type_of
 from tests.fakes.client import DASHBOARD_PORT, client_of, content_of, failure, get_json
 from tests.fakes.daemon_service import FakeDaemonService, refused
 from tests.fakes.endpoints import serve

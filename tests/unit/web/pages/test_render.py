@@ -11,8 +11,8 @@ import jinja2
 import pytest
 
 from spyweb.web.pages.frame import BAR, FOOT, PageFrame
-from spyweb.web.pages.render import HERE, CompiledTemplates, renderer
-from spyweb.web.pages.static_files import FOLDER, StaticFiles
+from spyweb.web.pages.render import HERE, CompiledTemplates
+from spyweb.web.pages.site import FOLDER, StaticFiles, renderer
 from spyweb.web.pages.words import ABSENT, Moments
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
