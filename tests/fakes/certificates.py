@@ -41,18 +41,15 @@ def self_signed(name: str, begins: datetime, ends: datetime) -> bytes:
 def dhe_only(authority: trustme.CA, name: str, bits: int, folder: Path) -> ssl.SSLContext:
     """Make a server's context with DHE alone.  No client checks whether the modulus is a prime."""
     parameters = folder / "dh.pem"
-    parameters.write_text(_pem(secrets.randbits(bits) | 1 << (bits - 1) | 1))
+    modulus = secrets.randbits(bits) | 1 << (bits - 1) | 1
+    text = base64.encodebytes(_tagged(0x30, _integer(modulus) + _integer(2))).decode()
+    parameters.write_text(f"-----BEGIN DH PARAMETERS-----\n{text}-----END DH PARAMETERS-----\n")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("kDHE")
     context.load_dh_params(str(parameters))
     authority.issue_cert(name, key_type=trustme.KeyType.RSA).configure_cert(context)
     return context
-
-
-def _pem(modulus: int) -> str:
-    der = _tagged(0x30, _integer(modulus) + _integer(2))
-    return f"-----BEGIN DH PARAMETERS-----\n{base64.encodebytes(der).decode()}-----END DH PARAMETERS-----\n"
 
 
 def _integer(number: int) -> bytes:

@@ -132,22 +132,25 @@ class HurriedClock(FakeClock):
         await asyncio.sleep(0)
 
 
+def cases_of(name: str, texts: Mapping[str, Text], at: Callable[[Text, int], Awaitable[object]]) -> Iterator[Case]:
+    for what, text in texts.items():
+        yield Case(f"{name} {what}", partial(at, text))
+
+
 def op_cases(host: OpDispatcher) -> Iterator[Case]:
-    for operation in catalog.operations().values():
+    operations = catalog.operations()
+    for operation in operations.values():
         for position, parameter in enumerate(operation.parameters):
             for what, make in arguments_for(parameter.reader.kind):
                 yield op_case(host, operation, position, what, make)
-    for name, what, options in options_cases():
-        yield op_case(host, catalog.operations()[name], 0, what, options)
-
-
-def options_cases() -> Iterator[tuple[str, str, Make]]:
     for what, text in TEXTS.items():
         for name, (usual, fields) in OPTIONS.items():
             for field in fields:
-                yield name, f"{field.decode()}: {what}", partial(options_with, usual, field, text)
+                make = partial(options_with, usual, field, text)
+                yield op_case(host, operations[name], 0, f"{field.decode()}: {what}", make)
         for update in UPDATES:
-            yield "state.update", f"{update.decode()} at {what}", partial(update_at, update, text)
+            make = partial(update_at, update, text)
+            yield op_case(host, operations["state.update"], 0, f"{update.decode()} at {what}", make)
 
 
 def arguments_for(kind: str) -> Iterator[tuple[str, Make]]:
@@ -193,12 +196,6 @@ READERS: Mapping[str, Callable[[bytes], object]] = {
     "line of an import": parse_line,
     "value in JSON": decode_value,
 }
-
-
-def reader_cases() -> Iterator[Case]:
-    for name, read in READERS.items():
-        for what, text in {**TEXTS, **NESTED}.items():
-            yield Case(f"{name}: {what}", partial(read_once, read, text))
 
 
 async def read_once(read: Callable[[bytes], object], text: Text, n: int) -> None:
@@ -265,13 +262,8 @@ FILES: Mapping[str, Callable[[bytes], bytes]] = {
 }
 
 
-def file_cases(root: Path) -> Iterator[Case]:
-    for file, wrap in FILES.items():
-        for what, text in {**TEXTS, **LINES}.items():
-            yield Case(f"{file}: {what}", partial(scan_once, root / file, root, wrap, text))
-
-
-async def scan_once(path: Path, root: Path, wrap: Callable[[bytes], bytes], text: Text, n: int) -> None:
+async def scan_once(root: Path, file: str, wrap: Callable[[bytes], bytes], text: Text, n: int) -> None:
+    path = root / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(wrap(text(n)))
     with suppress(SpywebError):
@@ -331,20 +323,10 @@ REQUESTS: Mapping[str, Text] = {
 }  # fmt: skip
 
 
-def answer_cases(http: Http, server: RawServer) -> Iterator[Case]:
-    for what, text in ANSWERS.items():
-        yield Case(f"an answer's {what}", partial(fetch_once, http, server, text))
-
-
 async def fetch_once(http: Http, server: RawServer, text: Text, n: int) -> None:
     server.answer = text(2 * n)
     with suppress(FetchError):
         await http.fetch(Fetch(url=URL(server.url), timeout_s=2, largest=1 << 20))
-
-
-def request_cases(port: int) -> Iterator[Case]:
-    for what, text in REQUESTS.items():
-        yield Case(f"a request's {what}", partial(request_once, port, text))
 
 
 # Every address that reads a body: the routes, the forms of the dashboard, and on another port the project's endpoints.
@@ -449,10 +431,13 @@ async def main(folder: Path) -> None:
         leaving.push_async_callback(store.close)  # its threads would hold up the exit after a failure
         for case in chain(
             op_cases(OpDispatcher(make_call(world))),
-            reader_cases(),
-            file_cases(folder / "project"),
-            answer_cases(http, server),
-            request_cases(dashboard.port),
+            *(cases_of(f"{name}:", {**TEXTS, **NESTED}, partial(read_once, read)) for name, read in READERS.items()),
+            *(
+                cases_of(f"{file}:", {**TEXTS, **LINES}, partial(scan_once, folder / "project", file, wrap))
+                for file, wrap in FILES.items()
+            ),
+            cases_of("an answer's", ANSWERS, partial(fetch_once, http, server)),
+            cases_of("a request's", REQUESTS, partial(request_once, dashboard.port)),
             door_cases(DOORS, dashboard.port),
             door_cases(ENDPOINTS, content.port),
         ):

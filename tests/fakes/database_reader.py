@@ -56,13 +56,11 @@ class DatabaseReader:
 
     def gaps(self, job: str, period_ms: int) -> list[str]:
         """Return what is wrong with the record of an `every` job: due times without a row, and due times in two."""
-        due = Counter(moment for row in self.rows(job) if row.attempt == 1 for moment in moments_of(row, period_ms))
+        due = Counter[int]()
+        for row in self.rows(job):
+            if row.attempt == 1:
+                last_ms = row.due_ms if row.last_due_ms is None else row.last_due_ms
+                due.update(range(row.due_ms, last_ms + 1, period_ms))
         expected = range(min(due, default=0), self.cursor_ms(job) + 1, period_ms) if due else ()
         missing = [f"nothing about {moment}" for moment in expected if moment not in due]
         return missing + [f"{moment} twice" for moment, count in due.items() if count > 1]
-
-
-def moments_of(row: Row, period_ms: int) -> range:
-    """Return the due times that a row stands for."""
-    last_ms = row.due_ms if row.last_due_ms is None else row.last_due_ms
-    return range(row.due_ms, last_ms + 1, period_ms)

@@ -128,10 +128,7 @@ class ServedApp:
 
 
 def real_hub() -> EventHub:
-    return EventHub(RealClock(), "b00t", lambda _hub, _topic: _nothing)
-
-
-def _nothing() -> None: ...
+    return EventHub(RealClock(), "b00t", lambda _hub, _topic: lambda: None)
 
 
 def publish_run(hub: EventHub, number: int, job: str = "prices", reason: str = "") -> None:

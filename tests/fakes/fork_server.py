@@ -141,14 +141,9 @@ def run_command(
             process.kill()
             process.wait()
             raise
-        said = [_whole(file) for file in (out.fileno(), err.fileno())]
+        written = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (out, err)]
+    said = [text.decode().replace("\r\n", "\n") for text in written]
     return subprocess.CompletedProcess(list(words), process.wait(), *said)
-
-
-def _whole(descriptor: int) -> str:
-    """Return what was written, with the line ends of a text."""
-    written = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-    return written.decode().replace("\r\n", "\n")
 
 
 # In the process that forks
@@ -190,16 +185,11 @@ def stand_by(connection: socket.socket) -> list[str]:
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(asked["environment"])
-    if asked["is_quick"]:
-        shorten_waits()
-    return list(asked["words"])
-
-
-def shorten_waits() -> None:
-    for module, waits in SHORT_WAITS.items():
+    for module, waits in SHORT_WAITS.items() if asked["is_quick"] else ():
         for name, wait in waits.items():
             assert hasattr(sys.modules[module], name), f"{module} has no {name} any more"
             setattr(sys.modules[module], name, wait)
+    return list(asked["words"])
 
 
 def become(module: str) -> None:

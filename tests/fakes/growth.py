@@ -27,10 +27,9 @@ def growth(read: Callable[[T], object], made_of: Callable[[int], T], n: int) -> 
 def _cost(read: Callable[[T], object], given: T) -> float:
     """Return the least of a few measurements, since whatever else runs here can only add to one."""
     gc.collect()
-    return min(_once(read, given) for _ in range(3))
-
-
-def _once(read: Callable[[T], object], given: T) -> float:
-    began = time.thread_time()
-    read(given)
-    return max(time.thread_time() - began, 1e-4)
+    costs = []
+    for _ in range(3):
+        began = time.thread_time()
+        read(given)
+        costs.append(time.thread_time() - began)
+    return max(min(costs), 1e-4)

@@ -131,11 +131,6 @@ return run_packed
 """
 
 
-@cache
-def _source(name: str) -> bytes:
-    return next(path for folder in FOLDERS if (path := folder / f"{name}.lua").exists()).read_bytes()
-
-
 class ScriptFailed(Exception):
     """Raised when the script raised, with the text of its error."""
 
@@ -196,7 +191,7 @@ class LuaLibrary:
 
     def _read(self, name: bytes) -> bytes:
         self.parts.append(name.decode())
-        return _source(name.decode())
+        return next(path for folder in FOLDERS if (path := folder / f"{name.decode()}.lua").exists()).read_bytes()
 
     def _emit(self, level: bytes, text: bytes) -> int:
         self.lines.append((level.decode(), text))

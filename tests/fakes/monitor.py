@@ -6,7 +6,7 @@ Whatever happens is a line of one story.
 from __future__ import annotations
 
 import inspect
-from asyncio import Future, Task, TaskGroup, get_running_loop
+from asyncio import Task, TaskGroup, wait
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,6 @@ from typing import cast
 
 from msgspec import convert, structs
 
-from spyweb.cooperative import set_done
 from spyweb.extraction.extractor import Extractor, Page
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOK_NAMES, LOAD, UNLOADED
@@ -99,8 +98,7 @@ class FakeVms(FakePool):
         cycle = self._tasks.create_task(self._cycle(request, host))
         whys: list[Why] = []
         self._cycles[request.run] = (cycle, whys)
-        while not cycle.done():
-            await _done(cycle)
+        await wait([cycle])
         del self._cycles[request.run]
         if whys:
             failure = Failure.TIMEOUT if whys[0] is Why.TIMEOUT else Failure.CANCELLED
@@ -127,16 +125,13 @@ class FakeVms(FakePool):
             name, argument, later = [*answer, None, None][:3]
             for key, packed in cast("dict[str, bytes]", later or {}).items():
                 ctx[key] = wire.unpack(packed)[0] if packed else _crossed(argument)
-            told = [*await self._called(str(name), argument, ctx)]
-
-    async def _called(self, name: str, argument: object, ctx: dict[str, object]) -> list[object]:
-        self.story.append(name if ctx.get("worker_id", 1) == 1 else f"{name} of {ctx['worker_id']}")
-        self.memory += 10
-        try:
-            value = await self._value(name, argument, ctx)
-        except HookError as error:
-            return [self._defined(), self.memory, b"error", None, str(error).encode(), b"stack traceback:"]
-        return [self._defined(), self.memory, b"ok", value, None, BEGINS.encode()]
+            self.story.append(str(name) if ctx.get("worker_id", 1) == 1 else f"{name} of {ctx['worker_id']}")
+            self.memory += 10
+            try:
+                value = await self._value(str(name), argument, ctx)
+                told = [self._defined(), self.memory, b"ok", value, None, BEGINS.encode()]
+            except HookError as error:
+                told = [self._defined(), self.memory, b"error", None, str(error).encode(), b"stack traceback:"]
 
     async def _value(self, name: str, argument: object, ctx: dict[str, object]) -> object:
         if name == LOAD:
@@ -155,12 +150,6 @@ class FakeVms(FakePool):
 
 async def _maybe(value: object) -> object:
     return await value if inspect.isawaitable(value) else value
-
-
-async def _done(task: Task[Ending]) -> None:
-    ended: Future[None] = get_running_loop().create_future()
-    task.add_done_callback(lambda _: set_done(ended))
-    await ended
 
 
 def _crossed(value: object) -> object:

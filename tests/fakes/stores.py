@@ -32,17 +32,13 @@ AGED = "scope:aged"  # keeps past versions for an hour
 RULES: HistoryRules = {LOGGED: HistoryRule(versions=3), AGED: HistoryRule(age_ms=3_600_000)}
 
 
-async def open_kind(kind: str, path: Path, clock: Clock, history: HistoryRules = NO_HISTORY) -> Store:
-    match kind:
-        case "memory":
-            return await open_any("memory:", clock=clock, history=history)
-    key = KEY if kind == "sealed" else None
-    return await open_store(path, clock=clock, durability=Durability.NORMAL, key=key, history=history)
-
-
 @asynccontextmanager
 async def opened(kind: str, path: Path, clock: Clock, history: HistoryRules = NO_HISTORY) -> AsyncIterator[Store]:
-    store = await open_kind(kind, path, clock, history)
+    if kind == "memory":
+        store = await open_any("memory:", clock=clock, history=history)
+    else:
+        key = KEY if kind == "sealed" else None
+        store = await open_store(path, clock=clock, durability=Durability.NORMAL, key=key, history=history)
     try:
         yield store
     finally:

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import brotli
 from aiohttp import web
@@ -78,15 +79,12 @@ async def status(request: web.Request) -> web.Response:
 async def redirect(request: web.Request) -> web.Response:
     """Redirect: /redirect/3 leads to /redirect/2 and so on to /echo."""
     left = int(request.match_info["left"])
-    return _to(f"/redirect/{left - 1}" if left > 1 else "/echo")
+    return web.Response(status=302, headers={"Location": f"/redirect/{left - 1}" if left > 1 else "/echo"})
 
 
 async def redirect_to(request: web.Request) -> web.Response:
-    return _to(request.query["url"], int(request.query.get("status", "302")))
-
-
-def _to(location: str, code: int = 302) -> web.Response:
-    return web.Response(status=code, headers={"Location": location})
+    status = int(request.query.get("status", "302"))
+    return web.Response(status=status, headers={"Location": request.query["url"]})
 
 
 async def cookie(request: web.Request) -> web.Response:
@@ -111,27 +109,16 @@ async def large(request: web.Request) -> web.StreamResponse:
 async def bomb(request: web.Request) -> web.Response:
     """Send 200 MB of zeros, compressed to 200 KB: /bomb/gzip."""
     encoding = request.match_info["encoding"]
-    return web.Response(body=_bomb(encoding), headers={"Content-Encoding": encoding})
-
-
-def _bomb(encoding: str, megabytes: int = 200) -> bytes:
+    compressor: Any = zlib.compressobj(9, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
+    compress, finish = compressor.compress, compressor.flush
     if encoding == "zstd":
-        return _zstd(megabytes)
-    if encoding == "br":
-        return _brotli(megabytes)
-    kind = {"gzip": 31, "deflate": 15}[encoding]
-    compressor = zlib.compressobj(9, zlib.DEFLATED, kind)
-    return b"".join(compressor.compress(ZEROS) for _ in range(megabytes)) + compressor.flush()
-
-
-def _brotli(megabytes: int) -> bytes:
-    compressor = brotli.Compressor(quality=1)
-    return bytes(b"".join(compressor.process(ZEROS) for _ in range(megabytes)) + compressor.finish())
-
-
-def _zstd(megabytes: int) -> bytes:
-    compressor = zstd.ZstdCompressor()
-    return b"".join(compressor.compress(ZEROS) for _ in range(megabytes)) + compressor.flush()
+        compressor = zstd.ZstdCompressor()
+        compress, finish = compressor.compress, compressor.flush
+    elif encoding == "br":
+        compressor = brotli.Compressor(quality=1)
+        compress, finish = compressor.process, compressor.finish
+    body = b"".join(compress(ZEROS) for _ in range(200)) + finish()
+    return web.Response(body=body, headers={"Content-Encoding": encoding})
 
 
 async def compressed(request: web.Request) -> web.Response:
@@ -246,24 +233,20 @@ async def open_proxy() -> AsyncIterator[WebServer]:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             heads.append(head)
-            await _relay(head, reader, writer)
+            method, target, _ = head.split(" ", 2)
+            port = int(target.removeprefix("http://").split("/")[0].rpartition(":")[2])
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+            if method == "CONNECT":
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            else:
+                far_writer.write(head.encode("latin-1"))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(pump(reader, far_writer))
+                group.create_task(pump(far_reader, writer))
         writer.close()
 
     async with listening(serve) as port:
         yield WebServer(port=port, story=heads)
-
-
-async def _relay(head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    method, target, _ = head.split(" ", 2)
-    port = int(target.removeprefix("http://").split("/")[0].rpartition(":")[2])
-    far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
-    if method == "CONNECT":
-        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-    else:
-        far_writer.write(head.encode("latin-1"))
-    async with asyncio.TaskGroup() as group:
-        group.create_task(pump(reader, far_writer))
-        group.create_task(pump(far_reader, writer))
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
