@@ -12,7 +12,7 @@ from spyweb.events.happenings import KINDS, EventType
 from spyweb.events.hub import EventHub, Follower, Wish
 from spyweb.web.access.principal import Principal, principal_of
 from spyweb.web.answer import BadParameter
-from spyweb.web.api.query import find_any_job, query_of
+from spyweb.web.api.query import find_job, query_of
 from spyweb.web.api.route import EVENTS, Right, Route
 from spyweb.web.api.services import SERVICES
 from spyweb.web.event_streams import EVENT_STREAMS, send_events
@@ -54,7 +54,7 @@ async def follow_events(request: web.Request) -> web.StreamResponse:
     now.  The lines of a log are those of the job that `job` names.  Whoever does not read for 30 s is hung up on.
     """
     services, query = request.app[SERVICES], query_of(request, EventsQuery)
-    principal, job = principal_of(request), None if query.job is None else find_any_job(request, query.job)
+    principal, job = principal_of(request), None if query.job is None else find_job(request, query.job, is_loaded=False)
     types = _types_of(query.types, principal)
     if EventType.LOG in types and job is None:
         raise BadParameter("job", "is missing: lines of a log are those of one job")

@@ -149,16 +149,7 @@ def job_in_path(request: web.Request) -> JobId:
 
 def any_job_in_path(request: web.Request) -> JobId:
     """Return the job in the path, also one that does not load."""
-    return find_any_job(request, request.match_info["job"])
-
-
-def find_any_job(request: web.Request, name_or_id: str) -> JobId:
-    """Return the job of this id or name as `find_job` does, also one that does not load."""
-    found = request.app[SERVICES].catalogue.find_any(name_or_id)
-    if found is None:
-        return find_job(request, name_or_id)
-    check_may_see(request, found)
-    return found
+    return find_job(request, request.match_info["job"], is_loaded=False)
 
 
 def run_in_path(request: web.Request) -> RunId:
@@ -172,14 +163,14 @@ def number_in_path(request: web.Request, name: str) -> int:
     return number
 
 
-def find_job(request: web.Request, name_or_id: str) -> JobId:
+def find_job(request: web.Request, name_or_id: str, *, is_loaded: bool = True) -> JobId:
     """Return the job of this id or name.  Raises HTTPNotFound, or as `check_may_see` and `check_loaded` do."""
-    services = request.app[SERVICES]
-    job = services.catalogue.find(name_or_id)
+    catalogue = request.app[SERVICES].catalogue
+    job = catalogue.find(name_or_id) if is_loaded else catalogue.find_any(name_or_id)
     check_may_see(request, job or name_or_id)
     if job is None:
         check_loaded(request)
-        raise web.HTTPNotFound(text=services.catalogue.no_such_job(name_or_id))
+        raise web.HTTPNotFound(text=catalogue.no_such_job(name_or_id))
     return job
 
 

@@ -136,24 +136,17 @@ async def answer_changes(asked: Asked, page: DashboardPage, shows: Shows) -> web
             asked = replace(asked, mark=changes.mark(shows), since=since, parts=parts or ())
             if parts is None:
                 return await answer_with(asked, page.template, page.place, await page.show(asked))
-            html = await parts_of(asked, page)  # also of none: whoever asks may have to be told that there is no page
+            # Also of no parts: whoever asks may have to be told that there is no page.
+            templates, shown, frame = page.parts_of(asked), await page.show(asked), await frame_of(asked, page.place)
+            html = dict(shown.html)
+            for name in [each for each in asked.parts if each in templates]:
+                values = {**shown.values, "title": shown.title, "name": name.removeprefix("count-")}
+                html[name] = asked.renderer.part(templates[name].template, frame, values)
     except TimeoutError as error:
         raise web.HTTPServiceUnavailable(text="this page takes too long") from error
-    answer = await send_page(asked.request, html, "")
+    answer = await send_page(request, "\n".join(html.values()), "")
     answer.headers["Spyweb-Mark"] = asked.mark
     return answer
-
-
-async def parts_of(asked: Asked, page: DashboardPage) -> str:
-    """Render the parts that are wanted."""
-    templates = page.parts_of(asked)
-    shown, frame = await page.show(asked), await frame_of(asked, page.place)
-    html = dict(shown.html)
-    for name in asked.parts:
-        if name in templates:
-            values = {**shown.values, "title": shown.title, "name": name.removeprefix("count-")}
-            html[name] = asked.renderer.part(templates[name].template, frame, values)
-    return "\n".join(html.values())
 
 
 def action_handler(wanted: Action) -> Handler:
