@@ -41,13 +41,6 @@ FLUSH = 1 << 16  # bytes of lines sent at a time
 UNREAD_S = 300.0  # in which whoever watches takes nothing, as with a terminal that is stopped
 
 
-class TooManyStreams(web.HTTPServiceUnavailable):
-    """Somebody has as many streams open as there may be."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text=text, headers={"Retry-After": "10"})
-
-
 class OpenStream(Struct, frozen=True, eq=False):
     request: web.Request
     woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -68,7 +61,7 @@ class StreamCounter:
 
     @contextmanager
     def one(self, request: web.Request) -> Iterator[OpenStream]:
-        """Count a stream while it is open.  Raises TooManyStreams."""
+        """Count a stream while it is open.  Raises HTTPServiceUnavailable where there are as many as may be."""
         self._check(request)
         stream = OpenStream(request)
         self._open.append(stream)
@@ -78,19 +71,20 @@ class StreamCounter:
             self._open.remove(stream)
 
     def _check(self, request: web.Request) -> None:
-        """Raise TooManyStreams when there are; what this looks at is not held by a stream.
-
-        One that has not noticed yet that its client is gone does not count.
-        """
+        """Refuse one too many; here, so that a stream holds no other.  One whose client is gone does not count."""
         others = [each.request for each in self._open if each.request.transport is not None]
         address, of_address = _address(request), self._of_one_address
         key, of_key = key_of(request), self._most // 4
         if len(others) >= self._most:
-            raise TooManyStreams(f"{self._most} streams are open already: end one of them")
-        if address and of_address and sum(_address(each) == address for each in others) >= of_address:
-            raise TooManyStreams(f"{of_address} streams of this address are open already: end one of them")
-        if key and sum(key_of(each) == key for each in others) >= of_key:
-            raise TooManyStreams(f"{of_key} streams of this key are open already: end one of them")
+            many = f"{self._most} streams"
+        elif address and of_address and sum(_address(each) == address for each in others) >= of_address:
+            many = f"{of_address} streams of this address"
+        elif key and sum(key_of(each) == key for each in others) >= of_key:
+            many = f"{of_key} streams of this key"
+        else:
+            return
+        text = f"{many} are open already: end one of them"
+        raise web.HTTPServiceUnavailable(text=text, headers={"Retry-After": "10"})
 
     async def end_all(self, _: web.Application) -> None:
         """End every stream: a server that closes waits for its answers."""
