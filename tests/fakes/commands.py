@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from spyweb.clock import RealClock
 from spyweb.errors import CommandError
@@ -25,18 +26,8 @@ def unheard(_stream: str, _line: bytes) -> None:
     """Drop a line."""
 
 
-def shell(
-    text: str,
-    *,
-    timeout_s: float = 20,
-    stdin: bytes = b"",
-    kept: int = 1 << 20,
-    workdir: bytes = b"/",
-    tell: Callable[[str, bytes], None] = unheard,
-) -> Command:
-    return command(
-        [SHELL, b"-c", text.encode()], timeout_s=timeout_s, stdin=stdin, kept=kept, workdir=workdir, tell=tell
-    )
+def shell(text: str, **options: Any) -> Command:
+    return command([SHELL, b"-c", text.encode()], **options)
 
 
 def command(

@@ -113,8 +113,10 @@ async def post_form(
         return answer.status, answer.headers.get("Location", ""), await answer.text()
 
 
-async def signed_in(service: FakeDaemonService, *scopes: Scope, jobs: tuple[str, ...] = ()) -> dict[str, str]:
-    made = await service.access.add("anna", scopes, jobs)
+async def signed_in(
+    service: FakeDaemonService, *scopes: Scope, jobs: tuple[str, ...] = (), name: str = "anna"
+) -> dict[str, str]:
+    made = await service.access.add(name, scopes, jobs)
     found = service.access.admit_token(made.token)
     assert found
     return {**POST, "Cookie": f"{COOKIE}={service.access.sign_in(found)}"}

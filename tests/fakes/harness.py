@@ -17,7 +17,7 @@ from spyweb.lua.session import Code, Lineage
 from spyweb.model import Cursor, Every, JobId, JobSpec, Run, RunId, Schedule, Trigger
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
-from spyweb.runs.runner import Observer, Runner, RunRequest
+from spyweb.runs.runner import Runner, RunRequest
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
 from spyweb.store.model.runs import Change, SkippedRange
@@ -108,11 +108,7 @@ class HangingRecord:
 BY_HAND = RunRequest(trigger=Trigger(type="manual"))
 
 
-def silent_host(_job: LiveJob, _run: Run, _observer: Observer | None) -> OpDispatcher:
-    return SilentHost()
-
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Harness:
     clock: FakeClock
     store: MemoryStore
@@ -238,7 +234,7 @@ async def harness(
             pool=pool,
             monitors=monitors,
             clock=clock,
-            host_for=silent_host,
+            host_for=lambda _job, _run, _observer: SilentHost(),
             run_ended=lambda _run: None,
             random=lambda: 0.5,
             stalls=stalls or StallRecorder(),
@@ -246,17 +242,7 @@ async def harness(
         )
         timers = FakeTimers(clock)
         scheduler = Scheduler(timers=timers, live=live, runner=runner, runs=store.runs, clock=clock)
-        yield Harness(
-            clock=clock,
-            store=store,
-            live=live,
-            pool=pool,
-            monitors=monitors,
-            timers=timers,
-            runner=runner,
-            scheduler=scheduler,
-            tasks=tasks,
-        )
+        yield Harness(clock, store, live, pool, monitors, timers, runner, scheduler, tasks)
         timers.stop_jobs()
         for job in live.with_runs():
             job.queue.leave_elsewhere()  # nothing here ends them

@@ -34,7 +34,7 @@ async def runner() -> AsyncIterator[CommandRunner]:
 
 
 async def output(runner: CommandRunner, text: str, **more: bytes) -> bytes:
-    result = await runner.run(shell(text, **more))  # type: ignore[arg-type]  # stdin, workdir
+    result = await runner.run(shell(text, **more))
     assert result.exit_code == 0, result.stderr
     return result.stdout
 

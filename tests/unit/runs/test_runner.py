@@ -26,7 +26,7 @@ from spyweb.store.model.entries import ChangeEvent
 from spyweb.store.model.runs import Change
 from tests.fakes.changes import refuse
 from tests.fakes.clock import settle
-from tests.fakes.harness import BY_HAND, Harness, SilentHost, StoryListener, harness, make_job, silent_host
+from tests.fakes.harness import BY_HAND, Harness, SilentHost, StoryListener, harness, make_job
 from tests.fakes.monitor import make_monitor
 from tests.fakes.pool import FAILED
 from tests.fakes.stalling import StallClocks
@@ -549,7 +549,7 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free(t:
     def host_for(job: LiveJob, run: Run, observer: Observer | None) -> OpDispatcher:
         if hosts:
             raise hosts.pop()
-        return silent_host(job, run, observer)
+        return SilentHost()
 
     t.runner.host_for = host_for
     t.pool.held.add(PRICES)

@@ -12,14 +12,11 @@ from spyweb.web.app import tcp_app
 from spyweb.web.pages.page import ACTIONS, PAGES, Action, DashboardPage
 from spyweb.web.pages.render import SUBJECTS
 from tests.fakes.client import Client, client_of
-from tests.fakes.daemon_service import FakeDaemonService
-from tests.fakes.dashboard import make_dashboard_service
+from tests.fakes.dashboard import make_dashboard_service, signed_in
 from tests.fakes.incidents import fail
-from tests.fakes.keys import COOKIE
 
 BROWSER = {"Accept": "text/html"}
 IN_PATH = {"job": "prices", "run": "1", "name": "nobody", "incident": "1"}
-SCOPES = [*Scope]
 ALL: list[tuple[str, DashboardPage | Action]] = [
     *(("GET", each) for each in PAGES),
     *(("POST", each) for each in ACTIONS if each.path != "sign-in"),  # which has tests of its own
@@ -34,13 +31,6 @@ def path_of(each: DashboardPage | Action, **names: str) -> str:
     return "/" + re.sub(r"\{(\w+)(?::[^}]*)?\}", lambda found: {**IN_PATH, **names}.get(found[1], "x"), each.path)
 
 
-async def browser_of(service: FakeDaemonService, *scopes: Scope, jobs: tuple[str, ...] = ()) -> dict[str, str]:
-    made = await service.access.add(f"k{len(service.access.all_keys())}", scopes, jobs)
-    found = service.access.admit_token(made.token)
-    assert found
-    return {**BROWSER, "Cookie": f"{COOKIE}={service.access.sign_in(found)}"}
-
-
 async def status_of(client: Client, method: str, path: str, headers: dict[str, str]) -> int:
     async with client.request(method, path, headers=headers, allow_redirects=False) as answer:
         return answer.status
@@ -49,7 +39,7 @@ async def status_of(client: Client, method: str, path: str, headers: dict[str, s
 @pytest.mark.parametrize(("method", "each"), ALL, ids=name_of)
 async def test_a_session_may_what_its_key_permits(method: str, each: DashboardPage | Action) -> None:
     service = make_dashboard_service()
-    sessions = {scope: await browser_of(service, scope) for scope in SCOPES}
+    sessions = {scope: await signed_in(service, scope, name=scope.value) for scope in Scope}
     async with client_of(tcp_app(service)) as client:
         assert (await status_of(client, method, path_of(each), BROWSER) == 401) is (each.right is not None)
         for scope, headers in sessions.items():
@@ -66,7 +56,7 @@ async def test_a_session_may_what_its_key_permits(method: str, each: DashboardPa
 async def test_a_session_of_some_jobs_sees_nothing_of_others(method: str, each: DashboardPage | Action) -> None:
     service = make_dashboard_service()
     await fail(service.stored_incidents, "prices")
-    headers = await browser_of(service, *Scope, jobs=("backup",))
+    headers = await signed_in(service, *Scope, jobs=("backup",))
     async with (
         client_of(tcp_app(service)) as client,
         client.request(method, path_of(each), headers=headers, allow_redirects=False) as answer,
