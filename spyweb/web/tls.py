@@ -66,7 +66,8 @@ class ServerCertificate:
 def load_context(cert: Path, key: Path) -> ssl.SSLContext:
     """Make a context of a certificate and its key.  Raises Refused."""
     _expect("tls_cert", cert, b"-----BEGIN CERTIFICATE-----", "certificate")
-    _expect("tls_key", key, b"PRIVATE KEY-----", "private key")
+    if b"ENCRYPTED" in _expect("tls_key", key, b"PRIVATE KEY-----", "private key"):
+        raise Refused(f"[server] tls_key: {key}: is encrypted, and nobody is there to ask for its password")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -81,7 +82,7 @@ def load_context(cert: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def _expect(name: str, path: Path, mark: bytes, what: str) -> None:
+def _expect(name: str, path: Path, mark: bytes, what: str) -> bytes:
     try:
         with open_regular(path) as file:
             content = file.read(PROJECT_FILE)
@@ -89,8 +90,7 @@ def _expect(name: str, path: Path, mark: bytes, what: str) -> None:
         raise Refused(f"[server] {name}: {path}: {error.strerror or error}") from error
     if mark not in content:
         raise Refused(f"[server] {name}: {path}: holds no {what} in PEM")
-    if b"ENCRYPTED" in content:
-        raise Refused(f"[server] {name}: {path}: is encrypted, and nobody is there to ask for its password")
+    return content
 
 
 async def serve_tls(

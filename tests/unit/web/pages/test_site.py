@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import re
 from collections.abc import Awaitable, Callable
@@ -60,6 +61,14 @@ async def test_a_page_forbids_whatever_it_does_not_use() -> None:
 async def test_an_unknown_address_offers_what_is_close() -> None:
     page = await page_of("/helth", status=404)
     assert '<a href="/health"><bdi>Health</bdi></a>' in page
+
+
+async def test_what_is_no_path_is_an_unknown_address() -> None:
+    async with dashboard() as client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+        writer.write(b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 404")
+        writer.close()
 
 
 async def test_a_head_is_answered_as_a_page_without_one() -> None:
