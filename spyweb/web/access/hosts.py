@@ -120,8 +120,8 @@ def is_ours(cookie: str) -> bool:
 
 def is_secure(request: web.Request) -> bool:
     """Tell whether the browser speaks TLS: with this server, or with a proxy that is named in the settings."""
-    is_proxied = request.headers.get("X-Forwarded-Proto", "").lower() == "https"
-    return request.secure or (is_proxied and is_named(request.headers.get("Host", ""), request.app[HOSTS]))
+    is_so_before = request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+    return request.secure or (is_so_before and is_named(request.headers.get("Host", ""), request.app[HOSTS]))
 
 
 def _name(request: web.Request) -> str:

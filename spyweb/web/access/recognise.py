@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.limits import KEY_TEXT
-from spyweb.ops.network.address_check import OwnSockets, Peer
+from spyweb.ops.network.address_check import OwnSockets
 from spyweb.web.access import hosts
 from spyweb.web.access.keys import THE_OWNER, AccessService
 from spyweb.web.access.principal import LOOPBACK, NOBODY, Principal, Right
@@ -127,7 +127,7 @@ class Recogniser:
 
     def __call__(self, request: web.Request, rule: AccessRule) -> Principal:
         if self._access.is_open:
-            if self._own.has_opened(peer_of(request)):
+            if self._own.has_opened(request.get_extra_info("peername")):
                 return NOBODY  # a job that asks, or was redirected, is not whoever uses this machine
             if hosts.is_proxied(request):
                 raise web.HTTPForbidden(
@@ -209,8 +209,4 @@ def bearer_of(authorization: str) -> str:
 
 def address_in(request: web.Request) -> str:
     """Return the address that a request counts for: that of the connection, whatever its headers say."""
-    return address_of(peer_of(request))
-
-
-def peer_of(request: web.Request) -> Peer:
-    return request.transport.get_extra_info("peername") if request.transport else None
+    return address_of(request.get_extra_info("peername"))
