@@ -284,7 +284,10 @@ class Pool:
         if pending.ending.done():
             return
         code = pending.request.code
-        vm = None if pending.is_fresh else self._usable_vm(code)
+        vm = None if pending.is_fresh else self._vms.get(code.job, {}).get(code.generation)
+        if vm is not None and (vm.worker.job is not None) is not self._needs_own_worker(code):
+            self._release(vm)  # it is in a worker that is of the wrong kind now
+            vm = None
         worker = self._worker_for(code) if vm is None else vm.worker
         if worker is None:
             pending.stop_waiting()
@@ -316,14 +319,6 @@ class Pool:
                 log.info("a job's idle worker makes room for another's; its globals are reset", job=worker.job)
                 for vm in vms:
                     self._release(vm)
-
-    def _usable_vm(self, code: Code) -> Vm | None:
-        """Return the VM of this code, unless it is in a worker that is of the wrong kind now: then it is dropped."""
-        vm = self._vms.get(code.job, {}).get(code.generation)
-        if vm is not None and (vm.worker.job is not None) is not self._needs_own_worker(code):
-            self._release(vm)
-            return None
-        return vm
 
     def _give_up(self, pending: PendingRun) -> None:
         if not pending.ending.done():

@@ -125,7 +125,10 @@ class ZygoteClient:
             case wire.ZygoteReady():
                 self.ready.set_result(True)
             case wire.WorkerForked(ticket, pid):
-                child = Child(pid=pid, pidfd=_open_pidfd(pid), exited=self._loop.create_future())
+                pidfd = -1
+                with suppress(OSError, AttributeError):
+                    pidfd = os.pidfd_open(pid)
+                child = Child(pid=pid, pidfd=pidfd, exited=self._loop.create_future())
                 self._children[pid] = child
                 forked = self._forks.pop(ticket, None)
                 if forked is None or forked.done():
@@ -240,20 +243,17 @@ def launch_zygote(clock: Clock, timezone: str) -> ZygoteClient:
     )
 
 
-def _open_pidfd(pid: int) -> int:
-    try:
-        return os.pidfd_open(pid)
-    except (OSError, AttributeError):
-        return -1
-
-
 class Slots:
     """Memory that outlives a worker, in which it records the run that each of its threads is stepping (see wire.py)."""
 
     def __init__(self) -> None:
         """Map the memory.  Raises OSError, and then leaves nothing open: without descriptors the caller tries often."""
         with ExitStack() as on_failure:
-            self.descriptor = _anonymous_file()
+            if hasattr(os, "memfd_create"):
+                self.descriptor = os.memfd_create("spyweb-slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            else:
+                with tempfile.TemporaryFile() as file:
+                    self.descriptor = os.dup(file.fileno())
             on_failure.callback(os.close, self.descriptor)
             os.ftruncate(self.descriptor, wire.SLOT_BYTES)
             with suppress(OSError, AttributeError):  # where a worker can shrink it, that ends the daemon by SIGBUS
@@ -277,10 +277,3 @@ class Slots:
     def close(self) -> None:
         self._memory.close()
         self.given()
-
-
-def _anonymous_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("spyweb-slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())

@@ -40,7 +40,10 @@ def extract(ask: Extract, body: bytes) -> Iterator[list[str]]:
     check(ask.selector, of_field=False)
     for selector, _ in ask.fields:
         check(selector, of_field=True)
-    document = _parse(body, ask.content_type)
+    try:
+        document = LexborHTMLParser(to_utf8(body, ask.content_type), options=_OPTIONS)
+    except SelectolaxError as error:  # it accepts any bytes, so it must be out of memory
+        raise MemoryError from error
     links = Links(document, ask.url)
     fields = [_reader(selector, attribute, links) for selector, attribute in ask.fields]
     items = document.css(ask.selector)
@@ -72,13 +75,6 @@ def _is_wrong(selector: str, of_field: bool) -> bool:
 
 
 _EMPTY = LexborHTMLParser("", options=_OPTIONS)
-
-
-def _parse(body: bytes, content_type: str) -> LexborHTMLParser:
-    try:
-        return LexborHTMLParser(to_utf8(body, content_type), options=_OPTIONS)
-    except SelectolaxError as error:  # it accepts any bytes, so it must be out of memory
-        raise MemoryError from error
 
 
 def _reader(selector: str, attribute: str | None, links: Links) -> Read:
@@ -287,19 +283,12 @@ for _codec in _LABELS:
 
 def to_utf8(body: bytes, content_type: str) -> bytes | str:
     """Return the body in a form that a parser of UTF-8 accepts.  Invalid bytes are left to the parser, or replaced."""
-    codec, start = _find_codec(body, content_type)
-    if codec == "utf_8":
-        return body[start:] if start else body
-    return body[start:].decode(codec, "replace")
-
-
-def _find_codec(body: bytes, content_type: str) -> tuple[str, int]:
-    """Return the codec, and the position where the text begins."""
-    for mark, codec in _MARKS:
-        if body.startswith(mark):
-            return codec, len(mark)
-    in_header = _IN_HEADER.search(content_type)
-    return (in_header and _codec_of(in_header[1])) or _codec_of_page(body) or "utf_8", 0
+    mark, codec = next((each for each in _MARKS if body.startswith(each[0])), (b"", ""))
+    if not codec:
+        in_header = _IN_HEADER.search(content_type)
+        codec = (in_header and _codec_of(in_header[1])) or _codec_of_page(body) or "utf_8"
+    text = body[len(mark) :]
+    return text if codec == "utf_8" else text.decode(codec, "replace")
 
 
 def _codec_of_page(body: bytes) -> str | None:

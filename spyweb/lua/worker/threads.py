@@ -27,6 +27,7 @@ import queue
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 
 from spyweb.lua.wire import NO_RUN, SLOT_BYTES, SLOTS, PingWorker, RunStuck, ToWorker, Why
 from spyweb.lua.worker import limits, priority
@@ -101,7 +102,9 @@ class Threads:
                 self._refill(thread)
                 continue
             else:
-                task = self._take_slow_task()
+                task = None
+                with suppress(queue.Empty):  # there was no thread for a helper that would take it
+                    task = self._slow.get_nowait()
             if task is None:
                 thread.now = time.monotonic()
             else:
@@ -170,13 +173,6 @@ class Threads:
             self._helpers -= 1
         return False
 
-    def _take_slow_task(self) -> Task | None:
-        """Return a task that waits for a helper for which there was no thread, or None."""
-        try:
-            return self._slow.get_nowait()
-        except queue.Empty:
-            return None
-
     def _help(self) -> None:
         priority.give_way()
         thread = self._new_thread_state()
@@ -228,7 +224,10 @@ class Threads:
             if self._takes_over():
                 break
             self._look_after_runs()
-            was_short = self._relieve_helpers(was_short)
+            is_short = not self._slow.empty()
+            if is_short and was_short and self._helpers < _MOST_HELPERS:  # tasks wait from one look to the next
+                self._add_helper()
+            was_short = is_short
             looks = 0 if self._is_busy() else looks + 1
             if looks > _IDLE_LOOKS:
                 looks = 0
@@ -252,13 +251,6 @@ class Threads:
             self._epoch += 1
             priority.make_give_way(run.thread)
             return True
-
-    def _relieve_helpers(self, was_short: bool) -> bool:
-        """Add a helper while tasks wait from one look to the next; return whether some wait now."""
-        is_short = not self._slow.empty()
-        if is_short and was_short and self._helpers < _MOST_HELPERS:
-            self._add_helper()
-        return is_short
 
     def _is_busy(self) -> bool:
         registry = self._registry
