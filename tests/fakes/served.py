@@ -82,9 +82,7 @@ async def serving(root: Path, *live_jobs: LiveJob) -> AsyncIterator[Served]:
             past=past,
             overview=overview,
             details=details,
-            runs=RunService(
-                live=t.live, runner=t.runner, past=past, once=OnceService(t.store.runs, t.clock), clock=t.clock
-            ),
-            calendar=CalendarService(live=t.live, past=past, clock=t.clock),
+            runs=RunService(runner=t.runner, past=past, once=OnceService(t.store.runs, t.clock)),
+            calendar=CalendarService(past=past),
             maintenance=MaintenanceService(live=t.live, windows=lambda: reloader.maintenance, clock=t.clock),
         )

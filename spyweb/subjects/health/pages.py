@@ -91,8 +91,7 @@ def pieces_of(text: str) -> list[tuple[bool, str]]:
 
 
 WORKERS = 50
-PAGES = {"jobs": "", "outbox": "outbox"}  # where a remedy leads to
-PAGE_WORDS = {"jobs": "The jobs", "outbox": "The outbox"}
+PAGES = {"jobs": ("", "The jobs"), "outbox": ("outbox", "The outbox")}  # where a remedy leads to
 
 
 class HealthQuery(Struct, frozen=True):
@@ -115,7 +114,6 @@ async def show_health(asked: Asked) -> Shown:
         "tiles": list(tiles_of(health, disk)),
         "uptime": show_duration(int(health.uptime_s) * SECOND_MS).replace(NBSP, " "),
         "pages": PAGES,
-        "page_words": PAGE_WORDS,
         "pieces_of": pieces_of,
         "workers": workers[(number - 1) * WORKERS : number * WORKERS],
         "first_worker": (number - 1) * WORKERS + 1,

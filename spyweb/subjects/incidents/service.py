@@ -47,13 +47,10 @@ def in_words(hold: Hold, failing: Sequence[str], zone: ZoneInfo, now_ms: int) ->
     if hold.reason is HoldReason.ANOTHER:
         return f"{WAITS_FOR} {' and '.join(each.replace(JOB, 'job ', 1) for each in failing)}"
     word = "silenced" if hold.reason is HoldReason.SILENCE else hold.reason.value
-    return word if hold.until_ms is None else f"{word} until {moment(hold.until_ms, zone, now_ms)}"
-
-
-def moment(moment_ms: int, zone: ZoneInfo, now_ms: int) -> str:
-    """Return a moment to come as a clock shows it, with its day unless it is within the next 24 hours."""
-    at, now = (datetime.fromtimestamp(each / 1000, zone) for each in (moment_ms, now_ms))
-    return at.strftime("%H:%M" if at - now < timedelta(days=1) else "%Y-%m-%d %H:%M")
+    if hold.until_ms is None:
+        return word
+    at, now = (datetime.fromtimestamp(each / 1000, zone) for each in (hold.until_ms, now_ms))
+    return f"{word} until {at:%H:%M}" if at - now < timedelta(days=1) else f"{word} until {at:%Y-%m-%d %H:%M}"
 
 
 @dataclass(slots=True)

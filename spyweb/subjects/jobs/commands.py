@@ -33,7 +33,7 @@ MOST_REMOTE_LINES = 10_000
 SETTLED_S = 0.5  # a line reaches the file a little after it was logged
 AGAIN_S = 1.0  # how often a daemon is looked for, while none runs
 MISSED = 1_000  # lines that a daemon may have logged before it was found again
-COMPARED = 1_000  # characters of a line
+COMPARED = 1_000  # characters that a line is known by: an event of it may be cut
 FAILURE_WORDS = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
 
 
@@ -230,16 +230,16 @@ class LogFollower:
         for name, data in daemon.events(types="log,run", job=self._view.id):
             if not name:  # from here on nothing is missed: what came before is in the file
                 time.sleep(SETTLED_S)
-                self._ahead = Counter(map(_beginning, self.show_file(MISSED)))
+                self._ahead = Counter(line[:COMPARED] for line in self.show_file(MISSED))
             elif name == EventType.LOG:
                 line = msgspec.json.decode(data, type=LogHappened)
                 for each in (
                     stamped(line.at_ms, line.level, line.text).decode("utf-8", "replace").rstrip("\n").split("\n")
                 ):
-                    if self._ahead[_beginning(each)]:
-                        self._ahead[_beginning(each)] -= 1
+                    if self._ahead[each[:COMPARED]]:
+                        self._ahead[each[:COMPARED]] -= 1
                     else:
-                        self._last = _beginning(each)
+                        self._last = each[:COMPARED]
                         self._show(each)
             elif name == EventType.RUN:
                 run = msgspec.json.decode(data, type=RunHappened)
@@ -252,10 +252,10 @@ class LogFollower:
     def show_file(self, most: int) -> list[str]:
         """Show the last lines of the file, of these the ones after the line that was shown last; return them."""
         lines = log_lines(self._project, self._view, most)
-        shown = [at for at, line in enumerate(lines) if _beginning(line) == self._last]
+        shown = [at for at, line in enumerate(lines) if line[:COMPARED] == self._last]
         lines = lines[shown[-1] + 1 :] if shown else lines
         for line in lines:
-            self._last = _beginning(line)
+            self._last = line[:COMPARED]
             self._show(line)
         return lines
 
@@ -265,11 +265,6 @@ class LogFollower:
             output.show_json_line(to_json(line))
         else:
             output.say(line)
-
-
-def _beginning(line: str) -> str:
-    """Return what a line is known by: an event of it may be cut."""
-    return line[:COMPARED]
 
 
 def failure_line(run: RunHappened) -> str:

@@ -313,18 +313,16 @@ class RunWatcher:
 
 @dataclass(slots=True, kw_only=True)
 class RunService:
-    live: LiveJobs
     runner: Runner
     past: PastRunsService
     once: OnceService
-    clock: Clock
     is_traced: bool = False  # runs join the traces of the requests that start them
 
     async def start(self, job: JobId, payload: object = None, key: str | None = None, parent: str = "") -> StartedRun:
         """Start a run, or queue it.  Raises as OnceService, and Refused where a due time would be skipped."""
-        live, request, known = self.live.get(job), by_hand(payload=payload, parent=parent), None
+        live, request, known = self.past.live.get(job), by_hand(payload=payload, parent=parent), None
         if key is not None:
-            known = request_key(f"trigger {job}", key, to_json(payload), self.clock.now_ms())
+            known = request_key(f"trigger {job}", key, to_json(payload), self.past.clock.now_ms())
 
         def begin(key: RequestKey | None) -> Claims:
             return self.runner.start_by_hand(live, structs.replace(request, key=key))
@@ -355,9 +353,9 @@ class RunService:
         Raises Refused, before the first event, when it can't start.  Whoever stops watching closes the generator; the
         run itself goes on.
         """
-        watcher = RunWatcher(self.clock, Audit() if audit else None)
+        watcher = RunWatcher(self.past.clock, Audit() if audit else None)
         await self.runner.start_by_hand(
-            self.live.get(job), by_hand(watcher, debug=debug, dry_run=dry_run, values=values)
+            self.past.live.get(job), by_hand(watcher, debug=debug, dry_run=dry_run, values=values)
         )
         try:
             while True:

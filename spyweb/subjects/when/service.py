@@ -28,14 +28,12 @@ NOT_RUN: Final = (Outcome.MISSED, Outcome.SKIPPED, Outcome.PAUSED, Outcome.LOST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarService:
-    live: LiveJobs
     past: PastRunsService
-    clock: Clock
 
     async def day_ahead(self, may_see: MaySee = anything) -> DayAhead:
         """Count the due times of the next 24 hours of all jobs that somebody may see."""
-        jobs = (job for job in self.live if job.scheduled and may_see(job.id))
-        return await run_in_slices(self.clock, day_ahead(jobs, self.clock.now_ms()))
+        jobs = (job for job in self.past.live if job.scheduled and may_see(job.id))
+        return await run_in_slices(self.past.clock, day_ahead(jobs, self.past.clock.now_ms()))
 
     async def gaps(
         self,
@@ -52,7 +50,7 @@ class CalendarService:
         gaps = []
         for run in page.runs:
             if may_see(run.job):
-                job_now = self.live.find(run.job)
+                job_now = self.past.live.find(run.job)
                 _, after = await self.past.store.past_runs.neighbours(run.job, run.id)
                 following = await self.past.find(after) if after is not None else None
                 name = job_now.spec.name if job_now else run.job
