@@ -18,20 +18,9 @@ from spyweb.alerts.delivery import AckLinks
 from spyweb.errors import Refused
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId
+from spyweb.subjects.incidents import words
 from spyweb.subjects.incidents.service import ChannelService, IncidentService
 from spyweb.subjects.incidents.views import IncidentView, incident_seen_by
-from spyweb.subjects.incidents.words import (
-    SILENCES,
-    ShownIncident,
-    held_words,
-    history_of,
-    left_alone,
-    reason_of,
-    show_incident,
-    sign_words,
-    tellings_of,
-    told_words,
-)
 from spyweb.subjects.when.service import MaintenanceService
 from spyweb.web.access.guard import TRAIL
 from spyweb.web.access.principal import LONGEST_NAME, PUBLIC, Right, typed_name
@@ -61,7 +50,9 @@ class IncidentsPageQuery(Struct, frozen=True):
         return state == "closed" or not self.before
 
 
-async def _some(asked: Asked, query: IncidentsPageQuery, state: str, most: int) -> tuple[Sequence[ShownIncident], bool]:
+async def _some(
+    asked: Asked, query: IncidentsPageQuery, state: str, most: int
+) -> tuple[Sequence[words.ShownIncident], bool]:
     """Return incidents of a state, and whether there are more."""
     if not query.shows(state):
         return [], False
@@ -78,8 +69,8 @@ async def _some(asked: Asked, query: IncidentsPageQuery, state: str, most: int) 
     return [_shown(asked, incident_seen_by(each, asked.principal.may_see)) for each in found[:most]], len(found) > most
 
 
-def _shown(asked: Asked, view: IncidentView) -> ShownIncident:
-    return show_incident(view, asked.name_of(view.job_id) if view.job_id else "")
+def _shown(asked: Asked, view: IncidentView) -> words.ShownIncident:
+    return words.show_incident(view, asked.name_of(view.job_id) if view.job_id else "")
 
 
 SUBJECTS = ("incident", "job:*")
@@ -108,9 +99,9 @@ async def show_incidents(asked: Asked) -> Shown:
         "query": query,
         "title": title,
         "jobs": jobs if len(jobs) <= JOBS_OFFERED else [],
-        "held_words": held_words,
+        "held_words": words.held_words,
         "open_count": len(everything),
-        "left_alone": left_alone(everything),
+        "left_alone": words.left_alone(everything),
         "worst": max((each.level for each in everything), key=lambda level: level.rank, default=None),
         "oldest_ms": min((each.since_ms for each in everything), default=None),
         "maintenance": (await asked.services[MaintenanceService].view(1, asked.principal.may_see)).now,
@@ -122,9 +113,9 @@ async def show_incidents(asked: Asked) -> Shown:
         **asked.places(query, past[-1].view.id if more_past else 0),
         "chips": asked.chips(query, "state", STATES),
         "sees_all": not asked.principal.jobs,
-        "told_words": told_words,
+        "told_words": words.told_words,
         "teaches": not (still or past or query.job or query.before or await asked.services[ChannelService].list()),
-        "silences": SILENCES,
+        "silences": words.SILENCES,
     }
     return Shown(title=title, values=values, is_live=not query.before)
 
@@ -147,16 +138,16 @@ async def show_one(asked: Asked) -> Shown:
     values = {
         "paused_for": asked.services.catalogue.paused_for(view.job_id),
         "title": title,
-        "held_words": held_words,
+        "held_words": words.held_words,
         "shown": shown,
         "incident": view,
         "sees_all": not asked.principal.jobs,
-        "sign_words": sign_words,
-        "history": history_of(view),
-        "reason": reason_of(view),
-        "tellings": tellings_of(view, asked.services.clock.now_ms()),
+        "sign_words": words.sign_words,
+        "history": words.history_of(view),
+        "reason": words.reason_of(view),
+        "tellings": words.tellings_of(view, asked.services.clock.now_ms()),
         "silence": await asked.services[IncidentService].silence_of(view.job_id) if view.job_id else None,
-        "silences": SILENCES,
+        "silences": words.SILENCES,
         "longest_name": LONGEST_NAME,
         "me": asked.principal.name if asked.principal.source != "loopback" else "",
     }
@@ -175,9 +166,9 @@ async def acknowledge(asked: Asked) -> web.Response:
 async def silence(asked: Asked) -> web.Response:
     """Have nobody told of a job for a while."""
     job, wanted = asked.job(), asked.form.get("value") or asked.form.get("for", "")
-    if wanted not in SILENCES:
-        raise Refused(f"for how long? {', '.join(SILENCES)}")
-    await asked.services[IncidentService].silence(job, SILENCES[wanted][0], _who(asked))
+    if wanted not in words.SILENCES:
+        raise Refused(f"for how long? {', '.join(words.SILENCES)}")
+    await asked.services[IncidentService].silence(job, words.SILENCES[wanted][0], _who(asked))
     return lead_to(asked.back())
 
 

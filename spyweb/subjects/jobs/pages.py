@@ -21,6 +21,7 @@ from spyweb.subjects.health.service import HealthService
 from spyweb.subjects.incidents.service import IncidentService
 from spyweb.subjects.incidents.views import incident_seen_by
 from spyweb.subjects.incidents.words import SILENCES, held_words, open_line, show_incident, sign_words, told_words
+from spyweb.subjects.jobs import words
 from spyweb.subjects.jobs.overview import (
     ATTENTION,
     SHOWN_RUNS,
@@ -32,16 +33,6 @@ from spyweb.subjects.jobs.overview import (
 )
 from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.jobs.views import detail_seen_by, schedule_words
-from spyweb.subjects.jobs.words import (
-    ORDERS,
-    SPAN_WORDS,
-    STANDINGS,
-    JobFilter,
-    after_words,
-    draw_row,
-    sort_rows,
-    state_of,
-)
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.views import TimeSpan
@@ -81,7 +72,7 @@ def outlook_of(
         found = await incidents.all_open()
         if principal.jobs:
             found = [each for each in found if principal.may_see(job_of(each.subject) or "")]
-        state = state_of(standings, problems, warnings)
+        state = words.state_of(standings, problems, warnings)
         counts = {
             "jobs": sum(standing in ATTENTION for standing in standings),
             "health": len(problems) + len(warnings),
@@ -103,7 +94,7 @@ async def rows_of(asked: Asked, rows: Iterable[OverviewRow]) -> dict[str, str]:
         if kept is None or kept[0] is not row:  # it is another object where anything of it is another
             spec = services.catalogue.spec(job)
             how = schedule_words(spec, services.timezone) if spec else ""
-            kept = row, asked.renderer.part("job_row.html", frame, {"shown": draw_row(row, how)})
+            kept = row, asked.renderer.part("job_row.html", frame, {"shown": words.draw_row(row, how)})
             rendered[job] = kept
         html[ROW + job] = kept[1]
         if count % TOGETHER == TOGETHER - 1:
@@ -124,7 +115,7 @@ async def summary_of(asked: Asked, overview: Overview) -> dict[str, object]:
         "verdict": overview.verdict,
         "open": open_line((await asked.outlook()).incidents, name_of),
         "sign_words": sign_words,
-        "trouble": [draw_row(row) for row in trouble[:ATTENTION_SHOWN]],
+        "trouble": [words.draw_row(row) for row in trouble[:ATTENTION_SHOWN]],
         "more_trouble": max(0, len(trouble) - ATTENTION_SHOWN),
     }
 
@@ -141,8 +132,8 @@ async def show_overview(asked: Asked) -> Shown:
     if asked.parts:
         html = await rows_of(asked, [row for row in overview.rows if ROW + row.job.id in asked.parts])
         return Shown(title=title, values=await summary_of(asked, overview), html=html)
-    chosen = asked.query(JobFilter)
-    rows = sort_rows(overview.rows, chosen.sort)
+    chosen = asked.query(words.JobFilter)
+    rows = words.sort_rows(overview.rows, chosen.sort)
     html = await rows_of(asked, rows)
     fits = [chosen.takes(row) for row in rows]
     values = {
@@ -151,11 +142,11 @@ async def show_overview(asked: Asked) -> Shown:
         "is_any_shown": any(fits),
         "chosen": chosen,
         "tags": overview.tags,
-        "orders": [(order, words) for order, (words, _) in ORDERS.items()],
+        "orders": [(order, said) for order, (said, _) in words.ORDERS.items()],
         "states": asked.chips(
             chosen,
             "state",
-            [("", "All"), *((state, STANDINGS[Standing(state)].word.capitalize()) for state in overview.states)],
+            [("", "All"), *((state, words.STANDINGS[Standing(state)].word.capitalize()) for state in overview.states)],
             {**overview.states, "": len(overview.rows)},
         ),
     }
@@ -201,7 +192,7 @@ async def values_of(services: Services, job: JobId, may_see: Callable[[str], boo
     row = detail.row
     late_ms = late_after(services.catalogue.spec(job))
     runs = await services[PastRunsService].newest(job, limit=RUNS_SHOWN, before=None)
-    mark, _, heading = STANDINGS[row.standing]
+    mark, _, heading = words.STANDINGS[row.standing]
     found = await services[IncidentService].list(is_open=True, job=job, before=None, limit=1)
     return {
         "title": f"{row.job.name}: {heading}",  # the name tells tabs apart
@@ -242,11 +233,11 @@ async def show_job(asked: Asked) -> Shown:
     more = {
         "chart": chart(statistics.points, start_ms=statistics.since_ms, end_ms=statistics.until_ms, limit_ms=limit_ms),
         "statistics": statistics,
-        "span_words": SPAN_WORDS[span],
-        "spans": asked.chips(query, "span", [(each.value, SPAN_WORDS[each]) for each in TimeSpan]),
+        "span_words": words.SPAN_WORDS[span],
+        "spans": asked.chips(query, "span", [(each.value, words.SPAN_WORDS[each]) for each in TimeSpan]),
         "is_short": span is TimeSpan.DAY,
         "ticks": [statistics.since_ms + span.ms * number // 4 for number in range(5)],
-        "after_words": after_words,
+        "after_words": words.after_words,
         "nobody": "none that you may see" if asked.principal.jobs else "no other job",
         "lines": await services[ChangeHub].log_until(job, asked.mark),
         "stored": [(_as_json(entry.key), _as_json(entry.value)) async for entry in entries],

@@ -8,19 +8,9 @@ from msgspec import Struct
 from spyweb.events.happenings import lines_in_file
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.store.model.runs import RunFilter
+from spyweb.subjects.runs import words
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.views import run_seen_by
-from spyweb.subjects.runs.words import (
-    causes_of,
-    drawn,
-    facts_of,
-    is_open,
-    said_of,
-    show_run,
-    task_bars,
-    tone_of,
-    whole_of,
-)
 from spyweb.views.runs import late_after
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural, run_in_path
@@ -51,23 +41,23 @@ async def show_run_page(asked: Asked) -> Shown:
     number = run_in_path(asked.request)
     await find_run(asked, number)
     detail = run_seen_by(await asked.services[PastRunsService].detail(number), asked.principal.may_see)
-    whole_ms = whole_of(detail)
+    whole_ms = words.whole_of(detail)
     values = {
         "detail": detail,
         "run": detail.run,
-        "mark": drawn(detail.mark),
-        "tone": tone_of(detail.mark),
-        "said": said_of(detail),
-        "is_open": is_open(detail),
-        "bars": task_bars(detail),
+        "mark": words.drawn(detail.mark),
+        "tone": words.tone_of(detail.mark),
+        "said": words.said_of(detail),
+        "is_open": words.is_open(detail),
+        "bars": words.task_bars(detail),
         "scale": [whole_ms * step // 4 for step in range(5)],
         "cpu_share": min(1.0, detail.run.cpu_ms / detail.took_ms) if detail.took_ms else None,
-        "causes": causes_of(detail),
-        "facts": facts_of(detail),
+        "causes": words.causes_of(detail),
+        "facts": words.facts_of(detail),
         "error_lines": await coloured(detail.source),
         "lines": lines_in_file(detail.run.job, detail.log.lines),
     }
-    return Shown(title=f"{detail.words}: {detail.name}, run {number}", values=values, is_live=is_open(detail))
+    return Shown(title=f"{detail.words}: {detail.name}, run {number}", values=values, is_live=words.is_open(detail))
 
 
 async def find_run(asked: Asked, number: RunId) -> Run:
@@ -92,7 +82,7 @@ async def list_runs(asked: Asked) -> Shown:
     values = {
         "job": wanted.job,
         "name": name,
-        "runs": [show_run(run, late_ms) for run in found.runs if asked.principal.may_see(run.job)],
+        "runs": [words.show_run(run, late_ms) for run in found.runs if asked.principal.may_see(run.job)],
         "is_of_all": wanted.job is None,
         "outcomes": asked.chips(query, "outcome", OUTCOMES),
         **asked.places(query, found.before),

@@ -23,20 +23,7 @@ from spyweb.store.model.runs import RequestKey, RunFilter, RunPage, RunPoint
 from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.records.views import RecordView, view_record
-from spyweb.subjects.runs.views import (
-    CauseStep,
-    JobStatistics,
-    RunBrief,
-    RunDetail,
-    RunLog,
-    TimeSpan,
-    brief,
-    cause_run,
-    make_statistics,
-    run_words,
-    view_cause,
-    view_limits,
-)
+from spyweb.subjects.runs import views
 from spyweb.views.jobs import log_file, to_json
 from spyweb.views.runs import (
     RunEnded,
@@ -82,7 +69,7 @@ class PastRunsService:
             if before is None or len(found) >= limit or self.clock.monotonic() - began > SEARCH_S:
                 return RunPage(runs=found, before=before)
 
-    async def detail(self, run_id: RunId) -> RunDetail:
+    async def detail(self, run_id: RunId) -> views.RunDetail:
         """Return everything about a run.  Raises Refused where there is none."""
         run = await self.find(run_id)
         if run is None:
@@ -91,29 +78,29 @@ class PastRunsService:
         frames, source = located(job, run) if job else (frames_of(run.traceback), None)
         followed = await self.store.past_runs.followers(run.id, limit=MOST_FOLLOWERS)
         before, after = await self.store.past_runs.neighbours(run.job, run.id)
-        return RunDetail(
+        return views.RunDetail(
             run=run,
             name=job.spec.name if job else run.job,
-            words=run_words(run),
+            words=views.run_words(run),
             mark=mark_of(run),
             at_ms=moment_of(run),
             took_ms=took_of(run),
             late_ms=lateness_of(run),
             causes=await self._causes(run),
             attempts=await self._attempts(run),
-            followers=[brief(each) for each in followed if not each.trigger.of or each.job != run.job],
+            followers=[views.brief(each) for each in followed if not each.trigger.of or each.job != run.job],
             tasks=await self.tasks(run.id),
             frames=frames,
             source=source,
             log=await self._log(run, job),
-            limits=view_limits(run, job.spec) if job else (),
+            limits=views.view_limits(run, job.spec) if job else (),
             records=await self._records(run),
             before=before,
             after=after,
             is_there=job is not None,
         )
 
-    async def statistics(self, job: JobId, span: TimeSpan) -> JobStatistics:
+    async def statistics(self, job: JobId, span: views.TimeSpan) -> views.JobStatistics:
         """Return how a job has done, also one that is gone."""
         now_ms = self.clock.now_ms()
         points: list[RunPoint] = []
@@ -126,7 +113,7 @@ class PastRunsService:
             before = RunId(page[-1].run)
         points.reverse()  # oldest first
         is_partial = len(page) == POINTS_PAGE
-        return await asyncio.to_thread(make_statistics, job, span, points, now_ms, is_partial=is_partial)
+        return await asyncio.to_thread(views.make_statistics, job, span, points, now_ms, is_partial=is_partial)
 
     async def tasks(self, run: RunId) -> list[TaskView]:
         """Return how the tasks of a run ended, in the order of their definition."""
@@ -136,15 +123,15 @@ class PastRunsService:
     async def find(self, run: RunId) -> Run | None:
         return await self.store.past_runs.find(run)
 
-    async def _log(self, run: Run, job: LiveJob | None) -> RunLog:
+    async def _log(self, run: Run, job: LiveJob | None) -> views.RunLog:
         """Return the lines of the job's log between the beginning and the end of a run."""
         if run.started_ms is None or job is None:
-            return RunLog()
+            return views.RunLog()
         ended_ms = self.clock.now_ms() if run.ended_ms is None else run.ended_ms
         path = log_file(self.root, job.spec.folder)
         found = await asyncio.to_thread(lines_between, path, run.started_ms, ended_ms)
         is_shared = bool(found.lines) and await self._has_company(job, run, run.started_ms, ended_ms)
-        return RunLog(lines=found.lines, is_cut=found.is_cut, is_shared=is_shared)
+        return views.RunLog(lines=found.lines, is_cut=found.is_cut, is_shared=is_shared)
 
     async def _has_company(self, job: LiveJob, run: Run, started_ms: int, ended_ms: int) -> bool:
         """Tell whether another run of the job was under way at the same time."""
@@ -158,21 +145,21 @@ class PastRunsService:
         during = await self.store.past_runs.search(wanted, limit=2)
         return any(other.id != run.id and other.started_ms is not None for other in during.runs)
 
-    async def _causes(self, run: Run) -> list[CauseStep]:
+    async def _causes(self, run: Run) -> list[views.CauseStep]:
         """Return how a run came about, the first cause first."""
-        steps: list[CauseStep] = []
+        steps: list[views.CauseStep] = []
         at: Run | None = run
         while at is not None and len(steps) < MOST_CAUSES:
-            cause = cause_run(at)
+            cause = views.cause_run(at)
             before = await self.store.past_runs.find(cause) if cause is not None else None
             job = self.live.find(before.job) if before else None
-            steps.append(view_cause(at, before, job.spec.name if job else None))
+            steps.append(views.view_cause(at, before, job.spec.name if job else None))
             at = before
         return steps[::-1]
 
-    async def _attempts(self, run: Run) -> Sequence[RunBrief]:
+    async def _attempts(self, run: Run) -> Sequence[views.RunBrief]:
         """Return all attempts of a run that was tried again."""
-        first = cause_run(run) if run.trigger.of else run.id
+        first = views.cause_run(run) if run.trigger.of else run.id
         if first is None:
             return ()
         begun = run if first == run.id else await self.store.past_runs.find(first)
@@ -181,7 +168,7 @@ class PastRunsService:
             for each in await self.store.past_runs.followers(first, limit=MOST_FOLLOWERS)
             if each.trigger.of == first and each.job == run.job
         ]
-        return [brief(each) for each in (*([begun] if begun else []), *retries)] if retries else ()
+        return [views.brief(each) for each in (*([begun] if begun else []), *retries)] if retries else ()
 
     async def _records(self, run: Run) -> list[RecordView]:
         """Return what a monitor's run has recorded, as far as it is still there."""
