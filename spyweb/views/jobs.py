@@ -109,7 +109,7 @@ def broken_job(job: JobId, problems: Sequence[Problem]) -> JobView:
         state=JobState.BROKEN,
         schedule="",
         path=problems[0].file,
-        folder=usual_folder(job),
+        folder=f"jobs/{job}",
         error=join_problems(problems),
     )
 
@@ -191,11 +191,6 @@ def unknown_job(ids: Sequence[str], name: str) -> str:
     if close is not None:
         return f"no job is named {shown}: did you mean {close!r}?"
     return f"no job is named {shown}: `spyweb jobs` lists them"
-
-
-def usual_folder(job: JobId) -> str:
-    """Return the folder of a job of which nothing else is known."""
-    return f"jobs/{job}"
 
 
 def log_file(root: Path, folder: str) -> Path:

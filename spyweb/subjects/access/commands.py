@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LOCAL, OFFLINE = "local", "no daemon"  # who it was, and how they came in, in the audit trail
-
 KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.", show_default=False)]
 
 
@@ -125,9 +123,8 @@ def _change(offline: OfflineProject, action: str, name: str, ask: Callable[[Acce
     """Change a key, and put it on record as a daemon does."""
 
     async def change(store: Store) -> T:
-        changed = await ask(await _access(store))
-        now_ms = RealClock().now_ms()
-        line = NewAuditLine(at_ms=now_ms, who=LOCAL, source=OFFLINE, action=action, target=name, status=200)
+        changed, now_ms = await ask(await _access(store)), RealClock().now_ms()
+        line = NewAuditLine(at_ms=now_ms, who="local", source="no daemon", action=action, target=name, status=200)
         await store.audit.add(line)
         return changed
 

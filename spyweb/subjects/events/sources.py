@@ -36,7 +36,7 @@ from spyweb.store.sqlite.events import Events
 from spyweb.subjects.health.views import HealthProblem
 from spyweb.subjects.incidents.service import IncidentService
 from spyweb.subjects.jobs.overview import is_doubtful
-from spyweb.views.jobs import join_problems, usual_folder
+from spyweb.views.jobs import join_problems
 from spyweb.views.runs import mark_of
 from spyweb.web.access.audit import AuditService
 
@@ -102,7 +102,7 @@ class EventSources:
 
     def _folder(self, job: JobId) -> str:
         found = self.live.find(job)
-        return found.spec.folder if found else usual_folder(job)  # whose file does not load yet
+        return found.spec.folder if found else f"jobs/{job}"  # whose file does not load yet
 
     async def last_lines(self, job: JobId, count: int, note_place: Callable[[], None]) -> list[str]:
         """Return the last lines of a job's log up to the moment at which `note_place` is called."""

@@ -125,8 +125,6 @@ def request_of(hook: JobHook, delivery: Delivery) -> RunRequest:
 
 
 SECRET_HEADER = "X-SpyWeb-Hook-Secret"
-GITHUB_HEADER = "X-Hub-Signature-256"
-STRIPE_HEADER = "Stripe-Signature"
 TOLERANCE_S = 300  # an older signature may have been overheard
 MOST_SIGNATURES = 16  # in one header: Stripe sends two while a secret is exchanged
 
@@ -139,10 +137,10 @@ def is_signed(signing: HookSigning, secret: bytes, headers: Mapping[str, str], b
         case HookSigning.PLAIN:
             return hmac.compare_digest(_bytes(headers.get(SECRET_HEADER, "")), secret)
         case HookSigning.GITHUB:
-            given = headers.get(GITHUB_HEADER, "")
+            given = headers.get("X-Hub-Signature-256", "")
             return hmac.compare_digest(_bytes(given), f"sha256={sign(secret, body)}".encode())
         case HookSigning.STRIPE:
-            return _is_stamped(headers.get(STRIPE_HEADER, ""), secret, body, now_s)
+            return _is_stamped(headers.get("Stripe-Signature", ""), secret, body, now_s)
         case HookSigning.SPYWEB:
             # A webhook of spyweb says which delivery it is, and signs that too.
             delivery = headers.get(DELIVERY_HEADER, "")

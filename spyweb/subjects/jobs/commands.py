@@ -122,8 +122,7 @@ def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -
 
     Does not wait for it: `spyweb run` does.
     """
-    project = project_of(context)
-    daemon = project.need_daemon(f": `spyweb run {job}` runs the job here, `spyweb start` starts one")
+    daemon = project_of(context).need_daemon(f": `spyweb run {job}` runs the job here, `spyweb start` starts one")
     run = start_run(daemon, find_in(daemon.jobs(), job))
     output.tell(form, "it did not start: see `spyweb runs`" if run is None else f"run {run} starts", {"run": run})
 

@@ -320,11 +320,8 @@ class Trial(Struct):
 @Action("jobs/{job}/try", right=Right.RUN)
 async def try_job(asked: Asked) -> web.Response:
     """Run a job so that nothing is kept: of a monitor one cycle, of a script a dry run."""
-    job = asked.job()
-    name = asked.name_of(job)
-    detail = await asked.services[JobDetails].detail(job)
-    is_monitor = bool(detail.pages)
-    trial = Trial()
+    job, trial = asked.job(), Trial()
+    name, is_monitor = asked.name_of(job), bool((await asked.services[JobDetails].detail(job)).pages)
     try:
         async with asyncio.timeout(PATIENCE_S):
             await _watch(asked, trial, is_monitor=is_monitor)

@@ -105,13 +105,10 @@ def test_what_is_over_or_usual_is_no_warning(changes: dict[str, object]) -> None
     assert view_health(make_vitals(**changes), []).warnings == []
 
 
-def test_one_problem_is_enough_to_fail() -> None:
+def test_one_problem_is_enough_to_fail_also_a_full_disk_which_no_restart_would_cure() -> None:
     assert view_health(make_vitals(), three_states()).status == "ok"
     health = view_health(make_vitals(scheduler_lag_ms=6_500), three_states())
     assert (health.status, health.problems) == ("failing", ["the scheduler is 6.5s behind"])
-
-
-def test_a_full_disk_fails_though_no_restart_would_cure_it() -> None:
     vitals = make_vitals(refused_ms=12_000)
     health = view_health(vitals, [])
     assert (health.status, health.problems) == ("failing", ["no due run could be claimed for 12s: the log says why"])

@@ -240,16 +240,13 @@ async def test_a_job_that_never_loaded_shows_its_problem_in_its_file(followed: S
     assert (await followed.details.source(TYPO)).lines == ["a", "b", "c"]
 
 
-async def test_no_line_of_a_file_of_settings_is_shown(followed: Served) -> None:
+async def test_no_line_of_a_file_of_settings_is_shown_and_a_file_that_is_gone_says_so(followed: Served) -> None:
     (followed.root / "config.toml").write_text('api_key = "hunter2"\nx = \n')
     followed.reloader.broken = {TYPO: [Problem("config.toml", 2, None, "not valid TOML")]}
     found = await followed.details.detail(TYPO)
 
     assert found.source is not None
     assert (found.source.lines, found.source.problem) == ((), "only Lua files are shown")
-
-
-async def test_a_file_that_is_gone_says_so(followed: Served) -> None:
     followed.reloader.broken = {TYPO: [Problem("jobs/typo.lua", 2, None, "unexpected symbol")]}
     found = await followed.details.detail(TYPO)
     assert found.source is not None
@@ -262,12 +259,9 @@ async def test_source_is_that_of_the_version_that_runs(followed: Served) -> None
 
 
 @pytest.mark.parametrize("file", ["../data/key", "config.toml", "jobs/news.lua"])
-async def test_no_other_file_is_shown_as_source(followed: Served, file: str) -> None:
+async def test_no_other_file_is_shown_as_source_and_none_of_a_monitor_without_lua(followed: Served, file: str) -> None:
     with pytest.raises(Refused, match="has no Lua file"):
         await followed.details.source(PRICES, file)
-
-
-async def test_a_monitor_without_lua_has_no_source(followed: Served) -> None:
     followed.job(PRICES).code = replace(followed.job(PRICES).code, source=b"")
     with pytest.raises(Refused, match="prices has no Lua"):
         await followed.details.source(PRICES)

@@ -149,15 +149,14 @@ async def test_what_a_run_found_is_shown_with_it(served: Served) -> None:
     assert [each.fields["title"] for each in (await served.past.detail(run)).records] == [str(now_ms)]
 
 
-async def test_a_run_of_a_job_that_is_gone_is_shown_without_its_source(served: Served) -> None:
+async def test_a_run_of_a_job_that_is_gone_is_shown_without_its_source_and_one_that_is_not_there_refused(
+    served: Served,
+) -> None:
     run = await served.start(PRICES)
     served.t.live.remove(PRICES)
     found = await served.past.detail(run)
 
     assert (found.is_there, found.name, list(found.limits), found.log.lines) == (False, "prices", [], ())
-
-
-async def test_a_run_that_is_not_there_is_refused(served: Served) -> None:
     with pytest.raises(Refused, match="there is no run 99"):
         await served.past.detail(RunId(99))
 
