@@ -101,9 +101,8 @@ def find_wrong_key(asked: Asked) -> tuple[str, str] | None:
 
 
 async def ask_before_revoking(asked: Asked) -> Question:
-    key = _key(asked)
     return Question(
-        title=f"Revoke the key {key.name}?",
+        title=f"Revoke the key {_key(asked).name}?",
         words="Whoever uses it is turned away from the next request on, and browsers that signed in with it are "
         "signed out. It can't be brought back.",
         button="Revoke the key",

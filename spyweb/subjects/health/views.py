@@ -24,7 +24,6 @@ WRITER_STALLED_S = 10.0  # even a slow disk syncs much sooner
 SLOW_COMMIT_S = 0.1  # a disk syncs in a few ms
 SCARCE_DESCRIPTORS = 64
 SCHEDULER, STORE, DISK, WORKERS = "scheduler", "store", "disk", "workers"  # parts of the daemon
-LOOP = "loop"
 OTHERWISE = "The log says more."
 
 
@@ -217,7 +216,7 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) ->
     )
     text = "the event loop was held up: `spyweb health` and the log say by what"
     remedy = "The log names the job or the part that did it."
-    note(_was_lately(vitals.loop.last_at_ms, vitals), LOOP, text, remedy)
+    note(_was_lately(vitals.loop.last_at_ms, vitals), "loop", text, remedy)
     held = len(vitals.held_back)
     text = f"{counted(held, 'job has', 'jobs have')} held up the daemon too often: `spyweb health` says which"
     note(held, "held back", text, "Change the script: it begins again once its file is saved.", page="jobs")

@@ -68,8 +68,7 @@ class HookService:
             if secret is None and hook.secret not in self._missed:
                 self._missed.add(hook.secret)
                 log.warning("the secret of a hook is not there: nobody can start the job by it", secret=hook.secret)
-        now_s = self.clock.now_ms() / 1000
-        signed = is_signed(hook.signing, secret or self._nobodys, headers, body, now_s)
+        signed = is_signed(hook.signing, secret or self._nobodys, headers, body, self.clock.now_ms() / 1000)
         return signed and secret is not None
 
     async def receive(self, job: JobId, delivery: Delivery) -> StartedRun:

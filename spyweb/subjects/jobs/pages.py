@@ -133,7 +133,7 @@ async def show_overview(asked: Asked) -> Shown:
         html = await rows_of(asked, [row for row in overview.rows if ROW + row.job.id in asked.parts])
         return Shown(title=title, values=await summary_of(asked, overview), html=html)
     chosen = asked.query(words.JobFilter)
-    rows = words.sort_rows(overview.rows, chosen.sort)
+    rows = sorted(overview.rows, key=words.ORDERS.get(chosen.sort, words.ORDERS["worst"])[1])
     html = await rows_of(asked, rows)
     fits = [chosen.takes(row) for row in rows]
     values = {

@@ -222,8 +222,7 @@ class JobDetails:
             if name not in files or not files[name]:
                 raise Refused(f"{job} has no Lua file {name!r}" if file else f"{job} has no Lua")
             return await asyncio.to_thread(whole, name, files[name])
-        problems = self.jobs.reloader.broken.get(job, ())
-        found = next((problem for problem in problems if file in (None, problem.file)), None)
+        found = next((each for each in self.jobs.reloader.broken.get(job, ()) if file in (None, each.file)), None)
         if found is None:
             raise Refused(f"{job} is gone")
         return await asyncio.to_thread(read_part, self.jobs.root, found, whole)

@@ -49,8 +49,7 @@ def next_runs(project: OfflineProject, job: JobId | None, count: int) -> list[Ne
     chosen = [spec for spec in project.specs if job in (None, spec.id)]
     zones = {spec.id: zone_of(spec.schedule, project.settings.daemon.timezone) for spec in chosen}
     due = ((spec.id, _upcoming(spec, cursors.get(spec.id), project.clock.now_ms())) for spec in chosen)
-    found = run_at_once(earliest(due, count))
-    return [next_run(due_job, due_ms, zones[due_job]) for due_ms, due_job in found]
+    return [next_run(due_job, due_ms, zones[due_job]) for due_ms, due_job in run_at_once(earliest(due, count))]
 
 
 def _upcoming(spec: JobSpec, cursor: Cursor | None, now_ms: int) -> Iterator[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -84,10 +84,6 @@ def draw_row(row: OverviewRow, how: str = "") -> ShownJob:
         tone=mark if mark in ("bad", "warn") else "",
         strip=strip(row.strip),
     )
-
-
-def sort_rows(rows: Iterable[OverviewRow], order: str) -> list[OverviewRow]:
-    return sorted(rows, key=ORDERS.get(order, ORDERS["worst"])[1])
 
 
 def state_of(standings: Collection[Standing], problems: Sequence[object], warnings: Sequence[object]) -> str:

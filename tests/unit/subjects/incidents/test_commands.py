@@ -162,10 +162,7 @@ def incident(since_ms: int, closed_ms: int | None, job: str | None = "prices") -
 )
 def test_what_was_wrong_is_drawn_however_short_it_was(spans: list[HistorySpan], cells: str) -> None:
     assert cells_of(spans, WHOLE) == cells
-
-
-def test_a_span_of_a_moment_is_drawn() -> None:
-    assert cells_of([HistorySpan(5, 5)], HistorySpan(5, 5)) == PARTLY + WELL * (CELLS - 1)
+    assert cells_of([HistorySpan(5, 5)], HistorySpan(5, 5)) == PARTLY + WELL * (CELLS - 1), "a span of a moment"
 
 
 def test_each_subject_has_a_bar_the_worst_first_within_the_span() -> None:

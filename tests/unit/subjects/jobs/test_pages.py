@@ -80,14 +80,11 @@ async def test_a_job_that_runs_elsewhere_has_no_button_that_would_run_it_here() 
     assert "Pause" in page
 
 
-async def test_a_whole_file_is_shown_line_by_line() -> None:
+async def test_a_whole_file_is_shown_line_by_line_and_no_other() -> None:
     page = await page_of("/jobs/prices/source?line=2")
     assert re.findall(r'id="L(\d)"', page) == ["1", "2"]
     assert '<span class="kw">local</span>' in page
     assert '<span id="L2" class="here">' in page
-
-
-async def test_no_other_file_is_shown() -> None:
     for file in ("../../etc/passwd", "config.toml"):
         await page_of(f"/jobs/prices/source?file={file}", status=404)
     await page_of("/jobs/prices/source?line=x", status=400)

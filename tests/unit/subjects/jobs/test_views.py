@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from spyweb.model import After, At, ChangeKind, Cron, Every, JobId, JobSpec, Never, On, Outcome, RunMark
 from spyweb.subjects.jobs.overview import Standing, overview_seen_by
 from spyweb.subjects.jobs.views import JobSort, JobsQuery, last_error, long_duration, pick_jobs, schedule_words, tie
-from spyweb.subjects.jobs.words import SPAN_WORDS, STANDINGS, JobFilter, sort_rows, state_of
+from spyweb.subjects.jobs.words import ORDERS, SPAN_WORDS, STANDINGS, JobFilter, state_of
 from spyweb.subjects.runs.views import TimeSpan
 from spyweb.subjects.runs.words import show_run
 from spyweb.views.jobs import JobState, JobView
@@ -147,7 +147,7 @@ def test_a_filter_looks_at_what_a_row_says(chosen: JobFilter, found: list[str]) 
     ],
 )
 def test_rows_are_sorted(order: str, found: list[str]) -> None:
-    assert ids_of(sort_rows(overview_of(three_rows()).rows, order)) == found
+    assert ids_of(sorted(overview_of(three_rows()).rows, key=ORDERS[order][1])) == found
 
 
 def test_the_icon_shows_the_worst() -> None:
