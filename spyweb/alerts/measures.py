@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import structlog
@@ -28,21 +29,16 @@ PAUSED_TOGETHER = 200  # jobs: more in one commit would hold up the store
 log = structlog.get_logger()
 
 
+@dataclass(eq=False)
 class JobMeasures:
     """Knows what is still to be done about jobs, and has it done."""
 
-    def __init__(
-        self,
-        live: LiveJobs,
-        pause: Callable[[Mapping[JobId, str], Sequence[LiveJob]], Awaitable[None]],
-        start: Callable[[LiveJob, RunRequest], Awaitable[object]],
-    ) -> None:
-        self._live = live
-        self._pause = pause
-        self._start = start
-        # Subjects whose jobs are to be paused: their failures in a row, and when the last was; None: before we began.
-        self._pausing: dict[str, tuple[int, int | None]] = {}
-        self._opened: list[SubjectChange] = []  # whose jobs may depend on others, which are still to be run
+    live: LiveJobs
+    pause_all: Callable[[Mapping[JobId, str], Sequence[LiveJob]], Awaitable[None]]
+    start: Callable[[LiveJob, RunRequest], Awaitable[object]]
+    # Subjects whose jobs are to be paused: their failures in a row, and when the last was; None: before we began.
+    _pausing: dict[str, tuple[int, int | None]] = field(init=False, default_factory=dict)
+    _opened: list[SubjectChange] = field(init=False, default_factory=list)  # whose jobs may depend on others
 
     def load(self, pausing: Mapping[str, int]) -> None:
         """Take over what an earlier daemon knew, and had no time to do."""
@@ -67,7 +63,7 @@ class JobMeasures:
         found = [
             (job, f"{failures} failures in a row", failed_ms)
             for subject, (failures, failed_ms) in self._pausing.items()
-            if (job := self._live.of_subject(subject)) and not (job.gone or job.is_new)
+            if (job := self.live.of_subject(subject)) and not (job.gone or job.is_new)
         ][:PAUSED_TOGETHER]
         whys = {job.id: why for job, why, _ in found}
         running = [
@@ -77,7 +73,7 @@ class JobMeasures:
         ]
         if running:
             try:
-                await self._pause(whys, running)
+                await self.pause_all(whys, running)
             except Refused:  # one has gone meanwhile: what comes of that wakes us again
                 return []
             for job in running:
@@ -98,12 +94,12 @@ class JobMeasures:
         for change in opened:
             job = change.subject.removeprefix(JOB)
             trigger = Trigger(type=TriggerType.DEPENDS, job=job, incident_id=change.incident)
-            child = self._live.of_subject(change.subject)
-            for parent in find_parents(self._live, child) if child else ():
+            child = self.live.of_subject(change.subject)
+            for parent in find_parents(self.live, child) if child else ():
                 if tells_nothing(parent, first_sign(change.signs)[1].since_ms):
                     continue
                 try:
-                    await self._start(parent, RunRequest(trigger=trigger))
+                    await self.start(parent, RunRequest(trigger=trigger))
                 except Refused:  # it has begun meanwhile, or the daemon stops
                     continue
                 except STORE_REFUSED as error:

@@ -192,10 +192,12 @@ class AlertWatcher:
         ignored = dict(self._ignored)
         gone = self.health.forget(self._settings().channels)
         self._seen += [self._event(f"{CHANNEL}{channel}", Removed()) for channel in gone]
+        now_ms = self._clock.now_ms()
+        was_set_back, self._looked_ms = now_ms < self._looked_ms, now_ms
+        late = [subject for subject, wake_ms in self._looks.items() if wake_ms <= now_ms or was_set_back]
+        overdue = [self._event(subject, Looked()) for subject in late]
         try:
-            await self._note(
-                [*self._overdue(), *self._after_maintenance(), *(self._after_a_reload() if is_linked else ())]
-            )
+            await self._note([*overdue, *self._after_maintenance(), *(self._after_a_reload() if is_linked else ())])
         except STORE_REFUSED:
             self._is_linked |= is_linked
             self._ignored = {**ignored, **self._ignored}
@@ -221,13 +223,6 @@ class AlertWatcher:
                 del self._ignored[subject, sign]
             else:
                 yield self._event(subject, seen)
-
-    def _overdue(self) -> Iterator[SubjectEvent]:
-        now_ms = self._clock.now_ms()
-        was_set_back, self._looked_ms = now_ms < self._looked_ms, now_ms
-        for subject, wake_ms in list(self._looks.items()):
-            if wake_ms <= now_ms or was_set_back:
-                yield self._event(subject, Looked())
 
     def _after_a_reload(self) -> Iterator[SubjectEvent]:
         """Yield what changes of files mean for the jobs that are not well."""

@@ -156,11 +156,7 @@ def _work(descriptors: list[int]) -> None:
     forbid_programs_and_network()
     requests, commands = (socket.socket(fileno=descriptor) for descriptor in descriptors)
     running = RunningStatement()
-    try:
-        Thread(target=_watch, args=(commands, running), daemon=True).start()
-    except RuntimeError as error:
-        requests.sendall(frame(Answered(reason=f"no process for SQL could be started: {error}")))
-        return
+    Thread(target=_watch, args=(commands, running), daemon=True).start()
     with suppress(ConnectionError):  # the daemon is gone
         SqlServer(requests, running).serve()
 

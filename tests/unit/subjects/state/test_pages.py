@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from spyweb.model import NULL, RunId, Value
 from spyweb.store.model.access import Scope
 from spyweb.store.model.entries import Entry
-from spyweb.subjects.state.pages import read_field
-from spyweb.subjects.state.views import EntryView, Plain, view_entry
-from spyweb.subjects.state.words import (
+from spyweb.subjects.state.pages import (
     CHANGES_SHOWN,
     LONGEST_EDITED,
     FieldType,
     diff,
     edit_value,
+    read_field,
     show_versions,
 )
+from spyweb.subjects.state.views import EntryView, Plain, view_entry
 from tests.fakes.daemon_service import MARKUP, FakeDaemonService
 from tests.fakes.dashboard import make_dashboard_service, page_of, post_form, signed_in
 
