@@ -1,8 +1,4 @@
-"""The keys of a store, the sessions of browsers that signed in with one, and the audit trail.
-
-Neither a token nor a cookie is stored, only the hash of each: whoever reads the database, or a copy of it, can't come
-in.
-"""
+"""The keys of a store and the sessions of browsers, of which only hashes are stored, and the audit trail."""
 
 from __future__ import annotations
 

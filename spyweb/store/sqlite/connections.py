@@ -38,11 +38,7 @@ class Connections:
     marker: Marker | None = None
 
     def reading(self, namespace: str, key: bytes) -> BatchQueue:
-        """Return the queue for a read of an entry.
-
-        Reads have a connection of their own, so that they wait for no commit; but one of a key that is just being
-        written queues behind that write.
-        """
+        """Return the queue for a read of an entry: no commit is waited for, but where that is being written."""
         return self.writer if self.writer.pending_writes.is_written(namespace, key) else self.reader
 
     def ask(self, function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts) -> Future[T]:

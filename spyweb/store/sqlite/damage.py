@@ -129,12 +129,7 @@ def aside_of(path: Path) -> Path:
 
 def files_of(path: Path) -> tuple[Path, Path, Path]:
     """Return the paths of a database, its write-ahead log and the index of that log."""
-    return path, wal_of(path), index_of(path)
-
-
-def index_of(path: Path) -> Path:
-    """Return the path of the log's index."""
-    return path.with_name(f"{path.name}-shm")
+    return path, wal_of(path), path.with_name(f"{path.name}-shm")
 
 
 def wal_of(path: Path) -> Path:
@@ -174,7 +169,7 @@ class FileIdentity:
         self._index = -1  # there is none when SQLite keeps it in memory
         if reads_index:
             with suppress(OSError):
-                self._index = os.open(index_of(path), os.O_RDONLY | os.O_CLOEXEC)
+                self._index = os.open(files_of(path)[2], os.O_RDONLY | os.O_CLOEXEC)
 
     def trouble(self) -> StoreError | None:
         """Return an error if the files are not those that were opened.  Any thread may call this."""
