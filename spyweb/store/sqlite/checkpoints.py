@@ -62,7 +62,7 @@ class Checkpoints:
         """Stop checkpointing, before the connections are closed: the last of these copies what is still written."""
         self._is_stopping = True
         if self._under_way is not None:
-            await self._under_way
+            await asyncio.wait([self._under_way])
         if self._thread is not None:
             if self._connection is not None:
                 await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
