@@ -367,18 +367,18 @@ class BatchQueue:
         """Return for how many seconds there was no progress: a long import makes some, a stuck disk none."""
         return min(self.oldest_pending_s, self._clock.monotonic() - self._went_on)
 
-    async def count_commits(self, note: Callable[[LastCommit], None] | None) -> LastCommit:
-        """Count commits from now on, each noted before it is acknowledged; return the one before."""
+    async def begin_writing(self, note: Callable[[LastCommit], None] | None) -> LastCommit:
+        """Notice from now on that a long op goes on, and count commits, each noted before it is acknowledged.
+
+        Return the one before.
+        """
         try:
+            await self._connection.run(lambda db: db.set_progress_handler(self._note_progress, STEPS_OF_PROGRESS))
             last = await self._connection.run(find_last_commit, self.files.stamp if self.files else None)
         except sqlite3.Error as error:
             raise translate(error, self._path) from error
         self.committer = Committer(self._clock, last, note)
         return last
-
-    async def watch_progress(self) -> None:
-        """Notice that a long op goes on."""
-        await self._connection.run(lambda db: db.set_progress_handler(self._note_progress, STEPS_OF_PROGRESS))
 
     def _note_progress(self) -> None:
         """Note progress, on the loop or the connection's thread; anything but None would end the statement."""

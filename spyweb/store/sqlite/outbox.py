@@ -198,7 +198,7 @@ class Outbox(Announcer[Target]):
 def add(
     connection: sqlite3.Connection, messages: Sequence[NewMessage], now_ms: int, settles: Sequence[int]
 ) -> list[int]:
-    records.note_announced(connection, settles)
+    connection.executemany(records.NOTE_ANNOUNCED, [(records.LATEST_NS - number,) for number in settles])
     return [add_one(connection, message, now_ms) for message in messages]
 
 

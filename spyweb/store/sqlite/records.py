@@ -184,10 +184,6 @@ def free_moments(connection: sqlite3.Connection, now_ms: int) -> Iterator[int]:
         moment += STEP_NS
 
 
-def note_announced(connection: sqlite3.Connection, timestamps: Sequence[int]) -> None:
-    connection.executemany(NOTE_ANNOUNCED, [(LATEST_NS - timestamp_ns,) for timestamp_ns in timestamps])
-
-
 def to_text(value: Mapping[str, str] | Sequence[str]) -> str:
     try:
         return encode(value).decode()

@@ -190,10 +190,9 @@ async def open_connections(
         # One at a time, so that a short query does not wait for a long one behind it.
         questions = await open_queue(path, clock, partial(connect, path, "ro"), limit=1)
         opened.push_async_callback(questions.close)
-        await writer.watch_progress()
         writer.files = files = damage.FileIdentity(path, reads_index=True)
         writer.damage = reader.damage = questions.damage
-        last = await writer.count_commits(marker.note_commit if marker else None)
+        last = await writer.begin_writing(marker.note_commit if marker else None)
         checkpoints = Checkpoints(path, files, partial(connect, path, "rw"))
         opened.pop_all()
     writer.tell_of_rows = checkpoints.note

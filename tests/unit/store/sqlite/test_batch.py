@@ -250,7 +250,7 @@ async def test_how_long_the_oldest_op_has_waited_shows_a_stuck_disk(queue: Batch
 
 
 async def test_a_long_op_that_goes_on_is_not_a_stuck_disk(queue: BatchQueue, clock: FakeClock) -> None:
-    await queue.watch_progress()
+    await queue.begin_writing(None)
     gate = Gate()
 
     def take_long(connection: sqlite3.Connection) -> None:
