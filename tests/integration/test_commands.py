@@ -177,11 +177,15 @@ async def all_of_a_stubborn_one_is_gone(runner: CommandRunner) -> None:
 
 
 async def test_a_command_may_clean_up_when_it_is_told_to_end(runner: CommandRunner, tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
+    ready, mark = tmp_path / "ready", tmp_path / "mark"
+    text = f"trap 'echo ending; touch {mark}; exit' TERM; touch {ready}; while :; do sleep 0.1; done"
+    running = asyncio.ensure_future(runner.run(shell(text)))
+    while not ready.exists():  # noqa: ASYNC110 - files tell nobody
+        await asyncio.sleep(0.01)
+    (command,) = runner._running
+    command.time_out()
     with pytest.raises(CommandError, match=r"^over its timeout$"):
-        await runner.run(
-            shell(f"trap 'echo ending; touch {mark}; exit' TERM; while :; do sleep 0.1; done", timeout_s=0.3)
-        )
+        await running
     assert mark.exists()
 
 

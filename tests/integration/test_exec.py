@@ -73,12 +73,13 @@ async def nothing_is_left_of_a_branch(scripts: Scripts) -> None:
     stubborn = Stubborn()
     source = f"""
         local ok = pcall(parallel, function() exec.run([==[{stubborn.text}]==]) end,
-          function() sleep(500) error("enough") end)
+          function() repeat sleep(20) until store_get("enough") error("enough") end)
         sleep(6000)
         return tostring(ok)
     """
     run = asyncio.ensure_future(scripts.succeed(source))
     await stubborn.wait_until_left(stubborn.processes, within_s=5)
+    await scripts.succeed("store_set('enough', 'yes')")
     await stubborn.wait_until_left(0, within_s=AFTER_END_S + 0.5)
     assert not run.done()
     assert await run == b"false"

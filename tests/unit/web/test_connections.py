@@ -227,7 +227,7 @@ async def test_whoever_has_asked_may_wait_for_his_next_request() -> None:
 
 
 async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "IDLE_S", 0.01)
+    monkeypatch.setattr(connections, "IDLE_S", 0.25)  # counted from the connection too: time to send the request
     async with harness() as here, asyncio.timeout(5):
         reader, _ = await here.connect(ASK)
         assert (await reader.read()).endswith(b"fine")
