@@ -35,7 +35,6 @@ SYSTEM_UNITS = Path("/etc/systemd/system")
 BOOTED = Path("/run/systemd/system")  # there when systemd runs the machine: sd_booted(3)
 SHARED_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))
 HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
-STOP_MARGIN_S = 20  # beyond shutdown_grace: time to record what was cut short, and to commit
 
 Systemctl = Callable[[Sequence[str]], int]
 
@@ -120,7 +119,7 @@ def render(unit: Unit, template: str = UNIT) -> str:
         "WorkingDirectory": plain,
         "ExecStart": command.replace("$", "$$"),  # which begins a variable in a command alone
         "EnvironmentFile": f"-{'%h/.config' if unit.user is None else '/etc'}/spyweb/{unit.name}.env",
-        "TimeoutStopSec": str(unit.grace_s + STOP_MARGIN_S),
+        "TimeoutStopSec": str(unit.grace_s + 20),  # time to record what was cut short, and to commit
         "ReadWritePaths": " ".join(_quoted(str(path)) for path in unit.writable),
         "ProtectHome": "read-only" if _any_below(unit.runs_from, HOMES) else "yes",
         "PrivateTmp": "no" if _any_below(unit.runs_from, SHARED_TEMPORARY) else "yes",

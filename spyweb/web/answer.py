@@ -52,7 +52,7 @@ PAGE = """<!doctype html>
 <p>{text}</p>
 </html>
 """
-PAGE_HEADERS = {
+ERROR_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
@@ -129,7 +129,7 @@ def error_answer(request: web.Request, status: int, error: ErrorAnswer) -> web.R
     if wants_page(request):
         title = error.code.replace("_", " ").capitalize()
         text = PAGE.format(status=status, title=escape(title), text=escape(error.message))
-        answer: web.Response = WholeAnswer(text=text, status=status, content_type="text/html", headers=PAGE_HEADERS)
+        answer: web.Response = WholeAnswer(text=text, status=status, content_type="text/html", headers=ERROR_HEADERS)
     else:
         answer = json_answer(error, status)
     if status == web.HTTPServiceUnavailable.status_code:

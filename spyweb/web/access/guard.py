@@ -29,8 +29,6 @@ ABOUT = web.RequestKey("what a request is about, where only its handler can tell
 TARGET = 200  # characters of that
 
 SAFE = "/?&=%+-._~:@!$()*,"  # what an address is made of, but for `;`, quotes and all that ends a header's value
-HUNG_UP = 499  # the status of what was broken off by its client
-
 EVERYBODY = AccessRule(None, of_project=True)
 ANY_KEY = AccessRule(Right.READ, of_project=True)  # of an address under /api/ that is none: strangers are not told so
 
@@ -158,7 +156,7 @@ class Trail:
         elif isinstance(error, SpywebError):
             self.note(request, rule, status_of(error)[0])
         else:
-            self.note(request, rule, HUNG_UP if isinstance(error, ConnectionError) else 500)
+            self.note(request, rule, 499 if isinstance(error, ConnectionError) else 500)  # 499: its client hung up
 
     def note_wrong_key(self, request: web.Request) -> None:
         self._audit.note_failure(self._line(request, "nobody", "nobody", WrongKey.status_code))

@@ -28,7 +28,7 @@ from spyweb.settings.reading import nearest_name
 from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, PUBLIC
 from spyweb.web.access.recognise import AccessRule, check_page
-from spyweb.web.answer import WholeAnswer, status_of, wants_page
+from spyweb.web.answer import ERROR_HEADERS, WholeAnswer, status_of, wants_page
 from spyweb.web.api.route import PageRoute
 from spyweb.web.api.services import SERVICES
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
@@ -57,12 +57,7 @@ TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 TAG_LENGTH = 12
 STATIC_LEVEL = 9  # they are compressed once
 
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-}
+HEADERS = {**ERROR_HEADERS, "Referrer-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin"}
 # Nothing but the script that a page itself names runs: not even what lies at this origin.
 POLICY = "default-src 'self'; script-src 'nonce-{}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 PAGE_HEADERS = {**HEADERS, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding, Cookie"}

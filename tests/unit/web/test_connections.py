@@ -14,19 +14,7 @@ from structlog.testing import capture_logs
 
 from spyweb.limits import FRAMING, HEADER_BLOCK
 from spyweb.web import connections
-from spyweb.web.connections import (
-    HEADER_S,
-    LOOK_S,
-    REFUSAL,
-    TELL_S,
-    UNREAD_S,
-    ConnectionLimiter,
-    ConnectionLimits,
-    LimitedHandler,
-    address_of,
-    private_limits,
-    tcp_limits,
-)
+from spyweb.web.connections import ConnectionLimiter, ConnectionLimits, LimitedHandler, address_of, tcp_limits
 from spyweb.web.serve import serve_app
 from tests.fakes.clock import FakeClock
 
@@ -93,7 +81,7 @@ async def test_a_connection_too_many_is_refused_and_one_that_ends_makes_room() -
         await here.until(lambda: here.limiter.open == 2)
 
         reader, _ = await here.connect(ASK)
-        assert await reader.read() == REFUSAL
+        assert await reader.read() == connections.REFUSAL
 
         first.close()
         await here.until(lambda: here.limiter.open == 1)
@@ -106,7 +94,7 @@ async def test_one_address_has_fewer_connections_than_all_together() -> None:
         await here.connect()
         await here.until(lambda: here.limiter.open == 1)
         reader, _ = await here.connect(ASK)
-        assert await reader.read() == REFUSAL
+        assert await reader.read() == connections.REFUSAL
 
 
 async def test_refusals_are_told_in_the_log_once_a_minute_and_in_health_for_a_minute() -> None:
@@ -114,7 +102,7 @@ async def test_refusals_are_told_in_the_log_once_a_minute_and_in_health_for_a_mi
 
         async def be_refused() -> None:
             reader, _ = await here.connect()
-            assert await reader.read() == REFUSAL
+            assert await reader.read() == connections.REFUSAL
 
         assert not here.limiter.warning
         with capture_logs() as told:
@@ -122,7 +110,7 @@ async def test_refusals_are_told_in_the_log_once_a_minute_and_in_health_for_a_mi
                 await be_refused()
             assert "at most 0 may be open, 10 from one address" in here.limiter.warning
 
-            here.clock.advance(TELL_S + 1)
+            here.clock.advance(connections.TELL_S + 1)
             assert not here.limiter.warning
             await be_refused()
         assert {line["event"] for line in told} == {"connections are refused: too many are open"}
@@ -138,9 +126,9 @@ async def test_whoever_sends_no_whole_request_is_let_go(sent: bytes) -> None:
         reader, _ = await here.connect(sent)
         await here.until(lambda: here.limiter.open == 1)
         with capture_logs() as told:
-            here.clock.advance(HEADER_S)
+            here.clock.advance(connections.HEADER_S)
             assert here.limiter.open == 1
-            here.clock.advance(LOOK_S)
+            here.clock.advance(connections.LOOK_S)
             with suppress(ConnectionError):
                 assert not await reader.read()
         assert told[0]["event"] == "connections are closed: no request came within 10 s"
@@ -221,7 +209,7 @@ async def test_whoever_has_asked_may_wait_for_his_next_request() -> None:
     async with harness() as here:
         reader, writer = await here.connect(ASK)
         await reader.readuntil(b"fine")
-        here.clock.advance(10 * HEADER_S)
+        here.clock.advance(10 * connections.HEADER_S)
         writer.write(ASK)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
 
@@ -240,7 +228,7 @@ async def test_whoever_does_not_read_his_answer_is_let_go() -> None:
         reader._transport.pause_reading()  # type: ignore[attr-defined]
         await here.until(lambda: any(handler.writing_paused for handler in here.handlers()))
         with capture_logs() as told:
-            here.clock.advance(UNREAD_S + 2 * LOOK_S)
+            here.clock.advance(connections.UNREAD_S + 2 * connections.LOOK_S)
             await here.until(lambda: here.limiter.open == 0)
         assert told[0]["event"] == "connections are closed: the client has read nothing for 60 s"
 
@@ -251,7 +239,7 @@ async def test_whoever_reads_slowly_gets_the_whole_answer() -> None:
         size = 0
         while data := await reader.read(1 << 20):
             size += len(data)
-            here.clock.advance(LOOK_S)
+            here.clock.advance(connections.LOOK_S)
         assert size > len(LARGE)
 
 
@@ -313,5 +301,8 @@ def test_connections_leave_descriptors_for_jobs(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, resource.RLIM_INFINITY))
     assert tcp_limits().total == tcp
     assert tcp_limits().of_one_address == tcp // 2
-    assert private_limits().total == private
-    assert (tcp_limits().unread_s, private_limits().unread_s) == (60, 3_600)  # for whoever pages through an answer
+    assert connections.private_limits().total == private
+    assert (tcp_limits().unread_s, connections.private_limits().unread_s) == (
+        60,
+        3_600,
+    )  # for whoever pages through an answer
