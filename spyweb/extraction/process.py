@@ -49,13 +49,10 @@ class ExtractionRequest(Struct, kw_only=True, eq=False):
     packed: bytearray = field(default_factory=bytearray)
     answer: Future[ExtractionAnswer]  # cancelled: nobody waits any more
 
-    @property
-    def result(self) -> ExtractionAnswer:
-        return bytes(self.packed) if self.names is None else self.items
-
-    def take(self, answer: ExtractionAnswer) -> None:
+    def finish(self, problem: str | None) -> None:
+        result = bytes(self.packed) if self.names is None else self.items
         if not self.answer.done():
-            self.answer.set_result(answer)
+            self.answer.set_result(result if problem is None else problem)
 
     def fail(self, reason: str) -> None:
         if not self.answer.done():
@@ -231,7 +228,7 @@ class ExtractorProcess(asyncio.BufferedProtocol):
                 self._request_in_hand().packed += data
             case Done(problem, is_spent):
                 request, self.request = self._request_in_hand(), None
-                request.take(request.result if problem is None else problem)
+                request.finish(problem)
                 if is_spent:
                     self.stop()
                     self._on_missing()

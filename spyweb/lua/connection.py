@@ -160,10 +160,8 @@ class SocketWriter:
     def write(self, frame: bytes) -> None:
         if self._waiting is not None:
             self._waiting.append(frame)
-        elif (
-            self._transport is not None and not self._transport.is_closing()
-        ):  # its worker has died: uvloop would raise
-            self._transport.write(frame)
+        elif self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frame)  # to one whose worker has died uvloop would raise
 
     def close(self) -> None:
         self._waiting = None
