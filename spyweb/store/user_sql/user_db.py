@@ -364,11 +364,6 @@ class UserDatabase:
         if self._owns_spawner:
             self._spawner.close()
 
-    @property
-    def connections(self) -> int:
-        """Return the number of open connections."""
-        return len(self._sessions)
-
     async def ask(self, job: JobId, run: Owner, statement: Statement, *, sees_others: bool = True) -> Answered:
         """Execute a statement, which ends when the caller is cancelled.  Raises StoreError.
 

@@ -71,8 +71,15 @@ class DriftService:
         self, specs: Specs, recorded: RecordedState, differing: Sequence[Difference], every: Sequence[Resource]
     ) -> DriftReport:
         """Make the report; in a thread, since there may be very many."""
-        others = self._others(specs, differing, every) if differing else {}
-        views = [_view(each, actual, others[each.key]) for each, actual in differing]
+        top, jobs_at = self.files.top, dict[str, set[JobId]]()  # which jobs keep something at each place
+        for resource in every if differing else ():
+            if resource.kept.expected is not Expected.COMMAND:
+                place = path_in(specs[resource.job], top, resource.kept.target)
+                jobs_at.setdefault(place, set()).add(resource.job)
+        views = [
+            _view(each, actual, jobs_at.get(path_in(specs[each.job], top, each.kept.target), set()) - {each.job})
+            for each, actual in differing
+        ]
         views += [_bad_view(key, reason) for key, reason in recorded.bad]
         return DriftReport(
             checked=len(recorded.resources) + len(recorded.bad),
@@ -112,39 +119,23 @@ class DriftService:
 
         In threads, and never in more than one at a time; the ops of `file` have the others.
         """
-        found: list[Difference] = []
-        left = iter(resources)
-        is_over = False
+        found, left, is_over = list[Difference](), iter(resources), False
+
+        def compare_some() -> bool:
+            """Compare the next ones, until a slice of time is over; tell whether none is left."""
+            until = self.clock.monotonic() + SLICE_S
+            for each in left:
+                actual = find_difference(self.files, specs[each.job], each.kept)
+                if actual is not None:
+                    found.append((each, actual))
+                if self.clock.monotonic() > until:
+                    return False
+            return True
+
         while not is_over:
             async with self.files.turns:
-                some, is_over = await asyncio.to_thread(self._compare_some, specs, left)
-            found += some
+                is_over = await asyncio.to_thread(compare_some)
         return found
-
-    def _compare_some(self, specs: Specs, left: Iterator[Resource]) -> tuple[list[Difference], bool]:
-        """Compare the next ones, until a slice of time is over; tell whether none is left."""
-        found: list[Difference] = []
-        until = self.clock.monotonic() + SLICE_S
-        for each in left:
-            actual = find_difference(self.files, specs[each.job], each.kept)
-            if actual is not None:
-                found.append((each, actual))
-            if self.clock.monotonic() > until:
-                return found, False
-        return found, True
-
-    def _others(
-        self, specs: Specs, differing: Sequence[Difference], every: Sequence[Resource]
-    ) -> Mapping[bytes, Collection[JobId]]:
-        """Return which other jobs keep something at the place of each that differs."""
-        jobs_at: dict[str, set[JobId]] = {}
-        for each in every:
-            if each.kept.expected is not Expected.COMMAND:
-                jobs_at.setdefault(path_in(specs[each.job], self.files.top, each.kept.target), set()).add(each.job)
-        return {
-            each.key: jobs_at.get(path_in(specs[each.job], self.files.top, each.kept.target), set()) - {each.job}
-            for each, _ in differing
-        }
 
     def _remarks(self, recorded: RecordedState) -> Iterator[str]:
         if recorded.is_cut:

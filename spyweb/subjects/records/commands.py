@@ -14,7 +14,7 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import MOST_ROWS, JobName, project_of
-from spyweb.cli.project import Backend, Project, found_of
+from spyweb.cli.project import Backend, found_of
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
@@ -55,7 +55,16 @@ def records(
         case RecordFormat.CSV:
             output.show_bytes(to_csv(found).removesuffix("\n").encode())
         case RecordFormat.TABLE:
-            show_records(project, found)
+            names = column_names((), found)
+            rows = [
+                (
+                    project.moment(view.timestamp // NS_IN_MS),
+                    *(view.fields.get(name, "") for name in names),
+                    ", ".join(view.match_key),
+                )
+                for view in found
+            ]
+            output.show_table(("found", *names, "keywords"), rows, empty="no records")
 
 
 def _pages(source: Backend, name: str) -> Iterator[RecordView]:
@@ -86,19 +95,6 @@ def moment_of(text: str, now_ms: int, timezone: str) -> int:
         return round((moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(timezone))).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
         raise Refused(f"--since {text[:80]!r}: {SINCE_EXPECTED}") from error
-
-
-def show_records(project: Project, found: Sequence[RecordView]) -> None:
-    names = column_names((), found)
-    rows = [
-        (
-            project.moment(view.timestamp // NS_IN_MS),
-            *(view.fields.get(name, "") for name in names),
-            ", ".join(view.match_key),
-        )
-        for view in found
-    ]
-    output.show_table(("found", *names, "keywords"), rows, empty="no records")
 
 
 def to_csv(found: Sequence[RecordView]) -> str:

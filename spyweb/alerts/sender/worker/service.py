@@ -43,7 +43,13 @@ class AppriseServices:
 
         watch_requests()
         watch_mail()
-        take_over_log()
+        # Nothing that Apprise logs leaves this process: below a warning it holds secrets.
+        logging.raiseExceptions = False
+        logging.getLogger().handlers[:] = [logging.NullHandler()]
+        own = logging.getLogger("apprise")
+        own.handlers[:] = [NoteLog()]
+        own.setLevel(logging.WARNING)
+        own.propagate = False
         email_service.make_msgid = message_id  # type: ignore[attr-defined]
         self._asset = AppriseAsset(
             app_id="spyweb",
@@ -95,7 +101,10 @@ class AppriseServices:
         )
         if arrived:
             return answer
-        reason, retry_after = reason_of(met, ask.url), met.retry_after[:100]
+        reason = met.reason or met.log or "it was not taken"
+        if met.answered and not may_repeat_login(ask.url):
+            reason += f": {met.answered}"
+        reason, retry_after = hide_address(reason, ask.url), met.retry_after[:100]
         return replace(answer, reason=reason, status=met.status, retry_after=retry_after)
 
     def _service(self, url: str) -> Any:
@@ -142,25 +151,8 @@ def check_scheme(url: str) -> None:
         )
 
 
-def reason_of(met: Met, url: str) -> str:
-    reason = met.reason or met.log or "it was not taken"
-    if met.answered and not may_repeat_login(url):
-        reason += f": {met.answered}"
-    return hide_address(reason, url)
-
-
 def message_id(*args: Any, **more: Any) -> str:
     """Return the id of a mail: the same however often it is sent."""
     made = make_msgid(*args, **more)
     met = current.get(None)
     return f"<{met.delivery}@{made.partition('@')[2]}" if met and met.delivery else made
-
-
-def take_over_log() -> None:
-    """Let nothing that Apprise logs out of this process: below a warning it holds secrets."""
-    logging.raiseExceptions = False
-    logging.getLogger().handlers[:] = [logging.NullHandler()]
-    own = logging.getLogger("apprise")
-    own.handlers[:] = [NoteLog()]
-    own.setLevel(logging.WARNING)
-    own.propagate = False

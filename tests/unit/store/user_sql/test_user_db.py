@@ -267,10 +267,10 @@ async def test_a_connection_that_is_not_used_is_closed(tmp_path: Path) -> None:
     async with make_sql(tmp_path, clock) as database:
         await Asker(database, "a", 1).changed("CREATE TABLE t (a)")
         await clock.turn(user_db.IDLE_S + 2 * user_db.CHECK_S)
-        assert database.connections == 1, "its run lives"
+        assert len(database._sessions) == 1, "its run lives"
         database.run_ended(RunId(1))
         await clock.turn(user_db.IDLE_S + 2 * user_db.CHECK_S)
-        assert database.connections == 0
+        assert len(database._sessions) == 0
 
 
 async def test_what_is_open_at_the_end_is_rolled_back_and_nothing_is_asked_after_it(tmp_path: Path) -> None:
