@@ -132,8 +132,7 @@ class JobTeller:
         end = mark_of(run), is_doubtful(run)
         changes_standing = end[1] or self._ends.get(run.job) != end
         self._ends[run.job] = end
-        happened = run_has_ended(run, late_ms)
-        self._hub.publish(EventType.RUN, run.job, happened, changes_standing=changes_standing)
+        self._hub.publish(EventType.RUN, run.job, run_has_ended(run, late_ms), changes_standing=changes_standing)
 
     def skipped(self, skipped: SkippedRange) -> None:
         self._tell(were_skipped(skipped))

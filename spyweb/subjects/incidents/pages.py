@@ -157,8 +157,7 @@ async def show_one(asked: Asked) -> Shown:
 @Action("incidents/{incident}/acknowledge", right=Right.RUN, of_job=True)
 async def acknowledge(asked: Asked) -> web.Response:
     """Acknowledge an incident: nobody is reminded any more."""
-    found = await _find(asked)
-    await asked.services[IncidentService].acknowledge(found.id, _who(asked))
+    await asked.services[IncidentService].acknowledge((await _find(asked)).id, _who(asked))
     return lead_to(asked.back())
 
 

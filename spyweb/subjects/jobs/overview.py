@@ -268,7 +268,7 @@ class Strips:
         live = {job.id for job in self.live}
         for job in self.of_job.keys() - live:
             del self.of_job[job]
-        stale = {job for job, kept in self.of_job.items() if kept.changes != self.changes[job]}
+        stale = {job for job, kept in self.of_job.items() if kept.changes != self.changes.get(job, 0)}
         return sorted(live - self.of_job.keys() | stale)
 
     def hear(self, change: Change, ids: Sequence[RunId | None] | None) -> None:
