@@ -223,8 +223,9 @@ def _all_kept(
     kept = []
     for item, verdict in zip(items, verdicts, strict=True):
         yield
-        kept.append(_kept(context, item, verdict, where))
-    return [item for item in kept if item is not None]
+        if judged := _kept(context, item, verdict, where):
+            kept.append(judged)
+    return kept
 
 
 def _kept(context: CycleContext, item: Item, verdict: object, where: str) -> Item | None:

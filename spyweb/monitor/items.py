@@ -132,7 +132,7 @@ class ItemReader(Struct, frozen=True):
         table = read_table(value)
         inner = table.get(FIELDS)
         if inner is None:
-            # A field may be called `matches` as the table is that spyweb makes.
+            # `matches` is a field where it is text, else the table that spyweb made.
             inner = {key: text for key, text in table.items() if key != MATCHES or isinstance(text, bytes)}
         fields = _fields(read_table(inner))
         ordered = {name: fields[name] for name in self.names if name in fields}  # a Lua table has no order

@@ -122,7 +122,7 @@ def _reason(name: str, known: frozenset[bytes]) -> str:
     if instead := INSTEAD.get(name) or INSTEAD.get(table):
         return f"scripts have no {name}: {instead}"
     there: Iterable[bytes] = MEMBERS.get(table.encode(), ()) if dot else GLOBALS | known
-    close = Names(each.decode() for each in there).nearest(member, CLOSE)
+    close = Names(sorted(each.decode() for each in there)).nearest(member, CLOSE)
     guess = f'; did you mean "{table}{dot}{close}"?' if close else ""
     return f"nobody defines {name[:LONGEST]}{guess}"
 
