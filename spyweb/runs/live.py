@@ -19,7 +19,7 @@ from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Cursor, JobId, JobSpec, Never, Pings, Run
 from spyweb.runs.run_queue import RunQueue
 from spyweb.schedules.due import expected_ping
-from spyweb.settings.reading import SettingsSource
+from spyweb.settings.tables import TomlTable
 from spyweb.specs.discover import JobFile
 from spyweb.store.model.runs import SkippedRange
 
@@ -36,7 +36,7 @@ class LiveJob(Struct, eq=False):
     mine: bool = True  # this daemon is the one that starts its runs
     problems: Sequence[Problem] = ()  # of the file now on disk, when it is not the version that runs
     warnings: Sequence[Problem] = ()  # what is doubtful about the file now on disk
-    sources: Sequence[SettingsSource] = ()  # of its settings: the file's own, and config.toml's
+    sources: Sequence[TomlTable] = ()  # of its settings: the file's own, and config.toml's
     not_before_ms: int = 0  # catching up after a start, or after the store refused, is put off until then
     kept_since_ms: int = 0  # when this daemon took over its schedule
     reached_ms: int = 0  # up to where its schedule was dealt with before the clock was set back

@@ -20,7 +20,6 @@ from spyweb.settings.reading import (
     NOT_BLANK,
     Reading,
     Schema,
-    SettingsSource,
     Shape,
     Tables,
     asked_of,
@@ -157,7 +156,7 @@ def take_channels(
             )
         if name == SCRIPTS:
             problems.append(table.problem(f"a channel can't be named {name}: so on_down and on_up of jobs are shown"))
-        channel = read_whole(SettingsSource.of(table), partial(take_channel, name, zone), problems)
+        channel = read_whole(table, partial(take_channel, name, zone), problems)
         if channel is not None and name != SCRIPTS:
             found[name] = channel
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -18,7 +18,7 @@ from spyweb.incidents.policy import NOBODY
 from spyweb.permissions.policy import USUAL, Grants, policy_of
 from spyweb.settings.alerts import AlertSettings, take_channels, take_policy
 from spyweb.settings.permissions import find_writable_program, take_grants
-from spyweb.settings.reading import Reading, Schema, SettingsSource, shaped, told, unknown
+from spyweb.settings.reading import Reading, Schema, shaped, told, unknown
 from spyweb.settings.sections import (
     DATABASE,
     FILE,
@@ -154,7 +154,7 @@ class _Sections:
 
     def read(self, section: str) -> Reading:
         sources = [source for name, source in self._stronger if name == section]
-        reading = Reading([*sources, SettingsSource.of(self.file.table(section))], self.problems)
+        reading = Reading([*sources, self.file.table(section)], self.problems)
         self.readings[section] = reading
         return reading
 
@@ -173,7 +173,7 @@ class _Sections:
         return {name: found.table(name) for name, value in found.values.items() if isinstance(value, Mapping)}
 
 
-def _stronger(flags: Mapping[str, object], environ: Mapping[str, str]) -> Iterator[tuple[str, SettingsSource]]:
+def _stronger(flags: Mapping[str, object], environ: Mapping[str, str]) -> Iterator[tuple[str, TomlTable]]:
     """Yield what is stronger than the file, the strongest first, each with its section."""
     for flag, value in flags.items():
         if value is not None and not (flag == "no_server" and value is False):
@@ -184,8 +184,18 @@ def _stronger(flags: Mapping[str, object], environ: Mapping[str, str]) -> Iterat
             yield _named(*place, _from_text(variable, text), "environment", variable)
 
 
-def _named(section: str, key: str, value: object, origin: str, name: str) -> tuple[str, SettingsSource]:
-    return section, SettingsSource({key: value}, lambda reason, *_keys: Problem(origin, None, name, reason))
+def _named(section: str, key: str, value: object, origin: str, name: str) -> tuple[str, TomlTable]:
+    return section, _Named(values={key: value}, file=origin, name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named(TomlTable):
+    """A flag or a variable, which is named in place of the key that it gives."""
+
+    name: str
+
+    def problem(self, reason: str, *_keys: str) -> Problem:
+        return Problem(self.file, None, self.name, reason)
 
 
 def _from_text(variable: str, value: str) -> object:

@@ -89,26 +89,6 @@ def wrong(expected: str, value: object) -> ValueError:
     return ValueError(f"expected {expected}, not {shown if len(shown) <= 80 else shown[:77] + '...'}")
 
 
-class SettingsSource(Struct, frozen=True):
-    """A table of values, and the function that makes a problem with one of them."""
-
-    values: Mapping[str, object]
-    problem: Callable[..., Problem]  # with the reason, and the keys that lead to the value
-    forgiving: bool = False  # an unknown key is a warning here, not an error
-
-    @staticmethod
-    def of(table: TomlTable, *, forgiving: bool = False) -> SettingsSource:
-        return SettingsSource(table.values, table.problem, forgiving)
-
-    def below(self, key: str) -> SettingsSource:
-        """Return the table under a key; an empty one if there is none."""
-        values = self.values.get(key)
-        return self.inside(key, values if isinstance(values, Mapping) else {}, forgiving=self.forgiving)
-
-    def inside(self, path: str, values: Mapping[str, object], *, forgiving: bool = False) -> SettingsSource:
-        return SettingsSource(values, lambda reason, *keys: self.problem(reason, path, *keys), forgiving)
-
-
 Asked = tuple[object, object]  # how a key was read, and what it is when no source has it
 
 
@@ -116,7 +96,7 @@ class Reading:
     """One pass over the sources; a wrong value in any is a problem, even if a stronger one has a right one."""
 
     def __init__(
-        self, sources: Sequence[SettingsSource], problems: list[Problem], warnings: list[Problem] | None = None
+        self, sources: Sequence[TomlTable], problems: list[Problem], warnings: list[Problem] | None = None
     ) -> None:
         self._sources = sources
         self._problems = problems
@@ -164,7 +144,7 @@ class Reading:
     def below(self, key: str) -> Reading:
         """Return a reading of the table under a key; the strongest source's value of each of its keys counts."""
         self._check_tables(key)
-        inner = Reading([source.below(key) for source in self._sources], self._problems, self._warnings)
+        inner = Reading([source.table(key) for source in self._sources], self._problems, self._warnings)
         self.asked[key] = inner
         self._below.append(inner)
         return inner
@@ -172,7 +152,7 @@ class Reading:
     def apart(self, key: str) -> list[Reading]:
         """Return a reading of the table under a key for each source: no source hides another, or forgives."""
         self._check_tables(key)
-        inner = [Reading([replace(source.below(key), forgiving=False)], self._problems) for source in self._sources]
+        inner = [Reading([source.table(key)], self._problems) for source in self._sources]
         self.asked[key] = inner[0]
         self._below.extend(inner)
         return inner
@@ -203,7 +183,7 @@ class Reading:
         source = self._teller(key)
         (self._warnings if source.forgiving else self._problems).append(source.problem(reason, key))
 
-    def _teller(self, key: str) -> SettingsSource:
+    def _teller(self, key: str) -> TomlTable:
         """Return the source to name in a problem with the key: the one that has it, otherwise the job's own file."""
         having = (source for source in self._sources if key.partition("[")[0] in source.values)
         own = (source for source in self._sources if source.forgiving)
@@ -225,7 +205,7 @@ class Reading:
         return {key: _schema_of(asked, key in self.required) for key, asked in self.asked.items()}
 
 
-def read_whole(source: SettingsSource, take: Callable[[Reading], T], problems: list[Problem]) -> T | None:
+def read_whole(source: TomlTable, take: Callable[[Reading], T], problems: list[Problem]) -> T | None:
     """Return what all keys of a table say; None, with problems noted, where something is wrong with one."""
     before, reading = len(problems), Reading([source], problems)
     found = take(reading)
@@ -235,7 +215,7 @@ def read_whole(source: SettingsSource, take: Callable[[Reading], T], problems: l
 
 def asked_of(take: Callable[[Reading], object], sources: int = 1) -> Reading:
     """Return a reading of nothing, which has been asked for every key that `take` takes."""
-    reading = Reading([SettingsSource.of(TomlTable())] * sources, [])
+    reading = Reading([TomlTable()] * sources, [])
     take(reading)
     return reading
 
@@ -250,7 +230,7 @@ class Tables(Struct, Generic[T], frozen=True, kw_only=True):
     most: int = 0  # 1: it is never a list
     none: object = None  # how a file writes None, if it can
 
-    def read(self, source: SettingsSource, key: str, problems: list[Problem]) -> tuple[T, ...] | None:
+    def read(self, source: TomlTable, key: str, problems: list[Problem]) -> tuple[T, ...] | None:
         """Return what they say; None, with problems noted, where something is wrong."""
         before, value = len(problems), source.values[key]
         is_list = isinstance(value, list) and self.most != 1
@@ -265,9 +245,9 @@ class Tables(Struct, Generic[T], frozen=True, kw_only=True):
         found = [self._read_one(source, item, path, problems) for item, path in each]
         return tuple(item for item in found if item is not None) if len(problems) == before else None
 
-    def _read_one(self, source: SettingsSource, item: object, path: str, problems: list[Problem]) -> T | None:
+    def _read_one(self, source: TomlTable, item: object, path: str, problems: list[Problem]) -> T | None:
         if isinstance(item, Mapping) and (item or self.instead is None):
-            return read_whole(source.inside(path, item), self.take, problems)
+            return read_whole(source.inside(item, path), self.take, problems)
         try:
             if self.instead is None:
                 raise wrong(self.expected, item)

@@ -59,6 +59,7 @@ class TomlTable:
     file: str = ""
     path: Path = ()  # of this table in the file
     text: _Text = field(default_factory=_Text, repr=False, compare=False)
+    forgiving: bool = field(default=False, compare=False)  # an unknown key is a warning here, not an error
 
     def problem(self, reason: str, *keys: str) -> Problem:
         """Return a problem with the key at these names below this table."""
@@ -79,7 +80,7 @@ class TomlTable:
         """Return the tables of an array, `[[key]]`; what is no table is a problem."""
         values = self.values.get(key, [])
         found = [
-            replace(self, values=inner, path=(*self.path, f"{key}[{number}]"))
+            self.inside(inner, f"{key}[{number}]")
             for number, inner in enumerate(values if isinstance(values, list) else [], 1)
             if isinstance(inner, Mapping)
         ]
@@ -87,15 +88,19 @@ class TomlTable:
             problems.append(self.problem(f"expected tables, each headed [[{key}]]", key))
         return found
 
-    def with_values(self, values: Mapping[str, object]) -> TomlTable:
-        return replace(self, values=values)
+    def with_values(self, values: Mapping[str, object], *, forgiving: bool = False) -> TomlTable:
+        return replace(self, values=values, forgiving=forgiving)
 
     def table(self, *keys: str) -> TomlTable:
         """Return the table at these keys; an empty one if there is none."""
         values: object = self.values
         for key in keys:
             values = values.get(key, {}) if isinstance(values, Mapping) else {}
-        return replace(self, values=values if isinstance(values, Mapping) else {}, path=(*self.path, *keys))
+        return self.inside(values if isinstance(values, Mapping) else {}, *keys)
+
+    def inside(self, values: Mapping[str, object], *keys: str) -> TomlTable:
+        """Return a table with these values, which stands at these keys."""
+        return replace(self, values=values, path=(*self.path, *keys))
 
 
 def unreadable(file: str, error: OSError) -> Problem:

@@ -21,7 +21,7 @@ from spyweb.ops.sources import Sources
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.permissions import find_writable_program
-from spyweb.settings.reading import Names, SettingsSource, nearest, unknown
+from spyweb.settings.reading import Names, nearest, unknown
 from spyweb.settings.script_values import merge
 from spyweb.settings.sections import FILE
 from spyweb.settings.tables import TomlTable
@@ -61,7 +61,7 @@ class JobFile:
     chunk: str = ""  # the path that `source` was read from, where that is not the spec's: a monitor's
     more: tuple[tuple[str, bytes], ...] = ()  # path and source of its further Lua files, in the order they are executed
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
-    sources: tuple[SettingsSource, ...] = field(default=(), compare=False, repr=False)  # of its settings
+    sources: tuple[TomlTable, ...] = field(default=(), compare=False, repr=False)  # of its settings
 
     @property
     def has_hooks(self) -> bool:

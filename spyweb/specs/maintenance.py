@@ -18,7 +18,6 @@ from spyweb.settings.reading import (
     Names,
     Reading,
     Schema,
-    SettingsSource,
     asked_of,
     list_of,
     nearest,
@@ -180,7 +179,7 @@ def take_maintenance(
     if len(tables) > MOST_RULES:
         problems.append(tables[MOST_RULES].problem(f"there are more than {MOST_RULES} of them"))
     for table in tables[:MOST_RULES]:
-        rule = read_whole(SettingsSource.of(table), partial(_take_rule, zone), problems)
+        rule = read_whole(table, partial(_take_rule, zone), problems)
         if rule is not None:
             rules.append((rule, table))
     return rules

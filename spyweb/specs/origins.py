@@ -13,8 +13,8 @@ from msgspec import Struct
 from spyweb.logs.secrets import HIDDEN, Secrets, is_secret
 from spyweb.model import JobId
 from spyweb.permissions.policy import USUAL, Grants
-from spyweb.settings.reading import SettingsSource
 from spyweb.settings.sections import FILE
+from spyweb.settings.tables import TomlTable
 from spyweb.specs.parse import PERMISSIONS, PING_URL, SCHEDULES, job_keys
 from spyweb.words import cut
 
@@ -43,7 +43,7 @@ class ResolvedSetting(Struct, frozen=True, kw_only=True):
 
 
 def resolve_settings(
-    job: JobId, is_monitor: bool, sources: Sequence[SettingsSource], granted: Grants
+    job: JobId, is_monitor: bool, sources: Sequence[TomlTable], granted: Grants
 ) -> list[ResolvedSetting]:
     """Return every setting of a job in the order of the reference; `sources` are what its spec was parsed from."""
     kinds = (OriginKind.OVERRIDE, OriginKind.FILE, OriginKind.DEFAULTS)
@@ -62,7 +62,7 @@ def resolve_settings(
     return found
 
 
-def _given(key: str, having: Sequence[tuple[OriginKind, SettingsSource]], job: str) -> ResolvedSetting:
+def _given(key: str, having: Sequence[tuple[OriginKind, TomlTable]], job: str) -> ResolvedSetting:
     kind, source = having[0]
     value = source.values[key]
     if key == MERGED:

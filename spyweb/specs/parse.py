@@ -58,7 +58,6 @@ from spyweb.settings.reading import (
     TEXT,
     Reading,
     Schema,
-    SettingsSource,
     Tables,
     asked_of,
     list_of,
@@ -223,7 +222,7 @@ class JobDraft(Struct, frozen=True, kw_only=True):
     spec: JobSpec
     problems: list[Problem]
     warnings: list[Problem]
-    sources: tuple[SettingsSource, ...] = ()
+    sources: tuple[TomlTable, ...] = ()
     lua: tuple[tuple[str, bytes], ...] = ()  # path and source of its Lua files
     digest: str = ""  # of all its code
     is_read: bool = True  # not where its settings could not even be read
@@ -235,7 +234,7 @@ class JobDraft(Struct, frozen=True, kw_only=True):
 
     def problem_below(self, reason: str, key: str, inner: str) -> Problem | None:
         """Return a problem with a key of a table, blamed on the strongest source that has it; None where none has."""
-        having = (source for source in self.sources if inner in source.below(key).values)
+        having = (source for source in self.sources if inner in source.table(key).values)
         source = next(having, None)
         return source.problem(reason, key, inner) if source else None
 
@@ -317,7 +316,7 @@ def usable_defaults(settings: Settings) -> tuple[TomlTable, list[Problem]]:
 
 def _sources(
     override: TomlTable, block: TomlTable, defaults: TomlTable, problems: list[Problem], *, forgiving: bool
-) -> Iterator[SettingsSource]:
+) -> Iterator[TomlTable]:
     """Yield the sources of settings, the strongest first.
 
     A schedule, or an address, hides those of weaker sources, whichever key it uses; a job that follows another, or
@@ -340,9 +339,8 @@ def _sources(
             hidden.update(misplaced)
         hides = hidden if is_own else hidden | {"name"}
         kept = {key: value for key, value in table.values.items() if key not in hides}
-        yield SettingsSource(
-            kept if len(kept) < len(table.values) else table.values, table.problem, forgiving and is_own
-        )
+        is_whole = len(kept) == len(table.values) and not (forgiving and is_own)
+        yield table if is_whole else table.with_values(kept, forgiving=forgiving and is_own)
         for group in (SCHEDULES, ADDRESSES):
             if not table.values.keys().isdisjoint(group):
                 hidden.update(group)
@@ -430,7 +428,7 @@ def _alerts(read: Reading, job: JobId, after: tuple[After, ...], settings: Setti
 def alerts_without_file(job: JobId, settings: Settings) -> AlertPolicy:
     """Return who is told of a job whose own file can't be read: what config.toml alone says of it."""
     tables = [table for name, table in settings.jobs.items() if job_id(name) == job]
-    read, alerts = Reading([SettingsSource.of(table) for table in tables], []), settings.alerts
+    read, alerts = Reading(tables, []), settings.alerts
     return take_policy(read.below(ALERTS), alerts.policy, alerts.names, settings.daemon.timezone)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from unittest.mock import Mock
 
 import pytest
 
+from spyweb.errors import Problem
 from spyweb.permissions.policy import ExecRule, Grants, Policy
 from spyweb.settings.permissions import take_grants
-from spyweb.settings.reading import Reading, SettingsSource
+from spyweb.settings.reading import Reading
+from spyweb.settings.tables import TomlTable
 from tests.fakes.repository import ROOT
 
 WRITTEN = re.compile(r"^[#\s]*(exec = \[.+\])\s*(?:#.*)?$", re.MULTILINE)
@@ -23,8 +24,10 @@ DECISIVE = (
 def entries() -> list[ExecRule]:
     pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "spyweb/cli/template/config.toml"]
     written = dict.fromkeys(text for page in pages for text in WRITTEN.findall(page.read_text()))
-    sources = [SettingsSource(tomllib.loads(text), Mock(side_effect=AssertionError)) for text in written]
-    grants = [take_grants(Reading([source], []), Grants()) for source in sources]
+    problems: list[Problem] = []
+    tables = [TomlTable(values=tomllib.loads(text)) for text in written]
+    grants = [take_grants(Reading([table], problems), Grants()) for table in tables]
+    assert not problems
     return [rule for granted in grants for rule in granted.exec or ()]
 
 

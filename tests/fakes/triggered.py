@@ -13,7 +13,8 @@ from spyweb.errors import Problem
 from spyweb.model import ChangeKind, JobId, Never, On, RunId, Value
 from spyweb.runs.live import LiveJob
 from spyweb.runs.triggers import Triggers
-from spyweb.settings.reading import Reading, SettingsSource
+from spyweb.settings.reading import Reading
+from spyweb.settings.tables import TomlTable
 from spyweb.specs.watches import ON
 from spyweb.store.model.entries import NOBODY, ChangeEvent, Drop, Origin, Put, WantedChange, scope_namespace
 from tests.fakes.changes import waiting
@@ -28,8 +29,7 @@ def on(**settings: object) -> tuple[On, ...]:
 
 def read_on(value: object) -> tuple[On, ...]:
     problems: list[Problem] = []
-    source = SettingsSource({"on": value}, lambda reason, *keys: Problem("", None, ".".join(keys), reason))
-    found: tuple[On, ...] = Reading([source], problems).tables("on", ON, ())
+    found: tuple[On, ...] = Reading([TomlTable(values={"on": value})], problems).tables("on", ON, ())
     assert not problems, problems
     return found
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spyweb.permissions.hosts import NetRule, address_text, read_host, read_net
 from spyweb.permissions.policy import Grants, policy_of, read_state
 from spyweb.settings.permissions import take_grants
-from spyweb.settings.reading import Reading, SettingsSource
+from spyweb.settings.reading import Reading
 from spyweb.settings.tables import TomlTable
 
 LABEL = st.from_regex(r"[a-z][a-z0-9-]{0,8}[a-z]", fullmatch=True)
@@ -146,4 +146,4 @@ VALUES = st.recursive(
 def test_no_table_of_permissions_is_more_than_a_problem(values: dict[str, object]) -> None:
     problems: list[object] = []
     table = TomlTable(values={"permissions": values}, file="config.toml").table("permissions")
-    take_grants(Reading([SettingsSource.of(table)], problems), Grants())  # type: ignore[arg-type]
+    take_grants(Reading([table], problems), Grants())  # type: ignore[arg-type]

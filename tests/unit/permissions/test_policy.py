@@ -25,7 +25,7 @@ from spyweb.permissions.policy import (
     read_state,
 )
 from spyweb.settings.permissions import take_grants
-from spyweb.settings.reading import Reading, SettingsSource
+from spyweb.settings.reading import Reading
 from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.store.model.entries import GLOBAL, agent_namespace, job_namespace, scope_namespace
 from tests.fakes.ops import PRICES
@@ -233,7 +233,7 @@ def test_the_block_permits_what_was_used_and_nothing_else() -> None:
     table = parse_table(audit.block("x"), "config.toml")
     assert isinstance(table, TomlTable)
     problems: list[object] = []
-    reading = Reading([SettingsSource.of(table.table("jobs", "x", "permissions"))], problems)  # type: ignore[arg-type]
+    reading = Reading([table.table("jobs", "x", "permissions")], problems)  # type: ignore[arg-type]
     policy = policy_of(take_grants(reading, Grants()))
     reading.finish()
     assert not problems

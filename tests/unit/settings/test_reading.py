@@ -11,7 +11,6 @@ from spyweb.settings.reading import (
     NEIGHBOURS,
     TEXT,
     Reading,
-    SettingsSource,
     Tables,
     list_of,
     nearest,
@@ -19,14 +18,15 @@ from spyweb.settings.reading import (
     shaped,
     table_of,
 )
+from spyweb.settings.tables import TomlTable
 from spyweb.settings.values import text, whole
 
 
-def source(name: str, **values: object) -> SettingsSource:
-    return SettingsSource(values, lambda reason, *keys: Problem(name, None, ".".join(keys), reason))
+def source(name: str, **values: object) -> TomlTable:
+    return TomlTable(values=values, file=name)
 
 
-def reading_of(*sources: SettingsSource) -> tuple[Reading, list[Problem], list[Problem]]:
+def reading_of(*sources: TomlTable) -> tuple[Reading, list[Problem], list[Problem]]:
     """Return a reading with the lists of the problems and warnings that it will find."""
     problems, warnings = list[Problem](), list[Problem]()
     return Reading(sources, problems, warnings), problems, warnings
@@ -103,8 +103,8 @@ def test_the_nearest_name_knows_other_programs_words_and_ignores_case() -> None:
     assert nearest("TimeOut", ["timeout"]) == '; did you mean "timeout"?'
 
 
-def forgiving(**values: object) -> SettingsSource:
-    return SettingsSource(values, lambda reason, *keys: Problem("own", None, ".".join(keys), reason), forgiving=True)
+def forgiving(**values: object) -> TomlTable:
+    return TomlTable(values=values, file="own", forgiving=True)
 
 
 def test_what_nobody_takes_is_a_warning_where_the_source_forgives_it() -> None:

@@ -34,7 +34,6 @@ from spyweb.model import (
 from spyweb.permissions.policy import USUAL
 from spyweb.settings import DaemonSettings
 from spyweb.settings.load import load_settings
-from spyweb.settings.reading import SettingsSource
 from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.origins import resolve_settings
@@ -329,7 +328,7 @@ def test_a_problem_with_a_key_is_told_of_the_source_that_won() -> None:
 
 def read_hook(value: object) -> tuple[tuple[JobHook, ...] | None, list[str]]:
     problems: list[Problem] = []
-    source = SettingsSource({"hook": value}, lambda reason, *keys: Problem("x", None, ".".join(keys), reason))
+    source = TomlTable(values={"hook": value}, file="x")
     return HOOK.read(source, "hook", problems), [str(problem).removeprefix("x: hook") for problem in problems]
 
 
