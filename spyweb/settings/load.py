@@ -18,7 +18,7 @@ from spyweb.incidents.policy import NOBODY
 from spyweb.permissions.policy import USUAL, Grants, policy_of
 from spyweb.settings.alerts import AlertSettings, take_channels, take_policy
 from spyweb.settings.permissions import find_writable_program, take_grants
-from spyweb.settings.reading import Reading, Schema, shaped, told, unknown
+from spyweb.settings.reading import Reading, Schema, nearest, shaped, told
 from spyweb.settings.sections import (
     DATABASE,
     FILE,
@@ -148,7 +148,7 @@ class _Sections:
         self.readings: dict[str, Reading] = {}
         for name, value in file.values.items():
             if name not in SECTIONS:
-                problems.append(file.problem(unknown("section", name, SECTIONS), name))
+                problems.append(file.problem(f"unknown section{nearest(name, SECTIONS)}", name))
             elif not isinstance(value, Mapping) and name not in LISTS:
                 problems.append(file.problem(f"expected a section, [{name}]", name))
 

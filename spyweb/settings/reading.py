@@ -7,7 +7,7 @@ shapes, so that neither can know a key that the other does not.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import time
 from difflib import get_close_matches
 from typing import Generic, Protocol, TypeVar
@@ -189,16 +189,16 @@ class Reading:
         own = (source for source in self._sources if source.forgiving)
         return next(having, None) or next(own, None) or self._sources[0]
 
-    def finish(self, kind: str = "key") -> None:
+    def finish(self) -> None:
         """Report every key that was not read."""
         for inner in self._below:
-            inner.finish(kind)
+            inner.finish()
         if self._given <= self.asked.keys():
             return
         for source in self._sources:
             problems = self._warnings if source.forgiving else self._problems
             unasked = (key for key in source.values if key not in self.asked)
-            problems.extend(source.problem(unknown(kind, key, self.asked), key) for key in unasked)
+            problems.extend(source.problem(f"unknown key{nearest(key, self.asked)}", key) for key in unasked)
 
     def schema(self) -> Mapping[str, Schema]:
         """Return the JSON schema of every key that was read."""
@@ -280,10 +280,6 @@ def _schema_of(asked: Asked | Reading, is_required: bool) -> Schema:
     else:
         shown = show(default) if show else default
     return schema if shown is None or not schema or is_required else {**schema, "default": shown}
-
-
-def unknown(kind: str, name: str, known: Collection[str]) -> str:
-    return f"unknown {kind}{nearest(name, known)}"
 
 
 def nearest(name: object, known: Iterable[str] | Names) -> str:

@@ -21,7 +21,7 @@ from spyweb.ops.sources import Sources
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.permissions import find_writable_program
-from spyweb.settings.reading import Names, nearest, unknown
+from spyweb.settings.reading import Names, nearest
 from spyweb.settings.script_values import merge
 from spyweb.settings.sections import FILE
 from spyweb.settings.tables import TomlTable
@@ -184,7 +184,7 @@ def _listed(context: _Context) -> list[JobDraft]:
         return []
     found = table.tables(_JOBS, context.notes.refused)
     strangers = (key for key in table.values if key != _JOBS)
-    context.notes.warnings.extend(table.problem(unknown("key", key, [_JOBS]), key) for key in strangers)
+    context.notes.warnings.extend(table.problem(f"unknown key{nearest(key, [_JOBS])}", key) for key in strangers)
     place = JobPlace(file=LIST, folder="", name="", is_monitor=True)
     return [_watching(inner, place, context) for inner in found]
 

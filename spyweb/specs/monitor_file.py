@@ -21,7 +21,6 @@ from spyweb.settings.reading import (
     one_or_many,
     shaped,
     table_of,
-    unknown,
     wrong,
 )
 from spyweb.settings.units import DAY_MS
@@ -113,7 +112,7 @@ def _doubt_fields(read: Reading, names: Collection[str]) -> None:
     tables = [field for field in fields if isinstance(field, Mapping)] if isinstance(fields, list) else []
     for key in dict.fromkeys(key for table in tables for key in table):
         if key not in FIELD_KEYS:
-            read.doubt(f"{unknown('key', key, FIELD_KEYS)} ({key!r} in a field)", "fields")
+            read.doubt(f"unknown key{nearest(key, FIELD_KEYS)} ({key!r} in a field)", "fields")
     for name in names:
         if name in TAKEN:
             read.doubt(f"a field had better not be called {name!r}: {TAKEN[name]}", "fields")
