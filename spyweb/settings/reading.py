@@ -312,7 +312,3 @@ class Names:
 def _around(names: Sequence[str], sought: str) -> Sequence[str]:
     at = bisect_left(names, sought)
     return names[max(0, at - NEIGHBOURS) : at + NEIGHBOURS]
-
-
-def nearest_name(name: str, known: Iterable[str], likeness: float = LIKENESS) -> str | None:
-    return Names(known).nearest(name, likeness)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from spyweb.errors import Problem
 from spyweb.model import At, Cron, Cursor, Every, JobId, JobSpec, Never, Pings, Run, RunId, Schedule
-from spyweb.settings.reading import nearest_name
+from spyweb.settings.reading import Names
 from spyweb.settings.units import format_duration
 from spyweb.views.runs import LastRun, last_run
 from spyweb.words import describe_moment
@@ -186,7 +186,7 @@ def no_such_job(jobs: Iterable[JobView], name: str, others: Iterable[str] = ()) 
 
 def unknown_job(ids: Sequence[str], name: str) -> str:
     """Say that no job has this name, and which of these ids may be meant."""
-    close = nearest_name(name, ids)
+    close = Names(ids).nearest(name)
     shown = repr(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}...")
     if close is not None:
         return f"no job is named {shown}: did you mean {close!r}?"

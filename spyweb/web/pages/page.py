@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 
 from spyweb.events.changes import Shows
 from spyweb.model import JobId
-from spyweb.settings.reading import nearest_name
+from spyweb.settings.reading import Names
 from spyweb.views.source import SourceView
 from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.query import query_of
@@ -127,7 +127,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         named = [job for job, name in names.items() if name.casefold() == asked.casefold()]
         if len(named) == 1 and self.request.method in ("GET", "HEAD"):
             raise web.HTTPFound(self.to("jobs", named[0]))
-        close = nearest_name(asked, names)
+        close = Names(names).nearest(asked)
         links = [Link(close, self.to("jobs", close))] if close else []
         raise PageMissing(f"No job is called {asked[:LONGEST_NAME]}", links)
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from spyweb import __version__
 from spyweb.errors import SpywebError
 from spyweb.events.changes import ChangeHub, PageFollower, Shows
-from spyweb.settings.reading import nearest_name
+from spyweb.settings.reading import Names
 from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, PUBLIC
 from spyweb.web.access.recognise import AccessRule, check_page

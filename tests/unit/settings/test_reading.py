@@ -10,11 +10,11 @@ from spyweb.settings import reading as reading_module
 from spyweb.settings.reading import (
     NEIGHBOURS,
     TEXT,
+    Names,
     Reading,
     Tables,
     list_of,
     nearest,
-    nearest_name,
     shaped,
     table_of,
 )
@@ -161,7 +161,7 @@ MANY = [f"{kind}-{number:04}" for kind in ("prices", "shop", "weather") for numb
     [("bakcup", "backup"), ("BACKUP", "backup"), ("Pirces", "prices"), ("", None), ("zebra", None)],
 )
 def test_the_name_that_is_most_alike_is_found_or_none(name: str, meant: str | None) -> None:
-    assert nearest_name(name, ["prices", "backup"]) == meant
+    assert Names(["prices", "backup"]).nearest(name) == meant
 
 
 @pytest.mark.parametrize(
@@ -174,17 +174,17 @@ def test_the_name_that_is_most_alike_is_found_or_none(name: str, meant: str | No
     ],
 )
 def test_among_very_many_it_is_found_by_its_beginning_or_its_end(name: str, meant: str) -> None:
-    found = nearest_name(name, MANY)
+    found = Names(MANY).nearest(name)
     assert found is not None
     assert found[:6] == meant[:6]
 
 
 def test_names_are_told_as_they_were_given() -> None:
-    assert nearest_name("europe/berln", ["Europe/Berlin"]) == "Europe/Berlin"
+    assert Names(["Europe/Berlin"]).nearest("europe/berln") == "Europe/Berlin"
 
 
 def test_only_a_few_of_very_many_are_compared() -> None:
     with patch.object(reading_module, "get_close_matches", return_value=[]) as compare:
-        nearest_name("prices-05x0", MANY)
+        Names(MANY).nearest("prices-05x0")
     (_, compared), _ = compare.call_args
     assert len(compared) <= 4 * NEIGHBOURS
