@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from spyweb.cli import output
 from spyweb.clock import Clock
 from spyweb.model import JobSpec
-from spyweb.settings import Settings
+from spyweb.settings.sections import Settings
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.watches import history_rules, watches_of
 from spyweb.store.access import no_access

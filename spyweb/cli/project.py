@@ -16,8 +16,8 @@ from spyweb.cli.client import DaemonClient, UrlTransport, find_daemon
 from spyweb.clock import RealClock
 from spyweb.errors import Refused
 from spyweb.model import JobId
-from spyweb.settings import Settings, load_settings
-from spyweb.settings.load import examine_settings
+from spyweb.settings.load import examine_settings, load_settings
+from spyweb.settings.sections import Settings
 from spyweb.store.access import no_access, refusal, user_name
 from spyweb.views.jobs import JobView, find_job, no_such_job
 

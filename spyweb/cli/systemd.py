@@ -26,7 +26,8 @@ from spyweb.cli.init import replaced
 from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
 from spyweb.errors import NoAccess, Refused
-from spyweb.settings import Settings, examine_settings, load_settings
+from spyweb.settings.load import examine_settings, load_settings
+from spyweb.settings.sections import Settings
 
 MARK = "# Made by `spyweb systemd install`; `spyweb systemd uninstall` removes it."
 UNIT, FOR_COMMANDS = "spyweb.service", "exec.conf"  # in template/; the second is added where jobs may run commands

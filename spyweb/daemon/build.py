@@ -38,7 +38,7 @@ from spyweb.runs.pings import PingRuns
 from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
-from spyweb.settings import Settings
+from spyweb.settings.sections import Settings
 from spyweb.specs.parse import alerts_without_file
 from spyweb.specs.server_file import FOLDER, SERVER, find_server
 from spyweb.stalls import LoopWatch

@@ -25,10 +25,9 @@ from spyweb.lua.session import Code
 from spyweb.model import JobId, JobSpec, PingAddresses
 from spyweb.reload.proof import find_selector_problems, judge
 from spyweb.runs.live import code_of
-from spyweb.settings import Settings, examine_settings
 from spyweb.settings.addresses import CREDENTIAL, ENV, expand, is_on_this_machine, missing_variables
-from spyweb.settings.load import is_emptied, read_table
-from spyweb.settings.sections import FILE, HeartbeatSettings
+from spyweb.settings.load import examine_settings, is_emptied, read_table
+from spyweb.settings.sections import FILE, HeartbeatSettings, Settings
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.server_file import SERVER, find_files
 from spyweb.specs.tree import EMPTY, read_source

@@ -17,7 +17,7 @@ from spyweb.ops.files.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
-from spyweb.settings import Settings
+from spyweb.settings.sections import Settings
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.lock import Lock
 from spyweb.store.sqlite.store import Store

@@ -19,7 +19,7 @@ from spyweb.model import Ending, JobId, Run, TaskBegun, TaskRow
 from spyweb.permissions.policy import Audit
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
-from spyweb.settings import load_settings
+from spyweb.settings.load import load_settings
 from spyweb.specs.discover import scan
 from spyweb.specs.watches import watches_of
 from spyweb.store.lock import hold_lock

@@ -40,9 +40,8 @@ from spyweb.reload.swap import SettingsFile
 from spyweb.runs.counters import MOST_JOBS, RunCounters
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import HostFor, Observer, Runner
-from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
-from spyweb.settings.sections import USER_DB
+from spyweb.settings.sections import USER_DB, Settings
 from spyweb.specs.watches import history_rules
 from spyweb.store.encryption import find_key
 from spyweb.store.marker import Marker

@@ -28,7 +28,8 @@ from spyweb.errors import Problem, Refused
 from spyweb.logs.output import printable, set_up
 from spyweb.reload.swap import SettingsFile
 from spyweb.reload.watch import Watcher
-from spyweb.settings import LogLevel, Settings, load_settings
+from spyweb.settings.load import load_settings
+from spyweb.settings.sections import LogLevel, Settings
 from spyweb.store.interchange.foreign import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
 from spyweb.subjects.health.service import STOPPING, ReadinessService

@@ -35,8 +35,8 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, JobLog, World, unheard
 from spyweb.permissions.policy import Policy
 from spyweb.runs.live import LiveJobs
-from spyweb.settings import Settings, load_settings
-from spyweb.settings.sections import DATABASE, USER_DB
+from spyweb.settings.load import load_settings
+from spyweb.settings.sections import DATABASE, USER_DB, Settings
 from spyweb.specs.discover import scan
 from spyweb.specs.server_file import FOLDER, SERVER, code_of_server
 from spyweb.store.sqlite.store import open_store

@@ -19,7 +19,7 @@ from spyweb.model import JobSpec
 from spyweb.ops import catalog
 from spyweb.ops.sources import Sources
 from spyweb.permissions.policy import KEYS, Policy, item_of
-from spyweb.settings import examine_settings
+from spyweb.settings.load import examine_settings
 from spyweb.specs.discover import scan
 from spyweb.specs.linting.linter import read_module
 from spyweb.specs.linting.lua_file import words_of

@@ -33,8 +33,7 @@ from spyweb.ops.world import World
 from spyweb.programs.cgroup import find_delegated, make_groups
 from spyweb.programs.runner import CommandLimits, CommandRunner
 from spyweb.programs.sweep import remove_left
-from spyweb.settings import ExecSettings, Settings, TelemetrySettings
-from spyweb.settings.sections import FILE, SECRETS
+from spyweb.settings.sections import FILE, SECRETS, ExecSettings, Settings, TelemetrySettings
 from spyweb.store.sqlite.store import Store
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.tracing.span import Tracer

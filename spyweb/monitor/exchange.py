@@ -15,8 +15,8 @@ from spyweb.lua.endings import as_text
 from spyweb.model import Monitor, Proxies, Rotation
 from spyweb.ops.arguments import positive_in, read_integer, read_table, table_in, text_in, texts_in, value_in
 from spyweb.ops.network.request import FetchRequest, Response, with_defaults
-from spyweb.settings import HttpSettings
 from spyweb.settings.reading import Names
+from spyweb.settings.sections import HttpSettings
 
 REQUEST = ("url", "method", "headers", "body", "timeout", "proxy", "max_body_size")
 RESPONSE = ("status", "body", "url", "headers")

@@ -27,7 +27,7 @@ from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.permissions.policy import ANYTHING, Audit, Policy, Refusal
 from spyweb.programs.runner import CommandRunner
-from spyweb.settings import StateSettings
+from spyweb.settings.sections import StateSettings
 from spyweb.stalls import StallRecorder
 from spyweb.store.dry_values import DryValues
 from spyweb.store.model.entries import NOBODY, Origin, agent_namespace, job_namespace

@@ -28,9 +28,8 @@ from spyweb.reload.proof import PROOFS_AT_ONCE, Prover, Verdict, bounded_gather,
 from spyweb.runs.live import JobChange, JobListener, LiveJob, LiveJobs, code_of
 from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
-from spyweb.settings import Settings
 from spyweb.settings.load import is_emptied
-from spyweb.settings.sections import FILE
+from spyweb.settings.sections import FILE, Settings
 from spyweb.specs.discover import JobFile, Scan, scan
 from spyweb.specs.linting.linter import Linter
 from spyweb.specs.maintenance import MaintenanceCalendar

@@ -18,12 +18,11 @@ from spyweb.errors import Problem
 from spyweb.incidents.truth import JOB
 from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
-from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.permissions import find_writable_program
 from spyweb.settings.reading import Names, nearest
 from spyweb.settings.script_values import merge
-from spyweb.settings.sections import FILE
+from spyweb.settings.sections import FILE, Settings
 from spyweb.settings.tables import TomlTable
 from spyweb.specs.block import code_of_file, read_block
 from spyweb.specs.linting.linter import Doubts, Linter, doubts_of_hooks, doubts_of_script, doubts_of_server, read_module

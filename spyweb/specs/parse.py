@@ -49,7 +49,6 @@ from spyweb.model import (
 )
 from spyweb.permissions.policy import Grants, policy_of
 from spyweb.schedules.cron import cron_after, parse_cron
-from spyweb.settings import Settings
 from spyweb.settings.addresses import address_template, secret_place
 from spyweb.settings.alerts import take_policy
 from spyweb.settings.permissions import take_grants
@@ -65,7 +64,7 @@ from spyweb.settings.reading import (
     wrong,
 )
 from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_table
-from spyweb.settings.sections import MEMORY, SHORTEST_PERIOD_MS, DaemonSettings, ServerSettings, StoreSettings
+from spyweb.settings.sections import MEMORY, SHORTEST_PERIOD_MS, DaemonSettings, ServerSettings, Settings, StoreSettings
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, HOUR_MS, SECOND_MS
 from spyweb.settings.values import (

@@ -31,7 +31,7 @@ from spyweb.errors import Refused
 from spyweb.limits import ADDRESS_PATH, PARAMETERS, too_large
 from spyweb.model import MIB
 from spyweb.ops.network.address_check import OwnSockets
-from spyweb.settings import ServerSettings
+from spyweb.settings.sections import ServerSettings
 from spyweb.settings.socket_path import claim_socket, find_socket, release_socket
 from spyweb.web.access.hosts import bracketed
 from spyweb.web.access.keys import AccessService

@@ -30,7 +30,7 @@ from spyweb.reference import language
 from spyweb.reference.definitions import definitions
 from spyweb.reference.pages import PAGES, parts_of, renewed
 from spyweb.runs.records import ctx_of
-from spyweb.settings import load_settings
+from spyweb.settings.load import load_settings
 from spyweb.web.endpoints import describe_request
 from tests.fakes.clock import FakeClock
 from tests.fakes.lua_library import globals_of_a_vm

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from spyweb.settings import load_settings
+from spyweb.settings.load import load_settings
 from spyweb.specs.discover import scan
 from tests.fakes.lua_text import compile_problem
 from tests.fakes.repository import ROOT, code_words, read, tracked_files

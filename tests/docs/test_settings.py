@@ -12,9 +12,8 @@ from spyweb.incidents.policy import NOBODY
 from spyweb.ops.network.request import clean_headers
 from spyweb.reference.schema import EXAMPLE, example
 from spyweb.schedules.cron import ALIASES, parse_cron
-from spyweb.settings import load_settings
 from spyweb.settings.alerts import channel_keys
-from spyweb.settings.load import section_keys
+from spyweb.settings.load import load_settings, section_keys
 from spyweb.settings.reading import Schema
 from spyweb.settings.units import parse_duration
 from spyweb.specs.discover import scan

@@ -35,7 +35,8 @@ from spyweb.ops.network.client import open_client
 from spyweb.ops.network.request import Fetch, Http
 from spyweb.ops.op import Operation
 from spyweb.schedules.cron import parse_cron
-from spyweb.settings import HttpSettings, load_settings
+from spyweb.settings.load import load_settings
+from spyweb.settings.sections import HttpSettings
 from spyweb.settings.units import parse_duration, parse_size
 from spyweb.specs.discover import scan
 from spyweb.store.interchange.lines import parse_line

@@ -44,9 +44,9 @@ from spyweb.outbox.sender import MessageCounts, OutboxSender
 from spyweb.reload.swap import Reloader
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
-from spyweb.settings import Settings, StateSettings
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.load import load_settings
+from spyweb.settings.sections import Settings, StateSettings
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once, Recurring
 from spyweb.specs.origins import OriginKind, ResolvedSetting

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 from spyweb.clock import RealClock
-from spyweb.settings import ServerSettings
+from spyweb.settings.sections import ServerSettings
 from spyweb.web.api.services import Services
 from spyweb.web.app import Site
 from spyweb.web.connections import ConnectionLimiter, tcp_limits

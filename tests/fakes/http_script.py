@@ -13,7 +13,7 @@ from spyweb.model import MIB
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.client import open_client
 from spyweb.ops.network.resolver import Lookup, ask_system
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 from tests.fakes.ops import make_call, make_world
 from tests.fakes.web_server import headers_of
 

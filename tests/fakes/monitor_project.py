@@ -21,7 +21,7 @@ from spyweb.permissions.policy import Audit
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
-from spyweb.settings import load_settings
+from spyweb.settings.load import load_settings
 from spyweb.specs.discover import scan
 from spyweb.store.model.messages import QueuedMessage
 

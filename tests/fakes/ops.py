@@ -23,7 +23,7 @@ from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.programs.runner import CommandRunner
-from spyweb.settings import HttpSettings, StateSettings
+from spyweb.settings.sections import HttpSettings, StateSettings
 from spyweb.store.model.incidents import AlertChannelNow
 from spyweb.store.sqlite.store import Store
 from spyweb.store.user_sql.connection import Opening

@@ -23,7 +23,7 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.permissions.policy import ANYTHING, Policy
 from spyweb.programs.runner import CommandLimits, CommandRunner
-from spyweb.settings import StateSettings
+from spyweb.settings.sections import StateSettings
 from spyweb.store.model.runs import Change, End, NewRun
 from spyweb.store.sqlite.store import Store, open_store
 from spyweb.store.user_sql.views import Engine

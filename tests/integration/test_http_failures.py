@@ -18,7 +18,7 @@ import uvloop
 from spyweb import descriptors
 from spyweb.ops.network.client import machine_trust
 from spyweb.ops.network.resolver import Address
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 from tests.fakes.certificates import dhe_only
 from tests.fakes.http_script import Fields, Script, open_script
 from tests.fakes.web_server import WebServer, open_proxy, open_raw_server, open_web_server, unused_port

@@ -13,7 +13,7 @@ from spyweb.clock import RealClock
 from spyweb.model import MIB
 from spyweb.ops.network.client import open_client
 from spyweb.ops.network.request import Fetch, parse_url
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 from tests.fakes.http_script import Script, open_script
 from tests.fakes.web_server import WebServer, open_raw_server
 

@@ -18,7 +18,7 @@ from spyweb.ops.network.client import HttpClient, open_client
 from spyweb.ops.network.resolver import Address, ask_system
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import Grants, policy_of
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.daemon_socket import serve_tcp
 from tests.fakes.http_script import plays_public

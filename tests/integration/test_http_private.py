@@ -11,7 +11,7 @@ import pytest
 
 from spyweb.ops.network import address_check
 from spyweb.ops.network.resolver import Address, ask_system
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 from tests.fakes.http_script import Script, open_script, plays_public
 from tests.fakes.web_server import WebServer, open_raw_server
 

@@ -12,7 +12,7 @@ import trustme
 
 from spyweb.ops.network import address_check
 from spyweb.ops.network.resolver import Address
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 from tests.fakes.http_script import Fields, Script, body_of, open_script
 from tests.fakes.socks_server import NO_SUCH_HOST, SocksServer, open_socks_server
 from tests.fakes.web_server import WebServer, open_raw_server, open_web_server

@@ -13,7 +13,7 @@ from spyweb.ops.network import client
 from spyweb.ops.network.client import open_client
 from spyweb.outbox import send as outbox_send
 from spyweb.outbox.send import MessageTransport, webhook_message
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 from spyweb.store.model.messages import QueuedMessage
 from tests.fakes.alerts import make_transport
 from tests.fakes.hook import open_hook

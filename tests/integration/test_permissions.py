@@ -25,7 +25,8 @@ from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import Audit, Grants, Policy, policy_of
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
-from spyweb.settings import HttpSettings, examine_settings, load_settings
+from spyweb.settings.load import examine_settings, load_settings
+from spyweb.settings.sections import HttpSettings
 from spyweb.specs.discover import scan
 from tests.fakes.command import spyweb
 from tests.fakes.monitor_project import MonitorProject, Observer, open_project

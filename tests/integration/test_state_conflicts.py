@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import ChangeKind, Ending, Outcome
-from spyweb.settings import StateSettings
+from spyweb.settings.sections import StateSettings
 from spyweb.specs.parse import job_id
 from spyweb.specs.watches import watches_of
 from spyweb.store.model.entries import ChangeEvent

@@ -19,7 +19,7 @@ from spyweb.ops.network import certificate as certificate_module
 from spyweb.ops.network.certificate import trusting_context
 from spyweb.ops.network.client import open_client
 from spyweb.ops.network.resolver import LOCALHOST, Address
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 from tests.fakes.certificates import dhe_only, self_signed
 from tests.fakes.ops import ask, make_call, make_world
 from tests.fakes.web_server import listening, open_web_server

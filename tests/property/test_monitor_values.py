@@ -29,7 +29,7 @@ from spyweb.monitor.items import Item, ItemReader, Keywords, items_to_lua, seque
 from spyweb.monitor.keep import default_payload
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.network.request import FetchRequest, fetch_of
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 
 NAMES = (
     b"url method headers body timeout proxy max_body_size response status error message kind fields matches"

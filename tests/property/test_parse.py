@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spyweb.errors import ConfigError, Problem
 from spyweb.model import Field
-from spyweb.settings import load_settings
+from spyweb.settings.load import load_settings
 from spyweb.specs.block import read_block
 from spyweb.specs.discover import scan
 from spyweb.specs.monitor_file import read_field

@@ -28,7 +28,7 @@ from spyweb.ops.network.connector import REFUSED, Connector, HttpResponse, in_on
 from spyweb.ops.network.decoding import STEP, Decoder
 from spyweb.ops.network.request import MOST_REDIRECTS, SOCKS_SCHEMES, Fetch, Response, without_password
 from spyweb.ops.network.resolver import Lookup, Resolver, ask_system
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 
 MOST_CONNECTIONS = 4096
 MOST_CONNECTIONS_PER_HOST = 128  # so that one slow host leaves room for the others

@@ -18,7 +18,7 @@ from spyweb.errors import FetchError
 from spyweb.limits import AUTHORITY, HEADER_BLOCK, HEADERS, HOST, METHOD, too_large
 from spyweb.model import MIB
 from spyweb.ops.network.address_check import NetGate
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 from spyweb.tracing.span import TRACEPARENT, current_traceparent
 
 MOST_REDIRECTS = 10

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from spyweb.settings import Settings
+from spyweb.settings.sections import Settings
 from spyweb.settings.units import SECOND_MS
 from spyweb.subjects.health.service import HealthService
 from spyweb.subjects.health.views import Health, health_words

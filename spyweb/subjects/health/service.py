@@ -23,7 +23,7 @@ from spyweb.ops.world import Metrics
 from spyweb.runs.counters import JobCounts, RunCounters
 from spyweb.runs.live import LiveJobs
 from spyweb.runs.records import is_drifting
-from spyweb.settings import Settings
+from spyweb.settings.sections import Settings
 from spyweb.store.model.messages import Backlog
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.health.views import (

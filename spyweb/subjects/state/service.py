@@ -25,7 +25,7 @@ from spyweb.ops.resources import NAMESPACE, BadResource, job_of, key_of, prefix_
 from spyweb.ops.rules import updates
 from spyweb.ops.rules.updates import Update, Updated, UpdateKind
 from spyweb.ops.rules.values import Unstorable, fits, shown, size_of
-from spyweb.settings import StateSettings
+from spyweb.settings.sections import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
 from spyweb.store.interchange.value_json import Plain, from_plain, to_plain
 from spyweb.store.model.entries import (

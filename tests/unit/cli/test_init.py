@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from spyweb.cli.init import TEMPLATES, ProjectKind, editor_files
 from spyweb.permissions.policy import USUAL
 from spyweb.reference.definitions import definitions
-from spyweb.settings import load_settings
+from spyweb.settings.load import load_settings
 from spyweb.specs.discover import scan
 from tests.fakes.command import spyweb
 from tests.fakes.full_disk import file_size_limit

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from spyweb.cli import systemd
 from spyweb.cli.systemd import FOR_COMMANDS, MARK, Unit, describe, render, unit_path, whose
 from spyweb.errors import Refused
-from spyweb.settings import load_settings
+from spyweb.settings.load import load_settings
 from tests.fakes.command import spyweb
 
 REPOSITORY = Path(__file__).parents[3]

@@ -32,7 +32,7 @@ from spyweb.ops.files.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
-from spyweb.settings import load_settings
+from spyweb.settings.load import load_settings
 from spyweb.settings.sections import LOCK_NAME
 from spyweb.settings.units import DAY_MS
 from spyweb.store.lock import hold_lock

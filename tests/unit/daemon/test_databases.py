@@ -11,7 +11,8 @@ import pytest
 from spyweb.daemon import runtime
 from spyweb.daemon.runtime import open_or_repair
 from spyweb.errors import StoreCorrupt, StoreIncomplete
-from spyweb.settings import Settings, load_settings
+from spyweb.settings.load import load_settings
+from spyweb.settings.sections import Settings
 from spyweb.store.marker import Marker
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.store import Store

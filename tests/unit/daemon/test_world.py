@@ -28,7 +28,7 @@ from spyweb.daemon.world import (
 )
 from spyweb.errors import ConfigError
 from spyweb.programs.runner import CommandLimits
-from spyweb.settings import ExecSettings, TelemetrySettings
+from spyweb.settings.sections import ExecSettings, TelemetrySettings
 from tests.fakes.commands import shell
 
 

@@ -25,7 +25,7 @@ from spyweb.monitor.exchange import (
 )
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.network.request import FetchRequest, fetch_of
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 
 REQUEST = FetchRequest(url=b"http://shop.example/", headers={b"Accept": b"text/html"})
 RESPONSE = FetchResponse(status=200, body=b"<p>", url=b"http://shop.example/", headers={b"server": b"x"}, time_ms=5)

@@ -15,7 +15,7 @@ from spyweb.ops.http import Part, encode_parts
 from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.request import Fetch
 from spyweb.permissions.policy import ANYTHING
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 from tests.fakes.ops import PRICES, FakeHttp, make_call, make_response, make_world
 
 URL_TEXT = b"http://example.com/"

@@ -12,7 +12,7 @@ from spyweb.ops.arguments import Mismatch
 from spyweb.ops.rules.updates import Update, UpdateKind
 from spyweb.ops.scopes import read_updates, read_value
 from spyweb.ops.world import Call
-from spyweb.settings import StateSettings
+from spyweb.settings.sections import StateSettings
 from spyweb.store.model.entries import SCOPES, Watch
 from tests.fakes.changes import kept
 from tests.fakes.clock import FakeClock

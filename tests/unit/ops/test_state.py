@@ -11,7 +11,7 @@ from spyweb.limits import NUMBER_KEYS
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import MIB, NULL, HistoryRule, Value
 from spyweb.ops.world import Call
-from spyweb.settings import StateSettings
+from spyweb.settings.sections import StateSettings
 from spyweb.store.model.entries import Put
 from spyweb.store.sqlite.scanning import ITEM_COST
 from tests.fakes.clock import FakeClock

@@ -10,7 +10,7 @@ from spyweb.errors import OpError
 from spyweb.model import BranchId, RunId
 from spyweb.ops.state_locks import LONGEST_TIMEOUT, LockTerms, terms_of
 from spyweb.ops.world import Call, World
-from spyweb.settings import StateSettings
+from spyweb.settings.sections import StateSettings
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, ask, make_call, make_world

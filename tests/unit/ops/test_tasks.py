@@ -9,7 +9,7 @@ from spyweb.model import TaskBegun, TaskRow
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.tasks import LARGEST_OUTPUT, LONGEST_MESSAGE, MOST_TASKS
 from spyweb.ops.world import Call
-from spyweb.settings import StateSettings
+from spyweb.settings.sections import StateSettings
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world

@@ -13,9 +13,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from spyweb.reference.schema import config_schema, example, job_schema
-from spyweb.settings import examine_settings
 from spyweb.settings.alerts import channel_keys
-from spyweb.settings.load import section_keys
+from spyweb.settings.load import examine_settings, section_keys
 from spyweb.settings.reading import Schema
 from spyweb.settings.words import CHANNEL, JOB, MAINTENANCE, SETTINGS
 from spyweb.specs.discover import scan

@@ -23,7 +23,8 @@ from spyweb.reload import proof
 from spyweb.reload.proof import Prover
 from spyweb.reload.swap import RETRY_S, SECTIONS, Reloader, Renames, ServerReloader, SettingsFile, waiting_for_a_start
 from spyweb.runs.live import LiveJob
-from spyweb.settings import Settings, load_settings
+from spyweb.settings.load import load_settings
+from spyweb.settings.sections import Settings
 from spyweb.specs.origins import resolve_settings
 from tests.fakes.endpoints import make_served, say_hello
 from tests.fakes.harness import Harness, StoryListener, harness, make_job

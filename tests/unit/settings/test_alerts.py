@@ -9,9 +9,9 @@ import pytest
 
 from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, Level, QuietHours
 from spyweb.model import JobId
-from spyweb.settings import Settings
 from spyweb.settings.alerts import ChannelTemplates, TemplateFormat
 from spyweb.settings.load import examine_settings
+from spyweb.settings.sections import Settings
 from spyweb.specs.discover import scan
 from spyweb.specs.parse import alerts_without_file
 

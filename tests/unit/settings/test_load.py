@@ -7,9 +7,8 @@ import pytest
 
 from spyweb import __version__
 from spyweb.errors import ConfigError
-from spyweb.settings import LogLevel, Settings, examine_settings, load_settings
-from spyweb.settings.load import machine_timezone
-from spyweb.settings.sections import StoreSettings
+from spyweb.settings.load import examine_settings, load_settings, machine_timezone
+from spyweb.settings.sections import LogLevel, Settings, StoreSettings
 
 
 def load(root: Path, text: str | None = None, flags: dict[str, object] | None = None, **environ: str) -> Settings:

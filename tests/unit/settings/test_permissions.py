@@ -9,7 +9,7 @@ import pytest
 from spyweb.errors import ConfigError
 from spyweb.model import Isolation, JobSpec
 from spyweb.permissions.policy import ANYTHING, Refusal
-from spyweb.settings import load_settings
+from spyweb.settings.load import load_settings
 from spyweb.settings.permissions import find_writable_program
 from spyweb.specs.discover import Scan, scan
 

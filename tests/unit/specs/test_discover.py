@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import Cron, Every, JobId, Overlap, Pings
-from spyweb.settings import load_settings
+from spyweb.settings.load import load_settings
 from spyweb.specs.discover import Scan, find_cycles, scan
 
 LUA = "print(1)"

@@ -21,7 +21,7 @@ from spyweb.model import (
     Rotation,
     Webhook,
 )
-from spyweb.settings import DaemonSettings
+from spyweb.settings.sections import DaemonSettings
 from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.specs.monitor_file import TAKEN, absolute_url, read_field, selector_problem
 from spyweb.specs.parse import NO_SETTINGS, JobDraft, JobPlace, parse_job

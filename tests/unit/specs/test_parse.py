@@ -32,8 +32,8 @@ from spyweb.model import (
     Start,
 )
 from spyweb.permissions.policy import USUAL
-from spyweb.settings import DaemonSettings
 from spyweb.settings.load import load_settings
+from spyweb.settings.sections import DaemonSettings
 from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.origins import resolve_settings

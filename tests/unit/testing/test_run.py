@@ -16,7 +16,7 @@ from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host, Lineage, Request
 from spyweb.model import Ending, Failure, Isolation, JobId, Outcome, RunId
 from spyweb.ops.world import JobLog
-from spyweb.settings import load_settings
+from spyweb.settings.load import load_settings
 from spyweb.specs.discover import scan
 from spyweb.testing.results import CaseResult
 from spyweb.testing.run import AT_ONCE, TRIES, FoundSuites, Suite, SuiteEnvironment, SuiteRunner, ctx_for, find_suites

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession
 
 from spyweb.clock import RealClock
-from spyweb.settings import ServerSettings
+from spyweb.settings.sections import ServerSettings
 from spyweb.web.app import Site
 from spyweb.web.connections import ConnectionLimiter, tcp_limits
 from spyweb.web.serve import TcpListeners

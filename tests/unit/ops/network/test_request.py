@@ -18,7 +18,7 @@ from spyweb.ops.network.request import (
     read_url,
     without_password,
 )
-from spyweb.settings import HttpSettings
+from spyweb.settings.sections import HttpSettings
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from msgspec import convert
 from spyweb.errors import Refused, StoreError
 from spyweb.model import NULL, ChangeKind, HistoryRule, JobId, RunId, Value
 from spyweb.ops.resources import NAMESPACE, Expected, Kept, key_of, read_resource, to_value
-from spyweb.settings import StateSettings
+from spyweb.settings.sections import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
 from spyweb.store.model.entries import Blind, Entry, PortableEntry, Put, Replacement, Transform, Watch
 from spyweb.store.sqlite.values import Values
