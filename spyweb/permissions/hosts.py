@@ -124,23 +124,16 @@ def read_host(host: str) -> NetHost:
 def _read_host(host: str) -> NetHost:
     name = host.lower().removeprefix("[").removesuffix("]")
     name = name.removesuffix(".") if len(name) > 1 else name
-    if ":" in name:
-        return NetHost(name, _address_v6(name))
-    if not _NUMERIC.fullmatch(name):
+    if ":" not in name and not _NUMERIC.fullmatch(name):
         return NetHost(name, None)
-    try:  # as the C library reads one: up to four parts, decimal, octal or hexadecimal, the last one the rest
-        return NetHost(name, NetAddress(4, int.from_bytes(inet_aton(name), "big")))
-    except OSError:
-        return NetHost(name, NO_ADDRESS)
-
-
-def _address_v6(text: str) -> NetAddress:
     try:
-        address = IPv6Address(text.partition("%")[0])
-    except ValueError:
-        return NO_ADDRESS
+        if ":" not in name:  # as the C library reads one: up to four parts, decimal, octal or hex, the last the rest
+            return NetHost(name, NetAddress(4, int.from_bytes(inet_aton(name), "big")))
+        address = IPv6Address(name.partition("%")[0])
+    except (ValueError, OSError):
+        return NetHost(name, NO_ADDRESS)
     mapped = address.ipv4_mapped
-    return NetAddress(6, int(address)) if mapped is None else NetAddress(4, int(mapped))
+    return NetHost(name, NetAddress(6, int(address)) if mapped is None else NetAddress(4, int(mapped)))
 
 
 def read_net(items: Iterable[str]) -> NetRule | None:

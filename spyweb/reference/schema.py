@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterator, Mapping
+from itertools import combinations
 
 from spyweb.settings.alerts import NAME, channel_keys
 from spyweb.settings.load import section_keys
@@ -66,6 +67,7 @@ HEADS = {  # of what is no section of its own
     "jobs": "# Those of [defaults], [permissions] and [alerts] too; stronger than its own file.\n# [jobs.my_job]",
 }
 OF_PINGS = ("expect", "grace")
+ONE_SCHEDULE = [{"not": {"required": list(pair)}} for pair in combinations(SCHEDULES, 2)]
 
 
 def job_schema() -> Schema:
@@ -74,7 +76,7 @@ def job_schema() -> Schema:
         **table_of(_explained(job_keys(is_monitor=True), JOB)),
         "if": {"required": [EXPECT]},  # it runs elsewhere
         "else": {"required": list(REQUIRED), "anyOf": [{"required": [key]} for key in ADDRESSES]},
-        "allOf": _one_schedule(),
+        "allOf": ONE_SCHEDULE,
     }
     jobs = table_of({"jobs": list_of({"$ref": "#/$defs/monitor"})})
     return {
@@ -119,13 +121,8 @@ def _overrides(*, is_monitor: bool, without: Container[str] = ()) -> Schema:
     keys = _explained(job_keys(is_monitor=is_monitor), JOB)
     return {
         **table_of({key: value for key, value in keys.items() if key != "name" and key not in without}),
-        "allOf": _one_schedule(),
+        "allOf": ONE_SCHEDULE,
     }
-
-
-def _one_schedule() -> list[Schema]:
-    pairs = ((one, other) for index, one in enumerate(SCHEDULES) for other in SCHEDULES[index + 1 :])
-    return [{"not": {"required": list(pair)}} for pair in pairs]
 
 
 def _explained(keys: Mapping[str, Schema], words: Mapping[str, str], prefix: str = "") -> dict[str, Schema]:
