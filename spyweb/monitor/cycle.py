@@ -44,7 +44,6 @@ from spyweb.tracing.span import part
 log = structlog.get_logger()
 
 SAME_AS_ARGUMENT = b""  # what `ctx` learns is the hook's argument itself, so that a large body is there once
-CONTENT_TYPE = b"content-type"
 FAILED_FOR_IT = True  # filter_item's verdict on an item that it failed for
 
 
@@ -177,7 +176,7 @@ async def extract(context: CycleContext, response: FetchResponse) -> list[Item]:
 
 
 async def _extract_by_selectors(context: CycleContext, response: FetchResponse) -> list[Item]:
-    content_type = response.headers.get(CONTENT_TYPE)
+    content_type = response.headers.get(b"content-type")
     page = Page(
         job=context.version.spec.id,
         body=response.body,

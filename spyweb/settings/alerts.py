@@ -38,17 +38,13 @@ ADDRESSES = ("url", "url_file", "webhook", "desktop")  # a channel has one of th
 NEVER = "never"
 QUIET = r"^(?:([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9]))?$"
 FLAPPING = r"^(never|[0-9]{1,3} in \S.*)$"
-MOST_ESCALATIONS = 5
-MOST_OPENINGS = 100
-MOST_IN_A_ROW = 1_000
-SHORTEST_REMINDER_MS = 5 * MINUTE_MS
 
 _NAME = re.compile(NAME)
 _SERVICE = re.compile(r"[A-Za-z0-9]{2,20}://\S")
-_COUNT = whole(1, MOST_IN_A_ROW)
+_COUNT = whole(1, 1_000)
 _LEVEL = one_of(Level)
 _WAIT = duration(MINUTE_MS)
-_REMIND_EVERY = or_word(NEVER, duration(SHORTEST_REMINDER_MS))
+_REMIND_EVERY = or_word(NEVER, duration(5 * MINUTE_MS))
 _PATIENCE = or_word(NEVER, _WAIT)
 _PAUSE_AFTER = or_word(NEVER, _COUNT)
 _WEBHOOK = shaped(NOT_BLANK)(lambda value: address_template(one_line(value)))
@@ -259,7 +255,7 @@ def _somebody(value: object) -> tuple[str, ...]:
 _ESCALATIONS = Tables(
     take=_take_escalation,
     expected='a list of tables such as { after = "30m", to = ["boss"] }',
-    most=MOST_ESCALATIONS,
+    most=5,
 )
 
 
@@ -275,4 +271,4 @@ def _flapping(value: object) -> Flapping | None:
     count, _, within = given.partition(" in ")
     if not (count.isascii() and count.isdigit() and len(count) < 4 and within):
         raise wrong('"5 in 30m", or "never"', given)
-    return Flapping(whole(2, MOST_OPENINGS)(int(count)), _WAIT(within.strip()))
+    return Flapping(whole(2, 100)(int(count)), _WAIT(within.strip()))

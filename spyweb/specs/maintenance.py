@@ -159,13 +159,11 @@ def _span_at(window: Once | Recurring, moment_ms: int) -> Once | None:
 
 
 MOST_RULES = 100
-LONGEST_WINDOW_MS = 7 * DAY_MS
-LONGEST_TEXT = 200
 RECURRING, ONCE = ("cron", "duration"), ("start", "end")
 
 ALL_JOBS: tuple[str, ...] = ()
-_DURATION = duration(MINUTE_MS, LONGEST_WINDOW_MS)
-_TEXT = line(LONGEST_TEXT)
+_DURATION = duration(MINUTE_MS, 7 * DAY_MS)
+_TEXT = line(200)
 _JOBS = shaped(list_of(NOT_BLANK), list)(lambda value: tuple(dict.fromkeys(map(_job, texts(value)))))
 _OTHER = re.compile(r"[^\w*?]")  # what stands as _ in an id
 _WILD = frozenset("*?[")

@@ -32,9 +32,6 @@ SELECTORS = ("selector", "fields")
 
 WEB = ("http", "https")
 PROXIES = (*WEB, "socks4", "socks4a", "socks5", "socks5h")
-MOST_WORKERS = 1_000
-MOST_ITEMS = 1_000_000
-MOST_EMPTY = 1_000
 USUAL = ((200, 299),)  # statuses of a page that is there
 FIELD_KEYS = ("name", "selector", "att")
 
@@ -82,7 +79,7 @@ def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
         is_queue=is_queue,
         selector=selector or "",
         fields=fields or (),
-        workers=read.take("workers", whole(1, MOST_WORKERS), 1),
+        workers=read.take("workers", whole(1, 1_000), 1),
         keywords=read.take("keywords", _keywords, ()),
         search_fields=_take_names(read, "search_fields", names),
         hash_fields=_take_names(read, "hash_fields", names),
@@ -93,9 +90,9 @@ def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
         debug=read.take("debug", boolean, False),
         on_hook_error=on_hook_error,
         expect_status=read.take("expect_status", _statuses, USUAL),
-        min_items=read.take("min_items", whole(0, MOST_ITEMS), None),
+        min_items=read.take("min_items", whole(0, 1_000_000), None),
         on_empty=read.take("on_empty", one_of(OnEmpty), OnEmpty.WARN),
-        empty_after=read.take("empty_after", whole(1, MOST_EMPTY), 3),
+        empty_after=read.take("empty_after", whole(1, 1_000), 3),
         places={key: read.problem("", key) for key in SELECTORS},
     )
     return monitor if urls and selector and fields else None

@@ -157,7 +157,6 @@ NOT_WITH_PINGS = (
     *("retries", "retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "on_store_error"),
 )
 LONGEST_GRACE_MS = HOUR_MS  # unless it says itself
-SHORTEST_DRIFT_MS = 10 * SECOND_MS
 LONGEST_NAME = 200  # characters: it becomes an id, and a part of file names
 
 RUN_OUTCOMES = {outcome.value: outcome for outcome in (Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)}
@@ -194,7 +193,7 @@ _INTERVAL = shaped(_PERIOD.schema)(lambda value: Every(period_ms=_PERIOD(value))
 _EVERY = shaped({"anyOf": [{"const": "never"}, _PERIOD.schema]})(
     lambda value: Never() if value == "never" else Every(period_ms=_PERIOD(value))
 )
-_DRIFT = duration(SHORTEST_DRIFT_MS)
+_DRIFT = duration(10 * SECOND_MS)
 _ON_HOOK_ERROR = one_of(OnHookError)
 _ON_STORE_ERROR = one_of(OnStoreError)
 _MEMORY = size(MIB, 65_536 * MIB)

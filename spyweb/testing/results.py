@@ -88,7 +88,6 @@ class OutputBuffer(Struct):
         return (*self.lines, end)
 
 
-NO_NAME = "(its files)"  # of a test case: what failed was to load them
 _PLACE = re.compile(r"(?P<file>[^\n:]+\.lua):(?P<line>\d+):")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -117,7 +116,7 @@ def _counts(results: Sequence[CaseResult], took_ms: float) -> dict[str, str]:
 
 
 def _add_case(suite: Element, result: CaseResult) -> None:
-    case = SubElement(suite, "testcase", classname=_clean(result.suite), name=_clean(result.test or NO_NAME))
+    case = SubElement(suite, "testcase", classname=_clean(result.suite), name=_clean(result.test or "(its files)"))
     case.set("time", _seconds(result.duration_ms))
     if not result.passed:
         if place := _PLACE.match(result.reason):

@@ -26,9 +26,7 @@ LONGEST = 80  # characters that are shown or compared of a name
 CLOSE = 0.8  # how similar a name must be to be suggested
 CALLED = ("run", "on_state", "on_success", "on_error", "on_finally", "on_down", "on_up")  # globals that spyweb calls
 TASK_TABLES = {b"ModernDSLs", b"TaskDefinitions"}  # globals that tasks are read from
-_BUILDERS = {b"task", b"workflow"}
 _SHOWN = 3  # names
-_SHOWN_LENGTH = 40  # characters of each
 _NOTHING = "a run of this file does nothing: it"
 _MOST_FUNCTIONS = 1_000  # of a file that are looked at
 OF_MONITORS = (*HOOK_NAMES, *ALERT_HOOKS)
@@ -45,7 +43,7 @@ def find_own_call(file: LuaFile) -> int | None:
 def find_run_beside_tasks(file: LuaFile) -> int | None:
     """Return the line that defines `run` in a file that declares tasks: they would never run."""
     run = file.outside.get(b"run")
-    declares = (_BUILDERS & file.taken) - file.defined or TASK_TABLES & file.defined
+    declares = ({b"task", b"workflow"} & file.taken) - file.defined or TASK_TABLES & file.defined
     return None if run is None or run.is_local or not declares else file.line(run.offset)
 
 
@@ -61,7 +59,7 @@ def find_idle(file: LuaFile) -> tuple[int, str]:
         return file.line(offset) * is_module, f"{_NOTHING} returns a table of functions, which nobody calls"
     if file.called_outside or not (file.outside and file.makes):
         return 0, ""
-    names = [name.decode()[:_SHOWN_LENGTH] for name in list(file.outside)[:_SHOWN]]
+    names = [name.decode()[:40] for name in list(file.outside)[:_SHOWN]]
     listed = ", ".join(names) + (", …" if len(file.outside) > _SHOWN else "")
     wanted = "the global function run" + (", and this one is local" if b"run" in file.outside else "(ctx)")
     first = next(iter(file.outside.values()))
