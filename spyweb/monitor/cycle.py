@@ -29,7 +29,6 @@ from spyweb.monitor.exchange import (
     read_result,
     replied,
     request_to_lua,
-    response_of,
     response_to_lua,
     result_to_lua,
 )
@@ -133,7 +132,15 @@ async def _fetch_over_network(context: CycleContext, request: FetchRequest) -> F
             response = await http.fetch(fetch_of(request, http.settings, most, gate))
     except FetchError as error:
         return failed(request, str(error), error.kind)
-    fetched = replied(request, response_of(response, request))
+    received = FetchResponse(
+        status=response.status,
+        body=response.body,
+        url=response.url.encode(),
+        headers=response.headers,
+        time_ms=response.time_ms,
+        proxy=request.proxy or None,
+    )
+    fetched = replied(request, received)
     if fetched.error is not None:
         context.telemetry.blame("fetch", fetched.error)
     return fetched

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from spyweb.lua.endings import as_text
 from spyweb.model import Monitor, Proxies, Rotation
 from spyweb.ops.arguments import positive_in, read_integer, read_table, table_in, text_in, texts_in, value_in
-from spyweb.ops.network.request import FetchRequest, Response, with_defaults
+from spyweb.ops.network.request import FetchRequest, with_defaults
 from spyweb.settings.reading import Names
 from spyweb.settings.sections import HttpSettings
 
@@ -94,17 +94,6 @@ def replied(request: FetchRequest, response: FetchResponse) -> FetchResult:
 
 def failed(request: FetchRequest, message: str, kind: str) -> FetchResult:
     return FetchResult(request=request, error=message, kind=kind)
-
-
-def response_of(received: Response, request: FetchRequest) -> FetchResponse:
-    return FetchResponse(
-        status=received.status,
-        body=received.body,
-        url=received.url.encode(),
-        headers=received.headers,
-        time_ms=received.time_ms,
-        proxy=request.proxy or None,
-    )
 
 
 # To Lua

@@ -35,7 +35,7 @@ def _times(rule: Rule) -> str | None:
     hours = sorted({minute // 60 for minute in rule.minutes})
     minutes = sorted({minute % 60 for minute in rule.minutes})
     if rule.seconds != (0,):
-        return _seconds(rule.seconds) if len(rule.minutes) == 24 * 60 else None
+        return _every(rule.seconds, "second") if len(rule.minutes) == 24 * 60 else None
     if len(hours) == 24:
         return _within_hours(minutes)
     if len(rule.minutes) <= LISTED:
@@ -47,25 +47,21 @@ def _times(rule: Rule) -> str | None:
     return None
 
 
-def _seconds(seconds: Sequence[int]) -> str | None:
-    if len(seconds) == 60:
-        return "every second"
-    step = _step(seconds, 60) if seconds[0] == 0 else None
-    return f"every {step} seconds" if step else None
+def _every(values: Sequence[int], unit: str) -> str | None:
+    if len(values) == 60:
+        return f"every {unit}"
+    step = _step(values, 60) if values[0] == 0 else None
+    return f"every {step} {unit}s" if step else None
 
 
 def _within_hours(minutes: Sequence[int]) -> str | None:
     """Say at which minutes of each hour."""
-    if len(minutes) == 60:
-        return "every minute"
     if minutes == [0]:
         return "every hour"
-    step = _step(minutes, 60) if minutes[0] == 0 else None
-    if step:
-        return f"every {step} minutes"
-    if len(minutes) <= LISTED:
-        return f"at {_listed(f':{minute:02}' for minute in minutes)} every hour"
-    return None
+    found = _every(minutes, "minute")
+    if found or len(minutes) > LISTED:
+        return found
+    return f"at {_listed(f':{minute:02}' for minute in minutes)} every hour"
 
 
 def _step(values: Sequence[int], whole: int) -> int | None:
