@@ -14,7 +14,6 @@ WITH_FIELDS = {  # functions with fields: the name of their type, and what calli
     "log": ("Log", "fun(...: any)"),
     "workflow": ("Workflows", "fun(name: string): Workflow"),
 }
-HANDLER = "fun(self: ServerRequest): string|ServerResponse|nil"
 ABOUT = f"""{FIRST_LINE}
 -- What a script finds in its globals, for lua-language-server. Written by `spyweb types` of spyweb {__version__}.
 -- In .luarc.json: "runtime.version": "Lua 5.4", and in "workspace.library" this file, unless it is in the project.
@@ -40,7 +39,7 @@ def _table(table: TableType) -> str:
 
 
 def _globals() -> Iterator[str]:
-    handlers = f"table<string, {HANDLER}>"
+    handlers = "table<string, fun(self: ServerRequest): string|ServerResponse|nil>"
     yield _global("engine", kind="Engine")
     yield _global("JSON_EMPTY_ARRAY", "An array for `json_encode` where an empty table would be an object.")
     about = "What the settings, and whoever starts the run, give the script; read-only."

@@ -161,7 +161,6 @@ def _span_at(window: Once | Recurring, moment_ms: int) -> Once | None:
 MOST_RULES = 100
 RECURRING, ONCE = ("cron", "duration"), ("start", "end")
 
-ALL_JOBS: tuple[str, ...] = ()
 _DURATION = duration(MINUTE_MS, 7 * DAY_MS)
 _TEXT = line(200)
 _JOBS = shaped(list_of(NOT_BLANK), list)(lambda value: tuple(dict.fromkeys(map(_job, texts(value)))))
@@ -209,7 +208,7 @@ def _take_rule(zone: str, read: Reading) -> MaintenanceRule | None:
     cron = read.take("cron", read_cron, None)
     duration_ms = read.take("duration", _DURATION, None)
     start, end = read.take("start", read_moment, None), read.take("end", read_moment, None)
-    jobs = read.take("jobs", _JOBS, ALL_JOBS)
+    jobs: tuple[str, ...] = read.take("jobs", _JOBS, ())
     text = read.take("text", _TEXT, "")
     if not _has_one_window(read):
         return None
