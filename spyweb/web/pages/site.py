@@ -252,7 +252,7 @@ async def _error_page(asked: Asked, error: web.HTTPError | SpywebError) -> web.R
         reason = error.text if error.text and error.text != f"{status}: {error.reason}" else ""
         if status == web.HTTPNotFound.status_code:  # it may mean an entry of the bar
             entries = {entry.path: Link(entry.words, f"/{entry.path}") for entry in (*BAR, *FOOT) if entry.path}
-            nearest = nearest_name(asked.request.path.removeprefix("/").partition("/")[0], entries)
+            nearest = Names(entries).nearest(asked.request.path.removeprefix("/").partition("/")[0])
             close = [entries[nearest]] if nearest else []
     shown = Shown(title=title, values={"reason": reason, "close": close}, status=status)
     return await answer_with(asked, "error.html", "", shown)
