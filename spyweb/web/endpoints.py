@@ -31,7 +31,6 @@ from spyweb.web.body import BODY_MEMORY, Body
 
 ENDPOINTS = web.AppKey("endpoints", Endpoints)
 
-AGAIN_S = 1  # when whoever found no room should ask again
 REST = "{rest:(?s:.*)}"  # an escape may stand for a line's end
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
@@ -73,7 +72,7 @@ async def answer_endpoint(request: web.Request, *, is_public: bool = False) -> w
             return make_response(answer, is_public=is_public)
     except PoolError as error:
         busy = json_answer(describe(error), 503)
-        busy.headers["Retry-After"] = str(AGAIN_S)
+        busy.headers["Retry-After"] = "1"
         return busy
 
 
@@ -136,10 +135,7 @@ def _unquote(text: str) -> bytes:
 def _client_ip(remote: str) -> str:
     """Return the address of the connection; headers in which a client names another are left to the handler."""
     address = remote.partition("%")[0]
-    if address.startswith("::ffff:"):
-        mapped = IPv6Address(address).ipv4_mapped
-        return str(mapped or address)
-    return address
+    return str(IPv6Address(address).ipv4_mapped or address) if address.startswith("::ffff:") else address
 
 
 def make_response(answer: EndpointAnswer, *, is_public: bool = False) -> web.Response:

@@ -171,9 +171,7 @@ class PagePart(Struct, frozen=True):
 
 ALWAYS = {
     "icon": PagePart("icon.html", ("standing",)),
-    "count-jobs": PagePart("count.html", ("standing",)),
-    "count-incidents": PagePart("count.html", ("standing",)),
-    "count-health": PagePart("count.html", ("standing",)),
+    **dict.fromkeys(("count-jobs", "count-incidents", "count-health"), PagePart("count.html", ("standing",))),
 }
 
 Parts = Mapping[str, PagePart] | Callable[[Asked], Mapping[str, PagePart]]  # a function: of the query

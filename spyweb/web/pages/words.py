@@ -50,10 +50,8 @@ def show_share(share: float | None) -> str:
     if share is None:
         return ABSENT
     tenths = round(share * 1000)
-    if tenths >= 1000 and share < 1:
-        tenths = 999
-    if tenths == 0 and share > 0:
-        tenths = 1
+    if 0 < share < 1:
+        tenths = min(max(tenths, 1), 999)
     return f"{tenths / 10:.1f}".removesuffix(".0") + f"{NBSP}%"
 
 
