@@ -223,7 +223,6 @@ WITH_HOST = frozenset(
     {"mailto", "gotify", "http", "matrix", "mmost", "mqtt", "ncloud", "nctalk", "rocket", "xmpp", "zulip"}
 )
 WITH_HOST_BEFORE_A_PATH = frozenset({"ntfy"})  # else it is the topic
-SECURE = "s"
 
 
 class ShownAddress(NamedTuple):
@@ -241,7 +240,7 @@ def shown(channel: AlertChannelSettings) -> ShownAddress:
     scheme, colon, rest = channel.url.partition("://")
     scheme = scheme.lower() if colon else ""  # all of it may be a variable, or in a file
     has_path = bool(rest.partition("?")[0].partition("/")[2].strip("/"))
-    names = {scheme, scheme.removesuffix(SECURE)}
+    names = {scheme, scheme.removesuffix("s")}
     is_machine = bool(names & WITH_HOST) or (has_path and bool(names & WITH_HOST_BEFORE_A_PATH))
     return ShownAddress("service", scheme, _host(channel.url) if is_machine else "")
 

@@ -43,8 +43,6 @@ LIFE_MS = 7 * DAY_MS  # of a link
 SIGNED_BYTES = 16  # of its signature: nobody guesses 128 bits
 _MOMENT = re.compile(r"[0-9]{1,12}")  # seconds
 
-UNTIL_CLOSED = 0  # as the time for which a notification is shown
-
 
 class Attempt(NamedTuple):
     """The result of one attempt to send a message; without a failure it was taken."""
@@ -117,7 +115,7 @@ class ChannelSender:
         if missing := self.desktop.find_missing():
             return Attempt.without_address(missing)
         text = await self.writer.compose(facts)
-        reason = await self.desktop.show(text.title, text.body, UNTIL_CLOSED)
+        reason = await self.desktop.show(text.title, text.body, 0)
         return Attempt(DeliveryFailure(reason=reason) if reason else None)
 
 

@@ -68,9 +68,6 @@ class Conditions(Struct, frozen=True, kw_only=True):
         return {OF_A_PART[part]: Sign(since_ms, self.parts[part][:LONGEST_TEXT])}
 
 
-NO_CONDITIONS = Conditions()
-
-
 class Now(NamedTuple):
     ms: int
     floor_ms: int  # where the clock was set back to, or was at the start: what is later than now was then at the latest
@@ -186,7 +183,7 @@ class SignWatch:
         self._clock = clock
         self._noted: dict[str, Signs] = {}  # of each subject that is not well
         self._doubtful: dict[str, dict[str, Doubt]] = {}  # signs of subjects that are not noted yet
-        self._conditions = NO_CONDITIONS
+        self._conditions = Conditions()
         self._timed: list[JobId] = []  # jobs that may be late or silent
         self._place = 0  # how far they have been looked at
         self._is_linked = True  # specs have changed since the last look

@@ -124,7 +124,8 @@ class AlertWatcher:
 
     def _see(self, channel: str, event: SignSeen | SignGone | None) -> None:
         if event is not None:
-            self._have_noted(f"{CHANNEL}{channel}", event)
+            self._seen.append(self._event(f"{CHANNEL}{channel}", event))
+            self._changed.set()
 
     def saw(self, subject: str, event: SignSeen | SignGone) -> bool:
         """Have it noted soon that a sign came or went, of which it is known at any time whether it is there.
@@ -133,12 +134,9 @@ class AlertWatcher:
         """
         if isinstance(event, SignSeen) and self._maintenance_of(subject, self._clock.now_ms()) is not None:
             return False
-        self._have_noted(subject, event)
-        return True
-
-    def _have_noted(self, subject: str, event: Event) -> None:
         self._seen.append(self._event(subject, event))
         self._changed.set()
+        return True
 
     def wake(self) -> None:
         """Have it planned soon who is told."""

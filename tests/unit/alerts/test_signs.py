@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from spyweb.alerts.signs import AT_A_LOOK, LOOK_S, NO_CONDITIONS, Conditions, Now, compare, signs_of
+from spyweb.alerts.signs import AT_A_LOOK, LOOK_S, Conditions, Now, compare, signs_of
 from spyweb.alerts.watcher import shown_by
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Sign, SignGone, SignSeen
@@ -40,7 +40,7 @@ def a_job(
 
 def found(job: LiveJob, now_ms: int, **noted: Sign) -> dict[str, int]:
     """Return the signs of a job, each with since when."""
-    signs = signs_of(job, NO_CONDITIONS, noted, Now(now_ms, FLOOR))
+    signs = signs_of(job, Conditions(), noted, Now(now_ms, FLOOR))
     return {sign: seen.since_ms for sign, seen in signs.items()}
 
 
@@ -184,7 +184,7 @@ def test_a_job_elsewhere_is_late_when_it_has_not_told_of_itself_within_the_grace
     job = a_pinged_job(NOW)
     assert found(job, NOW + 70 * MINUTE - 1) == {}
     assert found(job, NOW + 70 * MINUTE) == found(job, NOW + DAY) == {"late": NOW + HOUR}
-    (sign,) = signs_of(job, NO_CONDITIONS, {}, Now(NOW + DAY, FLOOR)).values()
+    (sign,) = signs_of(job, Conditions(), {}, Now(NOW + DAY, FLOOR)).values()
     assert sign.text == "a ping was expected, and none has come within 10m of that"
 
 

@@ -15,17 +15,12 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELEC
 
 
 @pytest.fixture
-def raw(tmp_path: Path) -> Iterator[tuple[sqlite3.Connection, Guard]]:
+def user(tmp_path: Path) -> Iterator[UserConnection]:
     guard = Guard()
     opening = Opening(path=tmp_path / "data/user.db", engine=None, durability=Durability.NORMAL)
     connection = opening.connect(JobId("a"), guard, lambda: 0)
-    yield connection, guard
+    yield UserConnection(connection, guard)
     connection.close()
-
-
-@pytest.fixture
-def user(raw: tuple[sqlite3.Connection, Guard]) -> UserConnection:
-    return UserConnection(*raw)
 
 
 def rows(user: UserConnection, sql: str, *parameters: str | bytes | int | float | None) -> list[dict[str, object]]:
