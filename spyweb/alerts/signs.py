@@ -9,6 +9,7 @@ somebody saves it half-way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -162,25 +163,18 @@ class Doubt(NamedTuple):
     since_ms: int | None  # since when it was there, as it was seen first
 
 
+@dataclass(kw_only=True, eq=False)
 class SignWatch:
     """Knows which signs are noted, and looks for others."""
 
-    def __init__(
-        self,
-        *,
-        watcher: AlertWatcher,
-        live: LiveJobs,
-        incidents: Incidents,
-        runs: Runs,
-        conditions: Callable[[], Conditions],
-        clock: Clock,
-    ) -> None:
-        self._watcher = watcher
-        self._live = live
-        self._incidents = incidents
-        self._runs = runs
-        self._read = conditions
-        self._clock = clock
+    watcher: AlertWatcher
+    live: LiveJobs
+    incidents: Incidents
+    runs: Runs
+    conditions: Callable[[], Conditions]
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._noted: dict[str, Signs] = {}  # of each subject that is not well
         self._doubtful: dict[str, dict[str, Doubt]] = {}  # signs of subjects that are not noted yet
         self._conditions = Conditions()
@@ -188,20 +182,20 @@ class SignWatch:
         self._place = 0  # how far they have been looked at
         self._is_linked = True  # specs have changed since the last look
         self._recalled: set[JobId] = set()  # jobs of which the record was asked when they last ran
-        self._began_ms = clock.now_ms()
+        self._began_ms = self.clock.now_ms()
         self._is_over = False
-        self._now = Now(clock.now_ms(), clock.now_ms())  # at the last look
-        incidents.on_committed(self._take)
-        live.on_linked(self._link)
+        self._now = Now(self._began_ms, self._began_ms)  # at the last look
+        self.incidents.on_committed(self._take)
+        self.live.on_linked(self._link)
 
     async def load(self) -> None:
         """Learn what is noted; before anything changes it."""
-        self._noted = dict(await self._incidents.signs())
+        self._noted = dict(await self.incidents.signs())
 
     async def keep_up(self) -> None:
         """Look until cancelled."""
         while True:
-            await self._clock.sleep(LOOK_S)
+            await self.clock.sleep(LOOK_S)
             if self._is_over:
                 continue
             try:
@@ -219,10 +213,10 @@ class SignWatch:
         """Compare what is wrong with what is noted."""
         if self._is_linked:
             self._is_linked = False
-            self._timed = await run_in_slices(self._clock, self._find_timed())
+            self._timed = await run_in_slices(self.clock, self._find_timed())
         if any(job not in self._recalled for job in self._timed):
             await self._recall_runs()
-        self._conditions, now_ms = self._read(), self._clock.now_ms()
+        self._conditions, now_ms = self.conditions(), self.clock.now_ms()
         self._now = Now(now_ms, now_ms if now_ms < self._now.ms else self._now.floor_ms)
         for part in OF_A_PART:
             self._note(f"{DAEMON}{part}", self._conditions.of_part(part, now_ms))
@@ -231,11 +225,11 @@ class SignWatch:
         self._place = start + AT_A_LOOK
         now, in_turn = self._conditions, self._timed[start : self._place]
         jobs = list(dict.fromkeys([*now.broken, *now.quarantined, *now.held_back, *not_well, *in_turn]))
-        await run_in_slices(self._clock, self._look_at(jobs))
+        await run_in_slices(self.clock, self._look_at(jobs))
 
     def _find_timed(self) -> Steps[list[JobId]]:
         timed = []
-        for job in self._live:
+        for job in self.live:
             policy = job.spec.alerts
             may_be = policy.late_after_ms is not None or policy.no_success_ms is not None
             if may_be or isinstance(job.spec.schedule, Pings):
@@ -248,18 +242,18 @@ class SignWatch:
 
         A job that came while this daemon ran has no past that counts; one whose file did not load before has.
         """
-        new = [job for each in self._timed if each not in self._recalled and (job := self._live.find(each))]
+        new = [job for each in self._timed if each not in self._recalled and (job := self.live.find(each))]
         if any((job.cursor.active_since_ms or 0) < self._began_ms for job in new):
-            started, succeeded = await self._runs.started(), await self._runs.succeeded()
-            for job in self._live:
+            started, succeeded = await self.runs.started(), await self.runs.succeeded()
+            for job in self.live:
                 job.started_ms = max(job.started_ms, started.get(job.id, 0))
                 job.succeeded_ms = max(job.succeeded_ms, succeeded.get(job.id, 0))
-            self._recalled.update(job.id for job in self._live)
+            self._recalled.update(job.id for job in self.live)
         self._recalled.update(self._timed)
 
     def _look_at(self, jobs: Sequence[JobId]) -> Steps[None]:
         for job_id in jobs:
-            job, subject = self._live.find(job_id), subject_of(job_id)
+            job, subject = self.live.find(job_id), subject_of(job_id)
             noted = self._noted.get(subject, {})
             if job is None:  # its file does not load: whether it is late by now, nobody can tell; or it is gone
                 stays = {sign: noted[sign] for sign in (LATE, SILENT) if sign in noted}
@@ -281,8 +275,8 @@ class SignWatch:
             if isinstance(event, SignGone):
                 self._saw(subject, event)
                 continue
-            doubt = doubtful.get(event.sign) or Doubt(self._clock.monotonic(), event.since_ms)
-            is_steady = self._clock.monotonic() - doubt.at >= STEADY_S
+            doubt = doubtful.get(event.sign) or Doubt(self.clock.monotonic(), event.since_ms)
+            is_steady = self.clock.monotonic() - doubt.at >= STEADY_S
             if not is_steady or not self._saw(subject, replace(event, since_ms=doubt.since_ms)):
                 lasts[event.sign] = doubt
         if lasts:
@@ -290,11 +284,11 @@ class SignWatch:
 
     def _saw(self, subject: str, event: SignSeen | SignGone) -> bool:
         """Have it noted, and take it for noted until the store says otherwise."""
-        if not self._watcher.saw(subject, event):
+        if not self.watcher.saw(subject, event):
             return False
         signs = {sign: seen for sign, seen in self._noted.get(subject, {}).items() if sign != event.sign}
         if isinstance(event, SignSeen):
-            signs[event.sign] = Sign(event.since_ms or self._clock.now_ms(), event.text)
+            signs[event.sign] = Sign(event.since_ms or self.clock.now_ms(), event.text)
         self._keep(subject, signs)
         return True
 

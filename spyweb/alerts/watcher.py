@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 
 import structlog
@@ -64,25 +65,20 @@ def subject_of(job: JobId) -> str:
     return f"{JOB}{job}"
 
 
+@dataclass(kw_only=True, eq=False)
 class AlertWatcher:
     """Judges the ends of runs, and plans who is told."""
 
-    def __init__(
-        self,
-        *,
-        incidents: Incidents,
-        live: LiveJobs,
-        settings: Callable[[], AlertSettings],
-        maintenance: Callable[[], MaintenanceCalendar] = MaintenanceCalendar,
-        measures: JobMeasures,
-        clock: Clock,
-    ) -> None:
-        self._incidents = incidents
-        self._live = live
-        self._settings = settings
-        self._maintenance = maintenance
-        self._measures = measures
-        self._clock = clock
+    incidents: Incidents
+    live: LiveJobs
+    settings: Callable[[], AlertSettings]
+    maintenance: Callable[[], MaintenanceCalendar] = MaintenanceCalendar
+    measures: JobMeasures
+    clock: Clock
+    without_file: Callable[[JobId], AlertPolicy] | None = None  # in a daemon: of unreadable files
+    hooks: IncidentHooks | None = None  # in a daemon: what tells the files of jobs
+
+    def __post_init__(self) -> None:
         self._known: dict[str, int] = {}  # subjects with a row, or soon: how many events of each are on their way
         self._looks: dict[str, int] = {}  # when to look at a subject again, if nothing happens before
         self._looked_ms = 0  # when that was looked through
@@ -90,19 +86,17 @@ class AlertWatcher:
         self.health = ChannelHealth()
         self._seen: list[SubjectEvent] = []  # signs that are no run's end, until they are noted
         self._ignored: dict[tuple[str, str], SignSeen] = {}  # signs seen in maintenance, by subject and sign
-        self.without_file: Callable[[JobId], AlertPolicy] | None = None  # in a daemon: of unreadable files
-        self.hooks: IncidentHooks | None = None  # in a daemon: what tells the files of jobs
         self._changed = asyncio.Event()
         self._is_linked = False  # specs have changed since the last plan
         self._alarm: Handle | None = None
-        incidents.on_committed(self._take)
-        live.on_linked(self._link)
+        self.incidents.on_committed(self._take)
+        self.live.on_linked(self._link)
 
     async def load(self) -> None:
         """Learn which subjects are not well; before any run ends."""
-        known = await self._incidents.known()
+        known = await self.incidents.known()
         self._known = dict.fromkeys(known, 0)
-        self._measures.load(await self._incidents.pausing())
+        self.measures.load(await self.incidents.pausing())
         self.health = ChannelHealth([each.removeprefix(CHANNEL) for each in known if each.startswith(CHANNEL)])
         self._looks = {subject: wake_ms for subject, wake_ms in known.items() if wake_ms is not None}
         self._looked_ms = max(self._looks.values(), default=0)  # as if the clock had been set back: who knows
@@ -111,7 +105,7 @@ class AlertWatcher:
         """Note how an attempt to send to a channel went; whoever is told that it is down is told by the others."""
         is_taken = attempt.failure is None
         if is_taken or added_ms is not None:
-            now_ms = self._clock.now_ms()
+            now_ms = self.clock.now_ms()
             reason = attempt.failure.reason if attempt.failure else None
             self._see(channel, self.health.judge(channel, reason, now_ms - (added_ms or now_ms)))
         for sign, problem in ((ADDRESS, attempt.address_problem), (TEMPLATE, attempt.template_problem)):
@@ -132,7 +126,7 @@ class AlertWatcher:
 
         Returns False for one that comes in maintenance: where it is still there after that, it comes then.
         """
-        if isinstance(event, SignSeen) and self._maintenance_of(subject, self._clock.now_ms()) is not None:
+        if isinstance(event, SignSeen) and self._maintenance_of(subject, self.clock.now_ms()) is not None:
             return False
         self._seen.append(self._event(subject, event))
         self._changed.set()
@@ -165,17 +159,17 @@ class AlertWatcher:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            await self._clock.sleep(await self._plan_safely())
+            await self.clock.sleep(await self._plan_safely())
 
     async def _plan_safely(self) -> float:
         """Plan, and return the seconds before the next plan."""
         try:
             await self._note_what_is_due()
             await self._plan()
-            while paused := await self._measures.pause():
+            while paused := await self.measures.pause():
                 await self._note([self._event(subject, event) for subject, event in paused])
-                self._measures.noted(subject for subject, _ in paused)
-            await self._measures.run_parents()
+                self.measures.noted(subject for subject, _ in paused)
+            await self.measures.run_parents()
         except STORE_REFUSED as error:
             tell_refusal("nobody can be told of incidents yet", error, again_in_s=PATIENCE_S)
         except Exception:  # a bug in planning must not end what plans
@@ -188,9 +182,9 @@ class AlertWatcher:
     async def _note_what_is_due(self) -> None:
         is_linked, self._is_linked = self._is_linked, False
         ignored = dict(self._ignored)
-        gone = self.health.forget(self._settings().channels)
+        gone = self.health.forget(self.settings().channels)
         self._seen += [self._event(f"{CHANNEL}{channel}", Removed()) for channel in gone]
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         was_set_back, self._looked_ms = now_ms < self._looked_ms, now_ms
         late = [subject for subject, wake_ms in self._looks.items() if wake_ms <= now_ms or was_set_back]
         overdue = [self._event(subject, Looked()) for subject in late]
@@ -209,14 +203,14 @@ class AlertWatcher:
             return
         for each in events:
             self._known[each.subject] = self._known.get(each.subject, 0) + 1
-        await self._incidents.note(events)
+        await self.incidents.note(events)
 
     def _after_maintenance(self) -> Iterator[SubjectEvent]:
         """Yield the signs that were seen in maintenance, have not gone, and count now that it is over."""
         for (subject, sign), seen in list(self._ignored.items()):
-            if self._maintenance_of(subject, self._clock.now_ms()) is not None:
+            if self._maintenance_of(subject, self.clock.now_ms()) is not None:
                 continue
-            job = self._live.of_subject(subject)
+            job = self.live.of_subject(subject)
             if subject.startswith(JOB) and not (job and job.spec.enabled):
                 del self._ignored[subject, sign]
             else:
@@ -225,8 +219,8 @@ class AlertWatcher:
     def _after_a_reload(self) -> Iterator[SubjectEvent]:
         """Yield what changes of files mean for the jobs that are not well."""
         for subject in [each for each in self._known if each.startswith(JOB)]:
-            job = self._live.of_subject(subject)
-            if job is None and self._live.unloadable:
+            job = self.live.of_subject(subject)
+            if job is None and self.live.unloadable:
                 continue  # a file that can't be read may be its
             if job is None or not job.spec.enabled:
                 yield self._event(subject, Removed())
@@ -238,7 +232,7 @@ class AlertWatcher:
         policy = self._policy(subject)
         if isinstance(event, SignSeen) and event.sign == TEMPLATE:  # the messages arrive all the same
             policy = replace(policy, level=Level.INFO)
-        return self._dated(subject, event, policy, self._clock.now_ms())
+        return self._dated(subject, event, policy, self.clock.now_ms())
 
     def _dated(
         self, subject: str, event: Event, policy: AlertPolicy, at_ms: int, run: RunId | None = None
@@ -265,17 +259,17 @@ class AlertWatcher:
     def _maintenance_of(self, subject: str, at_ms: int) -> int | None:
         """Return when the maintenance ends in which a subject is; rules without `jobs` are about all of spyweb."""
         job = subject.removeprefix(JOB) if subject.startswith(JOB) else None
-        return self._maintenance().until(job, at_ms)
+        return self.maintenance().until(job, at_ms)
 
     def _policy(self, subject: str) -> AlertPolicy:
         if subject.startswith(CHANNEL):  # which can't be told that it takes nothing
-            policy = self._settings().policy
+            policy = self.settings().policy
             return replace(policy, to=tuple(each for each in policy.to if each != subject.removeprefix(CHANNEL)))
-        if job := self._live.of_subject(subject):
+        if job := self.live.of_subject(subject):
             return job.spec.alerts
         if subject.startswith(JOB) and self.without_file:
             return self.without_file(JobId(subject.removeprefix(JOB)))
-        return self._settings().policy
+        return self.settings().policy
 
     def subjects_now(self, names: Iterable[str]) -> Steps[dict[str, SubjectNow]]:
         """Return what holds for subjects at this moment."""
@@ -284,7 +278,7 @@ class AlertWatcher:
             policy = self._policy(name)
             found[name] = SubjectNow(
                 policy=policy,
-                maintenance_until_ms=self._maintenance_of(name, self._clock.now_ms()),
+                maintenance_until_ms=self._maintenance_of(name, self.clock.now_ms()),
                 quiet_until_ms=policy.quiet and quiet_end(policy.quiet),
                 has_hooks=self.hooks is not None and self.hooks.has(name),
             )
@@ -294,37 +288,37 @@ class AlertWatcher:
     def channels_now(self) -> list[AlertChannelNow]:
         """Return the channels of the settings, as they are at this moment."""
         quiet_end = self._quiet_ends()
-        return [channel_now(each, each.quiet and quiet_end(each.quiet)) for each in self._settings().channels.values()]
+        return [channel_now(each, each.quiet and quiet_end(each.quiet)) for each in self.settings().channels.values()]
 
     def _quiet_ends(self) -> Callable[[QuietHours], int | None]:
         """Return what finds until when it is quiet, once for all subjects with the same hours: that takes its time."""
-        return cache(partial(quiet_until, now_ms=self._clock.now_ms()))
+        return cache(partial(quiet_until, now_ms=self.clock.now_ms()))
 
     async def _plan(self) -> None:
         """Write the messages that are missing."""
-        names = await self._incidents.unsettled()
+        names = await self.incidents.unsettled()
         if self.hooks and await self.hooks.hand_out(names):
             self._changed.set()  # there may be more of them, or nothing more to tell
-        subjects = await run_in_slices(self._clock, self.subjects_now(names))
-        planned = await self._incidents.plan(self.channels_now(), subjects)
+        subjects = await run_in_slices(self.clock, self.subjects_now(names))
+        planned = await self.incidents.plan(self.channels_now(), subjects)
         if planned.unknown:  # an incident has opened meanwhile
             self._changed.set()
         wakes = [*self._looks.values(), *([] if planned.wake_ms is None else [planned.wake_ms])]
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         wakes += [self._maintenance_of(subject, now_ms) or now_ms for subject, _ in self._ignored]
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         if wakes:
             wait_s = min(max(min(wakes) - now_ms, 0) / 1000, LONGEST_S)
-            self._alarm = self._clock.call_later(wait_s, self._changed.set)
+            self._alarm = self.clock.call_later(wait_s, self._changed.set)
 
     def _take(self, changes: Sequence[SubjectChange]) -> None:
         """Note what is committed."""
         for change in changes:
             on_their_way = max(self._known.get(change.subject, 0) - 1, 0)
             self._looks.pop(change.subject, None)
-            if self._measures.take(change):
+            if self.measures.take(change):
                 self._changed.set()
             if change.wake_ms is not None:
                 self._looks[change.subject] = change.wake_ms

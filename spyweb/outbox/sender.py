@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import TaskGroup
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -68,21 +69,23 @@ class MessageCounts(NamedTuple):
     oldest_ms: int | None  # since when the oldest of these waits
 
 
+@dataclass(kw_only=True, eq=False)
 class OutboxSender:
     """Sends messages for as long as `deliver` runs."""
 
-    def __init__(self, *, outbox: Outbox, send: Send, clock: Clock, random: Callable[[], float]) -> None:
-        self._outbox = outbox
-        self._send = send
-        self._clock = clock
-        self._random = random
+    outbox: Outbox
+    send: Send
+    clock: Clock
+    random: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._tasks: TaskGroup | None = None
         self._queues: dict[Target, TargetQueue] = {}
         self._stopped = False
         self._attempted = asyncio.Event()
         self.dead = 0  # messages that were given up and are still kept
         self.listener: MessageListener | None = None  # while somebody wants to know what becomes of messages
-        outbox.on_committed(self._take)
+        self.outbox.on_committed(self._take)
 
     async def deliver(self) -> None:
         """Send what is in the outbox, and what is added to it, until cancelled."""
@@ -97,17 +100,17 @@ class OutboxSender:
     async def wind_down(self, seconds: float) -> None:
         """Begin no more attempts, and let those under way end within that time."""
         self._stopped = True
-        ends = self._clock.monotonic() + seconds
-        while any(queue.is_sending for queue in self._queues.values()) and self._clock.monotonic() < ends:
+        ends = self.clock.monotonic() + seconds
+        while any(queue.is_sending for queue in self._queues.values()) and self.clock.monotonic() < ends:
             self._attempted.clear()
-            alarm = self._clock.call_later(ends - self._clock.monotonic(), self._attempted.set)
+            alarm = self.clock.call_later(ends - self.clock.monotonic(), self._attempted.set)
             await self._attempted.wait()
             alarm.cancel()
 
     async def due(self, job: JobId) -> list[QueuedMessage]:
         """List what a job has to send now."""
-        now_ms = self._clock.now_ms()
-        unsent = await self._outbox.unsent(job, MOST_AT_ONCE)
+        now_ms = self.clock.now_ms()
+        unsent = await self.outbox.unsent(job, MOST_AT_ONCE)
         return [message for message in unsent if message.dead_ms is None and message.next_ms <= now_ms]
 
     async def send_due(self, job: JobId, seconds: float) -> None:
@@ -120,14 +123,14 @@ class OutboxSender:
         async with TaskGroup() as tasks:
             for target in targets:
                 task = tasks.create_task(self._send_due(job, TargetQueue(target)), name=f"send to {place_of(target)}")
-                alarms.append(self._clock.call_later(seconds, task.cancel))
+                alarms.append(self.clock.call_later(seconds, task.cancel))
         for alarm in alarms:
             alarm.cancel()
 
     async def _send_due(self, job: JobId, queue: TargetQueue) -> None:
         try:
-            while (message := await self._outbox.next(queue.target, self._clock.now_ms())) is not None:
-                if message.next_ms > self._clock.now_ms() or message.job != job:
+            while (message := await self.outbox.next(queue.target, self.clock.now_ms())) is not None:
+                if message.next_ms > self.clock.now_ms() or message.job != job:
                     return
                 await self._attempt(queue, message)
         except STORE_REFUSED as error:
@@ -135,28 +138,28 @@ class OutboxSender:
 
     async def unsent(self, job: JobId | None, limit: int, *, before: int | None = None) -> list[QueuedMessage]:
         """List the messages that wait and those that were given up, newest first; of ids below `before`."""
-        return await self._outbox.unsent(job, limit, before=before)
+        return await self.outbox.unsent(job, limit, before=before)
 
     async def counts(self) -> MessageCounts:
         """Count the messages that have not arrived."""
-        dead, backlog = await self._outbox.count_dead(), await self._outbox.backlog()
+        dead, backlog = await self.outbox.count_dead(), await self.outbox.backlog()
         return MessageCounts(dead, backlog.waiting, backlog.oldest_ms)
 
     async def retry(self, message: int | None) -> list[int]:
         """Send this message, or all, now; return their ids."""
-        found = await self._outbox.retry(message)
-        self.dead = await self._outbox.count_dead()
+        found = await self.outbox.retry(message)
+        self.dead = await self.outbox.count_dead()
         return found
 
     async def prune(self, older_than_ms: int) -> None:
         """Delete what was given up before that moment."""
-        await self._outbox.prune(older_than_ms=older_than_ms)
-        self.dead = await self._outbox.count_dead()
+        await self.outbox.prune(older_than_ms=older_than_ms)
+        self.dead = await self.outbox.count_dead()
 
     async def _take_up(self) -> None:
         """Queue the messages that an earlier daemon left."""
-        self.dead = await self._outbox.count_dead()
-        self._take(await self._outbox.targets())
+        self.dead = await self.outbox.count_dead()
+        self._take(await self.outbox.targets())
 
     def _take(self, targets: Sequence[Target]) -> None:
         for target in targets:
@@ -179,7 +182,7 @@ class OutboxSender:
                 return await work()
             except STORE_REFUSED as error:
                 tell_refusal("messages could not be sent yet", error, again_in_s=PATIENCE)
-                await self._clock.sleep(PATIENCE)
+                await self.clock.sleep(PATIENCE)
 
     async def _step(self, queue: TargetQueue) -> None:
         """Make the next attempt or wait until it is due; drop the queue once nothing waits."""
@@ -187,14 +190,14 @@ class OutboxSender:
             await self._note_attempt(queue, *queue.attempted)
             return
         queue.woken.clear()
-        now_ms = self._clock.now_ms()
-        message = await self._outbox.next(queue.target, now_ms)
+        now_ms = self.clock.now_ms()
+        message = await self.outbox.next(queue.target, now_ms)
         if message is None:
             if not queue.woken.is_set():  # one may have been added while the store looked
                 del self._queues[queue.target]
         elif now_ms < message.next_ms <= now_ms + LONGEST_RETRY_AFTER_MS:  # later only where the clock was set back
             wait_ms = min(message.next_ms - now_ms, LONGEST_WAIT_MS)
-            alarm = self._clock.call_later(wait_ms / 1000, queue.woken.set)  # unless another message comes first
+            alarm = self.clock.call_later(wait_ms / 1000, queue.woken.set)  # unless another message comes first
             try:
                 await queue.woken.wait()
             finally:
@@ -206,13 +209,13 @@ class OutboxSender:
         queue.is_sending = True
         try:
             try:
-                failure = await self._send(message)
+                failure = await self.send(message)
             except Exception as error:  # one message's boundary: a fault must not end all sending
                 log.error("a bug in sending", job=message.job, to=place_of(message.target), exc_info=error)
                 failure = DeliveryFailure(reason="sending failed inside spyweb; its log has the details", holds=False)
             queue.misses = queue.misses + 1 if failure and failure.holds else 0
             if queue.misses == 1:
-                queue.missed_since_ms = self._clock.now_ms()
+                queue.missed_since_ms = self.clock.now_ms()
             if failure and failure.is_refused:
                 queue.refusals[message.id] = queue.refusals.get(message.id, 0) + 1
             else:
@@ -228,14 +231,14 @@ class OutboxSender:
         ends_ms = message.created_ms + LIFE_MS[message.target.channel]
         refusals = queue.refusals.get(message.id, 0)
         if failure is None:
-            await self._outbox.done(message.id)
+            await self.outbox.done(message.id)
             self._tell(message, "sent")
-        elif self._clock.now_ms() >= ends_ms or refusals > len(REFUSED_DELAYS_MS):
+        elif self.clock.now_ms() >= ends_ms or refusals > len(REFUSED_DELAYS_MS):
             queue.refusals.pop(message.id, None)
             if message.target.channel is Channel.PING:
-                await self._outbox.done(message.id)  # nobody wants it later: the watcher has noticed its absence
+                await self.outbox.done(message.id)  # nobody wants it later: the watcher has noticed its absence
             else:
-                await self._outbox.give_up(message.id, error=failure.reason)
+                await self.outbox.give_up(message.id, error=failure.reason)
                 self.dead += 1
             self._tell(message, "given up", failure.reason)
             attempts = message.attempts + 1
@@ -247,15 +250,15 @@ class OutboxSender:
     async def _put_off(
         self, queue: TargetQueue, message: QueuedMessage, failure: DeliveryFailure, ends_ms: int
     ) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         if refusals := queue.refusals.get(message.id):
             delay_ms = REFUSED_DELAYS_MS[refusals - 1]
         else:
             since_ms = min(message.created_ms, queue.missed_since_ms) if queue.misses else message.created_ms
             backoff = BACKOFF if now_ms - since_ms < HOUR_MS else LATER_BACKOFF
-            delay_ms = retry_delay_ms(backoff, max(message.attempts + 1, queue.misses), self._random)
+            delay_ms = retry_delay_ms(backoff, max(message.attempts + 1, queue.misses), self.random)
         next_ms = min(now_ms + max(delay_ms, min(failure.wait_ms, LONGEST_RETRY_AFTER_MS)), ends_ms)
-        await self._outbox.put_off(message.id, next_ms=next_ms, error=failure.reason, holds=failure.holds)
+        await self.outbox.put_off(message.id, next_ms=next_ms, error=failure.reason, holds=failure.holds)
         self._tell(message, "put off", failure.reason)
         if message.attempts == 0:
             again_in = format_duration(next_ms - now_ms)

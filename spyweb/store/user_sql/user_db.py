@@ -14,6 +14,7 @@ import time
 from asyncio import Condition, Lock, Semaphore, StreamReader, StreamWriter, TaskGroup
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 import structlog
@@ -179,26 +180,26 @@ async def time_limit(clock: Clock, seconds: float) -> AsyncIterator[Callable[[fl
                 timer.cancel()
 
 
+@dataclass(eq=False)
 class Session:
     """The process for one job's SQL, which its runs use in turn."""
 
-    def __init__(self, job: JobId, opening: Opening, clock: Clock, spawner: SqlSpawner) -> None:
-        self.job = job
-        self.opening = opening
-        self._clock = clock
-        self._spawner = spawner
-        self._changed = Condition()
-        self.process: SqlProcess | None = None  # none: and therefore no transaction
-        self._file: FileIdentity | None = None
-        self._limit: Callable[[float], None] | None = None  # of the statement under way
-        self._cpu_before_s = 0.0  # of its process
-        self.calls = 0  # that have it or wait for it
-        self.runs: set[Owner] = set()  # have used it and not ended
-        self.in_transaction: Owner | None = None  # the run whose transaction is open
-        self.running: Statement | None = None
-        self.turn_of: Owner | None = None
-        self.used_at = 0.0
-        self.has_state = False  # that a run may still need: last_insert_rowid(), a temporary table
+    job: JobId
+    opening: Opening
+    clock: Clock
+    spawner: SqlSpawner
+    process: SqlProcess | None = None  # none: and therefore no transaction
+    calls: int = 0  # that have it or wait for it
+    runs: set[Owner] = field(default_factory=set)  # have used it and not ended
+    in_transaction: Owner | None = None  # the run whose transaction is open
+    running: Statement | None = None
+    turn_of: Owner | None = None
+    used_at: float = 0.0
+    has_state: bool = False  # that a run may still need: last_insert_rowid(), a temporary table
+    _changed: Condition = field(default_factory=Condition)
+    _file: FileIdentity | None = None
+    _limit: Callable[[float], None] | None = None  # of the statement under way
+    _cpu_before_s: float = 0.0  # of its process
 
     @property
     def is_idle(self) -> bool:
@@ -213,7 +214,7 @@ class Session:
         async with self._changed:
             while not self.is_free_for(run):
                 try:
-                    async with time_limit(self._clock, patience_s):
+                    async with time_limit(self.clock, patience_s):
                         await self._changed.wait_for(lambda: self.is_free_for(run))
                 except TimeoutError:
                     if self.in_transaction not in (None, run):
@@ -238,10 +239,10 @@ class Session:
 
     async def _perform(self, process: SqlProcess, statement: Statement) -> Answered:
         self._cpu_before_s = process.cpu_s
-        time_is_up = self._clock.call_later(statement.longest_s, process.interrupt)
+        time_is_up = self.clock.call_later(statement.longest_s, process.interrupt)
         try:
-            async with time_limit(self._clock, statement.longest_s + GRACE_S) as self._limit:
-                return await process.perform(statement, self._clock)
+            async with time_limit(self.clock, statement.longest_s + GRACE_S) as self._limit:
+                return await process.perform(statement, self.clock)
         except TimeoutError:
             log.warning("an SQL statement did not end; its process is ended", job=self.job, run=self.turn_of)
             self._end_process()
@@ -275,7 +276,7 @@ class Session:
             return
         try:
             async with asyncio.timeout(GRACE_S):
-                answered = await self.process.perform(None, self._clock)
+                answered = await self.process.perform(None, self.clock)
             if answered.error is not None:
                 raise answered.error
         except (StoreError, TimeoutError) as error:
@@ -302,7 +303,7 @@ class Session:
         if self.process is not None and self.process.has_ended and self.in_transaction is None:
             self._end_process()
         if self.process is None:
-            self.process = await SqlProcess.start(self._spawner, self.opening, self.job)
+            self.process = await SqlProcess.start(self.spawner, self.opening, self.job)
             try:
                 self._file = FileIdentity(self.opening.path)
             except SpywebError:
