@@ -24,7 +24,7 @@ test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a par
 	$(BIN)/pytest -q --progress --durations=10 -n 5 --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
 
 torture: $(VENV)/installed-dev  ## what is long by nature: stress, many examples of each law, costs, every benchmark
-	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/property tests/integration/test_worker_hostile.py tests/unit/daemon/test_loop_watch.py tests/acceptance/test_api.py
+	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/property tests/integration/test_worker_hostile.py tests/unit/test_stalls.py tests/acceptance/test_api.py
 	$(BIN)/pytest -q --torture $(ARGS) -m deep tests
 
 check: $(VENV)/installed-dev  ## format, lint, types, floors, docs

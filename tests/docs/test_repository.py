@@ -39,6 +39,11 @@ def test_no_file_names_a_package_host_or_a_path_of_one_machine() -> None:
     assert not named
 
 
+def test_every_test_that_the_makefile_names_is_there() -> None:
+    named = re.findall(r"\btests/[\w/.]+", read("Makefile"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_the_changelog_has_this_version() -> None:
     assert re.search(rf"^## {re.escape(spyweb.__version__)}\b", read("CHANGELOG.md"), re.MULTILINE)
 

@@ -661,8 +661,10 @@ async def test_a_job_that_comes_back_under_its_own_name_is_not_renamed() -> None
     assert await told(renames, a_job("shop", "a"), gone=(SHOP,)) == []
 
 
-async def test_of_several_that_come_and_go_together_none_is_guessed() -> None:
+async def test_of_several_that_come_and_go_together_one_is_known_by_its_content_and_none_is_guessed() -> None:
     renames = Renames(always)
+    renames.note_gone(a_job("shop", "c"))
+    assert await told(renames, a_job("store", "c"), a_job("w", "d"), gone=(SHOP,)) == ["store"]
     assert await told(renames, a_job("x", "a"), a_job("y", "b"), gone=(SHOP,)) == []
     assert await told(renames, a_job("z", "c"), gone=(SHOP,)) == ["z"]
 
