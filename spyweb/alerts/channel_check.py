@@ -107,22 +107,19 @@ class ChannelChecker:
         while True:
             self._changed.clear()
             try:
-                await self._look()
+                channels = self.settings().channels
+                for gone in self._checked.keys() - channels.keys():
+                    del self._checked[gone]
+                    self._unusable.pop(gone, None)
+                again = set(self._to_look_at_again())
+                due = [each for each in channels.values() if each.name in again or self._checked.get(each.name) != each]
+                await asyncio.gather(*(self._check(channel) for channel in due))
             except Exception:  # a bug in checking must not end the daemon
                 log.exception("checking alert channels met a bug in spyweb")
             alarm = self.clock.call_later(AGAIN_S, self._changed.set) if any(self._to_look_at_again()) else None
             await self._changed.wait()
             if alarm:
                 alarm.cancel()
-
-    async def _look(self) -> None:
-        channels = self.settings().channels
-        for gone in self._checked.keys() - channels.keys():
-            del self._checked[gone]
-            self._unusable.pop(gone, None)
-        again = set(self._to_look_at_again())
-        due = [each for each in channels.values() if each.name in again or self._checked.get(each.name) != each]
-        await asyncio.gather(*(self._check(channel) for channel in due))
 
     def _to_look_at_again(self) -> Iterator[str]:
         return (name for name, problem in self._unusable.items() if not problem.is_lasting)

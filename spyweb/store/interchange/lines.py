@@ -89,7 +89,11 @@ def parse_line(line: bytes, most_values: int | None = None) -> PortableEntry:
     unknown = fields.keys() - FIELDS
     if unknown:
         raise ValueError(f"has a field that no entry has: {min(unknown)}")
-    namespace, key, value = _namespace(fields), _read("key", fields), _read("value", fields)
+    name = fields.get("namespace")
+    namespace = find_namespace(name) if isinstance(name, str) else None
+    if namespace is None:
+        raise ValueError(f"namespace: expected state, state@AGENT, scope:NAME, job:ID or global, not {_shown(name)}")
+    key, value = _read("key", fields), _read("value", fields)
     if not isinstance(key, bytes):
         raise ValueError(f"key: expected text, not {_shown(fields['key'])}")
     if value is NULL and not namespace.startswith(SCOPES):
@@ -109,13 +113,6 @@ def find_namespace(name: str) -> str | None:
     if name == OF_LOCAL:
         return STATE
     return name if re.fullmatch(NAMESPACE, name) else None
-
-
-def _namespace(fields: Mapping[str, object]) -> str:
-    name = fields.get("namespace")
-    if isinstance(name, str) and (namespace := find_namespace(name)):
-        return namespace
-    raise ValueError(f"namespace: expected state, state@AGENT, scope:NAME, job:ID or global, not {_shown(name)}")
 
 
 def _read(name: str, fields: Mapping[str, object]) -> Value:

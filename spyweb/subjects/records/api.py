@@ -79,7 +79,13 @@ async def list_records(request: web.Request) -> web.Response:
             before=after,
         )
         return json_answer(by_job(found))
-    return await _page(request, query.job_id, limit, after)
+    jobs, name = request.app[SERVICES].catalogue, query.job_id  # also that of a deleted job
+    job = jobs.find(name)
+    check_may_see(request, job or name)
+    page = await service_of(request, RecordSearch).newest(job or JobId(name), limit=limit + 1, before_ns=after)
+    if job is None and not page and after is None:
+        raise web.HTTPNotFound(text=jobs.no_such_job(name))
+    return _page_of(page[:limit], limit, page[limit - 1].timestamp if len(page) > limit else None)
 
 
 @Route("GET", "/api/records.csv", right=Right.READ, answer=str, query=TableQuery, media=CSV, of_job=True)
@@ -100,17 +106,6 @@ def _wanted(request: web.Request, name: str, text: str, since_ms: int | None) ->
         check_may_see(request, job)
     since_ns = None if since_ms is None else since_ms * NS_IN_MS
     return RecordFilter(job=job, text=text, since_ns=since_ns)
-
-
-async def _page(request: web.Request, name: str, limit: int, after: int | None) -> web.Response:
-    """List one job's records, also those of a deleted job; past the last one the page is empty."""
-    jobs = request.app[SERVICES].catalogue
-    job = jobs.find(name)
-    check_may_see(request, job or name)
-    found = await service_of(request, RecordSearch).newest(job or JobId(name), limit=limit + 1, before_ns=after)
-    if job is None and not found and after is None:
-        raise web.HTTPNotFound(text=jobs.no_such_job(name))
-    return _page_of(found[:limit], limit, found[limit - 1].timestamp if len(found) > limit else None)
 
 
 def _page_of(records: Sequence[RecordView], limit: int, next_after: int | None) -> web.Response:

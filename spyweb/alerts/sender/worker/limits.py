@@ -6,14 +6,10 @@ import resource
 import threading
 
 MIB = 1 << 20
-HELPER_MEMORY = 192 * MIB  # of data: stacks and arenas of eight threads would exceed as much of addresses
-RENDERING_MEMORY = 96 * MIB
-HELPER_CPU_S = 120
-RENDERING_CPU_S = 2
 
 
 def limit_process(memory: int, cpu_s: int) -> None:
-    """Set the limits; what is started from here on has them as well."""
+    """Set the limits, for data and not addresses; what is started from here on has them as well."""
     limits = {
         resource.RLIMIT_DATA: memory,
         resource.RLIMIT_CPU: cpu_s,

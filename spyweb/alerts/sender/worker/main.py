@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from spyweb.alerts.sender.wire import LONGEST_LINE, HelperAnswer, decode_request, encode_line
-from spyweb.alerts.sender.worker.limits import HELPER_CPU_S, HELPER_MEMORY, limit_process
+from spyweb.alerts.sender.worker.limits import MIB, limit_process
 from spyweb.confined.parent import close_to_others, die_with_parent, leave_signals_to_parent
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def main() -> None:
     die_with_parent()
     leave_signals_to_parent()
     close_to_others()  # others of this user must not read addresses in its memory
-    limit_process(HELPER_MEMORY, HELPER_CPU_S)
+    limit_process(192 * MIB, cpu_s=120)
     from spyweb.alerts.sender.worker.service import AppriseServices  # only now: it takes what was just limited
 
     serve(AppriseServices())

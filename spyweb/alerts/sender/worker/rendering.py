@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from spyweb.alerts.sender.wire import MessageTemplates
-from spyweb.alerts.sender.worker.limits import RENDERING_CPU_S, RENDERING_MEMORY, limit_process
+from spyweb.alerts.sender.worker.limits import MIB, limit_process
 from spyweb.confined.parent import die_with_parent
 from spyweb.outbox.redaction import call_nobody, escape_markdown
 
@@ -120,7 +120,7 @@ def render_apart(ask: RenderingAsk) -> Rendered:
 
 def main() -> None:
     die_with_parent()
-    limit_process(RENDERING_MEMORY, RENDERING_CPU_S)
+    limit_process(96 * MIB, cpu_s=2)
     ask = msgspec.json.decode(sys.stdin.buffer.read(), type=RenderingAsk)
     sys.stdout.buffer.write(msgspec.json.encode(render_all(ask)))
 
