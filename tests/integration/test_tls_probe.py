@@ -15,7 +15,6 @@ import pytest
 import trustme
 
 from spyweb.clock import RealClock
-from spyweb.ops.network import certificate as certificate_module
 from spyweb.ops.network.certificate import trusting_context
 from spyweb.ops.network.client import open_client
 from spyweb.ops.network.resolver import LOCALHOST, Address
@@ -100,12 +99,7 @@ async def test_a_handshake_of_any_length_is_another_threads(tmp_path: Path, monk
             threads.append(threading.get_ident())
             super().do_handshake()
 
-    def watched() -> ssl.SSLContext:
-        context = trusting_context()
-        context.sslobject_class = Watched
-        return context
-
-    monkeypatch.setattr(certificate_module, "trusting_context", watched)
+    monkeypatch.setattr(trusting_context(), "sslobject_class", Watched)
     async with served(dhe_only(trustme.CA(), "dhe.example", 2_048, tmp_path)) as port:
         found, error = await probe("dhe.example", port)
     assert error is None
