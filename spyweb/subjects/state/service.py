@@ -96,12 +96,6 @@ class ChangeQueue:
         self.size += size
         self.waiting.put_nowait((event, size))
 
-    async def next(self) -> ChangeView | None:
-        """Wait for the next change; return None as a sign of life after a while without one."""
-        event, size = await self.waiting.get()
-        self.size -= size
-        return view_change(event) if event else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateService:
@@ -310,10 +304,11 @@ class StateService:
             while not changes.is_late:
                 beat = self.clock.call_later(HEARTBEAT, partial(changes.hear, None))
                 try:
-                    change = await changes.next()
+                    event, size = await changes.waiting.get()
                 finally:
                     beat.cancel()
-                yield change
+                changes.size -= size
+                yield view_change(event) if event else None
             raise Refused("changes come faster than they are taken")
         finally:
             leave()

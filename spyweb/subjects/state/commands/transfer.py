@@ -208,18 +208,18 @@ def read_lines(file: str) -> list[PortableEntry]:
 
 def load(state: StoredState, given: list[PortableEntry], *, dry_run: bool, yes: bool) -> Imported | None:
     """Load entries; return None when the person who was asked said no."""
+
+    def pass_on(*, dry_run: bool) -> Imported:
+        with output.meter("check" if dry_run else "import", len(given)) as meter:
+            return state.load(given, dry_run=dry_run, each=lambda _: meter.advance())
+
     if dry_run or not yes:
-        planned = _load(state, given, dry_run=True)
+        planned = pass_on(dry_run=True)
         if dry_run:
             return planned
         if planned.replaced and not agree(f"Replace {counted(planned.replaced, 'entry', 'entries')}?", yes=False):
             return None
-    return _load(state, given, dry_run=False)
-
-
-def _load(state: StoredState, given: list[PortableEntry], *, dry_run: bool) -> Imported:
-    with output.meter("check" if dry_run else "import", len(given)) as meter:
-        return state.load(given, dry_run=dry_run, each=lambda _: meter.advance())
+    return pass_on(dry_run=False)
 
 
 @contextmanager
