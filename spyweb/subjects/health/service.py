@@ -117,6 +117,7 @@ class MetricsService:
             if self._succeeded is None:
                 self._succeeded = await self.store.runs.succeeded()
             backlog = await self.store.outbox.backlog()
+        with suppress(*STORE_REFUSED):
             found = Counter(each.level for each in await self.store.incidents.all_open(MOST_OPEN))
             incidents = {level: found[level] for level in Level}
         jobs = await run_in_slices(self.clock, self._jobs())

@@ -115,6 +115,7 @@ async def test_a_store_that_refuses_is_no_reason_to_tell_nothing(monkeypatch: py
 
     store = MemoryStore(FakeClock())
     monkeypatch.setattr(store.outbox, "backlog", refuse)
+    assert (await make_metrics(store=store).measure(HEALTH)).incidents is not None
     monkeypatch.setattr(store.incidents, "all_open", refuse)
     meters = await make_metrics(store=store).measure(HEALTH)
     assert (meters.backlog, meters.incidents) == (None, None)
