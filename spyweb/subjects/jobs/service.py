@@ -184,7 +184,8 @@ class JobDetails:
         jobs, live = self.jobs, self.jobs.live.find(job)
         if live is None:
             problems = jobs.reloader.broken.get(job, ())
-            return JobDetail(row=row, schedule="", problems=problems, source=await self._source_of(problems))
+            source, namespace = await self._source_of(problems), job_namespace(job)
+            return JobDetail(row=row, schedule="", problems=problems, source=source, namespace=namespace)
         problems = [*live.problems, *live.warnings]
         monitor, permissions = live.spec.monitor, jobs.settings.permissions
         return JobDetail(

@@ -194,7 +194,7 @@ def pick_jobs(views: Iterable[JobView], wanted: JobsQuery) -> tuple[Sequence[Job
         for view in views
         if wanted.state in (None, view.state)
         and (not wanted.tag or wanted.tag in view.tags)
-        and any(text in each.casefold() for each in (view.id, view.name, view.description, *view.tags))
+        and (not text or any(text in each.casefold() for each in (view.id, view.name, view.description, *view.tags)))
     ]
     chosen.sort(key=lambda view: view.id)
     if wanted.sort is not JobSort.ID:

@@ -58,7 +58,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
         return (
             self.state in ("", row.standing)
             and (not self.tag or self.tag in job.tags)
-            and any(word in text.casefold() for text in (job.name, job.id, job.schedule, row.result))
+            and (not word or any(word in text.casefold() for text in (job.name, job.id, job.schedule, row.result)))
         )
 
 

@@ -236,7 +236,7 @@ async def test_a_job_that_never_loaded_shows_its_problem_in_its_file(followed: S
 
     assert [(problem.line, problem.reason) for problem in found.problems] == [(2, "unexpected symbol")]
     assert found.source is not None
-    assert (found.source.lines, found.source.line) == (["a", "b", "c"], 2)
+    assert (found.source.lines, found.source.line, found.namespace) == (["a", "b", "c"], 2, "job:typo")
     assert (await followed.details.source(TYPO)).lines == ["a", "b", "c"]
 
 
