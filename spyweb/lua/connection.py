@@ -82,7 +82,7 @@ class SmallStream(asyncio.Protocol):
         try:
             self._listener.received(self._reader.feed(data))
             self._flush_queue.flush_all()
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - the worker is killed
             self._listener.broke_protocol(error)
 
     def connection_lost(self, _error: Exception | None) -> None:
@@ -133,7 +133,7 @@ class BulkStream(asyncio.BufferedProtocol):
                 self._looks = 0
                 self.drop()
                 self._listener.received(wire.decode_from_worker(frame))
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - the worker is killed
             self.drop()
             self._listener.broke_protocol(error)
 

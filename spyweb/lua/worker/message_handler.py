@@ -141,9 +141,7 @@ class MessageHandler:
             self._template_added.notify_all()
 
     def _begin_fresh(self, asked: BeginRun) -> Task | None:
-        if (
-            asked.template > self._newest
-        ):  # this big message has overtaken it on the other socket: its thread waits here
+        if asked.template > self._newest:  # overtaken by this message on the bulk socket, whose thread waits here
             with self._template_added:
                 self._template_added.wait_for(lambda: asked.template <= self._newest)
         template = self._templates.get(asked.template)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from spyweb.confined.frames import FrameReader
@@ -22,6 +23,14 @@ def test_a_big_string_is_a_piece_itself() -> None:
     big = b"x" * (wire.BULK + 1)
 
     assert [piece is big for piece in wire.pieces(ResumeRun(1, 2, 0, [big, b"small"]))] == [False, True, False]
+
+
+@pytest.mark.parametrize("value", ["text", [1], {"a": 1}, Foreign(Ext.FOREIGN, "thread")])
+def test_a_worker_takes_nothing_but_scalars_for_lua(value: object) -> None:
+    frame = wire.frame([ResumeRun(1, 1, 0, [value])])  # type: ignore[list-item]
+
+    with pytest.raises(msgspec.ValidationError):
+        FrameReader(wire.decode_to_worker).feed(frame)
 
 
 def test_what_only_lua_has_is_a_value_of_its_own_made_once_however_often_it_comes() -> None:
