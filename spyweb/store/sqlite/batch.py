@@ -111,7 +111,8 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op], committer: Commi
 
 def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
     """Begin, with IMMEDIATE for writes: a transaction that reads first can't wait for another process."""
-    roll_back(connection)  # what an earlier one could not
+    if connection.in_transaction:  # an earlier one could not be rolled back: if this fails too, that is what is told
+        connection.execute("ROLLBACK")
     writes = any(op.kind is not OpKind.READ for op in batch)
     connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 

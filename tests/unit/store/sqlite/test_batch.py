@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Never
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,6 +27,7 @@ from spyweb.store.sqlite.batch import (
     Op,
     OpKind,
     Results,
+    begin,
     commit,
 )
 from spyweb.store.sqlite.connection import Connection
@@ -429,6 +431,12 @@ async def test_whichever_statement_finds_no_memory_what_is_acknowledged_is_there
         assert queue.trouble == ""
     finally:
         await queue.close()
+
+
+def test_who_comes_after_what_can_not_be_rolled_back_is_told_why() -> None:
+    within = sqlite3.OperationalError("cannot start a transaction within a transaction")
+    with pytest.raises(MemoryError):
+        begin(Mock(in_transaction=True, execute=Mock(side_effect=[MemoryError, within])), [])
 
 
 async def test_what_nobody_waits_for_is_committed_with_what_somebody_does(queue: BatchQueue) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -145,6 +146,17 @@ async def test_a_checkpoint_that_fails_is_left_to_the_writer(
             assert await note(checkpoints, ROWS)
     put(writer, 1)
     assert numbers(writer) == [1]
+
+
+async def test_one_that_fails_as_nobody_expected_keeps_nothing_from_closing(
+    path: Path, writer: sqlite3.Connection
+) -> None:
+    threads = threading.active_count()
+    async with stopped(
+        Checkpoints(path, FileIdentity(path, reads_index=True), Mock(side_effect=MemoryError))
+    ) as checkpoints:
+        checkpoints.note(ROWS)
+    assert threading.active_count() == threads
 
 
 async def test_where_no_thread_can_be_started_the_writer_goes_on(

@@ -13,7 +13,9 @@ from spyweb.model import Value
 from spyweb.store.model.entries import Entry, PortableEntry
 from spyweb.store.sqlite.batch import LONGEST_KEY, LONGEST_VALUE, MOST_CACHED, OpKind, PendingWrites
 from spyweb.store.sqlite.store import Store, open_store
+from tests.fakes.alert_services import until
 from tests.fakes.clock import FakeClock
+from tests.fakes.findings import message
 from tests.fakes.stores import put, putting
 from tests.fakes.tables import Gate
 
@@ -49,6 +51,22 @@ async def test_a_question_waits_for_all_writes_before_it_and_not_for_later_ones(
     gate.open()
     await held
     assert await asked == [b"a"]
+
+
+async def test_a_dead_message_that_is_to_be_sent_again_before_it_is_pruned_stays(
+    store: Store, clock: FakeClock
+) -> None:
+    (dead,) = await store.outbox.add([message()])
+    await store.outbox.give_up(dead, error="refused")
+    gate = Gate()
+    held = store._connections.writer.submit(OpKind.WRITE, gate.hold)
+    retried = store.outbox.retry(dead)
+    pruned = asyncio.ensure_future(store.outbox.prune(older_than_ms=clock.now_ms() + 1))
+    await until(lambda: store.stats().pending == 3)  # it was found by a reader, for which it is dead
+
+    gate.open()
+    await asyncio.gather(held, retried, pruned)
+    assert [each.id for each in await store.outbox.unsent(None, 10)] == [dead]
 
 
 KEY = b"k" * 32
