@@ -233,9 +233,9 @@ class LuaFile:
             self._listed.append(word)
         if self._is_taken(at):
             self.taken.add(word)
-        if word == b"run" and (after in _CALLS or after[:1] in QUOTES):
+        if word == b"run" and self.run_call is None and (after in _CALLS or after[:1] in QUOTES):
             is_in_block = len(self._blocks) > sum(self._open[bracket] for bracket in BRACKETS)
-            self.run_call = self.run_call or (None if is_in_block else self.offsets[at])
+            self.run_call = None if is_in_block else self.offsets[at]
         self._global(at)
 
     def _is_taken(self, at: int) -> bool:

@@ -373,6 +373,7 @@ def test_any_text_is_looked_at(source: bytes) -> None:
         ("function run(ctx)\nend\nrun({})\n", 3),
         ("function run(ctx)\nend\nreturn run(...)", 3),
         ("run = function() end\nrun()", 2),
+        ("run()\nfunction run() end\nfunction again() run() end", 1),
         ("function run()\n if x then for i=1,2 do f() end elseif y then g() end\nend\n\nrun()", 5),
         ("function run() repeat x() until y end\nprint(run())", 2),
         ("function run() end run{}", 1),
