@@ -83,9 +83,9 @@ def table_of(properties: Mapping[str, Schema], *required: str) -> Schema:
 
 
 def wrong(expected: str, value: object) -> ValueError:
-    shown = repr(value) if isinstance(value, int | float | str) else _TOML_NAMES.get(type(value), "a date")
-    if isinstance(value, bool):
-        shown = shown.lower()
+    shown = repr(value) if isinstance(value, float | str) else _TOML_NAMES.get(type(value), "a date")
+    if isinstance(value, int):
+        shown = str(value).lower() if value.bit_length() <= 64 else "a number of more than 64 bits"
     return ValueError(f"expected {expected}, not {shown if len(shown) <= 80 else shown[:77] + '...'}")
 
 

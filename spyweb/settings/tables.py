@@ -48,7 +48,7 @@ class _Text:
     @cached_property
     def lines(self) -> Mapping[Path, int]:
         """Return the first line of each key's path.  It is computed once, since a file may have many problems."""
-        return dict(reversed(list(_found(self._text.splitlines(), self._first_line))))
+        return dict(reversed(list(_found(self._text.split("\n"), self._first_line))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +138,8 @@ def parse_table(text: str, file: str, first_line: int = 1) -> TomlTable | Proble
     except tomllib.TOMLDecodeError as error:
         line, reason = _mistake(str(error), text)
         return Problem(file, first_line + line - 1, None, f"not valid TOML: {reason}")
-    except (RecursionError, ValueError) as error:  # the latter for a number with thousands of digits
-        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+    except (RecursionError, ValueError) as error:  # the latter for thousands of digits
+        reason = "nested too deep" if isinstance(error, RecursionError) else "a number is too long"
         return Problem(file, first_line, None, f"not valid TOML: {reason}")
     return TomlTable(values=values, file=file, text=_Text(text, first_line))
 
@@ -171,8 +171,9 @@ def _long_key(text: str, file: str, first_line: int) -> Problem | None:
 def _mistake(message: str, text: str) -> tuple[int, str]:
     """Return the line of a mistake and what it is: often a text without quotes, `every = 5m`, `cron = @daily`."""
     match = _AT_LINE.search(message)
-    line = int(match[1]) if match and match[1] else (len(text.splitlines()) or 1) if match else 1
-    key, _, rest = text.split("\n")[line - 1][:_SHORT_LINE].partition("=")
+    lines = text.removesuffix("\n").split("\n")
+    line = int(match[1]) if match and match[1] else len(lines) if match else 1
+    key, _, rest = lines[line - 1][:_SHORT_LINE].partition("=")
     value = rest.split("#")[0].strip()
     if _BARE_KEY.fullmatch(key.strip()) and _UNQUOTED.fullmatch(value):
         if value.lower() in _TRUTHS:

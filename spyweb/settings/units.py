@@ -82,7 +82,7 @@ def _plain_number(value: object, expected: str) -> Fraction | None:
     """Return the number if it has no unit; None for text that must be parsed."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(expected)
-    if not isinstance(value, str) and not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{expected}, not {value}")
     text = str(value).strip()  # of a number as it was typed: 0.1 is a tenth
     if not text or len(text) > LONGEST_TEXT or not text.isascii():

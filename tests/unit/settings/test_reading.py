@@ -77,6 +77,8 @@ def test_one_table_stands_without_a_list_only_where_it_may() -> None:
     assert [str(each) for each in problems] == [
         """file: steps: expected a list of tables such as { to = "x" }, not a table"""
     ]
+    assert STEPS.read(source("file", steps=1 << 20_000), "steps", problems) is None
+    assert problems[1].reason.endswith("not a number of more than 64 bits")
     assert reading.tables("steps", replace(STEPS, alone=True), None) == ((0, "a"),)
 
 

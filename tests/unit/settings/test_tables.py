@@ -61,7 +61,7 @@ def test_a_table_below_names_its_keys_from_the_top() -> None:
 
 
 def test_a_table_inside_another_file_counts_that_file_s_lines() -> None:
-    assert table("a = 1\nb = 2", first_line=10).line_of("b") == 11
+    assert table("a = '\u2028'\nb = 2", first_line=10).line_of("b") == 11
 
 
 def test_a_table_that_is_not_there_is_empty() -> None:
@@ -70,13 +70,21 @@ def test_a_table_that_is_not_there_is_empty() -> None:
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("a = 1\nb = ", 2), ("a = 1\nb = = 2\nc = 3", 2), ("a = 1\na = 2", 2), ('a = """\n\n', 2), ("[[[", 1)],
+    [
+        *[("a = 1\nb = ", 2), ("a = 1\nb = = 2\nc = 3", 2), ("a = 1\na = 2", 2), ('a = """\n\n', 2), ("[[[", 1)],
+        ('# \u2028\na = "\x85', 2),
+    ],
 )
 def test_broken_toml_is_one_problem_with_its_line(text: str, line: int) -> None:
     problem = parse_table(text, "config.toml")
     assert isinstance(problem, Problem)
     assert problem.line == line
     assert problem.reason.startswith("not valid TOML: ")
+
+
+def test_what_no_file_needs_is_refused_in_plain_words() -> None:
+    assert str(parse_table(f"a = {'[' * 20_000}", "a.toml")) == "a.toml:1: not valid TOML: nested too deep"
+    assert str(parse_table(f"a = {'9' * 5_000}", "a.toml")) == "a.toml:1: not valid TOML: a number is too long"
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "9" * 5000, "\x00", "a = 9999-99-99T00:00:00Z"])

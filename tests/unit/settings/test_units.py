@@ -45,6 +45,7 @@ NO_SIZES = ["", "MB", "64XB", "1.2.3MB", "64MB5", True, None, []]
         (parse_duration, float("nan"), "expected a number"),
         (parse_duration, float("inf"), "expected a number"),
         (parse_duration, 1e300, "longer than a century"),
+        pytest.param(parse_duration, 1 << 1_024, "expected a number of seconds", id="larger than a float"),
         (parse_duration, "99999999999999d", "longer than a century"),
         (parse_duration, "0.5ms", "finer than a millisecond"),
         (parse_duration, 0.00001, "finer than a millisecond"),
