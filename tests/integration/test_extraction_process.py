@@ -103,6 +103,7 @@ async def test_the_order_of_the_answers_is_that_of_the_pages(extractor: Extracto
 
 async def test_pages_of_a_slow_job_hold_up_no_other_job(patient: Extractor) -> None:
     slow = [asyncio.create_task(texts(patient, endless())) for _ in range(6)]
+    slow.append(asyncio.create_task(texts(patient)))
     await pid_of_busy(patient)
 
     others = (texts(patient, page(job="other")) for _ in range(20))
