@@ -12,6 +12,7 @@ import ssl
 from asyncio import TaskGroup
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 
@@ -66,13 +67,16 @@ class ServerCertificate:
 def load_context(cert: Path, key: Path) -> ssl.SSLContext:
     """Make a context of a certificate and its key.  Raises Refused."""
     _expect("tls_cert", cert, b"-----BEGIN CERTIFICATE-----", "certificate")
-    if b"ENCRYPTED" in _expect("tls_key", key, b"PRIVATE KEY-----", "private key"):
+    _expect("tls_key", key, b"PRIVATE KEY-----", "private key")
+
+    def refuse_password() -> NoReturn:  # OpenSSL would ask on the terminal
         raise Refused(f"[server] tls_key: {key}: is encrypted, and nobody is there to ask for its password")
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     try:
-        context.load_cert_chain(cert, key, password="")  # without one, OpenSSL would ask on the terminal
+        context.load_cert_chain(cert, key, password=refuse_password)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise Refused(f"[server] tls_key: {key}: is not the key of the certificate in {cert}") from error
@@ -82,7 +86,7 @@ def load_context(cert: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def _expect(name: str, path: Path, mark: bytes, what: str) -> bytes:
+def _expect(name: str, path: Path, mark: bytes, what: str) -> None:
     try:
         with open_regular(path) as file:
             content = file.read(PROJECT_FILE)
@@ -90,7 +94,6 @@ def _expect(name: str, path: Path, mark: bytes, what: str) -> bytes:
         raise Refused(f"[server] {name}: {path}: {error.strerror or error}") from error
     if mark not in content:
         raise Refused(f"[server] {name}: {path}: holds no {what} in PEM")
-    return content
 
 
 async def serve_tls(

@@ -249,3 +249,6 @@ def test_what_is_wrong_with_the_files_is_one_line_each(tmp_path: Path) -> None:
     assert problem(cert, other) == f"[server] tls_key: {other}: is not the key of the certificate in {cert}"
     assert "is encrypted" in problem(cert, encrypted)
     assert problem(broken, key).startswith(f"[server] tls_cert, tls_key: {broken}, {key}: ")
+
+    key.write_bytes(key.read_bytes() + encrypted.read_bytes())
+    load_context(cert, key)  # what is behind the first key is no matter
