@@ -306,7 +306,7 @@ def _draw(header: Sequence[str], rows: Rows, cut: Sequence[str], spare: Sequence
 def _cell(text: str, *, is_cut: bool) -> Text:
     from rich.text import Text
 
-    line = _in_one_line(text) if is_cut else clean(text)
+    line = clean(" ".join(text.split()) if is_cut else text)
     cell = Text(line, no_wrap=is_cut, overflow="ellipsis" if is_cut else "fold")
     word = _STATE.match(line)
     if word:

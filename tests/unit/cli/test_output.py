@@ -77,7 +77,7 @@ def test_what_is_printed_below_a_bar_goes_where_the_output_goes(
 
 def test_a_cell_that_may_be_cut_stays_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
-    output.show_table(("a", "b"), [("x", "one\ntwo\tthree")], empty="", cut=("b",))
+    output.show_table(("a", "b"), [("x", "one\r\ntwo\tthree")], empty="", cut=("b",))
     assert shown_lines(terminal)[1] == "x  one two three"
 
 
