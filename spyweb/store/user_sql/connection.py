@@ -261,5 +261,5 @@ decode_answer = msgspec.msgpack.Decoder(Answered).decode
 
 
 def frame(message: msgspec.Struct) -> bytes:
-    """Return the message with its length in front."""
+    """Return the message with its length in front.  Raises OverflowError beyond 4 GB."""
     return framed(_encoder.encode(message))

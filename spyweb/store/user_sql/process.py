@@ -131,7 +131,7 @@ class SqlServer:
     def _send(self, answered: Answered) -> None:
         try:
             data = frame(answered)
-        except MemoryError as error:
+        except (MemoryError, OverflowError) as error:
             data = frame(Answered(reason=f"the rows are too large: {error}", in_transaction=answered.in_transaction))
         self._socket.sendall(data)
 

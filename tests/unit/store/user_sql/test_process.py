@@ -19,14 +19,15 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
+from spyweb.confined import frames
 from spyweb.confined.frames import HEADER
 from spyweb.errors import StoreError
 from spyweb.model import MIB, JobId
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql import process as user_process
-from spyweb.store.user_sql.connection import decode_answer
-from spyweb.store.user_sql.process import BEHIND, ENDED_FIRST, HEAP_LIMIT, LOWEST, RunningStatement
+from spyweb.store.user_sql.connection import Answered, decode_answer
+from spyweb.store.user_sql.process import BEHIND, ENDED_FIRST, HEAP_LIMIT, LOWEST, RunningStatement, SqlServer
 from spyweb.store.user_sql.user_db import SqlUser, UserDatabase
 from tests.fakes.ops import make_sql
 from tests.fakes.repository import ROOT
@@ -119,6 +120,17 @@ def test_a_process_that_can_not_be_had_is_said_to_who_wanted_it(monkeypatch: pyt
         answered = decode_answer(ours.recv(4096)[HEADER:])
         assert ours.recv(1) == b"", "nothing is kept open"
     assert answered.reason == "no process for SQL could be started: Resource temporarily unavailable"
+
+
+def test_rows_too_large_for_a_frame_cost_no_process_and_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "HEADER", 1)
+    ours, its = socket.socketpair()
+    with ours, its:
+        SqlServer(its, RunningStatement())._send(Answered(values=[[b"x" * 256]], in_transaction=True))
+        answered = decode_answer(frames.receive_frame(ours))
+    assert answered.reason
+    assert answered.reason.startswith("the rows are too large")
+    assert answered.in_transaction
 
 
 async def test_it_gives_way_to_the_daemon(database: UserDatabase) -> None:
