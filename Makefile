@@ -24,8 +24,8 @@ test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a par
 	$(BIN)/pytest -q --progress --durations=10 -n 5 --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
 
 torture: $(VENV)/installed-dev  ## what is long by nature: stress, many examples of each law, costs, every benchmark
-	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/property tests/integration/test_worker_hostile.py tests/unit/test_stalls.py tests/acceptance/test_api.py
-	$(BIN)/pytest -q --torture $(ARGS) -m deep tests
+	$(BIN)/pytest -q --torture --timeout 120 $(ARGS) tests/stress tests/property tests/integration/test_worker_hostile.py tests/unit/test_stalls.py tests/acceptance/test_api.py
+	$(BIN)/pytest -q --torture --timeout 120 $(ARGS) -m deep tests
 
 check: $(VENV)/installed-dev  ## format, lint, types, floors, docs
 	$(BIN)/ruff format --check .
