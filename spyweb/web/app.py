@@ -15,7 +15,7 @@ from spyweb.endpoints import Endpoints
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.web.access.audit import AuditService
 from spyweb.web.access.guard import OPEN_REQUESTS, TRAIL, OpenRequests, Trail, guarded_by
-from spyweb.web.access.hosts import DASHBOARD_PORT, HOSTS, PORT
+from spyweb.web.access.headers import DASHBOARD_PORT, HOSTS, PORT
 from spyweb.web.access.keys import AccessService
 from spyweb.web.access.principal import SOCKET
 from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, Throttle, by_loopback

@@ -23,7 +23,7 @@ from multidict import CIMultiDict
 from spyweb.endpoints import NOT_FOUND, EndpointAnswer, Endpoints
 from spyweb.errors import PoolError
 from spyweb.web.access.guard import API, PRIVATE, PUBLIC
-from spyweb.web.access.hosts import DASHBOARD_PORT, is_ours
+from spyweb.web.access.headers import DASHBOARD_PORT, is_ours
 from spyweb.web.access.principal import Right
 from spyweb.web.access.recognise import KEY_HEADER, RECOGNISER, AccessRule, bearer_of
 from spyweb.web.answer import WholeAnswer, describe, json_answer

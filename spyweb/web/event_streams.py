@@ -20,7 +20,7 @@ from spyweb.events.changes import PageFollower
 from spyweb.events.hub import Follower
 from spyweb.store.interchange.lines import END
 from spyweb.views.jobs import to_json
-from spyweb.web.access.hosts import is_loopback
+from spyweb.web.access.headers import is_loopback
 from spyweb.web.access.principal import key_of
 from spyweb.web.answer import describe
 from spyweb.web.connections import address_of

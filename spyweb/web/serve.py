@@ -33,7 +33,7 @@ from spyweb.model import MIB
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.settings.sections import ServerSettings
 from spyweb.settings.socket_path import claim_socket, find_socket, release_socket
-from spyweb.web.access.hosts import bracketed
+from spyweb.web.access.headers import bracketed
 from spyweb.web.access.keys import AccessService
 from spyweb.web.answer import CODES, error_of, json_answer
 from spyweb.web.api.services import Services

@@ -63,7 +63,7 @@ CACHES = {
     "specs.parse._shared": "what was parsed",
     "store.patterns.compile_pattern": "limits.PATTERN",
     "views.jobs.describe_schedule": "a schedule that was parsed",
-    "web.access.hosts.is_loopback": "limits.HOST, or the address of a peer",
+    "web.access.headers.is_loopback": "limits.HOST, or the address of a peer",
     "web.api.query._fields": "a Struct of a handler",
     "web.pages.charts.strip": "a letter for each of the runs that are shown",
     "web.pages.site.renderer": "nothing",

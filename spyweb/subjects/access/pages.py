@@ -10,7 +10,7 @@ from spyweb.store.model.access import AccessKey, Scope
 from spyweb.subjects.access.views import view_key
 from spyweb.web.access.audit import AuditService
 from spyweb.web.access.guard import ABOUT, TRAIL
-from spyweb.web.access.hosts import drop_session, set_session
+from spyweb.web.access.headers import drop_session, set_session
 from spyweb.web.access.keys import AccessService, NewToken, find_problem
 from spyweb.web.access.principal import PUBLIC, Right, check_may_make_keys
 from spyweb.web.access.recognise import RECOGNISER, TooManyTries, WrongKey, address_in

@@ -21,7 +21,7 @@ from spyweb.runs.records import FAIL, START, SUCCESS
 from spyweb.subjects.hooks.service import Delivery, HookService
 from spyweb.subjects.runs.starting import HEADERS, REUSED, key_of, parent_of, read_payload, started_answer
 from spyweb.views.jobs import Triggered
-from spyweb.web.access.hosts import HOSTS, comes_from_elsewhere
+from spyweb.web.access.headers import HOSTS, comes_from_elsewhere
 from spyweb.web.access.principal import PRINCIPAL, Principal, principal_of
 from spyweb.web.access.recognise import HARMLESS
 from spyweb.web.answer import BadBody, json_answer

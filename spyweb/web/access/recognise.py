@@ -18,7 +18,7 @@ from msgspec import Struct
 from spyweb.clock import Clock
 from spyweb.limits import KEY_TEXT
 from spyweb.ops.network.address_check import OwnSockets
-from spyweb.web.access import hosts
+from spyweb.web.access import headers
 from spyweb.web.access.keys import THE_OWNER, AccessService
 from spyweb.web.access.principal import LOOPBACK, NOBODY, Principal, Right
 from spyweb.web.connections import address_of
@@ -129,7 +129,7 @@ class Recogniser:
         if self._access.is_open:
             if self._own.has_opened(request.get_extra_info("peername")):
                 return NOBODY  # a job that asks, or was redirected, is not whoever uses this machine
-            if hosts.is_proxied(request):
+            if headers.is_proxied(request):
                 raise web.HTTPForbidden(
                     text="without any key nothing is answered through a proxy: `spyweb keys add` makes one"
                 )
@@ -138,12 +138,12 @@ class Recogniser:
                 return local
             if rule.right is None:
                 return NOBODY
-            port = request.app[hosts.DASHBOARD_PORT]
+            port = request.app[headers.DASHBOARD_PORT]
             raise web.HTTPForbidden(text=f"without a key this is answered on the dashboard's port alone, {port}")
         given = request.headers.get(KEY_HEADER) or bearer_of(request.headers.get("Authorization", ""))
         if given and rule.right is not None:
             return self.admit(given, address_in(request))
-        cookie = "" if given or self._is_of_content else hosts.session_cookie(request)
+        cookie = "" if given or self._is_of_content else headers.session_cookie(request)
         found = self._access.admit_session(cookie) if cookie else None
         if found and rule.right is not None:
             check_page(request)
@@ -172,10 +172,10 @@ class Recogniser:
 
 def check_page(request: web.Request) -> None:
     """Refuse a browser that asks under an unknown name, or for a page of another site."""
-    names = request.app[hosts.HOSTS]
-    if not hosts.is_known(request.headers.get("Host", ""), names):
+    names = request.app[headers.HOSTS]
+    if not headers.is_known(request.headers.get("Host", ""), names):
         raise web.HTTPForbidden(text="browsers are answered only under a name that [server] hosts lists")
-    if request.method not in HARMLESS and hosts.comes_from_elsewhere(request, names):
+    if request.method not in HARMLESS and headers.comes_from_elsewhere(request, names):
         raise web.HTTPForbidden(text="a page of another site may change nothing here")
 
 
@@ -184,19 +184,19 @@ RECOGNISER: web.AppKey[Recogniser] = web.AppKey("what recognises keys")
 
 def by_loopback(request: web.Request, rule: AccessRule) -> Principal:
     """Recognise this machine, where there is no key."""
-    headers = request.headers
-    if not hosts.names_loopback(headers.get("Host", "")):
+    sent = request.headers
+    if not headers.names_loopback(sent.get("Host", "")):
         raise web.HTTPForbidden(
             text="without any key only requests to localhost are answered: `spyweb keys add` makes one"
         )
-    if request.remote and not hosts.names_loopback(hosts.bracketed(request.remote)):
+    if request.remote and not headers.names_loopback(headers.bracketed(request.remote)):
         raise web.HTTPForbidden(text="without any key only this machine is answered: `spyweb keys add` makes one")
     if request.method in HARMLESS or rule.right is None:
         return LOOPBACK
     if rule.of_project:  # its pages may come from a server of their own on this machine
-        is_foreign = "Origin" in headers and not hosts.names_loopback(headers["Origin"].partition("://")[2])
+        is_foreign = "Origin" in sent and not headers.names_loopback(sent["Origin"].partition("://")[2])
     else:
-        is_foreign = hosts.comes_from_elsewhere(request, ())
+        is_foreign = headers.comes_from_elsewhere(request, ())
     if is_foreign:
         raise web.HTTPForbidden(text="without any key a page of another site may change nothing here")
     return LOOPBACK

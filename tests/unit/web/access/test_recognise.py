@@ -10,7 +10,7 @@ from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
 from yarl import URL
 
-from spyweb.web.access.hosts import HOSTS, PORT, drop_session, is_secure, session_cookie, set_session
+from spyweb.web.access.headers import HOSTS, PORT, drop_session, is_secure, session_cookie, set_session
 from spyweb.web.access.principal import ALL, LOOPBACK, Right, rights_of
 from spyweb.web.access.recognise import ADDRESSES, FORGOTTEN_S, FREE, FREE_OF_ALL, AccessRule, Throttle, by_loopback
 from spyweb.web.app import Site, socket_app, tcp_app

@@ -1,4 +1,4 @@
-"""Tell by which name a request asks for this server, whether a page of another site has sent it, and in which session.
+"""Read of a request's headers by which name it asks, whether a page of another site sent it, and in which session.
 
 The name of a session's cookie has the port in it: cookies don't know ports, and two daemons of one machine would sign
 each other's users out.  Behind TLS it is a `__Host-` cookie, which no other host can set.
