@@ -102,7 +102,7 @@ def test_what_spyweb_sent_can_be_sent_from_here(tmp_path: Path) -> None:
 
 
 def test_what_the_page_about_not_being_woken_shows_is_right(tmp_path: Path) -> None:
-    blocks = re.findall(r"```toml\n(.*?)```", read("docs/how-to/not-be-woken.md"), re.DOTALL)
+    blocks = re.findall(r"```toml\n(.*?)```", read("docs/how-to/quiet-nights.md"), re.DOTALL)
     assert len(blocks) == 6
     (tmp_path / "jobs").mkdir()
     for name in ("backup", "backup_db", "web", "internet"):
