@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 START_LIMIT = 10.0  # seconds until it is ready: it normally takes far less
 DEATH_LIMIT = 1.0  # seconds from the end of its socket until it is killed
-SLOW = 0.25  # seconds with one page, from which on it does not count as one of those that serve the others
+SLOW = 0.25  # seconds with one page, after which the process counts as busy and another may start
 CHUNK = 65_536  # bytes of a body that are written at once ...
 CHUNKS = 8  # ... and so many in one turn of the event loop, which a whole body would hold up
 READ_AT_ONCE = 16_384  # bytes, which may hold thousands of values
@@ -47,7 +47,7 @@ class ExtractionRequest(Struct, kw_only=True, eq=False):
     names: tuple[str, ...] | None = None  # of the fields; None: the answer is packed
     items: Items = field(default_factory=list)
     packed: bytearray = field(default_factory=bytearray)
-    answer: Future[ExtractionAnswer]  # cancelled: nobody waits any more
+    answer: Future[ExtractionAnswer]  # cancelled: the caller no longer waits
 
     def finish(self, problem: str | None) -> None:
         result = bytes(self.packed) if self.names is None else self.items
@@ -62,7 +62,7 @@ class ExtractionRequest(Struct, kw_only=True, eq=False):
 class ExtractorProcess(asyncio.BufferedProtocol):
     """Serves one request after the other, once it has reported that it is ready.
 
-    It calls `on_idle` when it can take a request, `on_missing` when it serves no others for now or never again, and
+    It calls `on_idle` when it can take a request, `on_missing` when it can take no more for now or for good, and
     `on_gone` with the reason when it is dead.
     """
 
@@ -109,7 +109,7 @@ class ExtractorProcess(asyncio.BufferedProtocol):
             try:
                 await get_running_loop().create_connection(lambda: self, sock=child.socket)
                 await self._over
-            finally:  # one that ends by itself has time to, so that its exit code is told
+            finally:  # a process that ends by itself has time to, so that its exit code is reported
                 reason = await child.wait(self._clock, 0 if self._end_reason else DEATH_LIMIT)
                 child.close()
         except OSError as error:

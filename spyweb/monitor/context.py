@@ -1,4 +1,4 @@
-"""The context of one cycle: what its stages use and find out, how long they took, and how they call its hooks."""
+"""The context of one cycle: the services and results of its stages, their timings, and the calls of its hooks."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class HookResult(Struct, Generic[T], frozen=True, kw_only=True):
     """The result of one call of a hook."""
 
     value: T | None = None  # what the hook returned
-    error: str | None = None  # it raised, or its value can't be used: the text, with file and line
+    error: str | None = None  # the hook raised, or its value can't be used: the text, with file and line
     traceback: str = ""
     where: str = ""  # ` (file:line)` where a hook begins that returned a value
-    is_absent: bool = False  # there is no such hook, or it was removed meanwhile
+    is_absent: bool = False  # the hook is not defined, or was removed meanwhile
     duration_ms: float = 0.0
     memory: int = 0  # bytes of the VM after it
     memory_delta: int = 0
@@ -57,7 +57,7 @@ class HookResult(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class SharedVm(Struct):
-    """The VM that all cycles of one version of a job share: whose turn it is to run a hook, and its last report."""
+    """The VM that all cycles of one version of a job share: the lock for calling its hooks, and its last report."""
 
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     memory: int = 0  # bytes
@@ -65,7 +65,7 @@ class SharedVm(Struct):
 
 
 class HookChannel:
-    """Calls the hooks of one cycle; meanwhile it is the Host of its VM's run."""
+    """Calls the hooks of one cycle, and is the Host of its VM's run."""
 
     def __init__(self, vm: SharedVm, host: Host, clock: Clock) -> None:
         self._vm = vm
@@ -73,7 +73,7 @@ class HookChannel:
         self._clock = clock
         self._defined = UNLOADED
         loop = asyncio.get_running_loop()
-        self._call: Future[Sequence[object]] = loop.create_future()  # the VM waits for it: which hook to call
+        self._call: Future[Sequence[object]] = loop.create_future()  # the VM waits for it: the hook to call
         self._report: Future[list[Any]] = loop.create_future()  # the cycle waits for it: the arguments of `_hook`
 
     # The VM's side
@@ -110,7 +110,7 @@ class HookChannel:
         async with self._vm.lock:
             began, before = self._clock.monotonic(), self._vm.memory
             self._report = asyncio.get_running_loop().create_future()
-            if not self._call.done():  # else the VM's run is being ended, and so will be whoever waits here
+            if not self._call.done():  # else the VM's run is ending, and this caller is cancelled with it
                 self._call.set_result((name, argument, ctx))
             report = await self._report
             self._note(report)
@@ -263,11 +263,11 @@ class MonitorVersion(Struct, kw_only=True):
 
 
 class Skipped(Exception):
-    """Ends a cycle without failure: a hook returned nil or false, so nothing is left to do."""
+    """Ends a cycle without failure: a hook returned nil or false."""
 
 
 class CycleFailed(Exception):
-    """Ends a cycle as failed: one clear line, and the traceback of the hook where one is to blame."""
+    """Ends a cycle as failed: one clear line, and the traceback of the hook that caused it, if one did."""
 
     def __init__(self, reason: str, traceback: str = "") -> None:
         super().__init__(reason)
@@ -284,12 +284,12 @@ class CycleContext:
     hooks: HookChannel | None  # None: the job has no Lua
     telemetry: Telemetry
     worker: int
-    url: str  # what it was to fetch; a hook may have chosen another
-    response: FetchResponse | None = None  # what extraction saw
-    http_status: int | None = None  # of the response, or of the one that a hook put in its place
-    found: Sequence[Item] | None = None  # what extraction gave; None: the cycle has not come that far
-    new: int | None = None  # how many of them were stored; None: the cycle has not come that far
-    items: Sequence[Item] = ()  # what is left of them
+    url: str  # the address in the settings; a hook may have fetched another
+    response: FetchResponse | None = None  # the response that was extracted
+    http_status: int | None = None  # of the response, or of a hook's replacement
+    found: Sequence[Item] | None = None  # the extracted items; None: the cycle ended before extraction
+    new: int | None = None  # how many of them were stored; None: the cycle ended before the store
+    items: Sequence[Item] = ()  # those that passed the filters
     learned: dict[str, bytes] = field(default_factory=dict)  # packed values, in `ctx` from the next hook on
 
     @property
@@ -343,7 +343,7 @@ class CycleContext:
         return HookResult(value=value, error=error, where=result.where)
 
     async def call(self, name: str, argument: object = None) -> None:
-        """Call a hook of the cycle's end: its value is ignored, and its error is only logged."""
+        """Call a hook at the end of the cycle; its value is ignored, and its error is only logged."""
         if self.hooks is not None and self.hooks.has(name):
             result = await self.hooks.call(name, argument, self._ctx())
             if result.error is not None:

@@ -31,7 +31,7 @@ EXPECTED = {  # by hook: what it returns, and which names of its table mean some
     "after_fetch": (f"a fetch result: expected {', '.join(RESULT)}, or a response", (*RESULT, *KNOWN)),
 }
 LIKENESS = 0.7  # of a name and the one that is meant: scripts keep names of their own in these tables
-MOST, LONGEST = 32, 32  # names of a table that are looked at, and letters in one
+MOST, LONGEST = 32, 32  # names of a table that are compared, and letters in one
 
 
 class FetchResponse(Struct, frozen=True, kw_only=True):

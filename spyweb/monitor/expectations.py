@@ -1,4 +1,4 @@
-"""Compare what a monitor's runs found with what is expected, and count the runs in a row that fell short.
+"""Compare the results of a monitor's runs with what is expected, and count the runs in a row that fell short.
 
 A single bad answer is not reported.  After `empty_after` runs in a row it is: in the run's row, where the list of jobs
 and the daemon's health find it after a restart as well, and in the log.
@@ -36,7 +36,7 @@ def expects(monitor: Monitor, status: int | None) -> bool:
 
 
 def shortfall(monitor: Monitor, run: Run | Ending, *, has_found: bool) -> str:
-    """Say how a run fell short; return an empty text where it did not, or where no page was extracted."""
+    """Return how a run fell short; an empty text where it did not, or where no page was extracted."""
     status, found = run.http_status, run.items_found
     if found is None:
         return ""
@@ -61,7 +61,7 @@ def count_streak(monitor: Monitor, newest_first: Sequence[Run], *, has_found: bo
 
 
 async def streak_before(monitor: Monitor, run: Run, ending: Ending, runs: Runs, records: Records) -> Streak | None:
-    """Count the runs before this one, where it is short at all; None where they can't be read now."""
+    """Count the runs in a row that fell short before this one; None where the store can't be read now."""
     if not shortfall(monitor, ending, has_found=True):
         return Streak(has_found=bool(ending.items_found))
     try:
@@ -74,7 +74,7 @@ async def streak_before(monitor: Monitor, run: Run, ending: Ending, runs: Runs, 
 
 
 def judge(monitor: Monitor, run: Run, ending: Ending, streak: Streak) -> Ending:
-    """Return how the run ended, with a note where it and those before it fell short."""
+    """Return the run's ending, with a note where this run and the runs before it fell short."""
     short = shortfall(monitor, ending, has_found=streak.has_found)
     streak.has_found |= bool(ending.items_found)
     if not short:
@@ -93,7 +93,7 @@ def judge(monitor: Monitor, run: Run, ending: Ending, streak: Streak) -> Ending:
 
 
 def judge_preview(monitor: Monitor, ending: Ending, streak: Streak) -> Ending:
-    """Judge a run for a person who looks: it is not counted, but a note of earlier runs is repeated while it holds."""
+    """Judge a debug run: it is not counted, but the note of earlier runs is repeated while it holds."""
     short = shortfall(monitor, ending, has_found=streak.has_found)
     return _with_note(ending, _note(short, streak)) if short and streak.count >= monitor.empty_after else ending
 

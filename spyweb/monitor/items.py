@@ -1,6 +1,6 @@
 """The items found on a page: texts by their names, and the keywords that are in them.  Pure.
 
-A hook can't set an item's `matches`: whatever it writes there, the keywords are looked for again in the texts.
+A hook can't set an item's `matches`: the keywords are searched again in the texts that it returns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Item:
 
     @property
     def lua_table(self) -> dict[object, object]:
-        """Return the item as Lua gets it, and gives it back where no hook changes it: made once for all hooks."""
+        """Return the item as a Lua table, made once; a hook that changes nothing returns an equal one."""
         if not self._lua_table:
             fields = {name.encode(): text.encode() for name, text in self.fields.items()}
             matches = [word.encode() for word in self.matches]
@@ -52,7 +52,7 @@ class Keywords:
         object.__setattr__(self, "_folded", tuple((word, word.casefold()) for word in self.words))
 
     def search(self, items: Sequence[Item]) -> Steps[None]:
-        """Find the matches of the items that have not been searched, in short steps: a large page takes seconds."""
+        """Find the keywords in the items not searched yet, in short steps, since a large page takes seconds."""
         for item in items if self._folded else ():
             if not item.is_searched:
                 item.matches = yield from self._found_in(item.fields)
@@ -115,7 +115,7 @@ class ItemReader(Struct, frozen=True):
     keywords: Keywords
 
     def read_all(self, value: object, given: Sequence[Item] = ()) -> Steps[list[Item]]:
-        """Read an array of items, many perhaps as the hook was given them.  Raises a Mismatch that names the item."""
+        """Read an array of items; `given` are those that the hook got.  Raises a Mismatch that names the item."""
         array, items = sequence(value), list[Item]()
         try:
             for each, item in zip(array, chain(given, repeat(None)), strict=False):

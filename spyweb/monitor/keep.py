@@ -1,8 +1,8 @@
 """Store the items that are new, and announce them: before_notify and before_webhook, the notification and the webhook.
 
-Both messages are put in the outbox, in one transaction; whether they arrive does not hold the cycle up.  What is new
-is owed from the transaction that stores it until that one.  A daemon that dies in between, and a cycle that is killed
-or fails there, leave it owed: the job's next cycle announces it, with its own.
+Both messages are put in the outbox, in one transaction; the cycle does not wait for their delivery.  A new record is
+marked as pending from the transaction that stores it until its messages are in the outbox.  When the daemon dies or the
+cycle fails in between, the record stays pending, and the job's next cycle announces it together with its own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ StoredItem = tuple[Item, int]  # and the timestamp_ns of its record
 
 
 async def keep(context: CycleContext, items: Sequence[Item]) -> list[StoredItem]:
-    """Store the items that are new, and return them in order; a cycle that ends halfway leaves the rest to the next."""
+    """Store the new items and return them in order; the next cycle stores the rest of a cycle that ends halfway."""
     context.new = 0
     if not items:
         return []
@@ -84,20 +84,20 @@ def hash_of(fields: Mapping[str, str], names: Sequence[str]) -> bytes:
 
 @dataclass(slots=True)
 class UnannouncedRecords:
-    """Finds the items of one job that are still to be announced."""
+    """Finds the records of one job that have not been announced yet."""
 
     job: JobId
     records: Records
     _may_be_more: bool = True  # an earlier daemon may have left some
-    _at_risk: int = 0  # cycles that have new items in hand
+    _at_risk: int = 0  # cycles that hold new items
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @asynccontextmanager
     async def at_risk(self) -> AsyncIterator[Sequence[Record]]:
-        """Mark that a cycle has items to announce, also if it ends early; yield those that earlier ones have left."""
+        """Count a cycle that has items to announce, until it ends; yield the records that earlier cycles left."""
         left: Sequence[Record] = ()
         async with self._reading:
-            if self._may_be_more and not self._at_risk:  # else what the others have in hand would be among it
+            if self._may_be_more and not self._at_risk:  # else the items that other cycles hold would be among them
                 left = await self._read()
         self._at_risk += 1
         try:
@@ -112,7 +112,7 @@ class UnannouncedRecords:
         try:
             left = await self.records.owed(self.job, MOST)
         except StoreError as error:
-            log.error("what is still to be announced could not be read yet", job=self.job, reason=str(error))
+            log.error("records to announce could not be read yet", job=self.job, reason=str(error))
             return ()
         self._may_be_more = len(left) == MOST
         return left
@@ -135,7 +135,7 @@ async def announce(context: CycleContext, left: Sequence[Record], new: Sequence[
 
 
 async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
-    """Make the messages; both hooks are called even where the settings send nothing: they may do so themselves."""
+    """Make the messages.  Both hooks are called even without a webhook or notification: they may send by themselves."""
     read = partial(context.version.reader.read_all, given=new)
     shown = await context.ask_about_items("before_notify", new, read)
     name, count = context.version.spec.name, len(new)
@@ -161,7 +161,7 @@ async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
 
 
 def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
-    """Ask for the host of the webhook.  Raises CycleFailed: the items stay owed until it is permitted."""
+    """Check that the policy permits the webhook's host.  Raises CycleFailed: the items stay pending until it does."""
     gate = context.host.gate("webhook")
     if gate is None:
         return
@@ -171,7 +171,7 @@ def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
     except NotPermitted as error:
         raise CycleFailed(str(error)) from error
     except FetchError:
-        return  # no address: the outbox says so, and keeps the message
+        return  # no address: the outbox keeps the message and reports it
 
 
 def _notification(context: CycleContext, notification: Notification, items: Sequence[Item]) -> NewMessage:
@@ -206,7 +206,7 @@ def body_of(notification: Notification, tags: Mapping[str, str], names: Sequence
 
 
 def _tags(names: Sequence[str], fields: Mapping[str, str], matches: Sequence[str]) -> dict[str, str]:
-    """Return the tags of an item; a field wins over a tag of its name, since who extracts a `url` wants that one."""
+    """Return the tags of an item; a field wins over a tag of the same name, such as `url`."""
     return {"matches": ", ".join(matches), "match_count": str(len(matches)), **dict.fromkeys(names, ""), **fields}
 
 

@@ -3,8 +3,8 @@
 Workers begin one after the other and take addresses from a queue; where there is a single address each fetches it.
 A cycle that fails leaves the others alone.  When all have ended, on_finished is called, however they ended.
 
-A cycle and its VM are two tasks: the VM's run waits to be told which hook comes next, and the cycle tells it.  When the
-VM ends first (a limit, a cancel, its worker's death) the cycle ends with it.
+A cycle and its VM are two tasks: the VM's run waits until the cycle names the next hook to call.  When the VM ends
+first (a limit, a cancel, its worker's death) the cycle ends with it.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from spyweb.runs.runner import BUG
 log = structlog.get_logger()
 
 STAGGER = 0.2  # seconds between the first requests of two workers
-ON_FINISHED_MS = 1_000  # for on_finished where the time of the run, or its processor time, is over
+ON_FINISHED_MS = 1_000  # granted to on_finished after the run has used up its time or processor time
 
 
 class MonitorRunner:
-    """Carries out the monitor jobs of a daemon for runs/runner.py, and keeps what outlives a run of each job."""
+    """Carries out the runs of monitor jobs for runs/runner.py, and keeps the state that a job's runs share."""
 
     def __init__(self, services: CycleServices, pool: Pool) -> None:
         self._services = services
@@ -64,7 +64,7 @@ class MonitorRunner:
         """Carry out a run; the ctx of each cycle begins with `ctx`."""
         version = self._version(job)
         if version is None:
-            return failed(f"{job.id} is no monitor job any more")
+            return failed(f"{job.id} is not a monitor job any more")
         unannounced = self._unannounced.setdefault(job.id, UnannouncedRecords(job.id, self._services.records))
         try:
             with self._pool.holding(version.code):
@@ -87,7 +87,7 @@ class MonitorRunner:
                 self.forget(job.id)
 
     async def _judged(self, monitor_run: MonitorRun, ending: Ending) -> Ending:
-        """Return the ending, with a note where this run and those before it gave less than expected."""
+        """Return the ending, with a note where this run and the runs before it found less than expected."""
         version, run, services = monitor_run.version, monitor_run.run, self._services
         if ending.items_found is None:
             return ending
@@ -106,7 +106,7 @@ class MonitorRunner:
             monitor_run.cancel(why)
 
     def forget(self, job: JobId) -> None:
-        """Drop what outlives the runs of a job that is gone, unless one of them is still under way."""
+        """Drop the state of a removed job, unless one of its runs is still under way."""
         if all(monitor_run.run.job != job for monitor_run in self._runs.values()):
             self._versions.pop(job, None)
             self._unannounced.pop(job, None)
@@ -154,7 +154,7 @@ class MonitorRun:
 
     @property
     def is_preview(self) -> bool:
-        """Return whether this is just one cycle up to the store, for a person (a debug run)."""
+        """Return whether this is a debug run: one cycle up to the store."""
         return self.run.trigger.is_trial
 
     async def execute(self) -> Ending:
@@ -204,7 +204,7 @@ class MonitorRun:
             await self._cycle(worker, self._urls.popleft())
 
     async def _cycle(self, worker: int, url: str) -> None:
-        """Run one cycle and note how it ended, whatever went wrong."""
+        """Run one cycle and record its ending, also when it failed."""
         code = self.version.code
         if not code.source and not code.more:
             ending = await self._cycle_without_vm(worker, url)
@@ -233,7 +233,7 @@ class MonitorRun:
         return _with_counts(ending, context)
 
     async def _in_vm(self, channel: HookChannel, work: Callable[[], Awaitable[Ending]], worker: int) -> Ending:
-        """Do work that calls hooks; return how it ended, or how the VM's run did where that has gone wrong."""
+        """Do work that calls hooks; return its ending, or that of the VM's run where the VM failed."""
         task = self.tasks.create_task(_with_hooks(channel, work), name=f"cycle of {self.run.job}")
         ctx = {**self.ctx, "worker_id": worker}
         ending = await self._run_vm(channel, task, ctx, self.version.spec.timeout_ms)
@@ -259,7 +259,7 @@ class MonitorRun:
             self.host.log("error", line.encode("utf-8", "surrogateescape"))
 
     async def _tell_of_incident(self) -> Ending:
-        """Call the function of the job's files that is told of an incident, and nothing else."""
+        """Call only the function that handles an incident, from the job's files."""
         hook = self.run.trigger.hook
         missing = Ending(outcome=Outcome.SKIPPED, reason=f"there is no function {hook}", declined=True)
         if not self.version.code.source and not self.version.code.more:
@@ -305,8 +305,8 @@ class MonitorRun:
             if self.version.monitor.debug:
                 await save_files(context)
             return ending_of(failure)
-        except Exception:  # the boundary of one cycle: a bug in it must not end the others
-            log.exception("a cycle met a bug in spyweb", job=self.run.job, run=self.run.id, url=context.url)
+        except Exception:  # the boundary of one cycle: an internal error must not end the others
+            log.exception("internal error in a cycle", job=self.run.job, run=self.run.id, url=context.url)
             return failed(BUG)
 
     def _context(self, hooks: HookChannel | None, worker: int, url: str) -> CycleContext:
@@ -343,7 +343,7 @@ def ending_of(failure: CycleFailed | None) -> Ending:
 
 
 def conclude(endings: Sequence[Ending], why: Why) -> Ending:
-    """Join the endings of all cycles: the first that went wrong stands for all, and `why` before it."""
+    """Join the endings of all cycles: the first that failed stands for all, and `why` takes precedence."""
     wrong = [ending for ending in endings if ending.outcome is not Outcome.SUCCESS]
     whole = endings[0] if len(endings) == 1 else _together(endings, wrong)
     if why is Why.NOTHING:

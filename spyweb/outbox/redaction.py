@@ -1,4 +1,4 @@
-"""Take out of a text what must not be in it: parts of an address, which may be secrets, and calls to everybody."""
+"""Remove from a text the parts of an address, which may be secrets, and mentions that notify everybody."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ CUT = 100  # characters: a text as long as that may be what is left of a longer 
 
 _BETWEEN = re.compile(r"[^\w.~%+-]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~])")
-# A chat program's words for everybody, and the marks by which its protocol names a group, a role or a person.
+# Mentions of everybody in chat programs, and the marks by which their protocols name a group, a role or a person.
 _CALL = re.compile(r"@(?=everyone|here|channel|all|room)|<(?=[!@]|users/)", re.IGNORECASE)
 _LOGIN = re.compile(r"^[^/?#]*@")
 
 
 def hide_address(text: str, url: str) -> str:
-    """Return one short line, without any part of the address that is long enough to tell."""
+    """Return one short line, without any part of the address that has at least SHORTEST characters."""
     parts = secrets_of(url)
     for part in parts:
         text = re.sub(re.escape(part), HIDDEN, text, flags=re.IGNORECASE)
@@ -48,7 +48,7 @@ def hide_webhook(text: str, url: str, secrets: Iterable[str] = ()) -> str:
 
 
 def call_nobody(text: str) -> str:
-    """Return a text by which a chat program wakes nobody: a line of a log may hold such a word."""
+    """Return the text with its mentions disabled: a line of a log may hold `@everyone`."""
     return _CALL.sub("\\g<0>\u200b", text)
 
 

@@ -1,7 +1,7 @@
-"""Build the messages of monitors, and make one attempt to deliver one, or to tell a watcher elsewhere of a run.
+"""Build the messages of monitors, and make one attempt to deliver a message.
 
-A message is a webhook's POST or a desktop notification; a watcher, such as Healthchecks, is told that a run has begun,
-and how it has ended.
+A message is a webhook's POST, a desktop notification, an alert, or a ping: a ping informs a watcher elsewhere, such as
+Healthchecks, that a run has begun or ended.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ LONGEST_DIGITS = 9  # of the seconds in Retry-After: more than any message lives
 
 
 class DeliveryFailure(Struct, frozen=True, kw_only=True):
-    """The reason why a message has not arrived."""
+    """The reason why a message was not delivered."""
 
     reason: str
-    holds: bool = True  # the target failed, not this message: those behind it wait
-    is_refused: bool = False  # the receiver does not want this message: a few more tries, and it is given up
+    holds: bool = True  # the target failed, not this message: the messages behind it wait
+    is_refused: bool = False  # the receiver rejects this message: it is given up after a few more tries
     wait_ms: int = 0  # at least so long, as the receiver asks
 
 
@@ -65,8 +65,8 @@ class MessageTransport:
     http: Http
     desktop: Desktop
     clock: Clock
-    spec_of: Callable[[JobId], JobSpec | None]  # as it is now: a corrected one serves what waits
-    usual: Policy  # of a job that is gone
+    spec_of: Callable[[JobId], JobSpec | None]  # the current settings, also for messages that were stored before
+    usual: Policy  # of a removed job
     environ: Mapping[str, str]
     secrets: Secrets
     root: Path
@@ -104,7 +104,7 @@ class MessageTransport:
         return DeliveryFailure(reason=reason) if reason else None
 
     async def _ping(self, message: QueuedMessage) -> DeliveryFailure | None:
-        """Tell a watcher, at its address as it is now; where there is none any more nobody is told."""
+        """Ping a watcher at its current address; without one there is nothing to send."""
         spec, facts = self.spec_of(message.job), decode_ping(message.payload)
         if spec is None or spec.ping is None:
             return None
@@ -125,7 +125,7 @@ class MessageTransport:
         return failure and replace(failure, reason=hide_webhook(failure.reason, address))
 
     def _address(self, job: JobId, ping: PingAddresses, facts: PingFacts) -> str:
-        """Return where this is told; empty: nowhere.  Raises ValueError, which tells nothing of the address."""
+        """Return the address of a ping, empty if it has none.  Raises ValueError, without the address in its text."""
         template = ping.base or {START: ping.start, SUCCESS: ping.success}.get(facts.kind, ping.fail)
         if not template:
             return ""
@@ -167,12 +167,12 @@ async def post(
             body=message.payload,
             timeout_s=TIMEOUT_S,
             largest=4 * SHOWN,
-            whole=False,  # what has been answered counts, not how the rest of the answer fares
+            whole=False,  # the status decides; the rest of the answer may fail
             gate=gate,
-            follow=False,  # a POST that is led elsewhere becomes a GET, and arrives nowhere
+            follow=False,  # a redirected POST becomes a GET, and is not delivered
         )
         check(fetch)
-    except FetchError as error:  # no other attempt would do better, but the message is not lost quietly
+    except FetchError as error:  # another attempt would fail too, but the message is kept and listed
         return DeliveryFailure(reason=str(error), holds=False)
     try:
         response = await http.fetch(fetch)
@@ -192,13 +192,13 @@ def headers_of(message: QueuedMessage) -> dict[str, str]:
 
 
 def signature_of(message: QueuedMessage, secret: bytes, at_s: int) -> str:
-    """Return a header by which the receiver can tell who has sent a message, and that it is no older one."""
+    """Return the header by which the receiver verifies the sender and the time of a message."""
     content = b"%d.%s.%s" % (at_s, message.delivery.encode(), message.payload)
     return f"t={at_s},v1={hmac.new(secret, content, 'sha256').hexdigest()}"
 
 
 def judge(response: Response, now_ms: int) -> DeliveryFailure | None:
-    """Return why a message has not arrived by the answer to it, or None with 2xx."""
+    """Return why the answer means that a message was not delivered; None with 2xx."""
     if 200 <= response.status < 300:
         return None
     is_refused = is_final(response.status)
@@ -212,7 +212,7 @@ def judge(response: Response, now_ms: int) -> DeliveryFailure | None:
 
 
 def is_final(status: int) -> bool:
-    """Return whether the same message will not be taken later either, unless something is put right."""
+    """Return whether the receiver would reject the same message later too, unless something is fixed."""
     return 300 <= status < 500 and status not in NOT_FINAL
 
 

@@ -1,9 +1,9 @@
-"""Sends the messages of the outbox: each is attempted until it has arrived, or is too old.
+"""Sends the messages of the outbox: each is attempted until it is delivered, or is too old.
 
-Each target has a task of its own, so one that hangs or is down holds up no other.  Messages to one target go one after
-the other, in their order; while the target itself is in trouble those behind wait, but a message that it refuses is
-skipped.  A message is taken out of the store only once it has arrived: after a crash it may be sent again, and bears
-the same X-SpyWeb-Delivery.  The result of an attempt is kept until the store takes it; its target gets nothing before.
+There is one task for each target, so a target that hangs or is down delays no other.  Messages to one target are sent
+one after the other, in their order; while the target fails the messages behind wait, but a message that it refuses is
+skipped.  A message is deleted from the store only after its delivery: after a crash it may be sent again, with the same
+X-SpyWeb-Delivery.  The result of an attempt is kept until the store accepts it; until then its target gets nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from spyweb.store.sqlite.outbox import Outbox
 
 log = structlog.get_logger()
 
-# How old a message may get; the last attempt is made then.
+# The age at which the last attempt to send a message is made.
 LIFE_MS = {
     Channel.WEBHOOK: DAY_MS,
     Channel.DESKTOP: 5 * MINUTE_MS,
@@ -39,18 +39,18 @@ LIFE_MS = {
 }
 BACKOFF = Retry(delay_ms=2 * SECOND_MS, max_delay_ms=MINUTE_MS)  # doubled each time, with full jitter
 LATER_BACKOFF = Retry(delay_ms=2 * SECOND_MS, max_delay_ms=5 * MINUTE_MS)  # once an hour has not helped
-REFUSED_DELAYS_MS = (MINUTE_MS, 3 * MINUTE_MS, 6 * MINUTE_MS)  # of what is refused: then it is given up
-LONGEST_RETRY_AFTER_MS = 15 * MINUTE_MS  # a receiver that asks for more is asked again all the same
-LONGEST_WAIT_MS = MINUTE_MS  # then the clock on the wall is looked at again: it may have been set
-MOST_AT_ONCE = 1_000  # messages of one job that a round without `deliver` looks at
-PATIENCE = 5.0  # seconds before the store is asked again after it refused
+REFUSED_DELAYS_MS = (MINUTE_MS, 3 * MINUTE_MS, 6 * MINUTE_MS)  # between tries of a refused message
+LONGEST_RETRY_AFTER_MS = 15 * MINUTE_MS  # the longest Retry-After that is followed
+LONGEST_WAIT_MS = MINUTE_MS  # then the local time is read again: it may have been set
+MOST_AT_ONCE = 1_000  # messages of one job that `send_due` reads
+PATIENCE = 5.0  # seconds before the next try after the store refused
 
 
 MessageListener = Callable[[JobId, int, Literal["sent", "put off", "given up"], str], None]  # of a job; why
 
 
 class TargetQueue(Struct):
-    """Holds the messages to one target, which are sent in order, and how its last attempts went."""
+    """Holds the state of one target: its failed attempts, and the last attempt until it is stored."""
 
     target: Target
     woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,11 +62,11 @@ class TargetQueue(Struct):
 
 
 class MessageCounts(NamedTuple):
-    """Counts the messages that have not arrived."""
+    """Counts the undelivered messages."""
 
     dead: int  # given up
     waiting: int
-    oldest_ms: int | None  # since when the oldest of these waits
+    oldest_ms: int | None  # when the oldest of these was created
 
 
 @dataclass(kw_only=True, eq=False)
@@ -83,8 +83,8 @@ class OutboxSender:
         self._queues: dict[Target, TargetQueue] = {}
         self._stopped = False
         self._attempted = asyncio.Event()
-        self.dead = 0  # messages that were given up and are still kept
-        self.listener: MessageListener | None = None  # while somebody wants to know what becomes of messages
+        self.dead = 0  # messages that were given up and are kept
+        self.listener: MessageListener | None = None  # called after each attempt, while a client follows the events
         self.outbox.on_committed(self._take)
 
     async def deliver(self) -> None:
@@ -98,7 +98,7 @@ class OutboxSender:
                 self._tasks = None
 
     async def wind_down(self, seconds: float) -> None:
-        """Begin no more attempts, and let those under way end within that time."""
+        """Begin no more attempts, and wait at most that long for those under way."""
         self._stopped = True
         ends = self.clock.monotonic() + seconds
         while any(queue.is_sending for queue in self._queues.values()) and self.clock.monotonic() < ends:
@@ -108,15 +108,15 @@ class OutboxSender:
             alarm.cancel()
 
     async def due(self, job: JobId) -> list[QueuedMessage]:
-        """List what a job has to send now."""
+        """List the messages of a job that are due now."""
         now_ms = self.clock.now_ms()
         unsent = await self.outbox.unsent(job, MOST_AT_ONCE)
         return [message for message in unsent if message.dead_ms is None and message.next_ms <= now_ms]
 
     async def send_due(self, job: JobId, seconds: float) -> None:
-        """Send what a job has to send now, as far as that time allows, where `deliver` does not run.
+        """Send the messages of a job that are due now, for at most that long, where `deliver` does not run.
 
-        The rest stays for later, and so does what is behind a message of another job: their order is kept.
+        The rest stays for later, and so do messages behind one of another job, since their order is kept.
         """
         targets = {message.target for message in await self.due(job)}
         alarms: list[Handle] = []
@@ -137,11 +137,11 @@ class OutboxSender:
             log.error("messages are left for the daemon", to=place_of(queue.target), reason=str(error))
 
     async def unsent(self, job: JobId | None, limit: int, *, before: int | None = None) -> list[QueuedMessage]:
-        """List the messages that wait and those that were given up, newest first; of ids below `before`."""
+        """List the undelivered messages with ids below `before`, newest first."""
         return await self.outbox.unsent(job, limit, before=before)
 
     async def counts(self) -> MessageCounts:
-        """Count the messages that have not arrived."""
+        """Count the undelivered messages."""
         dead, backlog = await self.outbox.count_dead(), await self.outbox.backlog()
         return MessageCounts(dead, backlog.waiting, backlog.oldest_ms)
 
@@ -152,7 +152,7 @@ class OutboxSender:
         return found
 
     async def prune(self, older_than_ms: int) -> None:
-        """Delete what was given up before that moment."""
+        """Delete the messages that were given up before that moment."""
         await self.outbox.prune(older_than_ms=older_than_ms)
         self.dead = await self.outbox.count_dead()
 
@@ -186,18 +186,18 @@ class OutboxSender:
 
     async def _step(self, queue: TargetQueue) -> None:
         """Make the next attempt or wait until it is due; drop the queue once nothing waits."""
-        if queue.attempted:  # the store has refused to write it down
+        if queue.attempted:  # the store refused its result before
             await self._note_attempt(queue, *queue.attempted)
             return
         queue.woken.clear()
         now_ms = self.clock.now_ms()
         message = await self.outbox.next(queue.target, now_ms)
         if message is None:
-            if not queue.woken.is_set():  # one may have been added while the store looked
+            if not queue.woken.is_set():  # a message may have been added while the store was read
                 del self._queues[queue.target]
         elif now_ms < message.next_ms <= now_ms + LONGEST_RETRY_AFTER_MS:  # later only where the clock was set back
             wait_ms = min(message.next_ms - now_ms, LONGEST_WAIT_MS)
-            alarm = self.clock.call_later(wait_ms / 1000, queue.woken.set)  # unless another message comes first
+            alarm = self.clock.call_later(wait_ms / 1000, queue.woken.set)  # unless another message is added before
             try:
                 await queue.woken.wait()
             finally:
@@ -210,9 +210,9 @@ class OutboxSender:
         try:
             try:
                 failure = await self.send(message)
-            except Exception as error:  # one message's boundary: a fault must not end all sending
-                log.error("a bug in sending", job=message.job, to=place_of(message.target), exc_info=error)
-                failure = DeliveryFailure(reason="sending failed inside spyweb; its log has the details", holds=False)
+            except Exception as error:  # the boundary of one message: an internal error must not end all sending
+                log.error("internal error in sending", job=message.job, to=place_of(message.target), exc_info=error)
+                failure = DeliveryFailure(reason="internal error (see the log)", holds=False)
             queue.misses = queue.misses + 1 if failure and failure.holds else 0
             if queue.misses == 1:
                 queue.missed_since_ms = self.clock.now_ms()
@@ -236,7 +236,7 @@ class OutboxSender:
         elif self.clock.now_ms() >= ends_ms or refusals > len(REFUSED_DELAYS_MS):
             queue.refusals.pop(message.id, None)
             if message.target.channel is Channel.PING:
-                await self.outbox.done(message.id)  # nobody wants it later: the watcher has noticed its absence
+                await self.outbox.done(message.id)  # a late ping is useless: the watcher has noticed its absence
             else:
                 await self.outbox.give_up(message.id, error=failure.reason)
                 self.dead += 1
@@ -262,7 +262,7 @@ class OutboxSender:
         self._tell(message, "put off", failure.reason)
         if message.attempts == 0:
             again_in = format_duration(next_ms - now_ms)
-            log.warning("a message has not arrived yet", **about(message), reason=failure.reason, again_in=again_in)
+            log.warning("a message was not delivered yet", **about(message), reason=failure.reason, again_in=again_in)
 
     def _tell(self, message: QueuedMessage, what: Literal["sent", "put off", "given up"], reason: str = "") -> None:
         if self.listener:

@@ -49,7 +49,7 @@ class Serving:
         sys.unraisablehook = lambda it: self._unraised.append(it.exc_value or MemoryError())
 
     def serve(self) -> None:
-        """Serve until the daemon is gone, even in the middle of a message."""
+        """Serve until the daemon closes the socket, even in the middle of a message."""
         while frame := receive_frame(self._socket):
             ask = wire.ask_decoder.decode(frame)
             size = 0 if isinstance(ask, Check) else ask.size
@@ -72,7 +72,7 @@ class Serving:
                 raise self._unraised[0]
         except ExtractionProblem as found:
             problem = str(found)
-        except (MemoryError, SystemError) as error:  # C code may have gone on after a MemoryError, and be blamed
+        except (MemoryError, SystemError) as error:  # C code may continue after a MemoryError, and raise this instead
             if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
                 raise
             problem = TOO_MUCH_MEMORY
@@ -126,7 +126,7 @@ def main() -> None:
         sock.sendall(wire.frame(ExtractorReady(rights)))
         Serving(sock).serve()
     except ConnectionError:
-        return  # the daemon is gone
+        return  # the daemon has ended
 
 
 if __name__ == "__main__":

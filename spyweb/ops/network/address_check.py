@@ -1,7 +1,7 @@
-"""Check each host and address that a request is about to reach, whoever has named it: its script, a redirect, or DNS.
+"""Check each host and address that a request is about to reach, named by its script, a redirect, or DNS.
 
 A NetGate asks the policy about hosts as they are written.  An AddressCheck checks every new socket before it connects,
-and every connection that an earlier request has left open: by the address that it leads to, so that no name helps.
+and every kept connection before it is used, by the address that it leads to: a name can't get around it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Peer: TypeAlias = Sequence[object] | str | None  # as a socket names it; a text 
 class OwnSockets:
     """All listening ports of a daemon, and the sockets that its HTTP client has opened.
 
-    The daemon trusts this machine where it has no key.  A job, or a server that redirects one, is not to borrow that
-    trust.
+    Without keys the daemon trusts requests from this machine.  A job, or a server that redirects a job's request, must
+    not use that trust.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class OwnSockets:
             self.ports -= own
 
     def is_listener(self, address: str, port: int) -> bool:
-        """Return whether the daemon itself would answer at an address: whichever of this machine, with its port."""
+        """Return whether the daemon itself would answer: an address of this machine with one of its ports."""
         if port not in self.ports:
             return False
         try:
@@ -64,7 +64,7 @@ class OwnSockets:
             with socket.socket(family, kind, protocol) as probe:
                 probe.bind(place)  # only an address of this machine can be bound
         except OSError as error:
-            return error.errno != errno.EADDRNOTAVAIL  # what can't be told counts as one
+            return error.errno != errno.EADDRNOTAVAIL  # an unclear answer counts as a listener
         return True
 
     def has_opened(self, peer: Peer) -> bool:
@@ -85,7 +85,7 @@ class NetGate(Struct, frozen=True):
     audit: Audit | None = None
 
     def check_request(self, url: URL, proxy: URL | None, host_header: str | None = None) -> None:
-        """Check what a request names: host, proxy, and the host that its header claims.  Raises NotPermitted."""
+        """Check the host and the proxy of a request, and the host in its Host header.  Raises NotPermitted."""
         if proxy is not None:
             self.check(proxy.raw_host or "", proxy.port or SOCKS_PORT)
         self.check(url.raw_host or "", url.port or 0, proxied=proxy is not None)
@@ -94,7 +94,7 @@ class NetGate(Struct, frozen=True):
             host, colon, port = claimed.rpartition(":")
             is_port = bool(colon) and port.isascii() and port.isdigit() and len(port) <= 5
             name = host if is_port else claimed
-            is_other = read_host(name) != read_host(url.raw_host or "")  # nobody connects there: no address will tell
+            is_other = read_host(name) != read_host(url.raw_host or "")  # it has no connection to check
             self.check(name, int(port) if is_port else url.port or 0, proxied=is_other or proxy is not None)
 
     def check(self, host: str, port: int, *, proxied: bool = False) -> None:
@@ -115,10 +115,10 @@ class AddressCheck(Struct, kw_only=True, eq=False):
     own: OwnSockets
     deny_private: bool
     gate: NetGate | None  # None: the request is of no job
-    host: str = ""  # to which the hop connects: that of the address, or the proxy
+    host: str = ""  # where the hop connects: the host of the address, or the proxy
     port: int = 0
     is_proxied: bool = False
-    refusal: NotPermitted | None = None  # why the hop may not connect, where no address was left to try
+    refusal: NotPermitted | None = None  # why the hop may not connect, after all addresses were refused
     _is_connecting: bool = False
     _is_public: bool = False  # the hop's own host
     _was_public: bool = False  # that of an earlier hop
@@ -142,7 +142,7 @@ class AddressCheck(Struct, kw_only=True, eq=False):
         self._is_public = self._is_public if self.is_proxied else is_open
 
     def check_behind_proxy(self, host: str, port: int, addresses: Sequence[str]) -> None:
-        """Check what a proxy is to connect to, and the addresses that are known of it here.  Raises FetchError."""
+        """Check the host that a proxy is to connect to, and its addresses known here.  Raises FetchError."""
         reason = private_target(host)
         self._is_public = not reason
         if self.deny_private and reason:
@@ -193,7 +193,7 @@ def is_literal(host: str) -> bool:
 
 
 def private_target(host: str) -> str:
-    """Return why a host may not be given to a proxy that looks names up itself; empty if it may."""
+    """Return why a proxy that resolves names may not get this host; empty if it may."""
     name = host.strip("[]").rstrip(".").lower()
     if name.rpartition(".")[2] == "localhost":
         return f"{host} is this machine, and [http] deny_private is set"

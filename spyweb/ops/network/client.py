@@ -2,7 +2,7 @@
 
 The body is counted after decompression, while it streams; one timeout covers all of a request; there are no cookies, no
 netrc, no proxies from the environment.  Each connection is checked by the address that it leads to, so that neither a
-redirect nor a name whose address changes can lead where the job may not go, or with `deny_private` nobody may.
+redirect nor a name whose address changes can reach a host that the job, or `deny_private`, forbids.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Hops(Struct, frozen=True):
     resolver: Resolver
 
     async def check(self, wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        """Check the host, and the addresses that it leads to, whoever has named it."""
+        """Check the host of a hop, and the addresses that it leads to."""
         UNDER_WAY.set(self.checked)
         try:
             await self._begin(wanted.url.raw_host or "", wanted.url.port or 0)

@@ -151,7 +151,7 @@ class Incoming(ResponseHandler):
         self._is_asked = True
         self._is_answered = False
         self._head = 0  # bytes of the current head
-        self._end = b""  # the last of them: the blank line may come in two pieces
+        self._end = b""  # the last of them: the blank line may be split between two pieces
         self._interim = 0
         self._taken = 0  # bytes of the body, with those between its chunks
         self._chunks = 0
@@ -216,7 +216,7 @@ class Incoming(ResponseHandler):
         if body is None or body.is_eof():
             return
         if too_many_chunks(self._chunks, body.total_bytes):
-            self._refuse(f"the body comes in too many chunks: {self._chunks} for {body.total_bytes} bytes")
+            self._refuse(f"the body has too many chunks: {self._chunks} for {body.total_bytes} bytes")
         if self._taken > FRAMING + 2 * body.total_bytes:
             self._refuse(f"the body has {self._taken - body.total_bytes} bytes beside its content")
 
@@ -236,13 +236,13 @@ def _chunks_unread(body: StreamReader | None) -> int:
     return len(getattr(body, "_http_chunk_splits", None) or ())
 
 
-# Proxies for which names are looked up here, and those that look them up themselves
+# Proxies that get addresses, resolved here, and proxies that resolve names themselves
 
 BY_ADDRESS, BY_NAME = ("socks4", "socks5"), ("socks4a", "socks5h")
 
 
 class Untouched(AbstractResolver):
-    """Leaves names as they are: the proxy looks them up."""
+    """Leaves names as they are: the proxy resolves them."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC

@@ -1,7 +1,7 @@
 """Look up host names through the system's resolver, without letting slow hosts starve the others.
 
-getaddrinfo can't be interrupted: each lookup has a daemon thread of its own, which may stay stuck long after the lookup
-was given up, and the number of threads is limited.  A host has at most one lookup under way, shared by all callers.
+getaddrinfo can't be interrupted: each lookup has its own daemon thread, which may stay stuck long after the lookup was
+given up, and the number of threads is limited.  A host has at most one lookup under way, shared by all callers.
 Some threads are reserved for hosts that were found before, and some for all hosts that are not known to be slow.
 Addresses are kept for a while, failures for a shorter time.
 """

@@ -1,4 +1,4 @@
-"""Handlers for messages that have not arrived: list them, and retry them."""
+"""Handlers for undelivered messages: list them, and retry them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RetryQuery(Struct, frozen=True):
 
 @Route("GET", "/api/outbox", right=Right.READ, answer=list[MessageView], query=PageQuery, of_job=True, is_paged=True)
 async def list_messages(request: web.Request) -> web.Response:
-    """List the messages that wait and those that were given up, newest first."""
+    """List the undelivered messages, waiting and given up, newest first."""
     query, outbox = query_of(request, PageQuery), service_of(request, OutboxSender)
     job = job_of(request, query) if query.job else None
     return await list_answer(

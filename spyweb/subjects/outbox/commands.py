@@ -1,4 +1,4 @@
-"""`spyweb outbox`: list webhooks and notifications that have not arrived, and retry them."""
+"""`spyweb outbox`: list undelivered webhooks and notifications, and retry them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def outbox(
     job: MaybeJob = None,
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1_000, help="How many.")] = 20,
     retry: Annotated[
-        str | None, typer.Option(metavar="ID", help='Send this message now, or "all"; the dead ones too.')
+        str | None, typer.Option(metavar="ID", help='Send this message now, or "all", those given up too.')
     ] = None,
     form: Output = Format.TABLE,
 ) -> None:
-    """List messages that have not arrived, newest first.
+    """List undelivered messages, newest first.
 
-    Those that wait for their next attempt, and those that were given up.
+    Messages that wait for their next attempt, and messages that were given up.
     """
     project = project_of(context)
     source, now_ms = project.backend(), project.clock.now_ms()
@@ -60,11 +60,11 @@ def outbox(
         return [view_message(message) for message in await store.outbox.unsent(chosen, count)]
 
     found = answer_of(source, with_query("/api/outbox", job=chosen, limit=count), list[MessageView], ask, [])
-    output.show_list(form, found, row, empty="everything has arrived", cut=("error", "to", "job"))
+    output.show_list(form, found, row, empty="every message was delivered", cut=("error", "to", "job"))
 
 
 def _retry(source: Backend, which: str, form: Format) -> None:
-    """Send a message, or all, again, or mark them for the next daemon, which does so as it starts."""
+    """Send a message, or all, again; without a daemon mark them, and the next daemon sends them as it starts."""
     if which != ALL and not (which.isascii() and which.isdigit() and 0 < int(which) < 1 << 63):
         raise Refused(f"--retry {which[:80]!r}: expected a message's id, or {ALL}")
     message = None if which == ALL else int(which)

@@ -1,4 +1,4 @@
-"""The outbox: messages on their way out, and those that were given up."""
+"""The outbox page: messages that wait to be delivered, and messages that were given up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MESSAGES = 50
 
 
 class OutboxQuery(Struct, frozen=True):
-    """The messages of one job, or of all, from where on."""
+    """The job, or all, and where the page begins."""
 
     job: str = ""
     before: Natural = 0  # the id of a message: only older ones
@@ -26,7 +26,7 @@ class OutboxQuery(Struct, frozen=True):
     "outbox", "outbox.html", place="outbox", of_job=True, parts={"messages": PagePart("messages.html", ("outbox",))}
 )
 async def show_outbox(asked: Asked) -> Shown:
-    """Show the messages that have not arrived."""
+    """Show the undelivered messages."""
     query, outbox = asked.query(OutboxQuery), asked.services[OutboxSender]
     job = JobId(query.job) if query.job else None
     found = await visible(
@@ -54,7 +54,7 @@ async def retry_message(asked: Asked) -> web.Response:
     outbox, number = asked.services[OutboxSender], whole_number(asked.request.match_info["id"]) or 0
     found = await messages_of(outbox, None, limit=1, before=min(number + 1, MOST))
     if not found or found[0].id != number or not asked.principal.may_see(found[0].job_id):
-        raise PageMissing("There is no such message: it may have arrived meanwhile")
+        raise PageMissing("There is no such message: it may have been delivered meanwhile")
     await outbox.retry(number)
     return lead_to(asked.back())
 
@@ -63,8 +63,8 @@ async def ask_before_all(asked: Asked) -> Question:
     counts = await asked.services[OutboxSender].counts()
     return Question(
         title="Send all messages again?",
-        words=f"{counts.dead + counts.waiting:,} in all, those that were given up too. Receivers that have had one "
-        "already may get it twice.",
+        words=f"{counts.dead + counts.waiting:,} in all, those that were given up too. A receiver that already has a "
+        "message may get it twice.",
         button="Send all",
     )
 

@@ -1,4 +1,4 @@
-"""Messages that have not arrived, as people and machines are shown them."""
+"""Undelivered messages, as pages, commands and the API show them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class MessageView(Struct, frozen=True, kw_only=True):
     id: int
     job_id: JobId
     channel: str
-    to: str  # without what may be secret in a webhook's address
+    to: str  # a webhook's host only: the rest of its address may be secret
     state: str  # "waiting", or "dead": it was given up
     created_ms: int
     next_ms: int | None  # when it is sent next
-    attempts: int  # that failed
+    attempts: int  # failed ones
     error: str  # of the last of them
 
 
@@ -34,7 +34,7 @@ class MessagesRetried(Struct, frozen=True, kw_only=True):
 async def messages_of(
     outbox: OutboxSender, job: JobId | None, *, limit: int, before: int | None = None
 ) -> list[MessageView]:
-    """Return the messages that wait and those that were given up, newest first; of ids below `before`."""
+    """Return the undelivered messages with ids below `before`, newest first."""
     return [view_message(message) for message in await outbox.unsent(job, limit, before=before)]
 
 

@@ -46,7 +46,7 @@ class TableQuery(Struct, frozen=True):
     job_id: str = ""
     q: Text = ""
     since: Since | None = None
-    spreadsheet: Annotated[bool, Meta(description="what a spreadsheet would take for a formula is made text")] = True
+    spreadsheet: Annotated[bool, Meta(description="mark cells that look like formulas as text")] = True
 
 
 @Route(
@@ -60,8 +60,8 @@ class TableQuery(Struct, frozen=True):
 async def list_records(request: web.Request) -> web.Response:
     """List a page of one job's records; without a job, the newest of all, by job.
 
-    With `q` or `since` it is a page of those that match, also without a job; it may hold fewer than there are, even
-    none: `next_after` leads on.
+    With `q` or `since` it is a page of the records that match, also without a job.  A page may hold fewer than `limit`,
+    even none, while `next_after` is set: ask again with it.
     """
     query = query_of(request, RecordsQuery)
     limit, after = min(query.limit, MAX_LIMIT), query.after or None
@@ -90,7 +90,7 @@ async def list_records(request: web.Request) -> web.Response:
 
 @Route("GET", "/api/records.csv", right=Right.READ, answer=str, query=TableQuery, media=CSV, of_job=True)
 async def export_records(request: web.Request) -> web.StreamResponse:
-    """Send all records that match as CSV, newest first.  An answer that breaks off is not whole."""
+    """Send all records that match as CSV, newest first.  An answer that breaks off is incomplete."""
     query = query_of(request, TableQuery)
     wanted = _wanted(request, query.job_id, query.q, query.since)
     table = service_of(request, RecordSearch).table(wanted, for_spreadsheet=query.spreadsheet)
@@ -98,7 +98,7 @@ async def export_records(request: web.Request) -> web.StreamResponse:
 
 
 def _wanted(request: web.Request, name: str, text: str, since_ms: int | None) -> RecordFilter:
-    """Return what is looked for.  Raises HTTPForbidden where whoever asks may not see all of it."""
+    """Return the filter of a request.  Raises HTTPForbidden where its principal may not see all of these records."""
     job = (request.app[SERVICES].catalogue.find(name) or JobId(name)) if name else None
     if job is None:
         check_may_see_all(request)

@@ -68,7 +68,7 @@ def records(
 
 
 def _pages(source: Backend, name: str) -> Iterator[RecordView]:
-    """Yield records page by page as they are asked for; a job that is gone still has its records."""
+    """Yield records, read page by page; a removed job still has its records."""
     page = found_of(source, name, lambda job: page_of(source, job or JobId(name), limit=PAGE))
     yield from page
     while len(page) == PAGE:

@@ -15,15 +15,15 @@ from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, DashboardPage, PageMissing, PagePart, Shown
 
 RECORDS = 30
-ROUNDS = 10  # pages of records of others that are passed over, for whoever may see those of some jobs only
+ROUNDS = 10  # pages that are searched for a principal who may see some jobs only
 CHIPS = 30
 TABLE = "/api/records.csv?"
-MOST_FIELDS = 24  # of a record that are shown, and as many of its keywords
-LONGEST = 400  # characters of a field that are shown: the table has the whole
+MOST_FIELDS = 24  # shown of a record, and at most as many of its keywords
+LONGEST = 400  # characters shown of a field: the CSV has all of it
 
 
 class RecordsPageQuery(Struct, frozen=True):
-    """The records that somebody looks for."""
+    """The filter in the page's address."""
 
     q: str = ""
     job: str = ""
@@ -50,7 +50,7 @@ async def show_records(asked: Asked) -> Shown:
 
 
 async def values_of(asked: Asked, query: RecordsPageQuery) -> Mapping[str, object]:
-    """Gather a page of records that somebody may see."""
+    """Gather a page of the records that the principal may see."""
     may_see = asked.principal.may_see
     found = await asked.services[RecordSearch].counts()
     counts: dict[str, int] = {job: count for job, count in found.items() if may_see(job)}
@@ -77,7 +77,7 @@ async def values_of(asked: Asked, query: RecordsPageQuery) -> Mapping[str, objec
 
 
 async def _search(asked: Asked, query: RecordsPageQuery) -> tuple[list[RecordView], int | None]:
-    """Return a page of records that somebody may see, and where the next begins."""
+    """Return a page of the records that the principal may see, and where the next begins."""
     found: list[RecordView] = []
     before: int | None = query.before or None
     for _ in range(ROUNDS):
@@ -90,7 +90,7 @@ async def _search(asked: Asked, query: RecordsPageQuery) -> tuple[list[RecordVie
 
 
 def is_web(address: str) -> bool:
-    """Tell whether a browser may be led to an address that was found: to pages of the web alone."""
+    """Tell whether an address that a monitor found may become a link: http and https only."""
     try:
         return urlsplit(address).scheme in ("http", "https")
     except ValueError:

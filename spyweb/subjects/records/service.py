@@ -1,4 +1,4 @@
-"""Records that somebody looks for: found by text, counted, and as a table of any length."""
+"""Search, count and export records."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from spyweb.store.model.records import RecordFilter
 from spyweb.store.sqlite.records import Records
 from spyweb.subjects.records.views import RecordView, column_names, csv_header, csv_row, view_record
 
-SEARCH_S = 0.2  # after which a search that has found little says how far it has come
+SEARCH_S = 0.2  # after which a search returns what it has found so far, and where to continue
 PAGE = 500  # records of a table that are read at a time
 
 
 class FoundRecords(Struct, frozen=True, kw_only=True):
-    """Records, newest first, and where to go on."""
+    """Records, newest first, and where the next page begins."""
 
     records: list[RecordView]
-    before_ns: int | None  # None: there are no more
+    before_ns: int | None  # None: this is the last page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class RecordSearch:
     clock: Clock
 
     async def search(self, wanted: RecordFilter, *, limit: int, before_ns: int | None = None) -> FoundRecords:
-        """Return records that match, newest first; where the search takes long, what was found so far."""
+        """Return records that match, newest first; when the search takes long, those found so far."""
         began, found = self.clock.monotonic(), list[RecordView]()
         while True:
             page = await self.records.search(wanted, limit=limit - len(found), before_ns=before_ns)
@@ -47,7 +47,7 @@ class RecordSearch:
         return [view_record(record) for record in await self.records.list(job, limit=limit, before_ns=before_ns)]
 
     async def counts(self) -> Mapping[JobId, int]:
-        """Return how many records each job has that has any."""
+        """Return the number of records of each job that has any."""
         return await self.records.counts()
 
     async def table(self, wanted: RecordFilter, *, for_spreadsheet: bool = False) -> AsyncIterator[str]:

@@ -1,10 +1,10 @@
 """Records as people and machines are shown them.
 
-As JSON a record has each field at top level, and beside them what spyweb knows of it; where a field has the name of one
-of these, it is still found in `fields`.
+As JSON a record has each field at top level, beside spyweb's own keys; a field whose name is one of these keys is still
+in `fields`.
 
-As CSV a cell is what was found, unchanged.  Of a table that a person opens in a spreadsheet, a text that the program
-would take for a formula gets an apostrophe before it; numbers don't.
+As CSV a cell is the field's text, unchanged.  In a table for a spreadsheet, a text that the program would read as a
+formula gets an apostrophe before it; numbers don't.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST, LAST = ("date_time", "job"), ("keywords", "page_url")
-OTHERS = "other_fields"  # what a record has beside the columns, as JSON
+OTHERS = "other_fields"  # the fields without a column, as JSON
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:[.,][0-9]+)*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?%?")
 
@@ -49,7 +49,7 @@ class RecordsPage(Struct, frozen=True, kw_only=True):
     records: list[RecordView]
     limit: int
     has_more: bool
-    next_after: int | None  # what `after` takes for the next page
+    next_after: int | None  # the value of `after` for the next page
 
 
 def view_record(record: Record) -> RecordView:
@@ -79,7 +79,7 @@ def by_job(views: Sequence[RecordView]) -> dict[str, list[dict[str, object]]]:
 
 
 def column_names(declared: Iterable[str], first: Sequence[RecordView]) -> list[str]:
-    """Return the fields that have a column: those that the job declares, and those of its newest records."""
+    """Return the columns: the fields that the job declares, and those of its newest records."""
     return list(dict.fromkeys([*declared, *(name for view in first for name in view.fields)]))
 
 

@@ -291,4 +291,4 @@ async def test_to_cancel_a_run_that_has_ended_does_nothing(s: Shop) -> None:
 async def test_a_job_that_became_a_script_is_told_so(s: Shop) -> None:
     job = make_monitor()
     job.spec = replace(job.spec, monitor=None)
-    assert (await s.run(job)).reason == "shop is no monitor job any more"
+    assert (await s.run(job)).reason == "shop is not a monitor job any more"

@@ -113,7 +113,7 @@ def leave(root: Path, *messages: NewMessage) -> None:
 
 def test_what_waits_and_what_is_dead_is_a_table(project: Path) -> None:
     empty = spyweb("outbox", root=project)
-    assert (empty.code, empty.out, empty.err) == (0, "", "everything has arrived\n")
+    assert (empty.code, empty.out, empty.err) == (0, "", "every message was delivered\n")
     leave(project, message(), message(job=NEWS))
     answer = spyweb("outbox", root=project)
     table = answer.table

@@ -143,7 +143,7 @@ async def test_a_file_comes_compressed() -> None:
     ("path", "said", "taught"),
     [
         ("/records", "No records yet</h1>", "jobs/news/config.toml"),
-        ("/outbox", "Every message has arrived</h1>", "[webhook]"),
+        ("/outbox", "Every message was delivered</h1>", "[webhook]"),
         ("/keys", "No key yet: this machine may do everything</h1>", "spyweb keys add anna --scope admin"),
         ("/channels", "No alert channel: nobody is told</h1>", "[channels.phone]"),
         ("/incidents", "No incident is open</h1>", "[channels.phone]"),
