@@ -1,5 +1,5 @@
 # Every command a developer types.  Needs Python 3.11 or later with pip, and make; everything else goes into .venv.
-#   make test PYTHON=python3.13 VENV=.venv313     another Python, in an environment of its own
+#   make test PYTHON=python3.13 VENV=.venv313     another Python, in a separate environment
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,7 +12,7 @@ ARGS ?=
 .PHONY: help setup start test torture check format docs screenshots bench clean
 .DELETE_ON_ERROR:
 
-help:  ## this list
+help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "%-16s %s\n", $$1, $$2}'
 
 start: $(VENV)/installed  ## run the daemon on the sample jobs in jobs/ (Ctrl-C stops it; ARGS="--port 8000")
@@ -23,7 +23,7 @@ start: $(VENV)/installed  ## run the daemon on the sample jobs in jobs/ (Ctrl-C 
 test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a part)
 	$(BIN)/pytest -q --progress --durations=10 -n 5 --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
 
-torture: $(VENV)/installed-dev  ## what is long by nature: stress, many examples of each law, costs, every benchmark
+torture: $(VENV)/installed-dev  ## the long tests: stress, many examples of each property, costs, every benchmark
 	$(BIN)/pytest -q --torture --timeout 120 $(ARGS) tests/stress tests/property tests/integration/test_worker_hostile.py tests/unit/test_stalls.py tests/acceptance/test_api.py
 	$(BIN)/pytest -q --torture --timeout 120 $(ARGS) -m deep tests
 
@@ -34,27 +34,27 @@ check: $(VENV)/installed-dev  ## format, lint, types, floors, docs
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q $(ARGS) tests/docs
 
-format: $(VENV)/installed-dev  ## put the code into shape
+format: $(VENV)/installed-dev  ## format the code
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/installed  ## write the generated parts of docs/reference anew
+docs: $(VENV)/installed  ## regenerate docs/reference
 	$(BIN)/python -m spyweb.reference
 	$(BIN)/python -m spyweb.daemon.api_reference
 
-screenshots: $(VENV)/installed-dev  ## take the pictures in docs/images/ anew, with Chromium
+screenshots: $(VENV)/installed-dev  ## take the pictures in docs/images/ again, with Chromium
 	$(BIN)/python -m docs.images.screenshots
 
-bench: $(VENV)/installed-bench  ## every benchmark beside its peer (ARGS=--quick: do they still work? ARGS="ops runs": only those)
+bench: $(VENV)/installed-bench  ## every benchmark beside its peer (ARGS=--quick: a smoke run; ARGS="ops runs": only those)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-setup: $(VENV)/installed-dev  ## only make the environment
+setup: $(VENV)/installed-dev  ## make the developers' environment only
 
-clean:  ## remove the environment and what tools left behind; never data/
+clean:  ## remove the environment and the files of tools; never data/
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find spyweb tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
-# The stamps: installing again is skipped while neither the dependencies nor their pins have changed.
+# The stamps: nothing is installed again while the dependencies and their pins are unchanged.
 $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 	@$(call sound)
 	@echo "installing into $(VENV) ..."
@@ -67,7 +67,7 @@ $(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) install -q -c constraints.txt -e '.[dev]'
 	@touch $(VENV)/installed $@
 
-# The programs that ours is measured against.
+# The programs with which the benchmarks compare spyweb.
 $(VENV)/installed-bench: $(VENV)/installed-dev
 	@echo "installing the peers of the benchmarks ..."
 	@$(PIP) install -q -c constraints.txt -e '.[dev,bench]'
@@ -79,7 +79,7 @@ $(BIN)/python:
 	@$(PYTHON) -c '$(old_enough)' || { echo "spyweb needs Python 3.11 or later, $(PYTHON) is $$($(PYTHON) -V 2>&1): name another with make PYTHON=/path/to/python3" >&2; exit 2; }
 	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then $(PYTHON) -m venv $(VENV); \
 	else $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install -q pip; fi \
-	|| { rm -rf $(VENV); echo "no environment could be made with $(PYTHON): apt-get install python3-venv, then again" >&2; exit 2; }
+	|| { rm -rf $(VENV); echo "no environment could be made with $(PYTHON): run apt-get install python3-venv, then this again" >&2; exit 2; }
 
 old_enough = import sys; sys.exit(sys.version_info < (3, 11))
-sound = $(BIN)/python -c '$(old_enough)' || { echo "the Python in $(VENV) is gone or older than 3.11: make clean, then again" >&2; exit 2; }
+sound = $(BIN)/python -c '$(old_enough)' || { echo "the Python in $(VENV) is missing or older than 3.11: run make clean, then this again" >&2; exit 2; }

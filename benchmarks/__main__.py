@@ -1,7 +1,7 @@
-"""Run every benchmark, each in a process of its own:  python -m benchmarks [--quick] [NAME ...]
+"""Run every benchmark, each in a separate process:  python -m benchmarks [--quick] [NAME ...]
 
 NAME is part of a file's name: `python -m benchmarks ops runs`.  Each prints one table.  Ends with 1 when one fails; a
-figure that falls short of what is promised says SHORT and fails nothing, since machines differ.
+figure that misses its promise is marked SHORT, without a failure, since machines differ.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Take the messages of alert channels, at any address, and tell whoever asks what has come: for bench_alerts.py."""
+"""Receive the messages of alert channels, at any address, and list them for bench_alerts.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the peer of bench_runs in a process of its own: python -m benchmarks.bare_apscheduler JOBS RUNS_A_SECOND SECONDS
+"""Run the peer of bench_runs in a separate process: python -m benchmarks.bare_apscheduler JOBS RUNS_A_SECOND SECONDS
 
 APScheduler's AsyncIOScheduler as its manual shows it: in memory, an interval trigger for each job, empty coroutines.
 Prints runs a second, microseconds of processor a run, and the p99 of lateness in milliseconds.

@@ -1,7 +1,7 @@
 """Measure what incidents cost: a healthy run, thousands of open incidents, ten thousand jobs that fail at once.
 
-The peer of a healthy run is the same run judged by nobody, by turns in the same daemon; that of a write beside a plan
-or a storm is the same write with nothing else to do.  The receiver is a process of its own.
+The peer of a healthy run is the same run without alerts, alternately in the same daemon; the peer of a write during a
+plan or a storm is the same write while nothing else happens.  The receiver is a separate process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BEAT_S = 0.0005
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Beats on the loop, and knows the longest pause between two beats."""
+    """Beats on the loop, and records the longest pause between two beats."""
 
     worst_s: float = 0.0
 
@@ -62,7 +62,7 @@ class Heartbeat:
 
 
 async def worst_pause(work: Callable[[], Awaitable[object]], times: int) -> tuple[float, float]:
-    """Return the longest time for which the loop stood still, and how long one piece of work took."""
+    """Return the longest time for which the loop was blocked, and how long one piece of work took."""
     heart = Heartbeat()
     beating = asyncio.get_running_loop().create_task(heart.beat())
     began = time.perf_counter()
@@ -74,7 +74,7 @@ async def worst_pause(work: Callable[[], Awaitable[object]], times: int) -> tupl
 
 
 class ShiftedClock(RealClock):
-    """Goes ahead of the clock on the wall."""
+    """Runs ahead of the real time."""
 
     ahead_ms = 0
 
@@ -112,7 +112,7 @@ class Beside:
 
 
 async def healthy(windows: int, seconds: float) -> tuple[float, float, float]:
-    """Return the microseconds of processor time of a run, judged and not judged, by turns; and of judging it alone."""
+    """Return the microseconds of processor time of a run with alerts, without them, and of the alerts alone."""
     with folder() as root:
         config = '[channels.ops]\nwebhook = "http://127.0.0.1:9/"\n[alerts]\nto = ["ops"]\n'
         async with open_engine(root, is_timed=True, config=config) as engine:
@@ -234,7 +234,7 @@ async def storm(failing: int) -> Storm:
 
 @asynccontextmanager
 async def at_work(root: Path, config: str) -> AsyncIterator[Engine]:
-    """Open an engine that plans who is told, and sends."""
+    """Open an engine that plans notifications and sends them."""
     async with open_engine(root, durability=Durability.NORMAL, config=config) as engine:
         await engine.daemon.alerts.load()
         work = (engine.daemon.alerts.keep_up(), engine.runtime.outbox_sender.deliver())
@@ -281,7 +281,7 @@ def look_up(url: str) -> list[Any]:
 
 
 def memory_of_an_idle_daemon(config: str, *, waits: bool) -> float:
-    """Return its megabytes once nothing is left of what checked its channels as it started."""
+    """Return its megabytes once the process that checked its channels at the start has ended."""
     with folder() as root:
         (root / "config.toml").write_text(config)
         (root / "jobs").mkdir()
@@ -293,7 +293,7 @@ def memory_of_an_idle_daemon(config: str, *, waits: bool) -> float:
 
 
 def wait_until_gone(daemon: Daemon) -> float:
-    """Return the seconds until no process is there that sends to services."""
+    """Return the seconds until the process that sends to services has ended."""
     began = time.perf_counter()
     while list(helpers(daemon)) and time.perf_counter() - began < PATIENCE:
         time.sleep(0.2)
@@ -301,7 +301,7 @@ def wait_until_gone(daemon: Daemon) -> float:
 
 
 def helper(*, waits: bool) -> tuple[float, float]:
-    """Return the megabytes of the process that sends to services, and the seconds until it is gone."""
+    """Return the megabytes of the process that sends to services, and the seconds until it has ended."""
     with folder() as root, started("benchmarks.alert_receiver") as url:
         address = url.replace("http://", "ntfy://")
         (root / "config.toml").write_text(f'[channels.phone]\nurl = "{address}/topic"\n')
@@ -344,7 +344,7 @@ def rows_of(effort: Effort) -> Iterator[Row]:
     judged, unjudged, alone = uvloop.run(healthy(effort.of(4 * effort.rounds, 1), 1.5 if is_whole else 0.3))
     peer = "judged by nobody"
     yield Row(figure="processor time of a healthy run", ours=judged, unit="us", peer=peer, theirs=unjudged, reach=1.02)
-    yield Row(figure="judging it, timed alone", ours=alone, unit="us", peer="the run", theirs=unjudged, reach=0.02)
+    yield Row(figure="its alerts, timed alone", ours=alone, unit="us", peer="the run", theirs=unjudged, reach=0.02)
     plans = [uvloop.run(planning(count)) for _ in range(effort.rounds)]
     peer = "nothing to plan"
     for when in ("due at once", "open, nothing due", "over at once"):
@@ -354,7 +354,7 @@ def rows_of(effort: Effort) -> Iterator[Row]:
             yield Row(figure=figure, ours=ours, unit="ms", peer=peer, theirs=theirs, limit=50)
     seen, what = uvloop.run(storm(count)), f"{count:,} jobs fail at once"
     yield Row(figure=f"{what}: messages", ours=seen.messages, unit="", limit=1)
-    yield Row(figure=f"{what}: until it has come", ours=seen.took_s, unit="s", limit=15)
+    yield Row(figure=f"{what}: until the last arrived", ours=seen.took_s, unit="s", limit=15)
     for measure, late, calm in zip(("p99", "longest"), seen.late_ms, seen.calm_ms, strict=True):
         figure = f"{what}: a write waits, {measure}"
         yield Row(figure=figure, ours=late, unit="ms", peer="before", theirs=calm, limit=50)
@@ -363,7 +363,7 @@ def rows_of(effort: Effort) -> Iterator[Row]:
     yield Row(figure="an idle daemon with a channel", ours=idle, unit="MB", peer="without", theirs=without, reach=1.02)
     taken, gone_s = helper(waits=is_whole)
     yield Row(figure="the process that sends", ours=taken, unit="MB", limit=70)
-    yield Row(figure="it is gone after", ours=gone_s, unit="s", limit=35)
+    yield Row(figure="it has ended after", ours=gone_s, unit="s", limit=35)
     waits = seconds_to_the_receiver(effort.of(10, 1), effort.of(5, 2))
     yield Row(figure="from the opening to the request, p99", ours=percentile(waits, 0.99), unit="s", limit=10)
 

@@ -55,7 +55,7 @@ async def timed_ms(work: Awaitable[object]) -> float:
 
 
 async def watched_ms(work: Awaitable[object]) -> tuple[float, float]:
-    """Return how long it took, and the longest time for which the loop stood still."""
+    """Return how long it took, and the longest time for which the loop was blocked."""
     held = 0.0
 
     async def watch() -> None:

@@ -32,7 +32,7 @@ class Sizes:
     idle: int  # jobs that never ran
     extra: int  # workers
     naive: int  # processes
-    settle_s: float  # before memory is looked at
+    settle_s: float  # before memory is measured
 
 
 FULL = Sizes(loaded=500, idle=5000, extra=4, naive=6, settle_s=1)

@@ -1,10 +1,10 @@
 """Measure monitors: what a check of a small page takes, beside urlwatch and a hand-written loop; what memory is left.
 
 A check is a whole run of a monitor job as the daemon makes it: claimed and ended in the store, the page fetched from a
-site in a process of its own, thirty items picked from it, known ones recognised.  The loop by hand is aiohttp,
+site in a separate process, thirty items extracted from it, known ones recognised.  The hand-written loop is aiohttp,
 selectolax and aiosqlite, with the same durability and as many checks under way; urlwatch has its ten threads, and is
-timed as a process over pages that it has seen before, where it is installed (`make bench` sees to that).  And how long
-`spyweb test` takes for a hundred tests.
+timed as a process with pages that it has seen before, if it is installed (`make bench` installs it).  Another figure is
+the time that `spyweb test` takes for a hundred tests.
 """
 
 from __future__ import annotations

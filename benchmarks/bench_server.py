@@ -1,4 +1,4 @@
-"""Measure what a Lua endpoint costs: a handler that returns a text, in a VM of its own for each request.
+"""Measure what a Lua endpoint costs: a handler that returns a text, in a separate VM for each request.
 
 The real daemon with a server/init.lua, and at first nothing else to do, asked by a second process as fast as it
 answers.  The peer is a bare aiohttp handler that returns the same text, on the same loop, asked in the same way, in

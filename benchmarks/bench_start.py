@@ -1,4 +1,4 @@
-"""Measure how soon it works: from the start of the process to READY, and from a save to the first op of the new code.
+"""Measure how soon spyweb is ready: from its start to READY, and from a save to the first op of the new code.
 
 The peer of a start is a plain program that compiles the same files with lupa and gives them to APScheduler; the peer of
 a reload is what one would do without it: stop the daemon and start it again.
@@ -85,7 +85,7 @@ def wait_for_vms(root: Path) -> int:
     """Return how many VMs have been made, once every job has one: new jobs begin over ten seconds."""
     daemon = find_daemon(root / "data")
     if daemon is None:
-        raise RuntimeError("the daemon is gone")
+        raise RuntimeError("the daemon has ended")
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         made = [job.vms for job in daemon.jobs()]

@@ -1,4 +1,4 @@
-"""Measure the time from a write to the job that it starts, beside a start by hand.
+"""Measure the time from a write to the job that it starts, beside a manual start.
 
 Durable (the write, then the claim of the run, committed with synchronous = FULL) and real: the handler is Lua, in
 workers.  A start is measured from the moment a write is asked for to the arrival of the handler's first op.
@@ -110,7 +110,7 @@ def late(starts: list[float]) -> float:
 
 
 async def quiet(effort: Effort) -> tuple[list[list[float]], list[list[float]]]:
-    """Measure writes and starts by hand, in turns."""
+    """Measure writes and manual starts alternately."""
     changes, hands = [], []
     async with open_bench(10) as bench:
         for _ in range(effort.rounds):
@@ -135,8 +135,8 @@ def main() -> None:
     beside = uvloop.run(beside_others(effort))
     rows = [
         Row(figure="write to job start, median", ours=median(map(median, changes)), unit="ms",
-            peer="started by hand", theirs=median(map(median, hands))),
-        Row(figure="write to job start, p99", ours=median(map(late, changes)), unit="ms", peer="started by hand",
+            peer="started manually", theirs=median(map(median, hands))),
+        Row(figure="write to job start, p99", ours=median(map(late, changes)), unit="ms", peer="started manually",
             theirs=median(map(late, hands)), limit=50),
         Row(figure="write to job start beside 500 runs/s, p99", ours=median(beside), unit="ms", limit=50),
     ]  # fmt: skip

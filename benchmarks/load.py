@@ -1,4 +1,4 @@
-"""Request a URL as fast as it answers, over so many connections, from a process of its own:
+"""Request a URL as fast as it answers, over so many connections, from a separate process:
 
     python -m benchmarks.load URL CONNECTIONS SECONDS
 

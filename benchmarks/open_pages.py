@@ -1,4 +1,4 @@
-"""Keep pages of the dashboard open, half of which do not read, from a process of its own:
+"""Keep pages of the dashboard open, half of which do not read, from a separate process:
 
     python -m benchmarks.open_pages URL PAGES SECONDS
 
@@ -27,7 +27,7 @@ FEW_BYTES = 4_096  # that the kernel may keep for one that does not read
 
 
 class OpenPage(asyncio.Protocol):
-    """Uses one stream, and fetches what has changed when it is told, as live.js does; what comes is only counted."""
+    """Uses one stream, and fetches the parts that an event names, as live.js does; the answers are only counted."""
 
     def __init__(self, url: str, mark: str, reads: bool) -> None:
         self._where = urlsplit(url)

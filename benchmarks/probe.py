@@ -1,4 +1,4 @@
-"""Request a URL again and again, from a process of its own: python -m benchmarks.probe URL SECONDS
+"""Request a URL again and again, from a separate process: python -m benchmarks.probe URL SECONDS
 
 Prints the p99 of what an answer took, in milliseconds.
 """

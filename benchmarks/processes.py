@@ -50,6 +50,6 @@ def descriptors(pid: int) -> int:
 def command_line(pid: int) -> str:
     try:
         line = (PROC / str(pid) / "cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):  # it has gone meanwhile
+    except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
         return ""
     return line.replace(b"\0", b" ").decode()

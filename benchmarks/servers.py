@@ -1,4 +1,4 @@
-"""Run a web server in a process of its own, which prints its address and serves until its standard input ends."""
+"""Run a web server in a separate process, which prints its address and serves until its standard input ends."""
 
 from __future__ import annotations
 

@@ -1,20 +1,20 @@
 -- /// job
--- description = "Asks an address; after 5 failures in a row leaves it alone for a minute"
+-- description = "Requests an address; after 5 failures in a row it waits for a minute"
 -- every = "10s"
 -- timeout = "15s"
 -- ///
 
--- A circuit breaker.  Three states, and every step of them is stored, so that they survive a restart or a crash:
---   closed       each run asks; failures in a row are counted, one success sets the count back
---   open         nothing is asked until the cooldown, counted from the moment of opening, is over
---   half open    one run asks again: a success closes the breaker, a failure opens it for another cooldown
+-- A circuit breaker with three states.  Each change is stored, so that the state survives a restart or a crash:
+--   closed       each run sends a request; failures in a row are counted, a success resets the count
+--   open         no request is sent until the cooldown, counted from the time of opening, has passed
+--   half open    one run sends a request: a success closes the breaker, a failure opens it for another cooldown
 --
--- SPYWEB_CHECK_URL, in the environment of the daemon, names the address; without it there is nothing to ask.
+-- SPYWEB_CHECK_URL, in the environment of the daemon, is the address; without it each run is skipped.
 
 local MAX_FAILURES = 5 -- in a row
 local COOLDOWN = 60 -- seconds
 
--- Any status is a response; only what never answered at all has an error.
+-- A response may have any status; there is an error only when no response came.
 local function ask(url)
   local response, err = http_get(url)
   if not response then return false, err.kind .. ": " .. err.error end
@@ -40,12 +40,12 @@ end
 
 function run(ctx)
   local url = env_get("CHECK_URL")
-  if not url then return skip("nothing to ask: start the daemon with SPYWEB_CHECK_URL=https://…") end
+  if not url then return skip("no address: start the daemon with SPYWEB_CHECK_URL=https://…") end
 
   local now = os.time()
   local opened_at = tonumber(store_get("opened_at") or "0")
   if now - opened_at < COOLDOWN then
-    return skip("open: asking again in " .. (opened_at + COOLDOWN - now) .. " s") -- neither success nor failure
+    return skip("open: next request in " .. (opened_at + COOLDOWN - now) .. " s") -- neither success nor failure
   end
 
   local ok, message = ask(url)

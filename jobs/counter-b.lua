@@ -3,7 +3,7 @@
 -- every = "7s"
 -- ///
 
--- With a function `run`, the file itself is run once, after it was loaded; then only the function is called.
+-- With a function `run`, the file itself runs once, when it is loaded; after that only the function is called.
 
 local STEP = 10
 

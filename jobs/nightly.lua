@@ -5,17 +5,17 @@
 -- misfire = "once"
 -- ///
 
--- cron is read on the wall clock of the timezone.  In the night when clocks go forward there is no 02:30: the run comes
--- right after the gap; in the night when they go back there are two: it comes once.
+-- cron means local time in the timezone.  In the night when clocks go forward there is no 02:30: the job runs right after
+-- the gap; in the night when they go back there are two: the job runs once.
 --
--- misfire = "once" is the default: were the machine off at 02:30, the run would be made up for at the next start.
+-- misfire = "once" is the default: when the machine was off at 02:30, the job runs at the next start.
 
 function run(ctx)
   local count = tonumber(global_store_get("shared_count") or "0")
   local before = tonumber(store_get("last_count") or "0")
   store_set("last_count", count)
 
-  -- A run by hand (`spyweb run nightly`) has no due time.
+  -- A run started manually (`spyweb run nightly`) has no due time.
   local due = ctx.scheduled_at or ctx.started_at
   local day = os.date("%Y-%m-%d", due)
   log(day .. ": " .. (count - before) .. " since the last time")

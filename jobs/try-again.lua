@@ -1,12 +1,12 @@
 -- /// job
--- description = "Fails twice, as a service does that is just starting, and succeeds at the third attempt"
+-- description = "Fails twice, like a service that is still starting, and succeeds at the third attempt"
 -- every = "1m"
 -- retries = 3
 -- retry_delay = "2s"
 -- ///
 
--- A failed run is tried again up to `retries` times, after about 2, 4 and 8 seconds (chosen at random up to these, so
--- that many jobs do not all come back at the same moment).  Each attempt is a run of its own in `spyweb runs`.
+-- A failed run is retried up to `retries` times, after at most 2, 4 and 8 seconds (each delay is random, so that many
+-- jobs do not retry at the same moment).  Each attempt is a separate run in `spyweb runs`.
 
 function run(ctx)
   -- An error ends the run as failed, with this text and the line where it happened.
@@ -14,7 +14,7 @@ function run(ctx)
   return "ready"
 end
 
--- These three are called after each attempt, if they are there.
+-- Each of these three functions is optional and called after an attempt.
 
 function on_success(ctx)
   log("it is ready, attempt " .. ctx.attempt)

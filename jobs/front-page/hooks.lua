@@ -5,12 +5,12 @@ function override_fetch(request)
   return { status = 200, url = request.url, body = fs_read("page.txt") }
 end
 
--- "12 points" → "12"; a story that nobody has voted for has none
+-- "12 points" → "12"; a story without votes has no points
 function points_of(text)
   return text:match("^(%d+) points?$") or "0"
 end
 
--- Before items are compared with those that were seen: the moment to tidy them up.
+-- Called before items are compared with those seen earlier: the place to clean them up.
 function after_extract(items)
   for _, item in ipairs(items) do
     item.fields.points = points_of(item.fields.points)
@@ -18,7 +18,7 @@ function after_extract(items)
   return items
 end
 
--- Only new items come this far, or further.
+-- Called with new items only.
 function before_notify(items)
   for _, item in ipairs(items) do
     log("new: " .. item.fields.title .. ", points: " .. item.fields.points)

@@ -9,7 +9,7 @@ function test_a_story_without_votes_has_no_points()
   spyweb.assert_eq(points_of(""), "0")
 end
 
--- What a hook calls can be replaced: a test gets a VM of its own.
+-- Functions that a hook calls can be replaced: each test has a separate VM.
 function test_the_page_is_the_file()
   fs_read = function(name)
     return "<p>" .. name .. "</p>"

@@ -3,7 +3,7 @@
 -- cron = "* * * * *"
 -- ///
 
--- A job with files of its own is a folder with an init.lua.  `require` looks in that folder first, then in the project:
+-- A job with several files is a folder with an init.lua.  `require` searches that folder first, then the project:
 -- save summary.lua while the daemon runs, and the next run uses it.
 
 local summary = require("summary")

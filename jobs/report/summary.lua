@@ -1,4 +1,4 @@
--- A module: what it returns is what `require` gives.
+-- A module: `require` returns the table that this file returns.
 
 local summary = {}
 

@@ -451,13 +451,13 @@ async def latest(project: MonitorProject) -> Run:
 async def test_the_breaker_of_the_first_page_says_that_it_does_not_ask(project: MonitorProject) -> None:
     script = next(text for text in re.findall(r"```lua\n(.*?)```", read("README.md"), re.DOTALL) if "COOLDOWN" in text)
     row = await fail_until_open(project, local(script, project, NOTHING))
-    assert row.reason == "open: not asking"
+    assert row.reason == "open: no request"
 
 
 async def test_a_circuit_breaker_opens_asks_once_after_its_cooldown_and_closes(project: MonitorProject) -> None:
     address = {'env_get("CHECK_URL")': f'"{project.site.url}/status"'}
     row = await fail_until_open(project, local(read("jobs/check-api.lua"), project, address))
-    assert re.fullmatch(r"open: asking again in (60|5\d) s", row.reason)
+    assert re.fullmatch(r"open: next request in (60|5\d) s", row.reason)
 
     namespace, entries = job_namespace(JobId(project.name)), project.runtime.store.values
     opened_at = await entries.get(namespace, b"opened_at")

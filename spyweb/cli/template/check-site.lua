@@ -1,5 +1,5 @@
 -- /// job
--- description = "Fails when a page does not answer; after 5 failures in a row leaves it alone for 5 minutes."
+-- description = "Fails when a page does not answer; after 5 failures in a row it waits for 5 minutes."
 -- every = "1m"
 -- timeout = "20s"
 -- ///
@@ -11,7 +11,7 @@ function run()
   local opened_at = tonumber(store_get("opened_at") or "0")
   local left = opened_at + COOLDOWN - os.time()
   if left > 0 then
-    return skip("not asking for " .. left .. " s") -- neither success nor failure
+    return skip("open: next request in " .. left .. " s") -- neither success nor failure
   end
 
   local response, err = http_get(URL)

@@ -1,5 +1,5 @@
 -- /// job
--- description = "Counts how often it has run, over restarts and edits."
+-- description = "Counts its runs, across restarts and edits."
 -- every = "30s"
 -- ///
 

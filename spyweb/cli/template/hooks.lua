@@ -1,11 +1,11 @@
--- Hooks change what a cycle does, each one of its steps; all of them may be left out.
+-- Each hook changes one step of a cycle; each is optional.
 
--- Without spaces at its ends and doubled ones within.
+-- Removes spaces at both ends, and repeated spaces in between.
 function tidy(text)
   return (text:gsub("%s+", " "):match("^%s*(.-)%s*$"))
 end
 
--- The items as they were found, before any is compared with those seen before.
+-- Called with the items as they were found, before they are compared with those seen earlier.
 function after_extract(items, ctx)
   for _, item in ipairs(items) do
     item.fields.text = tidy(item.fields.text)
@@ -13,7 +13,7 @@ function after_extract(items, ctx)
   return items
 end
 
--- Only what is new comes here.
+-- Called with new items only.
 function before_notify(items, ctx)
   for _, item in ipairs(items) do
     log("new: " .. item.fields.title)

@@ -1,4 +1,4 @@
--- `spyweb test` runs these, each in a VM and with a database of its own.
+-- `spyweb test` runs each of these in a separate VM, with a separate database.
 
 function test_tidy_leaves_single_spaces()
   spyweb.assert_eq(tidy("  a \n  b "), "a b")
