@@ -32,7 +32,7 @@ OVERDUE = 3.0  # seconds after a cancel; the worker says that the run is stuck a
 # A VM has at most 1,000 in a run; by the other socket, big ops of newer ones may come before the end of older ones.
 MOST_BRANCHES = 2_000
 PLAIN, PACKED, RAISE, RAISE_PACKED = map(int, wire.Form)
-WALKED = 20_000  # values of an answer that are looked at one by one: more would hold up the loop
+WALKED = 20_000  # values of an answer that are visited one by one: more would hold up the loop
 LARGEST_INTEGER = (1 << 63) - 1
 _AS_THEY_ARE = frozenset({bytes, bool, float, type(None)})
 
@@ -62,7 +62,9 @@ class OpSlot:
 
     def ask(self, call: OpCall | PackedOpCall) -> None:
         """Carry out an op and answer it, now or when it is done."""
-        if call.number <= self.number:  # a big one, overtaken on the other socket: its run was killed and has gone on
+        if (
+            call.number <= self.number
+        ):  # a big one, overtaken on the other socket: its run was killed and asked for more
             return
         self.drop_op()
         self.number = call.number
@@ -78,7 +80,7 @@ class OpSlot:
             else:
                 task = self._tasks.create_task(_contained(awaitable))
                 self._await(task, task.result)
-        except (Exception, CancelledError) as error:  # noqa: BLE001 - one op: whatever it was, the script is told
+        except (Exception, CancelledError) as error:  # noqa: BLE001 - one op: the script gets any error
             self._refuse(error)
 
     def drop_op(self) -> None:
@@ -102,7 +104,7 @@ class OpSlot:
         source.add_done_callback(self._answer)
 
     def _answer(self, source: Future[Any]) -> None:
-        if source is not self._awaited:  # dropped meanwhile: its error has nobody to be told to
+        if source is not self._awaited:  # dropped meanwhile: nobody waits for its error
             if not source.cancelled():
                 source.exception()
             return
@@ -141,7 +143,7 @@ class OpSlot:
 
 
 async def _contained(awaitable: Awaitable[Results]) -> Results | Exception:
-    """Return an op's error, which is told to the script: in a task group it would end the daemon."""
+    """Return an op's error, which the script gets: raised in a task group, it would end the daemon."""
     try:
         return await awaitable
     except Exception as error:  # noqa: BLE001 - one op
@@ -164,7 +166,7 @@ def _unpack(call: PackedOpCall) -> list[object]:
 class RunChannel:
     """One run under way in a worker, with those of its branches that have asked for an op, or that have a timeout.
 
-    `overdue` is called when the run was told to end and did not.  What no worker of ours says raises ValueError.
+    `overdue` is called when the run was asked to end and did not.  A message that no sound worker sends raises ValueError.
     """
 
     def __init__(
@@ -179,7 +181,7 @@ class RunChannel:
     ) -> None:
         self.pending = pending
         self.vm = vm
-        self.why = Why.NOTHING  # why it has been told to end
+        self.why = Why.NOTHING  # why it was asked to end
         self.run = pending.request.run
         self._connection = connection
         self._clock = clock

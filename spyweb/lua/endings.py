@@ -59,18 +59,18 @@ def failed(reason: str) -> Ending:
 
 
 def ended_for(why: Why, where: str) -> Ending:
-    """Return the ending of a run that was told to end; `where` it was then follows the reason."""
+    """Return the ending of a run that was asked to end; `where` (its line at that moment) follows the reason."""
     outcome, failure = _OUTCOMES[why]
     return Ending(outcome=outcome, failure=failure, reason=_REASONS[why] + where)
 
 
 def never_begun(why: Why) -> Ending:
-    """Return the ending of a run that was told to end before it could begin."""
+    """Return the ending of a run that was asked to end before it could begin."""
     return ended_for(why, " before it began")
 
 
 def unstoppable(why: Why, cpu_ms: int = 0) -> Ending:
-    """Return the ending of a run that was told to end and did not: its worker is replaced."""
+    """Return the ending of a run that was asked to end and did not: its worker is replaced."""
     ending = ended_for(why, ", and it could not be stopped: its worker was replaced")
     return replace(ending, cpu_ms=cpu_ms, globals_reset=True)
 

@@ -1,4 +1,4 @@
-"""The list of a monitor job's hooks, and how a worker is told which to call: the procedures `load` and `cycle`.
+"""The list of a monitor job's hooks, and the procedures `load` and `cycle`, by which a worker calls them.
 
 `load`, without arguments, executes the files of a VM's Code, in order, and that once: in a VM that has executed them it
 does nothing, and where another run is at it, it waits for that.
@@ -21,7 +21,7 @@ The answer is `name, argument, later`, each of which may be missing; without a n
   failed.
 - `argument`: the first argument of the hook, for on_error the text.  before_webhook is given ordinary items, which are
   made flat in Lua.
-- `later`: by name, packed lists of one value, which are read when a script first looks for that name in `ctx`; an empty
+- `later`: by name, packed lists of one value, which are read when a script first reads that name of `ctx`; an empty
   string is the argument itself.  Of `telemetry` Lua makes the `map` from its `stages`.
 
 A failed hook never ends a cycle.  What ends a run otherwise (a limit, a cancel, lack of memory) ends it too; on_error
@@ -153,7 +153,7 @@ HOOKS = (
         can_fail=False,
     ),
 )
-# Of scripts and monitors: told of an incident of the job, by a run that does nothing else.
+# Of scripts and monitors: called with an incident of the job, by a run that does nothing else.
 ALERT_HOOKS = ON_DOWN, ON_UP = ("on_down", "on_up")
 HOOK_OP = "_hook"
 HOOK_NAMES = tuple(hook.name for hook in HOOKS)  # of a cycle

@@ -39,7 +39,7 @@ log = structlog.get_logger()
 FIRST_ID = (1 << 52) + 1  # of calls that are no recorded run: no store reaches such ids
 
 PATIENCE = 10.0  # seconds that a run waits for a worker and a loaded VM
-STOP_LIMIT = 1.5  # seconds for runs that were told to stop
+STOP_LIMIT = 1.5  # seconds for runs that were asked to stop
 TRIES = 3  # VMs that may be lost under a run before it could begin
 MEMORY_BUDGET = 512 * MIB  # bytes of all VMs of a shared worker
 
@@ -261,8 +261,8 @@ class Pool:
     async def stop(self, grace: float) -> None:
         """Stop all runs and all workers.
 
-        1. no run begins any more  2. running ones may end by themselves  3. the rest are told to end as `stopped`
-        4. those that still do not are given up  5. the workers are killed
+        1. no run begins any more  2. running ones may end by themselves  3. the rest are asked to end as `stopped`
+        4. runs that do not end are given up  5. the workers are killed
         """
         self._is_stopping = True
         await self._wait_until_idle(grace)
@@ -312,7 +312,7 @@ class Pool:
         self._make_room()
 
     def _make_room(self) -> None:
-        """Stop idle workers of single jobs for the runs in line; the globals of their jobs are gone then."""
+        """Stop idle workers of single jobs for the runs in line; the globals of their jobs are lost."""
         for worker in self._supervisor.idle_workers(len(self._line)):
             vms = list(worker.vms.values())
             if not any((vm.code.job, vm.code.generation) in self._held for vm in vms):
@@ -361,7 +361,7 @@ class Pool:
     # What the workers tell it
 
     def loaded(self, vm: Vm, reason: str | None) -> None:
-        """Begin the runs that wait for the VM, or end them where it is gone for this reason."""
+        """Begin the runs that wait for the VM, or end them where it could not be loaded for this reason."""
         waiting, vm.waiting = vm.waiting, []
         if reason is not None:
             self._forget_vm(vm)
@@ -378,7 +378,7 @@ class Pool:
         if vm.is_marked and vm.template is None:
             self._forget_vm(vm)
         if end.ended is Ended.UNBEGUN and channel.why is Why.NOTHING:
-            self._try_again(channel.pending, "its VM was gone before it could begin", guilty=False)
+            self._try_again(channel.pending, "its VM had ended before it could begin", guilty=False)
         elif end.ended is Ended.UNBEGUN:
             channel.pending.end(endings.never_begun(channel.why))
         else:

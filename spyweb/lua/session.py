@@ -32,7 +32,7 @@ class VariableRule(NamedTuple):
 
 
 def variable_rules(policy: Policy, job: str) -> tuple[VariableRule, ...]:
-    """Return what the VMs of a job are told of its permission to read variables."""
+    """Return the rules for variables that the VMs of a job are given."""
     return tuple(
         VariableRule(names, policy.refuse_variable(VARIABLE, is_own=layer is policy.own).text("env_get", job))
         for layer in policy.layers
@@ -78,9 +78,9 @@ class Procedure(StrEnum):
     """One of the procedures that a worker can be asked to run in a VM (BeginRun), with its arguments.
 
     `run(ctx, may_retry)` and `trigger(ctx, may_retry, event, conditions)` are a script job's runs.  `load()` and
-    `cycle(ctx)` are a monitor's: see hooks.py.  `alert(ctx, may_retry, name, incident)` calls the function of a script
-    that is told of an incident; where there is none, also once the file has been executed, the run is skipped.  The
-    others are meant for a VM of their own, whose files they execute first.
+    `cycle(ctx)` are a monitor's: see hooks.py.  `alert(ctx, may_retry, name, incident)` calls on_down or on_up of a
+    script; where the file defines none, once it has been executed, the run is skipped.  The others are meant for a
+    separate VM, whose files they execute first.
 
     `request(request)` answers one HTTP request of a Lua endpoint.  `request` is a table with `method`, `path`,
     `path_args`, `query`, `headers` (names in lower case), `body`, `client_ip`, and for itself `route`, the name of the

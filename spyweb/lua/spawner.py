@@ -156,7 +156,7 @@ class ZygoteClient:
         child.exited.set_result(exit_)
 
     def abandon(self) -> None:
-        """Let go of the zygote, which is gone or is to go; the kernel ends its workers with it."""
+        """Abandon the zygote, which has ended or is to end; the kernel ends its workers with it."""
         if self.gone.done():
             return
         self.gone.set_result(None)

@@ -88,7 +88,7 @@ class Ended(IntEnum):
     STOPPED = 4
     MEMORY = 5
     ERROR = 6
-    UNBEGUN = 7  # its VM was gone when BeginRun arrived: nothing of it has run, it may begin in another VM
+    UNBEGUN = 7  # its VM had ended when BeginRun arrived: nothing of it has run, it may begin in another VM
     DECLINED = 8  # by its own condition: its handler has not run
     SKIPPED = 9  # the script said that there was nothing to do
 
@@ -162,7 +162,7 @@ class LoadVm(Message, tag=1):
     vm: int
     files: Files
     memory_limit: int  # bytes
-    variables: bytes = NO_VARIABLES  # what env_get shows, packed: no worker is told of any other variable
+    variables: bytes = NO_VARIABLES  # what env_get shows, packed: a worker gets no other variable
 
 
 class BeginRun(Message, tag=2):
@@ -244,7 +244,7 @@ ToWorker = (
 )
 
 
-# From a worker.  A script may have taken it over: whatever the daemon reads is bounded here.
+# From a worker.  The worker may be under a script's control: all that the daemon reads is bounded here.
 
 Count = Annotated[int, Meta(ge=0, le=MOST_CPU_MS)]
 BranchNumber = Annotated[int, Meta(ge=1)]
@@ -278,7 +278,7 @@ class RunEnd(Message, tag=3):
     traceback: Annotated[bytes, Meta(max_length=TRACEBACK)]
     cpu_ms: Count
     result: Annotated[bytes, Meta(max_length=MOST_RESULT)] | None  # packed
-    discarded: bool  # the VM is gone
+    discarded: bool  # the VM was closed
 
 
 class ScriptLog(Message, tag=4):

@@ -81,7 +81,7 @@ class Template(Struct, kw_only=True, eq=False):
 
 
 class WorkerPool(Protocol):
-    """The pool as its workers see it: what they share, and what it is told by them."""
+    """The pool as its workers see it: what they share, and what they report to it."""
 
     clock: Clock
     spawner: Spawner
@@ -562,7 +562,7 @@ class WorkerProcess:
         if not self.up.done():
             self.up.set_result(False)
         exited = self._child and self._child.exited
-        exit_ = exited.result() if exited and exited.done() else Exit(how="it is gone")
+        exit_ = exited.result() if exited and exited.done() else Exit(how="it has ended")
         death = Death(
             reason=self._kill_reason or exit_.how,
             blameless=self._is_blameless or exit_.with_zygote,

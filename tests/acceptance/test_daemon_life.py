@@ -242,7 +242,7 @@ def test_a_repair_goes_on_with_what_is_left(project: Project) -> None:
     for companion in ("spyweb.db-wal", "spyweb.db-shm"):
         (data / companion).unlink()
     for words in (["start", "--port", "0"], ["state", "list"], ["state", "set", "k", "1"]):
-        assert "its log spyweb.db-wal is gone" in project.spyweb(*words, code=2).stderr
+        assert "its log spyweb.db-wal was removed" in project.spyweb(*words, code=2).stderr
     with project.daemon("--repair") as daemon:
         assert daemon.has_said("the database goes on without what is missing")
         assert daemon.stop() == 0

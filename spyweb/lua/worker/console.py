@@ -32,7 +32,7 @@ class Console:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Wake the waiting threads, so that each looks whether its run must end."""
+        """Wake the waiting threads, so that each checks whether its run must end."""
         with self._changed:
             self._changed.notify_all()
 

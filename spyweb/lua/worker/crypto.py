@@ -1,4 +1,4 @@
-"""Computes what `crypto.*` asks for, inside the worker: no op, so it works in callbacks too.
+"""Computes what `crypto.*` asks for, inside the worker: no op, so callbacks can use it too.
 
 It takes Python's own implementations of the hashes: hashlib would load OpenSSL into every worker.  Where Python was
 built without one, hashlib's is taken.

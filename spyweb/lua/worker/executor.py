@@ -227,7 +227,7 @@ class Executor:
     def _set_address(self, run: WorkerRun, pointer: bytes) -> None:
         with self._registry.lock:
             run.address = int(pointer, 16)
-            if run.why:  # it was told to end while there was no coroutine to arm
+            if run.why:  # it was asked to end while there was no coroutine to arm
                 limits.arm(run.address)
 
     def _finish(self, run: WorkerRun, thread: ThreadState, result: Result) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from spyweb.lua.worker.vm import LIBRARY, new_runtime
 
-FOLLOW = 0.010  # seconds between two looks of the follower
+FOLLOW = 0.010  # seconds between two checks by the follower
 TAKE_OVER = 0.020  # seconds; a longer step and the follower takes over
 HEAVY = 0.005  # seconds; a VM with a longer step is heavy, and is stepped by helpers ...
 LIGHT = 0.001  # seconds; ... until it has had LIGHT_STEPS shorter ones in a row

@@ -1,7 +1,6 @@
 """The worker's end of its two sockets: messages leave in batches, single big ones on the bulk socket.
 
-Any thread may post; whoever flushes sends all that is there.  A lost socket means that the daemon is gone: the worker
-ends.
+Any thread may post; a flush sends all that is there.  A lost socket means that the daemon has ended: the worker ends.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from spyweb.lua import wire
 from spyweb.lua.worker import priority
 from spyweb.lua.worker.priority import could_start_thread
 
-_CHUNK = 65_536  # bytes read at once; malloc would give a larger buffer a mapping of its own
+_CHUNK = 65_536  # bytes read at once; malloc would give a larger buffer a separate mapping
 
 
 def leave() -> None:
-    """End the process, because the daemon is gone."""
+    """End the process, because the daemon has ended."""
     os._exit(0)
 
 
@@ -74,7 +73,7 @@ class Sender:
             self.flushed = time.monotonic()
 
     def post_bulk(self, message: wire.Message) -> None:
-        """Send a big message from a thread of its own, if one can be started, so that a slow reader delays no other."""
+        """Send a big message from a separate thread, if one can be started, so that a slow reader delays no other."""
         with self._lock:
             self._bulk_started = self._bulk_started or could_start_thread("bulk out", self._send_bulk)
             if self._bulk_started:

@@ -65,7 +65,7 @@ class MessageHandler:
         with registry.lock:
             run, number = registry.runs.get(answer.run), answer.number
             if run is None or (run.asks != number and run.branch is None):
-                return None  # it has been told to end since it asked
+                return None  # it has been asked to end since
             run.asks = 0
             return _claim(Task(run.hosted, run, number, answer.form, answer.values))
 
@@ -76,7 +76,7 @@ class MessageHandler:
         with registry.lock:
             hosted = registry.vms.get(asked.vm)
             if hosted is None:
-                self._sender.post(_unbegun(asked.run, Ended.UNBEGUN, "its VM is gone"))
+                self._sender.post(_unbegun(asked.run, Ended.UNBEGUN, "its VM has ended"))
                 return None
             return self._add_run(hosted, asked)
 
@@ -146,7 +146,7 @@ class MessageHandler:
                 self._template_added.wait_for(lambda: asked.template <= self._newest)
         template = self._templates.get(asked.template)
         if template is None:
-            self._sender.post(_unbegun(asked.run, Ended.UNBEGUN, "the code of its VM is gone"))
+            self._sender.post(_unbegun(asked.run, Ended.UNBEGUN, "the code of its VM was removed"))
             return None
         try:
             hosted: HostedVm | str = template.spares.pop()
@@ -175,7 +175,7 @@ class MessageHandler:
                 if isinstance(made, HostedVm):
                     template.spares.append(made)
                 else:
-                    template.count = 0  # the next request makes its own VM, and is told the reason
+                    template.count = 0  # the next request makes its own VM, and gets the reason
                 return
 
     def _create_vm(

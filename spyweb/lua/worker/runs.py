@@ -36,7 +36,7 @@ class WorkerRun(Struct, kw_only=True, eq=False):
     asks: int = 0  # the number of the op whose answer it waits for
     why: int = 0  # wire.Why: it is to end
     first_why: int = 0  # which stays when what follows its end has a limit of its own
-    limit_at: float = 0.0  # when it was first told to end
+    limit_at: float = 0.0  # when it was first asked to end
     deadline: float = 0.0  # of its aftermath; 0: it is not in one
     cpu: float = 0.0  # seconds, of the steps that are over
     started: float = 0.0  # when its present step began; 0: it is not being stepped
@@ -123,10 +123,10 @@ class Registry:
         self.vms: dict[int, HostedVm] = {}
         self.runs: dict[int, WorkerRun] = {}
         self.closing: set[HostedVm] = set()  # not in vms any more, or never, and not yet closed
-        self.watched: dict[int, WorkerRun] = {}  # runs that the follower looks at
+        self.watched: dict[int, WorkerRun] = {}  # runs that the follower checks
         self.closings: dict[int, Closing] = {}  # by the thread that is at it
         self._heavy: OrderedDict[str, None] = OrderedDict()  # scripts whose steps are long
-        self._early: OrderedDict[int, int] = OrderedDict()  # run → why: told to end before its BEGIN was read
+        self._early: OrderedDict[int, int] = OrderedDict()  # run → why: asked to end before its BEGIN was read
 
     def note_early(self, run: int, why: int) -> None:
         """Remember a cancel whose run is not known yet: on the other socket, it may have overtaken the begin."""

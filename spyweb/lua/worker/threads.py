@@ -1,7 +1,7 @@
 """The threads of a worker: which one reads, which one steps a VM, and how one takes over from another.
 
 - The **leader** reads the main socket, has each message handled, steps VMs, and flushes what is to be sent.
-- The **follower** looks again and again at what the leader and the helpers are doing, and ends runs over a limit.
+- The **follower** polls what the leader and the helpers are doing, and ends runs over a limit.
 - **Helpers** step the heavy VMs, those whose steps are long.  They are started when needed, and end when idle.
 - One thread reads the bulk socket; it hands its tasks to helpers.
 
@@ -125,7 +125,7 @@ class Threads:
         self._inbox.extend(arrived)
         # A ping alone would keep the follower of an idle worker awake.
         is_ping = len(self._inbox) == 1 and type(self._inbox[0]) is PingWorker
-        if not is_ping and not self._registry.awake.is_set():  # after `_reading`: the follower looks at that last
+        if not is_ping and not self._registry.awake.is_set():  # after `_reading`: the follower reads that last
             self._registry.awake.set()
         self._sender.flushed = time.monotonic()
         thread.cpu = time.thread_time()

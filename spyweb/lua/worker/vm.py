@@ -38,7 +38,7 @@ _BUNDLES = {"lasting": ("codec",), "fleeting": ("codec", "server")}  # preludes,
 # There is hardly any garbage while the prelude loads, which turns the collector on again.  In a VM for a single run the
 # collector starts later, after more has been allocated.
 _STOP_COLLECTION, _PUT_OFF_COLLECTION = 'collectgarbage("stop")', 'collectgarbage("step", -256)'
-_COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
+_COROUTINE_COUNT = 10_000  # instructions between two checks, by a coroutine's own hook, whether its run must end
 
 Bytecode = dict[str, bytes]
 
@@ -230,7 +230,7 @@ class VM:
             self._runtime.set_max_memory(self._limit + LAST_WORDS)
 
     def close(self) -> None:
-        """Free the VM, most of it in Lua, which holds up no other thread.  What it uses is counted until it is gone."""
+        """Free the VM, most of it in Lua, which holds up no other thread.  Its memory is counted until it is freed."""
         if self._runtime is None:
             return
         if not self._is_fleeting or self._runtime.get_memory_used() > _SMALL:

@@ -50,7 +50,7 @@ class Zygote:
         self._wakeup = wake_on(signal.SIGCHLD)
 
     def serve(self) -> None:
-        """Fork and kill workers until the daemon is gone."""
+        """Fork and kill workers until the daemon has ended."""
         self._send(wire.ZygoteReady(os.getpid()))
         control = self._control.fileno()
         while True:
@@ -115,7 +115,7 @@ class Zygote:
 
 
 def work(small: int, bulk: int, slots: int, bytecode: Bytecode) -> None:
-    """Live as a worker, which never returns: give up rights, report that, and work until the daemon is gone.
+    """Live as a worker, which never returns: give up rights, report that, and work until the daemon has ended.
 
     The descriptors are both sockets and the shared memory.  A message becomes a step of a VM in four places: `Threads`
     reads it, `MessageHandler` finds or makes the run and claims its VM, `Executor` steps it, `Sender` sends the result.
@@ -151,7 +151,7 @@ def main() -> None:
     try:
         Zygote(control, bytecode).serve()
     except ConnectionError:
-        return  # the daemon is gone, and the workers go with this process
+        return  # the daemon has ended, and the workers end with this process
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ ABSENT: Mapping[str, str] = {
         ("circuit reliability", "use retries of a task or a job"),
         ("notification notifications", "use notify, or a webhook"),
         ("event hook", "use on, after and on_failure in the job's block"),
-        ("watcher", "use a job with every, which looks and keeps what it saw"),
+        ("watcher", "use a job with every, which compares with what it stored"),
         ("metrics monitoring observability", "use state.increment; spyweb's own are in /healthz and /api/runs"),
         ("facts sysinfo system", "use engine.os and engine.arch, the rest with exec.run"),
         ("secrets", 'env_get("NAME") reads the variable SPYWEB_NAME'),

@@ -1,7 +1,7 @@
 """Read the databases of other programs: what sloth-runner, and what SpyWeb kept in SQLite.
 
-The files are only read.  Their layouts are told apart by their tables and columns, not by a version.  A row that can't
-be read raises Refused with its key: what is imported is everything or nothing.
+The files are only read.  A layout is recognised by its tables and columns, not by a version.  A row that can't be read
+raises Refused with its key: an import is everything or nothing.
 
 SpyWeb's layout: `lua_user (key, value)`, `records (job_id, rev_ts, json)`, `seen (hash)`, and the tables that scripts
 have made.  The hashes in `seen` are computed in another way than here, so the seen items are taken from the records:
@@ -182,7 +182,7 @@ def shown(text: bytes) -> str:
 # -- SpyWeb
 
 
-DATA_FILE = "data"  # its name in a project, unless SpyWeb was told another
+DATA_FILE = "data"  # its name in a project, unless SpyWeb was given another
 KEYS, RECORDS, SEEN = "lua_user", "records", "seen"
 SQLITE_MAGIC, REDB_MAGIC = b"SQLite format 3\0", b"redb\x1a\n\xa9\r\n"
 RECORD_KEYS = frozenset({"timestamp", "hash", "match_key", "page_url", "job_id", "date_time", "fields"})  # of the JSON

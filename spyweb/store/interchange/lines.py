@@ -66,8 +66,8 @@ class LineReader:
             return None
         if line.startswith(END):
             if b"".join(line.split()) != b"%s%d}" % (END, self._entries):
-                told = line.strip()[:40].decode("utf-8", "replace")
-                raise BadLine(self._number, f"{told} ends an export: {self._entries} of its entries are here")
+                end = line.strip()[:40].decode("utf-8", "replace")
+                raise BadLine(self._number, f"{end} ends an export: {self._entries} of its entries are here")
             self._entries = 0
             return None
         self._entries += 1

@@ -98,7 +98,7 @@ class Replacement(Struct, frozen=True):
 
 
 class Blind(Struct, frozen=True):
-    """A Transform that only learns whether there is an entry, so that it works on a damaged one."""
+    """A Transform that learns only whether there is an entry: it can be applied to a damaged one."""
 
     decide: Callable[[bool], Put | Drop | Leave]
 
@@ -159,7 +159,9 @@ class StoreStats(Struct, frozen=True, kw_only=True):
     oldest_pending_s: float  # how long the oldest of them has waited
     stalled_s: float = 0.0  # for how long nothing has been done although ops wait: shows a stuck disk
     commit_s: float = 0.0  # that even the fastest of the latest commits took
-    failed: str = ""  # why nothing can be written: the files are gone or damaged, or the latest batch failed as a whole
+    failed: str = (
+        ""  # why nothing can be written: the files are missing or damaged, or the latest batch failed as a whole
+    )
 
 
 HistoryRules = Mapping[str, HistoryRule]  # by namespace

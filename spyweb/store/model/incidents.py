@@ -1,4 +1,4 @@
-"""The incidents of a store: what is wrong, since when, and who has been told."""
+"""The incidents of a store: what is wrong, since when, and which channels have been notified."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Note(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """A while in which nothing is told of a subject."""
+    """A time in which no channel is notified of a subject."""
 
     until_ms: int
     for_ms: int  # so that a clock that is set back does not lengthen it
@@ -79,7 +79,7 @@ class Incident(Struct, frozen=True, kw_only=True):
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether it is over only since its subject is gone, or was switched off."""
+        """Tell whether the incident is closed only because its subject was removed or switched off."""
         return self.closed_ms is not None and bool(self.notes) and self.notes[-1].text == GONE
 
 
@@ -106,7 +106,7 @@ class AlertChannelNow(Struct, frozen=True, kw_only=True):
     """An alert channel of the settings, at this moment."""
 
     name: str
-    level: Level = Level.INFO  # the least that it is told
+    level: Level = Level.INFO  # the lowest level that it is notified of
     quiet_until_ms: int | None = None
     has_own_quiet: bool = False  # those of the subjects do not count
 
@@ -117,7 +117,7 @@ class SubjectNow(Struct, frozen=True, kw_only=True):
     policy: AlertPolicy
     maintenance_until_ms: int | None = None
     quiet_until_ms: int | None = None  # for channels without quiet hours of their own
-    has_hooks: bool = False  # functions of its file are told: of each incident, and by nothing but its own commit
+    has_hooks: bool = False  # its file has on_down or on_up: they run for each incident, in its own commit only
 
 
 class Planned(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The outbox of a store, with what scripts tell people by `notify{…}`: kept until it has arrived."""
+"""The outbox of a store: messages, with the notices of scripts (`notify{…}`), kept until they are delivered."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Channel(StrEnum):
     WEBHOOK = "webhook"
     DESKTOP = "desktop"
     ALERT = "alert"
-    PING = "ping"  # what a watcher elsewhere is told of a job's runs; of each kind only the newest waits
+    PING = "ping"  # the state of a job's runs, for a watcher elsewhere; of each kind only the newest waits
 
 
 class Target(NamedTuple):
     """A receiver, which is sent its messages one after the other."""
 
     channel: Channel
-    address: str  # a webhook's URL; the name of an alert channel; a job of which is told; empty for the desktop
+    address: str  # a webhook's URL; the name of an alert channel; the job that a ping is about; empty for the desktop
 
 
 class NewMessage(Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class NewMessage(Struct, frozen=True, kw_only=True):
 
 
 class QueuedMessage(NewMessage, frozen=True, kw_only=True):
-    """A message in the outbox: it has not arrived yet, or is dead."""
+    """A message in the outbox: it is not delivered yet, or is dead."""
 
     id: int
     delivery: str  # the id that the receiver sees, the same however often it is sent
@@ -49,14 +49,14 @@ class QueuedMessage(NewMessage, frozen=True, kw_only=True):
 
 
 class Backlog(NamedTuple):
-    """The messages that have neither arrived nor been given up."""
+    """The messages that have neither been delivered nor given up."""
 
     waiting: int
     oldest_ms: int | None  # when the oldest was added; None: none waits
 
 
 class TargetBacklog(NamedTuple):
-    """The messages to one target that have neither arrived nor been given up."""
+    """The messages to one target that have neither been delivered nor given up."""
 
     waiting: int
     oldest_ms: int
@@ -64,7 +64,7 @@ class TargetBacklog(NamedTuple):
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """One thing that a script tells people."""
+    """A message of a script to an alert channel."""
 
     job: JobId
     run: RunId | None  # None: the server's own, which is not on record
@@ -72,16 +72,16 @@ class Notice(Struct, frozen=True, kw_only=True):
     level: Level
     title: str  # one line
     text: str = ""
-    key: bytes = b""  # told once a day; empty: as often as it is said
+    key: bytes = b""  # sent once a day; empty: each time
     day: str = ""  # today, by the daemon's time zone
     held_until_ms: int | None = None  # the end of quiet hours that hold it
 
 
 class NoticeFate(StrEnum):
-    """The fate of a notice, which is committed, whatever it is."""
+    """The fate of a notice; it is committed in any case."""
 
     QUEUED = "queued"
     HELD = "held"  # until quiet hours end
-    GATHERED = "gathered"  # there were too many in a minute: one message tells of them
-    REPEATED = "repeated"  # its key was told today
-    BELOW = "below"  # the level that its channel is told: it is not sent
+    GATHERED = "gathered"  # there were too many in a minute: one message holds them all
+    REPEATED = "repeated"  # its key was sent today
+    BELOW = "below"  # its level is below the channel's: it is not sent

@@ -35,7 +35,7 @@ class Record(Struct, frozen=True, kw_only=True):
 
 
 class RecordFilter(Struct, frozen=True, kw_only=True):
-    """The records that somebody looks for."""
+    """The filter of a search for records."""
 
     job: JobId | None = None
     text: str = ""  # in a field, a keyword or the address, whatever its case
@@ -53,4 +53,4 @@ class RecordPage(Struct, frozen=True, kw_only=True):
     """The records that were found, newest first, and where to go on."""
 
     records: Sequence[Record]
-    before_ns: int | None  # None: there are no more
+    before_ns: int | None  # None: this was the last page

@@ -55,7 +55,7 @@ class End(Ending, frozen=True, kw_only=True):
     result: str = ""  # as text
     event: int | None = None  # the change event that had started it
     alert: SubjectEvent | None = None  # what it means for its job's incidents, where it may change them
-    ping: NewMessage | None = None  # what a watcher elsewhere is told of it
+    ping: NewMessage | None = None  # the message to a watcher elsewhere
     of_payload: RunId | None = None  # its payload is dropped, unless a run that follows it needs it
 
 
@@ -87,7 +87,7 @@ class Change(Struct, frozen=True, kw_only=True):
     skipped: Sequence[SkippedRange] = ()
     heard: Mapping[JobId, int] = {}  # jobs that run elsewhere, and when a ping came: their cursors
     dropped: Sequence[WantedChange] = ()  # changes that start no run of the job that wanted them
-    told: Sequence[ScriptTold] = ()  # what jobs' files are told of incidents by the new runs
+    told: Sequence[ScriptTold] = ()  # the incidents that the new runs report to jobs' files
 
 
 # A change that is committed, and the ids of its new runs; without ids where its caller no longer waited for them.
@@ -129,7 +129,7 @@ class FailingSeries(Struct, frozen=True, kw_only=True):
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
-    """The runs that somebody looks for; an empty sequence stands for all."""
+    """The filter of a search for runs; an empty sequence stands for all."""
 
     job: JobId | None = None
     outcomes: Sequence[Outcome] = ()
@@ -143,7 +143,7 @@ class RunPage(Struct, frozen=True, kw_only=True):
     """The runs that were found, newest first, and where to go on."""
 
     runs: Sequence[Run]
-    before: RunId | None  # None: there are no more
+    before: RunId | None  # None: this was the last page
 
 
 class RunPoint(NamedTuple):

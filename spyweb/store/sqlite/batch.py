@@ -111,7 +111,7 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op], committer: Commi
 
 def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
     """Begin, with IMMEDIATE for writes: a transaction that reads first can't wait for another process."""
-    if connection.in_transaction:  # an earlier one could not be rolled back: if this fails too, that is what is told
+    if connection.in_transaction:  # an earlier one could not be rolled back: if this fails too, its error is raised
         connection.execute("ROLLBACK")
     writes = any(op.kind is not OpKind.READ for op in batch)
     connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
@@ -257,7 +257,7 @@ class PendingWrites:
         new = CachedValue()
         if len(key) <= LONGEST_KEY:
             if len(self._cached) >= MOST_CACHED:
-                # The older half at once: to find the first of a dictionary whose first ones are gone takes long.
+                # The older half at once: finding the first key of a dictionary whose first keys were deleted takes long.
                 for place in list(islice(self._cached, MOST_CACHED // 2)):
                     del self._cached[place]
             self._cached[namespace, key] = new
@@ -273,8 +273,8 @@ class PendingWrites:
 class BatchQueue:
     """One connection, and the queue before it.
 
-    It wakes when an op is queued, and runs batches until none is left.  Should that ever fail, the ops that wait fail
-    with a StoreError, the loop's exception handler is told, and the queue goes on.
+    It wakes when an op is queued, and runs batches until none is left.  Should that ever fail, the waiting ops fail
+    with a StoreError, the loop's exception handler gets the error, and the queue goes on.
     """
 
     def __init__(self, connection: Connection, path: Path, clock: Clock, *, limit: int = BATCH_LIMIT) -> None:

@@ -42,7 +42,7 @@ class Effect(Struct, frozen=True):
     result: object
     changes: bool = False
     row: Row | None = None  # the row after the change; None: there is none
-    replaced: Row | None = None  # the live row that is no more
+    replaced: Row | None = None  # the live row before the change
     notes: Sequence[ChangeNote] = ()
 
 
@@ -70,7 +70,7 @@ class EntryContext(NamedTuple):
 
 
 def decide(context: EntryContext, row: Row | None, change: Transform, last_version: int = 0) -> Effect:
-    """Decide on a change; `last_version` is that of an entry that is gone but has a history."""
+    """Decide on a change; `last_version` is that of a deleted entry with a history."""
     live = row if row and is_live(row, context.now_ms) else None
     expired = (ChangeNote(ChangeKind.EXPIRED, row, None),) if row and not live else ()
     decision = decide_on(context, live, change)

@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 ROWS = 2000  # changed between two checkpoints; scattered ones each add a whole page to the log
 PAGES = 5000  # in the log that have not been copied: a few rows of large values are enough
-BATCHES = 8  # between two looks at that, since each look releases the interpreter's lock
+BATCHES = 8  # between two checks of the log's size, since each check releases the interpreter's lock
 
 _sync = getattr(os, "fdatasync", os.fsync)  # as SQLite's own
 

@@ -17,7 +17,7 @@ ROWS_AT_ONCE = 64  # aiosqlite wants it for its own cursors, which are not used 
 
 
 class Connection:
-    """A SQLite connection with a thread of its own, which runs whole functions."""
+    """A SQLite connection with its own thread, which runs whole functions."""
 
     def __init__(self, worker: aiosqlite.Connection, thread: Thread, connection: sqlite3.Connection) -> None:
         self._worker = worker
@@ -28,8 +28,8 @@ class Connection:
     async def open(cls, connect: Callable[[], sqlite3.Connection]) -> Self:
         """Call `connect` on the new thread.  Nothing is left of it where this fails or is cancelled.
 
-        The thread is given a connection in any case, so that it is stopped in the one way that can be waited for: else
-        it might tell a loop that is gone by then, or make files in a folder that is about to be removed.
+        The thread is given a connection in any case, so that its end can be awaited: else it might call a loop that has
+        ended, or make files in a folder that is about to be removed.
         """
         made: list[tuple[Thread, sqlite3.Connection]] = []
         failures: list[Exception] = []
@@ -71,7 +71,7 @@ class Connection:
         return result
 
     async def close(self) -> None:
-        """Close it; its thread, which by then has only to end, is gone too."""
+        """Close it, and wait for the end of its thread."""
         await self._worker.close()
         self._thread.join()
 

@@ -23,7 +23,7 @@ P = ParamSpec("P")
 S = TypeVar("S", bound="StorePart")
 
 SLICE = 200  # rows deleted in one op: the writes queued behind it hardly wait
-JOBS_AT_ONCE = 100  # looked at in one query, so that other queries get their turn
+JOBS_AT_ONCE = 100  # read in one query, so that other queries get their turn
 
 Rows = Sequence[tuple[Any, ...]]  # each as a DELETE takes it
 

@@ -82,7 +82,7 @@ def find_loss(connection: sqlite3.Connection, path: Path, marker: Marker, durabi
         return f"{lost}: the machine went down before they were synced"
     logged = size_of(wal_of(path))
     if logged or last.file == stamp_of(path):
-        what = "was cut off or is damaged" if logged else "is gone"
+        what = "was cut off or is damaged" if logged else "was removed"
         raise StoreIncomplete(path, f"its log {wal_of(path).name} {what}, and with it {lost}", is_gone=False)
     return f"{lost}: an older database was put in its place"
 
@@ -152,8 +152,7 @@ class FileIdentity:
     """Remembers the files that were opened: a database, and its log if the file system supports one.
 
     With `reads_index` also the index of the log, its -shm file (sqlite.org/walformat.html), is opened: close this after
-    the connections, since that releases their locks.  Raises NoAccess or StoreError where the database can't be looked
-    at.
+    the connections, since that releases their locks.  Raises NoAccess or StoreError where the database can't be read.
     """
 
     def __init__(self, path: Path, *, reads_index: bool = False) -> None:
@@ -165,7 +164,7 @@ class FileIdentity:
             self._opened = {str(file): os.stat(file) for file in files}
         except OSError as error:
             raise explain(error, path) from error
-        self.stamp = stamp_of(path)  # of the database, when it was looked at last
+        self.stamp = stamp_of(path)  # of the database, at the last check
         self._index = -1  # there is none when SQLite keeps it in memory
         if reads_index:
             with suppress(OSError):

@@ -1,10 +1,10 @@
-"""Tell of changes of entries those who want to hear of them; a write asks, which costs nothing if there are none.
+"""Deliver changes of entries to jobs and subscribers; a write without either pays nothing.
 
 Jobs watch: for each change an event is stored, and a row of `wanted` for each such job, in the transaction of the
 change.  The claim of a run puts its id into the job's row; the row is deleted with the end of the run, unless another
 attempt has taken its place there, and the event with its last row.
 
-Subscribers listen: they are told from memory, after the commit, and nothing is written for it.
+Subscribers listen: they are called from memory, after the commit, and nothing is written for them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def jobs_by_kind(subscriptions: Sequence[Subscription], key: bytes) -> JobsByKin
 
 
 class Notices:
-    """The changes of one op that subscribers will be told of, gathered on the store's thread."""
+    """The changes of one op for subscribers, gathered on the store's thread."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions

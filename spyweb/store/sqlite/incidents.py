@@ -35,7 +35,7 @@ from spyweb.store.sqlite.connections import Announcer, Connections, columns_of, 
 from spyweb.store.sqlite.outbox import Outbox, add_one
 
 MOST_NOTES = 50  # of an incident's history, the newest
-MOST_FOR_SCRIPTS = 100  # incidents looked at in one query, so that other queries get their turn
+MOST_FOR_SCRIPTS = 100  # incidents read in one query, so that other queries get their turn
 NAMED = 20  # incidents of a digest; the others are counted
 SETTLED_AT_ONCE = 200  # in one op: the writes queued behind it hardly wait
 
@@ -156,15 +156,15 @@ class Incidents(Announcer[SubjectChange]):
 
     @on_questions
     def unsettled(self, connection: sqlite3.Connection) -> list[str]:
-        """Return the subjects of incidents of which somebody may still have to be told."""
+        """Return the subjects of incidents that some channel may still have to be notified of."""
         return [subject for (subject,) in connection.execute(UNSETTLED)]
 
     async def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Planned:
         """Write the messages that are missing, those of a channel in one transaction with the note of what it knows.
 
-        One plan at a time: none may begin before the one before has ended.  They are decided beside the writer, for
-        which thousands of incidents would take too long, and from what may be outdated by the time it writes.  That
-        does no harm: nothing else writes what a channel knows, and what has happened meanwhile has it planned again.
+        One plan at a time: none may begin before the one before has ended.  Messages are decided beside the writer,
+        since thousands of incidents would hold it up, from facts that may be outdated when it writes.  That does no
+        harm: nothing else writes what a channel knows, and each new event causes another plan.
         """
         now_ms = self._clock.now_ms()
         wakes, messages = list[int](), 0
@@ -186,9 +186,9 @@ class Incidents(Announcer[SubjectChange]):
 
     @on_writer(OpKind.READ)
     def for_scripts(self, connection: sqlite3.Connection, subjects: Sequence[str]) -> list[Incident]:
-        """Return incidents of these subjects of which their files do not know yet what is so, the oldest first.
+        """Return incidents of these subjects whose state their files do not know yet, the oldest first.
 
-        Not all at once where there are very many: `Change.told` notes what they know.
+        At most MOST_FOR_SCRIPTS at once: `Change.told` notes what the files know.
         """
         rows = connection.execute(
             FOR_SCRIPTS, (telling.SCRIPTS, encode(subjects).decode(), MOST_FOR_SCRIPTS)
@@ -319,7 +319,7 @@ def save_subject(connection: sqlite3.Connection, before: SubjectState, decision:
 def raise_incident(
     connection: sqlite3.Connection, incident: int, before: SubjectState, after: SubjectState, level: Level
 ) -> None:
-    """Have an open incident be about a new sign that is graver: those who were to hear of nothing lesser are told."""
+    """Raise an open incident to the level of a graver new sign: channels that want only that level are notified."""
     new = {sign: seen for sign, seen in after.signs.items() if sign not in before.signs}
     if not new:
         return
@@ -354,13 +354,13 @@ def silence(connection: sqlite3.Connection, subject: str, for_ms: int | None, by
         connection.execute(FORGET_SUBJECT, (subject,))
 
 
-# On the thread of a connection: who is told
+# On the thread of a connection: which channel is notified
 
 
 def decide(
     connection: sqlite3.Connection, channel: AlertChannelNow, subjects: Mapping[str, SubjectNow], now_ms: int
 ) -> telling.TellingPlan:
-    """Decide what a channel is told now; nothing is written."""
+    """Decide which messages a channel gets now; nothing is written."""
     next_ms, sent = find_channel(connection, channel.name, now_ms)
     state = telling.ChannelState(
         name=channel.name, quiet_until_ms=channel.quiet_until_ms, next_ms=next_ms, sent_lately=len(sent)
@@ -369,7 +369,7 @@ def decide(
 
 
 def find_channel(connection: sqlite3.Connection, channel: str, now_ms: int) -> tuple[int | None, list[int]]:
-    """Return when it may be told again after a digest, and the moments of its messages in the last minute."""
+    """Return when a channel may be sent the next message after a digest, and when it was in the last minute."""
     next_ms, sent = connection.execute(FIND_CHANNEL, (channel,)).fetchone() or (None, "[]")
     return next_ms, [moment for moment in decode_moments(sent) if now_ms - telling.DIGEST_EVERY_MS < moment <= now_ms]
 
@@ -387,14 +387,14 @@ def tell(connection: sqlite3.Connection, channel: str, planned: telling.TellingP
 
 
 def tell_scripts(connection: sqlite3.Connection, told: Sequence[ScriptTold]) -> None:
-    """Note what the files of jobs know, in the transaction that records the runs by which they are told."""
+    """Note what the files of jobs know, in the transaction that records the runs that report it."""
     connection.executemany(TELL, [(each.incident, telling.SCRIPTS, each.told.value, None) for each in told])
 
 
 def known_to(
     connection: sqlite3.Connection, channel: AlertChannelNow, subjects: Mapping[str, SubjectNow], now_ms: int
 ) -> list[telling.KnownIncident]:
-    """Return the incidents that an alert channel may have to be told of."""
+    """Return the incidents that an alert channel may have to be notified of."""
     parents = {parent for each in subjects.values() for parent in each.policy.depends_on}
     open_parents = {parent for parent in parents if connection.execute(FIND_OPEN, (parent,)).fetchone()}
     found, least = [], channel.level.rank
@@ -457,7 +457,7 @@ def facts_of(connection: sqlite3.Connection, item: telling.MessageItem) -> dict[
 def find_told_to_all(
     connection: sqlite3.Connection, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]
 ) -> list[int]:
-    """Return the incidents that are over and of which no channel has to be told anything more."""
+    """Return the closed incidents that no channel has to be notified of any more."""
     found = []
     for number, name, level in connection.execute(CLOSED_UNSETTLED):
         if name not in subjects:
@@ -478,7 +478,7 @@ def note_told_to_all(connection: sqlite3.Connection, incidents: Sequence[int]) -
 
 
 def whole(connection: sqlite3.Connection, incident: Incident) -> Incident:
-    """Return an incident with who was told, and as long as it is open with how its subject stands."""
+    """Return an incident with the notified channels, and while it is open with the state of its subject."""
     told = dict(connection.execute(KNOWS, (incident.id,)).fetchall())
     row = connection.execute(STANDING, (incident.subject,)).fetchone() if incident.closed_ms is None else None
     if row is None:

@@ -64,7 +64,7 @@ class AccessKeys(StorePart):
 
     @on_writer(OpKind.WRITE)
     def put_session(self, connection: sqlite3.Connection, session: BrowserSession) -> None:
-        """Add a session, or replace it; nothing where its key is gone."""
+        """Add a session, or replace it; nothing where its key was removed."""
         connection.execute(PUT_SESSION, astuple(session))
 
     @on_writer(OpKind.SEVERAL)

@@ -52,7 +52,7 @@ class Locks(Announcer[bytes]):
         return self._writer.submit(OpKind.WRITE, acquire, wanted, self.alive)
 
     def release(self, name: bytes, holder: bytes | None) -> Future[Held | None]:
-        """Release the lock if this holder has it, or with None whoever has it; return who had it (None: nobody)."""
+        """Release the lock if this holder has it, or any holder with None; return the holder (None: it was free)."""
         now_ms = self._clock.now_ms()
         tell = partial(self.tell, [name])
         return self._writer.submit(OpKind.WRITE, release, name, holder, now_ms, self.alive, after=tell)

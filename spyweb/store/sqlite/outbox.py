@@ -95,8 +95,8 @@ class Outbox(Announcer[Target]):
     def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
         """Add messages in one transaction, and return their ids.
 
-        In the same transaction the records with these timestamps stop being owed: these messages announce them, or
-        they need no message.
+        In the same transaction the records with these timestamps are marked as announced: these messages announce
+        them, or they need none.
         """
         now_ms = self._clock.now_ms()
         tell = partial(self.tell, tuple(message.target for message in messages))
@@ -176,10 +176,10 @@ class Outbox(Announcer[Target]):
         return found
 
     def notify(self, notice: Notice) -> Future[NoticeFate]:
-        """Put a notice into the outbox, unless its key was told today; in one transaction with the note of that.
+        """Put a notice into the outbox, unless its key was sent today; in one transaction with the note of that.
 
-        A job has ten messages a minute.  What is more, and what quiet hours hold, is gathered: one message tells of all
-        of it, at the end of the minute or of the quiet hours.
+        A job has ten messages a minute.  Notices beyond them, and those held by quiet hours, are gathered in one
+        message, sent at the end of the minute or of the quiet hours.
         """
         tell = partial(self.tell, [Target(Channel.ALERT, notice.channel)])
         return self._writer.submit(OpKind.SEVERAL, add_notice, notice, self._clock.now_ms(), after=tell)
@@ -191,7 +191,7 @@ class Outbox(Announcer[Target]):
         return await self._prune_older(outdated, older_than_ms, delete)
 
     def prune_notices(self, *, older_than_ms: int) -> Future[None]:
-        """Forget keys that were last told before this moment."""
+        """Forget keys that were last sent before this moment."""
         return self._writer.submit(OpKind.SEVERAL, prune_notices, older_than_ms)
 
 
@@ -240,7 +240,7 @@ def add_notice(connection: sqlite3.Connection, notice: Notice, now_ms: int) -> N
 
 
 def take_key(connection: sqlite3.Connection, notice: Notice, now_ms: int) -> bool:
-    """Note that a key is told today; return False where it was already."""
+    """Note that a key is sent today; return False where it was already."""
     row = connection.execute(FIND_KEY, (notice.job, notice.channel, notice.key)).fetchone()
     if row and row[0] == notice.day:
         return False

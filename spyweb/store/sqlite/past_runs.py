@@ -1,4 +1,4 @@
-"""Answer questions about the runs on record from SQLite: each statement looks at a bounded number of rows."""
+"""Answer questions about the runs on record from SQLite: each statement reads a bounded number of rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint,
 from spyweb.store.sqlite.connections import StorePart, on_questions
 from spyweb.store.sqlite.runs import RUN_COLUMNS, read_run
 
-SEARCHED = 20_000  # rows that one page of a search looks at, so that other questions get their turn
-SERIES = 1_000  # rows that are looked at for a series of failures
+SEARCHED = 20_000  # rows that one page of a search reads, so that other questions get their turn
+SERIES = 1_000  # rows that are read for a series of failures
 FOLLOWED = 5_000  # rows after a run among which its followers are looked for
 
 # In one letter, as RunMark has it.  `?2` is from when on a start is late.

@@ -18,7 +18,7 @@ LATEST_NS = (1 << 63) - 1  # rev_ts counts down from here
 NS_IN_MS = 1_000_000
 STEP_NS = 1_000  # between records, so that a reader whose numbers are doubles tells them apart
 TOUCH_MS = 24 * 3_600_000  # how old `last_ms` may get, so that a page without anything new rarely causes a write
-SEARCHED = 2_000  # records that one page of a search looks at, so that other questions get their turn
+SEARCHED = 2_000  # records that one page of a search reads, so that other questions get their turn
 ASKED_AT_ONCE = 32  # hashes looked up in one statement
 
 COLUMNS = "rev_ts, job, hash, url, fields, matches"
@@ -61,8 +61,8 @@ class Records(StorePart):
         """Record those items that are new, in one transaction and in this order.
 
         Return for each item the `timestamp_ns` of its record, or None if its hash was seen before, in the store or
-        among the items before it.  With `owed` the new ones are to be announced: they stay owed, even over a crash,
-        until Outbox.add settles them.  Raises StoreError, and records nothing, for text that is not valid Unicode.
+        among the items before it.  With `owed` the new records are to be announced: each is marked,
+        also over a crash, until Outbox.add settles it.  Raises StoreError, and records nothing, for text that is not valid Unicode.
         """
         now_ms = self._clock.now_ms()
         known = find_seen(connection, job, [item.hash for item in items])
@@ -136,7 +136,7 @@ class Records(StorePart):
         return {JobId(job): number for job, number in connection.execute(COUNTS)}
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
-        """Delete records from before this moment, and those beyond `keep` per job that are not owed; return how many.
+        """Delete records from before this moment, and announced ones beyond `keep` per job; return how many.
 
         Hashes stay known unless no item has had them since `unseen_since_ms`.  Works in slices, so that no write waits
         for long.

@@ -98,7 +98,7 @@ SUCCEEDED = NEWEST_MOMENTS.format(moment="ended_ms", condition="state = 'ended' 
 STARTED = NEWEST_MOMENTS.format(moment="started_ms", condition="started_ms IS NOT NULL")
 CURSORS = f"SELECT {CURSOR_COLUMNS} FROM cursor"
 
-# The newest `keep` ended rows of the job are below this id's; NULL when there are no more than that.
+# The newest `keep` ended rows of the job are below this id's; NULL when there are fewer.
 FIRST_BEYOND = """
     SELECT id FROM run INDEXED BY run_of_job
     WHERE job = ? AND state = 'ended' ORDER BY id DESC LIMIT 1 OFFSET ?
@@ -249,7 +249,7 @@ class Runs(StorePart):
 
     @on_reader
     def payload(self, connection: sqlite3.Connection, run: RunId) -> bytes | None:
-        """Return what was kept with this run; None once it is gone."""
+        """Return the payload of this run; None once it was deleted."""
         row = connection.execute("SELECT content FROM payload WHERE run = ?", (run,)).fetchone()
         return row[0] if row else None
 
@@ -290,7 +290,7 @@ def record(
 
 
 def follow_ends(connection: sqlite3.Connection, change: Change, ended: Set[RunId]) -> list[SubjectChange]:
-    """Clear what ends with runs; those that applied change what is wrong with their jobs, and are told elsewhere."""
+    """Clear what ends with runs; ends that applied change their jobs' incidents and are sent to watchers elsewhere."""
     subjects: list[SubjectChange] = []
     for end in change.end:
         clear_after_run(connection, end)

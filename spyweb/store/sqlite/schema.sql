@@ -105,7 +105,7 @@ CREATE TABLE record (
     url     TEXT NOT NULL,           -- of the page
     fields  TEXT NOT NULL,           -- JSON, an object of texts
     matches TEXT NOT NULL,           -- JSON, an array of texts
-    is_owed INTEGER NOT NULL DEFAULT 0  -- 1: it is new, and nobody has been told yet
+    is_owed INTEGER NOT NULL DEFAULT 0  -- 1: it is new, and not announced yet
 );
 CREATE INDEX record_of_job ON record (job);
 CREATE INDEX record_owed ON record (job) WHERE is_owed;
@@ -247,7 +247,7 @@ CREATE TABLE incident (
     acked_by    TEXT NOT NULL DEFAULT '',
     is_flapping INTEGER NOT NULL DEFAULT 0,
     notes       TEXT NOT NULL DEFAULT '[]',  -- JSON: its history, [at_ms, text] each
-    is_settled  INTEGER NOT NULL DEFAULT 0   -- 1: nobody has to be told anything more
+    is_settled  INTEGER NOT NULL DEFAULT 0   -- 1: every channel has been notified
 );
 CREATE UNIQUE INDEX incident_open ON incident (subject) WHERE closed_ms IS NULL;
 CREATE INDEX incident_unsettled ON incident (id) WHERE is_settled = 0;
@@ -275,7 +275,7 @@ CREATE TABLE notice_key (
     job     TEXT NOT NULL,
     channel TEXT NOT NULL,
     key     BLOB NOT NULL,
-    day     TEXT NOT NULL,              -- on which it was told last, in the daemon's time zone
+    day     TEXT NOT NULL,              -- on which it was last sent, in the daemon's time zone
     at_ms   INTEGER NOT NULL,
     PRIMARY KEY (job, channel, key)
 ) WITHOUT ROWID;

@@ -30,7 +30,7 @@ MAKE_ROOM = [
     "DELETE FROM entry WHERE namespace = :new AND key IN (SELECT key FROM entry WHERE namespace = :old)",
     f"DELETE FROM past WHERE namespace = :new AND key IN (SELECT key FROM past WHERE {MOVING})",
 ]
-# Where the other namespace has the same keys, its own give way, with their history.
+# Where the other namespace has the same keys, its own entries are replaced, with their history.
 GIVE_WAY = [
     f"DELETE FROM {table} WHERE namespace = :new AND key IN (SELECT key FROM entry WHERE namespace = :old)"
     for table in ("past", "entry")

@@ -185,7 +185,7 @@ class Values(StorePart):
         """Delete all live entries whose keys match; return how many.
 
         Very many are deleted in slices, in the order of their keys, so that no write waits for long; entries written
-        meanwhile may be deleted too.  If a slice fails, the entries of those before it are gone.
+        meanwhile may be deleted too.  If a slice fails, the entries of the slices before it stay deleted.
         """
         compiled = compile_pattern(pattern)
         # Now: it comes before what is asked for next.
@@ -203,7 +203,7 @@ class Values(StorePart):
     def _clear_slice(
         self, namespace: str, pattern: Pattern, least: bytes, origin: Origin
     ) -> Future[tuple[int, bytes | None]]:
-        """Clear from the key `least` on; return how many, and the first key that has not been looked at, if any."""
+        """Clear from the key `least` on; return how many, and the first key that has not been examined, if any."""
         watches, rule = self._events.subscriptions.of_namespace(namespace), self._history.get(namespace)
         notices = self._events.notices(namespace)
         clock, now_ms = self._clock, self._clock.now_ms()
@@ -309,7 +309,7 @@ class Values(StorePart):
                     yield item
 
     def load(self, items: Sequence[PortableEntry], *, replace: bool) -> Future[Loaded]:
-        """Write all entries with their times, or none; live ones are replaced, or kept.  Watchers are not told."""
+        """Write all entries with their times, or none; live ones are replaced, or kept.  Watchers are not notified."""
         arguments = (self._codec, tuple(items), replace, self._history, self._clock.now_ms())
         return self._writer.submit(OpKind.SEVERAL, transfer.load, *arguments, subject=EVERYTHING)
 
@@ -317,7 +317,7 @@ class Values(StorePart):
         """Move all entries of a namespace to another, with their history; return how many.
 
         Where a key is in both, that of the other one is deleted with `force`; else it raises StoreError, and moves
-        nothing.  Watchers are not told.
+        nothing.  Watchers are not notified.
         """
         arguments = (self._codec, old, new, force, self._clock.now_ms())
         return self._writer.submit(OpKind.SEVERAL, transfer.move, *arguments, subject=EVERYTHING)

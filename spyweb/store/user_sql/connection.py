@@ -1,8 +1,8 @@
 """A job's connection to the scripts' own database, and the execution of one statement on it.
 
 Connections are used only in the process for the job's SQL (process.py).  A statement never waits for a lock: it answers
-that it would have to.  It ends when its time is up or its run is gone, and returns no more rows than the job's VM has
-memory for.
+that it would have to.  It ends when its time is up or its run has ended, and returns no more rows than the job's VM
+has memory for.
 
 Between the daemon and that process go frames over one socket: a 4-byte little-endian length and a msgpack array.  The
 daemon sends a SqlSetup, then one SqlRequest at a time, and each is answered by one Answered.  The end of that socket
@@ -65,7 +65,7 @@ class Statement(Struct, array_like=True, kw_only=True):
     wants_rows: bool
     largest: int  # bytes of all rows together
     longest_s: float = LONGEST_S
-    unwanted: bool = False  # its run is gone
+    unwanted: bool = False  # its run has ended
     only_reads: bool = False  # it fails where it would write
 
     @property

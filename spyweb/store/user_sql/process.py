@@ -2,7 +2,7 @@
 
 The process that is started so forks one for each pair of sockets that it receives over FD, its end of a stream socket.
 Thus a statement that takes much memory or time affects only its own job: SQLite's memory limit is for a whole process,
-and a statement that can't be interrupted is ended with its process.  All of them end when the daemon is gone.
+and a statement that can't be interrupted is ended with its process.  All of them end with the daemon.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class SqlServer:
 
 
 def _watch(commands: socket.socket, running: RunningStatement) -> None:
-    """Interrupt the statements that the daemon names; end this process when the daemon closes the socket or is gone."""
+    """Interrupt the statements that the daemon names; end this process when the daemon closes the socket or ends."""
     while number := receive_whole(commands, HEADER):
         running.interrupt(int.from_bytes(number, "little"))
     os._exit(0)
@@ -146,7 +146,7 @@ def _watch(commands: socket.socket, running: RunningStatement) -> None:
 def _work(descriptors: list[int]) -> None:
     """Run as the process for one job's SQL.
 
-    Statements may compute for seconds, each job's in a process of its own, and the daemon must not wait for a processor
+    Statements may compute for seconds, each job's in its own process, and the daemon must not wait for a processor
     because of them, nor be killed before them when memory runs out.
     """
     with suppress(OSError):  # then it is as it was
@@ -157,7 +157,7 @@ def _work(descriptors: list[int]) -> None:
     requests, commands = (socket.socket(fileno=descriptor) for descriptor in descriptors)
     running = RunningStatement()
     Thread(target=_watch, args=(commands, running), daemon=True).start()
-    with suppress(ConnectionError):  # the daemon is gone
+    with suppress(ConnectionError):  # the daemon has ended
         SqlServer(requests, running).serve()
 
 

@@ -1,6 +1,6 @@
 """The scripts' own SQL: one database file for all jobs, one connection for each job that uses it.
 
-A connection executes one statement at a time, in a process of its own.  While a run, or one of its branches, has a
+A connection executes one statement at a time, in its own process.  While a run, or one of its branches, has a
 transaction open, the job's others wait; a write that meets another job's transaction waits too: on the event loop, for
 a limited time, and nothing else waits for it.  The number of connections is limited: an idle one is closed when another
 job needs one, or after a while.  This is the daemon's side; the other is process.py.
@@ -37,7 +37,7 @@ START_LIMIT_S = 10.0  # until a process answers
 CPU_CLOCK = 2  # of a process, in the number of its clock
 END_LIMIT_S = 2.0  # for a process to close its connection, before it is ended
 LOCKED = "database is locked"
-GRACE_S = 2.0  # for a statement that was told to end, before its process is ended
+GRACE_S = 2.0  # for a statement that was asked to end, before its process is ended
 PATIENCE_S = 5.0  # how long another run's or job's transaction is waited for
 RETRY_S = 0.02
 MOST_CONNECTIONS = 64
@@ -261,7 +261,7 @@ class Session:
         return max(0.0, self.process.cpu_s - self._cpu_before_s)
 
     def end_statement(self) -> None:
-        """Interrupt the running statement because its run is gone."""
+        """Interrupt the running statement because its run has ended."""
         if self.running is None:
             return
         self.running.unwanted = True
@@ -401,7 +401,7 @@ class UserDatabase:
                 continue
             session.runs.discard(run)
             if session.turn_of == run:
-                session.end_statement()  # its task then sees that the run is gone
+                session.end_statement()  # its task then sees that the run has ended
             elif session.in_transaction == run:
                 session.turn_of = run
                 session.calls += 1

@@ -223,7 +223,9 @@ async def test_a_log_that_was_cut_off_while_it_was_open_is_missed_after_a_stop_t
         await store.values.set(GLOBAL, b"k", b"2")
     await store.close()
 
-    with pytest.raises(StoreIncomplete, match=r"its log spyweb\.db-wal is gone, and with it 2 commits, the last at"):
+    with pytest.raises(
+        StoreIncomplete, match=r"its log spyweb\.db-wal was removed, and with it 2 commits, the last at"
+    ):
         await opened(data)
 
 

@@ -21,7 +21,7 @@ local FAMILIES = {
   { "circuit reliability", "use retries of a task or a job" },
   { "notification notifications", "use notify, or a webhook" },
   { "event hook", "use on, after and on_failure in the job's block" },
-  { "watcher", "use a job with every, which looks and keeps what it saw" },
+  { "watcher", "use a job with every, which compares with what it stored" },
   { "metrics monitoring observability", "use state.increment; spyweb's own are in /healthz and /api/runs" },
   { "facts sysinfo system", "use engine.os and engine.arch, the rest with exec.run" },
   { "secrets", 'env_get("NAME") reads the variable SPYWEB_NAME' },
@@ -52,7 +52,7 @@ function absent.reason(name)
 end
 
 -- Returns an error of Lua about a global that is nil, with what is known of its name.
-function absent.told(text)
+function absent.explain(text)
   local _, last, name = find(text, "a nil value %(global '([%a_][%w_]*)'%)")
   local reason = name and absent.reason(name)
   if not reason or find(text, reason, last, true) then return text end

@@ -1,6 +1,6 @@
 -- The functions that access tables raw (rawget, rawset, next, getmetatable and the like), made safe for frozen tables: they
--- read what table.freeze has moved elsewhere, and do not write past it.  Whoever looks up one of these gets all globals,
--- since they would show that globals are made when they are looked up.  The same holds for the tables of the library.
+-- read what table.freeze has moved elsewhere, and do not write past it.  A script that uses one of these gets all globals,
+-- since they would show that globals are made when they are first used.  The same holds for the tables of the library.
 
 local runtime = ...
 local raw, frozen, bad_argument, whole = runtime.raw, runtime.frozen, runtime.bad_argument, runtime.whole

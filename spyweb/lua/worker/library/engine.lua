@@ -15,7 +15,7 @@ end
 
 local engine = { engine = facts.engine }
 
--- A run by hand may be one whose use of permissions is noted.
+-- A manual run may be one whose use of permissions is noted.
 local function note(name)
   local run = runtime.internals.now.run
   local trigger = run and type(run.ctx) == "table" and rawget(run.ctx, "trigger")

@@ -1,6 +1,6 @@
--- The global `values`: what the settings, and whoever started the run, give the script.  One frozen table for as long as
--- the VM lives; what is in it is that of the run that began last.  Loads when a script first looks it up, or with the first
--- run that is given some.
+-- The global `values`: the values of the settings, and of the request that started the run.  One frozen table for as long
+-- as the VM lives, with the values of the run that began last.  Loads when a script first uses it, or with the first run
+-- that is given some.
 
 local runtime = ...
 local frozen, next, setmetatable, type = runtime.frozen, runtime.raw.next, runtime.raw.setmetatable, runtime.raw.type

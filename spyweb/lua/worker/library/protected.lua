@@ -11,7 +11,7 @@ local protected = {}
 
 -- A script that shows the error it has caught shows what is known of a name that is nil.
 local function worded(value)
-  return type(value) == "string" and find(value, NIL_GLOBAL, 1, true) and runtime.use("absent").told(value) or value
+  return type(value) == "string" and find(value, NIL_GLOBAL, 1, true) and runtime.use("absent").explain(value) or value
 end
 
 -- As `restore`, which would be one call more in each loop of protected calls.
@@ -47,10 +47,10 @@ end
 
 local function refuse_finalizer() internals.fail("__gc is not available") end
 
--- __gc is refused: no hook runs in a finalizer, so nothing could stop one.  It is armed by what the metatable has at the
--- very moment: so between the look and the call nothing may run that a script could have a part in, and afterwards it is
--- looked at once more.  __close may be had: it runs in a coroutine, where hooks reach it.  __metatable too: nothing of
--- ours trusts, or compares but by rawequal, what stands there.
+-- __gc is refused: no hook runs in a finalizer, so nothing could stop one.  Lua arms it by what the metatable holds at that
+-- very moment: so between check and call nothing of the script may run, and the metatable is checked again afterwards.
+-- __close is allowed: it runs in a coroutine, where hooks reach it.  __metatable too: our code never trusts its value, and
+-- compares it by rawequal only.
 function protected.setmetatable(object, meta)
   if rawequal(object, env) then runtime.complete() end
   if runtime.whole then runtime.whole(object) end

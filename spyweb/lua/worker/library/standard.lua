@@ -77,7 +77,7 @@ local incomplete_meta = {
   end,
 }
 
--- To be called of a table before anything looks behind its metatable, or puts another in its place.  rawequal: with == a
+-- To be called for a table before its metatable is passed by, or replaced.  rawequal: with == a
 -- script's __metatable would have its __eq called, and be handed ours.
 function runtime.whole(target)
   if rawequal(getmetatable(target), incomplete_meta) then complete(target) end

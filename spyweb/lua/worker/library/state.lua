@@ -41,7 +41,7 @@ local function release(name, holder, ok, ...)
   return nil, text, (...)
 end
 
--- The function, the timeout and the holder, told apart by their types.
+-- The function, the timeout and the holder, recognised by their types.
 local function sort_out(...)
   local f, timeout, holder
   for i = 1, select("#", ...) do

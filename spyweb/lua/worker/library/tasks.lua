@@ -1,6 +1,6 @@
 -- What a script declares: tasks and workflows, by builders or as tables.  Loads when one is first declared.
--- A key or a method that nobody knows is refused where it stands; what needs all of the file (dependencies, cycles) is
--- looked at once its chunk has run to its end, by plan().  Errors name the line that declared what is wrong.
+-- An unknown key or method is refused at its line; what needs the whole file (dependencies, cycles) is checked by plan(),
+-- once the chunk has run to its end.  Errors name the line of the declaration.
 
 local runtime, internals = ...
 local raw, env, getinfo = runtime.raw, runtime.env, runtime.getinfo
@@ -11,7 +11,7 @@ local find, format, lower, match, sub = raw.string.find, raw.string.format, raw.
 local abs, floor, max, min, math_type = raw.math.abs, raw.math.floor, raw.math.max, raw.math.min, raw.math.type
 
 local OURS = "=?"                   -- the source of a stripped chunk
-local MAX_LEVELS = 60               -- of the stack, looked at for the line that declares
+local MAX_LEVELS = 60               -- of the stack, searched for the line that declares
 local MAX_TASKS = 10000             -- in one run, ops/tasks.py
 local LONGEST_NAME = 200            -- bytes, ops/tasks.py
 local LONGEST_MS = 36500 * 86400000 -- settings/units.py

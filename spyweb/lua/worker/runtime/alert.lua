@@ -1,5 +1,5 @@
--- The procedure `alert` calls the function of a script's file that is told of an incident of its job.  Loads when such a
--- run first begins.  The chunk takes the runtime and returns the procedures, by name.
+-- The procedure `alert` calls on_down or on_up of a script's file with an incident of its job.  Loads when such a run
+-- first begins.  The chunk takes the runtime and returns the procedures, by name.
 
 local runtime = ...
 local chunk = runtime.use("run").inside()

@@ -104,8 +104,8 @@ local function unstoppably(f, ...)
   if not ok then raise(problem, 0) end
 end
 
--- Makes a branch, which begins when its turn comes.  `seconds` may be nil.  The daemon is told of a branch that it could
--- not know by its ops alone.
+-- Makes a branch, which begins when its turn comes.  `seconds` may be nil.  A branch that asks for no op of its
+-- own is announced to the daemon.
 local function launch(run, owner, group, f, index, seconds)
   local all, co = run.branches, new_coroutine(body)
   local branch = {
@@ -492,7 +492,7 @@ local function results_or_raise(ok, ...)
   raise_with(frames, value)
 end
 
--- As `attempt`, but raises what went wrong.
+-- As `attempt`, but raises the error.
 function branches.timed(seconds, f, ...) return results_or_raise(branches.attempt(seconds, f, ...)) end
 
 --

@@ -144,7 +144,7 @@ function complete.telemetry(telemetry)
   telemetry.map = map
 end
 
--- `packed`: by name, the members that are unpacked when a script first looks them up.
+-- `packed`: by name, the members that are unpacked when a script first reads them.
 local function new_ctx(given, packed)
   local worker_id = given.worker_id or 1
   given.worker_id, given.shared = nil, {}

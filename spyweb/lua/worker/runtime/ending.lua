@@ -45,7 +45,7 @@ end
 
 -- Adds to an error about nil what is known of it: the module that is not there, why a template gave no text.
 local function explained(text)
-  if find(text, NIL_GLOBAL, 1, true) then text = use("absent").told(text) end
+  if find(text, NIL_GLOBAL, 1, true) then text = use("absent").explain(text) end
   local why = now.run.unrendered
   if not why or find(text, why, 1, true) or not (find(text, "a nil value", 1, true) or find(text, "got n[io]")) then return text end
   return format("%s (template.render: %s)", text, why)

@@ -1,12 +1,12 @@
 -- Makes a run wait for a file or module that another run in the same VM is still loading, until that run has loaded it or
 -- given up; or a branch for another branch.  Loads when one first has to wait, or a branch requires a module.  The chunk
 -- takes the runtime and returns a table of functions.
--- Runs look again and again: the daemon does not know of these loads, and a run that sleeps can be killed like any other.
+-- Runs poll: the daemon does not know of these loads, and a run that sleeps can be killed like any other.
 
 local runtime = ...
 local now, min = runtime.internals.now, runtime.raw.math.min
 
-local FIRST, LONGEST = 5, 200       -- milliseconds between two looks
+local FIRST, LONGEST = 5, 200       -- milliseconds between two polls
 
 local loads = {}
 

@@ -3,7 +3,7 @@
 -- It is loaded stripped, so that no frame of ours has a line: that is how tracebacks and positions tell ours from the
 -- script's.
 -- It holds only what every run needs: a Lua endpoint has a VM for each request, and the prelude is much of its cost.
--- Files that are sure to be used with it come in the same text, in `bundled` (vm.py), since loading a text has a cost too.
+-- Files that are sure to be used with it are part of the same text, in `bundled` (vm.py), since loading a text has a cost too.
 -- The rest loads when it is first looked up: in `runtime` (runtime.lua), which all of our files are given; in `internals`
 -- (kills.lua), which few need; in the script's globals (globals.lua).
 --
@@ -45,7 +45,7 @@ local settled = 0                   -- KB in use after the last full collection
 -- The step in progress: `run`, the run being stepped; `killed`, why it must end (wire.Why); `depth`, of the protected calls
 -- and coroutines along the chain now running; `starved`, the wrapped coroutine in which a memory error began;
 -- `last_ended` anchors the coroutine that ended last: a limit may be arming it at this moment.  And `virtual`, by how many
--- seconds the time of a test is ahead, where it is virtual; `whole`, while no kill may come in between.
+-- seconds the time of a test is ahead, where it is virtual; `whole`, while no kill may interrupt.
 local now = { depth = 0, starved = false }
 local waiting = setmetatable({}, { __mode = "k" })  -- coroutines that wait for an op, and the runs' own: not the script's to resume
 

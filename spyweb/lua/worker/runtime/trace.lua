@@ -9,7 +9,7 @@ local max, next, rawequal, type = raw.math.max, raw.next, raw.rawequal, raw.type
 
 local OURS = "=?"                   -- the source of a stripped chunk
 local MAX_FRAMES = 20               -- in one traceback
-local MAX_LEVELS = 500              -- looked at for a position: 150 nested calls of ours are 450
+local MAX_LEVELS = 500              -- searched for a position: 150 nested calls of ours are 450
 
 local trace = {}
 
@@ -55,7 +55,7 @@ function trace.add(lines, co)
   return lines
 end
 
--- Stands for frames that are gone: shows where the called function begins, or the last line of a file.
+-- Stands for frames that have been dropped: shows where the called function begins, or the last line of a file.
 function trace.definition(f)
   local info = type(f) == "function" and getinfo(f, "SL")
   if not info or info.what == "C" or info.source == OURS then return nil end

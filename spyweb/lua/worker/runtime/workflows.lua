@@ -1,7 +1,7 @@
 -- Runs the tasks that a script has declared (library/tasks.lua): in order, or side by side as branches of the run.  Loaded
 -- with the first run of a script that has some.  The chunk takes the runtime and returns a table of functions.
--- The daemon is told of all tasks at the start (the op _tasks), and of each one's end (_task), which is committed before
--- anything begins that could depend on it: what a crash leaves is a beginning of the plan, never a hole in it.
+-- The daemon gets all tasks at the start (the op _tasks), and the end of each (_task), which is committed before any task
+-- begins that could depend on it: after a crash the first tasks of the plan are recorded, without a gap.
 
 local runtime = ...
 local raw, env, internals, use = runtime.raw, runtime.env, runtime.internals, runtime.use

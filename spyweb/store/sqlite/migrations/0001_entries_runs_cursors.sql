@@ -1,5 +1,5 @@
 -- What scripts keep.  Keys are any bytes; the type says how the value is to be read ('s': a string, as it is).
--- Not WITHOUT ROWID: there a look-up reads the whole value of each neighbour that it compares keys with.  Measured:
+-- Not WITHOUT ROWID: there a search reads the whole value of each neighbour that it compares keys with.  Measured:
 -- one value of 5 MB makes the others 3 to 80 times slower, values of 2 kB half as fast; small ones differ by 5 %.
 CREATE TABLE entry (
     namespace  TEXT NOT NULL,

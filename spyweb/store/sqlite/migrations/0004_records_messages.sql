@@ -7,7 +7,7 @@ CREATE TABLE record (
     url     TEXT NOT NULL,           -- of the page
     fields  TEXT NOT NULL,           -- JSON, an object of texts
     matches TEXT NOT NULL,           -- JSON, an array of texts
-    is_owed INTEGER NOT NULL DEFAULT 0  -- 1: it is new, and nobody has been told yet
+    is_owed INTEGER NOT NULL DEFAULT 0  -- 1: it is new, and not announced yet
 );
 CREATE INDEX record_of_job ON record (job);
 CREATE INDEX record_owed ON record (job) WHERE is_owed;

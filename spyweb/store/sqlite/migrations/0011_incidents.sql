@@ -1,4 +1,4 @@
--- What is not well, or lately was not: nothing for a subject that is well.
+-- Subjects with failures, now or lately: a healthy subject has no row.
 CREATE TABLE subject (
     name             TEXT PRIMARY KEY,  -- job:ID, channel:NAME, daemon:PART
     failures         INTEGER NOT NULL,  -- in a row
@@ -27,7 +27,7 @@ CREATE TABLE incident (
     acked_by    TEXT NOT NULL DEFAULT '',
     is_flapping INTEGER NOT NULL DEFAULT 0,
     notes       TEXT NOT NULL DEFAULT '[]',  -- JSON: its history, [at_ms, text] each
-    is_settled  INTEGER NOT NULL DEFAULT 0   -- 1: nobody has to be told anything more
+    is_settled  INTEGER NOT NULL DEFAULT 0   -- 1: every channel has been notified
 );
 CREATE UNIQUE INDEX incident_open ON incident (subject) WHERE closed_ms IS NULL;
 CREATE INDEX incident_unsettled ON incident (id) WHERE is_settled = 0;

@@ -1,9 +1,9 @@
--- What scripts tell people by notify{…}: a key is told once a day, and of much in a minute one message tells.
+-- The notices of scripts, by notify{…}: a key is sent once a day, and many in a minute are sent as one message.
 CREATE TABLE notice_key (
     job     TEXT NOT NULL,
     channel TEXT NOT NULL,
     key     BLOB NOT NULL,
-    day     TEXT NOT NULL,              -- on which it was told last, in the daemon's time zone
+    day     TEXT NOT NULL,              -- on which it was last sent, in the daemon's time zone
     at_ms   INTEGER NOT NULL,
     PRIMARY KEY (job, channel, key)
 ) WITHOUT ROWID;
@@ -14,7 +14,7 @@ CREATE TABLE notice_pace (
     sent TEXT NOT NULL                  -- JSON: moments of its messages in the last minute
 ) WITHOUT ROWID;
 
--- The messages that still gather what is told: what quiet hours hold, or what is too much for one minute.
+-- The messages that still gather notices: those held by quiet hours, or too many for one minute.
 CREATE TABLE notice_digest (
     job     TEXT NOT NULL,
     channel TEXT NOT NULL,
