@@ -257,7 +257,7 @@ class PendingWrites:
         new = CachedValue()
         if len(key) <= LONGEST_KEY:
             if len(self._cached) >= MOST_CACHED:
-                # The older half at once: finding the first key of a dictionary whose first keys were deleted takes long.
+                # The older half at once: finding the first key of a dictionary takes long after deletions at its front.
                 for place in list(islice(self._cached, MOST_CACHED // 2)):
                     del self._cached[place]
             self._cached[namespace, key] = new

@@ -61,8 +61,8 @@ class Records(StorePart):
         """Record those items that are new, in one transaction and in this order.
 
         Return for each item the `timestamp_ns` of its record, or None if its hash was seen before, in the store or
-        among the items before it.  With `owed` the new records are to be announced: each is marked,
-        also over a crash, until Outbox.add settles it.  Raises StoreError, and records nothing, for text that is not valid Unicode.
+        among the items before it.  With `owed` the new records are to be announced: each is marked, also over a crash,
+        until Outbox.add settles it.  Raises StoreError, and records nothing, for text that is not valid Unicode.
         """
         now_ms = self._clock.now_ms()
         known = find_seen(connection, job, [item.hash for item in items])
