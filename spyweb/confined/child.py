@@ -24,7 +24,7 @@ log = structlog.get_logger()
 INHERITED = ("LD_LIBRARY_PATH", "PYTHONHOME")  # without these this Python may not start at all
 WITHOUT_SITE = ("-P", "-S")  # none of these processes needs what the site's start-up files import
 
-LOOK_S = 0.02  # between two looks whether it has ended
+LOOK_S = 0.02  # between two checks whether it has ended
 EVERY = 0.1  # seconds between two reads of its output at least, so that a traceback is read as a whole
 MOST_READ = 65_536  # bytes in one read, which is what a pipe holds
 MOST_SHOWN = 4_096  # bytes in one line of the log

@@ -41,8 +41,8 @@ def stand_behind_parent(levels: int) -> str:
     try:
         os.nice(levels)
     except OSError as error:
-        return f"giving way to the daemon: not in force ({error.strerror})"
-    return "giving way to the daemon"
+        return f"lower priority: not in force ({error.strerror})"
+    return "lower priority"
 
 
 def wake_on(*signals: signal.Signals) -> int:

@@ -272,5 +272,5 @@ def _change_user(held: int) -> str:
         die_with_parent()  # the change of user has reset it
         if os.getppid() != parent:
             os._exit(0)
-        return "a user of its own"
+        return "own user"
     return f"still root ({reason})"

@@ -160,7 +160,7 @@ async def _run(call: Call, function: str, words: Words, options: ExecOptions) ->
     asked = [words] if options.unless is None else [words, options.unless]
     names = [os.fsdecode(name) for name in options.env]
     try:
-        if not call.policy.may_exec:  # before the job is told which programs there are
+        if not call.policy.may_exec:  # before the job can learn which programs there are
             call.permit(function, "exec", _asked(words, b""), names)
         workdir, made, programs = await asyncio.to_thread(_look, call, options, asked)
         for each, program in zip(asked, programs, strict=True):

@@ -41,11 +41,11 @@ def place_in(spec: JobSpec, top: str, target: str) -> FilePlace:
     try:
         return find_place(target.encode(), top, spec.folder, root_of=root_of, permit=permit)
     except Forbidden as error:
-        raise Forbidden(f"not looked at: {error}") from None
+        raise Forbidden(f"not checked: {error}") from None
 
 
 def path_in(spec: JobSpec, top: str, target: str) -> str:
-    """Return the absolute path that a target names, without a look at it."""
+    """Return the absolute path that a target names, without reading it."""
     if target.startswith("/"):
         return os.path.normpath(target)
     first, _, rest = target.partition("/")
@@ -75,7 +75,7 @@ def find_difference(files: Files, spec: JobSpec, kept: Kept) -> str | None:
     try:
         if kept.expected is Expected.MADE:
             if not spec.policy.may_exec:
-                return "not looked at: it may not run commands any more"
+                return "not checked: it may not run commands any more"
             return None if os.path.lexists(path_in(spec, files.top, kept.target)) else NOT_THERE
         return _difference_at(files, place_in(spec, files.top, kept.target), kept)
     except Forbidden as error:

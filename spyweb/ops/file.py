@@ -149,7 +149,7 @@ def _read_if_there(call: Call, place: FilePlace) -> tuple[bytes, str]:
 
 
 async def _found_lines(call: Call, regexp: bytes | None, wanted: bytes, text: bytes) -> list[int]:
-    """Return the numbers of the lines that are meant; an expression may take for ever: another process looks for it."""
+    """Return the numbers of the lines that are meant; a search may take for ever: another process does it."""
     lines = text.split(b"\n")
     if regexp is not None:
         found = await call.world.extractor.find_lines(call.job, regexp, text)

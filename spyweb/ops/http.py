@@ -39,13 +39,13 @@ LUA_RESULTS = "HttpResponse? response, HttpError? error"
 
 FAMILY = OpFamily(
     name="HTTP",
-    errors="Whatever goes wrong on the way gives nil and an `HttpError`; only a wrong type of argument raises.",
+    errors="A failed request gives nil and an `HttpError`; only a wrong type of argument raises.",
 )
 
 FORM = b"application/x-www-form-urlencoded"
 CONTENT_TYPE = b"content-type"
 OPTIONS = ("url", "method", "body", "headers", "proxy", "timeout", "max_body_size")
-MOST_NAMED = 20  # options that are looked at: a table may have any number
+MOST_NAMED = 20  # options that are checked: a table may have any number
 READING = (b"GET", b"HEAD", b"OPTIONS")  # methods that a server is not to change anything for
 
 Outcome: TypeAlias = tuple[dict[str, object] | None, dict[str, object] | None]  # a response, or an error

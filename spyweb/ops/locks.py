@@ -93,7 +93,7 @@ class LockQueue:
         if self._asking:
             self._again = True
             return
-        while self._waiters and self._waiters[0].served.done():  # its run was told to end a moment ago
+        while self._waiters and self._waiters[0].served.done():  # its run was asked to end a moment ago
             self._waiters.popleft()
         waiter = self.first
         if waiter is None:
@@ -230,7 +230,7 @@ class LockKeeper:
         return answer
 
     def give_back(self, request: LockRequest) -> None:
-        """Release a lock that was acquired for a waiter or a branch that is gone."""
+        """Release a lock that was acquired for a waiter or a branch that has ended."""
         self._locks.release(request.name, request.holder).add_done_callback(_note_failure)
 
     def call_when_expired(self, held: Held, callback: Callable[[], object]) -> Handle:

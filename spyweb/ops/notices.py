@@ -1,7 +1,7 @@
-"""The table form of `notify`: a script tells people by an alert channel.
+"""The table form of `notify`: a script sends a message by a notification channel.
 
-Whatever becomes of a notice is committed before the script goes on: it is in the outbox, or noted as one that its
-settings do not have told.
+The fate of a notice is committed before the script goes on: it is in the outbox, or counted as one below the
+channel's level or repeated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_KEY = 200  # bytes
 
 
 async def tell(call: Call, fields: Mapping[object, object]) -> Results:
-    """Tell people; return true and what becomes of it, or nil and why it can't be told.  Raises Mismatch."""
+    """Queue a notice; return true and its fate, or nil and why it can't be sent.  Raises Mismatch."""
     for field in fields:
         given = field.decode("utf-8", "replace") if isinstance(field, bytes) else str(field)
         if given not in FIELDS:

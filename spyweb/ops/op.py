@@ -31,7 +31,7 @@ Check = Callable[[Call, str, Sequence[object]], None]  # a call, its op, and the
 
 
 class OpEffect(StrEnum):
-    """The effect of an op outside its run, which decides what becomes of it in a dry run.
+    """The effect of an op outside its run, which decides how it acts in a dry run.
 
     One that says nothing is taken for one that writes, and is refused there.
     """
@@ -39,7 +39,7 @@ class OpEffect(StrEnum):
     WRITES = "writes"  # it is refused
     KEEPS = "keeps"  # a stored value: what it writes is kept for the dry run alone
     NONE = "none"  # it is carried out as always
-    LOOKS = "looks"  # the op itself changes nothing there, and says what it would
+    LOOKS = "looks"  # the op itself changes nothing there, and reports the change that it would make
 
 
 class Need(Struct, frozen=True):

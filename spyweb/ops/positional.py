@@ -100,7 +100,7 @@ class StateCall:
         return value
 
     def expiry(self, ttl: float | None) -> int | None:
-        """Return when a value expires that is written now; one without time left is told in the job's log."""
+        """Return when a value expires that is written now; a lifetime of zero or less is noted in the job's log."""
         if ttl is not None and ttl <= 0:
             self.call.log("warn", f"{self.function}: with a ttl of {ttl:g} the value expires at once".encode())
         return expiry_of(ttl, self.call.world.clock.now_ms())

@@ -70,7 +70,7 @@ class BadResource(Exception):
 
 
 def key_of(job: JobId, kept: Kept, longest: int) -> bytes:
-    """Return the key of a row, JOB:MODULE:TARGET; the end of a target that is too long is told by a checksum."""
+    """Return the key of a row, JOB:MODULE:TARGET; the end of a target that is too long is replaced by a checksum."""
     key = f"{job}:{kept.module}:{kept.target}".encode()
     if len(key) <= longest:
         return key

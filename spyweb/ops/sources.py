@@ -103,7 +103,7 @@ class Sources:
             if name in seen:
                 continue
             seen.add(name)
-            with suppress(OpError):  # told when it is required
+            with suppress(OpError):  # raised when it is required
                 module = await self.find(job, generation, folder, name)
                 names += REQUIRED.findall(module.source) if module else ()
 

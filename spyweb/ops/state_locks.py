@@ -28,7 +28,7 @@ LONGEST_TIMEOUT = 366 * 86_400.0  # seconds: longer than any run; timers can't t
 
 
 class LockTerms(Struct, frozen=True):
-    """The arguments after a lock's name, told apart."""
+    """The arguments after a lock's name, sorted by type."""
 
     holder: bytes | None  # None: the run itself
     timeout: float  # seconds; `_request`, which knows the lock, refuses NaN

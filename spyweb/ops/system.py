@@ -26,11 +26,11 @@ LONGEST_SLEEP_MS = 366 * 86_400_000  # longer than any run; timers can't take in
 async def notify(
     call: Call, title: KeyOrTable, body: Text = b"", timeout_ms: Number | None = None
 ) -> tuple[object, ...]:
-    """Show a notification on the desktop, for 5,000 ms unless told otherwise.
+    """Show a notification on the desktop, for 5,000 ms by default.
 
     Where there is no desktop nothing is shown and the daemon's log says so once.  Never raises: a failure is logged.
-    With a table `{channel, title, body?, level?, key?}` it tells people by an alert channel: it gives true and what
-    becomes of that, or nil and why it can't be told.
+    With a table `{channel, title, body?, level?, key?}` it sends a message by a notification channel: it returns true
+    and the message's fate, or nil and why it can't be sent.
     """
     if not isinstance(title, bytes):
         return tuple(await notices.tell(call, title))

@@ -1,4 +1,4 @@
-"""The policy of a job: what it may reach, by the settings of whoever runs the daemon and by its own.
+"""The policy of a job: what it may reach, by the daemon's settings and by its own.
 
 A policy is immutable, and jobs with equal settings share one.  Its checks return None, or the Refusal that names the
 key to add; they have no effect.  The job's own settings are a second list that must permit it as well: no

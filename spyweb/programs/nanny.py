@@ -38,7 +38,7 @@ ENDED_FIRST = b"500"  # of 1000: a command is killed before the daemon when the 
 BEHIND, LOWEST = 5, 19  # levels of niceness: behind the daemon, and the lowest there is
 
 _PARENT_DIED = signal.SIGUSR1
-# A command ignores no signal, whatever the nanny ignores, or whoever started the daemon, such as `nohup`.
+# A command ignores no signal, even one that the nanny or the daemon's parent (such as `nohup`) ignores.
 _FROM_THE_START = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
@@ -62,7 +62,7 @@ class Nanny:
         die_with_parent(_PARENT_DIED)
 
     def serve(self, streams: Sequence[int], temporary: bytes) -> None:
-        """Start the command, and report its end once all of it is gone.  Raises ConnectionError: nobody wants it."""
+        """Start the command, and report its end once all its processes ended.  Raises ConnectionError if nobody waits."""
         outcome: Outcome
         try:
             self._folder = _folder_in(temporary)
@@ -222,7 +222,7 @@ class Forker:
         self._wakeup = wake_on(signal.SIGCHLD)
 
     def serve(self) -> None:
-        """Fork a nanny for each command until the daemon is gone."""
+        """Fork a nanny for each command until the daemon has ended."""
         while True:
             for descriptor in ready([self._control.fileno(), self._wakeup]):
                 if descriptor == self._wakeup:

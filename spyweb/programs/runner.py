@@ -37,7 +37,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SHELL = b"/bin/sh"
 SHELL_SIGNAL = 128  # the exit code of a command that a signal has ended, as shells count it: 128 and the signal
 SHARE = 8  # the part of all descriptors that commands may have: one of so many ...
-DESCRIPTORS_EACH = 5  # ... of each its leash, twice while it is told what to do, and its three streams
+DESCRIPTORS_EACH = 5  # ... of each its leash, twice while it is set up, and its three streams
 OVER_TIMEOUT = "over its timeout"
 TAKEN_S = 2.0  # for a nanny to take a command; then it is looked whether one was stopped
 TRIES = 3
@@ -96,8 +96,8 @@ class CommandRunner:
     async def run(self, command: Command) -> CommandResult:
         """Run a command to its end, with everything that it has started.
 
-        Its timeout counts from here, also while others are before it.  If this is cancelled, the command is told to
-        end, and has ended some seconds later.  Raises CommandError.
+        Its timeout counts from here, also while others are before it.  If this is cancelled, the command is asked
+        to end, and has ended some seconds later.  Raises CommandError.
         """
         deadline = self._clock.monotonic() + command.timeout_s
         running = await self._begin(command, deadline)

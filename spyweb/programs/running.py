@@ -112,7 +112,7 @@ class Command(Struct, frozen=True, kw_only=True):
 
     program: bytes
     version: FileVersion
-    arguments: Sequence[bytes]  # with the program's name, as it is told it
+    arguments: Sequence[bytes]  # the first is the program's name as the program sees it
     environment: Mapping[bytes, bytes]
     workdir: bytes
     timeout_s: float
@@ -124,7 +124,7 @@ class Command(Struct, frozen=True, kw_only=True):
 class RunningCommand:
     """A command that has been handed over; `gone` is done when nothing of it is left, with how it ended.
 
-    Its outcome is None where that can't be told: its nanny has died, or does not answer.  `taken` is done when a
+    Its outcome is None where it is unknown: its nanny has died, or does not answer.  `taken` is done when a
     nanny has it, or has refused it; False: none ever will.
     """
 

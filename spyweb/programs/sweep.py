@@ -1,7 +1,7 @@
 """Find and end the processes below this one, and make and remove the folders that commands have for temporary files.
 
 A process that adopts orphans has all below it for as long as it lives, however they have detached themselves.  A nanny
-holds a lock on its folder for as long as it lives, so that those of other daemons are told from what is left.
+holds a lock on its folder for as long as it lives, so that folders in use by other daemons are kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the children of a process; none if it is gone, or if the system does not tell."""
+    """Return the children of a process; none if it has ended, or if the system does not list them."""
     found: list[int] = []
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):

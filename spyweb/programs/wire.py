@@ -2,7 +2,7 @@
 
 A frame is a 4-byte little-endian length and a msgpack value.  The daemon sends one StartCommand; the nanny answers with
 CommandTaken before it starts the command, and with one CommandEnded or CommandRefused when the command and everything
-that it has started are gone, and ends.  The daemon may send STOP before that.  When the daemon closes its end, or
+that it has started have ended, and ends.  The daemon may send STOP before that.  When the daemon closes its end, or
 dies, the nanny ends everything at once.
 """
 
@@ -22,7 +22,7 @@ LARGEST = 8 << 20  # bytes of a frame; the kernel takes no more arguments than t
 
 
 class FileVersion(msgspec.Struct, frozen=True, array_like=True):
-    """The identity of a file's content, as far as a look at its inode tells."""
+    """The identity of a file's content, as far as its inode shows."""
 
     device: int
     inode: int
@@ -35,7 +35,7 @@ class StartCommand(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     program: bytes  # its path
     version: FileVersion  # it must still be this file
-    arguments: Sequence[bytes]  # the first is the name that it is told it has
+    arguments: Sequence[bytes]  # the first is the name that the program sees
     environment: Mapping[bytes, bytes]
     workdir: bytes
     memory: int  # bytes, of each process or, in a cgroup, of all together; 0: no limit
@@ -52,7 +52,7 @@ class CommandTaken(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_on
 
 
 class CommandEnded(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True):
-    """A command, and all that it had started, is gone."""
+    """A command, and all that it had started, has ended."""
 
     exit_code: int  # negative: the signal that ended it
     was_stopped: bool  # before it ended by itself

@@ -42,7 +42,7 @@ def _globals() -> Iterator[str]:
     handlers = "table<string, fun(self: ServerRequest): string|ServerResponse|nil>"
     yield _global("engine", kind="Engine")
     yield _global("JSON_EMPTY_ARRAY", "An array for `json_encode` where an empty table would be an object.")
-    about = "What the settings, and whoever starts the run, give the script; read-only."
+    about = "The values of the settings, and of the request that starts the run; read-only."
     yield _global("values", about, "table<string, any>") + "Values = values\n"
     yield from map(_global, OWN)
     yield _global("state.null", "JSON's null, inside tables.")

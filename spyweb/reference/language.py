@@ -66,7 +66,7 @@ class Family(Struct, frozen=True, kw_only=True):
 
     name: str
     functions: tuple[Function, ...]
-    errors: str  # what becomes of what goes wrong
+    errors: str  # how its functions fail
 
 
 class TableType(Struct, frozen=True, kw_only=True):

@@ -99,11 +99,11 @@ def config_schema() -> Schema:
             "type": "object",
             "propertyNames": {"pattern": NAME},
             "additionalProperties": table_of(_explained(channel_keys(), CHANNEL)),
-            "description": "The ways to reach somebody, by name.",
+            "description": "The notification channels, by name.",
         },
         "maintenance": {
             **list_of(table_of(_explained(maintenance_keys(), MAINTENANCE))),
-            "description": "When jobs may fail without anybody being told.",
+            "description": "Times in which failing jobs notify nobody.",
         },
         "values": {"type": "object", "description": "What scripts see in their table `values`."},
         "defaults": {**_overrides(is_monitor=False, without=NOT_IN_DEFAULTS), "description": "Settings of every job."},

@@ -267,7 +267,7 @@ def _refuse_cycles(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
 
 
 def _refuse_dependencies(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
-    """Refuse jobs whose alerts depend on each other: nobody would be told of them."""
+    """Refuse jobs whose alerts depend on each other: nobody would be notified of them."""
     found = {draft.spec.id: draft for draft in _read(groups)}
     depends = {
         job: [JobId(subject.removeprefix(JOB)) for subject in draft.spec.alerts.depends_on]
@@ -278,7 +278,7 @@ def _refuse_dependencies(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
         links = zip(cycle, [*cycle[1:], cycle[0]], strict=True)
         if all(parent in {each.job for each in found[job].spec.after} for job, parent in links):
             continue  # they wait for each other, which is said already
-        reason = f"nobody would be told of these: {_chain(cycle, ' depends on ')}"
+        reason = f"nobody would be notified of these: {_chain(cycle, ' depends on ')}"
         for draft in (found[job] for job in cycle):
             own = draft.problem_below(reason, ALERTS, DEPENDS_ON)
             draft.problems.append(own or draft.problem(reason, "after" if draft.spec.after else ALERTS))
@@ -290,7 +290,7 @@ def _chain(cycle: Sequence[JobId], link: str) -> str:
 
 
 def _warn_of_unknown_parents(groups: Mapping[JobId, Sequence[JobDraft]], settings: AlertSettings, notes: Notes) -> None:
-    """Warn of jobs that alerts depend on and that are not there; what all jobs depend on is told of once."""
+    """Warn of unknown jobs that alerts depend on; the ones that all jobs depend on are named once."""
     names = Names(groups)
     for subject in settings.policy.depends_on:
         name = subject.removeprefix(JOB)

@@ -1,4 +1,4 @@
-"""Read `[[maintenance]]` of config.toml: when jobs may fail without anybody being told."""
+"""Read `[[maintenance]]` of config.toml: times in which failing jobs notify nobody."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Once(NamedTuple):
 class Recurring(NamedTuple):
     cron: str
     timezone: str
-    duration_ms: int  # elapsed time, whatever the clock on the wall does
+    duration_ms: int  # elapsed time, also over a change of local time
 
 
 class MaintenanceRule(NamedTuple):

@@ -147,7 +147,7 @@ PERMISSIONS, ALERTS, DEPENDS_ON = "permissions", "alerts", "depends_on"
 EXPECT, PING_URL = "expect", "ping_url"
 NOT_IN_DEFAULTS = {
     PERMISSIONS: "what jobs may reach is set in [permissions]",
-    ALERTS: "who is told of all jobs is set in [alerts]",
+    ALERTS: "notifications of all jobs are set in [alerts]",
     EXPECT: "each job says itself what it expects",
 }
 # Settings of what runs here, which a job that only expects pings has not.
@@ -215,7 +215,7 @@ class JobPlace(Struct, frozen=True, kw_only=True):
 
 
 class JobDraft(Struct, frozen=True, kw_only=True):
-    """A job as its file and the settings describe it.  With problems, the spec is no more than a guess at its id."""
+    """A job as its file and the settings describe it.  With problems, the spec is only a guess at its id."""
 
     spec: JobSpec
     problems: list[Problem]
@@ -410,7 +410,7 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
 
 
 def _alerts(read: Reading, job: JobId, after: tuple[After, ...], settings: Settings) -> AlertPolicy:
-    """Take who is told of the job; it depends on the jobs as well that have to succeed before it starts."""
+    """Take the job's notification settings; the jobs that must succeed before it starts become parents too."""
     own, alerts = read.below(ALERTS), settings.alerts
     policy = take_policy(own, alerts.policy, alerts.names, settings.daemon.timezone)
     names = [each.removeprefix(JOB) for each in policy.depends_on]  # as people write them
@@ -424,7 +424,7 @@ def _alerts(read: Reading, job: JobId, after: tuple[After, ...], settings: Setti
 
 
 def alerts_without_file(job: JobId, settings: Settings) -> AlertPolicy:
-    """Return who is told of a job whose own file can't be read: what config.toml alone says of it."""
+    """Return the notification settings of a job whose own file can't be read: those of config.toml alone."""
     tables = [table for name, table in settings.jobs.items() if job_id(name) == job]
     read, alerts = Reading(tables, []), settings.alerts
     return take_policy(read.below(ALERTS), alerts.policy, alerts.names, settings.daemon.timezone)
@@ -441,7 +441,7 @@ def _take_values(read: Reading) -> str:
 
 
 def _refused_changes(spec: JobSpec, read: Reading) -> Iterator[Problem]:
-    """Yield the changes in `on` that the job may not read: it would be told the values."""
+    """Yield the changes in `on` that the job may not read: they would show it the values."""
     for on in spec.on:
         if on.namespace == GLOBAL:
             refusal = spec.policy.global_store()

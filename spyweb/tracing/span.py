@@ -18,7 +18,7 @@ NOTHING: Attributes = {}
 class TraceSpan(Protocol):
     @property
     def traceparent(self) -> str:
-        """Return the header by which whoever is asked joins this trace."""
+        """Return the header by which the server of a request joins this trace."""
 
     def child(self, name: str, attributes: Attributes = NOTHING) -> TraceSpan:
         """Begin a part of this span."""

@@ -111,7 +111,7 @@ def test_a_job_that_is_gone_and_a_damaged_row_are_a_line_each(project: Project, 
     assert answer.code == 1
     assert "its row can't be read (it is no table); the next run of its job writes it anew" in answer.out
     assert answer.err.splitlines() == [
-        "2 resources of web not looked at: that job is gone; `spyweb state clear 'web:*' --scope resources` "
+        "2 resources of web not checked: that job was removed; `spyweb state clear 'web:*' --scope resources` "
         "forgets them"
     ]
     assert spyweb("drift", "web", root=tmp_path).code == 0

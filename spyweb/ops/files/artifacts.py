@@ -116,7 +116,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _files_below(root: Path, folder: str) -> Iterator[tuple[str, FileIO]]:
-    """Yield the plain files of a job's folder, open; whoever takes one closes it.  No link is followed."""
+    """Yield the plain files of a job's folder, open; the caller closes each.  No link is followed."""
     try:
         opened = open_folder(resolve(root, folder))
     except (FileNotFoundError, NotADirectoryError):

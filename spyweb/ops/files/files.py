@@ -43,10 +43,10 @@ from spyweb.ops.files.names import FilePlace
 from spyweb.permissions.policy import SHARED
 
 PIECE = MIB  # bytes read at once
-LARGEST_TEXT = 10 * MIB  # bytes of a file whose lines are looked at or changed, or of a template
+LARGEST_TEXT = 10 * MIB  # bytes of a file whose lines are read or changed, or of a template
 LARGEST = 1 << 30  # bytes of a file: a thread is busy with it
 FILE_MODE, FOLDER_MODE = 0o644, 0o755  # of what `file.*` makes, unless something else is asked for
-MAX_BYTES = 10 * MIB  # of a file that is appended to; a full one gives way ...
+MAX_BYTES = 10 * MIB  # of a file that is appended to; a full one is renamed ...
 KEPT = 5  # ... and so many older ones are kept
 STAMP = "[0-9]{8}-[0-9]{6}"
 FIRST = ("", 0)  # sorts before any other
@@ -88,7 +88,7 @@ class Files:
             return _read_at_most(file, limit)
 
     def append(self, place: FilePlace, content: bytes) -> None:
-        """Append all of the content, or raise OSError and append none.  A file that would be too large gives way."""
+        """Append all of the content, or raise OSError and append none.  A file that would be too large is renamed."""
         with self._to_write(place) as (folder, name):
             with _checked(os.open(name, APPEND, MODE, dir_fd=folder)) as file:
                 _refuse_second_name(file)
@@ -388,7 +388,7 @@ def _with_mode(opened: int, wanted: int | None, checksum: str | None, *, check: 
     return FileOutcome(True, f"its mode {verb} {wanted:04o} instead of {mode:04o}", checksum)
 
 
-# A file that is full gives way: `data.csv` is renamed `data.20260514-143005.csv`, stamped in UTC, or -143005-2.csv
+# A full file is set aside: `data.csv` is renamed `data.20260514-143005.csv`, stamped in UTC, or -143005-2.csv
 
 
 def is_full(size: int, more: int) -> bool:

@@ -119,7 +119,7 @@ def _checked_lengths(steps: tuple[str, ...], text: str) -> tuple[str, ...]:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what went wrong with a file, as text for a script."""
+    """Return the reason of a failure with a file, as text for a script."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         return "a link was put there"
     return getattr(error, "strerror", None) or str(error)

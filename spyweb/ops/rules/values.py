@@ -177,7 +177,7 @@ def has_key(table: Mapping[ValueKey, Value], key: ValueKey) -> bool:
 
 
 class _Probe:
-    """Equals the key that it looks for, and remembers it when a dict compares the two."""
+    """Equals the wanted key, and remembers it when a dict compares the two."""
 
     __slots__ = ("found", "sought")
 

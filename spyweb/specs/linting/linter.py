@@ -28,7 +28,7 @@ CALLED = ("run", "on_state", "on_success", "on_error", "on_finally", "on_down", 
 TASK_TABLES = {b"ModernDSLs", b"TaskDefinitions"}  # globals that tasks are read from
 _SHOWN = 3  # names
 _NOTHING = "a run of this file does nothing: it"
-_MOST_FUNCTIONS = 1_000  # of a file that are looked at
+_MOST_FUNCTIONS = 1_000  # of a file that are checked
 OF_MONITORS = (*HOOK_NAMES, *ALERT_HOOKS)
 _MISPLACED = "this settings block is not at the top of the file and has no effect"
 _NO_BLOCK = "a settings block has no effect here: a monitor's settings are in config.toml"
@@ -97,7 +97,7 @@ def _absence(name: str) -> str:
 
 
 def _loaded(files: Sequence[LuaFile], read: ReadModule) -> Iterator[LuaFile | None]:
-    """Yield everything that defines names for these files; None where that can't be told."""
+    """Yield everything that defines names for these files; None where that can't be known."""
     waiting, seen = deque(files), set[bytes]()
     while waiting:
         file = waiting.popleft()
@@ -126,7 +126,7 @@ def _reason(name: str, known: frozenset[bytes]) -> str:
 
 
 class Linter:
-    """Keeps what was found in each job's files for the next scan; a deferred one looks at what is new in `finish`."""
+    """Keeps what was found in each job's files for the next scan; a deferred one reads new files in `finish`."""
 
     def __init__(self, *, deferred: bool = False) -> None:
         self._deferred = deferred

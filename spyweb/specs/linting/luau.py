@@ -15,15 +15,15 @@ from spyweb.errors import Problem
 from spyweb.specs.linting.lua_file import QUOTES, TEXT, words_of
 
 _FAR = 200  # words before the line; a list of parameters is shorter
-_LONG_LINE = 2000  # words; what follows is not looked at
+_LONG_LINE = 2000  # words; the rest of the line is not checked
 _SHOWN = 40  # characters of a name or a number that a hint repeats
 _NAME = r"[A-Za-z_]\w*…?"
 _VALUE = r"return|and|or|not|[-+*/%^]=?|//=?|\.\.=?|[<>=~]=|[=(,{\[<>]"  # an expression begins after it
 _HEAD = rf"function (?:{_NAME} (?:[.:] {_NAME} )*)?\("
 
-# Each looks at words with one blank between them; `at` is what has to be on the line, or the word before it.
+# Each is matched with words, one blank between them; `at` is the part that must be on the line, or the word before it.
 # The first has a hint of its own, in `_hint`.
-_LOOKS = {
+_PATTERNS = {
     rf"(?:(?<= )(?<!\. )(?<!: )(?P<name>{_NAME}) )?"
     r"(?<= )(?P<at>(?P<sign>[-+*/%^]|//|\.\.)=) (?P<value>\w[\w.]*…?)?": "",
     rf"(?<= )(?!(?:\.|::?|goto|local|function|{_VALUE}) )\S+ (?P<at>continue) (?![=.\[(:,{{\"])": (
@@ -46,7 +46,7 @@ _LOOKS = {
         "the number {at} is Luau, not Lua 5.4: write it in decimal or 0x..., without _"
     ),
 }
-_COMPILED = [(re.compile(pattern, re.ASCII), hint) for pattern, hint in _LOOKS.items()]
+_COMPILED = [(re.compile(pattern, re.ASCII), hint) for pattern, hint in _PATTERNS.items()]
 
 
 def explain(source: bytes, line: int) -> str | None:

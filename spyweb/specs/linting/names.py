@@ -106,7 +106,7 @@ INSTEAD: Mapping[str, str] = {
     "os.getenv": 'env_get("NAME") reads the variable SPYWEB_NAME',
     "os.remove": "fs_overwrite writes a file anew",
     "os.rename": "fs_overwrite writes a file anew",
-    "package": "require looks in the job's folder and in the project",
+    "package": "require searches the job's folder and the project",
     "setfenv": "load takes an environment",
     "string.gfind": "string.gmatch",
     "table.getn": "#t",

@@ -143,10 +143,10 @@ class DriftService:
         for job, count in sorted(recorded.gone.items()):
             left = counted(count, "resource")
             if job in self.broken():
-                yield f"{left} of {job} not looked at: its file does not load"
+                yield f"{left} of {job} not checked: its file does not load"
             else:
                 yield (
-                    f"{left} of {job} not looked at: that job is gone; "
+                    f"{left} of {job} not checked: that job was removed; "
                     f"`spyweb state clear '{job}:*' --scope {SCOPE}` forgets them"
                 )
 

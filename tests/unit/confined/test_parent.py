@@ -18,7 +18,7 @@ def test_a_process_that_may_not_give_way_says_so(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(os, "nice", refuse)
 
-    assert stand_behind_parent(3) == "giving way to the daemon: not in force (Operation not permitted)"
+    assert stand_behind_parent(3) == "lower priority: not in force (Operation not permitted)"
 
 
 def test_what_the_system_can_not_do_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

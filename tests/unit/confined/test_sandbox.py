@@ -166,7 +166,7 @@ def report(before: str = "") -> dict[str, Any]:
 def test_root_becomes_a_user_of_its_own_without_capabilities() -> None:
     found = report()
 
-    assert found["words"] == "a user of its own, no capabilities"
+    assert found["words"] == "own user, no capabilities"
     assert set(found["users"]) <= {FIRST_USER + found["pid"], NOBODY}
     assert 0 not in found["groups"]
     assert {int(each, 16) for each in (*found["capabilities"], *found["bounding"])} == {0}

@@ -38,7 +38,7 @@ def test_functions_that_wait_are_said_to() -> None:
 def test_a_table_is_shown_field_by_field() -> None:
     page = renewed("<!-- generated: table HttpError -->\n<!-- end -->")
     assert "`HttpError`: why nothing came back.\n" in page
-    assert "| `error` | `string` | what went wrong |" in page
+    assert "| `error` | `string` | the error's text |" in page
     assert '| `kind` | `"dns"\\|"connect"' in page, "a bar would end the cell"
 
 

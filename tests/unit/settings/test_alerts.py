@@ -271,10 +271,10 @@ def test_jobs_that_depend_on_each_other_are_refused(tmp_path: Path) -> None:
     assert depends == {"three": ("job:one",)}
     (first, second) = ("one depends on two depends on one", "five depends on four depends on five")
     assert sorted(problems) == [
-        f"config.toml:2: jobs.five.alerts.depends_on: nobody would be told of these: {second}",
-        f"jobs/four.lua:2: alerts.depends_on: nobody would be told of these: {second}",
-        f"jobs/one.lua:2: alerts.depends_on: nobody would be told of these: {first}",
-        f"jobs/two.lua:2: after: nobody would be told of these: {first}",
+        f"config.toml:2: jobs.five.alerts.depends_on: nobody would be notified of these: {second}",
+        f"jobs/four.lua:2: alerts.depends_on: nobody would be notified of these: {second}",
+        f"jobs/one.lua:2: alerts.depends_on: nobody would be notified of these: {first}",
+        f"jobs/two.lua:2: after: nobody would be notified of these: {first}",
     ]
 
 
@@ -331,7 +331,7 @@ def test_what_a_job_s_own_alerts_have_wrong_is_said_with_their_line(tmp_path: Pa
         (
             "[defaults]\nalerts = { after_failures = 2 }\n",
             "",
-            ["config.toml:2: defaults.alerts: who is told of all jobs is set in [alerts]"],
+            ["config.toml:2: defaults.alerts: notifications of all jobs are set in [alerts]"],
         ),
     ],
 )

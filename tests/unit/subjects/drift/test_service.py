@@ -128,7 +128,7 @@ async def test_what_a_command_creates_is_looked_for_and_no_command_is_run(place:
     assert await place.found() == [("cmd:out", "there", "not there")]
     assert len(commands.commands) == ran
     place.specs[PRICES] = structs.replace(place.specs[PRICES], policy=Policy())
-    assert await place.found() == [("cmd:out", "there", "not looked at: it may not run commands any more")]
+    assert await place.found() == [("cmd:out", "there", "not checked: it may not run commands any more")]
 
 
 async def test_a_target_that_the_job_may_not_use_any_more_is_not_looked_at(place: Place) -> None:
@@ -140,9 +140,9 @@ async def test_a_target_that_the_job_may_not_use_any_more_is_not_looked_at(place
         place.specs[PRICES], policy=Policy(granted=Grants(files=FilesRule(frozenset())))
     )
     assert [actual for _, _, actual in await place.found()] == [
-        f"not looked at: it may not use {hosts} any more",
-        "not looked at: it may not use the folder shared/ any more",
-        "not looked at: it may not use its own folder any more",
+        f"not checked: it may not use {hosts} any more",
+        "not checked: it may not use the folder shared/ any more",
+        "not checked: it may not use its own folder any more",
     ]
 
 
@@ -211,11 +211,11 @@ async def test_rows_of_a_job_that_is_gone_are_a_remark(place: Place) -> None:
     report = await place.drift.check(None)
     assert (report.checked, list(report.differences)) == (1, [])
     assert list(report.remarks) == [
-        "1 resource of other not looked at: that job is gone; `spyweb state clear 'other:*' --scope resources` "
+        "1 resource of other not checked: that job was removed; `spyweb state clear 'other:*' --scope resources` "
         "forgets them"
     ]
     broken = replace(place.drift, broken=lambda: {OTHER})
-    assert list((await broken.check(OTHER)).remarks) == ["1 resource of other not looked at: its file does not load"]
+    assert list((await broken.check(OTHER)).remarks) == ["1 resource of other not checked: its file does not load"]
 
 
 async def test_so_many_that_memory_would_matter_are_cut(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
