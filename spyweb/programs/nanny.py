@@ -62,7 +62,7 @@ class Nanny:
         die_with_parent(_PARENT_DIED)
 
     def serve(self, streams: Sequence[int], temporary: bytes) -> None:
-        """Start the command, and report its end once all its processes ended.  Raises ConnectionError if nobody waits."""
+        """Start the command, and report its end once all its processes ended.  Raises ConnectionError: nobody waits."""
         outcome: Outcome
         try:
             self._folder = _folder_in(temporary)
