@@ -1,6 +1,6 @@
 """The version of server/init.lua that answers, and each request from its arrival to its run's end.
 
-A request has a VM of its own.  Its answer leaves at once; what its handler deferred goes on after it, in the same run.
+A request has its own VM.  Its answer is sent at once; deferred functions of its handler run after it, in the same run.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from spyweb.lua.wire import Why
 from spyweb.model import Failure, JobId, Outcome, RunId
 
 LIMIT_S = 30.0  # for an answer
-DEFERRED_MS = 300_000  # for what was deferred, after it
+DEFERRED_MS = 300_000  # for deferred functions, after it
 CPU_LIMIT_MS = 30_000
-AT_ONCE = 64  # requests in VMs, those whose answer has left included
-IN_LINE = 1024  # requests that wait for room
+AT_ONCE = 64  # requests in VMs, also after their answer was sent
+IN_LINE = 1024  # requests that wait for a VM
 PATIENCE_S = 10.0
 
 RESPOND_OP, REQUIRE_OP = "_respond", "_require"
@@ -36,15 +36,15 @@ RESPOND_OP, REQUIRE_OP = "_respond", "_require"
 log = structlog.get_logger()
 
 Results = Sequence[object]
-Modules = dict[bytes, Results]  # what `_require` gave, by name
+Modules = dict[bytes, Results]  # results of `_require`, by name
 
 
 class EndpointAnswer(Struct, frozen=True):
-    """The answer of a handler, with the headers that it set."""
+    """The answer of a handler, with its headers."""
 
     status: int
     body: bytes
-    headers: Mapping[bytes, bytes] = {}  # its own: a Struct copies it
+    headers: Mapping[bytes, bytes] = {}  # a Struct copies the default
 
 
 JSON = {b"Content-Type": b"application/json"}
@@ -54,7 +54,7 @@ TOO_SLOW = EndpointAnswer(500, b'{"error": "Script execution timed out"}', JSON)
 
 
 class ServerVersion(Struct, frozen=True, kw_only=True):
-    """One version of the code that answers requests, proved; and the modules that it has loaded so far."""
+    """One proved version of the code that answers requests, and the modules that it has loaded so far."""
 
     codes: Sequence[Code]  # the same for each worker
     modules: Modules = {}
@@ -71,24 +71,24 @@ class Endpoints:
     pool: Pool
     clock: Clock
     tasks: TaskGroup
-    host_for: Callable[[Code, RunId], Host]  # makes what answers a run's ops and takes its log lines
-    run_ended: Callable[[RunId], None]  # called for each run that had any
-    note_failure: Callable[[str, str], None]  # told a request's method and path, and why it failed, with a traceback
+    host_for: Callable[[Code, RunId], Host]  # makes the host that answers a run's ops and takes its log lines
+    run_ended: Callable[[RunId], None]  # called for each run that had ops
+    note_failure: Callable[[str, str], None]  # takes a request's method and path, and its error with a traceback
 
-    version: ServerVersion | None = None  # None: there is nothing that could answer
-    problem: Problem | None = None  # of the file now on disk, when it is not the version that answers
+    version: ServerVersion | None = None  # None: no code can answer
+    problem: Problem | None = None  # of the file now on disk, when another version answers
     _running: set[RunId] = field(default_factory=set)
     _busy: Counter[JobId] = field(default_factory=Counter)  # requests in each worker, by the job of the worker
     _is_closing: bool = False
 
     def __post_init__(self) -> None:
         self._limiter = ConcurrencyLimiter(room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
-        self._idle: Future[None] = get_running_loop().create_future()  # done when, at a close, the last run has ended
+        self._idle: Future[None] = get_running_loop().create_future()  # done when the last run has ended during a close
 
     async def answer(self, fields: Mapping[str, object]) -> EndpointAnswer:
         """Answer a request, as lua/session.py describes it.  Raises PoolError when there is no room for it.
 
-        Whoever hangs up before the answer changes nothing: a handler that has begun goes on to its end.
+        A client that disconnects before the answer changes nothing: a handler that has begun runs to its end.
         """
         await self._limiter.enter()
         if self._is_closing or self.version is None:
@@ -108,7 +108,7 @@ class Endpoints:
         return await answered
 
     async def close(self, grace: float) -> None:
-        """Begin nothing more, and give what runs so many seconds to end by itself."""
+        """Take no more requests, and give those under way `grace` seconds to end."""
         self._is_closing = True
         if self._running:
             await within(self.clock, grace, self._idle)
@@ -144,9 +144,9 @@ class Endpoints:
                 self.note_failure(_title(fields), f"{ending.reason}\n{ending.traceback}".rstrip())
                 host.answer(TOO_SLOW if ending.failure in (Failure.TIMEOUT, Failure.CPU) else ERROR)
         except Exception:  # boundary: one request
-            log.exception("a bug in an endpoint's run", asked=_title(fields))
+            log.exception("internal error in the run of an endpoint", asked=_title(fields))
         finally:
-            host.answer(ERROR)  # if there is none yet
+            host.answer(ERROR)  # if none was sent yet
             timer.cancel()
             self._running.remove(run)
             self._busy[code.job] -= 1
@@ -161,8 +161,8 @@ class Endpoints:
 class EndpointHost:
     """Hosts the run of one request: takes its answer from the op `_respond`, and passes every other op on.
 
-    What it loads with `require` comes from `modules` where it is there: every request of a version sees the same code,
-    whatever is being saved meanwhile.
+    Modules that earlier requests of the version have loaded come from `modules`: so every request of a version sees the
+    same code, even while files are being saved.
     """
 
     make_host: Callable[[], Host]
@@ -193,13 +193,13 @@ class EndpointHost:
         self._host.log(level, text)
 
     def answer(self, answer: EndpointAnswer) -> None:
-        """Hand on the first answer, and ignore those after it."""
+        """Pass on the first answer, and ignore later ones."""
         if not self.answered.done():
             self.answered.set_result(answer)
             self.on_answer()
 
     def _respond(self, arguments: Sequence[object]) -> None:
-        if not arguments:  # the handler has raised: why is told at the run's end
+        if not arguments:  # the handler has raised: the end of the run has the error
             self.answer(ERROR)
             return
         status, headers, body = arguments
@@ -216,7 +216,7 @@ class EndpointHost:
 
 
 class ConcurrencyLimiter:
-    """Lets so many requests in at once; a limited number of others wait in line for a limited time."""
+    """Limits the requests under way; a limited number of further requests wait, for a limited time."""
 
     def __init__(self, *, room: int, line: int, patience_s: float) -> None:
         self._room = asyncio.Semaphore(room)
@@ -225,9 +225,9 @@ class ConcurrencyLimiter:
         self._patience_s = patience_s
 
     async def enter(self) -> None:
-        """Wait for room; every caller that enters must leave.  Raises PoolError when there is no room in time."""
+        """Wait for a free place; every caller that enters must leave.  Raises PoolError when none is free in time."""
         if not self._room.locked():
-            await self._room.acquire()  # at once; a time limit would be a fifteenth of a short answer
+            await self._room.acquire()  # at once: a timeout would cost a fifteenth of a short answer
             return
         if self._waiting >= self._line:
             raise PoolError(f"too many requests: {self._line} are waiting")

@@ -1,7 +1,7 @@
 """Count due times and runs since the start of the daemon, by job.
 
-Only so many jobs are counted one by one; the others are counted together, and so is what a deleted job has left: a sum
-over all never goes down.
+At most MOST_JOBS jobs have counters of their own; the other jobs, and deleted ones, share one set.  So a sum over all
+never decreases.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from spyweb.histogram import SECONDS, Histogram
 from spyweb.model import JobId, Outcome, Run, TriggerType
 from spyweb.store.model.runs import SkippedRange
 
-MOST_JOBS = 1_000  # counted one by one
+MOST_JOBS = 1_000  # that have their own counters
 
 
 class JobCounts(Struct, eq=False):
-    """The counters of one job, or of several together."""
+    """The counters of one job, or the shared counters of several."""
 
     due: int = 0  # due times that have come: run, or recorded with a reason
     started: int = 0
@@ -36,7 +36,7 @@ class JobCounts(Struct, eq=False):
 
 
 class RunCounters:
-    """Counts what the runner and the scheduler do."""
+    """Counts the starts, ends and skips of runs, by job."""
 
     def __init__(self, most_jobs: int = MOST_JOBS) -> None:
         self.jobs: dict[JobId, JobCounts] = {}
@@ -46,7 +46,7 @@ class RunCounters:
         self._most_jobs = most_jobs
 
     def of(self, job: JobId) -> JobCounts:
-        """Return the counters of a job, which may be shared with others."""
+        """Return the counters of a job; beyond MOST_JOBS jobs they are shared."""
         counts = self.jobs.get(job)
         if counts is None:
             if len(self.jobs) >= self._most_jobs:
@@ -55,7 +55,7 @@ class RunCounters:
         return counts
 
     def passed_over(self, skipped: Iterable[SkippedRange]) -> None:
-        """Count due times that did not run, and starts that were refused."""
+        """Count due times that did not run, and refused starts."""
         for each in skipped:
             counts = self.of(each.job)
             counts.end(each.outcome, each.count)
@@ -68,7 +68,7 @@ class RunCounters:
             self.lateness.observe(max(late_ms, 0) / 1000)
 
     def ended(self, run: Run, *, has_lasted: bool) -> None:
-        """Count the end of a run, and how long it took unless nobody knows."""
+        """Count the end of a run, and its duration where that is known."""
         counts = self.of(run.job)
         if run.outcome is not None:
             counts.end(run.outcome)
@@ -78,7 +78,7 @@ class RunCounters:
             self.duration.observe(max(run.ended_ms - run.started_ms, 0) / 1000)
 
     def forget(self, job: JobId) -> None:
-        """Count a deleted job among the others from now on."""
+        """Add the counters of a deleted job to the shared ones."""
         counts = self.jobs.pop(job, None)
         if counts is not None:
             self.others.add(counts)

@@ -1,7 +1,7 @@
 """Commit the ends of runs together.
 
-A commit is a large part of the cost of a small run, so ends that nobody waits for share one: each waits until no other
-run is under way or something new is claimed, and at most PATIENCE.
+A commit is a large part of the cost of a small run.  Ends that no caller waits for therefore share one: each is held
+until no other run is under way or a new run is claimed, for PATIENCE at most.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spyweb.model import RunId
 from spyweb.store.model.runs import Change, End
 from spyweb.store.sqlite.runs import Runs
 
-PATIENCE = 0.005  # seconds; the job is busy so much longer, and a crash then leaves the run as lost
+PATIENCE = 0.005  # seconds by which the job stays busy longer; a crash during them leaves the run as lost
 
 Waiter = Future[bool]
 
@@ -29,10 +29,10 @@ class EndBatcher:
         self._clock = clock
         self._waiting: list[tuple[End, Waiter]] = []
         self._timer: Handle | None = None
-        self.under_way = 0  # runs, for whose end others wait
+        self.under_way = 0  # runs whose end the held ends wait for
 
     def add(self, end: End) -> Waiter:
-        """Return a future: true once the end is committed, false when all were refused and this may be tried alone."""
+        """Return a future: true once the end is committed; false when the store refused, and the caller must retry."""
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._waiting.append((end, waiter))
         if not self.under_way:
@@ -42,7 +42,7 @@ class EndBatcher:
         return waiter
 
     def flush(self) -> None:
-        """Commit the ends that have gathered, without waiting for more."""
+        """Commit the held ends now."""
         if not self._waiting:
             return
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""The runs that follow the end of a run: a retry, a second start after a loss, those of jobs `after` it.  Pure."""
+"""The runs that follow the end of a run: a retry, a second start after a loss, runs of jobs `after` it.  Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.records import first_of, is_finding, payload_of, skip_of
 from spyweb.store.model.runs import Change, NewRun, SkippedRange
 
-# In a trigger: what came with it, for all attempts.
+# Fields of a trigger that all attempts share.
 SENT = ("hook", "incident", "payload", "payload_stored", "headers", "query", "traceparent", "depth", "resumable")
-_MOST_DOUBLINGS = 64  # beyond this every delay is over its maximum anyway
+_MOST_DOUBLINGS = 64  # beyond this every delay exceeds its maximum
 
 
 def tries(run: Run) -> int:
@@ -28,8 +28,8 @@ def may_retry(run: Run, retry: Retry) -> bool:
 def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Callable[[], float]) -> NewRun | None:
     """Return the attempt that follows, if one does.
 
-    An innocent loss starts again once, at once; a failure is retried after its delay; what the end of the daemon has
-    cut short may begin again.
+    A run that was lost without fault starts again once, at once; a failure is retried after its delay; a run that the
+    end of the daemon interrupted may begin again.
     """
     is_lost = ending.outcome is Outcome.LOST
     if ending.outcome is Outcome.STOPPED:
@@ -43,7 +43,7 @@ def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Ca
 
 
 def follow_up(spec: JobSpec, run: Run, ending: Ending, now_ms: int, random: Callable[[], float]) -> NewRun | None:
-    """Return the run that follows one of a job: its next attempt, or the one that goes on with its tasks."""
+    """Return the next run of a job after this one: its next attempt, or the run that resumes its tasks."""
     is_cut_short = ending.outcome in (Outcome.LOST, Outcome.STOPPED)
     if not (spec.resume and is_cut_short) or run.trigger.incident:
         return next_attempt(run, ending, spec.retry, now_ms, random)
@@ -58,7 +58,7 @@ def after_loss(
 ) -> NewRun | None:
     """Return the run that follows one that an earlier daemon did not end.
 
-    Without a spec its job is not known; `may_be_back` where its file may be one that can't be loaded now.
+    Without a spec the job is unknown; `may_be_back` says that its file may be one that can't be loaded now.
     """
     if is_finding(run) or (spec is not None and not spec.enabled):
         return None
@@ -72,14 +72,14 @@ def after_loss(
 
 
 def resume(run: Run, start_after_ms: int | None = None) -> NewRun:
-    """Return the run that goes on with the tasks of one that was cut short; it uses up no retry."""
+    """Return the run that continues the tasks of an interrupted run; it uses up no retry."""
     return _next_attempt(run, start_after_ms, cut_short=1, resumes=run.trigger.resumes or run.id)
 
 
 def retry_delay_ms(retry: Retry, attempt: int, random: Callable[[], float]) -> int:
     """Return the delay after the failed attempt (1, 2, …).
 
-    With jitter it is drawn evenly from zero to the whole delay: jobs that failed together do not come back together.
+    With jitter the delay is random between zero and its full length, so that jobs which failed together retry apart.
     """
     doubled = 1 << min(attempt - 1, _MOST_DOUBLINGS)
     factor = {Backoff.CONSTANT: 1, Backoff.LINEAR: attempt, Backoff.EXPONENTIAL: doubled}[retry.backoff]
@@ -88,7 +88,7 @@ def retry_delay_ms(retry: Retry, attempt: int, random: Callable[[], float]) -> i
 
 
 def begin_again(run: Run) -> NewRun | None:
-    """Return the attempt that follows one that the end of its daemon cut short: of what comes only once, always."""
+    """Return the attempt after one that the end of the daemon interrupted: only for a change or an incident."""
     return _next_attempt(run, cut_short=1) if run.trigger.is_owed else None
 
 
@@ -122,7 +122,7 @@ def _next_attempt(
 
 
 def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int) -> Change:
-    """Return what to record for the jobs `after` this one: their starts, or that they were paused."""
+    """Return the starts of the jobs `after` this one, or, where such a job is paused, the records that say so."""
     if run.trigger.incident or ending.declined:
         return Change()
     outcome, depth = ending.outcome.value, run.trigger.depth
@@ -132,8 +132,8 @@ def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int)
     for job in jobs:
         if not any(after.job == run.job and ending.outcome in after.outcomes for after in job.spec.after):
             continue
-        told = structs.replace(trigger, resumable=job.spec.resume)
-        new = NewRun(job=job.id, state=RunState.WAITING, trigger=told, follows=run.id)
+        started_by = structs.replace(trigger, resumable=job.spec.resume)
+        new = NewRun(job=job.id, state=RunState.WAITING, trigger=started_by, follows=run.id)
         if job.cursor.paused:
             reason = f"{run.job} ended while the job was paused"
             passed_over.append(skip_of(new, now_ms, reason, Outcome.PAUSED))

@@ -35,14 +35,14 @@ class LiveJob(Struct, eq=False):
     queue: RunQueue = field(default_factory=RunQueue)
     mine: bool = True  # this daemon is the one that starts its runs
     problems: Sequence[Problem] = ()  # of the file now on disk, when it is not the version that runs
-    warnings: Sequence[Problem] = ()  # what is doubtful about the file now on disk
-    sources: Sequence[TomlTable] = ()  # of its settings: the file's own, and config.toml's
+    warnings: Sequence[Problem] = ()  # about the file now on disk
+    sources: Sequence[TomlTable] = ()  # of its settings: from the file, and from config.toml
     not_before_ms: int = 0  # catching up after a start, or after the store refused, is put off until then
     kept_since_ms: int = 0  # when this daemon took over its schedule
-    reached_ms: int = 0  # up to where its schedule was dealt with before the clock was set back
+    reached_ms: int = 0  # its cursor before the clock was set back
     last: Run | None = None  # the newest that ran and ended; one that was skipped only where there is no other
-    started_ms: int = 0  # when the newest run of this daemon has started; what only shows or finds counts neither ...
-    succeeded_ms: int = 0  # ... here nor there: when one last succeeded
+    started_ms: int = 0  # when this daemon last started a run; debug runs, dry runs and drift checks do not count
+    succeeded_ms: int = 0  # when such a run last succeeded
     gone: bool = False
 
     @property
@@ -56,52 +56,52 @@ class LiveJob(Struct, eq=False):
 
     @property
     def scheduled(self) -> bool:
-        """Return whether due times count now, at which it is started."""
+        """Return whether the job is started at its due times now."""
         return self.spec.enabled and not self.cursor.paused and not isinstance(self.spec.schedule, Never | Pings)
 
     @property
     def expected_ms(self) -> int | None:
-        """Return when the next ping is expected of a job that runs elsewhere; None where none is."""
+        """Return when the next ping of a job that runs elsewhere is expected; None where none is."""
         schedule = self.spec.schedule
         if not isinstance(schedule, Pings) or not self.spec.enabled or self.cursor.paused:
             return None
         return expected_ping(schedule, self.cursor.due_ms)
 
     def hear(self, at_ms: int) -> None:
-        """Note that a ping has come, which is on record."""
+        """Move the cursor to a ping that has been recorded."""
         self.cursor = replace(self.cursor, due_ms=at_ms)
         self.recorded = self.recorded and replace(self.recorded, due_ms=at_ms)
 
 
 class JobChange(StrEnum):
-    """The changes of a job that a listener is told of."""
+    """The changes of a job that a listener hears of."""
 
     LOADED = "loaded"
     RELOADED = "reloaded"
-    SETTINGS = "settings"  # others, with the same code
-    BROKEN = "broken"  # its file does not load; where an earlier version runs, that goes on
-    MENDED = "mended"  # what was wrong with its file no longer is
+    SETTINGS = "settings"  # other settings, with the same code
+    BROKEN = "broken"  # its file does not load; an earlier version stays in use
+    MENDED = "mended"  # its file loads again
     REMOVED = "removed"
     PAUSED = "paused"
     RESUMED = "resumed"
 
 
 class JobListener(Protocol):
-    """Is told what happens to jobs and their runs; implemented on a floor above."""
+    """Hears of every change of a job and its runs; implemented on a floor above."""
 
     def run_waits(self, run: Run) -> None: ...
 
     def run_began(self, run: Run, late_ms: int | None) -> None: ...
 
     def run_ended(self, run: Run, late_ms: int | None) -> None:
-        """Take a run whose end is committed, as it is on record; `late_ms` is how late it began."""
+        """Take a run whose end is committed, as recorded; `late_ms` is how late it began."""
 
     def skipped(self, skipped: SkippedRange) -> None: ...
 
     def changed(self, job: LiveJob, change: JobChange) -> None: ...
 
     def broken(self, job: JobId, problems: Sequence[Problem]) -> None:
-        """Take what is wrong with a file that does not load, or that is wrong in another way than before."""
+        """Take the problems of a file that does not load, when they are new or differ from the previous ones."""
 
 
 def code_of(file: JobFile, generation: int) -> Code:
@@ -127,7 +127,7 @@ class LiveJobs:
         self._dependents: dict[JobId, list[JobId]] = {}
         self._listeners: list[Callable[[], None]] = []
         self.unloadable: frozenset[str] = frozenset()  # see `set_unloadable`
-        self.listener: JobListener | None = None  # while somebody wants to know what happens
+        self.listener: JobListener | None = None  # none: nothing consumes changes
 
     def __iter__(self) -> Iterator[LiveJob]:
         return iter(list(self._jobs.values()))
@@ -142,7 +142,7 @@ class LiveJobs:
         """Return a job that is live.  Raises Refused where it is not."""
         found = self.find(job_id)
         if found is None:
-            raise Refused(f"{job_id} is gone")
+            raise Refused(f"{job_id} was removed")
         return found
 
     def of_subject(self, subject: str) -> LiveJob | None:
@@ -150,7 +150,7 @@ class LiveJobs:
         return self.find(JobId(subject.removeprefix(JOB))) if subject.startswith(JOB) else None
 
     def add(self, job: LiveJob) -> None:
-        """Let a job live; one that comes back under the name of a job that is still busy takes over its runs."""
+        """Add a job; one with the id of a removed job that is still busy takes over the runs of that job."""
         self._jobs[job.id] = job
         for earlier in [each for each in self._leaving if each.id == job.id]:
             job.queue = earlier.queue
@@ -171,7 +171,7 @@ class LiveJobs:
                 self.listener.skipped(each)
 
     def link(self) -> None:
-        """Find anew which jobs start after which; to be called when specs have changed."""
+        """Find again which jobs start after which; call this when specs have changed."""
         self._dependents = {}
         for job in self._jobs.values():
             for after in job.spec.after:
@@ -180,13 +180,13 @@ class LiveJobs:
             listener()
 
     def set_unloadable(self, jobs: frozenset[str]) -> None:
-        """Set which jobs, and files of unknown jobs, can't be loaded: nobody knows what they ask for."""
+        """Set which jobs, and files of unknown jobs, can't be loaded: their settings are unknown."""
         if jobs != self.unloadable:
             self.unloadable = jobs
             self.link()
 
     def on_linked(self, listener: Callable[[], None]) -> None:
-        """Register what is called whenever specs, or other facts about the jobs, have changed."""
+        """Register a function that is called whenever specs, or other facts about the jobs, have changed."""
         self._listeners.append(listener)
 
     def after(self, job_id: JobId) -> list[LiveJob]:
@@ -195,7 +195,7 @@ class LiveJobs:
         return [job for job in jobs if job and job.spec.enabled]
 
     def running(self) -> list[Run]:
-        """Return every run in flight, those of deleted jobs too."""
+        """Return every run in flight, also of deleted jobs."""
         return [run for job in self.with_runs() for run in job.queue.in_flight.values()]
 
     def is_busy(self) -> bool:

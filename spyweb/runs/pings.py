@@ -1,8 +1,8 @@
-"""Record the runs of jobs that are carried out elsewhere, by the pings that tell of them.
+"""Record the runs of jobs that run elsewhere, from the pings that report them.
 
-A ping that a run has begun is a run in flight, until a ping with the same `rid`, or with none if it had none, tells how
-it has ended; without one it fails at its job's timeout.  Any other end is a run of its own, that began with it.  What a
-ping says is in the trigger of its run, so that a crash between the two commits of such a run changes nothing.
+A `start` ping makes a run that is in flight until a ping with the same `rid` (or none, if it had none) reports its end;
+without one the run fails at its job's timeout.  A ping that reports an end of no known run makes a run that starts and
+ends at once.  The trigger of a run holds the ping, so a crash between the two commits of such a run loses nothing.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from spyweb.runs.runner import Runner
 from spyweb.settings.units import format_duration
 
 MOST_STARTED = 100  # runs of one job under way
-LONGEST_LOG = 10_000  # bytes that are kept of what is sent along: its end
-LONGEST_LINE = 200  # characters of the log that are told as a reason
+LONGEST_LOG = 10_000  # bytes of the log sent with a ping that are kept: its end
+LONGEST_LINE = 200  # characters of the log that become the reason of a run
 
 WriteLine = Callable[[str, str, str, int], None]  # folder, level, text, run
 
 
 class Ping(Struct, frozen=True):
-    """The message that a run has begun, or how it has ended."""
+    """A report that a run has begun, or how it has ended."""
 
     says: str  # start, success, fail, or an exit code
-    rid: str = ""  # by which the sender knows the run
+    rid: str = ""  # the sender's id of the run
     text: str = ""  # its log
 
 
@@ -47,7 +47,7 @@ class PingRuns:
         self._timers: dict[RunId, Handle] = {}  # of runs under way: at their timeout
 
     async def hear(self, job: LiveJob, ping: Ping) -> RunId:
-        """Record what a ping says, and return its run.  Raises Refused where it can't be taken."""
+        """Record a ping, and return its run.  Raises Refused where the job accepts none."""
         if not job.spec.enabled:
             raise Refused(f"{job.id} is disabled")
         under_way = (run for run in job.queue.in_flight.values() if run.id in self._timers)
@@ -55,7 +55,7 @@ class PingRuns:
         trigger = Trigger(type=TriggerType.WEBHOOK, ping=ping.says, rid=ping.rid)
         if ping.says == START:
             if started is not None and ping.rid:
-                return started.id  # it was sent again
+                return started.id  # a repetition
             if len(job.queue.in_flight) >= MOST_STARTED:
                 raise Refused(f"{job.id}: {MOST_STARTED} runs are under way already")
             run = await self._runner.begin_elsewhere(job, trigger)
@@ -68,7 +68,7 @@ class PingRuns:
         return run.id
 
     async def take_up(self, runs: Sequence[Run]) -> None:
-        """Go on with what an earlier daemon has heard of: what is under way elsewhere knows nothing of its end."""
+        """Take over the runs that an earlier daemon recorded: its end did not stop them elsewhere."""
         for run in runs:
             job = self._live.find(run.job)
             if job is None or not isinstance(job.spec.schedule, Pings):
@@ -82,20 +82,20 @@ class PingRuns:
                 await self._end(job, run, ending_of(said, ""))
 
     async def _end(self, job: LiveJob, run: Run, ending: Ending) -> None:
-        """Record the end of a run; from here on no other ping can mean it."""
+        """Record the end of a run; later pings no longer refer to it."""
         self._forget(run)
         await shield(self._runner.end_elsewhere(job, run, ending, self._clock.now_ms()))
 
     def _wait_for_end(self, job: LiveJob, run: Run) -> None:
         left_ms = (run.started_ms or 0) + job.spec.timeout_ms - self._clock.now_ms()
-        left_ms = max(0, min(left_ms, job.spec.timeout_ms))  # a clock that was set back lengthens nothing
+        left_ms = max(0, min(left_ms, job.spec.timeout_ms))  # a clock that was set back must not lengthen the wait
         self._timers[run.id] = self._clock.call_later(left_ms / 1000, partial(self._give_up, job, run))
 
     def _give_up(self, job: LiveJob, run: Run) -> None:
         self._forget(run)
         if run.id in job.queue.in_flight:
             within = format_duration(job.spec.timeout_ms)
-            reason = f"it has begun, and no ping has told its end within {within}"
+            reason = f"no ping reported its end within {within}"
             ending = Ending(outcome=Outcome.FAILED, failure=Failure.TIMEOUT, reason=reason)
             self._runner.end_elsewhere(self._live.current(job), run, ending, self._clock.now_ms())
 
@@ -110,10 +110,10 @@ class PingRuns:
 
 
 def ending_of(says: str, text: str) -> Ending:
-    """Return how a run has ended by what its ping says, with the last line of its log."""
+    """Return the ending that a ping reports, with the last line of its log as the reason."""
     if says in (SUCCESS, "0"):
         return Ending(outcome=Outcome.SUCCESS)
-    reason = "it told that it has failed" if says == FAIL else f"exit code {says}"
+    reason = "it reported a failure" if says == FAIL else f"exit code {says}"
     last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
     if last:
         reason += f": {last[:LONGEST_LINE]}"

@@ -1,4 +1,4 @@
-"""Convert runs: to the rows that record them, and to what their scripts are told.  Pure."""
+"""Convert runs to the rows that record them, and to the tables that their scripts receive.  Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spyweb.store.model.runs import End, NewRun, SkippedRange
 
 
 def trigger_of(change: WantedChange, matched: Sequence[On]) -> Trigger:
-    """Return what is recorded of a run that this change starts."""
+    """Return the trigger, as it is recorded, of a run that this change starts."""
     names = [on.when for on in matched if on.when is not None]
     return Trigger(
         type=TriggerType.STATE,
@@ -56,16 +56,16 @@ def _event_type(kind: ChangeKind) -> str:
 
 DRY_RUN_NOTE = "dry run: nothing was changed"
 NOT_AS_EXPECTED = "not as expected: "  # how the note of a monitor's run begins that found too little
-# In a trigger; scripts are not told.
+# Fields of a trigger that scripts do not see.
 INTERNAL = frozenset(
     {"cause", "depth", "cut_short", "resumable", "resumes", "watched", "payload_stored", "traceparent"}
 )
 
 
 def shortfall_in(note: str) -> str:
-    """Return what a run found too little of, as its note says; an empty text where it does not."""
-    _, is_told, after = note.partition(NOT_AS_EXPECTED)
-    return after.partition("; ")[0] if is_told else ""
+    """Return the shortfall that the note of a run names; an empty text where it names none."""
+    _, is_named, after = note.partition(NOT_AS_EXPECTED)
+    return after.partition("; ")[0] if is_named else ""
 
 
 def run_of(run_id: RunId, new: NewRun) -> Run:
@@ -93,12 +93,12 @@ def first_of(run: Run) -> RunId:
 
 
 def payload_of(run: Run) -> RunId | None:
-    """Return the run with which the payload is kept that this one needs, if that is kept apart."""
+    """Return the run under which the payload of this run is stored; None where the trigger holds the payload."""
     return first_of(run) if run.trigger.payload_stored else None
 
 
 def values_of(run: Run, spec: JobSpec) -> Mapping[str, object]:
-    """Return what the script of a run sees in `values`."""
+    """Return the `values` table of a run's script."""
     of_job = from_text(spec.values) if spec.values else {}
     return merge([run.trigger.values, of_job]) if run.trigger.values else of_job
 
@@ -124,26 +124,26 @@ def skip_of(new: NewRun, now_ms: int, reason: str, outcome: Outcome = Outcome.SK
 
 
 def ctx_of(run: Run, event: ChangeEvent | None = None) -> Mapping[str, object]:
-    """Return the `ctx` table that scripts see, less what the VM adds itself; the event is for a monitor's cycles."""
+    """Return the `ctx` table of scripts, without the fields that the VM adds; `event` is for a monitor's cycles."""
     started_ms, trigger = run.started_ms or 0, run.trigger
-    told: object = event_to_lua(event) if event else {"type": TriggerType.STATE.value}
+    given: object = event_to_lua(event) if event else {"type": TriggerType.STATE.value}
     if trigger.type != TriggerType.STATE:
         shown = {name: value for name, value in to_builtins(trigger).items() if name not in INTERNAL}
         if trigger.payload is not None:
             shown["payload"] = with_nulls(trigger.payload)
-        told = {**shown, "event": told} if event else shown
+        given = {**shown, "event": given} if event else shown
     return {
         "job": str(run.job),
         "run_id": int(run.id),
         "attempt": run.attempt,
         "scheduled_at": (started_ms if run.due_ms is None else run.due_ms) / 1000,
         "started_at": started_ms / 1000,
-        "trigger": told,
+        "trigger": given,
     }
 
 
 def with_nulls(value: object) -> object:
-    """Return JSON with null as scripts see it; nil could not be in a table."""
+    """Return JSON with null as scripts see it; a Lua table cannot hold nil."""
     match value:
         case None:
             return NULL
@@ -159,32 +159,32 @@ NO_MORE = "nothing differs any more"
 
 
 def is_finding(run: Run) -> bool:
-    """Return whether a run only tells what differs."""
+    """Return whether a run only reports a drift check."""
     return run.trigger.finding is not None
 
 
 def is_drifting(run: Run | None) -> bool:
-    """Return whether a job's latest run has told that something differs."""
+    """Return whether the latest run of a job is a drift check that found differences."""
     return run is not None and is_finding(run) and run.outcome is Outcome.FAILED
 
 
 def ending_of(run: Run) -> Ending:
-    """Return how a finding ends: as its trigger says, also when a daemon died before it was recorded."""
+    """Return how a finding ends.  Its trigger holds the result, so the end is known even after a crash."""
     return failed(run.trigger.finding) if run.trigger.finding else Ending(outcome=Outcome.SUCCESS, note=NO_MORE)
 
 
 START, SUCCESS, FAIL = "start", "success", "fail"
-SAID = {Outcome.SUCCESS: SUCCESS, Outcome.FAILED: FAIL, Outcome.LOST: FAIL}  # of others nothing
-KIND = "kind"  # of the headers of such a message: of one kind only the newest waits
+SAID = {Outcome.SUCCESS: SUCCESS, Outcome.FAILED: FAIL, Outcome.LOST: FAIL}  # other outcomes send no ping
+KIND = "kind"  # a header of such a message: only the newest message of a kind waits
 
-_RUNS = uuid.UUID("8f3f0d3a-5f0f-4d3b-9d6e-6a1f7b2d9c10")  # of no other meaning
+_RUNS = uuid.UUID("8f3f0d3a-5f0f-4d3b-9d6e-6a1f7b2d9c10")  # the namespace of rids
 
 
 class PingFacts(Struct, frozen=True, kw_only=True):
     """The payload of a ping."""
 
     kind: str
-    rid: str  # the same for all that is told of a run, its retries included
+    rid: str  # the same in all pings about a run and its retries
     run: RunId
     started_ms: int | None
     ended_ms: int | None = None
@@ -195,7 +195,7 @@ decode_ping = msgspec.json.Decoder(PingFacts).decode
 
 
 def ping_of(spec: JobSpec, run: Run, end: End | None = None) -> NewMessage | None:
-    """Return what tells that a run has begun, or how it has ended for good; None where nobody is to be told."""
+    """Return the ping about the start or the final end of a run; None where its job has no address for it."""
     kind = SAID.get(end.outcome) if end else START if run.attempt == 1 else None
     if spec.ping is None or kind is None or run.trigger.is_aside or is_finding(run):
         return None

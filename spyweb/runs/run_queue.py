@@ -1,8 +1,8 @@
 """Queue the runs of one job that have not ended: on their way to the store, waiting, or in flight.
 
-The queue alone admits a run, counts it and says which one starts next.  The job's `overlap` decides about runs of the
-schedule and by hand.  Runs that changes of state have started go one at a time and in the order of the changes,
-whatever `overlap` says; while one of them waits to be tried again, those of later changes of the same key wait with it.
+Only the queue admits a run, counts it and decides which one starts next.  The job's `overlap` applies to scheduled and
+manual runs.  Runs for changes of state start one at a time and in the order of the changes, regardless of `overlap`;
+while one of them waits for its retry, the runs for later changes of the same key wait with it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ CAUSED_LIMIT = 200  # runs of one job that wait because of changes; further chan
 class Admission(StrEnum):
     START = "start"
     WAIT = "wait"  # until the job is idle
-    REPLACE = "replace"  # wait, and cancel what runs and what waits
+    REPLACE = "replace"  # wait, and cancel the runs in flight and those that wait
     SKIP = "skip"
 
 
 def admit(overlap: Overlap, *, busy: bool, waiting: int, made_up_for: int = 0) -> Admission:
-    """Decide whether a run of the schedule or by hand starts, waits, replaces or is skipped.
+    """Decide whether a scheduled or manual run starts, waits, replaces others or is skipped.
 
-    One of so many due times that are made up for waits where another would be skipped.
+    `made_up_for` counts the missed due times that are caught up on: their runs wait where another would be skipped.
     """
     if not busy or overlap is Overlap.ALLOW:
         return Admission.START
@@ -48,11 +48,11 @@ class RunQueue:
 
     def __init__(self) -> None:
         self.in_flight: dict[RunId, Run] = {}
-        self.waiting: list[Run] = []  # for their turn; a deque takes more memory, and most jobs are idle
+        self.waiting: list[Run] = []  # for their turn; a list since a deque takes more memory, and most jobs are idle
         self.delayed: dict[RunId, tuple[Run, Handle]] = {}  # retries whose delay has not passed yet, and their timers
         self._claimed_to_start = 0  # on their way to the store
-        self._claimed_to_wait = 0  # likewise; without those that changes start
-        self._serves_change = False  # a run that a change has started is about to start, or runs
+        self._claimed_to_wait = 0  # likewise, without the runs that changes start
+        self._serves_change = False  # a run that a change has started is in flight or about to be
 
     @property
     def is_busy(self) -> bool:
@@ -78,18 +78,18 @@ class RunQueue:
         return max(0, CAUSED_LIMIT - caused)
 
     def admission(self, spec: JobSpec, *, made_up_for: bool = False) -> Admission:
-        """Return what would become of another run of the schedule or by hand."""
+        """Return how another scheduled or manual run would be admitted."""
         waiting = self._claimed_to_wait
         if self.waiting:
             waiting += sum(not run.trigger.is_owed for run in self.waiting)
         limit = spec.misfire.limit
-        if not made_up_for:  # where no run in flight is the job's own work, one of the schedule waits
+        if not made_up_for:  # behind dry runs, debug runs and alert hooks a scheduled run waits
             is_aside = not self._claimed_to_start and all(run.trigger.is_aside for run in self.in_flight.values())
             limit = 1 if spec.overlap is Overlap.SKIP and is_aside and not waiting else 0
         return admit(spec.overlap, busy=self.is_busy, waiting=waiting, made_up_for=limit)
 
     def claim(self, spec: JobSpec, *, made_up_for: bool = False, may_replace: bool = True) -> Admission:
-        """Admit a run of the schedule or by hand; unless it is skipped, it counts until `end_claim`."""
+        """Admit a scheduled or manual run; unless it is skipped, it counts until `end_claim`."""
         admission = self.admission(spec, made_up_for=made_up_for)
         if admission is Admission.REPLACE and not may_replace:
             admission = Admission.WAIT if self.waiting_count < QUEUE_LIMIT else Admission.SKIP
@@ -100,7 +100,7 @@ class RunQueue:
         return admission
 
     def claim_for_change(self, spec: JobSpec, trigger: Trigger) -> Admission:
-        """Admit a run for a change: at once where nothing is before it, else it waits for its turn."""
+        """Admit a run for a change: at once where no other run precedes it, else it waits for its turn."""
         is_free = not self.is_busy or spec.overlap is Overlap.ALLOW
         is_first = all(run.trigger.change is None for run in self.waiting)
         if not is_free or not is_first or not self._may_follow(trigger):
@@ -110,12 +110,12 @@ class RunQueue:
         return Admission.START
 
     def claim_in_turn(self) -> Admission:
-        """Admit a run that waits for its turn, whatever `overlap` says; it counts until `end_claim`."""
+        """Admit a run that waits for its turn, regardless of `overlap`; it counts until `end_claim`."""
         self._claimed_to_wait += 1
         return Admission.WAIT
 
     def end_claim(self, new: NewRun, run: Run | None) -> None:
-        """Stop counting a claim; `run` is on record now, None where it was refused or had been recorded before."""
+        """Stop counting a claim; `run` is recorded now, None where it was refused or had been recorded before."""
         is_caused_by_change = new.trigger.change is not None
         if new.state is RunState.RUNNING:
             self._claimed_to_start -= 1
@@ -127,12 +127,12 @@ class RunQueue:
             self._claimed_to_wait -= 1
 
     def line_up(self, run: Run) -> None:
-        """Let a run wait for its turn: one for an incident first, one for a change in their order, others last."""
+        """Queue a run: runs for incidents first, runs for changes in the order of the changes, others last."""
         event = run.trigger.change_event
         place = len(self.waiting)
         if run.trigger.incident:
-            told = [other for other in self.waiting if other.trigger.incident]
-            place = sum(first_of(other) < first_of(run) for other in told)
+            hooks = [other for other in self.waiting if other.trigger.incident]
+            place = sum(first_of(other) < first_of(run) for other in hooks)
         elif event is not None:
             later = (index for index, other in enumerate(self.waiting) if (other.trigger.change_event or 0) > event)
             place = next(later, place)
@@ -152,12 +152,12 @@ class RunQueue:
         return None
 
     def _has_its_turn(self, run: Run) -> bool:
-        if run.trigger.incident:  # its end is not told before its beginning, which may be tried again
+        if run.trigger.incident:  # the hook for its end must not run before the one for its start, which may be retried
             return not any(other.trigger.incident for other in (*self.in_flight.values(), *self._delayed_runs))
         return run.trigger.change is None or self._may_follow(run.trigger)
 
     def _may_follow(self, trigger: Trigger) -> bool:
-        """Return whether no earlier change is at work that this one has to wait for."""
+        """Return whether this change waits for no earlier one."""
         return not self._serves_change and trigger.subject not in {run.trigger.subject for run in self._delayed_runs}
 
     def leave(self, run: Run) -> None:
@@ -166,20 +166,20 @@ class RunQueue:
             self._serves_change = False
 
     def leave_elsewhere(self) -> list[Run]:
-        """Stop counting the runs that are carried out elsewhere, and return them."""
+        """Stop counting the runs that happen elsewhere, and return them."""
         left = [run for run in self.in_flight.values() if run.trigger.ping]
         for run in left:
             del self.in_flight[run.id]
         return left
 
     def make_way(self) -> list[Run]:
-        """Give up the waiting runs and return them, except those for what comes only once: a change, an incident."""
+        """Drop the waiting runs and return them, except runs for a change or an incident: those start only once."""
         dropped = [run for run in self.waiting if not run.trigger.is_owed]
         self.waiting = [run for run in self.waiting if run.trigger.is_owed]
         return dropped
 
     def give_up(self, run_id: RunId) -> Run | None:
-        """Give up one run that waits, and return it."""
+        """Drop one run that waits, and return it."""
         if run_id in self.delayed:
             run, timer = self.delayed.pop(run_id)
             timer.cancel()
@@ -190,7 +190,7 @@ class RunQueue:
         return found
 
     def clear(self) -> list[Run]:
-        """Give up every run that has not started, and return them."""
+        """Drop every run that has not started, and return them."""
         dropped = [*self._delayed_runs, *self.waiting]
         for _, timer in self.delayed.values():
             timer.cancel()
@@ -199,7 +199,7 @@ class RunQueue:
         return dropped
 
     def busy_with(self, spec: JobSpec) -> str:
-        """Say what keeps a run from starting, as the reason why it is skipped."""
+        """Return why a run cannot start, as the reason with which it is skipped."""
         if spec.overlap is Overlap.QUEUE:
             return f"overlap: {QUEUE_LIMIT} runs are waiting already"
         running = ", ".join(map(str, self.in_flight)) or "about to start"

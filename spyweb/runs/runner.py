@@ -1,7 +1,7 @@
 """Carry each run from its claim to its record.
 
 A request is admitted by its job's queue, claimed in the store, run in its job's VM, and concluded: its end, its retry
-and the jobs that follow it are committed together.  What is claimed survives a crash: see `take_up`.
+and the starts of the jobs that follow it are committed together.  A claimed run survives a crash: see `take_up`.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ log = structlog.get_logger()
 
 Found = TypeVar("Found")
 
-STORE_PATIENCE = 5.0  # seconds before the store is asked again what it refused
-STOP_PATIENCE = 3.0  # seconds for runs to end once they have been told to stop
-LAST_PATIENCE = 2.0  # seconds for what has ended to be recorded
+STORE_PATIENCE = 5.0  # seconds before a refused question or commit is repeated
+STOP_PATIENCE = 3.0  # seconds for runs to end after the signal to stop
+LAST_PATIENCE = 2.0  # seconds for recording ended runs
 LEFT_OPEN = "left open for the next start"
 DELETED = "the job was deleted"
 BY_REQUEST = "cancelled by request"
 CANCELLED = Ending(outcome=Outcome.FAILED, failure=Failure.CANCELLED, reason=BY_REQUEST)
-# Nobody can tell what it had done, nor whether it was to blame: it repeats only where its job allows retries.
+# Its effects and its part in the crash are unknown: it is repeated only where its job allows retries.
 LOST = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
-NOTHING = Change()  # follows
-BUG = "a bug in spyweb: see its log"
+NOTHING = Change()  # no follow-up
+BUG = "internal error (see the log)"
 
 
 class Observer(Protocol):
@@ -82,7 +82,7 @@ class Observer(Protocol):
 
     @property
     def audit(self) -> Audit | None:
-        """Return what notes the permissions that the run uses, if something does."""
+        """Return the audit that records the permissions that the run uses, if there is one."""
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
@@ -90,11 +90,11 @@ class RunRequest(Struct, frozen=True, kw_only=True):
 
     trigger: Trigger
     due_ms: int | None = None
-    made_up_for: bool = False  # one of several due times that have passed: it waits where another would be skipped
-    observer: Observer | None = None  # a watched run (`spyweb run`) is one attempt, and starts no other job
+    made_up_for: bool = False  # one of several missed due times: it waits where another would be skipped
+    observer: Observer | None = None  # a watched run (`spyweb run`) is not retried and starts no other job
     payload: bytes | None = None  # JSON that is too large for the trigger
     key: RequestKey | None = None  # of the client's request
-    begun: Future[Run] | None = None  # of a run that is carried out elsewhere: it is told here, and no more is done
+    begun: Future[Run] | None = None  # of a run that happens elsewhere: gets the recorded run, and nothing is started
 
 
 def by_hand(
@@ -106,7 +106,7 @@ def by_hand(
     payload: object = None,
     parent: str = "",
 ) -> RunRequest:
-    """Make a person's request, for a run that sees these values over its job's, and the payload in its trigger."""
+    """Make the request of a manual run, with values that override the job's, and a payload for its trigger."""
     trigger = Trigger(
         type=TriggerType.MANUAL,
         values=values or {},
@@ -153,20 +153,24 @@ class Runner:
     monitors: Monitors
     clock: Clock
     host_for: HostFor
-    run_ended: Callable[[RunId], None]  # told of every run whose end is committed
+    run_ended: Callable[[RunId], None]  # called for every run whose end is committed
     random: Callable[[], float]
     stalls: StallRecorder
     tasks: TaskGroup
     counters: RunCounters = field(default_factory=RunCounters)
-    judge: JudgeEnd = lambda *_: None  # in a daemon: what the end of a run means for incidents
-    served: list[Callable[[LiveJob], None]] = field(default_factory=list)  # told of each end of a run for a change
+    judge: JudgeEnd = lambda *_: None  # in a daemon: returns the incident event of a run's end
+    served: list[Callable[[LiveJob], None]] = field(default_factory=list)  # called at the end of each run for a change
 
-    _run_tasks: set[Task[None]] = field(init=False, default_factory=set)  # of the runs under way, each to its record
+    _run_tasks: set[Task[None]] = field(
+        init=False, default_factory=set
+    )  # of the runs under way, until they are recorded
     _observers: dict[RunId, Observer] = field(init=False, default_factory=dict)
-    _cancelled: dict[RunId, Why] = field(init=False, default_factory=dict)  # are to end, also before they begin
+    _cancelled: dict[RunId, Why] = field(init=False, default_factory=dict)  # runs that must end, also before they begin
     _replaced_by: dict[RunId, RunId] = field(init=False, default_factory=dict)
-    _orphaned: list[Run] = field(init=False, default_factory=list)  # of an earlier daemon; their jobs can't be loaded
-    _stop: Future[None] = field(init=False, default_factory=lambda: get_running_loop().create_future())  # it has begun
+    _orphaned: list[Run] = field(init=False, default_factory=list)  # of an earlier daemon, of jobs that can't be loaded
+    _stop: Future[None] = field(
+        init=False, default_factory=lambda: get_running_loop().create_future()
+    )  # done when a stop has begun
     _idle: Event = field(init=False, default_factory=Event)
 
     def __post_init__(self) -> None:
@@ -178,23 +182,21 @@ class Runner:
         return self._stop.done()
 
     def start(self, job: LiveJob, requests: Sequence[RunRequest]) -> Claims:
-        """Claim runs that no schedule asks for."""
+        """Claim runs other than scheduled ones."""
         return self.start_all([(job, request) for request in requests], Change())
 
     def start_by_hand(self, job: LiveJob, request: RunRequest) -> Claims:
-        """Claim a run for a person.  Raises Refused where a due time would be skipped, and at a stop."""
+        """Claim a manual run.  Raises Refused where a due time would be skipped, and at a stop."""
         if self._stopping:
             raise Refused(f"{job.id}: the daemon is stopping")
         if isinstance(job.spec.schedule, Pings):
-            raise Refused(
-                f"{job.id} runs elsewhere: it can't be started here, a ping to its hook tells that it has run"
-            )
+            raise Refused(f"{job.id} runs elsewhere and can't be started here: send a ping to its hook after a run")
         if job.queue.admission(job.spec) is Admission.SKIP:
             raise Refused(f"{job.id}: {job.queue.busy_with(job.spec)}")
         return self.start(job, [request])
 
     def start_all(self, starts: Sequence[tuple[LiveJob, RunRequest]], change: Change) -> Claims:
-        """Claim runs in the commit of this change, which records as well what their jobs' queues skip."""
+        """Claim runs in the commit of this change, which also records the runs that their jobs' queues skip."""
         claims: list[ClaimedRun] = []
         skipped = [*change.skipped]
         for job, request in starts:
@@ -221,7 +223,7 @@ class Runner:
         return future
 
     def _admit(self, job: LiveJob, request: RunRequest) -> Admission:
-        """Have the job's queue decide; for an incident or a change a run waits its turn, whatever `overlap` says."""
+        """Admit a run by its job's queue; runs for incidents and changes wait their turn, regardless of `overlap`."""
         if request.trigger.incident:
             return job.queue.claim_in_turn()
         if request.trigger.change:
@@ -230,7 +232,7 @@ class Runner:
         return job.queue.claim(job.spec, made_up_for=request.made_up_for, may_replace=may_replace)
 
     def _claimed(self, claims: Sequence[ClaimedRun], skipped: Sequence[SkippedRange], answer: Claims) -> None:
-        """Start or queue what is on record now; where the store refused, the caller gets the error."""
+        """Start or queue the claimed runs once they are recorded; if the store refused, the caller gets the error."""
         is_refused = answer.cancelled() or answer.exception() is not None
         ids: Sequence[RunId | None] = [None] * len(claims) if is_refused else answer.result()
         for claim, run_id in zip(claims, ids, strict=True):
@@ -245,7 +247,7 @@ class Runner:
                 self._start_next(job)
 
     def _take(self, claim: ClaimedRun, run: Run) -> None:
-        """Start or queue one run that is on record now."""
+        """Start or queue one recorded run."""
         job = claim.job
         if run.due_ms is not None:
             self.counters.of(job.id).due += 1
@@ -264,13 +266,13 @@ class Runner:
             self._line_up(job, run, replaces=claim.admission is Admission.REPLACE)
 
     def _start_next(self, job: LiveJob) -> None:
-        """Start every run that may start now of the job that has this id."""
+        """Start every run of this job that may start now."""
         job = self.live.current(job)
         while not self._stopping and (run := job.queue.start_next(job.spec, self.clock.now_ms())) is not None:
             self._spawn(self._live_through(job, run, has_waited=True), run, job)
 
     async def _live_through(self, job: LiveJob, run: Run, *, has_waited: bool = False) -> None:
-        """Carry one run from its attempt to its record with what follows, then let the next one start."""
+        """Carry one run from its attempt to the record of its end and follow-ups, then start the next one."""
         work_for(Work("run", job.id, run.id, job.code.generation))
         if has_waited:
             begin = Begin(run=run.id, started_ms=run.started_ms or 0, generation=job.code.generation)
@@ -299,7 +301,7 @@ class Runner:
     async def _end(
         self, job: LiveJob | None, run: Run, ending: Ending, follow: Change | None = None, heard_ms: int | None = None
     ) -> None:
-        """Record how any run has ended, with what follows it, tell of it, and let the next one start."""
+        """Record and report the end of any run with its follow-ups, then start the next one."""
         ran = job if job is not None and run.id in job.queue.in_flight else None
         if follow is None:
             follow = self._followers(ran, run, ending) if ran else NOTHING
@@ -324,7 +326,7 @@ class Runner:
                 listener(self.live.current(job))
 
     def _tell_end(self, ran: LiveJob | None, run: Run, ending: Ending, end: End) -> None:
-        """Count and show an end that is on record; `ran` is its job, where this daemon has seen all of the run."""
+        """Count and report a recorded end; `ran` is its job, where this daemon carried out all of the run."""
         ended = records.ended_run(run, end)
         if ran:
             _note_end(ran, ended)
@@ -344,17 +346,17 @@ class Runner:
         self._wake_if_idle()
 
     async def begin_elsewhere(self, job: LiveJob, trigger: Trigger) -> Run:
-        """Record a run that is carried out elsewhere, in flight until `end_elsewhere`.  Raises Refused, StoreError."""
+        """Record a run that happens elsewhere, in flight until `end_elsewhere`.  Raises Refused, StoreError."""
         if self._stopping:
             raise Refused(f"{job.id}: the daemon is stopping")
         if job.gone:
-            raise Refused(f"{job.id} is gone")
+            raise Refused(f"{job.id} was removed")
         begun: Future[Run] = get_running_loop().create_future()
         await shield(self.start(job, [RunRequest(trigger=trigger, begun=begun)]))
         return await begun
 
     def _begun(self, job: LiveJob, run: Run) -> None:
-        """Note, count and show that a run has begun, and have a watcher elsewhere told of it."""
+        """Count and report the start of a run, and send the ping about it."""
         late = late_ms(job, run)
         if not run.trigger.is_aside and not records.is_finding(run):
             job.started_ms = run.started_ms or 0
@@ -366,11 +368,11 @@ class Runner:
             self.live.listener.run_began(run, late)
 
     def end_elsewhere(self, job: LiveJob, run: Run, ending: Ending, heard_ms: int | None) -> Task[None]:
-        """Record the end of a run that was carried out elsewhere; the next ping is expected from `heard_ms` on."""
+        """Record the end of a run that happened elsewhere; the next ping is expected from `heard_ms` on."""
         return self._spawn(self._end(job, run, ending, heard_ms=heard_ms), run, job)
 
     async def _attempt(self, job: LiveJob, run: Run, host: OpDispatcher) -> Ending:
-        """Run it in its job's VM, or through the monitors; return how it ended, whatever went wrong."""
+        """Run it in its job's VM, or through the monitors; return its ending, also where that is an error."""
         refusal = self.stalls.refusal_of(job.id, job.code.generation)
         if refusal:
             return failed(refusal)
@@ -399,13 +401,13 @@ class Runner:
             arguments=(*arguments, values) if values else arguments,
         )
         try:
-            # What a dry run leaves in globals must not be taken for done by the next one.
+            # The next run must not find globals that a dry run has set.
             return await self.pool.run(request, host, is_fresh=run.trigger.dry_run)
         except PoolError as error:
             return failed(str(error))
 
     async def _find_what_came(self, run: Run) -> tuple[Run, ChangeEvent | None] | Ending:
-        """Return the run with the payload that is kept apart from it, and the change that has started it."""
+        """Return the run with its stored payload, and the change that has started it."""
         event_id, event = run.trigger.change_event, None
         if event_id is not None and run.id not in self._cancelled:
             event = await self._find(partial(self.store.events.find, event_id), "a change could not be read yet")
@@ -418,15 +420,15 @@ class Runner:
         if records.is_finding(run):
             return records.ending_of(run)
         if event_id is not None and event is None:
-            return failed("the change that started it is not stored any more")
+            return failed("the change that started it is no longer stored")
         if payload_id is None:
             return run, event
         if payload is None:
-            return failed("what was sent along with it is not stored any more")
+            return failed("its payload is no longer stored")
         return replace(run, trigger=replace(run.trigger, payload=decode_json(payload))), event
 
     async def _find(self, find: Callable[[], Future[Found]], refused: str) -> Found:
-        """Read what a run begins with, repeating while the store refuses: what has been started can't be forgotten."""
+        """Read the payload or change of a run, repeating while the store refuses: a claimed run must not be lost."""
         while True:
             try:
                 return await find()
@@ -435,9 +437,9 @@ class Runner:
                 await self.clock.sleep(STORE_PATIENCE)
 
     def _followers(self, job: LiveJob, run: Run, ending: Ending) -> Change:
-        """Return what is claimed together with the end of a run: its next attempt, or the jobs that follow it.
+        """Return the claims that are committed with the end of a run: its next attempt, or the jobs that follow it.
 
-        What follows a run that the end of the daemon has stopped waits for the next start.
+        The follow-ups of a run that the end of the daemon has stopped wait for the next start.
         """
         now_ms = self.clock.now_ms()
         if run.trigger.stands_alone or (records.is_finding(run) and ending.outcome is Outcome.SUCCESS):
@@ -449,7 +451,7 @@ class Runner:
         return what_follows(run, ending, after, now_ms) if after else NOTHING
 
     def _judged(self, job: LiveJob | None, run: Run, end: End, follow: Change) -> End:
-        """Return the end with what it means for incidents, and for a watcher: where it is tried again, nothing yet."""
+        """Return the end with its incident event and its ping; a run that is retried has neither yet."""
         if job is None or job.gone or (follow.new and any(new.job == run.job for new in follow.new)):
             return end
         alert = self.judge(job, run, end)
@@ -457,10 +459,11 @@ class Runner:
         return end if alert is None and ping is None else replace(end, alert=alert, ping=ping)
 
     async def _commit(self, change: Change) -> list[RunId | None]:
-        """Record a change, repeating while the store refuses: what has happened can't be undone.
+        """Record a change, repeating while the store refuses: the run has really started or ended.
 
-        A damaged database takes nothing more until the next start, which finds the run open.  Nothing follows it.  At
-        a stop, so does one that was removed; and a run whose beginning is not recorded does not begin.
+        A damaged database accepts no changes until the next start, which finds the run open; no follow-up starts before
+        that.  The same applies, during a stop, to a database that was removed.  A run whose start is not recorded does
+        not begin.
         """
         while True:
             try:
@@ -484,12 +487,12 @@ class Runner:
         return ids
 
     def _pass_over(self, skipped: Sequence[SkippedRange]) -> None:
-        """Count and show starts that are on record as not made."""
+        """Count and report starts that were recorded as skipped."""
         self.counters.passed_over(skipped)
         self.live.tell_skipped(skipped)
 
     def _take_in(self, follow: Sequence[NewRun], ids: Sequence[RunId | None]) -> None:
-        """Queue the runs that were recorded together with the end which they follow."""
+        """Queue the runs that were recorded together with the end of the run before them."""
         for run in [records.run_of(run_id, new) for new, run_id in zip(follow, ids, strict=True) if run_id is not None]:
             job = self.live.find(run.job)
             if job is not None and job.mine:
@@ -501,7 +504,9 @@ class Runner:
 
     def _wait(self, job: LiveJob, run: Run) -> None:
         delay_ms = (run.start_after_ms or 0) - self.clock.now_ms()
-        delay_ms = min(delay_ms, job.spec.retry.max_delay_ms)  # more: the clock was set back while nothing ran
+        delay_ms = min(
+            delay_ms, job.spec.retry.max_delay_ms
+        )  # a longer one: the clock was set back while no daemon ran
         if delay_ms > 0:
             timer = self.clock.call_later(delay_ms / 1000, partial(self._ready, job, run))
             job.queue.delayed[run.id] = (run, timer)
@@ -513,7 +518,7 @@ class Runner:
     def _ready(self, job: LiveJob, run: Run) -> None:
         job.queue.delayed.pop(run.id, None)
         if self._stopping:
-            return  # it is recorded as waiting, and is taken up at the next start
+            return  # it is recorded as waiting; the next start takes it up
         admission = Admission.WAIT if run.trigger.is_owed or run.trigger.resumes else job.queue.admission(job.spec)
         if admission is Admission.SKIP:
             self._write_off([run], job.queue.busy_with(job.spec))
@@ -522,7 +527,7 @@ class Runner:
         self._start_next(job)
 
     def _line_up(self, job: LiveJob, run: Run, *, replaces: bool) -> None:
-        """Queue a run; where it replaces others, cancel what runs and give up what waits, except for what is owed."""
+        """Queue a run; if it replaces others, cancel runs in flight or waiting, except for changes and incidents."""
         if replaces:
             for running in job.queue.in_flight.values():
                 if not running.trigger.is_owed:
@@ -534,13 +539,13 @@ class Runner:
             self.live.listener.run_waits(run)
 
     def _have_end(self, run: Run, why: Why) -> None:
-        """Cancel a run in flight, also one that the pool does not know yet."""
+        """Cancel a run in flight, also one that the pool has not taken yet."""
         self._cancelled.setdefault(run.id, why)
         self.pool.cancel(run.id, why)
         self.monitors.cancel(run.id, why)
 
     def cancel(self, run_id: RunId) -> bool:
-        """Have a run end, or give up one that waits; return whether it was there.  It is not tried again."""
+        """Cancel a run in flight, or drop a waiting one; return whether there was such a run.  It is not retried."""
         for job in self.live.with_runs():
             running = job.queue.in_flight.get(run_id)
             if running is not None:
@@ -563,7 +568,7 @@ class Runner:
     def _spawn(
         self, work: Coroutine[object, object, None], run: Run | None = None, job: LiveJob | None = None
     ) -> Task[None]:
-        """Carry out this coroutine in a task that `drain` waits for, and name its run for errors."""
+        """Run this coroutine in a task that `drain` waits for, and name its run in errors."""
         if run is not None:
             work = self._contain(job, run, work)
         task = self.tasks.create_task(work, name=f"run {run.id} of {run.job}" if run else "orphaned runs")
@@ -572,19 +577,19 @@ class Runner:
         return task
 
     async def _contain(self, job: LiveJob | None, run: Run, work: Coroutine[object, object, None]) -> None:
-        """Let a bug in spyweb fail this one run and no other."""
+        """Let an internal error fail this run and no other."""
         try:
             await work
         except Exception:
-            log.exception("a run met a bug in spyweb", job=run.job, run=run.id)
+            log.exception("internal error in a run", job=run.job, run=run.id)
             await self._end(job, run, failed(BUG), NOTHING)
         finally:
             self._leave(job, run)  # also where this is cancelled
 
     async def take_up(self, open_runs: Sequence[Run]) -> None:
-        """Go on with what an earlier daemon left: its running runs are lost, its waiting ones still wait.
+        """Take over the open runs of an earlier daemon: those in flight are lost, waiting ones keep waiting.
 
-        So do those of no live job, as long as there are files that can't be loaded.
+        Waiting runs of unknown jobs keep waiting as long as there are files that can't be loaded.
         """
         for run in sorted(open_runs, key=lambda run: run.trigger.change_event or 0):
             job = self.live.find(run.job)
@@ -594,7 +599,7 @@ class Runner:
             elif job is None and self.live.unloadable:
                 self._orphaned.append(run)
             elif job is None or not job.spec.enabled:
-                await self._end(job, run, records.unbegun("the job is gone or disabled"))
+                await self._end(job, run, records.unbegun("the job was removed or disabled"))
             elif run.start_after_ms is None:
                 job.queue.line_up(run)  # `overlap` has let it wait already
                 self._start_next(job)
@@ -602,14 +607,14 @@ class Runner:
                 self._wait(job, run)
 
     def _take_up_orphaned(self) -> None:
-        """Take up the orphaned runs whose jobs are known by now, since specs have changed."""
+        """Take up the orphaned runs whose jobs have become known, after a change of specs."""
         settled = [run for run in self._orphaned if self.live.find(run.job) or not self.live.unloadable]
         if settled and not self._stopping:
             self._orphaned = [run for run in self._orphaned if run not in settled]
             self._spawn(self.take_up(settled))
 
     def _after_loss(self, job: LiveJob | None, run: Run, ending: Ending) -> Change:
-        """Return what follows a run that an earlier daemon did not end: the run itself again, or jobs `after` it."""
+        """Return the follow-ups of a run that an earlier daemon did not end: the same run again, or jobs `after` it."""
         if run.trigger.stands_alone:
             return NOTHING
         now_ms, spec = self.clock.now_ms(), job.spec if job else None
@@ -618,7 +623,7 @@ class Runner:
         return Change(new=[again]) if again else what_follows(run, ending, self.live.after(run.job), now_ms)
 
     def forget(self, job: LiveJob) -> None:
-        """Note that a job is gone: its waiting runs will not start, its running ones end on their VM."""
+        """Forget a removed job: its waiting runs will not start, its runs in flight end on their VM."""
         job.gone = True
         self.monitors.forget(job.id)
         self.stalls.forget(job.id)
@@ -626,13 +631,13 @@ class Runner:
         self._write_off([*job.queue.clear(), *job.queue.leave_elsewhere()], DELETED)
 
     async def drain(self, grace: float) -> None:
-        """Start nothing more; let runs end within `grace` seconds, then have the rest stopped.
+        """Start no more runs; let those in flight end within `grace` seconds, then stop the rest.
 
-        What the store refuses to record even then is left open: the next start takes it for lost.
+        Runs whose end the store refuses to record even then stay open: the next start records them as lost.
         """
         set_done(self._stop)
         for job in self.live.with_runs():
-            job.queue.leave_elsewhere()  # they go on, and are taken up at the next start
+            job.queue.leave_elsewhere()  # they continue, and the next start takes them up
         await self._idle_within(grace)
         for run in self.live.running():
             self._have_end(run, Why.STOPPED)
@@ -656,16 +661,16 @@ class Runner:
 
 
 def late_ms(job: LiveJob, run: Run) -> int | None:
-    """Return how long after its due time, and its jitter, a run has started; None where it was not due."""
+    """Return how long after its due time and jitter a run has started; None where it had no due time."""
     if run.due_ms is None or run.attempt > 1 or run.started_ms is None:
         return None
     return run.started_ms - jittered(job.spec, run.due_ms)
 
 
 def _note_refused(added: Future[list[int]]) -> None:
-    """Log that a watcher is not told that a run has begun: it is told how that ends all the same."""
+    """Log that the ping about the start of a run was not stored; the ping about its end is separate."""
     if not added.cancelled() and (error := added.exception()) is not None:
-        tell_refusal("a watcher is not told that a run has begun", error)
+        tell_refusal("the ping about the start of a run was not stored", error)
 
 
 def _note_end(job: LiveJob, ended: Run) -> None:

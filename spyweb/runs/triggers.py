@@ -1,9 +1,9 @@
 """Start runs for changes of stored values.
 
-The store keeps each change that jobs watch, once for each of them, in the transaction of the change.  Here the changes
-of each job are taken in their order; a run is claimed in the commit that notes it with the change, so a crash neither
-loses it nor starts it twice.  A job that has as many runs waiting as it may leaves its changes in the store, and holds
-up no other; so does one whose file can't be loaded, until it can be or is gone.  A writer never waits for any of this.
+The store keeps each change that jobs watch, once for each of them, in the transaction of the change.  Triggers takes
+the changes of each job in their order, and claims a run in the commit that removes its change: a crash neither loses a
+run nor starts it twice.  Changes stay in the store while their job has no room for more waiting runs, or while its file
+can't be loaded; other jobs are not held up.  A writer of values never waits for any of this.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from spyweb.store.sqlite.store import Store
 
 log = structlog.get_logger()
 
-MOST_DEPTH = 16  # changes that lead to each other; a chain that goes on is taken for one without end
+MOST_DEPTH = 16  # changes that lead to each other; a longer chain is stopped as endless
 PAGE = 50  # changes claimed in one commit
-REFILL = 50  # runs of a job that may wait again before more are claimed: a commit for each would cost more
+REFILL = 50  # free places of a job before more runs are claimed: a commit for each run would cost more
 PATIENCE = 5.0  # seconds before the store is asked again after it refused
 BEHIND_ALL = (1 << 63) - 1  # greater than the id of any change
 
 
 class Handout(Struct):
-    """The outcome of one page of changes, committed as a whole."""
+    """What is decided about one page of changes, committed as a whole."""
 
     rooms: dict[JobId, int]  # runs of each job that may still be claimed
     starts: list[tuple[LiveJob, RunRequest]] = field(default_factory=list)
@@ -46,13 +46,13 @@ class Handout(Struct):
     left: set[JobId] = field(default_factory=set)  # jobs whose changes stay in the store
 
     def take_room(self, job: LiveJob) -> bool:
-        """Count a run that is to be claimed, if there is room for one more to wait."""
+        """Reserve a place for one more waiting run; return whether there was one."""
         room = self.rooms.setdefault(job.id, job.queue.room_for_caused)
         self.rooms[job.id] = max(0, room - 1)
         return room > 0
 
     def skip(self, change: WantedChange, outcome: Outcome, reason: str) -> None:
-        """Start no run for this change, and have the job's record say why."""
+        """Start no run for this change, and record the reason."""
         self.dropped.append(change)
         new = NewRun(job=change.job, state=RunState.WAITING, trigger=Trigger(type=TriggerType.STATE))
         self.skipped.append(skip_of(new, change.at_ms, reason, outcome))
@@ -66,7 +66,7 @@ class Triggers:
         self._live = live
         self._runner = runner
         self._clock = clock
-        self._full: set[JobId] = set()  # had no room for a change when it was last looked at
+        self._full: set[JobId] = set()  # had no room when their changes were last checked
         self._has_linked = False  # since the round under way began
         self._stopped = False
         self._woken = asyncio.Event()
@@ -75,7 +75,7 @@ class Triggers:
         live.on_linked(self.link)
 
     def link(self) -> None:
-        """Watch what the live jobs ask for; to be called when specs have changed."""
+        """Watch the values that the live jobs ask for; call this when specs have changed."""
         self._events.watch(watches_of(job.spec for job in self._live))
         self._has_linked = True
         self._woken.set()
@@ -95,7 +95,7 @@ class Triggers:
             try:
                 await self._hand_out_all()
                 await self._clock.sleep(0)  # until the runs that were claimed are in line
-                # The runs that would say so may have ended before a job was found full.
+                # The runs whose end would wake this may have ended before their job was found full.
                 full = [job for job in map(self._live.find, self._full) if job]
                 if any(job.queue.room_for_caused >= REFILL for job in full):
                     self._woken.set()
@@ -105,10 +105,10 @@ class Triggers:
                 self._woken.set()
 
     async def _hand_out_all(self) -> None:
-        """Hand out the changes that wait, once through all jobs.  What is committed meanwhile wakes this again.
+        """Hand out the waiting changes, once through all jobs.  Later commits wake this again.
 
-        A page that was asked for before a job was loaded is not handed out: the runs of earlier changes that waited for
-        that job are put in line with the next turn of the loop, and come first.
+        A page that was read before a job was loaded is not handed out: the runs of earlier changes, which waited for
+        that job, are queued in the next turn of the loop and come first.
         """
         self._full.clear()
         self._has_linked = False

@@ -4,7 +4,7 @@ A timer for each job wakes the scheduler; what is due then is computed from the 
 so a late, early or doubled wake-up, a restart or a clock that jumps can neither lose a due time nor run it twice.  The
 cursor moves in the commit that claims the run.
 
-Nothing is written over a cursor that somebody else has moved: see `Runs.write_cursors`.
+A cursor that another process has moved is never overwritten: see `Runs.write_cursors`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from spyweb.store.sqlite.runs import Runs
 
 log = structlog.get_logger()
 
-LOOK_AT_CLOCK_EVERY = 3.0  # seconds; until then an `every` is silent where the clock was set back
+LOOK_AT_CLOCK_EVERY = 3.0  # seconds; for that long an `every` does not run after the clock was set back
 CLAIMED_TOGETHER = 64  # jobs
 CLAIM_PATIENCE_MS = 5_000  # before a claim that the store refused is tried again
-CLOCK_JUMP_MS = 2_000  # a difference between wall clock and monotonic clock that is no mere drift
-CATCH_UP_MS = 10  # between jobs that all have something to catch up on
+CLOCK_JUMP_MS = 2_000  # between wall clock and monotonic clock: more than drift
+CATCH_UP_MS = 10  # between jobs that have missed due times
 CATCH_UP_MOST_MS = 10_000
-FEW = 10  # new jobs that need not wait for each other
+FEW = 10  # new jobs that need no spreading
 
 SCHEDULED = Trigger(type=TriggerType.SCHEDULE)
 
@@ -77,16 +77,16 @@ class Scheduler:
         self._claims: dict[JobId, Claims] = {}  # jobs whose cursor moves, until the store has answered
         self._put_off: set[JobId] = set()  # jobs that came due again before the store had answered
         self._refused: dict[JobId, int] = {}  # jobs whose due times the store will not claim, and since when
-        self._seen_drift_ms = self._drift_ms()  # at the last look
-        self._one_at_a_time = Lock()  # for whoever changes a cursor otherwise than by a claim
+        self._seen_drift_ms = self._drift_ms()  # at the last check
+        self._one_at_a_time = Lock()  # for changes of a cursor other than a claim
         timers.after_firing = self._claim
 
     @property
     def lag_ms(self) -> int:
-        """Return how long the oldest due time has been waiting to be dealt with.
+        """Return how long the oldest due time has been waiting.
 
-        What a clock that was set forward has brought up all at once, or a machine that was asleep, is dealt with as
-        soon as that is noticed: nothing stands still, and nobody is to be ended for it.
+        A jump of the clock, or a machine that was asleep, does not count until it is noticed: the scheduler is not
+        stuck then, and the watchdog must not end the daemon.
         """
         earliest = self._timers.next_wake_ms
         unseen_jump_ms = max(0, self._drift_ms() - self._seen_drift_ms)
@@ -99,12 +99,12 @@ class Scheduler:
         return max(0, now_ms - min(self._refused.values(), default=now_ms))
 
     def stop(self) -> None:
-        """Claim what has just fired, and nothing after that."""
+        """Claim the jobs that have just fired, and none after that."""
         self._timers.stop_jobs()
         self._claim()
 
     def watch(self, job: LiveJob) -> None:
-        """Begin, or begin anew, to wake up for this job."""
+        """Set, or set again, the timer of this job."""
         if _keeps_its_schedule(job):
             self._timers.set(job.id, partial(self._next_ms, job), partial(self._fire, job))
         else:
@@ -121,9 +121,9 @@ class Scheduler:
         return max(jittered(job.spec, due_ms), job.not_before_ms, now_ms + 1)
 
     def _fire(self, job: LiveJob) -> None:
-        """Deal with everything that is due, and have the cursor move past it in the same commit.
+        """Collect all due times of a job for the next claim, which moves its cursor past them in the same commit.
 
-        One commit at a time: a second one, reckoned from a cursor that the store may yet refuse, would leave a gap.
+        One commit at a time: a second one, computed from a cursor that the store may still refuse, would leave a gap.
         """
         if job.id in self._claims or job.id in self._due:
             self._put_off.add(job.id)  # watched again once the store has answered
@@ -141,8 +141,8 @@ class Scheduler:
         self._due[job.id] = DueRuns(job=job, requests=requests, before=before, cursor=job.cursor, skipped=missed)
 
     def _claim(self) -> None:
-        """Claim in one commit what came due in one wake-up; in slices, since one for very many jobs would hold up
-        the store."""
+        """Claim in one commit the jobs that came due in one wake-up; in slices, since a commit for very many jobs would
+        block the store."""
         due, self._due = list(self._due.values()), {}
         for start in range(0, len(due), CLAIMED_TOGETHER):
             together = due[start : start + CLAIMED_TOGETHER]
@@ -174,18 +174,18 @@ class Scheduler:
             self.watch(job)
 
     def _go_by_the_record(self, due: DueRuns, moved: CursorMoved) -> None:
-        """Go on from the cursor on record: this job, or another of this commit, was claimed elsewhere."""
+        """Continue from the stored cursor: another daemon has claimed this job, or another job of this commit."""
         job = due.job
         job.cursor = due.before
         if job.id == moved.job:
             log.warning(
-                "a due time had been claimed already: the schedule goes on from where it is on record", job=job.id
+                "a due time had been claimed already: the schedule continues from its stored cursor", job=job.id
             )
             _go_by(job, moved.found if isinstance(moved.found, Cursor) else None)
         self.watch(job)
 
     def _restore(self, due: DueRuns, error: BaseException) -> None:
-        """Put the cursor back where it was, and try again later."""
+        """Restore the cursor, and try again later."""
         job, now_ms = due.job, self._clock.now_ms()
         tell_refusal("a due run could not be claimed", error, job=job.id, again_in_ms=CLAIM_PATIENCE_MS)
         due_ms = min(due.before.due_ms, job.cursor.due_ms)  # the clock may have jumped back meanwhile
@@ -195,7 +195,7 @@ class Scheduler:
         self.watch(job)
 
     async def catch_up(self, jobs: Sequence[LiveJob]) -> None:
-        """Deal with what is due before the timers fire: these jobs' schedules are about to change."""
+        """Claim the due times of these jobs before their timers fire: their schedules are about to change."""
         async with self._one_at_a_time:
             now_ms = self._clock.now_ms()
             for job in jobs:
@@ -205,10 +205,10 @@ class Scheduler:
 
     @asynccontextmanager
     async def _at_rest(self, jobs: Sequence[LiveJob]) -> AsyncIterator[None]:
-        """Keep these jobs from coming due in this context, once the store has answered what came due before.
+        """Keep these jobs from coming due in this context, once the store has answered their earlier claims.
 
-        A claim that overtook a change of the cursor would undo it.  Afterwards the jobs are watched again, by the
-        cursors that they then have: the old ones where the store has refused the change.
+        A claim that overtook a change of the cursor would undo it.  Afterwards the jobs get their timers back, by their
+        cursors at that time: the old ones where the store has refused the change.
         """
         async with self._one_at_a_time:
             try:
@@ -217,7 +217,7 @@ class Scheduler:
                 self._claim()  # what has just fired
                 while claims := {self._claims[job.id] for job in jobs if job.id in self._claims}:
                     await wait(claims)
-                    for job in jobs:  # those of claims that were refused are set again
+                    for job in jobs:  # a refused claim sets its timers again
                         self._timers.drop(job.id)
                 yield
             finally:
@@ -225,7 +225,7 @@ class Scheduler:
                     self.watch(job)
 
     async def activate(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None:
-        """Take up jobs: new ones by what is `known` of them; edited, or enabled again, by the cursors they have."""
+        """Start the schedules of jobs: new ones from their `known` cursor, other ones from their current cursor."""
         async with self._at_rest(jobs):
             new = [job for job in jobs if job.is_new]
             past = await self._runs.latest() if any(job.id in known for job in new) else {}
@@ -254,14 +254,14 @@ class Scheduler:
             job.not_before_ms = now_ms + round(position * step_ms)
 
     async def deactivate(self, jobs: Sequence[LiveJob]) -> None:
-        """Stop the schedules of these jobs: their files are gone."""
+        """Stop the schedules of these jobs: their files were removed."""
         async with self._at_rest(jobs):
             now_ms = self._clock.now_ms()
             taken_up = [job for job in jobs if not job.is_new]
             await self._write(taken_up, lambda job: Activation(cursor=deactivated(job.cursor, now_ms)))
 
     async def note_absent(self, cursors: Sequence[Cursor]) -> list[Cursor]:
-        """Note that these jobs were known once and have no file now; return their cursors as they are on record."""
+        """Record that these known jobs have no file now; return their stored cursors."""
         now_ms = self._clock.now_ms()
         known: dict[JobId, Cursor | None] = {cursor.job: cursor for cursor in cursors}
 
@@ -275,7 +275,7 @@ class Scheduler:
         await self.pause_together({job.id: ""}, [job])
 
     async def pause_together(self, why: Mapping[JobId, str], jobs: Sequence[LiveJob]) -> None:
-        """Pause several jobs in one commit, each for a reason of its own.  Raises Refused as `pause` does."""
+        """Pause several jobs in one commit, each for its own reason.  Raises Refused as `pause` does."""
         async with self._at_rest(jobs):
             for job in jobs:
                 _expect_taken_up(job)
@@ -291,14 +291,14 @@ class Scheduler:
             self._tell(job, JobChange.PAUSED)
 
     async def resume(self, job: LiveJob) -> None:
-        """Put a job back on its schedule: what was due meanwhile is one `paused` record.  Raises as `pause` does."""
+        """Put a job back on its schedule; due times meanwhile become one `paused` record.  Raises as `pause` does."""
         async with self._at_rest([job]):
             _expect_taken_up(job)
             await self._take_up([job], resumed=True)
         self._tell(job, JobChange.RESUMED)
 
     async def _write(self, jobs: Sequence[LiveJob], decide: Callable[[LiveJob], Activation]) -> None:
-        """Have these jobs go on from the cursors that are decided, once those are on record."""
+        """Have these jobs continue from the cursors that `decide` gives, once those are stored."""
 
         def change() -> Change:
             decided = [decide(job) for job in jobs]
@@ -321,7 +321,7 @@ class Scheduler:
             self._live.listener.changed(job, change)
 
     async def watch_the_clock(self) -> None:
-        """Notice when the wall clock jumps back: jobs would otherwise wait until it is as late again."""
+        """Notice when the wall clock jumps back: jobs would otherwise wait until it has caught up."""
         self._seen_drift_ms = self._drift_ms()
         while True:
             await self._clock.sleep(LOOK_AT_CLOCK_EVERY)
@@ -350,12 +350,12 @@ class Scheduler:
 
 
 def _known(job: LiveJob) -> Cursor | None:
-    """Return the cursor from which a job goes on, or None where it has none yet."""
+    """Return the cursor from which a job continues; None where it has none yet."""
     return job.recorded if job.is_new else job.cursor
 
 
 def _go_by(job: LiveJob, found: Cursor | None) -> None:
-    """Take over the cursor that the store has; where it has none, that of a job that was taken up is written anew."""
+    """Take over the stored cursor; where there is none, the cursor of an active job is written again."""
     job.recorded = found
     if found is not None and not job.is_new:
         job.cursor = found
@@ -367,7 +367,7 @@ def _is_due(job: LiveJob, now_ms: int) -> bool:
 
 
 def _keeps_its_schedule(job: LiveJob) -> bool:
-    """Return whether the job's cursor tells when it is due here: as the store has taken it, for this schedule."""
+    """Return whether the stored cursor of the job belongs to its schedule, and this daemon runs it."""
     cursor = job.cursor
     is_away = job.gone or not job.mine or cursor.idle_since_ms is not None
     return job.scheduled and not is_away and cursor.schedule == schedule_text(job.spec.schedule)
@@ -375,21 +375,21 @@ def _keeps_its_schedule(job: LiveJob) -> bool:
 
 def _expect_taken_up(job: LiveJob) -> None:
     if job.gone:
-        raise Refused(f"{job.id} is gone")
+        raise Refused(f"{job.id} was removed")
     if job.is_new:
         raise Refused(f"{job.id} is not on its schedule yet: try again in a moment")
 
 
 def _reached_ms(job: LiveJob, before: Cursor, after: Cursor) -> int:
-    """Return how far a schedule was dealt with before its cursor is taken back; the furthest, if repeated."""
+    """Return the furthest cursor of a schedule before it is moved back."""
     return max(job.reached_ms, before.due_ms) if before.due_ms > after.due_ms else job.reached_ms
 
 
 def _decide(job: LiveJob, now_ms: int) -> DueDecision:
-    """Decide about everything that is due of a job.
+    """Decide about all due times of a job.
 
-    Several due times at once, once the clock shows what it showed before it was set back: it was set right again, and
-    what was dealt with then is not due a second time.
+    Several due times at once, as soon as a clock that was set back is past its earlier time, mean that the clock was
+    corrected: the due times up to the earlier cursor have run already.
     """
     cursor_ms = job.cursor.due_ms
     decision = decide_due(job.spec, cursor_ms, now_ms, kept_since_ms=job.kept_since_ms)

@@ -1,8 +1,8 @@
 """Wake for each job when it is due, and for each of the daemon's chores, through APScheduler: no other module knows it.
 
-Each job with a schedule is one of APScheduler's jobs.  That library decides when to wake; what is due then is decided
-from the job's cursor.  APScheduler goes by the wall clock.  Whoever notices that it was set says so with
-`clock_was_set`: until then each call comes later by as much as the clock was set back.
+Each job with a schedule is one of APScheduler's jobs.  That library decides when to wake; the job's cursor then decides
+which due times have come.  APScheduler uses the wall clock.  After a jump of the clock `clock_was_set` must be called:
+until then each call is late by as much as the clock was set back.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from spyweb.model import JobId
 
 log = structlog.get_logger()
 
-TICK_MS = 15  # what comes due meanwhile shares a commit, and so do its ops: docs/design/0010
+TICK_MS = 15  # jobs that come due within it share a commit, and so do their ops: docs/design/0010
 JOBS = "jobs"  # the name of their store and of their executor
-LAST_MS = 253_402_214_400_000  # a day before the last moment that a datetime can tell
+LAST_MS = 253_402_214_400_000  # a day before the last moment of a datetime
 MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -46,9 +46,9 @@ class JobTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
         self._fire()
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        """Return a moment after now; nothing to APScheduler's question, before a fire, what else is due by now.
+        """Return a moment after now; None where APScheduler asks, before a fire, for further moments up to now.
 
-        A fire deals with all that is.
+        One fire covers all due times.
         """
         if not self._has_fired:
             return None
@@ -57,7 +57,7 @@ class JobTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
 
 
 class InLoopExecutor(BaseExecutor):  # type: ignore[misc]
-    """Calls at once, in the loop's thread, so that one wake-up fires together all that is due."""
+    """Calls at once, in the loop's thread, so that one wake-up fires all due jobs together."""
 
     def __init__(self, fire: Callable[[Job], None]) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class InLoopExecutor(BaseExecutor):  # type: ignore[misc]
 
 
 class Timers:
-    """Wraps one AsyncIOScheduler.  A call that is late is made as soon as possible, once."""
+    """Wraps one AsyncIOScheduler.  A late call is made as soon as possible, once."""
 
     def __init__(
         self, clock: Clock, *, tick_ms: int = TICK_MS, zone: tzinfo = UTC, loop: AbstractEventLoop | None = None
@@ -80,7 +80,7 @@ class Timers:
         self._tick_ms = tick_ms
         self._epoch = datetime(1970, 1, 1, tzinfo=zone)
         self._jobs = MemoryJobStore()
-        self.after_firing: Callable[[], None] = lambda: None  # after each wake-up, when all that is due has fired
+        self.after_firing: Callable[[], None] = lambda: None  # after each wake-up, when all due jobs have fired
         self._has_fired = False  # in this wake-up
         self._is_running = False
         self._fires_jobs = True
@@ -100,20 +100,20 @@ class Timers:
         self._scheduler.resume()
 
     def stop_jobs(self) -> None:
-        """Fire no job any more, at once, even where a wake-up is on its way; the chores go on."""
+        """Fire no more jobs, even where a wake-up is on its way; the chores continue."""
         self._fires_jobs = False
         self._scheduler.remove_all_jobs(JOBS)
 
     async def stop(self) -> None:
-        """Make no call any more, and wait until the chores under way are cancelled.
+        """Make no more calls, and wait until the chores under way are cancelled.
 
-        APScheduler would cancel them itself, but not wait, and log each as an error.
+        APScheduler itself would cancel them without waiting, and log each as an error.
         """
         if self._is_stopping:
             return
         self._is_stopping = True
         self._scheduler.pause()
-        await self._clock.sleep(0)  # what has just been ordered of the loop begins
+        await self._clock.sleep(0)  # lets callbacks that are already scheduled begin
         for task in self._under_way:
             task.cancel()
         if self._under_way:
@@ -121,9 +121,9 @@ class Timers:
         self._scheduler.shutdown(wait=False)
 
     def set(self, job: JobId, next_ms: Callable[[int], int | None], fire: Callable[[], None]) -> None:
-        """Call `fire` at `next_ms(now)`, which is always later than now, and so on; None: not any more.
+        """Call `fire` repeatedly, each time at `next_ms(now)`, which is always later than now; None ends the timer.
 
-        Setting again replaces the timer.  `fire` itself may neither set nor drop one.
+        Setting it again replaces the timer.  `fire` itself may neither set nor drop one.
         """
 
         def next_moment(now: datetime) -> datetime | None:
@@ -143,31 +143,31 @@ class Timers:
             self._scheduler.remove_job(job, JOBS)
 
     def call_every(self, name: str, seconds: float, call: Callable[[], Awaitable[None]]) -> None:
-        """Call every so many seconds, for the first time after as many; never while the last call is under way."""
+        """Call every so many seconds, first after one such interval; never while the previous call is under way."""
         trigger = IntervalTrigger(seconds=seconds, timezone=self._epoch.tzinfo)
         order = {"id": name, "name": name, "replace_existing": True, "max_instances": 1}
         first = self._moment(self._clock.now_ms() + round(seconds * 1000))
         self._scheduler.add_job(self._make_and_await, trigger, args=(call,), next_run_time=first, **order)
 
     def next_ms(self, name: str) -> int | None:
-        """Return when this chore is to be done next; None where it never is."""
+        """Return when this chore is called next; None where it is not scheduled."""
         job = None if self._is_stopping else self._scheduler.get_job(name, "default")
         return (job.next_run_time - self._epoch) // MILLISECOND if job else None
 
     @property
     def next_wake_ms(self) -> int | None:
-        """Return when a job is due next: in the past when the timers are behind, None where nothing is to fire."""
+        """Return when a job is due next: in the past when the timers are behind, None where no job has a timer."""
         moment = self._jobs.get_next_run_time() if self._is_running else None
         return (moment - self._epoch) // MILLISECOND if moment else None
 
     def clock_was_set(self) -> None:
-        """Go by the new wall clock: do every chore at once, and what is due."""
+        """Follow the new wall clock: call every chore and fire all due jobs at once."""
         for chore in self._scheduler.get_jobs("default"):
             chore.modify(next_run_time=self._moment(self._clock.now_ms()))
         self._scheduler.wakeup()
 
     def _moment(self, ms: int, tick_ms: int = 1) -> datetime:
-        """Return a moment as APScheduler takes it, rounded up to a tick."""
+        """Return a moment as a datetime for APScheduler, rounded up to a tick."""
         return self._epoch + -(-ms // tick_ms) * tick_ms * MILLISECOND
 
     def _fire(self, job: Job) -> None:
@@ -179,14 +179,14 @@ class Timers:
         try:
             job.func()
         except Exception:
-            log.exception("a timer met a bug in spyweb", job=job.id)
+            log.exception("internal error in a timer", job=job.id)
 
     def _end_wake_up(self) -> None:
         self._has_fired = False
         self.after_firing()
 
     async def _make_and_await(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Make a call and wait for its end, in the task that APScheduler has made for it."""
+        """Make a call and wait for its end, in the task that APScheduler made for it."""
         task = asyncio.current_task()
         if task is None or self._is_stopping:
             return

@@ -1,4 +1,4 @@
-"""Say a cron expression in words; what has no short ones is left to the expression itself.  Pure."""
+"""Describe a cron expression in words, where short ones exist.  Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EVERY_DAY = "every day"
 
 @lru_cache(maxsize=512)
 def cron_words(expression: str) -> str | None:
-    """Return `at 03:00, Monday to Friday`; None for what has no short words.  Raises ValueError for no expression."""
+    """Return `at 03:00, Monday to Friday`; None where no short words exist.  Raises ValueError for bad syntax."""
     rule = parse_cron(expression)
     times, dates = _times(rule), _dates(rule.calendar)
     if times is None or dates is None:
@@ -55,7 +55,7 @@ def _every(values: Sequence[int], unit: str) -> str | None:
 
 
 def _within_hours(minutes: Sequence[int]) -> str | None:
-    """Say at which minutes of each hour."""
+    """Describe the minutes of each hour."""
     if minutes == [0]:
         return "every hour"
     found = _every(minutes, "minute")

@@ -16,7 +16,7 @@ LOADING = ""  # in place of a test's name: its files did not load
 
 
 class CaseResult(Struct, frozen=True, kw_only=True):
-    """Says how one test ended, or why a suite could not be loaded."""
+    """The end of one test, or why a suite could not be loaded."""
 
     suite: str
     test: str
@@ -24,7 +24,7 @@ class CaseResult(Struct, frozen=True, kw_only=True):
     duration_ms: float = 0.0
     reason: str = ""  # one line, with file and line of the Lua that raised it
     traceback: str = ""
-    output: Sequence[LogLine] = ()  # what it logged and printed
+    output: Sequence[LogLine] = ()  # its log lines and printed text
 
     @property
     def why(self) -> str:
@@ -70,7 +70,7 @@ def report_to_builtins(report: Report) -> Mapping[str, object]:
 
 
 class OutputBuffer(Struct):
-    """Collects what one test logs and prints, up to as much as somebody could read."""
+    """Collects the log lines and printed text of one test, MOST_LINES at most."""
 
     lines: list[LogLine] = field(default_factory=list)
     cut: int = 0

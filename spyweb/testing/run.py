@@ -1,7 +1,7 @@
 """Find the suites of a project, one for each job with Lua and one for its server, and run them.
 
-A suite's files are read here; which tests are in them, only Lua can tell.  Suites run side by side, the tests of each
-one after another, and every test in a VM of its own.
+A suite's files are read here; Lua finds the tests in them.  Suites run side by side, the tests of a suite one after
+another, and every test in its own VM.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from spyweb.views.runs import log_line
 FILE = "tests.lua"  # in a job's folder
 MARK = b"test_"  # how the name of a test begins
 SERVER_TITLE = "server"
-SERVER_TESTS = JobId(f"{SERVER}/tests")  # whose VMs these are: not those that answer
-TIMEOUT_MS, CPU_LIMIT_MS = 300_000, 10_000  # of a server's test, as those of a job with default settings
+SERVER_TESTS = JobId(f"{SERVER}/tests")  # the owner of these VMs, which answer no requests
+TIMEOUT_MS, CPU_LIMIT_MS = 300_000, 10_000  # of a server's test: the defaults of a job
 
 
 class Suite(Struct, frozen=True, kw_only=True):
     """Describes the tests of one job, or of the server."""
 
-    title: str  # what people call it: the job's id
-    job: JobId  # whose stored keys and modules they see
+    title: str  # the job's id
+    job: JobId  # whose stored keys and modules the tests see
     folder: str
     code: Code  # all files that a test's VM executes
     finding: Code  # the files in which tests are looked for
@@ -53,11 +53,11 @@ class Suite(Struct, frozen=True, kw_only=True):
     cpu_limit_ms: int = CPU_LIMIT_MS
     is_monitor: bool = False
     policy: Policy = ANYTHING
-    server: bytes | None = None  # the source of what answers while they run
+    server: bytes | None = None  # the source of the server that answers while they run
 
 
 class FoundSuites(Struct):
-    """Lists the suites of a project, and those whose files can't be read or do not load."""
+    """The suites of a project, and those whose files can't be read or do not load."""
 
     suites: list[Suite] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)  # title and reason
@@ -122,7 +122,7 @@ def _add_job(found: FoundSuites, root: Path, file: JobFile, *, by_name: bool = F
 
 
 def _add_server(found: FoundSuites, root: Path, policy: Policy) -> None:
-    """Add the suite of the server, unless one of its two files is missing; only what answers has its own worker."""
+    """Add the suite of the server, unless one of its two files is missing; its tests share a worker."""
     sources, problems = find_files(root)
     if problems:
         found.broken.append((SERVER_TITLE, _in_one_line(problems)))
@@ -149,7 +149,7 @@ def _in_one_line(problems: Iterable[Problem]) -> str:
 
 AT_ONCE = 16  # suites under way
 SPARES = 2  # VMs that are ready for a suite's next tests
-TRIES = 3  # of a test whose worker died of another one
+TRIES = 3  # of a test whose worker another test has ended
 
 
 class SuiteEnvironment(Protocol):
@@ -157,10 +157,10 @@ class SuiteEnvironment(Protocol):
 
     @property
     def options(self) -> Mapping[str, object]:
-        """Return what a test's VM is told besides its `ctx` (lua/session.py: Procedure)."""
+        """Return the options of a test's VM besides its `ctx` (lua/session.py: Procedure)."""
 
     def host(self, run: RunId, log: JobLog) -> AbstractAsyncContextManager[Host]:
-        """Open what answers the ops of one test, for as long as it takes."""
+        """Open the host that answers the ops of one test, for as long as the test takes."""
 
 
 class Progress(Protocol):
@@ -218,7 +218,7 @@ class SuiteRunner:
             return list(cast("Sequence[bytes]", ending.result or ()))
         try:
             await self.pool.check(suite.finding)
-        except ScriptError as error:  # the compiler complains: it is told which construct is meant
+        except ScriptError as error:  # a compile error: the hint names the construct
             problem = error.problem
             return replace(result, reason=str(with_hint(problem, suite.finding.source_of(problem.file))))
         except PoolError:
@@ -228,7 +228,7 @@ class SuiteRunner:
     async def _execute(
         self, suite: Suite, environment: SuiteEnvironment, test: bytes | None
     ) -> tuple[Ending, CaseResult]:
-        """Execute a test, or find those there are; again from the beginning when that of another ends the worker."""
+        """Execute a test, or find the tests of a suite; repeat it when another test has ended the worker."""
         for _ in range(TRIES):
             ending, result = await self._try(suite, environment, test)
             if ending.outcome is not Outcome.LOST or ending.guilty:
@@ -269,7 +269,7 @@ class SuiteRunner:
 
 
 def ctx_for(suite: Suite, run: RunId, now_ms: int) -> Mapping[str, object]:
-    """Make the `ctx` of a test: that of a run by hand; for a monitor, that of its first worker."""
+    """Make the `ctx` of a test: as in a manual run; for a monitor, as in its first worker."""
     now = now_ms / 1000
     about: dict[str, object] = {"job": str(suite.job), "run_id": int(run), "attempt": 1}
     about |= {"scheduled_at": now, "started_at": now, "trigger": {"type": "manual"}}

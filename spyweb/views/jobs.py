@@ -1,7 +1,7 @@
-"""Jobs as people and machines are shown them.
+"""Jobs as people and programs see them: frozen values, and pure functions that build them.
 
-Frozen values and pure functions that build them.  The HTTP server sends them as JSON, the command line reads
-them back into the same types: a command prints the same whether a daemon answered or the database was read.
+The HTTP server sends them as JSON, and the command line reads them back into the same types.  So a command prints the
+same whether a daemon answered or the database was read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spyweb.settings.units import format_duration
 from spyweb.views.runs import LastRun, last_run
 from spyweb.words import describe_moment
 
-LOG_NAME = "hooks.log"  # in the job's folder: what its script logged
+LOG_NAME = "hooks.log"  # in the job's folder: the log of its script
 
 
 class JobState(StrEnum):
@@ -46,10 +46,10 @@ class JobView(Struct, frozen=True, kw_only=True, gc=False):  # made for each job
     last: LastRun | None = None
     in_flight: int = 0
     waiting: int = 0
-    generation: int = 0  # 0: no daemon has loaded it
+    generation: int = 0  # 0: no daemon has loaded the job
     vms: int = 0  # made for its runs since the daemon started
-    error: str = ""  # what is wrong with the file now on disk
-    warnings: tuple[str, ...] = ()  # what is doubtful about it
+    error: str = ""  # the problem of the file now on disk
+    warnings: tuple[str, ...] = ()  # about that file
     tags: tuple[str, ...] = ()
     description: str = ""
     paused_for: str = ""  # why, where spyweb has paused it: "5 failures in a row"
@@ -63,7 +63,7 @@ class NextRun(Struct, frozen=True, kw_only=True):
 
 
 class Triggered(Struct, frozen=True, kw_only=True):
-    """The run that was asked for; none where it was not to be."""
+    """The requested run; none where it was skipped."""
 
     run: RunId | None
 
@@ -142,7 +142,7 @@ def describe_schedule(schedule: Schedule) -> str:
 
 
 def describe_start(spec: JobSpec) -> str:
-    """Describe what starts a job: its schedule, or the jobs that it follows and the changes that it listens to."""
+    """Describe the starts of a job: its schedule, or the jobs that it follows and the changes that it listens to."""
     if not isinstance(spec.schedule, Never):
         return describe_schedule(spec.schedule)
     after = [f"after {', '.join(after.job for after in spec.after)}"] if spec.after else []
@@ -172,11 +172,11 @@ def find_job(jobs: Iterable[JobSpec] | Iterable[JobView], name_or_id: str) -> Jo
     return named[0] if len(named) == 1 else None
 
 
-LONGEST_NAME = 80  # characters that are shown of an unknown name
+LONGEST_NAME = 80  # characters of an unknown name that are shown
 
 
 def no_such_job(jobs: Iterable[JobView], name: str, others: Iterable[str] = ()) -> str:
-    """Say that there is no such job, or that it does not load; `others` are the ids of jobs that do."""
+    """Return the error for an unknown job or one that does not load; `others` are ids of jobs that load."""
     known = list(jobs)
     for job in known:
         if name in (job.id, job.name) and job.state is JobState.BROKEN:
@@ -185,7 +185,7 @@ def no_such_job(jobs: Iterable[JobView], name: str, others: Iterable[str] = ()) 
 
 
 def unknown_job(ids: Sequence[str], name: str) -> str:
-    """Say that no job has this name, and which of these ids may be meant."""
+    """Return the error for an unknown job, with the nearest of these ids."""
     close = Names(ids).nearest(name)
     shown = repr(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}...")
     if close is not None:
@@ -201,7 +201,7 @@ def to_json(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
-MaySee = Callable[[str], bool]  # the jobs that somebody is shown
+MaySee = Callable[[str], bool]  # whether a client may see a job
 
 
 def anything(_job: str) -> bool:

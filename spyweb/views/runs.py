@@ -1,4 +1,4 @@
-"""Runs as people and machines are shown them, also as one letter each: ended ones, and one that is watched."""
+"""Runs as people and programs see them: ended ones, one that is watched, and each as a mark of one letter."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class RunEnded(Struct, frozen=True, kw_only=True):
     items_found: int | None = None
     items_new: int | None = None
     note: str = ""
-    permissions: str = ""  # what it has used, as TOML, where that was noted
+    permissions: str = ""  # the permissions that it has used, as TOML, where they were recorded
 
 
 class TaskView(Struct, frozen=True, kw_only=True):
-    """One task of a run: as it ended, or, of a run that is watched, that it begins."""
+    """One task of a run: its end, or its start in a run that is watched."""
 
     task: str
     workflow: str
@@ -75,7 +75,7 @@ class TaskView(Struct, frozen=True, kw_only=True):
 
 
 class RunCancelled(Struct, frozen=True, kw_only=True):
-    """A run that was told to end, or that will not begin."""
+    """A run that was cancelled."""
 
     run: RunId
     job: JobId
@@ -130,13 +130,13 @@ def view_task(event: TaskBegun | TaskRow) -> TaskView:
 
 
 def run_with_tasks(run: Run, tasks: Sequence[TaskView]) -> dict[str, object]:
-    """Return a run as JSON shows it, with its tasks."""
+    """Return a run with its tasks, for JSON."""
     shown: dict[str, object] = msgspec.to_builtins(run)
     return {**shown, "tasks": [without_blanks(msgspec.to_builtins(task)) for task in tasks]}
 
 
 def show_output(packed: bytes | None) -> object:
-    """Return the output of a task as JSON can hold it; nothing where it can't be read."""
+    """Return the output of a task as JSON can hold it; None where it can't be read."""
     if packed is None:
         return None
     try:
@@ -176,7 +176,7 @@ def describe_details(run: Run | LastRun) -> str:
 
 
 def describe_page(run: Run | LastRun | RunEnded) -> str:
-    """Describe the answer to a monitor's run, unless it is the usual one, and how much was found."""
+    """Describe the HTTP status of a monitor's run, unless it is 2xx, and the number of items."""
     status, found, new = run.http_status, run.items_found, run.items_new
     shown = [] if status is None or 200 <= status < 300 else [str(status)]
     if found is not None:
@@ -189,7 +189,7 @@ def describe_storage_errors(count: int) -> str:
 
 
 def describe_failure(reason: str, traceback: str) -> str:
-    """Return all that is known of a failure: a traceback may begin with the reason."""
+    """Return reason and traceback of a failure, without the reason twice: a traceback may begin with it."""
     if not traceback or traceback.startswith(reason):
         return traceback or reason
     return f"{reason}\n{traceback}"
@@ -199,7 +199,7 @@ EVENTS: Mapping[str, type[RunEvent]] = {"log": LogLine, "task": TaskView, "ended
 
 
 def without_blanks(fields: Mapping[str, object]) -> dict[str, object]:
-    """Return the fields of a task without a message or an output that it does not have."""
+    """Return the fields of a task without an empty message or output."""
     return {
         name: value for name, value in fields.items() if name not in ("message", "output") or value not in (None, "")
     }
@@ -223,10 +223,10 @@ def event_from_json(line: bytes) -> RunEvent:
     return event
 
 
-LATE_MS = 1_000  # after the due time, and what jitter may add: from there on a start is late
+LATE_MS = 1_000  # after the due time and the most that jitter adds: from there on a start is late
 SUCCEEDED: Final = frozenset({RunMark.SUCCESS, RunMark.LATE})
 FAILING: Final = frozenset({RunMark.FAILED, RunMark.LOST})
-DECISIVE: Final = SUCCEEDED | FAILING  # of whether a job fails
+DECISIVE: Final = SUCCEEDED | FAILING  # the marks that decide whether a job is failing
 
 
 def mark_of(run: Run, late_ms: int = LATE_MS) -> RunMark:
@@ -240,33 +240,33 @@ def mark_of(run: Run, late_ms: int = LATE_MS) -> RunMark:
 
 
 def late_after(spec: JobSpec | None) -> int:
-    """Return from when on after its due time a start of this job is late: jitter makes it later by intent."""
+    """Return after how many milliseconds a start of this job is late: its jitter is no lateness."""
     return LATE_MS + (spec.jitter_ms if spec else 0)
 
 
 def lateness_of(run: Run) -> int:
-    """Return how long after its due time a run began; a retry is later by intent, and never late."""
+    """Return how long after its due time a run began; a retry is never late."""
     if run.started_ms is None or run.due_ms is None or run.attempt > 1:
         return 0
     return max(0, run.started_ms - run.due_ms)
 
 
 def took_of(run: Run) -> int | None:
-    """Return how long a run took; None of one that is not over, or never began."""
+    """Return how long a run took; None where it has not ended or never began."""
     return None if run.outcome is Outcome.SKIPPED else duration_ms(run)
 
 
 def moment_of(run: Run) -> int | None:
     """Return the moment under which a run is shown: its start, else when it was due last, else its end.
 
-    One that waits and was due at no time has none.
+    A waiting run without a due time has none.
     """
     moments = (run.started_ms, run.last_due_ms, run.due_ms, run.ended_ms)
     return next((moment for moment in moments if moment is not None), None)
 
 
 def success_rate(marks: str) -> float | None:
-    """Return the share of the runs that succeeded; None where none has come to an end of its own."""
+    """Return the share of successes among successes and failures; None where there is neither."""
     good, bad = sum(marks.count(mark) for mark in SUCCEEDED), sum(marks.count(mark) for mark in FAILING)
     return good / (good + bad) if good + bad else None
 

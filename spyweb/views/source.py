@@ -1,4 +1,4 @@
-"""Lua source as people are shown it: the lines around one, and the places that a traceback names.  Pure."""
+"""Lua source for people: the lines around one, and the places that a traceback names.  Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SourceView(Struct, frozen=True, kw_only=True):
     line: int | None  # the one that is meant
     total: int  # lines of the file
     problem: str = ""  # why it can't be shown
-    may_differ: bool = False  # from what it was when the run failed: the daemon was started anew since
+    may_differ: bool = False  # from the source that failed: the daemon was restarted since
 
 
 class TraceFrame(Struct, frozen=True, kw_only=True):

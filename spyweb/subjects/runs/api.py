@@ -1,4 +1,4 @@
-"""Handlers for the record of all runs, and for one run by hand that is watched while it goes."""
+"""Handlers for the record of all runs, and for one manual run that the client watches."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class RunsQuery(PageQuery, frozen=True):
 
 
 class WatchedRunQuery(Struct, frozen=True):
-    """How a run by hand is done."""
+    """The way in which a manual run is done."""
 
     debug: bool = False  # a monitor job keeps nothing
-    audit: bool = False  # the end says which permissions it has used
-    dry_run: bool = False  # nothing is changed, and what would be is said
+    audit: bool = False  # the end lists the permissions that it has used
+    dry_run: bool = False  # nothing is changed, and each skipped effect is logged
 
 
 @Route("GET", "/api/runs", right=Right.READ, answer=list[Run], query=RunsQuery, of_job=True, is_paged=True)
 async def list_runs(request: web.Request) -> web.Response:
-    """List runs, newest first, of one job or of all, also those of a deleted job.
+    """List runs, newest first, of one job or of all, also of a deleted job.
 
-    With a filter, a page may hold fewer than there are, even none: the header `Link` leads on.
+    With a filter, a page may hold fewer runs than there are, even none: the header `Link` leads to the next page.
     """
     services, query = request.app[SERVICES], query_of(request, RunsQuery)
     job = job_of(request, query)
@@ -78,7 +78,7 @@ async def list_runs(request: web.Request) -> web.Response:
 
 
 async def permitted_run(request: web.Request) -> RunId:
-    """Return the run in the path.  Raises HTTPForbidden where whoever asks may not see its job."""
+    """Return the run in the path.  Raises HTTPForbidden where the client may not see its job."""
     run = run_in_path(request)
     if principal_of(request).jobs:
         found = await service_of(request, PastRunsService).find(run)
@@ -95,7 +95,7 @@ def _named(kind: type[E], parameter: str, text: str) -> list[E]:
 
 @Route("GET", "/api/runs/{run}", right=Right.READ, answer=RunDetail, of_job=True)
 async def show_run(request: web.Request) -> web.Response:
-    """Show everything about one run: how it came about, its log lines, tasks, traceback, limits, and what followed."""
+    """Show everything about one run: its history, log lines, tasks, traceback, limits, and the runs that followed."""
     run, may_see = await permitted_run(request), principal_of(request).may_see
     try:
         detail = await service_of(request, PastRunsService).detail(run)
@@ -106,13 +106,13 @@ async def show_run(request: web.Request) -> web.Response:
 
 @Route("GET", "/api/runs/{run}/tasks", right=Right.READ, answer=list[TaskView], of_job=True)
 async def list_tasks(request: web.Request) -> web.Response:
-    """List how the tasks of a run ended, in the order of their definition."""
+    """List the ended tasks of a run, in the order of their definition."""
     return json_answer(await service_of(request, PastRunsService).tasks(await permitted_run(request)))
 
 
 @Route("POST", "/api/runs/{run}/cancel", right=Right.RUN, answer=RunCancelled, of_job=True)
 async def cancel(request: web.Request) -> web.Response:
-    """Have a run end that is under way, or give up one that waits.  It is not tried again."""
+    """Cancel a run that is under way or waits.  It is not retried."""
     run = await permitted_run(request)
     found = await service_of(request, RunService).cancel(run)
     if found is None:
@@ -130,9 +130,9 @@ async def cancel(request: web.Request) -> web.Response:
     media=LINES,
 )
 async def run_once(request: web.Request) -> web.StreamResponse:
-    """Run a job, and send what it logs, each of its tasks, and its end, as they come."""
+    """Run a job, and stream its log lines, its tasks and its end."""
     job, query = job_in_path(request), query_of(request, WatchedRunQuery)
-    values = await payload_of(request, "what is laid over the values")
+    values = await payload_of(request, "the values")
     if not isinstance(values, dict | None):
         raise BadBody(None, "expected an object of values")
     start = service_of(request, RunService).run_once
@@ -142,15 +142,15 @@ async def run_once(request: web.Request) -> web.StreamResponse:
 
 @Route("POST", "/api/jobs/{job}/debug", right=Right.RUN, answer=(LogLine, TaskView, RunEnded), media=LINES)
 async def debug(request: web.Request) -> web.StreamResponse:
-    """Run a job as `spyweb debug` does, and send what it logs and its end.
+    """Run a job as `spyweb debug` does, and stream its log lines and its end.
 
-    A monitor shows what it finds and keeps nothing; of a job with tasks the plan is shown, and nothing is run.
+    A monitor shows the items that it finds and stores nothing; a job with tasks shows its plan and runs none of them.
     """
     return await _watch(request, service_of(request, RunService).run_once(job_in_path(request), debug=True))
 
 
 async def _watch(request: web.Request, events: AsyncGenerator[RunEvent, None]) -> web.StreamResponse:
-    """Send the events of a run as they come."""
+    """Stream the events of a run."""
     async with aclosing(events):
         lines = (event_to_json(event) + b"\n" async for event in events)
         return await stream(request, lines, about_errors={"event": "error"}, unread_s=UNREAD_S)

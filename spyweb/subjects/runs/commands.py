@@ -1,4 +1,4 @@
-"""`spyweb runs` and `artifacts`: list what ran, what did not and why, and the files that tasks have kept."""
+"""`spyweb runs` and `artifacts`: list runs, due times that did not run, and the files that tasks have kept."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def runs(  # noqa: PLR0913 - each is an option
     context: typer.Context,
     job: MaybeJob = None,
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many.")] = 20,
-    outcome: Annotated[Outcome | None, typer.Option(help="Only those that ended so.")] = None,
-    trigger: Annotated[TriggerType | None, typer.Option(help="Only those that began so.")] = None,
-    with_tasks: Annotated[bool, typer.Option("--tasks", help="With the tasks of each run, below it.")] = False,
+    outcome: Annotated[Outcome | None, typer.Option(help="Only runs with this outcome.")] = None,
+    trigger: Annotated[TriggerType | None, typer.Option(help="Only runs with this trigger.")] = None,
+    with_tasks: Annotated[bool, typer.Option("--tasks", help="Show the tasks of each run below it.")] = False,
     form: Output = Format.TABLE,
 ) -> None:
-    """List what ran and what did not, newest first.
+    """List runs, newest first.
 
-    Due times that did not run are among them, each stretch in one line with the reason.
+    Due times that did not run are listed too: consecutive ones in one line, with the reason.
     """
     project = project_of(context)
     source = project.backend()
@@ -63,7 +63,7 @@ def runs(  # noqa: PLR0913 - each is an option
 
 
 def _pages(source: Backend, name: str | None, limit: int) -> Iterator[Run]:
-    """Yield runs page by page as they are asked for; a job that is gone still has its history."""
+    """Yield runs, read page by page; a job that was removed still has its history."""
     page = found_of(source, name or None, lambda job: newest_runs(source, job, limit=limit))
     while page:
         yield from page
@@ -114,13 +114,15 @@ class KeptFile(Struct):
 def artifacts(
     context: typer.Context,
     job: JobName,
-    run: Annotated[int | None, typer.Argument(metavar="[RUN]", help="Not the newest that has some.")] = None,
-    get: Annotated[str | None, typer.Option("--get", metavar="NAME", help="Print this one.")] = None,
+    run: Annotated[
+        int | None, typer.Argument(metavar="[RUN]", help="The run; by default the newest with files.")
+    ] = None,
+    get: Annotated[str | None, typer.Option("--get", metavar="NAME", help="Print this file.")] = None,
     form: Output = Format.TABLE,
 ) -> None:
     """List the files that the tasks of a run have kept.
 
-    Those of its newest run that has some, unless another is named.
+    Without RUN: the newest run of the job that has files.
     """
     from spyweb.ops.files.artifacts import FOLDER, list_files  # every other command does without the ops
 
@@ -147,7 +149,7 @@ def artifacts(
 
 
 class TaskTree:
-    """Shows tasks as they end, and on a terminal, in a line that passes, those that are under way."""
+    """Shows each task as it ends; on a terminal a temporary line names the tasks under way."""
 
     def __init__(self, depth: int = 0) -> None:
         self._depth = depth
@@ -176,7 +178,7 @@ class TaskTree:
 
 
 def describe_task(task: TaskView) -> str:
-    """Return all that there is to say of a task beside its status: `build in 1.2s (attempt 3): pushed`."""
+    """Describe a task, without its status: `build in 1.2s (attempt 3): pushed`."""
     took = f" in {format_duration(task.took_ms)}" if task.took_ms is not None and task.attempts else ""
     attempts = f" (attempt {task.attempts})" if task.attempts > 1 else ""
     earlier = " (by an earlier run)" if not task.attempts and task.status in ("success", "unchanged") else ""

@@ -22,7 +22,7 @@ OUTCOMES = [("", "All"), *((each.value, WORDS.get(each, each.value.capitalize())
 
 CANCEL = Question(
     title="Cancel this run?",
-    words="It is ended where it is, and counts as failed. What it has stored stays.",
+    words="The run stops where it is and counts as failed. Values that it has stored stay.",
     button="Cancel the run",
 )
 
@@ -61,7 +61,7 @@ async def show_run_page(asked: Asked) -> Shown:
 
 
 async def find_run(asked: Asked, number: RunId) -> Run:
-    """Return a run that whoever asks may see.  Raises PageMissing where there is none."""
+    """Return a run that the client may see.  Raises PageMissing where there is none."""
     run = await asked.services[PastRunsService].find(number)
     if run is None or not asked.principal.may_see(run.job):
         raise PageMissing(f"There is no run {number}")
@@ -92,7 +92,7 @@ async def list_runs(asked: Asked) -> Shown:
 
 @Action("runs/{run}/cancel", right=Right.RUN, of_job=True, question=CANCEL)
 async def cancel(asked: Asked) -> web.Response:
-    """Have a run end that is under way, or give up one that waits."""
+    """Cancel a run that is under way or waits."""
     number = run_in_path(asked.request)
     await find_run(asked, number)
     await asked.services[RunService].cancel(number)

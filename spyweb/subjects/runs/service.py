@@ -1,4 +1,4 @@
-"""Runs: those of the past, figures of a job, and runs by hand, which are started, watched and cancelled."""
+"""Past runs, the statistics of a job, and manual runs, which are started, watched and cancelled."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from spyweb.views.source import SourceView, TraceFrame, error_place, excerpt, fr
 MOST_CAUSES = 16  # steps back from a run
 MOST_FOLLOWERS = 50
 MOST_RECORDS = 50
-SEARCH_S = 0.2  # after which a search that has found little says how far it has come
+SEARCH_S = 0.2  # after which a search returns the runs found so far, and where to continue
 NS_IN_MS = 1_000_000
-POINTS_PAGE = 5_000  # runs that statistics read at a time
+POINTS_PAGE = 5_000  # runs that statistics read in one query
 MOST_RUNS = 100_000  # that statistics count
 
 
@@ -60,7 +60,7 @@ class PastRunsService:
         return await self.store.runs.list(job, limit=limit, before=before)
 
     async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
-        """Return runs that match, newest first; where that takes long, those found so far, and where to go on."""
+        """Return matching runs, newest first; where that takes long, those found so far, and where to continue."""
         began, found = self.clock.monotonic(), list[Run]()
         while True:
             page = await self.store.past_runs.search(wanted, limit=limit - len(found), before=before)
@@ -101,7 +101,7 @@ class PastRunsService:
         )
 
     async def statistics(self, job: JobId, span: views.TimeSpan) -> views.JobStatistics:
-        """Return how a job has done, also one that is gone."""
+        """Return the statistics of a job, also of one that was removed."""
         now_ms = self.clock.now_ms()
         points: list[RunPoint] = []
         page, before = [], None
@@ -116,7 +116,7 @@ class PastRunsService:
         return await asyncio.to_thread(views.make_statistics, job, span, points, now_ms, is_partial=is_partial)
 
     async def tasks(self, run: RunId) -> list[TaskView]:
-        """Return how the tasks of a run ended, in the order of their definition."""
+        """Return the ended tasks of a run, in the order of their definition."""
         found = await self.store.tasks.of_runs([run])
         return [view_task(row) for row in found.get(run, ())]
 
@@ -124,7 +124,7 @@ class PastRunsService:
         return await self.store.past_runs.find(run)
 
     async def _log(self, run: Run, job: LiveJob | None) -> views.RunLog:
-        """Return the lines of the job's log between the beginning and the end of a run."""
+        """Return the lines of the job's log between the start and the end of a run."""
         if run.started_ms is None or job is None:
             return views.RunLog()
         ended_ms = self.clock.now_ms() if run.ended_ms is None else run.ended_ms
@@ -134,7 +134,7 @@ class PastRunsService:
         return views.RunLog(lines=found.lines, is_cut=found.is_cut, is_shared=is_shared)
 
     async def _has_company(self, job: LiveJob, run: Run, started_ms: int, ended_ms: int) -> bool:
-        """Tell whether another run of the job was under way at the same time."""
+        """Return whether another run of the job was under way at the same time."""
         for other in job.queue.in_flight.values():
             if other.id != run.id and other.started_ms is not None and other.started_ms < ended_ms:
                 return True
@@ -146,7 +146,7 @@ class PastRunsService:
         return any(other.id != run.id and other.started_ms is not None for other in during.runs)
 
     async def _causes(self, run: Run) -> list[views.CauseStep]:
-        """Return how a run came about, the first cause first."""
+        """Return the history of a run, the first cause first."""
         steps: list[views.CauseStep] = []
         at: Run | None = run
         while at is not None and len(steps) < MOST_CAUSES:
@@ -158,7 +158,7 @@ class PastRunsService:
         return steps[::-1]
 
     async def _attempts(self, run: Run) -> Sequence[views.RunBrief]:
-        """Return all attempts of a run that was tried again."""
+        """Return all attempts of a run that was retried."""
         first = views.cause_run(run) if run.trigger.of else run.id
         if first is None:
             return ()
@@ -171,7 +171,7 @@ class PastRunsService:
         return [views.brief(each) for each in (*([begun] if begun else []), *retries)] if retries else ()
 
     async def _records(self, run: Run) -> list[RecordView]:
-        """Return what a monitor's run has recorded, as far as it is still there."""
+        """Return the records of a monitor's run that are still stored."""
         if not run.items_new or run.started_ms is None or run.ended_ms is None:
             return []
         before_ns = (run.ended_ms + 1) * NS_IN_MS
@@ -198,17 +198,17 @@ class StartedRun(Struct, frozen=True, kw_only=True):
 
 
 def request_key(scope: str, key: str, asked: bytes, now_ms: int) -> RequestKey:
-    """Make the key of a request: `asked` is all that makes two requests the same."""
+    """Make the key of a request: two requests with the same `asked` are the same."""
     hashed = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
     return RequestKey(scope=scope, key=hashed, fingerprint=hashlib.sha256(asked).digest(), at_ms=now_ms)
 
 
 @dataclass(slots=True)
 class OnceService:
-    """Starts one run for a request, however often it is sent: clients repeat one whose answer they did not get.
+    """Starts one run for a request, however often it is sent: clients repeat a request whose answer they did not get.
 
-    The key of a request is recorded in the commit of its run.  So there are both, or neither: after a crash between the
-    two a repetition finds the run, or starts it.
+    The key of a request is recorded in the commit of its run.  So either both are stored or neither is: after a crash a
+    repetition finds the run, or starts it.
     """
 
     runs: Runs
@@ -237,10 +237,10 @@ class OnceService:
         except BaseException:
             del self._under_way[place]
             raise
-        # Until the commit, also where nobody waits for it any more.
+        # Until the commit, also where the client has left.
         claims.add_done_callback(lambda _: self._under_way.pop(place, None))
         run = next(iter(await shield(claims)), None)
-        self._under_way.pop(place, None)  # the callback may still have to come, where the answer was there at once
+        self._under_way.pop(place, None)  # the callback may not have run yet
         return StartedRun(run=run)
 
 
@@ -249,17 +249,17 @@ def _expect_same(fingerprint: bytes, key: RequestKey) -> None:
         raise KeyReused("this Idempotency-Key was used for another request")
 
 
-MOST_LOG_BYTES = MIB  # of a watched run's lines that wait; who reads more slowly misses some, and is told how many
-LINE_BYTES = 256  # that a line takes beside its text
+MOST_LOG_BYTES = MIB  # of waiting lines of a watched run; a slower client misses lines, and gets their number
+LINE_BYTES = 256  # overhead of a line
 
 
 @dataclass(slots=True)
 class RunWatcher:
-    """Queues what a run's observer sees for the client that watches."""
+    """Queues the events of a run for the client that watches it."""
 
     clock: Clock
     audit: Audit | None = None
-    is_watched: bool = True  # whoever watches may leave before the run ends
+    is_watched: bool = True  # the client may leave before the run ends
     _waiting: asyncio.Queue[tuple[RunEvent, int]] = field(default_factory=asyncio.Queue)
     _size: int = 0
     _dropped: int = 0
@@ -317,7 +317,7 @@ class RunService:
         return await self.once.start(known, begin)
 
     async def cancel(self, run: RunId) -> Run | None:
-        """Have a run end that is under way, or give up one that waits; return it as it was, or None if there is none.
+        """Cancel a run that is under way or waits; return it as it was, or None if there is none.
 
         Raises Refused where it has ended.
         """
@@ -335,10 +335,10 @@ class RunService:
         dry_run: bool = False,
         values: Mapping[str, object] | None = None,
     ) -> AsyncGenerator[RunEvent, None]:
-        """Run a job by hand: yield its log lines as they come, then its end.
+        """Run a job manually: yield its log lines as they come, then its end.
 
-        Raises Refused, before the first event, when it can't start.  Whoever stops watching closes the generator; the
-        run itself goes on.
+        Raises Refused, before the first event, when it can't start.  A caller that stops watching closes the generator;
+        the run continues.
         """
         watcher = RunWatcher(self.past.clock, Audit() if audit else None)
         await self.runner.start_by_hand(

@@ -1,6 +1,6 @@
-"""Read what comes with a request that starts a run: a payload, an Idempotency-Key, a trace; answer with the run.
+"""Read the payload, Idempotency-Key and trace of a request that starts a run, and answer with the run.
 
-A script will see the payload, so it is held to what Lua can hold.
+A script will see the payload, so it must fit into Lua values.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ DEEPEST = 60  # tables in tables
 HEADER = "Idempotency-Key"
 REPEATED = "Idempotent-Replayed"
 HEADERS = {HEADER: "the same for each repetition of this request: only the first starts a run"}
-REUSED = {422: "The Idempotency-Key was used for another request, or the body is not what it should be."}
+REUSED = {422: "The Idempotency-Key was used for another request, or the body is invalid."}
 
 
 def key_of(request: web.Request) -> str | None:
-    """Return the key that the client has given this request.  Raises BadParameter for one that can't be."""
+    """Return the key that the client has given this request.  Raises BadParameter for an invalid one."""
     key = request.headers.get(HEADER)
     if key is None:
         return None

@@ -1,4 +1,4 @@
-"""Everything about one run, and figures of those of a job over a span of time.  Pure."""
+"""Everything about one run, and the statistics of a job's runs over a span of time.  Pure."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class RunBrief(Struct, frozen=True, kw_only=True):
 
 
 class CauseStep(Struct, frozen=True, kw_only=True):
-    """One step of how a run came about."""
+    """One step in the history of a run."""
 
     kind: str  # the type of its trigger
     words: str  # "due", "after a success of Prices", "a change of orders/new:1"
     at_ms: int | None = None
-    run: RunBrief | None = None  # the run before, which led to this one
+    run: RunBrief | None = None  # the run that led to this one
 
 
 class LimitView(Struct, frozen=True, kw_only=True):
@@ -67,17 +67,17 @@ class RunDetail(Struct, frozen=True, kw_only=True):
     took_ms: int | None
     late_ms: int
     causes: Sequence[CauseStep]  # the first cause first
-    attempts: Sequence[RunBrief]  # of a run that was tried again, this one included; else none
+    attempts: Sequence[RunBrief]  # of a run that was retried, this one included; else none
     followers: Sequence[RunBrief]
     tasks: Sequence[TaskView]
     frames: Sequence[TraceFrame]
     source: SourceView | None  # around the line that its error names
     log: RunLog
-    limits: Sequence[LimitView]  # as they are now
-    records: Sequence[RecordView] = ()  # what a monitor's run found that was new
+    limits: Sequence[LimitView]  # of the job now
+    records: Sequence[RecordView] = ()  # new items of a monitor's run
     before: RunId | None = None  # of the same job
     after: RunId | None = None
-    is_there: bool = True  # the job is
+    is_there: bool = True  # the job still exists
 
 
 _WORDS = {Outcome.SUCCESS: "Succeeded", Outcome.PAUSED: "Did not run: paused"}
@@ -90,11 +90,11 @@ _FAILURES = {
 
 
 def run_words(run: Run) -> str:
-    """Say how a run ended, or what it does."""
+    """Describe how a run ended, or its state."""
     if run.outcome is None:
         if run.state is RunState.RUNNING:
             return "Running"
-        return "Waiting" if run.start_after_ms is None else "Waiting to be tried again"
+        return "Waiting" if run.start_after_ms is None else "Waiting for its retry"
     words = _WORDS.get(run.outcome, run.outcome.value.capitalize())
     if run.failure:
         words = _FAILURES.get(run.failure, "Failed")
@@ -102,7 +102,7 @@ def run_words(run: Run) -> str:
 
 
 def run_seen_by(detail: RunDetail, may_see: Callable[[str], bool]) -> RunDetail:
-    """Return a run's details without the runs of jobs that somebody may not see, and what came before those."""
+    """Return a run's details without runs of jobs that the client may not see, and without their history."""
     causes: list[CauseStep] = []
     for cause in reversed(detail.causes):
         if cause.run is not None and not may_see(cause.run.job):
@@ -127,7 +127,7 @@ def brief(run: Run) -> RunBrief:
 
 
 def view_cause(run: Run, before: Run | None, name: str | None = None) -> CauseStep:
-    """Say what started a run; `before` is the run that led to it, `name` that of its job."""
+    """Describe the start of a run; `before` is the run that led to it, `name` the name of that run's job."""
     return CauseStep(
         kind=run.trigger.type or "unknown",
         words=_cause_words(run, name or run.trigger.job),
@@ -142,7 +142,7 @@ def _cause_words(run: Run, other: str) -> str:
         case TriggerType.SCHEDULE:
             return "due" if run.count == 1 else f"due {run.count:,} times"
         case TriggerType.MANUAL:
-            return ", ".join(["started by hand", *(words for name, words in _EXTRAS if getattr(trigger, name))])
+            return ", ".join(["started manually", *(words for name, words in _EXTRAS if getattr(trigger, name))])
         case TriggerType.STATE if trigger.scope:
             return f"{trigger.key} of {trigger.scope} was {trigger.event_type.rpartition(':')[2]}"
         case TriggerType.AFTER if other:
@@ -155,7 +155,7 @@ def _cause_words(run: Run, other: str) -> str:
         case TriggerType.RETRY if trigger.of:
             return f"attempt {run.attempt}, of run {trigger.of}"
         case _:
-            return _PLAIN.get(trigger.type, "started, nobody knows by what")
+            return _PLAIN.get(trigger.type, "started by an unknown trigger")
 
 
 _PLAIN: Mapping[str, str] = {
@@ -163,21 +163,21 @@ _PLAIN: Mapping[str, str] = {
     TriggerType.STARTUP: "the daemon started",
     TriggerType.STATE: "a change of state",
     TriggerType.AFTER: "another job ended",
-    TriggerType.RETRY: "it is tried again",
-    TriggerType.DRIFT: "something is not as its runs left it",
+    TriggerType.RETRY: "a retry",
+    TriggerType.DRIFT: "a drift check found differences",
 }
 _EXTRAS = (("debug", "to debug"), ("dry_run", "dry"), ("values", "with values"), ("payload", "with a payload"))
 
 
 def cause_run(run: Run) -> RunId | None:
-    """Return the run that this one retries, comes after, hears a change of, or tells the incident of."""
+    """Return the run that led to this one: its first attempt, the job before it, the writer of a change, a failure."""
     trigger = run.trigger
     found = trigger.of or trigger.run_id or trigger.by or trigger.incident.get("run")
     return RunId(found) if isinstance(found, int) and found < run.id else None
 
 
 def view_limits(run: Run, spec: JobSpec) -> list[LimitView]:
-    """Return the limits of the job as they are now, and how much of each a run has used."""
+    """Return the current limits of the job, and how much of each a run has used."""
     took_ms = took_of(run)
     cpu_ms = run.cpu_ms if run.state is RunState.ENDED else None
     return [
@@ -194,8 +194,8 @@ def _limit(name: str, used: int | None, limit: int, *, is_over: bool, unit: str 
     return LimitView(name=name, used=used, limit=limit, unit=unit, words=words, share=share, is_over=is_over)
 
 
-MOST_POINTS = 500  # of a chart
-OF_SLOT = 3  # points that stand for all runs of a slot, where there are more
+MOST_POINTS = 500  # in a chart
+OF_SLOT = 3  # points for all runs of a slot, where there are more
 
 
 class TimeSpan(StrEnum):
@@ -209,7 +209,7 @@ class TimeSpan(StrEnum):
 
 
 class Percentiles(Struct, frozen=True, kw_only=True):
-    """The values that so many of 100 do not exceed."""
+    """The p50, p95 and p99 of some values, and their maximum."""
 
     p50: int
     p95: int
@@ -231,13 +231,13 @@ class JobStatistics(Struct, frozen=True, kw_only=True):
     late_ms: Percentiles | None = None
     points: Sequence[RunPoint] = ()  # oldest first, at most MOST_POINTS
     is_thinned: bool = False  # the points are the shortest, the middle and the longest runs of each slot of time
-    is_partial: bool = False  # there are older runs in this span, too many to look at
+    is_partial: bool = False  # the span has older runs, too many to read
 
 
 def make_statistics(
     job: JobId, span: TimeSpan, points: Sequence[RunPoint], now_ms: int, *, is_partial: bool = False
 ) -> JobStatistics:
-    """Reckon with the runs of a job, oldest first."""
+    """Compute the statistics of a job from its runs, oldest first."""
     good = sum(point.mark in SUCCEEDED for point in points)
     bad = sum(point.mark in FAILING for point in points)
     since_ms = now_ms - span.ms

@@ -1,4 +1,4 @@
-"""Show one run: where its time went, how it came about, and its facts.  Pure."""
+"""The page of one run in words: its timeline, its history and its facts.  Pure."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ OUTCOME_MARKS: Mapping[RunMark, str] = {
 
 
 def drawn(mark: RunMark) -> str:
-    """Return the name of the mark with which a run is drawn."""
+    """Return the name of the mark that stands for a run."""
     return OUTCOME_MARKS.get(mark, "none")
 
 
 def tone_of(mark: RunMark) -> str:
-    """Return the tone of what is said of a run; none where its mark says it all."""
+    """Return the tone of the text about a run; none where its mark is enough."""
     return drawn(mark) if drawn(mark) in ("ok", "warn", "bad") else ""
 
 
 def mark_of_outcome(outcome: Outcome | None) -> str:
-    """Return how an outcome is drawn."""
+    """Return the name of the mark that stands for an outcome."""
     return drawn(RunMark[outcome.name]) if outcome else "none"
 
 
@@ -84,7 +84,7 @@ class TaskBar(Struct, frozen=True, kw_only=True):
 
 
 class ShownCause(Struct, frozen=True, kw_only=True):
-    """A step of how a run came about, or of what came of it."""
+    """A step in the history of a run: a cause, an attempt, or a run that followed."""
 
     words: str
     mark: str
@@ -125,14 +125,14 @@ def task_bars(detail: RunDetail) -> list[TaskBar]:
 
 
 def whole_of(detail: RunDetail) -> int:
-    """Return how long the run took, or as long as its tasks show that it has taken at least."""
+    """Return how long the run took: at least until the end of its last task."""
     began_ms = detail.run.started_ms or 0
     ends = [round(task.started_at * 1000) - began_ms + (task.took_ms or 0) for task in detail.tasks if task.started_at]
     return max([detail.took_ms or 0, *ends, 1])
 
 
 def causes_of(detail: RunDetail) -> list[ShownCause]:
-    """Return what led to a run, its attempts, and what came of it, in this order."""
+    """Return the causes of a run, its attempts, and the runs that followed, in this order."""
     causes = [
         ShownCause(
             words=cause.words,
@@ -151,7 +151,7 @@ def causes_of(detail: RunDetail) -> list[ShownCause]:
 
 
 def facts_of(detail: RunDetail) -> list[Fact]:
-    """Return the moments of a run, what it has used beside what it may, and what else is known of it."""
+    """Return the moments of a run, its use of each limit, and its other facts."""
     run = detail.run
     moments = {"due": run.due_ms, "until": run.last_due_ms, "began": run.started_ms, "ended": run.ended_ms}
     if is_open(detail):
@@ -178,8 +178,8 @@ def facts_of(detail: RunDetail) -> list[Fact]:
 
 
 def said_of(detail: RunDetail) -> str:
-    """Say what stands behind the reason in the heading."""
+    """Return the text after the reason in the heading."""
     attempts = len(detail.attempts)
     if attempts > 1:
         return f"Attempt {detail.run.attempt:,} of {attempts:,}."
-    return "" if detail.is_there else "The job is gone."
+    return "" if detail.is_there else "The job was removed."

@@ -1,4 +1,4 @@
-"""Handlers for workflows: runs of jobs with tasks, and what they keep."""
+"""Handlers for workflows: runs of jobs with tasks, and their resources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spyweb.web.api.services import service_of
 
 
 class WorkflowsQuery(Struct, frozen=True):
-    """How many."""
+    """The number of runs."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] = 30
 
@@ -36,7 +36,7 @@ async def list_workflows(request: web.Request) -> web.Response:
 
 @Route("GET", "/api/workflow", right=Right.READ, answer=WorkflowDetail, query=WorkflowQuery)
 async def show_workflow(request: web.Request) -> web.Response:
-    """Show one of them with its tasks and with what it keeps."""
+    """Show one run of a job with tasks, with its tasks and resources."""
     query = query_of(request, WorkflowQuery)
     try:
         return json_answer(await service_of(request, WorkflowService).detail(query.id))

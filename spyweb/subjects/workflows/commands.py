@@ -1,4 +1,4 @@
-"""`spyweb state workflow`: the runs of jobs with tasks, their tasks and what they keep."""
+"""`spyweb state workflow`: the runs of jobs with tasks, their tasks and resources."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ class WorkflowAction(StrEnum):
 def workflow(
     context: typer.Context,
     what: Annotated[
-        WorkflowAction, typer.Argument(metavar="list|show|drift", help="What to do.")
+        WorkflowAction, typer.Argument(metavar="list|show|drift", help="The action.")
     ] = WorkflowAction.LIST,
     which: Annotated[
-        str, typer.Argument(metavar="ID", help="A run, a workflow or a job: the newest run of it.", show_default=False)
+        str, typer.Argument(metavar="ID", help="A run, or a workflow or job: its newest run.", show_default=False)
     ] = "",
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1_000, help="How many.")] = 20,
     form: StateOutput = Format.TABLE,
 ) -> ExitCode:
     """List the runs of workflows, or show one.
 
-    `show ID` shows its tasks and what it keeps, `drift ID` what of that is not as it left it, with exit code 1 then.
+    `show ID` shows its tasks and the resources that it keeps; `drift ID` lists the resources that have drifted since,
+    with exit code 1 if there are any.
     """
     project = project_of(context)
     if what is WorkflowAction.LIST:

@@ -1,4 +1,4 @@
-"""The runs of jobs with tasks, with what they have kept: what `spyweb state workflow` asks, over any open store."""
+"""The runs of jobs with tasks, and the resources that they keep: for `spyweb state workflow`, over any open store."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class WorkflowService:
         return None
 
     async def _resources(self, job: JobId | None) -> AsyncIterator[Resource]:
-        """Yield the rows of one job, or of all; what can't be read `spyweb drift` tells."""
+        """Yield the resources of one job, or of all, without unreadable rows: `spyweb drift` reports those."""
         prefix = b"" if job is None else prefix_of(job)
         least = prefix
         while page := await self.store.values.gather(NAMESPACE, prefix, partial(take_page, PAGE), least=least):

@@ -20,23 +20,23 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     status: str  # pending, running, success, failed, ...
     started_ms: int | None
     duration_ms: int | None
-    resources: int  # that this run was the last to keep
+    resources: int  # whose latest change is by this run
     error: str = ""
 
 
 class ResourceView(Struct, frozen=True, kw_only=True):
-    """One thing that a run has kept in a state."""
+    """One resource that a run keeps in a state."""
 
     type: str  # file.copy, exec.run, ...
     name: str
-    action: str  # update, delete, or noop where it was as it should be
-    status: str = "success"  # nothing else is recorded
+    action: str  # update, delete, or noop where nothing had to change
+    status: str = "success"  # the only status that is recorded
     checksum: str = ""
     created_ms: int
 
 
 class WorkflowDetail(Struct, frozen=True, kw_only=True):
-    """One run of a job with tasks, and what belongs to it."""
+    """One run of a job with tasks, with its tasks and resources."""
 
     workflow: WorkflowView
     tasks: Sequence[TaskView]

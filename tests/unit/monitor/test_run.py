@@ -149,13 +149,13 @@ async def test_without_a_worker_process_the_cycle_fails(s: Shop, monkeypatch: py
 async def test_a_bug_in_one_cycle_is_contained(s: Shop) -> None:
     s.extractor.error = RuntimeError("oops")
     ending = await s.run(make_monitor(urls=addresses(2), is_queue=True))
-    assert ending.reason == "http://shop.example/1: a bug in spyweb: see its log (2 of 2 cycles)"
+    assert ending.reason == "http://shop.example/1: internal error (see the log) (2 of 2 cycles)"
 
 
 async def test_a_bug_in_a_cycle_with_a_vm_lets_the_vm_go(s: Shop) -> None:
     s.extractor.error = RuntimeError("oops")
     ending = await s.run(make_monitor(True))
-    assert ending.reason == "a bug in spyweb: see its log"
+    assert ending.reason == "internal error (see the log)"
 
 
 async def test_files_are_executed_once_for_all_cycles_of_a_vm(s: Shop) -> None:

@@ -61,8 +61,8 @@ async def runs(t: Harness) -> list[str]:
     [
         ("success", "all is well", "1 success"),
         ("0", "", "1 success"),
-        ("fail", "", "1 failed it told that it has failed"),
-        ("fail", "a\n disk full \n\n", "1 failed it told that it has failed: disk full"),
+        ("fail", "", "1 failed it reported a failure"),
+        ("fail", "a\n disk full \n\n", "1 failed it reported a failure: disk full"),
         ("3", "x" * 1000, f"1 failed exit code 3: {'x' * LONGEST_LINE}"),
     ],
 )
@@ -109,7 +109,7 @@ async def test_without_an_end_it_fails_at_the_timeout(t: Harness, pings: PingRun
     await t.clock.turn(1)
     (run,) = await t.store.runs.list(BACKUP)
     assert (run.outcome, run.failure) == (Outcome.FAILED, Failure.TIMEOUT)
-    assert run.reason == "it has begun, and no ping has told its end within 1h"
+    assert run.reason == "no ping reported its end within 1h"
     await heard(t, pings, "success")
     assert len(await runs(t)) == 2, "a late end is a run of its own"
 
@@ -201,7 +201,7 @@ async def test_what_a_daemon_has_heard_of_survives_it() -> None:
         await clock.turn(60)
         await heard(t, pings, "success", "b")
         await clock.turn(HOUR_S - 60 - 60)
-        assert await runs(t) == ["1 failed it has begun, and no ping has told its end within 1h", "2 success"]
+        assert await runs(t) == ["1 failed no ping reported its end within 1h", "2 success"]
 
 
 async def test_the_run_of_a_job_that_expects_no_pings_any_more_is_lost(t: Harness) -> None:

@@ -556,7 +556,7 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free(t:
     await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
     t.runner.start_by_hand(job, by_hand(watcher))
     await t.start(job)
-    assert [ending.reason for ending in watcher.seen] == ["a bug in spyweb: see its log"]
+    assert [ending.reason for ending in watcher.seen] == ["internal error (see the log)"]
     assert job.last is not None
     assert job.last.reason == watcher.seen[0].reason
     await t.finish(2)
@@ -788,7 +788,7 @@ async def test_a_change_that_is_gone_fails_the_run(t: Harness) -> None:
     answer_events(t, None)
     await start(t, make_script(retry=Retry()), CAUSED)
     run = await last(t)
-    assert (run.outcome, run.reason) == ("failed", "the change that started it is not stored any more")
+    assert (run.outcome, run.reason) == ("failed", "the change that started it is no longer stored")
     assert t.pool.requests == []
 
 

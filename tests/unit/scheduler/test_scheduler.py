@@ -248,7 +248,7 @@ async def test_of_jobs_that_are_paused_together_one_that_is_gone_is_told_and_non
     prices, news = make_job("prices"), make_job("news")
     await t.settle(prices, news)
     news.gone = True
-    with pytest.raises(Refused, match="news is gone"):
+    with pytest.raises(Refused, match="news was removed"):
         await t.scheduler.pause_together({prices.id: "x", news.id: "x"}, [prices, news])
     assert not prices.cursor.paused
 
@@ -501,7 +501,7 @@ async def test_a_job_that_is_deleted_while_a_pause_waits_for_the_store_is_not_pa
         await settle()
         await hanging.grant()
         await hanging.grant()
-        assert await pausing == "prices is gone"
+        assert await pausing == "prices was removed"
     assert not (await t.store.runs.cursors())[job.id].paused
 
 

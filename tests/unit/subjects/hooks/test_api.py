@@ -238,14 +238,14 @@ async def test_a_ping_may_be_sent_in_any_way_that_its_senders_know(method: str) 
         assert await ask(client, method, f"{PINGED}/start?rid=0b6e") == 202
         assert await ask(client, method, f"{PINGED}/007?rid=0b6e&create=1") == 202
         assert await ask(client, method, f"{PINGED}/fail") == 202
-        assert await recorded(t) == ["success", "failed exit code 7", "failed it told that it has failed"]
+        assert await recorded(t) == ["success", "failed exit code 7", "failed it reported a failure"]
 
 
 async def test_the_body_of_a_ping_is_its_log_of_which_the_end_is_kept() -> None:
     async with pinged() as (client, t):
         log = b"x" * LONGEST_LOG + b"\n\xff last\n"
         assert await ask(client, "POST", f"{PINGED}/fail", data=log) == 202
-        assert await recorded(t) == ["failed it told that it has failed: \ufffd last"]
+        assert await recorded(t) == ["failed it reported a failure: \ufffd last"]
 
 
 @pytest.mark.parametrize("says", ["stop", "256", "-1", "1.5", "%00", "9999"])

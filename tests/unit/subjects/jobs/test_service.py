@@ -110,11 +110,11 @@ async def test_a_job_that_is_gone_is_refused_by_name(served: Served) -> None:
         served.details.detail(TYPO),
         served.details.source(TYPO),
     ):
-        with pytest.raises(Refused, match="typo is gone"):
+        with pytest.raises(Refused, match="typo was removed"):
             await ask
-    with pytest.raises(Refused, match="typo is gone"):
+    with pytest.raises(Refused, match="typo was removed"):
         await anext(served.runs.run_once(TYPO))
-    with pytest.raises(Refused, match="typo is gone"):
+    with pytest.raises(Refused, match="typo was removed"):
         served.jobs.log_file(TYPO)
 
 

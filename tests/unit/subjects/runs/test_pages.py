@@ -77,7 +77,7 @@ def test_attempts_stand_for_the_retries_that_they_are() -> None:
     assert said_of(detail) == "Attempt 1 of 2."
     alone = make_run_detail(FAILED, causes=[retry], attempts=[], followers=[], is_there=False)
     assert [cause.words for cause in causes_of(alone)] == ["attempt 2, of run 6"]
-    assert said_of(alone) == "The job is gone."
+    assert said_of(alone) == "The job was removed."
 
 
 def test_facts_stand_beside_their_limits() -> None:

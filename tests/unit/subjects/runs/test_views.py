@@ -35,7 +35,7 @@ CREATED = {"type": "state", "key": "k", "scope": "orders", "event_type": "state:
         ({"outcome": Outcome.MISSED, "count": 1_200}, "Missed, 1,200 due times"),
         ({"outcome": None, "state": RunState.RUNNING}, "Running"),
         ({"outcome": None, "state": RunState.WAITING}, "Waiting"),
-        ({"outcome": None, "state": RunState.WAITING, "start_after_ms": 5}, "Waiting to be tried again"),
+        ({"outcome": None, "state": RunState.WAITING, "start_after_ms": 5}, "Waiting for its retry"),
     ],
 )
 def test_how_a_run_ended_is_said(changes: dict[str, object], words: str) -> None:
@@ -50,8 +50,8 @@ def test_every_failure_has_words() -> None:
     ("trigger", "words", "cause"),
     [
         ({"type": "schedule"}, "due", None),
-        ({"type": "manual"}, "started by hand", None),
-        ({"type": "manual", "debug": True, "values": {"a": 1}}, "started by hand, to debug, with values", None),
+        ({"type": "manual"}, "started manually", None),
+        ({"type": "manual", "debug": True, "values": {"a": 1}}, "started manually, to debug, with values", None),
         ({"type": "webhook"}, "a request to its webhook", None),
         ({"type": "startup"}, "the daemon started", None),
         ({"type": "depends", "job": "news", "incident_id": 3}, "news depends on it, and is failing", None),
@@ -60,10 +60,10 @@ def test_every_failure_has_words() -> None:
         (CREATED, "k of orders was created", 5),
         ({"type": "alert", "hook": "on_down", "incident": {"id": 42, "run": 6}}, "on_down: incident 42 has begun", 6),
         ({"type": "alert", "hook": "on_up", "incident": {"id": 42, "closed": 1.5}}, "on_up: incident 42 is over", None),
-        ({}, "started, nobody knows by what", None),
+        ({}, "started by an unknown trigger", None),
         ({"type": "state"}, "a change of state", None),
-        ({"type": "retry"}, "it is tried again", None),
-        ({"type": "magic", "x": 4}, "started, nobody knows by what", None),
+        ({"type": "retry"}, "a retry", None),
+        ({"type": "magic", "x": 4}, "started by an unknown trigger", None),
         ({"type": "retry", "of": 9}, "attempt 2, of run 9", None),
         ({"type": "after"}, "another job ended", None),
     ],
@@ -104,7 +104,7 @@ def test_a_brief_has_one_line_of_the_reason() -> None:
 
 def test_whatever_starts_a_run_is_known_as_its_cause() -> None:
     words = [view_cause(make_run(trigger=Trigger(type=each)), None).words for each in TriggerType]
-    assert "started, nobody knows by what" not in words
+    assert "started by an unknown trigger" not in words
 
 
 DAY_MS = TimeSpan.DAY.ms
