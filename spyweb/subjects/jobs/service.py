@@ -180,7 +180,7 @@ class JobDetails:
         """Return everything about a job.  Raises Refused where there is none."""
         row = await self.overview.row(job)
         if row is None:
-            raise Refused(f"{job} is gone")
+            raise Refused(f"{job} was removed")
         jobs, live = self.jobs, self.jobs.live.find(job)
         if live is None:
             problems = jobs.reloader.broken.get(job, ())
@@ -225,7 +225,7 @@ class JobDetails:
             return await asyncio.to_thread(whole, name, files[name])
         found = next((each for each in self.jobs.reloader.broken.get(job, ()) if file in (None, each.file)), None)
         if found is None:
-            raise Refused(f"{job} is gone")
+            raise Refused(f"{job} was removed")
         return await asyncio.to_thread(read_part, self.jobs.root, found, whole)
 
     async def _source_of(self, problems: Sequence[Problem]) -> SourceView | None:
