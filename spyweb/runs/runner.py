@@ -161,16 +161,12 @@ class Runner:
     judge: JudgeEnd = lambda *_: None  # in a daemon: returns the incident event of a run's end
     served: list[Callable[[LiveJob], None]] = field(default_factory=list)  # called at the end of each run for a change
 
-    _run_tasks: set[Task[None]] = field(
-        init=False, default_factory=set
-    )  # of the runs under way, until they are recorded
+    _run_tasks: set[Task[None]] = field(init=False, default_factory=set)  # of runs whose end is not recorded yet
     _observers: dict[RunId, Observer] = field(init=False, default_factory=dict)
     _cancelled: dict[RunId, Why] = field(init=False, default_factory=dict)  # runs that must end, also before they begin
     _replaced_by: dict[RunId, RunId] = field(init=False, default_factory=dict)
     _orphaned: list[Run] = field(init=False, default_factory=list)  # of an earlier daemon, of jobs that can't be loaded
-    _stop: Future[None] = field(
-        init=False, default_factory=lambda: get_running_loop().create_future()
-    )  # done when a stop has begun
+    _stop: Future[None] = field(init=False, default_factory=lambda: get_running_loop().create_future())  # once it began
     _idle: Event = field(init=False, default_factory=Event)
 
     def __post_init__(self) -> None:
@@ -461,9 +457,8 @@ class Runner:
     async def _commit(self, change: Change) -> list[RunId | None]:
         """Record a change, repeating while the store refuses: the run has really started or ended.
 
-        A damaged database accepts no changes until the next start, which finds the run open; no follow-up starts before
-        that.  The same applies, during a stop, to a database that was removed.  A run whose start is not recorded does
-        not begin.
+        A damaged database accepts no changes until the next start, which finds the run open; follow-ups wait for
+        it.  The same applies, during a stop, to a removed database.  A run whose start is not recorded does not begin.
         """
         while True:
             try:
@@ -504,9 +499,7 @@ class Runner:
 
     def _wait(self, job: LiveJob, run: Run) -> None:
         delay_ms = (run.start_after_ms or 0) - self.clock.now_ms()
-        delay_ms = min(
-            delay_ms, job.spec.retry.max_delay_ms
-        )  # a longer one: the clock was set back while no daemon ran
+        delay_ms = min(delay_ms, job.spec.retry.max_delay_ms)  # longer: the clock was set back meanwhile
         if delay_ms > 0:
             timer = self.clock.call_later(delay_ms / 1000, partial(self._ready, job, run))
             job.queue.delayed[run.id] = (run, timer)

@@ -36,7 +36,7 @@ BEHIND_ALL = (1 << 63) - 1  # greater than the id of any change
 
 
 class Handout(Struct):
-    """What is decided about one page of changes, committed as a whole."""
+    """The decisions about one page of changes, committed as a whole."""
 
     rooms: dict[JobId, int]  # runs of each job that may still be claimed
     starts: list[tuple[LiveJob, RunRequest]] = field(default_factory=list)
