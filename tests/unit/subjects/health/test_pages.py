@@ -30,7 +30,7 @@ def test_figures_that_ask_for_somebody_are_marked() -> None:
     quiet = {tile.words: tile for tile in tiles_of(make_health(), Disk(free_bytes=50, size_bytes=100))}
     assert all(tile.tone == "" for tile in quiet.values())
     assert quiet["behind the schedule"].figure == f"3{NBSP}ms"
-    assert quiet["held up"].figure == "never"
+    assert quiet["event loop stalls"].figure == "0"
 
     stalls = LoopStats(stalls=2, worst_ms=1_500)
     health = make_health(
@@ -74,10 +74,10 @@ async def test_it_says_whether_jobs_run_on_time_and_what_is_in_force() -> None:
     service = make_dashboard_service()
     service.measured = make_vitals(pool=replace(make_pool(), quarantined={}))
     page = await page_of("/health", service)
-    assert "all is well</h1>" in page or "Jobs run on time" in page
+    assert "Jobs run on time" in page
     assert "1,000 of each job" in page
     assert "127.0.0.1:7979" in page
-    assert "is being started" in page  # the pid of the first is 0
+    assert ">starting<" in page  # the pid of the first is 0
 
 
 async def test_each_problem_says_what_to_do() -> None:
