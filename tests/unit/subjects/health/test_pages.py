@@ -38,9 +38,9 @@ def test_figures_that_ask_for_somebody_are_marked() -> None:
     )
     loud = {tile.words: tile for tile in tiles_of(health, Disk(free_bytes=4, size_bytes=100))}
     assert loud["behind the schedule"].tone == "bad"
-    assert loud["writes wait for the disk"].tone == "bad"
+    assert loud["writes pending"].tone == "bad"
     assert [tile.tone for tile in loud.values() if tile.used is not None] == ["warn"]
-    assert loud[f"times held up, at most 1.5{NBSP}s"].figure == "2"
+    assert loud[f"event loop stalls, at most 1.5{NBSP}s"].figure == "2"
     assert loud["store calls of scripts failed"].figure == "4"
 
 
