@@ -9,11 +9,11 @@ TESTS ?= tests
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup start test torture check format docs screenshots bench clean
+.PHONY: help setup start test torture check format docs screenshots bench dist dist-check clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "%-16s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "%-16s %s\n", $$1, $$2}'
 
 start: $(VENV)/installed  ## run the daemon on the sample jobs in jobs/ (Ctrl-C stops it; ARGS="--port 8000")
 	@$(BIN)/spyweb -C . start $(ARGS)
@@ -49,6 +49,16 @@ bench: $(VENV)/installed-bench  ## every benchmark beside its peer (ARGS=--quick
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 setup: $(VENV)/installed-dev  ## make the developers' environment only
+
+# From an export of the commit, so that neither changed files nor what an earlier build left can get in.
+dist: $(VENV)/installed-dev  ## build the wheel and the source archive of the last commit, the same bytes each time
+	@rm -rf build dist && mkdir -p build/source
+	@git archive -o build/source.tar HEAD && tar -xf build/source.tar -C build/source
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation -o dist build/source
+	@cp build/source/constraints.txt dist/ && rm -rf build
+
+dist-check: dist  ## install that wheel into a bare environment, and run a new project there
+	@.ci/installed dist/spyweb-*.whl
 
 clean:  ## remove the environment and the files of tools; never data/
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

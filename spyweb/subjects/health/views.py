@@ -1,7 +1,6 @@
-"""The health of the daemon: whether it makes progress, and its measurements.
+"""The health of the daemon: whether it makes progress, and what it measures of itself.
 
-A state in which the watchdog would restart the daemon is failing for `/healthz`, too; so is a full disk, which no
-restart fixes.
+What starves the watchdog, `/healthz` calls failing too; and beside it a disk that is full, which no restart cures.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ OTHERWISE = "The log says more."
 
 
 class ChoreHealth(Struct, frozen=True, kw_only=True):
-    """A periodic chore of the daemon, with its last run."""
+    """A periodic chore of the daemon, and how it went the last time."""
 
     name: str
     every_s: float
     last_at_ms: int | None = None  # None: not yet
     last_took_ms: int | None = None
     next_at_ms: int | None = None
-    error: str = ""  # of the last run
+    error: str = ""  # why it failed, if it did
 
 
 class HeartbeatHealth(Struct, frozen=True, kw_only=True):
-    """The pings of `[heartbeat] url`, with the last one."""
+    """The pings of `[heartbeat] url`, and how the last one went."""
 
     every_s: float
     last_at_ms: int | None = None  # None: none yet
-    problem: str = ""  # that the last ping reported; empty: none
-    error: str = ""  # why the last ping has not arrived
+    problem: str = ""  # what the watcher was told; empty: that all is well
+    error: str = ""  # why it has not arrived
 
 
 class Measured(Struct, frozen=True, kw_only=True):
@@ -54,13 +53,13 @@ class Measured(Struct, frozen=True, kw_only=True):
     version: str
     pid: int
     uptime_s: float
-    scheduler_lag_ms: int  # age of the oldest due time that was not handled yet
+    scheduler_lag_ms: int  # how long the oldest due time has been waiting to be dealt with
     store: StoreStats
     storage_errors: int  # store calls of scripts that failed since the start
     loop: LoopStats = field(default_factory=LoopStats)
-    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs no longer start
+    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
     chores: Sequence[ChoreHealth] = ()
-    heartbeat: HeartbeatHealth | None = None  # None: not configured
+    heartbeat: HeartbeatHealth | None = None  # None: nobody is pinged
     server_url: str = ""  # where the HTTP server listens; empty: it is switched off
     dashboard_url: str = ""  # the same, or another while the project serves content
 
@@ -72,22 +71,22 @@ class Vitals(Measured, frozen=True, kw_only=True):
     storage_error_at_ms: int | None = None  # the latest of them
     refused_ms: int = 0  # how long the store has refused to claim what is due of a job
     dead_messages: int = 0  # webhooks and notifications that were given up
-    troubled_channels: Sequence[str] = ()  # alert channels with problems
+    troubled_channels: Sequence[str] = ()  # alert channels with which something is wrong
     server_is_broken: bool = False  # server/init.lua as it is on disk does not load
-    refused_connections: str = ""  # why the HTTP server has refused connections lately
+    refused_connections: str = ""  # why the HTTP server has just refused some
     descriptors_left: int = 1 << 16  # that this process can still open
     now_ms: int = 0
 
 
 class HealthProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A problem of the daemon, with its remedy."""
+    """Something that is wrong with the daemon, and what to do about it."""
 
     code: str
     text: str
     remedy: str
     page: str = "health"  # "jobs", "runs", "outbox" or "drift": the page that shows more
     lasting_ms: int = 0  # so far, where that is known
-    timeless: str = ""  # the text without durations; with the code it identifies the problem
+    timeless: str = ""  # the text without how long it has lasted; what tells it from others of its code
 
 
 class Health(Measured, frozen=True, kw_only=True):
@@ -96,10 +95,10 @@ class Health(Measured, frozen=True, kw_only=True):
     workers: Sequence[WorkerInfo]
     worker_deaths: int
     quarantined: Mapping[str, str]  # job → why
-    rights: Sequence[str]  # the sandbox of workers, with missing protections
+    rights: Sequence[str]  # what workers have given up, and what could not be
     jobs: Mapping[str, int]  # how many in each state
-    warnings: Sequence[str] = ()  # that need attention, though the daemon makes progress
-    advice: Sequence[HealthProblem] = ()  # the problems, then the warnings, each with its remedy
+    warnings: Sequence[str] = ()  # what somebody should look at, though the daemon makes progress
+    advice: Sequence[HealthProblem] = ()  # the problems, then the warnings, each with what to do about it
 
 
 class Readiness(Struct, frozen=True, kw_only=True):
@@ -113,7 +112,7 @@ def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
 
 
 def find_all_problems(vitals: Vitals) -> list[HealthProblem]:
-    """Return why the daemon makes no progress, including problems that a restart would not fix."""
+    """Return why the daemon makes no progress, that which a restart would not cure too."""
     refused = HealthProblem(
         code=STORE,
         text=f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why",
@@ -126,11 +125,11 @@ def find_all_problems(vitals: Vitals) -> list[HealthProblem]:
 
 
 def find_parts(vitals: Vitals) -> dict[str, HealthProblem]:
-    """Return the parts of the daemon with a problem that keeps jobs from running, each with its first problem."""
+    """Return the parts of the daemon with which something is wrong that keeps jobs from running, each with what."""
     found = find_all_problems(vitals)
     if _lack_workers(vitals):
         found.append(NO_WORKERS)
-    return {problem.code: problem for problem in reversed(found)}  # the first of several
+    return {problem.code: problem for problem in reversed(found)}  # of several the first
 
 
 def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProblem]:
@@ -138,14 +137,12 @@ def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProble
         yield HealthProblem(
             code=SCHEDULER,
             text=f"the scheduler is {format_duration(scheduler_lag_ms)} behind",
-            remedy="Look for a slow disk, too few cores, or a stall in the log.",
+            remedy="See what holds it up: a slow disk, too few cores, or a stall in the log.",
             timeless="the scheduler is behind",
             lasting_ms=scheduler_lag_ms,
         )
     if store.failed:
-        folder = store.path.removesuffix(
-            os.path.basename(store.path)
-        )  # strangers do not learn the path of the database
+        folder = store.path.removesuffix(os.path.basename(store.path))  # strangers are not told where the database lies
         yield HealthProblem(
             code=STORE,
             text=f"nothing is stored: {store.failed.replace(folder, '')}",
@@ -155,7 +152,7 @@ def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProble
         yield HealthProblem(
             code=DISK,
             text=f"a write has waited {store.stalled_s:.0f}s for the disk",
-            remedy="Check the disk: it answers too slowly, or not at all.",
+            remedy="Look at the disk: it answers too slowly, or not at all.",
             timeless="a write waits for the disk",
             lasting_ms=round(store.stalled_s * 1000),
         )
@@ -173,27 +170,27 @@ def _lack_workers(vitals: Vitals) -> bool:
 
 
 def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) -> list[HealthProblem]:
-    """Return the warnings: problems that need attention, though the daemon makes progress."""
+    """Return what somebody should look at, though the daemon makes progress."""
     found: list[HealthProblem] = []
 
     def note(is_there: object, code: str, text: str, remedy: str, *, page: str = "health", timeless: str = "") -> None:
         if is_there:
             found.append(HealthProblem(code=code, text=text, remedy=remedy, page=page, timeless=timeless))
 
-    text = f"{counted(short_monitors, 'monitor finds', 'monitors find')} less than expected: "
-    remedy = "Check the watched pages: they may have changed, or require a login."
+    text = f"{counted(short_monitors, 'monitor does', 'monitors do')} not find what is expected: "
+    remedy = "Look at these pages: they may have changed, or ask who visits."
     note(short_monitors, "monitors", f"{text}`spyweb jobs` says which", remedy, page="jobs")
-    text = f"{counted(drifting, 'job has', 'jobs have')} files that others have changed: "
-    remedy = "Compare the files; a run of the job restores them."
+    text = f"{counted(drifting, 'job has', 'jobs have')} files that are not as their runs left them: "
+    remedy = "Compare them with what the jobs keep; run the jobs to put them right."
     note(drifting, "drift", f"{text}`spyweb drift` lists them", remedy, page="drift")
     text = "the server's file does not load: `spyweb check` says why"
-    note(vitals.server_is_broken, "server", text, "Fix server/init.lua; the previous version still runs.")
+    note(vitals.server_is_broken, "server", text, "Correct server/init.lua; the version before goes on.")
 
     dead, channels = vitals.dead_messages, ", ".join(vitals.troubled_channels)
     given_up = "messages never arrived and were" if dead > 1 else "message never arrived and was"
-    remedy = "Send them again once the receiver works, or wait until they are removed."
+    remedy = "Send them again once the receiver is well, or leave them to be removed."
     note(dead, "outbox", f"{dead} {given_up} given up: `spyweb outbox` lists them", remedy, page="outbox")
-    text = f"alert channels have problems ({channels}): `spyweb alerts list` shows them"
+    text = f"something is wrong with how people are told ({channels}): `spyweb alerts list` says what"
     note(channels, "channels", text, OTHERWISE, timeless=channels)
     is_lost = vitals.heartbeat and vitals.heartbeat.error
     note(is_lost, "heartbeat", "the heartbeat does not arrive: `spyweb health` says why", OTHERWISE)
@@ -209,18 +206,20 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) ->
     note(waiting, "processes", f"{text}, a third of the file descriptors", f"{remedy}; or wait.")
 
     took = format_duration(round(1000 * vitals.store.commit_s))
-    text = f"the disk is slow: each commit takes {took} or longer, and writes wait for it"
-    remedy = "Check what else uses the disk, or move data/ to a faster one. Scripts wait for it."
+    text = f"the disk is slow: each commit takes {took} or longer, and whatever is stored waits for it"
+    remedy = "See what else uses it, or move data/ to a faster one. The scripts wait for it."
     note(vitals.store.commit_s > SLOW_COMMIT_S, "slow disk", text, remedy)
     is_refused = _was_lately(vitals.storage_error_at_ms, vitals)
-    text = "writes of scripts are refused: `spyweb runs` lists the runs, the log has the reason"
-    note(is_refused, "storage errors", text, "Check the runs with storage errors; the log has the reason.", page="runs")
-    text = "the event loop was held up: `spyweb health` and the log name the cause"
-    remedy = "The log names the job or the part that caused it."
+    text = "what scripts store is refused: `spyweb runs` shows of which runs, the log says why"
+    note(
+        is_refused, "storage errors", text, "Look at the runs with storage errors; the log has the reason.", page="runs"
+    )
+    text = "the event loop was held up: `spyweb health` and the log say by what"
+    remedy = "The log names the job or the part that did it."
     note(_was_lately(vitals.loop.last_at_ms, vitals), "loop", text, remedy)
     held = len(vitals.held_back)
     text = f"{counted(held, 'job has', 'jobs have')} held up the daemon too often: `spyweb health` says which"
-    note(held, "held back", text, "Fix the script: its runs start again once the file is saved.", page="jobs")
+    note(held, "held back", text, "Change the script: it begins again once its file is saved.", page="jobs")
     return found
 
 
@@ -229,16 +228,16 @@ def _was_lately(at_ms: int | None, vitals: Vitals) -> bool:
 
 
 def health_words(health: Health) -> str:
-    """Return in one line whether jobs run on time, with the problems."""
+    """Say in one line whether jobs run on time, and what else there is."""
     if health.problems:
         more = len(health.problems) + len(health.warnings) - 1
         first = health.problems[0][:1].upper() + health.problems[0][1:]
         return f"{first}, and {more} more" if more else first
     if not health.warnings:
-        return "Jobs run on time"
+        return "Jobs run on time; all is well"
     if len(health.warnings) == 1:
         return f"Jobs run on time; {health.warnings[0].partition(':')[0]}"
-    return f"Jobs run on time; {len(health.warnings)} warnings"
+    return f"Jobs run on time; {len(health.warnings)} things to look at"
 
 
 def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0, drifting: int = 0) -> Health:
@@ -263,7 +262,7 @@ def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int 
 
 
 def summarize(health: Health) -> dict[str, object]:
-    """Return the part for clients without a key: no job names, no paths, no process ids."""
+    """Select what anybody who can reach the port may know: no job names, no paths, no process ids."""
     store = health.store
     return {
         "status": health.status,
@@ -289,7 +288,7 @@ def summarize(health: Health) -> dict[str, object]:
 def view_readiness(vitals: Vitals, *, stage: str, probe: str) -> Readiness:
     """Decide whether a daemon is ready: its parts make progress, and it is neither starting nor stopping.
 
-    `stage` is the reason while the daemon starts or stops; `probe` the error of a test write.
+    `stage` says what the daemon is still, or already, doing; `probe` what was wrong with a write that was tried.
     """
     reasons = [stage] if stage else []
     reasons += [problem.text for problem in find_all_problems(vitals)]

@@ -1,1 +1,1 @@
-"""Identify the sender of each request, and check its rights."""
+"""Recognise who asks, and hold it to what it may do."""
