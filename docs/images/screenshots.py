@@ -176,7 +176,7 @@ async def take_all(origin: str, project: Project, path: str) -> None:
             for name, address in pages.items():
                 await page.goto(origin + address)
                 await page.locator("h1").wait_for()
-                await page.wait_for_timeout(300)  # until times are told in the browser's zone
+                await page.wait_for_timeout(300)  # until times are shown in the browser's zone
                 await take(browser, page, f"{name}-{scheme}")
             await context.close()
         await browser.close()

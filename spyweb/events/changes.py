@@ -1,12 +1,12 @@
-"""Tell open pages that something they show has changed: each then fetches it, as its own viewer may see it.
+"""Notify open pages of changes: each page then fetches the changed parts, as its viewer may see them.
 
 A page has parts, elements with ids, and each part depends on subjects, short texts: `job:ID` for a job and its runs,
-`jobs` when one came, went or can't be loaded, `standing` for what the bar of every page says, `run:ID`, `log:ID`,
+`jobs` when a job was added, removed or does not load, `standing` for the navigation of every page, `run:ID`, `log:ID`,
 `records` for new ones, `state:NAMESPACE`, `outbox`, `health`, `incident`, `audit`; `job:*` is those of all jobs.
 
-A page knows one number, its mark.  A stream tells it that something has changed since then (`follow`), and `changed`
-says which parts: those of the events that events/hub.py keeps.  Where these do not reach back to the mark, the
-whole page is made anew; so a mark that is lost, or told twice, costs nothing.
+A page knows one number, its mark.  A stream reports that something has changed since then (`follow`), and `changed`
+returns the changed parts, by the events that events/hub.py keeps.  Where these do not reach back to the mark, the
+whole page is rendered; so a mark that is lost, or sent twice, does no harm.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from spyweb.model import JobId
 from spyweb.runs.live import JobChange
 from spyweb.store.patterns import is_within
 
-TICK_S = 0.5  # between two looks at what has changed, at least
-MOST_TICKS = 10  # that are passed over while pages still fetch what they were told of
+TICK_S = 0.5  # between two checks for changes, at least
+MOST_TICKS = 10  # that are skipped while pages still fetch earlier changes
 ROOM = 4  # after a fetch, the next waits this many times as long as it took: pages get a fifth of the loop at most
 MOST_WAITING = 256  # fetches, as there may be pages
-LOG_LINES = 200  # of a log that a page shows at first, and is sent at most at a time
+LOG_LINES = 200  # of a log: shown at first, and sent at a time
 ANOTHER_LIST = frozenset({JobChange.LOADED, JobChange.REMOVED, JobChange.BROKEN, JobChange.MENDED})
 TYPES = {
     "job": (EventType.RUN, EventType.JOB),
@@ -80,32 +80,32 @@ def index_of(parts: PartSubjects) -> Mapping[str, list[str]]:
 
 
 class ChangeHub:
-    """The pages that are open, and what has changed for each."""
+    """The open pages, and the changes for each."""
 
     def __init__(self, *, events: EventHub, clock: Clock, last_lines: LastLines) -> None:
-        """Take `last_lines`, which reads the end of a job's log, and calls a function at the moment of that end."""
+        """Take `last_lines`, which reads the end of a job's log, and calls a function at that moment."""
         self.events = events
         self._clock = clock
         self._last_lines = last_lines
         self.pages: set[PageFollower] = set()
         self._turn = Semaphore(1)
-        self._waiting = 0  # for their turn, also those whose client has hung up meanwhile
+        self._waiting = 0  # for their turn, also for clients that have disconnected
         self._timer: Handle | None = None
         self._passed_over = 0
 
     def mark(self, shows: Shows) -> str:
-        """Return the mark of now, from which on nothing is missed; to be called before anything is read."""
+        """Return the current mark, from which on no event is missed; call it before anything is read."""
         for topic in shows.topics():
             self.events.keep(topic)
         return self.events.mark()
 
     def knows(self, shows: Shows, mark: str) -> bool:
-        """Tell whether all that has changed since a mark is known."""
+        """Return whether all changes since a mark are known."""
         seen = self.events.read(mark)
         return seen is not None and seen >= self.events.complete_from(shows.topics())
 
     def changed(self, shows: Shows, mark: str) -> list[str] | None:
-        """Return the parts that have changed since a mark; None: not all is known, make the whole page anew."""
+        """Return the parts that have changed since a mark; None: not all changes are known, render the whole page."""
         if not self.knows(shows, mark):
             return None
         subjects = self._subjects(shows.topics(), self.events.read(mark) or 0)
@@ -114,7 +114,7 @@ class ChangeHub:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Make what is fetched one after the other, with room for jobs in between.  Raises PoolError: too many wait."""
+        """Serve fetches one after the other, with room for jobs in between.  Raises PoolError where too many wait."""
         if self._waiting >= MOST_WAITING:
             raise PoolError("too many pages are being brought up to date: try again")
         self._waiting += 1
@@ -129,7 +129,7 @@ class ChangeHub:
             self._clock.call_later(ROOM * (self._clock.monotonic() - began), self._turn.release)
 
     def follow(self, shows: Shows, mark: str, wake: Callable[[], None]) -> PageFollower:
-        """Tell a page of changes after its mark: `wake` is called when there is something to take."""
+        """Notify a page of changes after its mark: `wake` is called when there is something to take."""
         self.mark(shows)
         page = PageFollower(self, shows, self.events.read(mark) or 0, wake)
         self.pages.add(page)
@@ -138,7 +138,7 @@ class ChangeHub:
         return page
 
     def _tick(self) -> None:
-        """Tell the pages for which something has changed, once those that were told the last time have fetched it."""
+        """Notify the pages with changes, once the pages that were notified before have fetched theirs."""
         self._timer = None
         if not self.pages:
             return
@@ -156,7 +156,7 @@ class ChangeHub:
         for page in self.pages:
             case = shows, seen = page.shows, page.seen
             if case not in touched:
-                may_have = seen < self.events.complete_from(shows.topics())  # not all that has changed is known
+                may_have = seen < self.events.complete_from(shows.topics())  # not all changes are known
                 touched[case] = may_have or any(True for each in subjects[seen] for _ in shows.parts_of(each))
             page.seen = now
             if touched[case]:
@@ -167,7 +167,7 @@ class ChangeHub:
         return {subject for event in self.events.after(topics, seen) for subject in subjects_of(event)}
 
     def log_between(self, job: JobId, since: str, mark: str) -> list[LogHappened]:
-        """Return the lines of a job's log after one mark, up to another: a page has those up to its own."""
+        """Return the lines of a job's log between two marks: a page has the lines up to its own mark."""
         first, last = self.events.read(since) or 0, self.events.read(mark) or 0
         return [line for number, line in self._lines_after(job, first) if number <= last]
 
@@ -191,11 +191,11 @@ class ChangeHub:
 
 
 class PageFollower:
-    """One open page, to which a stream sends marks: each says that something has changed up to there."""
+    """One open page, to which a stream sends marks: each reports a change up to there."""
 
     def __init__(self, hub: ChangeHub, shows: Shows, seen: int, wake: Callable[[], None]) -> None:
         self.shows = shows
-        self.seen = seen  # of all changes up to this one it was told
+        self.seen = seen  # it was notified of all changes up to this number
         self.wake = wake
         self.has_more = False
         self._hub = hub
@@ -206,7 +206,7 @@ class PageFollower:
         return self._hub.events.mark(self.seen)
 
     def take(self) -> bytes:
-        """Return what is to be sent next; nothing once all was."""
+        """Return the next bytes to send; none where all were sent."""
         data, self._greeting = self._greeting, b""
         if self.has_more:
             self.has_more = False
@@ -218,7 +218,7 @@ class PageFollower:
 
 
 def subjects_of(event: Event) -> list[str]:
-    """Return what an event changes."""
+    """Return the subjects that an event changes."""
     happening, job = event.happening, event.job
     match happening:
         case RunHappened():

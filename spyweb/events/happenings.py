@@ -1,6 +1,6 @@
-"""Events: what happens in a daemon, as those who listen are told of it, in JSON and as frames of a stream.
+"""Events of the daemon, in JSON and as frames of a stream.
 
-An event says what happened and to which job; never what a script has stored.
+An event has a type and, mostly, a job; it never has the values that a script has stored.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from spyweb.store.model.incidents import Incident, SubjectChange, job_of
 from spyweb.store.model.runs import SkippedRange
 from spyweb.views.runs import duration_ms
 
-LONGEST_REASON = 300  # characters of a run's reason: the run itself has the whole of it
-LONGEST_LINE = 16_384  # characters of a log line: hooks.log has the whole of it
+LONGEST_REASON = 300  # characters of a run's reason: the run itself has all of it
+LONGEST_LINE = 16_384  # characters of a log line: hooks.log has all of it
 LONGEST_KEY = 1_024  # characters of a key that is text
 
 
@@ -36,11 +36,11 @@ class EventType(StrEnum):
     OUTBOX = "outbox"
     AUDIT = "audit"
     INCIDENT = "incident"
-    LOG = "log"  # of one job, for those who ask for it by name
+    LOG = "log"  # of one job, which the client names
 
 
 class RunHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run waits, began or ended, or due times were skipped; then there is no run."""
+    """A run waits, began or ended; or due times were skipped, without a run."""
 
     what: Literal["waits", "began", "ended", "skipped"]
     job: JobId
@@ -54,14 +54,14 @@ class RunHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     took_ms: int | None = None
     outcome: Outcome | None = None
     failure: Failure | None = None
-    reason: str = ""  # the beginning of it
+    reason: str = ""  # its beginning
     items_new: int | None = None
     count: int = 1  # how many due times were skipped
     last_due_ms: int | None = None
 
 
 class JobHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job came, changed or went."""
+    """A job was loaded, changed or removed."""
 
     what: JobChange
     job: JobId
@@ -77,7 +77,7 @@ class StateHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: object  # as in the state API
     version: int
     at_ms: int
-    job: JobId | None = None  # whose run has done it
+    job: JobId | None = None  # whose run has changed it
     run: RunId | None = None
 
 
@@ -106,10 +106,10 @@ class IncidentHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     subject: str  # "job:ID", "channel:NAME", "daemon:PART"
     at_ms: int
     job: JobId | None = None
-    level: str = ""  # of one that has begun
+    level: str = ""  # of an incident that has begun
     reason: str = ""  # the sign that it began with
-    text: str = ""  # the beginning of why
-    by: str = ""  # who has acknowledged it
+    text: str = ""  # the beginning of the cause
+    by: str = ""  # the person who has acknowledged it
 
 
 class LogHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -195,7 +195,7 @@ def state_changed(event: ChangeEvent) -> StateHappened:
 
 
 def incident_changed(change: SubjectChange) -> IncidentHappened | None:
-    """Describe what an event did to the incident of a subject; None where it neither opened nor closed one."""
+    """Describe an incident that an event has opened or closed; None where it did neither."""
     if change.incident is None or not (change.opened or change.closed):
         return None
     return IncidentHappened(
@@ -232,7 +232,7 @@ _FURTHER = "    "  # begins a further line of the same text
 
 
 def lines_in_file(job: JobId, lines: Iterable[str]) -> list[LogHappened]:
-    """Read lines of hooks.log: each as it was told when it was logged."""
+    """Convert lines of hooks.log to the events that reported them."""
     found: list[LogHappened] = []
     for line in lines:
         match = _LINE.fullmatch(line)

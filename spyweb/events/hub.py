@@ -1,15 +1,15 @@
-"""Number what happens in the daemon, and hand it to those who listen.
+"""Number the events of the daemon, and hand them to listeners.
 
-Nothing is made or kept while nobody listens.  From the first listener on, the newest events are kept for whoever comes
-back with the mark of the last one that it has seen: it is given all that it wanted since, or told that something is
-missing.  A listener pulls; so one that reads slowly holds nothing but its place.
+No event is made or kept while nobody listens.  From the first listener on, the newest events are kept for a client that
+reconnects with the mark of the last event it has seen: it gets all events since, or a note that some are missing.
+A listener pulls; so one that reads slowly holds nothing but its place.
 
     follower = hub.follow(Wish(types=frozenset({EventType.RUN})), mark, wake)
     data = follower.take()      # whenever `wake` was called, until it is empty
     follower.leave()
 
-What happens is told by sources, which are begun with the first listener to a topic and ended a while after its last:
-whoever was cut off finds what came meanwhile.
+Events come from sources.  A source starts with the first listener to a topic, and ends a while after the last one: a
+client that was disconnected finds the events of that time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COSTS = 400  # bytes of an event beside its frame
 LINGER_S = 60.0  # how long a source goes on after its last listener
 MOST_TAKEN = 32 * 1024  # bytes at a time; the last event may exceed it
 WOKEN_AT_ONCE = 25  # listeners; then others have their turn
-RETRY_MS = 3_000  # after which a client that was cut off comes back
+RETRY_MS = 3_000  # after which a disconnected client reconnects
 LONGEST_NUMBER = 15  # digits of a mark's number
 
 
@@ -52,15 +52,15 @@ class Event(Struct, frozen=True, gc=False):
     happening: Happening
     frame: bytes
     at_ms: int  # when the hub heard of it
-    changes_standing: bool = False  # a run has ended otherwise than the one before it
+    changes_standing: bool = False  # a run has ended with another outcome than the one before it
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """Which events somebody wants to hear of, as far as they may."""
+    """The events that a listener wants, and the jobs that it may see."""
 
     types: frozenset[EventType]
-    job: JobId | None = None  # only of this one; it must be named where lines of logs are wanted
-    may_see: Callable[[JobId], bool] | None = None  # the jobs that they may see; None: everything there is
+    job: JobId | None = None  # only events of this job; required for lines of logs
+    may_see: Callable[[JobId], bool] | None = None  # the jobs that the listener may see; None: everything
 
     def topics(self) -> Iterator[Topic]:
         for kind in self.types:
@@ -79,21 +79,21 @@ class Wish(Struct, frozen=True, kw_only=True):
 class KeptEvents(Struct):
     """The newest events of one topic."""
 
-    since: int  # what happened up to this number is not all kept
+    since: int  # events up to this number may be missing
     events: deque[Event] = field(default_factory=deque)
     ears: list[Callable[[Event], None]] = field(default_factory=list)
     end: Callable[[], None] = field(default=lambda: None)
-    timer: Handle | None = None  # until it is forgotten, when nobody listens
+    timer: Handle | None = None  # until it is forgotten, while nobody listens
 
 
 Begin = Callable[["EventHub", Topic], Callable[[], None]]
 
 
 class EventHub:
-    """Has one for the whole daemon; only the loop's thread may call it."""
+    """The hub of the daemon; only the loop's thread may call it."""
 
     def __init__(self, clock: Clock, boot: str, begin: Begin) -> None:
-        """Take `boot`, which is another at each start, and what begins a source and returns what ends it."""
+        """Take `boot`, which differs at each start, and a function that starts a source and returns its end."""
         self._clock = clock
         self._boot = boot
         self._begin = begin
@@ -109,7 +109,7 @@ class EventHub:
     def publish(
         self, kind: EventType, job: JobId | None, happening: Happening, *, changes_standing: bool = False
     ) -> None:
-        """Number what has happened, keep it, and tell whoever listens to such."""
+        """Number an event, keep it, and hand it to the listeners of its topic."""
         kept = self._kept.get(Topic(kind, job if kind is EventType.LOG else None))
         if kept is None:
             return
@@ -120,7 +120,9 @@ class EventHub:
         self._count += 1
         self._size += _size_of(event)
         while self._count > MOST_KEPT or self._size > MOST_KEPT_BYTES:
-            fullest = max(self._kept.values(), key=lambda each: len(each.events))  # a loud one leaves others their past
+            fullest = max(
+                self._kept.values(), key=lambda each: len(each.events)
+            )  # a busy topic does not push out the events of others
             dropped = fullest.events.popleft()
             fullest.since = dropped.number
             self._count -= 1
@@ -129,11 +131,11 @@ class EventHub:
             ear(event)
 
     def mark(self, number: int | None = None) -> str:
-        """Return what a client names to go on from there."""
+        """Return the mark by which a client continues from there."""
         return f"{self._boot}-{self.number if number is None else number}"
 
     def read(self, mark: str) -> int | None:
-        """Return the number of a mark; None where it is not of this daemon, or names what has not happened yet."""
+        """Return the number of a mark; None where it is of another daemon, or in the future."""
         boot, _, digits = mark.partition("-")
         if boot != self._boot or len(digits) > LONGEST_NUMBER or not (digits.isascii() and digits.isdigit()):
             return None
@@ -141,7 +143,7 @@ class EventHub:
         return number if number <= self.number else None
 
     def follow(self, wish: Wish, mark: str | None, wake: Callable[[], None]) -> Follower:
-        """Follow from that mark, or from now on; `wake` is called when there is something to take."""
+        """Follow from a mark, or from now on; `wake` is called when there is something to take."""
         follower = Follower(self, wish, wake)
         for topic in wish.topics():
             self.listen(topic, follower.hear)
@@ -152,7 +154,7 @@ class EventHub:
         """Call `ear` with each event of this topic, until `unlisten`."""
         kept = self._kept.get(topic)
         if kept is None:
-            self.number += 1  # so that no mark from before is taken for one after which all is kept
+            self.number += 1  # so that an earlier mark is not taken for complete
             kept = self._kept[topic] = KeptEvents(self.number)
             kept.end = self._begin(self, topic)
         if kept.timer:
@@ -167,7 +169,7 @@ class EventHub:
             kept.timer = self._clock.call_later(LINGER_S, partial(self._forget, topic))
 
     def keep(self, topic: Topic) -> None:
-        """Keep what happens of this topic for a while, though nobody listens."""
+        """Keep events of this topic for a while, though nobody listens."""
         self.listen(topic, _nobody)
         self.unlisten(topic, _nobody)
 
@@ -178,25 +180,25 @@ class EventHub:
         self._size -= sum(map(_size_of, kept.events))
 
     def after(self, topics: Iterable[Topic], seen: int) -> Iterator[Event]:
-        """Yield what is kept of the events after a number, in their order."""
+        """Yield the kept events after a number, in their order."""
         kept = (self._kept[topic].events for topic in topics if topic in self._kept)
         # From the end, since most followers are not far behind.
         newer = (list(takewhile(lambda event: event.number > seen, reversed(events))) for events in kept)
         return merge(*map(reversed, newer), key=attrgetter("number"))
 
     def newest(self, wish: Wish, *, limit: int, before: int | None = None) -> list[Event]:
-        """Return the newest of what is kept and wanted, newest first; of numbers below `before`."""
+        """Return kept and wanted events, newest first, with numbers below `before`."""
         kept = [reversed(self._kept[topic].events) for topic in wish.topics() if topic in self._kept]
         found = merge(*kept, key=attrgetter("number"), reverse=True)
         wanted = (event for event in found if (before is None or event.number < before) and wish.takes(event))
         return list(islice(wanted, limit))
 
     def complete_from(self, topics: Iterable[Topic]) -> int:
-        """Return the number from which on nothing of these is missing."""
+        """Return the number from which on no event of these topics is missing."""
         return max((self._kept[topic].since if topic in self._kept else self.number + 1 for topic in topics), default=0)
 
     def wake_soon(self, wake: Callable[[], None]) -> None:
-        """Call this in one of the next rounds of the loop: very many at once would hold it up."""
+        """Call this in one of the next rounds of the loop: very many calls at once would hold it up."""
         self._waking.append(wake)
         if len(self._waking) == 1:
             self._clock.call_later(0, self._wake_some)
@@ -209,18 +211,18 @@ class EventHub:
 
 
 class Follower:
-    """One who follows; it has a place, and no events of its own."""
+    """A listener with a place in the events; it keeps no events."""
 
     def __init__(self, hub: EventHub, wish: Wish, wake: Callable[[], None]) -> None:
         self._hub = hub
         self._wish = wish
         self._wake = wake
-        self._seen = 0  # all that it wants up to this number it was given
+        self._seen = 0  # it has taken all wanted events up to this number
         self._has_more = False
         self._greeting = b""
 
     def begin(self, mark: str | None) -> None:
-        """Take its place; called once its topics are kept."""
+        """Set the place; called once its topics are kept."""
         number = None if mark is None else self._hub.read(mark)
         if number is not None and number >= self._hub.complete_from(self._wish.topics()):
             self._seen, self._has_more = number, True
@@ -239,11 +241,11 @@ class Follower:
 
     @property
     def mark(self) -> str:
-        """Return the mark up to which everything was taken."""
+        """Return the mark up to which all events were taken."""
         return self._hub.mark(self._seen if self._has_more else None)
 
     def take(self) -> bytes:
-        """Return what is to be sent next; nothing once all was."""
+        """Return the next bytes to send; none where all were sent."""
         greeting, self._greeting = self._greeting, b""
         if not self._has_more:
             return greeting
@@ -265,7 +267,7 @@ class Follower:
         return self._has_more or bool(self._greeting)
 
     def _reset(self) -> bytes:
-        """Return what tells the client that events are missing, and go on from now."""
+        """Return the event `reset`, which reports missing events, and continue from now."""
         self._seen, self._has_more = self._hub.number, False
         return b"event: reset\nid: %s\ndata: {}\n\n" % self._hub.mark().encode()
 

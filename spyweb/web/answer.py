@@ -1,8 +1,8 @@
 """Answer requests in JSON: with a value, or with an error and its status.
 
 An error is `{"error", "code", "message", "field"}`: `error` and `message` are the same text, the first for clients of
-SpyWeb, and `field` is the name of the parameter or part of a body that is wrong.  A browser gets it as a page.  A bug
-is logged with its traceback and told to nobody else.
+SpyWeb, and `field` is the name of the parameter or part of a body that is wrong.  A browser gets it as a page.  An
+unexpected exception is logged with its traceback, and the client gets no details.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BadParameter(web.HTTPBadRequest):
-    """A parameter of the address that is missing, or not what it should be."""
+    """A parameter of the address is missing or invalid."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(text=f"{field}: {reason}")
@@ -76,7 +76,7 @@ class BadParameter(web.HTTPBadRequest):
 
 
 class BadBody(web.HTTPUnprocessableEntity):
-    """A body that is well-formed, and not what it should be."""
+    """A body is JSON, but invalid."""
 
     def __init__(self, field: str | None, reason: str) -> None:
         super().__init__(text=f"{field}: {reason}" if field else reason)
@@ -86,9 +86,9 @@ class BadBody(web.HTTPUnprocessableEntity):
 class WholeAnswer(web.Response):
     """A response whose memory is freed as soon as it is sent, or its client hangs up.
 
-    aiohttp keeps a response until the next request of its connection.  Its error for a client that is gone holds the
-    frame that waited, and that frame the error: a circle, with the whole body in it, which waits for the collector; in
-    the daemon that seldom comes by (daemon/serve.py).
+    aiohttp keeps a response until the next request of its connection.  Its error for a client that disconnected holds
+    the frame that waited, and that frame holds the error: a reference cycle with the whole body in it, which waits for
+    the garbage collector; in the daemon that runs seldom (daemon/serve.py).
     """
 
     async def write_eof(self, data: bytes = b"") -> None:
@@ -138,13 +138,13 @@ def error_answer(request: web.Request, status: int, error: ErrorAnswer) -> web.R
 
 
 def wants_page(request: web.Request) -> bool:
-    """Return whether a browser shows the answer to a person: its scripts ask for what they can read."""
+    """Return whether a browser shows the answer to a person; scripts of pages ask for other types."""
     return "text/html" in request.headers.get("Accept", "")
 
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn every error of a request into an answer, and name the request to the event loop's watchdog."""
+    """Turn every error of a request into an answer, and name the request for the event loop's watchdog."""
     work_for(Work(f"{request.method} {request.path[:100]}"))
     try:
         return await handler(request)
@@ -157,9 +157,9 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except SpywebError as error:
         return error_answer(request, status_of(error)[0], describe(error))
     except web.RequestPayloadError:
-        return error_answer(request, 400, error_of("the body is not what its headers say", CODES[400]))
+        return error_answer(request, 400, error_of("the body does not match its headers", CODES[400]))
     except Exception as error:
         if isinstance(error, ConnectionError) and (request.transport is None or request.transport.is_closing()):
-            return web.Response()  # nobody reads it
+            return web.Response()  # the client has disconnected
         log.error("a bug in the HTTP server", method=request.method, path=request.path, exc_info=error)
         return error_answer(request, 500, error_of("Internal Server Error", CODES[500]))

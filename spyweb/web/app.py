@@ -1,4 +1,4 @@
-"""Build the apps of the HTTP server, with every address that each of them serves."""
+"""Build the apps of the HTTP server, each with all its addresses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINT_RULES, ENDPOINTS, UI,
 from spyweb.web.event_streams import EVENT_STREAMS, OPEN_STREAMS, PAGE_STREAMS, StreamCounter
 from spyweb.web.pages.site import showing_errors
 
-# What pages of a project ask for beside its endpoints: SpyWeb's own API.
+# Routes that pages of a project use beside its endpoints, as with SpyWeb.
 OF_PROJECT = ("/api/jobs", "/api/records")
 
 
@@ -42,7 +42,7 @@ class Site(Struct, frozen=True, kw_only=True):
 
 
 def tcp_app(services: Services, site: Site | None = None, port: int = 0) -> web.Application:
-    """Make the app of the dashboard and the API; content is another's, with an origin of its own."""
+    """Make the app of the dashboard and the API; the project's content has another app and another origin."""
     site, addresses = site or Site(), services.addresses
     rules = {**_rules_of(addresses.routes), **{each.handler: each.rule for each in addresses.pages}}
     underway = OpenRequests(services[AccessService])
@@ -60,7 +60,7 @@ def tcp_app(services: Services, site: Site | None = None, port: int = 0) -> web.
 def content_app(dashboard: web.Application, site: Site, dashboard_port: int = 0) -> web.Application:
     """Make the app of the project's content, beside that of the dashboard: limits and counts are of both together.
 
-    It serves the whole API with a key, without one what the project's own pages ask for, and knows no session.
+    With a key it serves the whole API, without one the routes of the project's pages; it accepts no session.
     """
     recogniser, underway = dashboard[RECOGNISER].of_content(), dashboard[OPEN_REQUESTS]
     routes = dashboard[SERVICES].addresses.routes

@@ -1,4 +1,4 @@
-"""Read the body of a request, within limits on its size, its time, and the memory of all bodies together."""
+"""Read the body of a request, within limits on its size, its time, and the memory of all bodies."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from spyweb.model import MIB
 
 LARGEST = 10 * MIB  # bytes of one body
 MOST = 128 * MIB  # bytes of all bodies that wait to be answered
-PATIENCE_S = 30.0  # for a whole body; of one that may go on for ever, for the next piece
-TURN = 1 << 16  # bytes read before others have their turn ...
+PATIENCE_S = 30.0  # for a whole body; for the next piece of a body without an end
+TURN = 1 << 16  # bytes read before a pause for other tasks ...
 TURN_CHUNKS = 256  # ... or chunks: one costs as much as many bytes
 FORM = "application/x-www-form-urlencoded"
-LARGEST_FORM, LARGEST_PUBLIC_FORM = MIB, 64 * 1024  # bytes; the second from clients that nobody knows
+LARGEST_FORM, LARGEST_PUBLIC_FORM = MIB, 64 * 1024  # bytes; the second from clients without a key
 FORM_FIELDS = 100
 
 CLOCK = RealClock()
 
 
 class BodyMemory:
-    """Counts the memory that all bodies together may take."""
+    """Counts the memory of all bodies against a limit."""
 
     def __init__(self, most: int = MOST) -> None:
         self._left = most
 
     def take(self, size: int) -> None:
-        """Take that much of it.  Raises PoolError when less is left."""
+        """Take this many bytes.  Raises PoolError when less is left."""
         if size > self._left:
             raise PoolError("too many large requests at once")
         self._left -= size
@@ -68,12 +68,12 @@ class Body:
                     content += piece
             return bytes(content)
         finally:
-            # Where whoever sends it hangs up, aiohttp's error and this frame hold each other until the collector comes
-            # by: memory that is given back must be free by then.
+            # Where the client disconnects, aiohttp's error and this frame hold each other until the garbage collector
+            # runs: memory that is given back must be free before.
             content.clear()
 
     def take(self, size: int) -> None:
-        """Count bytes that have come.  Raises HTTPRequestEntityTooLarge, or PoolError when there is no room."""
+        """Count received bytes.  Raises HTTPRequestEntityTooLarge, or PoolError when there is no room."""
         self._memory.take(size)
         self._size += size
         if self._size > self._largest:
@@ -89,7 +89,7 @@ class Body:
 
 
 def media_type_of(request: web.Request) -> str:
-    """Return the media type that a request names, without parameters: aiohttp decodes those by any codec they name."""
+    """Return the media type of a request, without parameters, which aiohttp would decode by any codec they name."""
     return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
@@ -110,9 +110,9 @@ async def read_form(request: web.Request, largest: int) -> Mapping[str, str]:
 
 
 async def pieces(request: web.Request) -> AsyncGenerator[bytes, None]:
-    """Yield a body as it comes.  Raises HTTPBadRequest where its chunks are too small to be worth their cost.
+    """Yield a body as it arrives.  Raises HTTPBadRequest where its chunks are too small to be worth their cost.
 
-    Somebody who sends faster than it is read would never let anybody else have his turn.
+    It pauses regularly: a client that sends faster than the daemon reads would otherwise hold up all others.
     """
     size = chunks = turn = turn_chunks = 0
     while True:

@@ -1,8 +1,8 @@
-"""Limit the connections of the HTTP server: how many it holds, and how long each may keep it waiting.
+"""Limit the connections of the HTTP server: their number, and how long each may keep it waiting.
 
-A connection costs a file descriptor and needs no key, so without bounds whoever reaches the port could take the
+A connection costs a file descriptor and needs no key, so without bounds any client of the port could take the
 descriptors that jobs and the private socket need.  A connection is closed when it has sent no request, is idle between
-two, does not take its answer, or sends on although it has been answered.
+two, does not read its answer, or continues to send after it was answered.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from spyweb.web.answer import CODES, error_of
 
 HEADER_S = 10.0  # from the connection to the end of its first request's headers
 IDLE_S = 75.0  # from an answer to the end of the next request's headers
-UNREAD_S = 60.0  # in which whoever is answered takes nothing at all
-LINGER_S = 5.0  # for what is still sent to a request that has been answered: few clients read before all has left
+UNREAD_S = 60.0  # in which a client reads nothing of its answer
+LINGER_S = 5.0  # for the rest of a request that was answered early: few clients read before they have sent all
 LINGER_BYTES = 64 * MIB
-LOOK_S = 5.0  # between two looks at all connections
-TELL_S = 60.0  # between two lines of the log about the same
+LOOK_S = 5.0  # between two checks of all connections
+TELL_S = 60.0  # between two log lines about the same event
 PIECE = 1 << 14  # bytes that are parsed at a time
-BUFFER = 1 << 15  # bytes of a body that are parsed ahead of whoever reads it
+BUFFER = 1 << 15  # bytes of a body that are parsed ahead of its handler
 
 TCP, PRIVATE = 1_024, 256  # connections
-PAGING_S = 3_600.0  # in which a command that reads an export page by page may take nothing
-UNSENT = 256 * MIB  # bytes of all answers that wait to be read
+PAGING_S = 3_600.0  # in which a command that shows an export page by page may read nothing
+UNSENT = 256 * MIB  # bytes of all answers that clients have not read
 
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -66,13 +66,13 @@ def tcp_limits() -> ConnectionLimits:
 
 
 def private_limits() -> ConnectionLimits:
-    """Give the private socket an eighth: its clients are commands, which may read an export page by page."""
+    """Give the private socket an eighth: its clients are commands, which may show an export page by page."""
     total = max(min(allowed() // 8, PRIVATE), 8)
     return ConnectionLimits(total, total, unread_s=PAGING_S)
 
 
 class ConnectionLimiter:
-    """Counts the connections of one listener, refuses those that are too many, and closes those that take too long."""
+    """Counts the connections of one listener, refuses too many, and closes those that take too long."""
 
     def __init__(self, limits: ConnectionLimits, clock: Clock) -> None:
         self.limits = limits
@@ -104,14 +104,14 @@ class ConnectionLimiter:
             handler.abort()
 
     def retire_all(self) -> None:
-        """Have every connection closed once its request under way is answered: the next ones are for another app."""
+        """Close every connection once its current request is answered: the next ones are for another app."""
         for handler in list(self._addresses):
             handler.retire()
 
     def admit(self, handler: LimitedHandler, address: str) -> bool:
         if self._is_closed:
             return False
-        if handler in self._addresses:  # since it was accepted: it has shaken hands
+        if handler in self._addresses:  # it was counted when it was accepted, before its TLS handshake
             return True
         if self.open >= self.limits.total or self._counts[address] >= self.limits.of_one_address:
             self._refused_at = self._clock.monotonic()
@@ -125,7 +125,7 @@ class ConnectionLimiter:
         return True
 
     def hold_back(self, handler: LimitedHandler, unsent: int) -> None:
-        """Note a client that reads more slowly than it is answered, or cut it off when all of them hold too much."""
+        """Note a client that reads too slowly, or disconnect it when all such clients hold too much memory."""
         if sum(self._unsent.values()) + unsent > UNSENT:
             self._tell("connections are closed: too many answers wait to be read", address=self._addresses.get(handler))
             handler.abort()
@@ -154,7 +154,7 @@ class ConnectionLimiter:
             self._clock.call_later(LOOK_S, self._look)
 
     def _tell(self, event: str, **fields: object) -> None:
-        """Log something that a client can cause at will: once a minute, with how often it happened."""
+        """Log an event that a client can cause at will: once a minute, with its count."""
         now = self._clock.monotonic()
         logged_at, since = self._logged.get(event, (-TELL_S, 0))
         if now - logged_at < TELL_S:
@@ -177,12 +177,12 @@ class LimitedHandler(RequestHandler):
         self._looks_stuck = 0
         self._unsent = 0
         self._sent = 0  # bytes of the latest request's body, with what stands between its chunks
-        self._is_done = False  # nothing more that comes is looked at
+        self._is_done = False  # further bytes are ignored
         self._surplus = 0  # bytes that came after that
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         real = cast(asyncio.Transport, transport)
-        if self._force_close:  # it was retired while it shook hands
+        if self._force_close:  # it was retired during its handshake
             real.abort()
         elif self._limiter.admit(self, address_of(real.get_extra_info("peername"))):
             super().connection_made(transport)
@@ -213,7 +213,9 @@ class LimitedHandler(RequestHandler):
                 message, self._content = self._messages[-1]
                 self._has_asked = True
                 self._head = self._sent = 0
-                self._is_done = not isinstance(message, RawRequestMessage)  # but an error, as all that follows would be
+                self._is_done = not isinstance(
+                    message, RawRequestMessage
+                )  # an error instead, as all that follows would be
             elif self._content.is_eof():
                 self._head += len(piece)
                 if self._head > HEADER_BLOCK + self.max_line_size:
@@ -232,7 +234,7 @@ class LimitedHandler(RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """Answer what is not HTTP in place of aiohttp, which would name itself."""
+        """Answer bytes that are not HTTP in place of aiohttp, which would name itself."""
         answer = super().handle_error(request, status, exc, message)
         if isinstance(exc, HttpProcessingError):
             text = (message or "").encode("utf-8", "backslashreplace").decode()
@@ -252,7 +254,7 @@ class LimitedHandler(RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, response: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send the answer; where the body has not all come, the rest of it is not parsed."""
+        """Send the answer; the rest of a body that has not arrived is not parsed."""
         if not request.content.is_eof() and not response.prepared:
             response.force_close()
         finished = await super().finish_response(request, response, start_time)

@@ -1,8 +1,8 @@
 """Serve the project's own content: /api/v/NAME and /api/public/NAME by its server/init.lua, pages from its folder ui/.
 
-A request is taken apart here for the handler, and whatever the handler returned, the response is a well-formed one.
+A request is converted here for the handler, and any return value of the handler becomes a valid response.
 Pages lie at the root of the site; an address without an extension that names no file gets index.html, as the router of
-a page expects.  No address leads out of the folder, and none to a file whose name begins with a dot.
+a page expects.  No address leads out of the folder, or to a file whose name begins with a dot.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from spyweb.web.body import BODY_MEMORY, Body
 
 ENDPOINTS = web.AppKey("endpoints", Endpoints)
 
-REST = "{rest:(?s:.*)}"  # an escape may stand for a line's end
+REST = "{rest:(?s:.*)}"  # an escape may be a line's end
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 TEXT, BINARY = "text/plain; charset=utf-8", "application/octet-stream"
-# What concerns one connection, and the length of the body, are this server's own affair.
+# Headers of one connection, and the length of the body, are set by this server.
 NOT_SENT = {
     "connection", "content-length", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
     "te", "trailer", "trailers", "transfer-encoding", "upgrade",
@@ -112,7 +112,7 @@ def _read_query(raw: str) -> RequestFields:
 def _headers_of(request: web.Request) -> dict[str, str]:
     """Return the headers with one value a name: repeated ones are joined.
 
-    The sender's keys and sessions are left out: a script could do with them whatever that may.
+    The sender's keys and sessions are left out: with them a script would have the sender's rights.
     """
     recogniser = request.app.get(RECOGNISER)
     headers: dict[str, str] = {}
@@ -145,7 +145,7 @@ def make_response(answer: EndpointAnswer, *, is_public: bool = False) -> web.Res
     if is_public:
         headers.setdefault("X-Content-Type-Options", "nosniff")
         kind = headers.get("Content-Type", "").lower()
-        if "html" in kind or "xml" in kind:  # it may show what anybody sends: no origin, unless its script has a policy
+        if "html" in kind or "xml" in kind:  # it may show text of strangers: no origin, unless its script sets a policy
             headers.setdefault("Content-Security-Policy", SANDBOX)
     response = WholeAnswer(status=answer.status, body=answer.body, headers=headers)
     if answer.status < 200:  # no other follows: a client that waits for it shall not wait for ever

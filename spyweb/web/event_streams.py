@@ -1,6 +1,6 @@
-"""Answers that go on: Server-Sent Events, and one JSON object a line, some of them for as long as somebody listens.
+"""Streamed answers: Server-Sent Events, and one JSON object a line; some last as long as the client listens.
 
-Each has a buffer of its own, so there are only so many at once; they end when the server closes.
+Each has a buffer, so their number is limited; all end when the server closes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from spyweb.web.connections import address_of
 log = structlog.get_logger()
 
 QUIET_S = 15.0  # after which a client gets a sign of life
-STALLED_S = 30.0  # without reading, after which it is hung up on
-PAUSE_S = 0.2  # between two sendings: what comes meanwhile is sent together
+STALLED_S = 30.0  # without reading, after which a client is disconnected
+PAUSE_S = 0.2  # between two sends: events of that time are sent together
 HEADERS = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
@@ -38,7 +38,7 @@ HEADERS = {
 KERNEL_BYTES = 64 * 1024  # that the kernel may keep for one stream; it takes twice that for what is around them
 NDJSON = {"Content-Type": "application/x-ndjson"}
 FLUSH = 1 << 16  # bytes of lines sent at a time
-UNREAD_S = 300.0  # in which whoever watches takes nothing, as with a terminal that is stopped
+UNREAD_S = 300.0  # in which a client reads nothing, as with a terminal that is stopped
 
 
 class OpenStream(Struct, frozen=True, eq=False):
@@ -48,10 +48,10 @@ class OpenStream(Struct, frozen=True, eq=False):
 
 
 class StreamCounter:
-    """The streams of one kind that are open.
+    """The open streams of one kind.
 
-    One address may have only so many, but for this machine: a reverse proxy there speaks for everybody.  One key has a
-    quarter of all.
+    Their number is limited per address, except for this machine, where a reverse proxy serves many clients.  One key
+    may have a quarter of all.
     """
 
     def __init__(self, most: int, of_one_address: int = 0) -> None:
@@ -61,7 +61,7 @@ class StreamCounter:
 
     @contextmanager
     def one(self, request: web.Request) -> Iterator[OpenStream]:
-        """Count a stream while it is open.  Raises HTTPServiceUnavailable where there are as many as may be."""
+        """Count a stream while it is open.  Raises HTTPServiceUnavailable at the limit."""
         self._check(request)
         stream = OpenStream(request)
         self._open.append(stream)
@@ -71,7 +71,7 @@ class StreamCounter:
             self._open.remove(stream)
 
     def _check(self, request: web.Request) -> None:
-        """Refuse one too many; here, so that a stream holds no other.  One whose client is gone does not count."""
+        """Refuse a stream beyond the limits.  A stream whose client has disconnected does not count."""
         others = [each.request for each in self._open if each.request.transport is not None]
         address, of_address = _address(request), self._of_one_address
         key, of_key = key_of(request), self._most // 4
@@ -98,11 +98,11 @@ PAGE_STREAMS = web.AppKey("streams of pages", StreamCounter)
 OPEN_STREAMS = web.AppKey("answers that go on", StreamCounter)
 
 StreamSource = Follower | PageFollower  # gives a stream what to send
-Follow = Callable[[Callable[[], None]], Awaitable[StreamSource]]  # given what wakes the stream when there is something
+Follow = Callable[[Callable[[], None]], Awaitable[StreamSource]]  # takes a function that wakes the stream
 
 
 async def send_events(request: web.Request, streams: StreamCounter, follow: Follow) -> web.StreamResponse:
-    """Send what is followed, until the server closes or the client is gone; whoever does not read is hung up on."""
+    """Send events until the server closes or the client disconnects; a client that does not read is disconnected."""
     response = web.StreamResponse(headers=HEADERS)
     if request.method == "HEAD":
         return response
@@ -110,7 +110,7 @@ async def send_events(request: web.Request, streams: StreamCounter, follow: Foll
         followed = await follow(stream.woken.set)
         try:
             connection: socket.socket | None = request.get_extra_info("socket")
-            if connection is not None:  # what the kernel holds for a client is behind the times
+            if connection is not None:  # a large buffer of the kernel would hold outdated events
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
             await response.prepare(request)
             await _send_all(response, stream, followed)
@@ -127,7 +127,7 @@ async def _send_all(response: web.StreamResponse, stream: OpenStream, followed: 
         stream.woken.clear()
         data = followed.take()
         if not data and is_quiet:
-            data = b"id: %s\n\n" % followed.mark.encode()  # no event: only where it is by now
+            data = b"id: %s\n\n" % followed.mark.encode()  # no event, only the current mark
         if data:
             async with asyncio.timeout(STALLED_S):
                 await response.write(data)
@@ -137,7 +137,7 @@ async def _send_all(response: web.StreamResponse, stream: OpenStream, followed: 
 
 
 async def _wait(what: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event, for a while; return whether it has come."""
+    """Wait for an event at most this long; return whether it was set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             return await what.wait()
@@ -153,10 +153,10 @@ async def stream(
 ) -> web.StreamResponse:
     """Send each piece, of whole lines, as it comes; a first piece is sent even when it is empty.
 
-    A client that takes nothing for `unread_s` seconds is hung up on: what is sent as it happens waits in memory.
+    A client that reads nothing for `unread_s` seconds is disconnected: unread pieces wait in memory.
 
-    An error before the first is a plain answer; after it the status line has left, so it is a line of its own; of
-    another type than lines of JSON, the answer breaks off: without its end nobody takes it for whole.
+    An error before the first piece is a plain answer.  After it the status line was sent, so the error is a further
+    line; an answer of another type than lines of JSON breaks off, and its missing end shows that it is incomplete.
     """
     with request.app[OPEN_STREAMS].one(request):
         async with aclosing(pieces):
@@ -184,7 +184,7 @@ async def stream(
 
 
 async def counted(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield many lines at a time, and at the end how many there were: what was cut off is not taken for a whole."""
+    """Yield many lines at a time, and at the end their number, by which a client notices an answer that was cut off."""
     count, size, gathered = 0, 0, list[bytes]()
     async with aclosing(lines):
         async for line in lines:
@@ -205,7 +205,7 @@ def _hang_up(request: web.Request) -> None:
 
 
 def _address(request: web.Request) -> object:
-    """Return what counts as the address of a client; nothing for the socket, and for this machine."""
+    """Return the address by which a client is counted; None for the socket, and for this machine."""
     peer = request.get_extra_info("peername")
     if not isinstance(peer, tuple) or is_loopback(str(peer[0]).removeprefix("::ffff:")):
         return None

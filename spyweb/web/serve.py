@@ -1,8 +1,8 @@
 """Serve an app on a TCP address, and commands on the socket of the data directory.
 
-TCP is one port for everything, or, once the project serves content of its own, two.  What server/init.lua and ui/ send
-may have been written by strangers, and a browser lets every script of an origin do what its user may: so the dashboard
-then has a port, and with it an origin, to itself, until the daemon ends.
+TCP is one port for everything, or, once the project serves content of its own, two.  Content of
+server/init.lua and ui/ may come from strangers, and a browser gives every script of an origin the rights of its user:
+so the dashboard then has its own port, and with it its own origin, until the daemon ends.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def listen(
     port: int,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Listening]:
-    """Listen on a TCP address, which `own` then knows, and have connections handled.  Raises Refused when it can't."""
+    """Listen on a TCP address, register it with `own`, and handle connections.  Raises Refused when it can't."""
     loop = asyncio.get_running_loop()
     with _clear_words(host, port):
         server = await loop.create_server(make_handler, host, port, backlog=BACKLOG, start_serving=tls is None)
@@ -126,7 +126,7 @@ class PrivateSocket:
         await self._server.start_serving()
 
     async def restore(self) -> bool:
-        """Listen there again where somebody has removed the file; return whether that was so."""
+        """Listen again where the file was removed; return whether it was."""
         if self._found() == self._identity:
             return False
         self._server.close()
@@ -164,7 +164,7 @@ async def serve_socket(
 
 
 def is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Return False for log lines that anybody can cause at will: a hang-up, or what is not HTTP."""
+    """Return False for log lines that any client can cause at will: a disconnect, or bytes that are not HTTP."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
 
@@ -173,7 +173,7 @@ def is_worth_a_line(record: logging.LogRecord) -> bool:
 async def handlers(
     app: web.Application, limiter: ConnectionLimiter, *, longest_line: int = USUAL_LINE
 ) -> AsyncIterator[MakeHandler]:
-    """Run an app; yield what makes a handler for each connection."""
+    """Run an app; yield a function that makes the handler of a connection."""
     library_log.addFilter(is_worth_a_line)
     app.on_response_prepare.append(leave_out_server)
     runner = web.AppRunner(app, shutdown_timeout=PATIENCE)
@@ -213,9 +213,9 @@ async def leave_out_server(request: web.Request, response: web.StreamResponse) -
 
 
 async def refuse_strangers(host: str) -> None:
-    """Raise Refused where others could connect.
+    """Raise Refused where other machines could connect.
 
-    Resolves as listening will: `*` alone is loopback to whoever connects, and every address to a listener.
+    The name is resolved as a listener does: `*` is loopback for a client, but every address for a listener.
     """
     with _clear_words(host, 0):
         loop = asyncio.get_running_loop()
@@ -271,7 +271,7 @@ class TcpListeners:
     async def opened(
         self, services: Services, site: Site | None = None, tls: ssl.SSLContext | None = None
     ) -> AsyncIterator[Listening]:
-        """Serve what TCP clients may reach.  Raises Refused when it may not or can't listen there."""
+        """Serve TCP clients.  Raises Refused when the address may not be used, or can't be."""
         host, port = self._settings.host, self._settings.port
         if services[AccessService].is_open:
             await refuse_strangers(host)
@@ -286,7 +286,7 @@ class TcpListeners:
             yield self.content
 
     async def look(self) -> None:
-        """Give the dashboard a port to itself if the project has come to serve content."""
+        """Give the dashboard its own port once the project serves content."""
         try:
             await self._separate_if_needed()
         except Refused as error:

@@ -1,6 +1,6 @@
 """Serve over TLS: a certificate that may be renewed while the daemon runs, and handshakes within the limits.
 
-A connection counts from the moment in which it is accepted: otherwise whoever connects and says nothing would have a
+A connection counts from the moment it is accepted: otherwise a client that connects and sends nothing would have a
 descriptor that no limit knows of.
 """
 
@@ -33,7 +33,7 @@ class ServerCertificate:
     """The certificate that the server shows, and its key; newer files take over once they can be used."""
 
     def __init__(self, cert: Path, key: Path) -> None:
-        """Read the files.  Raises Refused, with one clear line, where they can't be used."""
+        """Read the files.  Raises Refused, with one line, where they can't be used."""
         self._cert, self._key = cert, key
         self._state = self._look()
         self._current = load_context(cert, key)
@@ -42,13 +42,13 @@ class ServerCertificate:
         self.context.sni_callback = lambda connection, *_: setattr(connection, "context", self._current)
 
     def renew(self) -> bool:
-        """Take up newer files; return whether there were any.  While they can't be used, the older ones stay."""
+        """Use newer files; return whether there were any.  While they can't be used, the older ones stay."""
         state = self._look()
         if state == self._state:
             return False
         try:
             self._current = load_context(self._cert, self._key)
-        except Refused as error:  # it may be half written: the next look tries again
+        except Refused as error:  # it may be half written: the next check tries again
             if str(error) != self._problem:
                 log.error("the newer certificate is not used", reason=str(error))
             self._problem = str(error)
@@ -70,7 +70,7 @@ def load_context(cert: Path, key: Path) -> ssl.SSLContext:
     _expect("tls_key", key, b"PRIVATE KEY-----", "private key")
 
     def refuse_password() -> NoReturn:  # OpenSSL would ask on the terminal
-        raise Refused(f"[server] tls_key: {key}: is encrypted, and nobody is there to ask for its password")
+        raise Refused(f"[server] tls_key: {key}: is encrypted: a key without a password is needed")
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -126,7 +126,7 @@ async def _shake(
         await asyncio.get_running_loop().connect_accepted_socket(
             lambda: handler, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
         )
-    except OSError:  # whatever a client may do, ssl.SSLError and TimeoutError among it
+    except OSError:  # an error of the client, also ssl.SSLError and TimeoutError
         pass
     except Exception:  # the boundary of one handshake: no other connection ends with it
         log.exception("a TLS handshake met a bug")

@@ -196,7 +196,7 @@ def test_a_page_that_is_gone_is_told_over_a_restart_too(project: Project, board:
         (last,) = [job["last"] for job in project.ask("jobs") if job["id"] == "gone"]
         assert isinstance(last, dict)
         assert (last["http_status"], last["note"]) == (404, "not as expected: http status 404 in 2 runs in a row")
-        assert "1 monitor does not find what is expected" in project.spyweb("health").stdout
+        assert "1 monitor finds less than expected" in project.spyweb("health").stdout
         shown = project.spyweb("run", "gone").stdout
         project.daemon_client().pause(JobId("gone"))
         assert "monitor" not in project.spyweb("health").stdout

@@ -73,7 +73,7 @@ async def test_from_the_first_key_to_one_that_is_revoked(owner: Tab, keyless: tu
     await page.get_by_role("button", name="Sign out").click()
     await sign_in(page, reader)
     await owner.open("/keys")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("You may not do that")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Not permitted")
     await owner.open("/state?key=seen&namespace=job:prices")
     await expect(page.locator("pre").first).to_have_text("1")
     assert await page.get_by_role("button", name=re.compile("Save|Delete|Break|Add")).count() == 0

@@ -124,7 +124,7 @@ async def test_colours_are_chosen_and_kept(tab: Tab, plain: Tab) -> None:
 async def test_a_row_changes_while_somebody_looks(tab: Tab, project: Project) -> None:
     page = await tab.open()
     row = page.locator("#j-nightly_live")
-    await expect(row.locator(".what")).to_have_text("never ran")
+    await expect(row.locator(".what")).to_have_text("no run yet")
     await row.evaluate("(node) => { node.mine = true }")
     await row.locator("a.name").focus()
     project.result("nightly_live")

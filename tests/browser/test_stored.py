@@ -183,7 +183,7 @@ async def test_values_change_while_somebody_looks_and_what_is_typed_stays(wide: 
 
 async def test_events_come_while_somebody_looks(wide: Tab, filled: Filled) -> None:
     page = await wide.open("/events?job=night_0")
-    await expect(page.get_by_role("heading", level=2, name="Listening")).to_be_visible()
+    await expect(page.get_by_role("heading", level=2, name="No events yet")).to_be_visible()
     filled.project.result("night_0")
     await expect(page.locator(".events")).to_contain_text("succeeded")
     filled.project.result("night_1")

@@ -139,6 +139,6 @@ def test_a_daemon_finds_by_itself_what_differs_and_repairs_it_where_it_may(proje
         assert shown is not None
         assert shown.outcome is Outcome.FAILED
         warnings = project.daemon_client().health().warnings
-        assert warnings == ["1 job has files that are not as their runs left them: `spyweb drift` lists them"]
+        assert warnings == ["1 job has files that others have changed: `spyweb drift` lists them"]
         repairs = [run.trigger for run in project.runs("www") if run.trigger.type == "drift"]
         assert repairs[0].repairs == "1 resource differs: file.template shared/web/b.conf: not there"

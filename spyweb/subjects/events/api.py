@@ -1,4 +1,4 @@
-"""Handlers for what happens, as it happens: a stream of Server-Sent Events that can be resumed."""
+"""The stream of live events: Server-Sent Events that can be resumed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OF_JOBS = ALL - {EventType.HEALTH, EventType.AUDIT}
 
 
 class EventsQuery(Struct, frozen=True):
-    """Which events, and from where on."""
+    """Which events, and the start."""
 
     types: Annotated[
         str,
@@ -33,7 +33,7 @@ class EventsQuery(Struct, frozen=True):
     ] = ""
     job: str | None = None
     last_event_id: Annotated[
-        str | None, Meta(description="go on after this event, as the header `Last-Event-ID` says")
+        str | None, Meta(description="continue after this event, as the header `Last-Event-ID` does")
     ] = None
 
 
@@ -47,11 +47,12 @@ class EventsQuery(Struct, frozen=True):
     of_job=True,
 )
 async def follow_events(request: web.Request) -> web.StreamResponse:
-    """Follow what happens, as Server-Sent Events.
+    """Follow live events, as Server-Sent Events.
 
-    Each event has its type as its name, and an id.  Whoever comes back with the id of the last one that it has seen is
-    sent what it has missed.  Where that is not known any more, an event named `reset` says so, and then it goes on from
-    now.  The lines of a log are those of the job that `job` names.  Whoever does not read for 30 s is hung up on.
+    Each event has its type as its name, and an id.  A client that reconnects with the id of the last event it has seen
+    gets the events since then.  Where these are no longer known, an event named `reset` reports it, and the stream
+    continues from now.  Lines of a log are those of the job in `job`.  A client that does not read for 30 s is
+    disconnected.
     """
     services, query = request.app[SERVICES], query_of(request, EventsQuery)
     principal, job = principal_of(request), None if query.job is None else find_job(request, query.job, is_loaded=False)
@@ -68,7 +69,7 @@ async def follow_events(request: web.Request) -> web.StreamResponse:
 
 
 def _types_of(text: str, principal: Principal) -> frozenset[EventType]:
-    """Return the types that are asked for; without any, all that this one may see but the lines of logs."""
+    """Return the wanted types; without any, all that the client may see except lines of logs."""
     allowed = ALL if principal.may(Right.ADMIN) else ALL - {EventType.AUDIT}
     if principal.jobs:
         allowed = OF_JOBS

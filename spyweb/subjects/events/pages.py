@@ -1,4 +1,4 @@
-"""The page of what has happened, an event a line."""
+"""The page of live events, one event a line."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ TYPE_WORDS: Mapping[EventType, str] = {
 }
 JOB_WORDS: Mapping[JobChange, tuple[str, str]] = {
     JobChange.LOADED: ("ok", "loaded"),
-    JobChange.RELOADED: ("ok", "a new version runs"),
-    JobChange.SETTINGS: ("ok", "other settings"),
+    JobChange.RELOADED: ("ok", "new version"),
+    JobChange.SETTINGS: ("ok", "new settings"),
     JobChange.PAUSED: ("off", "paused"),
     JobChange.RESUMED: ("ok", "resumed"),
     JobChange.REMOVED: ("none", "removed"),
     JobChange.BROKEN: ("bad", "saved with an error"),
     JobChange.MENDED: ("ok", "loads again"),
 }
-STATE_WORDS: Mapping[ChangeKind, str] = {ChangeKind.DELETED: "deleted", ChangeKind.EXPIRED: "has expired"}
+STATE_WORDS: Mapping[ChangeKind, str] = {ChangeKind.DELETED: "deleted", ChangeKind.EXPIRED: "expired"}
 
 
 class EventLine(Struct, frozen=True, kw_only=True):
@@ -56,13 +56,13 @@ class EventLine(Struct, frozen=True, kw_only=True):
 
     mark: str
     words: str
-    more: str = ""  # a reason, an error: what somebody else has said
+    more: str = ""  # a reason or an error, quoted
     run: int | None = None
     key: str = ""  # of a stored value
 
 
 def describe(happening: Happening) -> EventLine:
-    """Say what has happened, without the job and the moment, which stand beside it."""
+    """Describe an event, without its job and moment, which stand beside it."""
     match happening:
         case RunHappened():
             return _run(happening)
@@ -76,7 +76,7 @@ def describe(happening: Happening) -> EventLine:
         case HealthHappened():
             began = happening.what == "began"
             mark = ("bad" if happening.kind == "problem" else "warn") if began else "ok"
-            return EventLine(mark=mark, words="began" if began else "is over", more=happening.text)
+            return EventLine(mark=mark, words="began" if began else "ended", more=happening.text)
         case OutboxHappened():
             mark = {"sent": "ok", "put off": "warn", "given up": "bad"}.get(happening.what, "none")
             return EventLine(mark=mark, words=f"message {happening.message} {happening.what}", more=happening.reason)
@@ -97,7 +97,7 @@ def _incident(happening: IncidentHappened) -> EventLine:
             mark = "bad" if happening.level != "info" else "warn"
             return EventLine(mark=mark, words=f"{named} began: {happening.reason}", more=happening.text)
         case "closed":
-            return EventLine(mark="ok", words=f"{named} is over")
+            return EventLine(mark="ok", words=f"{named} ended")
         case _:
             return EventLine(mark="none", words=f"{named} is acknowledged by {happening.by}")
 
@@ -109,7 +109,7 @@ def _run(run: RunHappened) -> EventLine:
             late = f", {show_duration(run.late_ms)} late" if run.late_ms and run.late_ms > 1000 else ""
             return EventLine(mark="run", words=f"run {number} began{late}", run=run.run)
         case "waits":
-            return EventLine(mark="wait", words=f"run {number} waits its turn", run=run.run)
+            return EventLine(mark="wait", words=f"run {number} waits", run=run.run)
         case "skipped":
             word = run.outcome.value if run.outcome else "skipped"
             return EventLine(
@@ -138,7 +138,7 @@ OF_ADMIN = frozenset({EventType.AUDIT})
 
 
 class EventsPageQuery(Struct, frozen=True):
-    """The events that somebody wants to see."""
+    """The filter of the page."""
 
     type: str = ""
     job: str = ""
@@ -150,7 +150,7 @@ class EventsPageQuery(Struct, frozen=True):
 
 
 def types_for(asked: Asked) -> frozenset[EventType]:
-    """Return the types of events that somebody may hear of: actions of others are for admins."""
+    """Return the types of events that the viewer may see: actions of others are for admins."""
     principal = asked.principal
     return SHOWN_TYPES if Right.ADMIN in principal.rights and not principal.jobs else SHOWN_TYPES - OF_ADMIN
 
@@ -167,7 +167,7 @@ def parts_of(asked: Asked) -> Mapping[str, PagePart]:
 
 @DashboardPage("events", "events.html", place="events", of_job=True, parts=parts_of)
 async def show_events(asked: Asked) -> Shown:
-    """Show what happens, from the moment on at which somebody first looked."""
+    """Show events, from the moment on at which the page was first opened."""
     query, may = asked.query(EventsPageQuery), types_for(asked)
     may_see = asked.principal.may_see if asked.principal.jobs else None
     wish = Wish(types=query.types & may, job=JobId(query.job) if query.job else None, may_see=may_see)

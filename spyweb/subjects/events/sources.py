@@ -1,6 +1,6 @@
-"""Tell the hub of events what happens in the parts of a daemon, as long as somebody listens.
+"""Report events of the parts of a daemon to the hub, while somebody listens.
 
-Each part has a place for one listener, and pays one comparison while that is empty.
+Each part has a place for one listener, which costs one comparison while it is empty.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from spyweb.views.jobs import join_problems
 from spyweb.views.runs import mark_of
 from spyweb.web.access.audit import AuditService
 
-LOOK_S = 5.0  # between two looks at the health: nothing announces it
+LOOK_S = 5.0  # between two checks of the health, which announces no changes
 OF_A_JOB = job_namespace(JobId(""))
 
 Kind = Literal["problem", "warning"]
@@ -49,7 +49,7 @@ FindTroubles = Callable[[], tuple[Sequence[HealthProblem], Sequence[HealthProble
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSources:
-    """Begins and ends what tells of a topic."""
+    """Starts and ends the source of a topic."""
 
     clock: Clock
     live: LiveJobs
@@ -61,7 +61,7 @@ class EventSources:
     troubles: FindTroubles
 
     def begin(self, hub: EventHub, topic: Topic) -> Callable[[], None]:
-        """Tell the hub of this topic from now on; return what ends that."""
+        """Report events of this topic to the hub; return a function that ends that."""
         match topic.type:
             case EventType.RUN | EventType.JOB:
                 self.live.listener = JobTeller(hub)
@@ -102,7 +102,7 @@ class EventSources:
 
     def _folder(self, job: JobId) -> str:
         found = self.live.find(job)
-        return found.spec.folder if found else f"jobs/{job}"  # whose file does not load yet
+        return found.spec.folder if found else f"jobs/{job}"  # its file does not load yet
 
     async def last_lines(self, job: JobId, count: int, note_place: Callable[[], None]) -> list[str]:
         """Return the last lines of a job's log up to the moment at which `note_place` is called."""
@@ -110,17 +110,17 @@ class EventSources:
 
 
 def _listen(part: OutboxSender | AuditService | IncidentService, listener: Any) -> Callable[[], None]:
-    """Have a part tell its one listener; return what ends that."""
+    """Set the one listener of a part; return a function that ends that."""
     part.listener = listener
     return partial(setattr, part, "listener", None)
 
 
 class JobTeller:
-    """Tells of jobs and their runs."""
+    """Reports events of jobs and their runs."""
 
     def __init__(self, hub: EventHub) -> None:
         self._hub = hub
-        self._ends: dict[JobId, tuple[RunMark, bool]] = {}  # how the last run of each job has ended
+        self._ends: dict[JobId, tuple[RunMark, bool]] = {}  # the end of each job's last run
 
     def run_waits(self, run: Run) -> None:
         self._tell(run_waits(run))
@@ -151,13 +151,13 @@ class JobTeller:
 
 
 def tell_of_state(hub: EventHub, event: ChangeEvent) -> None:
-    """Tell of a change: as one of the job whose own values these are, else of the one whose run has made it."""
+    """Report a change of a value: for the job that the value belongs to, else for the job whose run changed it."""
     own = event.namespace.removeprefix(OF_A_JOB) if event.namespace.startswith(OF_A_JOB) else None
     hub.publish(EventType.STATE, event.origin.job if own is None else JobId(own), state_changed(event))
 
 
 class HealthWatch:
-    """Looks at the daemon's health every few seconds, and tells what is new and what is gone."""
+    """Checks the daemon's health every few seconds, and reports new and ended problems."""
 
     def __init__(self, hub: EventHub, clock: Clock, troubles: FindTroubles) -> None:
         self._hub, self._clock, self._troubles = hub, clock, troubles

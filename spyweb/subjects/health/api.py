@@ -1,4 +1,4 @@
-"""Answer for the daemon's health: 200 or 503 for probes, the details for people who may see them, and metrics."""
+"""The health of the daemon: 200 or 503 for probes, details for clients with a key, and metrics."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ TEXT = "text/plain"
 
 @Route("GET", "/healthz", right=PUBLIC, answer=Summary, others={503: Summary})
 async def probe(request: web.Request) -> web.Response:
-    """Tell whether the daemon makes progress: 503 where it does not.  No names, no paths."""
+    """Return whether the daemon makes progress: 503 where it does not.  No names, no paths."""
     health = service_of(request, HealthService).health()
     return json_answer(summarize(health), 503 if health.problems else 200)
 
 
 @Route("GET", "/readyz", right=PUBLIC, answer=Readiness, others={503: Readiness})
 async def look(request: web.Request) -> web.Response:
-    """Tell whether the daemon is ready for work: 503, with the reasons, while it starts, stops or stands still."""
+    """Return whether the daemon is ready for work: 503, with reasons, while it starts, stops or makes no progress."""
     readiness = await service_of(request, ReadinessService).look()
     return json_answer(readiness, 200 if readiness.ready else 503)
 
 
 @Route("GET", "/api/health", right=Right.READ, answer=Health)
 async def examine(request: web.Request) -> web.Response:
-    """Show what the daemon measures of itself."""
+    """Show the measurements of the daemon."""
     return json_answer(service_of(request, HealthService).health())
 
 
 @Route("GET", "/metrics", right=Right.READ, answer=str, media=TEXT)
 async def scrape(request: web.Request) -> web.Response:
-    """Tell all metrics, as Prometheus' text or, where it is preferred, as OpenMetrics."""
+    """Return all metrics, as Prometheus' text or, where the client prefers it, as OpenMetrics."""
     services = request.app[SERVICES]
     async with services[MetricsService].one_at_a_time:
         meters = await services[MetricsService].measure(services[HealthService].health())

@@ -1,4 +1,4 @@
-"""`spyweb health`: say whether the daemon makes progress."""
+"""`spyweb health`: show whether the daemon makes progress."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from spyweb.subjects.health.views import ChoreHealth, Health, HeartbeatHealth
 
 
 def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
-    """Say whether the daemon makes progress.
+    """Show whether the daemon makes progress.
 
-    And what it measures of itself.  Exit code 1 when the scheduler or the store stands still.
+    With its measurements.  Exit code 1 when the scheduler or the store makes no progress.
     """
     project = project_of(context)
     found = project.need_daemon().ask("GET", "/api/health", Health)
@@ -42,7 +42,7 @@ def _show(health: Health, now_ms: int) -> None:
             ("store", f"{store.size_bytes:,} bytes, {store.pending} writes pending, {store.errors} errors"),
             ("workers", f"{len(health.workers)} with {vms} VMs; {health.worker_deaths} have died since the start"),
             ("quarantined", "; ".join(f"{job}: {why}" for job, why in health.quarantined.items()) or "none"),
-            *[("not begun", f"{job}: {why}") for job, why in health.held_back.items()],
+            *[("held back", f"{job}: {why}") for job, why in health.held_back.items()],
             ("event loop", held_up if loop.stalls else "never held up"),
             *([("heartbeat", _heartbeat(health.heartbeat, now_ms))] if health.heartbeat else []),
             ("sandbox", ", ".join(health.rights) or "none"),
@@ -65,7 +65,7 @@ def _chore(chore: ChoreHealth, now_ms: int) -> str:
 def _heartbeat(heartbeat: HeartbeatHealth, now_ms: int) -> str:
     facts = [f"every {format_duration(round(heartbeat.every_s * 1000))}"]
     if heartbeat.last_at_ms is not None:
-        said = f'that it fails: "{heartbeat.problem}"' if heartbeat.problem else "that all is well"
+        said = f'reporting a problem: "{heartbeat.problem}"' if heartbeat.problem else "reporting no problem"
         facts.append(f"the last {_span(now_ms - heartbeat.last_at_ms)} ago, {said}")
     if heartbeat.error:
         facts.append(f"it has not arrived: {heartbeat.error}")

@@ -1,6 +1,6 @@
-"""Write the measurements of a daemon as Prometheus reads them.  Works in a thread: what it is given does not change.
+"""Write the measurements of a daemon for Prometheus.  Works in a thread: its input does not change.
 
-Importing this module imports prometheus_client, which a daemon that nobody scrapes does without.
+Importing this module imports prometheus_client, which a daemon needs only once it is scraped.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class MeterCollector(Collector):
 def of_daemon(meters: Meters) -> Iterator[Metric]:
     vitals, health = meters.vitals, meters.health
     build = [(vitals.version, platform.python_version(), 1)]
-    yield gauge("spyweb_build_info", "What the daemon is made of.", build, labels=("version", "python"))
+    yield gauge("spyweb_build_info", "Versions of the daemon.", build, labels=("version", "python"))
     yield gauge("spyweb_uptime_seconds", "How long the daemon has been up.", vitals.uptime_s)
     yield gauge("spyweb_healthy", "1 while the daemon makes progress, as /healthz says.", not health.problems)
-    text = "How long the oldest due time has been waiting to be dealt with."
+    text = "Age of the oldest due time that was not handled yet."
     yield gauge("spyweb_scheduler_lag_seconds", text, vitals.scheduler_lag_ms / 1000)
     yield counter("spyweb_loop_stalls", "Times that something held up the event loop for too long.", vitals.loop.stalls)
     yield gauge("spyweb_loop_worst_stall_seconds", "The longest of these times.", vitals.loop.worst_ms / 1000)
@@ -66,7 +66,7 @@ def of_jobs(meters: Meters) -> Iterator[Metric]:
     yield gauge("spyweb_jobs", "Jobs in each state.", meters.health.jobs.items(), labels=("state",))
     # One family after the other: the samples of all at once would call the collector, which stops the loop.
     jobs = meters.jobs
-    due = "Due times that have come: run, or recorded with a reason."
+    due = "Due times that have passed: run, or recorded with a reason."
     yield counter("spyweb_due_times", due, ((job.job, job.due) for job in jobs), labels=("job",))
     started = ((job.job, job.started) for job in jobs)
     yield counter("spyweb_runs_started", "Runs that have started.", started, labels=("job",))
@@ -86,7 +86,7 @@ def of_jobs(meters: Meters) -> Iterator[Metric]:
 
 def of_ops(meters: Meters) -> Iterator[Metric]:
     ops, op = meters.ops, ("op",)
-    yield counter("spyweb_ops", "Ops that scripts have asked for.", sorted(ops.calls.items()), labels=op)
+    yield counter("spyweb_ops", "Ops that scripts have called.", sorted(ops.calls.items()), labels=op)
     yield counter("spyweb_op_errors", "Ops that were refused, or have failed.", sorted(ops.errors.items()), labels=op)
     refused = sorted(ops.storage_errors.items())
     yield counter("spyweb_storage_errors", "Writes of scripts that the store has refused.", refused, labels=op)
@@ -100,8 +100,8 @@ def of_store(meters: Meters) -> Iterator[Metric]:
     store = meters.vitals.store
     yield histogram("spyweb_store_commit_writes", "Writes that share a commit.", meters.commit_sizes)
     yield counter("spyweb_store_errors", "Writes that have failed.", store.errors)
-    yield gauge("spyweb_store_pending_writes", "What waits to be committed.", store.pending)
-    yield gauge("spyweb_store_oldest_pending_seconds", "How long the oldest of it waits.", store.oldest_pending_s)
+    yield gauge("spyweb_store_pending_writes", "Writes that wait for a commit.", store.pending)
+    yield gauge("spyweb_store_oldest_pending_seconds", "Age of the oldest of them.", store.oldest_pending_s)
     yield gauge("spyweb_store_size_bytes", "The size of the database with its log.", store.size_bytes)
     yield gauge("spyweb_outbox_dead_messages", "Messages that were given up.", meters.vitals.dead_messages)
     if meters.backlog is not None:
@@ -116,7 +116,7 @@ def of_alerts(meters: Meters) -> Iterator[Metric]:
         levels = ((level.value, count) for level, count in meters.incidents.items())
         yield gauge("spyweb_incidents_open", "Incidents that are open.", levels, labels=("level",))
     sent = ((name, each.sent) for name, each in meters.channels.items())
-    yield counter("spyweb_alerts_sent", "Messages that alert channels have taken.", sent, labels=("channel",))
+    yield counter("spyweb_alerts_sent", "Messages that alert channels have accepted.", sent, labels=("channel",))
     failed = ((name, each.failed) for name, each in meters.channels.items())
     text = "Attempts to send to alert channels that have failed."
     yield counter("spyweb_alerts_failed", text, failed, labels=("channel",))
@@ -126,17 +126,17 @@ def of_workers(meters: Meters) -> Iterator[Metric]:
     pool = meters.vitals.pool
     up = [worker for worker in pool.workers if worker.pid]
     yield gauge("spyweb_workers", "Worker processes that are up.", len(up))
-    yield counter("spyweb_worker_deaths", "Workers that have died, those that were killed too.", pool.deaths)
+    yield counter("spyweb_worker_deaths", "Workers that have died, including killed ones.", pool.deaths)
     yield counter("spyweb_worker_kills", "Workers that the daemon has killed: stuck, silent or broken.", pool.kills)
     shared = (worker for worker in up if worker.job is None)  # by number: a process id would be a new series each death
     found = [(str(number), worker.used_bytes, worker.vms) for number, worker in enumerate(shared, 1)]
     if own := [worker for worker in up if worker.job is not None]:
         found.append(("own", sum(worker.used_bytes for worker in own), sum(worker.vms for worker in own)))
     memory = ((name, used) for name, used, _ in found)
-    yield gauge("spyweb_worker_memory_bytes", "What the VMs of a worker hold.", memory, labels=("worker",))
+    yield gauge("spyweb_worker_memory_bytes", "Memory of a worker's VMs.", memory, labels=("worker",))
     vms = ((name, count) for name, _, count in found)
     yield gauge("spyweb_worker_vms", "VMs of a worker.", vms, labels=("worker",))
-    text = "Jobs that have a worker of their own for what they did."
+    text = "Jobs that are quarantined in their own worker."
     yield gauge("spyweb_quarantined_jobs", text, len(pool.quarantined))
     yield counter("spyweb_vms_loaded", "VMs that were made for runs.", pool.loads)
 

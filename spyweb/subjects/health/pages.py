@@ -1,4 +1,4 @@
-"""The page of the daemon's health: figures in words, and what is in force."""
+"""The page of the daemon's health: its problems, measurements, limits and sandbox."""
 
 from __future__ import annotations
 
@@ -32,48 +32,48 @@ class Disk(Struct, frozen=True, kw_only=True):
 
 
 class Tile(Struct, frozen=True, kw_only=True):
-    """A figure with what it counts."""
+    """A figure with its label."""
 
     figure: str
     words: str
     tone: str = ""
-    used: float | None = None  # the share of something that is used
+    used: float | None = None  # the used share
 
 
 def tiles_of(health: Health, disk: Disk | None) -> Iterator[Tile]:
     store, loop = health.store, health.loop
     lag = health.scheduler_lag_ms
     yield Tile(figure=show_duration(lag), words="behind the schedule", tone="bad" if lag > 5000 else "")
-    yield Tile(figure=f"{store.pending:,}", words="writes wait for the disk", tone="bad" if store.stalled_s > 1 else "")
-    yield Tile(figure=show_size(store.size_bytes), words=f"stored, in {store.batches:,} commits since the start")
+    yield Tile(figure=f"{store.pending:,}", words="writes pending", tone="bad" if store.stalled_s > 1 else "")
+    yield Tile(figure=show_size(store.size_bytes), words=f"database; {store.batches:,} commits since start")
     if disk:
         tone = "warn" if disk.used > FULL else ""
         words = f"free of {show_size(disk.size_bytes)} on its disk"
         yield Tile(figure=show_size(disk.free_bytes), words=words, tone=tone, used=disk.used)
     memory = sum(worker.used_bytes for worker in health.workers)
-    yield Tile(figure=show_size(memory), words="memory of scripts, all workers")
-    held_up = f"times held up, at most {show_duration(loop.worst_ms)}"
-    yield Tile(figure=f"{loop.stalls:,}", words=held_up) if loop.stalls else Tile(figure="never", words="held up")
+    yield Tile(figure=show_size(memory), words="memory of scripts")
+    held_up = f"event loop stalls, at most {show_duration(loop.worst_ms)}"
+    yield Tile(figure=f"{loop.stalls:,}", words=held_up) if loop.stalls else Tile(figure="0", words="event loop stalls")
     if health.storage_errors:
         yield Tile(figure=f"{health.storage_errors:,}", words="store calls of scripts failed", tone="warn")
     if health.worker_deaths:
-        yield Tile(figure=f"{health.worker_deaths:,}", words="workers have died since the start")
+        yield Tile(figure=f"{health.worker_deaths:,}", words="workers died since start")
 
 
 def is_missing(right: str) -> bool:
-    """Tell whether a right is one that workers could not give up."""
+    """Return whether a line of the sandbox reports a missing protection."""
     return "not in force" in right or right.startswith("no system-call filter and no Landlock")
 
 
 def limits_of(settings: Settings) -> dict[str, str]:
-    """Return the limits and rules of config.toml that hold for all jobs."""
+    """Return the limits and rules of config.toml that apply to all jobs."""
     server, store, http = settings.server, settings.store, settings.http
     runs, records = settings.runs, settings.records
     where = f"{server.host}:{server.port}" + (" with TLS" if server.tls_cert else "")
     kept_for = "for good" if records.keep_for_ms is None else show_duration(records.keep_for_ms)
     private = "not to private networks" if http.deny_private else "also to private networks"
     return {
-        "reached at": where if server.enabled else "nowhere: the server is off",
+        "address": where if server.enabled else "nowhere: the server is off",
         "workers": f"{settings.daemon.workers}",
         "durability": store.durability.value,
         "encryption": "values are encrypted" if store.key_file else "none",
@@ -86,12 +86,12 @@ def limits_of(settings: Settings) -> dict[str, str]:
 
 
 def pieces_of(text: str) -> list[tuple[bool, str]]:
-    """Return a text in pieces, each with whether it stands between backticks, as a command does."""
+    """Return the pieces of a text, each with whether it is code between backticks."""
     return [(place % 2 == 1, piece) for place, piece in enumerate(text.split("`")) if piece]
 
 
 WORKERS = 50
-PAGES = {"jobs": ("", "The jobs"), "outbox": ("outbox", "The outbox")}  # where a remedy leads to
+PAGES = {"jobs": ("", "The jobs"), "outbox": ("outbox", "The outbox")}  # the link of a remedy
 
 
 class HealthQuery(Struct, frozen=True):
@@ -102,7 +102,7 @@ class HealthQuery(Struct, frozen=True):
 
 @DashboardPage("health", "health.html", place="health", parts={"health-now": PagePart("health_now.html", ("health",))})
 async def show_health(asked: Asked) -> Shown:
-    """Show what is wrong, what to do about it, and what is in force."""
+    """Show the problems with their remedies, measurements, limits and sandbox."""
     health = asked.services[HealthService].health()
     disk = await asyncio.to_thread(_disk_of, health.store.path)
     workers = health.workers
@@ -127,7 +127,7 @@ async def show_health(asked: Asked) -> Shown:
 
 
 def _disk_of(path: str) -> Disk | None:
-    """Measure the disk of the store; None where it has none, or it can't be asked."""
+    """Measure the disk of the store; None where there is none, or on an error."""
     try:
         found = shutil.disk_usage(Path(path).parent)
     except OSError:

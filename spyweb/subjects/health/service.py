@@ -1,4 +1,4 @@
-"""The health of the daemon as clients ask for it, whether it is ready, and what it measures of itself."""
+"""The health of the daemon, its readiness, and its measurements."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class HealthService:
 
 
 def _count_short_and_drifting(live: LiveJobs) -> tuple[int, int]:
-    """Count the monitors that don't find what is expected, and the jobs whose files are not as they left them."""
+    """Count the monitors that find less than expected, and the jobs whose files were changed by others."""
     drifting = sum(job.spec.enabled and is_drifting(job.last) for job in live)
     short = (
         is_short(job.last) and job.spec.monitor is not None and job.spec.enabled and not job.cursor.paused
@@ -67,7 +67,7 @@ def _count_short_and_drifting(live: LiveJobs) -> tuple[int, int]:
     return sum(short), drifting
 
 
-OTHERS = "_other"  # stands for the jobs that have no series of their own; no job has such an id
+OTHERS = "_other"  # stands for the jobs without their own series; no job has such an id
 
 
 class JobMeters(JobCounts, kw_only=True, eq=False):
@@ -78,7 +78,7 @@ class JobMeters(JobCounts, kw_only=True, eq=False):
 
 
 class Meters(Struct, frozen=True, kw_only=True):
-    """All measurements of one scrape, for another thread: nothing in them changes any more."""
+    """All measurements of one scrape, for another thread: they do not change."""
 
     vitals: Vitals
     health: Health
@@ -88,10 +88,10 @@ class Meters(Struct, frozen=True, kw_only=True):
     in_flight: int
     waiting: int
     ops: Metrics
-    op_times: Mapping[str, Histogram]  # of those that were asked for
+    op_times: Mapping[str, Histogram]  # of the ops that were called
     commit_sizes: Histogram
-    backlog: Backlog | None  # of the outbox; None: the store did not tell
-    incidents: Mapping[Level, int] | None = None  # that are open, by level; None: the store did not tell
+    backlog: Backlog | None  # of the outbox; None: the store did not answer
+    incidents: Mapping[Level, int] | None = None  # that are open, by level; None: the store did not answer
     channels: Mapping[str, ChannelTally] = {}  # of the settings
 
 
@@ -156,7 +156,7 @@ class MetricsService:
         others = self.counters.others
         if others.ended or others.started or others.due:
             together = _meters_of(OTHERS, others)
-            together.succeeded_ms = None  # says nothing of any one of them
+            together.succeeded_ms = None  # meaningless for several jobs
             found.append(together)
         return found
 
@@ -177,18 +177,18 @@ STOPPING = "the daemon is stopping"
 
 @dataclass(slots=True, kw_only=True)
 class ReadinessService:
-    """Tells whether the daemon is ready, by having each part prove that it makes progress.
+    """Finds out whether the daemon is ready, by a check that each part makes progress.
 
-    The writer is asked to commit nothing, behind what it has to do.  However often somebody asks, that happens once a
-    second: one of several at once asks, the others wait for its answer.
+    The writer commits an empty batch after its other work.  That happens at most once a second: concurrent requests
+    share the answer.
     """
 
     store: Store
     clock: Clock
     vitals: Callable[[], Vitals]
-    stage: str = STARTING  # what keeps the daemon from being ready, whatever its parts do
+    stage: str = STARTING  # why the daemon is not ready, whatever the state of its parts
     _lock: Lock = field(default_factory=Lock)
-    _seen: tuple[float, Vitals, str] | None = None  # when, and what was wrong with the probe
+    _seen: tuple[float, Vitals, str] | None = None  # when, and the error of the probe
 
     async def look(self) -> Readiness:
         async with self._lock:

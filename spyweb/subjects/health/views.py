@@ -1,6 +1,7 @@
-"""The health of the daemon: whether it makes progress, and what it measures of itself.
+"""The health of the daemon: whether it makes progress, and its measurements.
 
-What starves the watchdog, `/healthz` calls failing too; and beside it a disk that is full, which no restart cures.
+A state in which the watchdog would restart the daemon is failing for `/healthz`, too; so is a full disk, which no
+restart fixes.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ OTHERWISE = "The log says more."
 
 
 class ChoreHealth(Struct, frozen=True, kw_only=True):
-    """A periodic chore of the daemon, and how it went the last time."""
+    """A periodic chore of the daemon, with its last run."""
 
     name: str
     every_s: float
     last_at_ms: int | None = None  # None: not yet
     last_took_ms: int | None = None
     next_at_ms: int | None = None
-    error: str = ""  # why it failed, if it did
+    error: str = ""  # of the last run
 
 
 class HeartbeatHealth(Struct, frozen=True, kw_only=True):
-    """The pings of `[heartbeat] url`, and how the last one went."""
+    """The pings of `[heartbeat] url`, with the last one."""
 
     every_s: float
     last_at_ms: int | None = None  # None: none yet
-    problem: str = ""  # what the watcher was told; empty: that all is well
-    error: str = ""  # why it has not arrived
+    problem: str = ""  # that the last ping reported; empty: none
+    error: str = ""  # why the last ping has not arrived
 
 
 class Measured(Struct, frozen=True, kw_only=True):
@@ -53,13 +54,13 @@ class Measured(Struct, frozen=True, kw_only=True):
     version: str
     pid: int
     uptime_s: float
-    scheduler_lag_ms: int  # how long the oldest due time has been waiting to be dealt with
+    scheduler_lag_ms: int  # age of the oldest due time that was not handled yet
     store: StoreStats
     storage_errors: int  # store calls of scripts that failed since the start
     loop: LoopStats = field(default_factory=LoopStats)
-    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
+    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs no longer start
     chores: Sequence[ChoreHealth] = ()
-    heartbeat: HeartbeatHealth | None = None  # None: nobody is pinged
+    heartbeat: HeartbeatHealth | None = None  # None: not configured
     server_url: str = ""  # where the HTTP server listens; empty: it is switched off
     dashboard_url: str = ""  # the same, or another while the project serves content
 
@@ -71,22 +72,22 @@ class Vitals(Measured, frozen=True, kw_only=True):
     storage_error_at_ms: int | None = None  # the latest of them
     refused_ms: int = 0  # how long the store has refused to claim what is due of a job
     dead_messages: int = 0  # webhooks and notifications that were given up
-    troubled_channels: Sequence[str] = ()  # alert channels with which something is wrong
+    troubled_channels: Sequence[str] = ()  # alert channels with problems
     server_is_broken: bool = False  # server/init.lua as it is on disk does not load
-    refused_connections: str = ""  # why the HTTP server has just refused some
+    refused_connections: str = ""  # why the HTTP server has refused connections lately
     descriptors_left: int = 1 << 16  # that this process can still open
     now_ms: int = 0
 
 
 class HealthProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that is wrong with the daemon, and what to do about it."""
+    """A problem of the daemon, with its remedy."""
 
     code: str
     text: str
     remedy: str
     page: str = "health"  # "jobs", "runs", "outbox" or "drift": the page that shows more
     lasting_ms: int = 0  # so far, where that is known
-    timeless: str = ""  # the text without how long it has lasted; what tells it from others of its code
+    timeless: str = ""  # the text without durations; with the code it identifies the problem
 
 
 class Health(Measured, frozen=True, kw_only=True):
@@ -95,10 +96,10 @@ class Health(Measured, frozen=True, kw_only=True):
     workers: Sequence[WorkerInfo]
     worker_deaths: int
     quarantined: Mapping[str, str]  # job → why
-    rights: Sequence[str]  # what workers have given up, and what could not be
+    rights: Sequence[str]  # the sandbox of workers, with missing protections
     jobs: Mapping[str, int]  # how many in each state
-    warnings: Sequence[str] = ()  # what somebody should look at, though the daemon makes progress
-    advice: Sequence[HealthProblem] = ()  # the problems, then the warnings, each with what to do about it
+    warnings: Sequence[str] = ()  # that need attention, though the daemon makes progress
+    advice: Sequence[HealthProblem] = ()  # the problems, then the warnings, each with its remedy
 
 
 class Readiness(Struct, frozen=True, kw_only=True):
@@ -112,7 +113,7 @@ def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
 
 
 def find_all_problems(vitals: Vitals) -> list[HealthProblem]:
-    """Return why the daemon makes no progress, that which a restart would not cure too."""
+    """Return why the daemon makes no progress, including problems that a restart would not fix."""
     refused = HealthProblem(
         code=STORE,
         text=f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why",
@@ -125,11 +126,11 @@ def find_all_problems(vitals: Vitals) -> list[HealthProblem]:
 
 
 def find_parts(vitals: Vitals) -> dict[str, HealthProblem]:
-    """Return the parts of the daemon with which something is wrong that keeps jobs from running, each with what."""
+    """Return the parts of the daemon with a problem that keeps jobs from running, each with its first problem."""
     found = find_all_problems(vitals)
     if _lack_workers(vitals):
         found.append(NO_WORKERS)
-    return {problem.code: problem for problem in reversed(found)}  # of several the first
+    return {problem.code: problem for problem in reversed(found)}  # the first of several
 
 
 def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProblem]:
@@ -137,12 +138,14 @@ def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProble
         yield HealthProblem(
             code=SCHEDULER,
             text=f"the scheduler is {format_duration(scheduler_lag_ms)} behind",
-            remedy="See what holds it up: a slow disk, too few cores, or a stall in the log.",
+            remedy="Look for a slow disk, too few cores, or a stall in the log.",
             timeless="the scheduler is behind",
             lasting_ms=scheduler_lag_ms,
         )
     if store.failed:
-        folder = store.path.removesuffix(os.path.basename(store.path))  # strangers are not told where the database lies
+        folder = store.path.removesuffix(
+            os.path.basename(store.path)
+        )  # strangers do not learn the path of the database
         yield HealthProblem(
             code=STORE,
             text=f"nothing is stored: {store.failed.replace(folder, '')}",
@@ -152,7 +155,7 @@ def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProble
         yield HealthProblem(
             code=DISK,
             text=f"a write has waited {store.stalled_s:.0f}s for the disk",
-            remedy="Look at the disk: it answers too slowly, or not at all.",
+            remedy="Check the disk: it answers too slowly, or not at all.",
             timeless="a write waits for the disk",
             lasting_ms=round(store.stalled_s * 1000),
         )
@@ -170,27 +173,27 @@ def _lack_workers(vitals: Vitals) -> bool:
 
 
 def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) -> list[HealthProblem]:
-    """Return what somebody should look at, though the daemon makes progress."""
+    """Return the warnings: problems that need attention, though the daemon makes progress."""
     found: list[HealthProblem] = []
 
     def note(is_there: object, code: str, text: str, remedy: str, *, page: str = "health", timeless: str = "") -> None:
         if is_there:
             found.append(HealthProblem(code=code, text=text, remedy=remedy, page=page, timeless=timeless))
 
-    text = f"{counted(short_monitors, 'monitor does', 'monitors do')} not find what is expected: "
-    remedy = "Look at these pages: they may have changed, or ask who visits."
+    text = f"{counted(short_monitors, 'monitor finds', 'monitors find')} less than expected: "
+    remedy = "Check the watched pages: they may have changed, or require a login."
     note(short_monitors, "monitors", f"{text}`spyweb jobs` says which", remedy, page="jobs")
-    text = f"{counted(drifting, 'job has', 'jobs have')} files that are not as their runs left them: "
-    remedy = "Compare them with what the jobs keep; run the jobs to put them right."
+    text = f"{counted(drifting, 'job has', 'jobs have')} files that others have changed: "
+    remedy = "Compare the files; a run of the job restores them."
     note(drifting, "drift", f"{text}`spyweb drift` lists them", remedy, page="drift")
     text = "the server's file does not load: `spyweb check` says why"
-    note(vitals.server_is_broken, "server", text, "Correct server/init.lua; the version before goes on.")
+    note(vitals.server_is_broken, "server", text, "Fix server/init.lua; the previous version still runs.")
 
     dead, channels = vitals.dead_messages, ", ".join(vitals.troubled_channels)
     given_up = "messages never arrived and were" if dead > 1 else "message never arrived and was"
-    remedy = "Send them again once the receiver is well, or leave them to be removed."
+    remedy = "Send them again once the receiver works, or wait until they are removed."
     note(dead, "outbox", f"{dead} {given_up} given up: `spyweb outbox` lists them", remedy, page="outbox")
-    text = f"something is wrong with how people are told ({channels}): `spyweb alerts list` says what"
+    text = f"alert channels have problems ({channels}): `spyweb alerts list` shows them"
     note(channels, "channels", text, OTHERWISE, timeless=channels)
     is_lost = vitals.heartbeat and vitals.heartbeat.error
     note(is_lost, "heartbeat", "the heartbeat does not arrive: `spyweb health` says why", OTHERWISE)
@@ -206,20 +209,18 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) ->
     note(waiting, "processes", f"{text}, a third of the file descriptors", f"{remedy}; or wait.")
 
     took = format_duration(round(1000 * vitals.store.commit_s))
-    text = f"the disk is slow: each commit takes {took} or longer, and whatever is stored waits for it"
-    remedy = "See what else uses it, or move data/ to a faster one. The scripts wait for it."
+    text = f"the disk is slow: each commit takes {took} or longer, and writes wait for it"
+    remedy = "Check what else uses the disk, or move data/ to a faster one. Scripts wait for it."
     note(vitals.store.commit_s > SLOW_COMMIT_S, "slow disk", text, remedy)
     is_refused = _was_lately(vitals.storage_error_at_ms, vitals)
-    text = "what scripts store is refused: `spyweb runs` shows of which runs, the log says why"
-    note(
-        is_refused, "storage errors", text, "Look at the runs with storage errors; the log has the reason.", page="runs"
-    )
-    text = "the event loop was held up: `spyweb health` and the log say by what"
-    remedy = "The log names the job or the part that did it."
+    text = "writes of scripts are refused: `spyweb runs` lists the runs, the log has the reason"
+    note(is_refused, "storage errors", text, "Check the runs with storage errors; the log has the reason.", page="runs")
+    text = "the event loop was held up: `spyweb health` and the log name the cause"
+    remedy = "The log names the job or the part that caused it."
     note(_was_lately(vitals.loop.last_at_ms, vitals), "loop", text, remedy)
     held = len(vitals.held_back)
     text = f"{counted(held, 'job has', 'jobs have')} held up the daemon too often: `spyweb health` says which"
-    note(held, "held back", text, "Change the script: it begins again once its file is saved.", page="jobs")
+    note(held, "held back", text, "Fix the script: its runs start again once the file is saved.", page="jobs")
     return found
 
 
@@ -228,16 +229,16 @@ def _was_lately(at_ms: int | None, vitals: Vitals) -> bool:
 
 
 def health_words(health: Health) -> str:
-    """Say in one line whether jobs run on time, and what else there is."""
+    """Return in one line whether jobs run on time, with the problems."""
     if health.problems:
         more = len(health.problems) + len(health.warnings) - 1
         first = health.problems[0][:1].upper() + health.problems[0][1:]
         return f"{first}, and {more} more" if more else first
     if not health.warnings:
-        return "Jobs run on time; all is well"
+        return "Jobs run on time"
     if len(health.warnings) == 1:
         return f"Jobs run on time; {health.warnings[0].partition(':')[0]}"
-    return f"Jobs run on time; {len(health.warnings)} things to look at"
+    return f"Jobs run on time; {len(health.warnings)} warnings"
 
 
 def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0, drifting: int = 0) -> Health:
@@ -262,7 +263,7 @@ def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int 
 
 
 def summarize(health: Health) -> dict[str, object]:
-    """Select what anybody who can reach the port may know: no job names, no paths, no process ids."""
+    """Return the part for clients without a key: no job names, no paths, no process ids."""
     store = health.store
     return {
         "status": health.status,
@@ -288,7 +289,7 @@ def summarize(health: Health) -> dict[str, object]:
 def view_readiness(vitals: Vitals, *, stage: str, probe: str) -> Readiness:
     """Decide whether a daemon is ready: its parts make progress, and it is neither starting nor stopping.
 
-    `stage` says what the daemon is still, or already, doing; `probe` what was wrong with a write that was tried.
+    `stage` is the reason while the daemon starts or stops; `probe` the error of a test write.
     """
     reasons = [stage] if stage else []
     reasons += [problem.text for problem in find_all_problems(vitals)]

@@ -1,4 +1,4 @@
-"""Handlers for jobs: list them, start, pause and resume one, and show what its script logged."""
+"""Handlers for jobs: list, show, start, pause and resume them, and read their logs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def list_jobs(request: web.Request) -> web.Response:
 
 @Route("GET", "/api/overview", right=Right.READ, answer=Overview, of_job=True)
 async def show_overview(request: web.Request) -> web.Response:
-    """Show how all jobs stand: in one line, and each with its newest runs."""
+    """Show the state of all jobs: in one line, and each with its newest runs."""
     overview = await service_of(request, OverviewService).look()
     return json_answer(overview_seen_by(overview, principal_of(request).may_see))
 
@@ -99,7 +99,7 @@ async def show_source(request: web.Request) -> web.Response:
 
 @Route("GET", "/api/warnings", right=Right.READ, answer=list[Problem])
 async def list_warnings(request: web.Request) -> web.Response:
-    """List what is doubtful in the project's files."""
+    """List the warnings about the project's files."""
     return json_answer(service_of(request, JobService).warnings())
 
 
@@ -142,7 +142,7 @@ async def trigger(request: web.Request) -> web.Response:
 
 @Route("POST", "/api/jobs/{job}/pause", right=Right.RUN, answer=JobPaused)
 async def pause(request: web.Request) -> web.Response:
-    """Have the schedule of a job start no more runs."""
+    """Pause the schedule of a job: it starts no more runs."""
     job = job_in_path(request)
     await service_of(request, JobService).pause(job)
     return json_answer(JobPaused(job=job, paused=True))
@@ -150,7 +150,7 @@ async def pause(request: web.Request) -> web.Response:
 
 @Route("POST", "/api/jobs/{job}/resume", right=Right.RUN, answer=JobPaused)
 async def resume(request: web.Request) -> web.Response:
-    """Have the schedule of a paused job start runs again."""
+    """Resume the schedule of a paused job."""
     job = job_in_path(request)
     await service_of(request, JobService).resume(job)
     return json_answer(JobPaused(job=job, paused=False))

@@ -1,6 +1,6 @@
 """`spyweb jobs` and `next`: list the jobs, and when each is due; `trigger`, `pause` and `resume`: start or stop one.
 
-`logs`: what a job's script logged; what it goes on to log is told by the daemon.
+`logs`: what a job's script logged; new lines come as events of the daemon.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 MOST_REMOTE_LINES = 10_000
 SETTLED_S = 0.5  # a line reaches the file a little after it was logged
-AGAIN_S = 1.0  # how often a daemon is looked for, while none runs
+AGAIN_S = 1.0  # between two attempts to reach a daemon, while none runs
 MISSED = 1_000  # lines that a daemon may have logged before it was found again
 COMPARED = 1_000  # characters that a line is known by: an event of it may be cut
 FAILURE_WORDS = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
 
 
 def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
-    """List the jobs, and how each one goes.
+    """List the jobs, with the state of each.
 
-    Its state, its schedule, its next and its last run, and what is wrong with its file.  What is doubtful in the
-    project's files follows.
+    A row has the state, the schedule, the next and the last run, and the error of a file that does not load.  Warnings
+    about the project's files follow.
     """
     project = project_of(context)
     source = project.backend()
@@ -58,7 +58,7 @@ def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
 
 
 def listed_jobs(source: Backend) -> list[JobView]:
-    """Return the jobs with what is on record of each: when it is due next, and how its last run went."""
+    """Return the jobs, each with its next due time and its last run."""
     if isinstance(source, DaemonClient):
         return source.jobs()
     from spyweb.subjects.jobs.stored_jobs import listed_jobs
@@ -112,7 +112,7 @@ def next_runs(
 
 
 def describe_last(last: LastRun) -> str:
-    """Describe the latest run for the list of jobs: what asks for attention goes first."""
+    """Describe the latest run for the list of jobs: errors and warnings come first."""
     details = describe_details(replace(last, note=""))
     return "; ".join(filter(None, (describe_storage_errors(last.storage_errors), last.note, details)))
 
@@ -134,16 +134,16 @@ def start_run(daemon: DaemonClient, job: JobId) -> RunId | None:
 def pause(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
     """Stop a job's schedule until it is resumed.
 
-    A run under way goes on.  The pause outlives restarts.
+    A run that has started continues.  The pause outlives restarts.
     """
     chosen = _set_paused(project_of(context).backend(), job, paused=True)
     output.tell(form, f"{chosen} is paused", {"job": chosen, "paused": True})
 
 
 def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
-    """Let a paused job's schedule go on.
+    """Continue the schedule of a paused job.
 
-    What was due meanwhile does not run: it is recorded as paused.
+    Due times that passed meanwhile do not run: they are recorded as paused.
     """
     chosen = _set_paused(project_of(context).backend(), job, paused=False)
     output.tell(form, f"{chosen} is no longer paused", {"job": chosen, "paused": False})
@@ -163,7 +163,7 @@ def _set_paused(source: Backend, name: str, *, paused: bool) -> JobId:
 def logs(
     context: typer.Context,
     job: JobName,
-    following: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines are added.")] = False,
+    following: Annotated[bool, typer.Option("-f", "--follow", help="Show new lines as they are logged.")] = False,
     count: Annotated[
         int, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many of the last lines.")
     ] = 50,
@@ -180,7 +180,7 @@ def logs(
     elif not follower.show_file(count):
         output.note(f"{chosen} has not logged anything yet")
     last = view.last
-    if view.error:  # what the script could not log by itself
+    if view.error:  # the script itself could not log this
         output.note(f"its file does not load: {view.error}")
     elif last and last.outcome in FAILURE_WORDS:
         word = FAILURE_WORDS[last.outcome]
@@ -200,25 +200,25 @@ def log_lines(project: Project, job: JobView, count: int) -> list[str]:
 
 
 class LogFollower:
-    """Shows the last lines of a log, and goes on with the events of the daemon, of the next one too."""
+    """Shows the last lines of a log, then new lines as the daemon, or the daemon after it, reports them."""
 
     def __init__(self, project: Project, view: JobView, form: Format) -> None:
         self._project, self._view, self._form = project, view, form
         self._last = ""  # beginning of the line of the log that was shown last
-        self._ahead = Counter[str]()  # beginnings of lines of the file that an event may tell once more
+        self._ahead = Counter[str]()  # beginnings of lines of the file that an event may repeat
 
     def follow(self) -> None:
         """Follow until Ctrl-C; a daemon on another machine until it ends.  Raises Refused then."""
-        told = ""
+        shown = ""
         while True:
             try:
                 self._follow_one()
             except Refused as error:
                 if self._project.is_elsewhere:
                     raise
-                if told != str(error):
-                    told = str(error)
-                    output.note(f"{told}: trying again")
+                if shown != str(error):
+                    shown = str(error)
+                    output.note(f"{shown}: trying again")
             time.sleep(AGAIN_S)
 
     def _follow_one(self) -> None:
@@ -249,7 +249,7 @@ class LogFollower:
         raise Refused(daemon.cut_off("the log had ended"))
 
     def show_file(self, most: int) -> list[str]:
-        """Show the last lines of the file, of these the ones after the line that was shown last; return them."""
+        """Show the last lines of the file, without those that were shown before; return the new ones."""
         lines = log_lines(self._project, self._view, most)
         shown = [at for at, line in enumerate(lines) if line[:COMPARED] == self._last]
         lines = lines[shown[-1] + 1 :] if shown else lines

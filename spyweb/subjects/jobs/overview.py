@@ -1,8 +1,8 @@
-"""The overview: how all jobs stand, in words, and a row of each with a strip of its newest runs.
+"""The overview: the state of all jobs in words, and a row of each job with a strip of its newest runs.
 
-Words hold no times of day: who shows them knows the reader's zone, and finds the moments beside the words.
-The strips are read at the first look, in slices; that of a job is read again after its runs have changed.  When nobody
-has looked for a while they are dropped: a daemon that nobody looks at keeps none and is told of nothing.
+The words hold no times of day: the moments stand in fields beside them, and the page shows them in the reader's zone.
+The strips are read at the first request, in slices; the strip of a job is read again after its runs have changed.
+Strips that nobody has asked for within a minute are dropped, and the service stops listening to the store.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from spyweb.words import counted, first_line
 
 
 class Standing(StrEnum):
-    """How a job stands, the worst first."""
+    """The state of a job, the worst first."""
 
     FAILING = "failing"
     BROKEN = "broken"  # its file does not load, and no version runs
     OUTDATED = "outdated"  # its file does not load, and an earlier version runs on
-    DOUBTFUL = "doubtful"  # it succeeds, but something was refused or not found
+    DOUBTFUL = "doubtful"  # its last run succeeded with a warning: a write was refused, or a monitor found too little
     RUNNING = "running"
     WAITING = "waiting"
     WELL = "well"
@@ -57,11 +57,12 @@ class Standing(StrEnum):
     DISABLED = "disabled"
 
 
+WORDS = {Standing.WELL: "healthy"}  # that pages say for a value of the API
 ATTENTION = frozenset({Standing.FAILING, Standing.BROKEN, Standing.OUTDATED, Standing.DOUBTFUL})
 
 
 class Failing(Struct, frozen=True, kw_only=True):
-    """The failures in a row with which a job's runs end."""
+    """The failures in a row of a job's latest runs."""
 
     since_ms: int
     count: int  # retries are not counted
@@ -85,11 +86,11 @@ class OverviewRow(Struct, frozen=True, kw_only=True):
 
 
 class OverviewVerdict(Struct, frozen=True, kw_only=True):
-    """How it stands, in one line."""
+    """The state of all jobs and of the daemon, in one line."""
 
     is_well: bool
     words: str  # "2 of 42 jobs failing"
-    more: str  # "37 well, 1 running"
+    more: str  # "37 healthy, 1 running"
     failing: int
     jobs: int
     problems: Sequence[str] = ()  # of the daemon's health
@@ -114,7 +115,7 @@ def view_row(
     running_since_ms: int | None = None,
     held_up: Sequence[str] = (),
 ) -> OverviewRow:
-    if strip is None:  # not known: the last run alone tells whether the job fails
+    if strip is None:  # not known: only the last run says whether the job fails
         strip, is_failing = RunStrip(), job.last is not None and job.last.outcome in (Outcome.FAILED, Outcome.LOST)
     else:
         is_failing = series is not None
@@ -143,7 +144,7 @@ def row_seen_by(row: OverviewRow, may_see: Callable[[str], bool]) -> OverviewRow
 
 
 def overview_seen_by(overview: Overview, may_see: Callable[[str], bool]) -> Overview:
-    """Return what somebody may see of it; who may not see all jobs is not told of the daemon's own problems either."""
+    """Return the overview without the jobs that a caller may not see; then without problems of the daemon, too."""
     if may_see(""):
         return overview
     rows = [row_seen_by(row, may_see) for row in overview.rows if may_see(row.job.id)]
@@ -151,7 +152,7 @@ def overview_seen_by(overview: Overview, may_see: Callable[[str], bool]) -> Over
 
 
 def standing_of(job: JobView, *, is_failing: bool) -> Standing:
-    """Return how a job stands: what needs somebody is stronger than what goes on."""
+    """Return the state of a job: a state that needs attention comes before one that passes by itself."""
     if job.state is JobState.BROKEN:
         return Standing.BROKEN
     if not job.enabled:
@@ -172,11 +173,11 @@ def is_doubtful(last: LastRun | Run) -> bool:
 
 
 def result_of(job: JobView, standing: Standing) -> str:
-    """Describe the last result in one line: the error, what was returned, or that it never ran."""
+    """Describe the last result in one line: the error, what was returned, or that there was no run."""
     if standing in (Standing.BROKEN, Standing.OUTDATED):
         return first_line(job.error)
     if job.last is None:
-        return "never ran"
+        return "no run yet"
     details = describe_details(job.last)
     plain = "succeeded" if job.last.outcome is Outcome.SUCCESS else job.last.outcome.value
     return first_line("; ".join(filter(None, (details or plain, describe_storage_errors(job.last.storage_errors)))))
@@ -193,7 +194,9 @@ def make_verdict(
     return OverviewVerdict(
         is_well=not troubled and not problems,
         words=words_of(counts, problems),
-        more=", ".join(f"{counts[each]:,} {each.value}" for each in Standing if counts[each] and each not in ATTENTION),
+        more=", ".join(
+            f"{counts[each]:,} {WORDS.get(each, each.value)}" for each in Standing if each in counts.keys() - ATTENTION
+        ),
         failing=len(failing),
         jobs=len(rows),
         problems=problems,
@@ -204,7 +207,7 @@ def make_verdict(
 
 
 def words_of(counts: Counter[Standing], problems: Sequence[str]) -> str:
-    """Say in one line how it stands: first what is wrong with the daemon, then with the jobs."""
+    """Return the state in one line: problems of the daemon come first, then those of jobs."""
     total, parts = counts.total(), []
     if problems:
         parts.append(problems[0] if len(problems) == 1 else f"{problems[0]}, and {len(problems) - 1} more")
@@ -213,16 +216,16 @@ def words_of(counts: Counter[Standing], problems: Sequence[str]) -> str:
     if unloaded := counts[Standing.BROKEN] + counts[Standing.OUTDATED]:
         parts.append(f"{counted(unloaded, 'file does', 'files do')} not load")
     if counts[Standing.DOUBTFUL] and not parts:
-        parts.append(f"{counts[Standing.DOUBTFUL]:,} of {counted(total, 'job')} to look at")
+        parts.append(f"{counts[Standing.DOUBTFUL]:,} of {counted(total, 'job')} with warnings")
     if parts:
         return "; ".join(parts)
-    return {0: "No jobs yet", 1: "The one job is well"}.get(total, f"All {total:,} jobs well")
+    return {0: "No jobs yet", 1: "The one job is healthy"}.get(total, f"All {total:,} jobs healthy")
 
 
 def make_overview(
     rows: Sequence[OverviewRow], *, problems: Sequence[str], warnings: Sequence[str], now_ms: int
 ) -> Steps[Overview]:
-    """Put the rows in order, in steps, and say how it stands."""
+    """Put the rows in order, in steps, and sum up their states."""
     order = {standing: number for number, standing in enumerate(Standing) if standing in ATTENTION}
     keys = []
     for place, row in enumerate(rows):
@@ -242,7 +245,7 @@ def make_overview(
 
 
 SHOWN_RUNS = 40  # of each job
-KEPT_S = 60.0  # after the latest look
+KEPT_S = 60.0  # after the latest request
 READ_AT_ONCE = 25  # jobs in one question to the store, so that others get their turn
 
 
@@ -255,16 +258,16 @@ class JobStrip(NamedTuple):
 
 
 class Strips:
-    """The strips that are kept, by job; those of jobs whose runs have changed are to be read again."""
+    """The strips that are kept, by job; a strip is read again once the job's runs have changed."""
 
     def __init__(self, live: LiveJobs) -> None:
         self.live = live
         self.of_job: dict[JobId, JobStrip] = {}
-        self.changes = Counter[JobId]()  # of the runs of each job, since the first look
+        self.changes = Counter[JobId]()  # of the runs of each job, since the first request
         self._open: dict[RunId, JobId] = {run.id: run.job for job in live for run in job.queue.open_runs()}
 
     def missing(self) -> list[JobId]:
-        """Return the live jobs whose strips are to be read, again or at all; let go of those of jobs that are gone."""
+        """Return the live jobs whose strips must be read; forget the strips of jobs that no longer exist."""
         live = {job.id for job in self.live}
         for job in self.of_job.keys() - live:
             del self.of_job[job]
@@ -272,7 +275,7 @@ class Strips:
         return sorted(live - self.of_job.keys() | stale)
 
     def hear(self, change: Change, ids: Sequence[RunId | None] | None) -> None:
-        """Count the changes of each job's runs: a strip that was read before one is to be read again."""
+        """Count the changes of each job's runs: a strip that was read before a change must be read again."""
         for new, run in zip(change.new, ids or (), strict=False):
             if run is not None:
                 self._open[run] = new.job
@@ -317,7 +320,7 @@ class OverviewService:
         return rows + [view_row(view) for view in self.broken()]
 
     async def look(self) -> Overview:
-        """Return how all jobs stand."""
+        """Return the state of all jobs."""
         rows = await self.all_rows()
         health = self.health()
         now_ms = self.clock.now_ms()
@@ -325,7 +328,7 @@ class OverviewService:
         return await run_in_slices(self.clock, overview)
 
     async def row(self, job: JobId) -> OverviewRow | None:
-        """Return how one job stands; None where there is no such job."""
+        """Return the row of one job; None where there is no such job."""
         found = self.live.find(job)
         if found is not None:
             strips = self._strips
@@ -363,7 +366,7 @@ class OverviewService:
         ]
 
     async def _filled(self) -> Strips:
-        """Return the strips with those of all jobs, read where they are not known."""
+        """Return the strips of all jobs; those that are not known are read first."""
         async with self._filling:
             self._looked_at = self.clock.monotonic()
             strips = self._strips
@@ -375,7 +378,7 @@ class OverviewService:
                 missing = strips.missing()
                 for first in range(0, len(missing), READ_AT_ONCE):
                     await self._read(strips, missing[first : first + READ_AT_ONCE])
-            except STORE_REFUSED as error:  # jobs are shown all the same: that is when somebody looks
+            except STORE_REFUSED as error:  # jobs are shown all the same: people open the page because of it
                 tell_refusal("the newest runs could not be read", error)
             return strips
 
@@ -400,13 +403,13 @@ class OverviewService:
 
 
 def facts_of(job: LiveJob, strip: JobStrip | None) -> Facts:
-    """Return what the row of a job is made of, the objects themselves."""
+    """Return the objects that the row of a job is made of."""
     queue = job.queue
     runs = (*queue.in_flight.values(), queue.waiting_count)
     return (job.spec, job.code, job.cursor, job.last, job.problems, job.warnings, strip, *runs)
 
 
 def may_be_failing(marks: str) -> bool:
-    """Tell whether the latest run that succeeded or failed has failed; also where no run of these has done either."""
+    """Return whether the latest run that succeeded or failed has failed; True as well where none has done either."""
     latest = next((mark for mark in reversed(marks) if mark in DECISIVE), None)
     return latest in FAILING if latest else bool(marks)

@@ -1,4 +1,4 @@
-"""The overview of all jobs, the page of one with its source, what its buttons do, and a run that changes nothing."""
+"""The overview, the page of a job with its source, the actions of its buttons, and dry runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from spyweb.web.pages.site import answer_with
 from spyweb.words import cut
 
 TOGETHER = 25  # rows made at a time, before others have their turn
-ATTENTION_SHOWN = 8  # jobs in trouble above the list; all are in it as well
+ATTENTION_SHOWN = 8  # jobs above the list; all are in the list as well
 ROW = "j-"  # begins the id of a row
 OVERVIEW_PARTS = {
     "title": PagePart("title.html", ("job:*", "health", "incident")),
@@ -63,7 +63,7 @@ OVERVIEW_PARTS = {
 def outlook_of(
     overview: OverviewService, health: HealthService, incidents: IncidentService
 ) -> Callable[[Principal], Awaitable[Outlook]]:
-    """Return what tells how all stands that somebody may see: counted alone, since every page asks for it."""
+    """Return a function that sums up the jobs a caller may see.  It only counts, since every page asks for it."""
 
     async def look(principal: Principal) -> Outlook:
         rows = await overview.all_rows()
@@ -84,14 +84,14 @@ def outlook_of(
 
 
 async def rows_of(asked: Asked, rows: Iterable[OverviewRow]) -> dict[str, str]:
-    """Render rows, giving way in between; one that is as it was is not rendered anew: it is the same for everybody."""
+    """Render rows, with pauses for other tasks; an unchanged row, which is the same for everybody, is reused."""
     services, frame = asked.services, PageFrame(moments=asked.moments)
     rendered = services[OverviewService].rendered
     html: dict[str, str] = {}
     for count, row in enumerate(rows):
         job = row.job.id
         kept = rendered.get(job)
-        if kept is None or kept[0] is not row:  # it is another object where anything of it is another
+        if kept is None or kept[0] is not row:  # a row that has changed is another object
             spec = services.catalogue.spec(job)
             how = schedule_words(spec, services.timezone) if spec else ""
             kept = row, asked.renderer.part("job_row.html", frame, {"shown": words.draw_row(row, how)})
@@ -103,7 +103,7 @@ async def rows_of(asked: Asked, rows: Iterable[OverviewRow]) -> dict[str, str]:
 
 
 async def summary_of(asked: Asked, overview: Overview) -> dict[str, object]:
-    """Return what stands above the list."""
+    """Return the values of the parts above the list."""
     trouble = [row for row in overview.rows if row.standing in ATTENTION]
     spec = asked.services.catalogue.spec
 
@@ -122,7 +122,7 @@ async def summary_of(asked: Asked, overview: Overview) -> dict[str, object]:
 
 @DashboardPage("", "overview.html", place="jobs", of_job=True, parts=OVERVIEW_PARTS, anew=("jobs",))
 async def show_overview(asked: Asked) -> Shown:
-    """Show how all jobs stand."""
+    """Show the state of all jobs."""
     overview = overview_seen_by(await asked.services[OverviewService].look(), asked.principal.may_see)
     verdict = overview.verdict
     title = f"{verdict.failing:,} failing" if verdict.failing else verdict.words  # a tab has room for a few words
@@ -155,7 +155,7 @@ async def show_overview(asked: Asked) -> Shown:
 
 @DashboardPage("jobs/{job}/strip", "strip_runs.html", place="jobs")
 async def show_strip(asked: Asked) -> Shown:
-    """Show what each bar of a strip was: a fragment that is fetched when somebody points at it."""
+    """Show the run of each bar of a strip: a fragment that is fetched when the pointer is on the strip."""
     job = asked.job()
     newest = await asked.services[PastRunsService].newest(job, limit=SHOWN_RUNS, before=None)
     late_ms = late_after(asked.services.catalogue.spec(job))
@@ -187,7 +187,7 @@ def _as_json(value: object) -> str:
 
 
 async def values_of(services: Services, job: JobId, may_see: Callable[[str], bool]) -> dict[str, object]:
-    """Gather what the parts of the page show."""
+    """Gather the values of the page's parts."""
     detail = detail_seen_by(await services[JobDetails].detail(job), may_see)
     row = detail.row
     late_ms = late_after(services.catalogue.spec(job))
@@ -247,7 +247,7 @@ async def show_job(asked: Asked) -> Shown:
 
 
 def more_of_log(asked: Asked, job: JobId) -> dict[str, object]:
-    """Return the lines that the page does not show yet; of very many the last, and how many are left out."""
+    """Return the log lines that the page does not show yet: the last ones, and how many are left out."""
     lines = asked.services[ChangeHub].log_between(job, asked.since, asked.mark)
     return {"lines": lines[-LOG_LINES:], "left_out": max(0, len(lines) - LOG_LINES)}
 
@@ -261,20 +261,20 @@ async def run_now(asked: Asked) -> web.Response:
 
 @Action("jobs/{job}/pause", right=Right.RUN)
 async def pause(asked: Asked) -> web.Response:
-    """Have the schedule of a job start no more runs."""
+    """Pause the schedule of a job."""
     await asked.services[JobService].pause(asked.job())
     return lead_to(asked.back())
 
 
 @Action("jobs/{job}/resume", right=Right.RUN)
 async def resume(asked: Asked) -> web.Response:
-    """Have the schedule of a paused job start runs again."""
+    """Resume the schedule of a paused job."""
     await asked.services[JobService].resume(asked.job())
     return lead_to(asked.back())
 
 
 class SourceQuery(Struct, frozen=True):
-    """A file of a job, and the line that is meant."""
+    """A file of a job, and the line to highlight."""
 
     file: str | None = None
     line: Annotated[int, Meta(ge=1)] | None = None
@@ -282,7 +282,7 @@ class SourceQuery(Struct, frozen=True):
 
 @DashboardPage("jobs/{job}/source", "source.html", place="jobs")
 async def show_source(asked: Asked) -> Shown:
-    """Show a whole file of a job, as it runs."""
+    """Show a whole file of the version of a job that runs."""
     job, query = asked.job(), asked.query(SourceQuery)
     try:
         source = await asked.services[JobDetails].source(job, query.file)
@@ -293,7 +293,7 @@ async def show_source(asked: Asked) -> Shown:
 
 
 MOST_LINES = 500
-PATIENCE_S = 60.0  # after which the page no longer waits; the run goes on
+PATIENCE_S = 60.0  # after which the page no longer waits; the run continues
 
 
 class Trial(Struct):
@@ -302,33 +302,33 @@ class Trial(Struct):
     lines: list[LogLine] = field(default_factory=list)
     tasks: list[TaskView] = field(default_factory=list)
     left_out: int = 0
-    end: RunEnded | None = None  # None: it goes on
+    end: RunEnded | None = None  # None: it still runs
 
     @property
     def words(self) -> str:
         if self.end is None:
-            return "It still runs"
+            return "Still running"
         return "Succeeded" if self.end.outcome is Outcome.SUCCESS else self.end.outcome.value.capitalize()
 
     @property
     def result(self) -> str:
-        """Return what it returned, or of a monitor what it would have found, as JSON over several lines."""
+        """Return the result of the run, or the items that a monitor would have found, as JSON over several lines."""
         result = self.end.result if self.end else None
         return "" if result is None else msgspec.json.format(to_json(result), indent=2).decode()
 
 
 @Action("jobs/{job}/try", right=Right.RUN)
 async def try_job(asked: Asked) -> web.Response:
-    """Run a job so that nothing is kept: of a monitor one cycle, of a script a dry run."""
+    """Run a job without keeping anything: one cycle of a monitor, a dry run of a script."""
     job, trial = asked.job(), Trial()
     name, is_monitor = asked.name_of(job), bool((await asked.services[JobDetails].detail(job)).pages)
     try:
         async with asyncio.timeout(PATIENCE_S):
             await _watch(asked, trial, is_monitor=is_monitor)
     except TimeoutError:
-        pass  # shown as far as it has come
+        pass  # the page shows the run up to here
     values = {"job": job, "name": name, "trial": trial, "is_monitor": is_monitor}
-    return await answer_with(asked, "trial.html", "jobs", Shown(title=f"{name}: tried", values=values))
+    return await answer_with(asked, "trial.html", "jobs", Shown(title=f"{name}: dry run", values=values))
 
 
 async def _watch(asked: Asked, trial: Trial, *, is_monitor: bool) -> None:

@@ -1,4 +1,4 @@
-"""The jobs of a running daemon as its clients see them: found by name, shown, paused, and everything about one."""
+"""The jobs of a running daemon as its clients see them: listed, found by name, paused, and one in detail."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class JobService:
         return found.spec if found else None
 
     def paused_for(self, job: JobId | None) -> str:
-        """Return why a job was paused by itself; nothing where somebody has paused it, or nobody."""
+        """Return why spyweb has paused a job; an empty text where it has not."""
         found = self.live.find(job) if job else None
         return found.cursor.paused_for if found else ""
 
     def no_such_job(self, name_or_id: str) -> str:
-        """Say that there is no such job, and which one may be meant."""
+        """Return the message that there is no such job, with the nearest name."""
         return no_such_job(self.broken_views(), name_or_id, [job.id for job in self.live])
 
     def find_any(self, name_or_id: str) -> JobId | None:
@@ -89,7 +89,7 @@ class JobService:
         return run_at_once(self._all_views())
 
     async def all_jobs(self) -> list[JobView]:
-        """Return all jobs, by id, without holding up anything else."""
+        """Return all jobs, by id, in slices."""
         return await run_in_slices(self.clock, self._all_views())
 
     def _all_views(self) -> Steps[list[JobView]]:
@@ -100,12 +100,12 @@ class JobService:
         return sorted([*views, *self.broken_views()], key=lambda view: view.id)
 
     def warnings(self) -> list[Problem]:
-        """Return what is doubtful in the project's files, and about live jobs."""
+        """Return the warnings about the project's files, and about live jobs."""
         of_jobs = (warning for job in self.live for warning in job.warnings)
         return sorted({*self.reloader.warnings, *of_jobs}, key=Problem.place)
 
     def _broken(self) -> Iterator[tuple[JobId, Sequence[Problem]]]:
-        """Yield the jobs whose file does not load, and for which no earlier version runs, each with what is wrong."""
+        """Yield the jobs whose file does not load and of which no earlier version runs, each with its problems."""
         return (found for found in self.reloader.broken.items() if self.live.find(found[0]) is None)
 
     def broken_views(self) -> list[JobView]:
@@ -131,7 +131,7 @@ class JobService:
     async def next_runs(
         self, job: JobId | None, count: int, *, until_ms: int | None = None, may_see: MaySee = anything
     ) -> list[NextRun]:
-        """Return the next due times before a moment, of one job or of all that somebody may see, earliest first."""
+        """Return the next due times before a moment, of one job or of all that the caller may see, earliest first."""
         jobs = [each for each in self.live if may_see(each.id)] if job is None else [self.live.get(job)]
         zones = {each.id: zone_of(each.spec.schedule, self.timezone) for each in jobs}
 
@@ -212,7 +212,7 @@ class JobDetails:
         )
 
     async def source(self, job: JobId, file: str | None = None) -> SourceView:
-        """Return a file of the version that runs, else of a broken job as it is on disk.
+        """Return a file of the version that runs; of a broken job, the file on disk.
 
         Raises Refused where the job has no such file.
         """
@@ -229,12 +229,12 @@ class JobDetails:
         return await asyncio.to_thread(read_part, self.jobs.root, found, whole)
 
     async def _source_of(self, problems: Sequence[Problem]) -> SourceView | None:
-        """Return the lines around the first problem that names one, as they are on disk."""
+        """Return the lines on disk around the first problem that names a line."""
         found = next((problem for problem in problems if problem.line is not None), None)
         return await asyncio.to_thread(read_part, self.jobs.root, found, excerpt) if found else None
 
     async def _last_error(self, job: LiveJob, in_a_row: int) -> LastError | None:
-        """Return why a failing job fails."""
+        """Return the latest error of a failing job."""
         if not in_a_row:
             return None
         wanted = RunFilter(job=job.id, outcomes=[Outcome.FAILED, Outcome.LOST])
@@ -246,7 +246,7 @@ class JobDetails:
 
 
 def read_part(root: Path, problem: Problem, show: Callable[[str, bytes, int | None], SourceView]) -> SourceView:
-    """Read a Lua file; no other is shown, as settings may hold what is secret."""
+    """Read a Lua file; other files are not shown, as settings may hold secrets."""
     if not problem.file.endswith(SUFFIXES):
         return unreadable_source(problem.file, "only Lua files are shown")
     source = read_source(root, problem.file)

@@ -1,4 +1,4 @@
-"""How the jobs of a project stand, and when each is due, by its files and its database: where no daemon runs."""
+"""The jobs of a project and their due times, read from its files and its database while no daemon runs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _upcoming(spec: JobSpec, cursor: Cursor | None, now_ms: int) -> Iterator[int
 
 
 def set_paused(project: OfflineProject, job: JobId, *, paused: bool) -> None:
-    """Pause or resume a job on record: the next daemon goes on from there, and records what was due as paused."""
+    """Pause or resume a job in the database: the next daemon starts from there, and records due times as paused."""
     file = project.scanned.jobs.get(job)
     if file is None:
         raise Refused(f"{job} does not load: `spyweb check` says why")
@@ -77,7 +77,7 @@ def set_paused(project: OfflineProject, job: JobId, *, paused: bool) -> None:
             cursor, now_ms = known[job], project.clock.now_ms()
             if cursor is not None and cursor.paused is paused:
                 return Change()
-            # One that no daemon has seen yet gets its first cursor.
+            # A job that no daemon has loaded yet gets its first cursor.
             seen = Activation(cursor=cursor) if cursor else activate(spec, None, now_ms, SPREAD_MS)
             changed = replace(deactivated(seen.cursor, now_ms), paused=paused, paused_for="")
             return Change(expects={job: cursor}, cursors=[changed], skipped=seen.skipped)

@@ -1,4 +1,4 @@
-"""Jobs as clients list them, and everything about one.  Pure."""
+"""Jobs as clients list them, and one in detail.  Pure."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ NEXT_SHOWN = 5
 
 
 class Tie(Struct, frozen=True, kw_only=True):
-    """A job that starts after another, or before it."""
+    """A link between two jobs: one starts after the other."""
 
     job: JobId
     name: str
-    outcomes: Sequence[Outcome]  # after which of them
+    outcomes: Sequence[Outcome]  # of the first, after which the second starts
     is_there: bool = True
 
 
 class LastError(Struct, frozen=True, kw_only=True):
-    """Why the latest run that failed did."""
+    """The error of the latest run that failed."""
 
     run: RunId
     at_ms: int
@@ -63,7 +63,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
 
 def detail_seen_by(detail: JobDetail, may_see: Callable[[str], bool]) -> JobDetail:
-    """Return a job's details without the other jobs that somebody may not see."""
+    """Return a job's details without the other jobs that the caller may not see."""
     return structs.replace(
         detail,
         row=row_seen_by(detail.row, may_see),
@@ -73,13 +73,13 @@ def detail_seen_by(detail: JobDetail, may_see: Callable[[str], bool]) -> JobDeta
 
 
 def schedule_words(spec: JobSpec, timezone: str) -> str:
-    """Say when a job runs: by its schedule, and after what else."""
+    """Return when a job runs, in words: its schedule, the jobs before it, and the values that it listens to."""
     parts = [_schedule(spec.schedule, timezone)]
     if spec.after:
         parts.append("after " + ", ".join(after.job for after in spec.after))
     if spec.on:
         parts.append("when " + ", or ".join(map(listen_words, spec.on)))
-    words = "; ".join(filter(None, parts)) or "only by hand"
+    words = "; ".join(filter(None, parts)) or "only manually"
     return f"{words}, each up to {format_duration(spec.jitter_ms)} later" if spec.jitter_ms else words
 
 
@@ -102,7 +102,7 @@ _UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, 
 
 
 def long_duration(ms: int) -> str:
-    """Return `5 minutes`, `minute`, `90 seconds`; what is in no unit whole as it is written in a file."""
+    """Return `5 minutes`, `minute`, `90 seconds`; a duration that is whole in no unit, as files write it."""
     for unit, name in _UNITS:
         if ms and ms % unit == 0:
             return name if ms == unit else f"{ms // unit:,} {name}s"
@@ -110,7 +110,7 @@ def long_duration(ms: int) -> str:
 
 
 def listen_words(on: On) -> str:
-    """Say of which changes a job hears."""
+    """Return the changes that start a job, in words."""
     scope = "any scope" if on.is_prefix else scope_of(on.namespace)
     key = on.key.decode("utf-8", "backslashreplace")
     kinds = " or ".join(sorted(kind.value for kind in on.kinds))
@@ -120,7 +120,7 @@ def listen_words(on: On) -> str:
 
 
 def tie(after: After, job: JobId, spec: JobSpec | None) -> Tie:
-    """Return the tie that `after` makes with this job, the one before or the one after it."""
+    """Return the tie that `after` makes with this job, which comes before or after."""
     outcomes = [outcome for outcome in Outcome if outcome in after.outcomes]
     return Tie(job=job, name=spec.name if spec else job, outcomes=outcomes, is_there=spec is not None)
 
@@ -128,7 +128,7 @@ def tie(after: After, job: JobId, spec: JobSpec | None) -> Tie:
 def last_error(run: Run, frames: Sequence[TraceFrame], source: SourceView | None, reasons: Sequence[str]) -> LastError:
     return LastError(
         run=run.id,
-        at_ms=moment_of(run) or 0,  # what has ended has one
+        at_ms=moment_of(run) or 0,  # a run that has ended has one
         reason=run.reason,
         failure=run.failure,
         frames=frames,
@@ -144,7 +144,7 @@ class JobSort(StrEnum):
     """The order of a list of jobs; with `-`, the other way round.
 
     They are: `id`, `name`, `state`, `next` (due first, without a due time last), `last` (the latest to end first),
-    `duration` (of the last run, the longest first); those that never ran are last.
+    `duration` (of the last run, the longest first).  Jobs without a run come last.
     """
 
     ID = "id"
@@ -184,9 +184,9 @@ _KEYS: Mapping[str, Callable[[JobView], Key]] = {
 
 
 def pick_jobs(views: Iterable[JobView], wanted: JobsQuery) -> tuple[Sequence[JobView], JobId | None]:
-    """Return a page of those that match, and what `after` takes for the next one.
+    """Return a page of the jobs that match, and the value of `after` for the next page.
 
-    Where the last job of the page before is gone, it begins anew.
+    Where the last job of the page before was removed, the list starts at the beginning.
     """
     text = wanted.q.casefold()
     chosen = [

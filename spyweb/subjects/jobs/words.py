@@ -15,7 +15,7 @@ from spyweb.web.pages.charts import KINDS, Strip, strip
 
 
 class StandingWords(NamedTuple):
-    """How the standing of a job is shown."""
+    """The words and the mark of a job's state."""
 
     mark: str
     word: str
@@ -24,19 +24,19 @@ class StandingWords(NamedTuple):
 
 STANDINGS: Mapping[Standing, StandingWords] = {
     Standing.FAILING: StandingWords("bad", "failing", "failing"),
-    Standing.BROKEN: StandingWords("bad", "broken file", "its file does not load"),
+    Standing.BROKEN: StandingWords("bad", "broken file", "the file does not load"),
     Standing.OUTDATED: StandingWords("warn", "old version runs", "saved with an error"),
-    Standing.DOUBTFUL: StandingWords("warn", "to look at", "something to look at"),
+    Standing.DOUBTFUL: StandingWords("warn", "warning", "has a warning"),
     Standing.RUNNING: StandingWords("run", "running", "running"),
-    Standing.WAITING: StandingWords("wait", "waiting", "waiting for its turn"),
-    Standing.WELL: StandingWords("ok", "well", "well"),
-    Standing.NEW: StandingWords("none", "never ran", "has not run yet"),
+    Standing.WAITING: StandingWords("wait", "waiting", "waiting"),
+    Standing.WELL: StandingWords("ok", "healthy", "healthy"),
+    Standing.NEW: StandingWords("none", "new", "no run yet"),
     Standing.PAUSED: StandingWords("off", "paused", "paused"),
     Standing.DISABLED: StandingWords("none", "disabled", "disabled"),
 }
 SPAN_WORDS: Mapping[TimeSpan, str] = {TimeSpan.DAY: "24 h", TimeSpan.WEEK: "7 d", TimeSpan.MONTH: "30 d"}
 
-# Each order of the list in words, and what it sorts the rows of an overview by, which come with the worst first.
+# Each order of the list: its words, and its sort key.  Rows come with the worst first.
 ORDERS: Mapping[str, tuple[str, Callable[[OverviewRow], tuple[object, ...]]]] = {
     "worst": ("Worst first", lambda _row: ()),
     "next": ("Next run", lambda row: (row.job.next_due_ms is None, row.job.next_due_ms or 0)),
@@ -66,15 +66,15 @@ class ShownJob(Struct, frozen=True, kw_only=True):
     """One row as it is drawn."""
 
     row: OverviewRow
-    how: str  # what starts it
+    how: str  # when the job runs, in words
     mark: str
-    word: str  # its standing
+    word: str  # its state
     tone: str
     strip: Strip
 
 
 def draw_row(row: OverviewRow, how: str = "") -> ShownJob:
-    """Return a row as it is drawn; `how` says in words what starts the job."""
+    """Return a row as it is drawn; `how` is the schedule in words."""
     mark, word, _ = STANDINGS[row.standing]
     return ShownJob(
         row=row,
@@ -87,13 +87,13 @@ def draw_row(row: OverviewRow, how: str = "") -> ShownJob:
 
 
 def state_of(standings: Collection[Standing], problems: Sequence[object], warnings: Sequence[object]) -> str:
-    """Return the state that the icon of every page shows."""
+    """Return the state for the icon of every page."""
     if problems or Standing.FAILING in standings or Standing.BROKEN in standings:
         return "bad"
     return "ok" if ATTENTION.isdisjoint(standings) and not warnings else "warn"
 
 
 def after_words(tie: Tie) -> str:
-    """Say after which outcomes of a job another one starts."""
+    """Return the outcomes of a job after which another one starts, in words."""
     words = [KINDS[RunMark[outcome.name]][1] for outcome in tie.outcomes]
     return " or ".join(dict.fromkeys(words)) or "any end"

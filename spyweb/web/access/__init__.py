@@ -1,1 +1,1 @@
-"""Recognise who asks, and hold it to what it may do."""
+"""Identify the sender of each request, and check its rights."""

@@ -1,7 +1,7 @@
-"""The audit trail: what clients have done, who and when.
+"""The audit trail: what clients did, who and when.
 
-A line is added when the answer has been decided, and nobody waits for it.  Failures to come in are told at a bounded
-rate, so that they push nothing out of a trail that keeps a bounded number of lines.
+A line is added once the answer is decided, and no request waits for it.  Failed sign-ins are recorded at a bounded
+rate, so that they push nothing else out of a trail that keeps a bounded number of lines.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AuditService:
         self._untold = 0  # failures since the last line about one
         self._credit = float(FAILURES_AT_ONCE)
         self._credit_at = clock.monotonic()
-        self.listener: Callable[[NewAuditLine], None] | None = None  # while somebody wants to know of each line
+        self.listener: Callable[[NewAuditLine], None] | None = None  # called with each line
 
     async def lines(self, *, limit: int, before: int | None = None) -> list[AuditLine]:
         """Return lines, newest first, older than the one with this id."""
@@ -54,15 +54,15 @@ class AuditService:
         log.info("audit", **{name: value for name, value in asdict(line).items() if value != "" and name != "at_ms"})
 
     def note_failure(self, line: NewAuditLine) -> None:
-        """Add a line about somebody who was not let in; where there are too many, the next line counts them."""
+        """Add a line about a wrong key; where there are too many, the next line counts them."""
         now = self._clock.monotonic()
         self._credit = min(self._credit + (now - self._credit_at) / FAILURE_S, FAILURES_AT_ONCE)
         self._credit_at = now
         self._untold += 1
         if self._credit >= 1:
             self._credit -= 1
-            told, self._untold = self._untold, 0
-            self.note(replace(line, times=told))
+            times, self._untold = self._untold, 0
+            self.note(replace(line, times=times))
 
     def _added(self, write: Future[None]) -> None:
         self._pending -= 1

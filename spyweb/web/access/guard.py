@@ -1,6 +1,6 @@
-"""Guard what is served: refuse whoever may not, put on record what is done.
+"""The guard of the server: refuses requests that lack a right, and records changes in the audit trail.
 
-With a key, everything under /api/ but /api/public/ needs it.  Who is who is found out by recognise.py.
+Once there is a key, everything under /api/ except /api/public/ needs one.  recognise.py identifies the sender.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ TARGET = 200  # characters of that
 
 SAFE = "/?&=%+-._~:@!$()*,"  # what an address is made of, but for `;`, quotes and all that ends a header's value
 EVERYBODY = AccessRule(None, of_project=True)
-ANY_KEY = AccessRule(Right.READ, of_project=True)  # of an address under /api/ that is none: strangers are not told so
+ANY_KEY = AccessRule(
+    Right.READ, of_project=True
+)  # of an unknown address under /api/: strangers do not learn that it is unknown
 
 
 def guarded_by(
@@ -39,12 +41,12 @@ def guarded_by(
     trail: Trail | None = None,
     underway: OpenRequests | None = None,
 ) -> Middleware:
-    """Make the guard of an app: these handlers have a rule each, all others one that follows from their address."""
+    """Make the guard of an app: these handlers have their own rules; the rule of others follows from the address."""
 
     async def admit(request: web.Request, handler: Handler, rule: AccessRule) -> web.StreamResponse:
         request[PRINCIPAL] = principal = _recognised(recognise, request, rule)
         if rule.right is not None and _is_linked_from_elsewhere(request, principal):
-            # Have the page wish to see itself again: with that wish its own cookie comes.
+            # The page reloads itself: the browser sends the cookie with that request.
             address = quote(request.path_qs, safe=SAFE)  # not as it was sent: a request may name another host
             return web.Response(headers={"Refresh": f"0;url={address}", "Cache-Control": "no-store"})
         _check(principal, rule)
@@ -68,7 +70,7 @@ def guarded_by(
     return check
 
 
-LAST_S = 1.0  # for the end of a stream, where its client reads nothing
+LAST_S = 1.0  # for ending a stream whose client reads nothing
 
 
 class Underway(Struct):
@@ -79,9 +81,9 @@ class Underway(Struct):
 
 
 class OpenRequests:
-    """Knows which requests are under way with which key, and ends the streams of one that is revoked.
+    """Knows the open requests of each key, and ends the streams of a key that is revoked.
 
-    What has not begun to answer ends as it would have: a change is not broken off half way.
+    A request whose answer has not begun is completed: no change is interrupted half way.
     """
 
     def __init__(self, access: AccessService) -> None:
@@ -90,7 +92,7 @@ class OpenRequests:
         access.on_ended(self._end)
 
     async def handle(self, request: web.Request, given: Principal, handler: Handler) -> web.StreamResponse:
-        """Have a request answered, and count it while that is under way."""
+        """Answer a request, and count it meanwhile."""
         task = asyncio.current_task()
         assert task is not None  # a coroutine runs in one
         underway = self._open[id(request)] = Underway(given, task)
@@ -121,7 +123,7 @@ OPEN_REQUESTS: web.AppKey[OpenRequests] = web.AppKey("requests that are under wa
 
 
 async def _finish(request: web.Request, answer: web.StreamResponse) -> web.StreamResponse:
-    """End a stream as a whole one, so that a browser has nothing to complain about; cut it off where nobody reads."""
+    """End a stream properly, so that the browser reports no error; cut it off where the client does not read."""
     try:
         async with asyncio.timeout(LAST_S):
             await answer.write_eof()
@@ -133,14 +135,14 @@ async def _finish(request: web.Request, answer: web.StreamResponse) -> web.Strea
 
 
 class Trail:
-    """Puts on record what was done by requests."""
+    """Records requests in the audit trail."""
 
     def __init__(self, audit: AuditService, clock: Clock) -> None:
         self._audit = audit
         self._clock = clock
 
     def note(self, request: web.Request, rule: AccessRule, status: int) -> None:
-        """Put on record what a known sender has done, or was refused, where it may change something."""
+        """Record a request of a known sender that may change something, also one that was refused."""
         principal = request.get(PRINCIPAL)
         if principal is None or principal.source == "nobody" or request.method in HARMLESS:
             return
@@ -162,7 +164,7 @@ class Trail:
         self._audit.note_failure(self._line(request, "nobody", "nobody", WrongKey.status_code))
 
     def note_by(self, request: web.Request, who: str, source: str, status: int) -> None:
-        """Put on record who has signed in or out by a "session", or what was done by the "link" of a channel."""
+        """Record a sign-in or sign-out of a "session", or an action by the "link" of a channel."""
         self._audit.note(self._line(request, who, source, status))
 
     def _line(self, request: web.Request, who: str, source: str, status: int) -> NewAuditLine:
@@ -187,7 +189,7 @@ TRAIL: web.AppKey[Trail] = web.AppKey("what is put on record")
 
 
 def _is_linked_from_elsewhere(request: web.Request, principal: Principal) -> bool:
-    """Tell whether a browser has followed a link on another site, and so has kept its cookie to itself."""
+    """Return whether a browser followed a link on another site, and therefore did not send its cookie."""
     if principal.source != "nobody" or request.method != "GET" or not wants_page(request):
         return False
     return request.headers.get("Sec-Fetch-Site") == "cross-site"

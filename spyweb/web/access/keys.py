@@ -1,7 +1,7 @@
-"""Decide who may come in over HTTP: by keys, and by the sessions of browsers that signed in with one.
+"""Access over HTTP: keys, and the sessions of browsers that signed in with a key.
 
-All of them are in memory while a daemon runs, and every change of them passes here: a key that is revoked is refused by
-the next request, without asking the store.
+All of them are in memory while a daemon runs, and every change passes through this module: a key that is revoked is
+refused at the next request, without a query of the store.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ IDLE_MS = 12 * HOUR_MS  # a session ends when its browser has asked for nothing 
 LONGEST_MS = 7 * DAY_MS  # a session ends, whatever happened in it
 NOTED_MS = MINUTE_MS  # a use is stored at most so often
 
-OWNER = "SPYWEB_API_KEY"  # the name of whoever has that one
-TAKEN_NAMES = frozenset({OWNER, "local", "loopback", "nobody"})  # each means somebody else in the audit trail
+OWNER = "SPYWEB_API_KEY"  # the name of a client with that key
+TAKEN_NAMES = frozenset({OWNER, "local", "loopback", "nobody"})  # each has another meaning in the audit trail
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -44,7 +44,7 @@ ALL = frozenset(Right)
 
 
 class Principal(Struct, frozen=True, kw_only=True):
-    """The sender of a request, and what it may do."""
+    """The sender of a request, and its rights."""
 
     name: str
     rights: frozenset[Right]
@@ -73,7 +73,7 @@ def rights_of(*scopes: Right) -> frozenset[Right]:
 
 
 class NewToken(NamedTuple):
-    """A new key with its token, which nobody is ever shown again."""
+    """A new key with its token, which is shown only once."""
 
     key: AccessKey
     token: str
@@ -90,18 +90,18 @@ class AccessService:
         self._listeners: list[Callable[[], None]] = []
 
     async def load(self) -> None:
-        """Take up what is stored; until then nobody is let in but by SPYWEB_API_KEY."""
+        """Read the keys and sessions from the store; until then only SPYWEB_API_KEY gives access."""
         self._keys = {key.handle: key for key in await self._stored.all()}
         self._sessions = {session.hash: session for session in await self._stored.sessions()}
         self.sweep()
 
     @property
     def is_open(self) -> bool:
-        """Tell whether there is no key at all: then whoever has reached this machine's loopback may come in."""
+        """Return whether there is no key at all: then every client on this machine's loopback has access."""
         return not (self._api_key or self._keys)
 
     def on_ended(self, callback: Callable[[], None]) -> None:
-        """Have this called when passes are over before their time: `is_valid` says which."""
+        """Call this when keys or sessions end before their time: `is_valid` says which."""
         self._listeners.append(callback)
 
     # Keys
@@ -132,7 +132,7 @@ class AccessService:
         return NewToken(key, token)
 
     async def revoke(self, name: str) -> bool:
-        """Remove a key with its sessions; from then on nobody comes in with them, even if the store refuses."""
+        """Remove a key with its sessions; they give no access from then on, even if the store refuses."""
         gone = [key for key in self._keys.values() if key.name == name]
         for key in gone:
             del self._keys[key.handle]
@@ -141,7 +141,7 @@ class AccessService:
         try:
             return await self._stored.remove(name) or bool(gone)
         except STORE_REFUSED:
-            self._keys |= {key.handle: key for key in gone}  # it is still there, and would be back after a restart
+            self._keys |= {key.handle: key for key in gone}  # the store still has it, and a restart would bring it back
             raise
 
     def admit_key(self, text: str) -> Principal | None:
@@ -229,7 +229,7 @@ class AccessService:
         return replace(_principal_of(key), source="session", session=session.hash) if key else None
 
     def _is_over(self, session: BrowserSession) -> bool:
-        """Tell whether a session's time is over; a clock that was set back by as much ends it, too."""
+        """Return whether a session has expired; a clock that was set back by as much ends it, too."""
         now_ms = self._clock.now_ms()
         is_idle = abs(now_ms - session.seen_ms) > IDLE_MS and session.hash not in self._held
         return is_idle or abs(now_ms - session.created_ms) > LONGEST_MS
@@ -254,7 +254,7 @@ class AccessService:
 
 
 def find_problem(name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> tuple[str, str] | None:
-    """Return what is wrong where no key can be made of this, and why; or None."""
+    """Return the field that is wrong and the reason, where no key can be made of this; else None."""
     if not _NAME.fullmatch(name) or name in TAKEN_NAMES:
         reason = "can't be the name of a key: expected letters, digits, '.', '_' and '-', at most 64"
         return "name", f"{name[:80]!r} {reason}"
@@ -270,7 +270,7 @@ def _principal_of(key: AccessKey) -> Principal:
 
 
 def _note_failure(write: Future[None]) -> None:
-    """Log a failed write, for which nobody has waited: a slow disk keeps nobody at the door."""
+    """Log a failed write; no request waits for the write, so a slow disk delays no sign-in."""
     if not write.cancelled() and (error := write.exception()):
         tell_refusal("a session, or the use of a key, was not stored", error)
 
@@ -299,7 +299,7 @@ def find_handle(text: str) -> str | None:
 def hash_secret(secret: str, also: str = "") -> bytes:
     """Return what is stored of a token or cookie.
 
-    With `also`, it covers that as well: whoever reads it can't tell anything about `also`, without the cookie.
+    With `also`, it covers that text as well: a reader of the hash learns nothing about `also` without the cookie.
     """
     if also:
         return hmac.digest(_bytes(secret), _bytes(also), "sha256")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from spyweb.web.access.keys import ALL as ALL  # whoever asks about a principal needs all of these
+from spyweb.web.access.keys import ALL as ALL  # users of this module need all of these
 from spyweb.web.access.keys import Principal as Principal
 from spyweb.web.access.keys import Right as Right
 from spyweb.web.access.keys import rights_of as rights_of
@@ -12,20 +12,20 @@ from spyweb.web.access.keys import rights_of as rights_of
 PUBLIC = None  # in place of a right: anybody may ask
 SOCKET = Principal(name="local", rights=ALL, source="socket")
 LOOPBACK = Principal(name="loopback", rights=ALL, source="loopback")  # where there is no key at all
-NOBODY = Principal(name="", rights=frozenset(), source="nobody")  # has shown no key, and needs none
+NOBODY = Principal(name="", rights=frozenset(), source="nobody")  # without a key, where none is needed
 
 
 def check_may_make_keys(principal: Principal) -> None:
-    """Refuse whoever has shown nothing but that it runs on this machine, as every program here does."""
+    """Refuse a client without a key that only runs on this machine, as every program here does."""
     if principal.source == "loopback":
         raise web.HTTPForbidden(text="the first key is made in a terminal: `spyweb keys add NAME --scope admin`")
 
 
-LONGEST_NAME = 100  # characters of a name that somebody has typed
+LONGEST_NAME = 100  # characters of a typed name
 
 
 def legible(text: str, most: int) -> str:
-    """Return the beginning of what others have written, without marks that nobody sees or that turn a line around."""
+    """Return the beginning of a text, without invisible characters and those that reverse a line."""
     return "".join(each if each.isprintable() else "?" for each in text[:most])
 
 
@@ -37,11 +37,11 @@ PRINCIPAL = web.RequestKey("principal", Principal)
 
 
 def key_of(request: web.Request) -> str:
-    """Return the name of the key that a request, or its session, has shown; an empty text where it is none."""
+    """Return the name of the key that a request, or its session, has shown; an empty text without a key."""
     principal = request.get(PRINCIPAL)
     return principal.name if principal and principal.has_key else ""
 
 
 def principal_of(request: web.Request) -> Principal:
-    """Return whoever sent this request; the guard has put it there."""
+    """Return the sender of a request, as the guard has identified it."""
     return request[PRINCIPAL]

@@ -1,8 +1,8 @@
-"""Recognise whoever sends a request: by the key in a header, by the session of a browser, or as this machine itself.
+"""Identify the sender of a request: by the key in a header, by the session of a browser, or as this machine.
 
 Without any key only loopback is served, and a request must also be addressed to loopback: else a web page could reach
-the daemon through a name of its own that it points to 127.0.0.1 (DNS rebinding).  With keys, programs may use any name,
-since no such page can have a key; browsers only one that is known.
+the daemon through a host name that points to 127.0.0.1 (DNS rebinding).  With keys, programs may use any host name,
+since no such page can have a key; browsers only a known one.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class AccessRule(Struct, frozen=True):
     """The right that a handler's requests need."""
 
     right: Right | None
-    of_job: bool = False  # the handler itself asks whether this job may be seen, or leaves out those that may not
+    of_job: bool = False  # the handler itself checks which jobs the client may see
     of_project: bool = False  # it is an endpoint of the project: what it changes is the project's own affair
-    asks_itself: bool = False  # strangers reach the handler, which knows another way to show who asks
+    asks_itself: bool = False  # strangers reach the handler, which identifies them in another way
 
 
 Recognise = Callable[[web.Request, AccessRule], Principal]  # raises what a request is refused with
 
 
 class WrongKey(web.HTTPUnauthorized):
-    """The key that a request has shown is none."""
+    """The key of a request is unknown."""
 
 
 class TooManyTries(web.HTTPTooManyRequests):
@@ -51,7 +51,7 @@ class TooManyTries(web.HTTPTooManyRequests):
         super().__init__(text=text, headers={"Retry-After": str(wait_s)})
 
 
-FREE = 10  # wrong keys that cost no waiting: somebody has mistyped his, or configured an older one
+FREE = 10  # wrong keys without a delay: for a mistyped or outdated key
 FREE_OF_ALL = 100  # of all addresses together
 LONGEST_S = 60.0
 FORGOTTEN_S = 900.0  # after the last wrong one
@@ -65,10 +65,10 @@ class WrongKeys(Struct):
 
 
 class Throttle:
-    """Slows down whoever guesses at keys: by the address of the connection, and all addresses together.
+    """Slows down guessing of keys: per address of a connection, and for all addresses together.
 
-    The address is never one that a header names: anybody may send any.  An address from which the right key has come
-    waits for its own guesses alone.
+    The address is never taken from a header, which a client can forge.  An address that has sent a right key is
+    delayed only by its own wrong keys.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -78,7 +78,7 @@ class Throttle:
         self._right: OrderedDict[str, None] = OrderedDict()  # addresses from which the right key has come
 
     def wait_s(self, address: str) -> int:
-        """Return for how many seconds nothing that comes from there is tried; 0: it is."""
+        """Return for how many seconds keys from an address are not checked; 0: they are."""
         until = self._known[address].until if address in self._known else 0.0
         if address not in self._right:
             until = max(until, self._of_all.until)
@@ -90,7 +90,7 @@ class Throttle:
         _keep_newest(self._right)
 
     def fail(self, address: str) -> None:
-        """Count a wrong key: each further one has to wait for twice as long."""
+        """Count a wrong key: each further one waits twice as long."""
         self._known[address] = self._one_more(self._known.pop(address, WrongKeys()), FREE)
         self._of_all = self._one_more(self._of_all, FREE_OF_ALL)
         _keep_newest(self._known)
@@ -128,7 +128,7 @@ class Recogniser:
     def __call__(self, request: web.Request, rule: AccessRule) -> Principal:
         if self._access.is_open:
             if self._own.has_opened(request.get_extra_info("peername")):
-                return NOBODY  # a job that asks, or was redirected, is not whoever uses this machine
+                return NOBODY  # a request of a job is not one of this machine's user
             if headers.is_proxied(request):
                 raise web.HTTPForbidden(
                     text="without any key nothing is answered through a proxy: `spyweb keys add` makes one"
@@ -150,9 +150,9 @@ class Recogniser:
         return found or NOBODY
 
     def admit(self, given: str, address: str) -> Principal:
-        """Return what a key stands for.  Raises WrongKey, or TooManyTries where it is not even tried.
+        """Return the principal of a key.  Raises WrongKey, or TooManyTries where the key is not even checked.
 
-        A token is always tried: nobody can guess one, so those who have one wait for nobody.
+        A token is always checked: it cannot be guessed, so its owner is never delayed.
         """
         found = self._access.admit_token(given) if len(given) <= KEY_TEXT else None
         if found:
@@ -208,5 +208,5 @@ def bearer_of(authorization: str) -> str:
 
 
 def address_in(request: web.Request) -> str:
-    """Return the address that a request counts for: that of the connection, whatever its headers say."""
+    """Return the address of the connection of a request; its headers are ignored."""
     return address_of(request.get_extra_info("peername"))

@@ -1,4 +1,4 @@
-"""Serve the API's OpenAPI 3.1 document, which is made of the types of its routes when somebody first asks."""
+"""Serve the API's OpenAPI 3.1 document, which is made of the types of its routes at the first request."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
     "name": ("a name", {"type": "string", "minLength": 1}),
 }
 DESCRIPTION = """\
-What the daemon knows and does.  Errors are `ErrorAnswer`, by their status and code.  With a key, each request has it in
-the header `X-SpyWeb-Key`; without one only this machine is answered."""
+The API of the daemon.  Errors are `ErrorAnswer`, with a status and a code.  Once there is a key, each request sends one
+in the header `X-SpyWeb-Key`; without any key only requests of this machine are answered."""
 
-# Answers that a route may have beside its own, each with its reason.
-ALWAYS = {400: "The request is malformed, or a parameter is not what it should be."}
+# Errors that a route may answer with, each with its reason.
+ALWAYS = {400: "The request is malformed, or a parameter is invalid."}
 WITH_RIGHT = {
     401: "A key is needed.",
-    403: "The key lacks the right, or the request comes from elsewhere.",
+    403: "The key lacks the right, or the request comes from a page of another site.",
     429: "Too many wrong keys came from this address.",
 }
-WITH_PATH = {404: "There is none."}
+WITH_PATH = {404: "It does not exist."}
 WITH_BODY = {
-    408: "The body comes too slowly.",
+    408: "The body arrives too slowly.",
     413: "The body is too large.",
-    422: "The body is not what it should be.",
+    422: "The body is invalid.",
 }
-REFUSED = {409: "It is not possible now: the text says why."}
-BUSY = {503: "The store or the server has no room now."}
+REFUSED = {409: "It is not possible now: the message gives the reason."}
+BUSY = {503: "The store or the server is busy."}
 NEXT_PAGE = {"description": '`<?…>; rel="next"`: the next page, if there is one', "schema": {"type": "string"}}
 NUMBER = re.compile(r"\{(\w+)(?::[^}]*)?\}")
 

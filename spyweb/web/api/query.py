@@ -1,7 +1,7 @@
-"""Read what a request asks for: the parameters of its address, the job or run in its path, and its body.
+"""Read the parameters of an address, the job or run in its path, and the body of a request.
 
 Parameters are a Struct: each has its type, bounds and default there.  Names of scripts may be any bytes, so a field of
-type `bytes` takes what is percent-encoded as it is.
+type `bytes` takes percent-encoded bytes unchanged.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from spyweb.web.body import BODY_MEMORY, LARGEST, Body
 
 MOST = (1 << 63) - 1  # the largest number that the store takes
 MAX_LIMIT = 1_000
-ROUNDS, LOOKED_AT = 20, 1_000  # of a search for what may be seen: how often, and how much each time
-AGAIN_S = 1  # when a client that came during the start should ask again
+ROUNDS, LOOKED_AT = 20, 1_000  # of a search for visible rows: pages at most, and rows of each page
+AGAIN_S = 1  # after which a client that was refused during the start should try again
 LONGEST_NUMBER = 20  # digits; more are not turned into a number
 _WHERE = re.compile(r" - at `\$\.?(?P<field>[^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
@@ -66,14 +66,14 @@ def query_of(request: web.Request, kind: type[Q]) -> Q:
 
 
 def _located(error: msgspec.ValidationError) -> tuple[str, str]:
-    """Return the name of the field that is wrong, where one is, and what is wrong with it."""
+    """Return the name of the invalid field, which may be empty, and the reason."""
     text = str(error)
     missing, where = _MISSING.match(text), _WHERE.search(text)
     name = where["field"] if where else ""
     if missing:
         return ".".join(filter(None, (name, missing["field"]))), "is missing"
     text = _WHERE.sub("", text)
-    return name, text[:1].lower() + text[1:].replace("`", "")  # the words of the library as they follow a colon
+    return name, text[:1].lower() + text[1:].replace("`", "")  # the text of the library, as it follows a colon
 
 
 @cache
@@ -103,7 +103,7 @@ def _without_none(kind: inspect.Type) -> inspect.Type:
 
 
 def _read(kind: inspect.Type, name: str, text: str) -> object:
-    """Return a parameter as its type wants it, or the text; None for no number at all.  `?debug` alone sets a flag."""
+    """Return a parameter in its type, or as text; None for an empty number.  `?debug` alone sets a flag."""
     match kind:
         case inspect.BytesType():
             return text.encode("utf-8", "surrogateescape")
@@ -121,19 +121,19 @@ def _read(kind: inspect.Type, name: str, text: str) -> object:
 
 
 def whole_number(text: str) -> int | None:
-    """Return a whole number that the store could take; None where a text is no such."""
+    """Return a whole number within the range of the store; None for any other text."""
     is_number = text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER
     return int(text) if is_number and int(text) <= MOST else None
 
 
 async def body_of(request: web.Request, kind: type[T], largest: int = LARGEST) -> T:
-    """Return the JSON of a request's body.  Raises HTTPBadRequest where it is none, BadBody where it is another."""
+    """Return the JSON of a request's body.  Raises HTTPBadRequest where it is not JSON, BadBody where it is invalid."""
     with closing(Body(request.app[BODY_MEMORY], largest)) as body:
         return read_body(await body.read(request), kind)
 
 
 def read_body(content: bytes, kind: type[T]) -> T:
-    """Return the JSON of a body that has come.  Raises HTTPBadRequest where it is none, BadBody where it is another."""
+    """Return the JSON of a body.  Raises HTTPBadRequest where it is not JSON, BadBody where it is invalid."""
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:
@@ -175,13 +175,13 @@ def find_job(request: web.Request, name_or_id: str, *, is_loaded: bool = True) -
 
 
 def check_loaded(request: web.Request) -> None:
-    """Raise HTTPServiceUnavailable while the daemon starts: a job that is not there may come yet."""
+    """Raise HTTPServiceUnavailable while the daemon starts: a missing job may still be loaded."""
     if request.app[SERVICES].is_starting():
         raise web.HTTPServiceUnavailable(text=STARTING, headers={"Retry-After": str(AGAIN_S)})
 
 
 def check_may_see_all(request: web.Request) -> None:
-    """Raise HTTPForbidden where whoever asks is limited to some jobs."""
+    """Raise HTTPForbidden where the client is limited to some jobs."""
     principal = principal_of(request)
     if principal.jobs:
         raise web.HTTPForbidden(text=f"{principal.name} may ask about its jobs only")
@@ -195,10 +195,10 @@ async def visible(
     limit: int,
     before: M | None,
 ) -> list[V]:
-    """Return those of many things, newest first, that whoever asks may see.
+    """Return rows, newest first, that the client may see.
 
-    `ask` gives so many of them, older than a mark; `describe` tells the job of one, and its mark.  Of very many that
-    may not be seen, the search ends some day.
+    `ask` gives a number of rows, older than a mark; `describe` gives the job of a row, and its mark.  The search is
+    bounded: it ends after ROUNDS pages, even where the client may see none of their rows.
     """
     principal = principal_of(request)
     if not principal.jobs:
@@ -220,7 +220,7 @@ async def list_answer(
     describe: Callable[[V], tuple[str, M]],
     show: Callable[[V], object] = lambda each: each,
 ) -> web.Response:
-    """Answer with a page of a list, as `visible` finds it, and lead to the next one."""
+    """Answer with a page of a list, as `visible` finds it, and a link to the next page."""
     before = cast(M, query.before) if query.before else None
     found = await visible(request, ask, describe, limit=query.limit, before=before)
     following = describe(found[-1])[1] if len(found) == query.limit else None
@@ -228,7 +228,7 @@ async def list_answer(
 
 
 def job_of(request: web.Request, query: PageQuery) -> JobId | None:
-    """Return the job whose list is asked for, also one that is gone: it may have left some.  Raises HTTPForbidden."""
+    """Return the job that `job` names, also one that was removed: its rows remain.  Raises HTTPForbidden."""
     if query.job is None:
         return None
     job = request.app[SERVICES].catalogue.find(query.job) or JobId(query.job)
@@ -237,7 +237,7 @@ def job_of(request: web.Request, query: PageQuery) -> JobId | None:
 
 
 def check_may_see(request: web.Request, job: str) -> None:
-    """Raise HTTPForbidden where whoever asks may not see this job, whether or not there is one."""
+    """Raise HTTPForbidden where the client may not see this job, whether or not it exists."""
     principal = principal_of(request)
     if not principal.may_see(job):
         raise web.HTTPForbidden(text=f"{principal.name} may not see this job")

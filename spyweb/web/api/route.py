@@ -1,7 +1,8 @@
-"""The decorator that turns a handler into a route of the API, the table that it fills, and what handlers are given.
+"""The decorator that turns a handler into a route of the API, and the table that it fills.
 
-A route says what its requests need and what they are answered with: the server is made of it, and the guard's rules,
-the OpenAPI document and the reference are too.  What a handler takes and gives are Structs; its docstring describes it.
+A route holds the right, the parameters, the body and the answer of its requests.  The server, the guard's rules, the
+OpenAPI document and the reference are made of this table.  Parameters and answers are Structs; the docstring of a
+handler is its description.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from aiohttp.typedefs import Handler
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spyweb.web.access.principal import PUBLIC as PUBLIC  # whoever declares a route needs both
+from spyweb.web.access.principal import PUBLIC as PUBLIC  # users of this module need both
 from spyweb.web.access.principal import Right as Right
 from spyweb.web.access.recognise import AccessRule
 
@@ -34,24 +35,24 @@ async def _undecorated(_request: web.Request) -> web.StreamResponse:
 
 
 class Route(Struct, frozen=True):
-    """One address of the server, what its requests need, and what they are answered with; decorates its handler."""
+    """One address of the server with its right, parameters, body and answer; decorates its handler."""
 
     method: str
     path: str
     right: Right | None  # PUBLIC: anybody may ask
     handler: ApiHandler = _undecorated
-    answer: object = None  # the type of a whole answer, or of each of its lines or events; a tuple: one of these
+    answer: object = None  # the type of the answer, or of each of its lines or events; a tuple: one of several
     query: type[Struct] | None = None
-    body: object = None  # the type of a request's body; None: it has none
+    body: object = None  # the type of a request's body; None: no body
     media: str = JSON  # of the answer
     body_media: str = JSON
-    statuses: Mapping[int, str] = {}  # beside those that every such route has
-    others: Mapping[int, object] = {}  # answers with another status than 200, by their type
+    statuses: Mapping[int, str] = {}  # beside the usual ones
+    others: Mapping[int, object] = {}  # the types of answers with another status than 200
     is_paged: bool = False  # the header `Link` leads to the next page
-    of_job: bool = False  # it names a job, or lists those that whoever asks may see
+    of_job: bool = False  # its handler checks which jobs the client may see
     status: int = 200  # of its answer
-    headers: Mapping[str, str] = {}  # that a request may have, each with what it says
-    asks_itself: bool = False  # strangers reach the handler, which knows another way to show who asks
+    headers: Mapping[str, str] = {}  # that a request may have, with their descriptions
+    asks_itself: bool = False  # strangers reach the handler, which identifies them in another way
 
     def __call__(self, handler: H) -> H:
         """Put a handler into the table; where its path names a job, it is a route of a job."""
@@ -64,7 +65,7 @@ class Route(Struct, frozen=True):
 
     @property
     def subject(self) -> str:
-        """Return what it is about: the name of its subject's folder; of what lies elsewhere that of its module."""
+        """Return the name of its subject's folder; outside of the subjects, the name of its module."""
         *_, folder, module = self.handler.__module__.split(".")
         return folder if ".subjects." in self.handler.__module__ else module
 
@@ -93,7 +94,7 @@ class PageRoute(Struct, frozen=True):
 
 
 class Addresses(Struct, frozen=True, kw_only=True):
-    """All that the server answers at, beside what a project adds: the routes of the API, and the pages."""
+    """All addresses of the server except those that a project adds: the routes of the API, and the pages."""
 
     routes: Sequence[Route]
     pages: Sequence[PageRoute]

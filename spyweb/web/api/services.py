@@ -33,7 +33,7 @@ class JobCatalogue(Protocol):
     def names(self) -> Mapping[JobId, str]: ...
 
     def paused_for(self, job: JobId | None) -> str:
-        """Return why a job was paused by itself; nothing where somebody has paused it, or nobody."""
+        """Return why spyweb has paused a job; an empty text where it has not."""
 
     def no_such_job(self, name_or_id: str) -> str: ...
 
@@ -41,10 +41,10 @@ class JobCatalogue(Protocol):
 
 
 class Outlook(NamedTuple):
-    """How all stands that somebody may see, as the bar of every page says it."""
+    """The state of all jobs that a client may see, as the navigation of every page shows it."""
 
-    state: str  # that the icon shows
-    counts: Mapping[str, int]  # in the bar
+    state: str  # of the icon
+    counts: Mapping[str, int]  # in the navigation
     incidents: Sequence[OpenIncident]  # newest first
 
 
@@ -53,7 +53,7 @@ async def _nothing(_principal: Principal) -> Outlook:
 
 
 class Services:
-    """All services, by their classes.  While the daemon starts, a job that is not there may come yet."""
+    """All services, by their classes.  While the daemon starts, a missing job may still be loaded."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Reckon the charts of pages: paths and rectangles in the units of their SVG, without any markup.
+"""Compute the charts of pages: paths and rectangles in the units of their SVG, without any markup.
 
-A chart has one path for each meaning, not an element for each run: a page of a thousand jobs stays small and quick.
-The style sheet gives paths their colours and dashes, so a letter is both the kind of a run and the class of its path.
+A chart has one path for each kind of run, not an element for each run: a page of a thousand jobs stays small and fast.
+The style sheet gives paths their colours and dashes; a letter is both the kind of a run and the class of its path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts of every page that stand around its own.  Pure, and cheap to import."""
+"""The frame of every page: navigation, head and foot.  Pure, and cheap to import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spyweb.web.pages.words import Moments
 
 
 class NavEntry(Struct, frozen=True):
-    """An entry of the bar."""
+    """An entry of the navigation."""
 
     name: str
     path: str  # without the slash that it begins with
@@ -32,22 +32,22 @@ FOOT = (NavEntry("keys", "keys", "Keys"),)
 
 
 class PageFrame(Struct, frozen=True, kw_only=True):
-    """The parts of every page that stand around its own."""
+    """The frame of a page: its navigation, head and foot."""
 
     moments: Moments
     host: str = ""
     version: str = ""
     here: str = ""  # the address of this page, for forms that come back to it
     api: str = "/api/openapi.json"
-    place: str = ""  # the entry of the bar that is current
+    place: str = ""  # the current entry of the navigation
     state: str = "ok"  # "ok", "warn" or "bad": the icon
-    counts: Mapping[str, int] = field(default_factory=dict)  # at entries of the bar: what needs somebody
+    counts: Mapping[str, int] = field(default_factory=dict)  # at entries of the navigation: what needs attention
     theme: str = ""  # "light", "dark"; empty: as the system has it
-    is_known: bool = True  # whoever asks may see more than how to sign in
-    who: str = ""  # the key of this session; empty: nobody needs to sign in
-    may: frozenset[str] = frozenset()  # the rights of whoever looks: there is no button for what they may not
+    is_known: bool = True  # the client may see more than the sign-in form
+    who: str = ""  # the key of this session; empty: no sign-in is needed
+    may: frozenset[str] = frozenset()  # the rights of the viewer: there are no buttons for other actions
     nonce: str = ""  # of the scripts that may run
-    live: str = ""  # the mark of this page; empty: it does not change by itself
+    live: str = ""  # the mark of this page; empty: it is not live
 
 
 def to(*parts: object) -> str:
@@ -56,14 +56,14 @@ def to(*parts: object) -> str:
 
 
 class Link(Struct, frozen=True):
-    """A place to go to, in its own words."""
+    """An address with its text."""
 
     words: str
     href: str
 
 
 class Chip(Struct, frozen=True, kw_only=True):
-    """One of several links of which one is in force."""
+    """One of several links, of which one is current."""
 
     words: str
     href: str

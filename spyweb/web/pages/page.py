@@ -1,7 +1,7 @@
 """The decorators that turn functions into pages of the dashboard, and the tables that they fill.
 
-A page is a function that gathers what a template shows; an action is what a form of one asks for, and ends at a page.
-What all of them have in common is done by web/pages/site.py.
+A page is a function that gathers the values of a template; an action handles a form, and redirects to a page.
+web/pages/site.py does what all of them have in common.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 
 
 class PageMissing(web.HTTPNotFound):
-    """There is no such page; perhaps one of those that are close to it was meant."""
+    """The page does not exist; `close` are similar ones."""
 
     def __init__(self, title: str, close: Sequence[Link] = ()) -> None:
         super().__init__(text=title)
@@ -49,7 +49,7 @@ OUTLOOK = web.RequestKey("outlook", Outlook)
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A request for a page, and what pages are made with."""
+    """A request for a page, with the services and the renderer."""
 
     request: web.Request
     principal: Principal
@@ -57,7 +57,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     renderer: Renderer
     form: Mapping[str, str] = field(default_factory=dict)  # of an action
     mark: str = ""  # of the moment before anything was read
-    since: str = ""  # the mark of the page that is there, where parts are wanted
+    since: str = ""  # the mark of the open page, where parts are wanted
     parts: Sequence[str] = ()  # that are wanted; none: the whole page
 
     @property
@@ -95,7 +95,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         return {"older": older, "newest": self.address(query), "is_older": bool(getattr(query, "before", 0))}
 
     async def outlook(self) -> Outlook:
-        """Return how all stands, once for each request."""
+        """Return the state of all jobs, computed once for each request."""
         found = self.request.get(OUTLOOK)
         if found is None:
             found = self.request[OUTLOOK] = await self.services.outlook(self.principal)
@@ -105,20 +105,20 @@ class Asked(Struct, frozen=True, kw_only=True):
         return query_of(self.request, kind)
 
     def back(self) -> str:
-        """Return the page that a form was on; never one of another site."""
+        """Return the address of the form's page; never one of another site."""
         back = self.form.get("back", "")
         is_plain = not back.startswith("//") and "\\" not in back and back.isprintable() and not urlsplit(back).netloc
         return back if back.startswith("/") and is_plain else "/"
 
     def name_of(self, job: str) -> str:
-        """Return the name of a job; of one that is gone, its id."""
+        """Return the name of a job; its id where the job was removed."""
         spec = self.services.catalogue.spec(job)
         return spec.name if spec else job
 
     def job(self) -> JobId:
         """Return the job in the path.
 
-        Raises PageMissing, with what is close to it; a page that is asked for by the name of one job leads to its id.
+        Raises PageMissing, with the nearest name; an address with the name of a job redirects to the one with its id.
         """
         asked = self.request.match_info["job"]
         names = {job: name for job, name in self.services.catalogue.names().items() if self.principal.may_see(job)}
@@ -145,18 +145,18 @@ class Shown(Struct, frozen=True, kw_only=True):
 
     title: str  # of the tab
     values: Mapping[str, object]  # of the template
-    is_live: bool = True  # where the page has parts: False for a state of it that does not change by itself
-    html: Mapping[str, str] = field(default_factory=dict)  # parts that are made already
-    template: str = ""  # another than the page's own
+    is_live: bool = True  # False: a page with parts shows a state that does not change
+    html: Mapping[str, str] = field(default_factory=dict)  # parts that are rendered already
+    template: str = ""  # in place of the page's own
     status: int = 200
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """A question that is asked before something is done that can't be undone."""
+    """The question before an action that can't be undone."""
 
     title: str  # a question
-    words: str  # who is hit
-    button: str  # what happens
+    words: str  # the consequences
+    button: str  # a verb
 
 
 class PagePart(Struct, frozen=True):
@@ -187,14 +187,14 @@ async def _undecorated(_asked: Asked) -> Any:
 
 
 class DashboardPage(Struct, frozen=True):
-    """One page of the dashboard, as it is put above its function; with `parts`, or `anew`, it is kept up to date."""
+    """One page of the dashboard; decorates its function.  With `parts`, or `anew`, the page is live."""
 
     path: str  # without the slash that it begins with
     template: str
     show: Show = _undecorated
-    place: str = ""  # the entry of the bar that is current
+    place: str = ""  # the current entry of the navigation
     right: Right | None = Right.READ
-    of_job: bool = False  # it shows no more than whoever asks may see
+    of_job: bool = False  # it shows only the jobs that the viewer may see
     parts: Parts | None = None
     anew: tuple[str, ...] = ()  # subjects with which all of it changes
 
@@ -220,7 +220,7 @@ class DashboardPage(Struct, frozen=True):
 
 
 class Action(Struct, frozen=True):
-    """An address to which forms of the dashboard are sent, as it is put above its function."""
+    """An address to which forms of the dashboard are sent; decorates its function."""
 
     path: str
     right: Right | None
@@ -239,12 +239,12 @@ ACTIONS: list[Action] = []
 
 
 def lead_to(address: str) -> web.Response:
-    """Have the browser show another page: what a form has asked for is done."""
+    """Redirect the browser to a page, after a form was handled."""
     return web.Response(status=web.HTTPSeeOther.status_code, headers={"Location": address})
 
 
 async def coloured(source: SourceView | None, line: int | None = None) -> list[SourceLine]:
-    """Colour a part of a file, in a thread; `line` is the one that is meant, where the part itself means none."""
+    """Colour a part of a file, in a thread; `line` is highlighted where the part itself highlights none."""
     if source is None or not source.lines:
         return []
 

@@ -1,6 +1,6 @@
-"""Render the pages of the dashboard: templates, filters and what every page shows around its own part.
+"""Render the pages of the dashboard: templates, filters and the frame.
 
-Whatever comes from scripts, pages and clients is text: everything is escaped, and a template marks nothing as safe.
+Everything from scripts, pages and clients is text: all values are escaped, and a template marks nothing as safe.
 Jinja2 is slow to import and takes memory, so this module is imported at the first page, in a thread (web/pages/).
 """
 
@@ -30,12 +30,12 @@ SUBJECTS = HERE.parents[1] / "subjects"  # each has its templates beside its cod
 class CompiledTemplates(jinja2.FileSystemBytecodeCache):
     """Keeps templates as byte code where Python keeps that of modules: compiling those of one page takes a while.
 
-    Where none can be written, they are compiled each time.  Who may write there may write the templates too.
+    Where none can be written, they are compiled each time.  A user who can write there can write the templates too.
     """
 
     def __init__(self, beside: Path) -> None:
         self._folder = Path(cache_from_source(str(beside / "any.py"))).parent
-        # Byte code depends on what compiles it, and on how it is told to, not only on the template.
+        # Byte code depends on the version of the compiler and on its options, not only on the template.
         super().__init__(str(self._folder), f"%s.jinja2-{jinja2.__version__}.spyweb-{__version__}.pyc")
 
     def load_bytecode(self, bucket: Bucket) -> None:
@@ -75,7 +75,7 @@ class Renderer:
 
 
 def hide(part: Markup) -> Markup:
-    """Return a part that is not to be seen until somebody asks for it."""
+    """Return a part with the attribute `hidden`."""
     return Markup(part.replace(" ", " hidden ", 1))  # behind the name of its element
 
 
@@ -83,16 +83,16 @@ TimeFilter = Callable[[Context, int | None], str]
 
 
 def time_filter(name: str, tell: Callable[[Moments, int], str]) -> TimeFilter:
-    """Make a filter that shows a moment as an element, which the browser tells anew by this name in times.js."""
-    told_as = Markup(' data-as="{}"').format(name) if name else Markup()
+    """Make a filter that shows a moment as an element; times.js updates its text by this name."""
+    data_as = Markup(' data-as="{}"').format(name) if name else Markup()
 
     @jinja2.pass_context
     def show(context: Context, ms: int | None) -> str:
         if ms is None:
             return words.ABSENT
         moments: Moments = context["frame"].moments
-        iso, told = escape(words.iso_moment(ms)), escape(tell(moments, ms))
-        return Markup(f'<time datetime="{iso}"{told_as}>{told}</time>')  # there is one in each row: format() is slower
+        iso, text = escape(words.iso_moment(ms)), escape(tell(moments, ms))
+        return Markup(f'<time datetime="{iso}"{data_as}>{text}</time>')  # there is one in each row: format() is slower
 
     return show
 

@@ -1,6 +1,6 @@
-"""Serve the dashboard: the handlers of its pages, actions and files, and what every page has around its own part.
+"""Serve the dashboard: the handlers of its pages, actions and static files, and the frame of pages.
 
-Pages go out with headers that forbid whatever they do not use, and compressed.
+Pages are compressed, and sent with headers that forbid everything they do not use.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ else:
 if TYPE_CHECKING:
     from spyweb.web.pages.render import Renderer
 
-THEME, THEMES = "spyweb_theme", frozenset({"light", "dark"})  # a cookie, and what it may say
+THEME, THEMES = "spyweb_theme", frozenset({"light", "dark"})  # a cookie, and its values
 A_YEAR_S = 31_536_000
-PATIENCE_S = 10.0  # with a page that others wait for
+PATIENCE_S = 10.0  # for a page, while others wait
 
 LONG = 8192  # bytes of a page from which on it is compressed in a thread
 LEVEL = 6
-FOREVER = f"public, max-age={A_YEAR_S}, immutable"  # another content has another address
+FOREVER = f"public, max-age={A_YEAR_S}, immutable"  # new content has a new address
 
 FOLDER = Path(__file__).parent / "static"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -58,21 +58,21 @@ TAG_LENGTH = 12
 STATIC_LEVEL = 9  # they are compressed once
 
 HEADERS = {**ERROR_HEADERS, "Referrer-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin"}
-# Nothing but the script that a page itself names runs: not even what lies at this origin.
+# Only the script that a page itself names runs: no other file of this origin.
 POLICY = "default-src 'self'; script-src 'nonce-{}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 PAGE_HEADERS = {**HEADERS, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding, Cookie"}
 
 TITLES: Mapping[int, str] = {
-    400: "That can't be read",
-    403: "You may not do that",
+    400: "Invalid request",
+    403: "Not permitted",
     404: "There is no such page",
-    405: "That can't be done here",
-    409: "Not now",
-    413: "That is too large",
-    415: "That can't be read",
-    422: "That can't be",
-    429: "Too many tries",
-    503: "Not at the moment",
+    405: "Not possible here",
+    409: "Not possible now",
+    413: "Too large",
+    415: "Invalid format",
+    422: "Invalid input",
+    429: "Too many attempts",
+    503: "Busy",
 }
 
 
@@ -89,7 +89,7 @@ def page_routes(pages: Iterable[DashboardPage], actions: Iterable[Action]) -> li
 
 
 def page_handler(page: DashboardPage) -> Handler:
-    """Answer with a page; `?live=MARK`: with a stream of later marks, `?since=MARK`: with what has changed since."""
+    """Answer with a page; `?live=MARK`: with a stream of later marks, `?since=MARK`: with the parts that changed."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         asked = await ask(request)
@@ -100,7 +100,7 @@ def page_handler(page: DashboardPage) -> Handler:
             if changes.knows(shows, request.query.get("since", "")):
                 return await answer_changes(asked, page, shows)
             if OF_JOB in page.path:
-                asked.job()  # for an address that is no page nothing is kept
+                asked.job()  # no mark is kept for an address that does not exist
             asked = replace(asked, mark=changes.mark(shows))  # before anything is read
         return await answer_with(asked, page.template, page.place, await page.show(asked))
 
@@ -108,7 +108,7 @@ def page_handler(page: DashboardPage) -> Handler:
 
 
 async def follow_page(asked: Asked, page: DashboardPage, shows: Shows) -> web.StreamResponse:
-    """Tell a page of later marks, if whoever asks may see it."""
+    """Stream later marks to a page that the client may see."""
     request, changes = asked.request, asked.services[ChangeHub]
     mark = request.headers.get("Last-Event-ID") or request.query["live"]
 
@@ -121,17 +121,17 @@ async def follow_page(asked: Asked, page: DashboardPage, shows: Shows) -> web.St
 
 
 async def answer_changes(asked: Asked, page: DashboardPage, shows: Shows) -> web.Response:
-    """Answer with what has changed: elements with ids, made by the page's own function for whoever asks."""
+    """Answer with the changed parts: elements with ids, made by the page's own function for this client."""
     changes, request, since = asked.services[ChangeHub], asked.request, asked.request.query["since"]
     try:
         async with changes.turn(), asyncio.timeout(PATIENCE_S):
             if request.transport is None:
-                return web.Response()  # whoever has asked is gone
-            parts = changes.changed(shows, since)  # also what has changed while others had their turn
+                return web.Response()  # the client has disconnected
+            parts = changes.changed(shows, since)  # also changes while others had their turn
             asked = replace(asked, mark=changes.mark(shows), since=since, parts=parts or ())
             if parts is None:
                 return await answer_with(asked, page.template, page.place, await page.show(asked))
-            # Also of no parts: whoever asks may have to be told that there is no page.
+            # Even without parts: the page may have to answer that it no longer exists.
             templates, shown, frame = page.parts_of(asked), await page.show(asked), await frame_of(asked, page.place)
             html = dict(shown.html)
             for name in [each for each in asked.parts if each in templates]:
@@ -146,7 +146,7 @@ async def answer_changes(asked: Asked, page: DashboardPage, shows: Shows) -> web
 
 def action_handler(wanted: Action) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        if wanted.right is PUBLIC:  # of the others, the guard has asked already
+        if wanted.right is PUBLIC:  # the guard has checked the others
             check_page(request)
         largest = LARGEST_PUBLIC_FORM if wanted.right is PUBLIC else LARGEST_FORM
         asked = await ask(request, await read_form(request, largest))
@@ -177,7 +177,7 @@ async def ask(request: web.Request, form: Mapping[str, str] | None = None) -> As
 
 @cache
 def renderer() -> Renderer:
-    """Return the one renderer; at the first page it is imported, which takes a while and memory."""
+    """Return the renderer; it is imported at the first page, as that takes time and memory."""
     from spyweb.web.pages.render import Renderer
 
     return Renderer(static_files().address)
@@ -192,7 +192,7 @@ async def answer_with(asked: Asked, template: str, place: str, shown: Shown) -> 
 
 
 async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
-    """Return what stands around the own part of a page; whoever is unknown is told nothing by it."""
+    """Return the frame of a page; an unknown client learns nothing from it."""
     request, principal = asked.request, asked.principal
     is_known = principal.source != "nobody"
     outlook = await asked.outlook() if is_known else None
@@ -216,7 +216,7 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
 
 @Action("theme", right=PUBLIC)
 async def choose_theme(asked: Asked) -> web.Response:
-    """Keep the choice of colours in a cookie, so that a page comes in the right ones from its first byte on."""
+    """Store the choice of colours in a cookie, so that a page has the right ones from its first byte on."""
     chosen = asked.form.get("theme", "")
     away = lead_to(asked.back())
     if chosen in THEMES:
@@ -246,11 +246,11 @@ async def _error_page(asked: Asked, error: web.HTTPError | SpywebError) -> web.R
     if isinstance(error, PageMissing):
         title, reason, close = error.title, "", error.close
     elif isinstance(error, SpywebError):
-        title, reason = TITLES.get(status, "That went wrong"), str(error)
+        title, reason = TITLES.get(status, "Error"), str(error)
     else:
         title = TITLES.get(status, error.reason)
         reason = error.text if error.text and error.text != f"{status}: {error.reason}" else ""
-        if status == web.HTTPNotFound.status_code:  # it may mean an entry of the bar
+        if status == web.HTTPNotFound.status_code:  # it may mean an entry of the navigation
             entries = {entry.path: Link(entry.words, f"/{entry.path}") for entry in (*BAR, *FOOT) if entry.path}
             nearest = Names(entries).nearest(asked.request.path.removeprefix("/").partition("/")[0])
             close = [entries[nearest]] if nearest else []
@@ -259,7 +259,7 @@ async def _error_page(asked: Asked, error: web.HTTPError | SpywebError) -> web.R
 
 
 async def send_page(request: web.Request, text: str, nonce: str, status: int = 200) -> web.Response:
-    """Answer with a page, compressed as its reader likes it; its scripts are those with this nonce."""
+    """Answer with a page, compressed as the browser accepts it; only scripts with this nonce run."""
     body = text.encode("utf-8", "replace")
     headers = {**PAGE_HEADERS, "Content-Security-Policy": POLICY.format(nonce)}
     parts = request.headers.get("Accept-Encoding", "").lower().split(",")
@@ -285,9 +285,9 @@ class StaticFile(Struct, frozen=True):
 
 
 class StaticFiles(Struct, frozen=True):
-    """The files by name; there are no others.
+    """The static files by name.
 
-    All have one version, which is a part of their addresses: so what imports another gets the one of its own version.
+    All have one version, which is a part of their addresses: so a file that imports another gets the same version.
     """
 
     files: Mapping[str, StaticFile]
@@ -320,7 +320,7 @@ def _tag(content: bytes) -> str:
 
 
 async def serve_static(request: web.Request) -> web.Response:
-    """Serve a file that pages need; whoever has it already is told so."""
+    """Serve a static file, or 304 where the browser has it."""
     files = await asyncio.to_thread(static_files)
     file = files.files.get(request.match_info["name"])
     if file is None:

@@ -1,7 +1,7 @@
-"""Say numbers and moments as the pages do: with units that stay with their numbers, and no more of them than helps.
+"""Format numbers and moments for pages: a unit does not break from its number, and there are at most two of them.
 
-Pure: the moment of the page and the zone of the daemon are handed in.  A browser shows moments in its own zone
-(static/live.js), in the same words.
+Pure: the moment of the page and the zone of the daemon are parameters.  A browser shows moments in its own zone
+(static/times.js), in the same words.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def show_size(size: int | None) -> str:
 
 
 def show_share(share: float | None) -> str:
-    """Return a share as a percentage; never 100 % while something is missing, never 0 % while there is something."""
+    """Return a share as a percentage: 100 % only for all, 0 % only for none."""
     if share is None:
         return ABSENT
     tenths = round(share * 1000)
@@ -56,7 +56,7 @@ def show_share(share: float | None) -> str:
 
 
 class Moments(Struct, frozen=True):
-    """Says moments as seen from one of them: the one at which a page is made."""
+    """Formats moments relative to the one at which a page is made."""
 
     now_ms: int
     zone: ZoneInfo
@@ -102,7 +102,7 @@ class Moments(Struct, frozen=True):
 
 
 def iso_moment(ms: int) -> str:
-    """Return a moment as `datetime` attributes have it; nothing where no date can be made of it."""
+    """Return a moment for a `datetime` attribute; an empty text where it is no date."""
     try:
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
     except OverflowError:

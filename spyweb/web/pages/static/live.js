@@ -1,7 +1,7 @@
-// Keeps a page up to date.  The server tells that something has changed since the page's mark; what has is then fetched:
-// elements with ids.  What is there under an id is changed into what came, node by node, so that focus, selection, scroll
-// and open details stay; what isn't there yet is added to the element named by data-into.  Where the server can't say what
-// has changed, it answers with the whole page.  What a page is about is not known here.
+// Keeps a page up to date.  The server reports that something has changed since the page's mark; the page then fetches the
+// changed elements, which have ids.  An existing element is changed into the new one, node by node, so that focus,
+// selection, scroll and open details stay; a new one is added to the element named by data-into.  Where the server does not
+// know the changes, it answers with the whole page.
 
 import { tell } from "./times.js";
 
@@ -10,13 +10,13 @@ const all = (what, root = document) => [...root.querySelectorAll(what)];
 const body = document.body;
 const HIDDEN_FOR = 10_000; // a tab out of sight gives its connection back: browsers allow six to one host
 const LOG_LINES = 1000;
-const MINE = new Set(["open", "hidden"]); // set by whoever looks at the page, not by the server
+const MINE = new Set(["open", "hidden"]); // set by the viewer, not by the server
 let mark = body.dataset.mark;
 let fetching = false;
 let again = false;
 let source = null;
 let sleep = 0;
-const renewed = () => dispatchEvent(new Event("renewed")); // what has come is to be filtered as the rest is
+const renewed = () => dispatchEvent(new Event("renewed")); // new rows must be filtered, too
 
 const at = (name) => {
   const url = new URL(location.href);
@@ -50,7 +50,7 @@ async function renew() {
   const answer = await fetch(at("since"), { headers: { Accept: "text/html" } }).catch(() => null);
   const html = answer?.ok ? await answer.text().catch(() => null) : null;
   fetching = false;
-  if ([401, 403, 404].includes(answer?.status)) return location.reload(); // signed out; gone
+  if ([401, 403, 404].includes(answer?.status)) return location.reload(); // signed out, or removed
   if (html === null) return void setTimeout(renew, 3000);
   if (mark !== asked) return renew(); // a form has shown another state meanwhile
   const reached = answer.headers.get("Spyweb-Mark");

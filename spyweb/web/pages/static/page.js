@@ -1,5 +1,5 @@
-// What a page does beyond what its HTML does alone: forms are sent without leaving it, lists are filtered at once, keys, the
-// last runs of a job.  Nothing here is needed: without it forms post, filters ask the server and links lead on.
+// Enhances pages: forms are sent without leaving the page, lists are filtered at once, keys, the tips of strips.
+// Pages work without it: forms post, the server filters, and strips are links.
 
 import { show } from "./live.js";
 import { tell } from "./times.js";
@@ -68,7 +68,7 @@ addEventListener("submit", async (event) => {
 
 // Keys, the last runs of a job, and small things.
 
-const OFF = "spyweb-no-single-keys"; // who speaks to the browser, or strikes keys by mistake, switches them off
+const OFF = "spyweb-no-single-keys"; // for users of speech input, and against keys pressed by mistake
 
 const rows = () => all("main :is(.jobs > li:not([hidden]) a.name, .incidents a.name, tbody th a)");
 

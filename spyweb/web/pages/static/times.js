@@ -15,7 +15,7 @@ function duration(seconds) {
   return `${Math.floor(seconds / size)}\u00a0${unit}` + (rest ? ` ${rest}\u00a0${less}` : "");
 }
 
-function told(date, as) {
+function format(date, as) {
   const clock = `${two(date.getHours())}:${two(date.getMinutes())}`;
   const away = (date - now()) / 1000;
   if (as === "until" || as === "in") return away < 1 ? "now" : (as === "in" ? "in " : "") + duration(Math.floor(away));
@@ -34,7 +34,7 @@ function told(date, as) {
 export function tell(times) {
   for (const time of times) {
     const date = new Date(time.dateTime);
-    const text = isNaN(date) ? "" : told(date, time.dataset.as);
+    const text = isNaN(date) ? "" : format(date, time.dataset.as);
     if (text && time.textContent !== text) time.textContent = text;
   }
 }
@@ -42,7 +42,7 @@ export function tell(times) {
 setInterval(() => document.hidden || tell(all('time:is([data-as="until"], [data-as="in"], [data-as="since"])')), 1000);
 
 
-// The daemon's own time, to whoever points at one.
+// The daemon's own time, as the tooltip of a moment.
 
 const daemons = new Intl.DateTimeFormat("en-GB", { timeZone: document.body.dataset.zone, dateStyle: "full", timeStyle: "long" });
 

@@ -41,7 +41,7 @@ def incident(**fields: object) -> IncidentHappened:
     [
         (run(what="began", run=RunId(1234), late_ms=900), "run", "run 1,234 began"),
         (run(what="began", run=RunId(1), late_ms=2_000), "run", f"run 1 began, 2{NBSP}s late"),
-        (run(what="waits", run=RunId(1)), "wait", "run 1 waits its turn"),
+        (run(what="waits", run=RunId(1)), "wait", "run 1 waits"),
         (run(what="skipped", count=3, outcome=Outcome.MISSED), "warn", f"3{NBSP}due times missed"),
         (
             run(what="ended", run=RunId(1), took_ms=1_500, outcome=Outcome.SUCCESS, items_new=2),
@@ -53,7 +53,7 @@ def incident(**fields: object) -> IncidentHappened:
         (JobHappened(what=JobChange.BROKEN, job=PRICES, error="x"), "bad", "saved with an error"),
         (HealthHappened(what="began", kind="problem", text="x"), "bad", "began"),
         (HealthHappened(what="began", kind="warning", text="x"), "warn", "began"),
-        (HealthHappened(what="ended", kind="problem", text="x"), "ok", "is over"),
+        (HealthHappened(what="ended", kind="problem", text="x"), "ok", "ended"),
         (OutboxHappened(what="given up", message=7, job=PRICES), "bad", "message 7 given up"),
         (
             NewAuditLine(who="anna", source="key", action="POST /x", status=403, at_ms=0, times=3),
@@ -66,7 +66,7 @@ def incident(**fields: object) -> IncidentHappened:
         (
             IncidentHappened(what="closed", incident=4, subject="channel:ops", at_ms=0),
             "ok",
-            "incident 4 of channel:ops is over",
+            "incident 4 of channel:ops ended",
         ),
         (LogHappened(job=PRICES, level="info", text="x", at_ms=0), "none", "logged"),
     ],
@@ -79,7 +79,7 @@ def test_what_has_happened_is_said_with_a_mark(happening: Happening, mark: str, 
 def test_a_change_of_a_value_names_its_key_cut_where_it_is_long() -> None:
     change = StateHappened(what=ChangeKind.EXPIRED, namespace="global", key="k" * 100, version=1, at_ms=0)
     line = describe(change)
-    assert (len(line.key), line.words, line.more) == (80, "has expired", "global")
+    assert (len(line.key), line.words, line.more) == (80, "expired", "global")
 
 
 def test_every_change_and_every_type_has_words() -> None:
@@ -105,7 +105,7 @@ async def test_it_listens_from_the_first_look_on_and_shows_the_newest_first() ->
     service = make_dashboard_service()
     run_ended(service, 1)
     page = await page_of("/events", service)
-    assert "Nothing has happened since this page began to listen." in page
+    assert "No events yet" in page
     run_ended(service, 2)
     run_ended(service, 3)
     assert await lines(service) == ["3", "2"]

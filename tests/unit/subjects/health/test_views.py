@@ -53,19 +53,19 @@ STALLED = LoopStats(stalls=2, worst_ms=2800, last_at_ms=1_000, last="op state.se
         ({"dead_messages": 2}, "2 messages never arrived and were given up: `spyweb outbox` lists them"),
         (
             {"troubled_channels": ("ops", "phone")},
-            "something is wrong with how people are told (ops, phone): `spyweb alerts list` says what",
+            "alert channels have problems (ops, phone): `spyweb alerts list` shows them",
         ),
-        ({"short_monitors": 1}, "1 monitor does not find what is expected: `spyweb jobs` says which"),
-        ({"short_monitors": 2}, "2 monitors do not find what is expected: `spyweb jobs` says which"),
-        ({"drifting": 1}, "1 job has files that are not as their runs left them: `spyweb drift` lists them"),
-        ({"drifting": 2}, "2 jobs have files that are not as their runs left them: `spyweb drift` lists them"),
+        ({"short_monitors": 1}, "1 monitor finds less than expected: `spyweb jobs` says which"),
+        ({"short_monitors": 2}, "2 monitors find less than expected: `spyweb jobs` says which"),
+        ({"drifting": 1}, "1 job has files that others have changed: `spyweb drift` lists them"),
+        ({"drifting": 2}, "2 jobs have files that others have changed: `spyweb drift` lists them"),
         (
             {"pool": replace(POOL, workers=[replace(worker, pid=0) for worker in POOL.workers])},
             "no worker is up, so no script runs: the log says why",
         ),
         (
             {"store": make_stats(commit_s=0.21)},
-            "the disk is slow: each commit takes 210ms or longer, and whatever is stored waits for it",
+            "the disk is slow: each commit takes 210ms or longer, and writes wait for it",
         ),
         ({"refused_connections": "the server is full"}, "the server is full"),
         ({"descriptors_left": 63}, "only 63 file descriptors are left: raise LimitNOFILE, or `ulimit -n`"),
@@ -76,12 +76,12 @@ STALLED = LoopStats(stalls=2, worst_ms=2800, last_at_ms=1_000, last="op state.se
         ),
         (
             {"loop": STALLED, "now_ms": 999 + SHOWN_MS},
-            "the event loop was held up: `spyweb health` and the log say by what",
+            "the event loop was held up: `spyweb health` and the log name the cause",
         ),
         ({"held_back": {"prices": "it held up"}}, "1 job has held up the daemon too often: `spyweb health` says which"),
         (
             {"storage_errors": 3, "storage_error_at_ms": 1_000, "now_ms": 999 + SHOWN_MS},
-            "what scripts store is refused: `spyweb runs` shows of which runs, the log says why",
+            "writes of scripts are refused: `spyweb runs` lists the runs, the log has the reason",
         ),
     ],
 )
@@ -169,9 +169,9 @@ def test_there_is_something_to_do_about_each_thing_that_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("vitals", "words"),
     [
-        ({}, "Jobs run on time; all is well"),
+        ({}, "Jobs run on time"),
         ({"dead_messages": 1}, "Jobs run on time; 1 message never arrived and was given up"),
-        ({"dead_messages": 1, "server_is_broken": True}, "Jobs run on time; 2 things to look at"),
+        ({"dead_messages": 1, "server_is_broken": True}, "Jobs run on time; 2 warnings"),
         ({"scheduler_lag_ms": 60_000}, "The scheduler is 1m behind"),
         ({"scheduler_lag_ms": 60_000, "dead_messages": 1}, "The scheduler is 1m behind, and 1 more"),
     ],

@@ -77,13 +77,13 @@ def test_a_success_with_something_wrong_is_to_be_looked_at(changes: dict[str, ob
     ("standings", "words"),
     [
         ([], "No jobs yet"),
-        ([Standing.WELL], "The one job is well"),
-        ([Standing.WELL] * 1_200, "All 1,200 jobs well"),
-        ([Standing.PAUSED, Standing.WELL], "All 2 jobs well"),
+        ([Standing.WELL], "The one job is healthy"),
+        ([Standing.WELL] * 1_200, "All 1,200 jobs healthy"),
+        ([Standing.PAUSED, Standing.WELL], "All 2 jobs healthy"),
         ([Standing.FAILING, Standing.WELL], "1 of 2 jobs failing"),
         ([Standing.FAILING, Standing.BROKEN, Standing.OUTDATED], "1 of 3 jobs failing; 2 files do not load"),
         ([Standing.BROKEN], "1 file does not load"),
-        ([Standing.DOUBTFUL, Standing.WELL], "1 of 2 jobs to look at"),
+        ([Standing.DOUBTFUL, Standing.WELL], "1 of 2 jobs with warnings"),
     ],
 )
 def test_the_verdict_says_how_it_stands(standings: list[Standing], words: str) -> None:
@@ -136,7 +136,7 @@ PRICES, NEWS, TYPO = JobId("prices"), JobId("news"), JobId("typo")
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    """Two jobs by hand: prices, and news after a success of prices."""
+    """Two jobs without a schedule: prices, and news after a success of prices."""
     jobs = make_job("prices", schedule=Never()), make_job("news", schedule=Never(), after=(After(job=PRICES),))
     async with serving(tmp_path, *jobs) as served:
         yield served
@@ -148,13 +148,13 @@ async def row_of(served: Served, job: JobId = PRICES) -> OverviewRow:
     return found[job]
 
 
-async def test_jobs_that_never_ran_are_new_and_all_is_well(served: Served) -> None:
+async def test_jobs_without_a_run_are_new_and_nothing_needs_attention(served: Served) -> None:
     found = await served.overview.look()
 
-    assert found.verdict.words == "All 2 jobs well"
+    assert found.verdict.words == "All 2 jobs healthy"
     assert [(row.job.id, row.standing, row.strip, row.result) for row in found.rows] == [
-        (NEWS, Standing.NEW, "", "never ran"),
-        (PRICES, Standing.NEW, "", "never ran"),
+        (NEWS, Standing.NEW, "", "no run yet"),
+        (PRICES, Standing.NEW, "", "no run yet"),
     ]
 
 

@@ -25,8 +25,8 @@ async def test_it_draws_the_runs_of_the_chosen_time() -> None:
 
 async def test_a_broken_job_shows_its_problem_and_can_not_be_started() -> None:
     page = await page_of("/jobs/typo")
-    assert "its file does not load</h1>" in page
-    assert "What is wrong with the file" in page
+    assert "the file does not load</h1>" in page
+    assert "Errors in the file" in page
     assert "Run now" not in page
 
 
@@ -59,7 +59,7 @@ async def test_a_refusal_is_a_page_in_plain_words() -> None:
     service.refusal = Refused("prices is <b>running</b>")
     status, _, page = await post_form(service, "/jobs/prices/run")
     assert status == 409
-    assert "Not now</h1>" in page
+    assert "Not possible now</h1>" in page
     assert "prices is &lt;b&gt;running&lt;/b&gt;" in page
 
 
@@ -119,7 +119,7 @@ async def test_a_trial_that_fails_says_why() -> None:
     failed = ended(outcome=Outcome.FAILED, failure=Failure.ERROR, reason=MARKUP, traceback=MARKUP)
     page, _ = await tried([failed])
     assert "Failed after" in page
-    assert "It logged nothing." in page
+    assert "Nothing logged." in page
     assert page.count("&lt;script&gt;") >= 2
 
 
@@ -137,4 +137,4 @@ async def test_it_shows_what_it_keeps_and_what_it_found() -> None:
     service.kept = [view_record(record)]
     page = await page_of("/jobs/prices", service)
     assert "Stored values" in page
-    assert "What it found" in page
+    assert ">Records</h2>" in page

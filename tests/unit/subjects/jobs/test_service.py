@@ -200,7 +200,7 @@ async def followed(tmp_path: Path) -> AsyncIterator[Served]:
 async def test_a_job_says_when_it_runs_and_what_it_follows(followed: Served) -> None:
     prices, news = await followed.details.detail(PRICES), await followed.details.detail(NEWS)
 
-    assert (prices.schedule, news.schedule) == ("only by hand", "after prices, typo")
+    assert (prices.schedule, news.schedule) == ("only manually", "after prices, typo")
     assert [(tie.job, tie.outcomes) for tie in prices.followed_by] == [(NEWS, [Outcome.SUCCESS])]
     assert [(tie.job, tie.is_there) for tie in news.follows] == [(PRICES, True), (TYPO, False)]
     assert (prices.files, prices.namespace, prices.error) == (["jobs/prices.lua"], "job:prices", None)

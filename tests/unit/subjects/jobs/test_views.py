@@ -35,7 +35,7 @@ def spec(**changes: object) -> JobSpec:
         ({"schedule": Cron(expression="0 3 * * 1-5", timezone=BERLIN)}, "at 03:00, Monday to Friday, Europe/Berlin"),
         ({"schedule": Cron(expression="0 0 1 * 5", timezone="UTC")}, "cron 0 0 1 * 5, UTC"),
         ({"schedule": At(at_ms=1_767_225_600_000)}, "once, at Thu 2026-01-01 01:00:00 CET"),
-        ({"schedule": Never()}, "only by hand"),
+        ({"schedule": Never()}, "only manually"),
         ({"schedule": Never(), "after": (After(job=JobId("prices")),)}, "after prices"),
         (
             {"schedule": Every(period_ms=3_600_000), "after": (After(job=JobId("a")), After(job=JobId("b")))},

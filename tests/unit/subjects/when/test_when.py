@@ -174,7 +174,7 @@ async def test_it_says_what_is_now_and_what_comes() -> None:
         assert "<code>0 3 * * *</code>" in page
         _, page = await get_page(client, "/incidents")
         assert '<a href="/maintenance">Maintenance</a> until' in page
-        assert "what fails does not count" in (await get_page(client, "/jobs/backup"))[1]
+        assert "failures do not count" in (await get_page(client, "/jobs/backup"))[1]
 
 
 MONDAY_MS = 1_795_417_200_000  # Monday, 23 November 2026, 07:00 UTC
