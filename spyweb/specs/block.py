@@ -26,6 +26,9 @@ _LONG_COMMENT = re.compile(rb"--\[(=*)\[")
 _MARKER = re.compile(rb"--[ \t]*+///[ \t]*+([^\r\n]*+)")  # of a comment without blanks at its end
 _MARKER_LINE = re.compile(rb"^[ \t]*--[ \t]*///[ \t]*job[ \t]*\r?$", re.MULTILINE)
 _NEARLY_A_MARK = re.compile(rb"^[ \t]*+-{2,}+[ \t]*+/{2,}+[ \t]*+job[ \t]*+\r?$", re.MULTILINE | re.IGNORECASE)
+_FENCE = re.compile(rb"-{2,}+[ \t]*+[=-]*+[ \t]*+(job)?", re.IGNORECASE)  # `--- job`, `-- ===`, `---`
+_SETTING = re.compile(rb"\s*+(?:--[ \t]*+)?(\w++)[ \t]*+=(?!=)")
+_SETTINGS = {b"every", b"cron", b"at", b"after", b"timeout", b"retries"}  # after `---`, which begins many a comment
 
 
 class Block(Struct, frozen=True, kw_only=True):
@@ -60,11 +63,17 @@ def find_misplaced_block(source: bytes, start: int = 0) -> int | None:
 
 
 def find_nearly_a_mark(source: bytes) -> int | None:
-    """Return the line of a misspelt opening marker: `--- /// job`, `-- // job`."""
-    if b"//" not in source:
-        return None
-    nearly = (found for found in _NEARLY_A_MARK.finditer(source) if not _MARKER_LINE.match(found[0]))
-    return _line_of(next(nearly, None), source)
+    """Return the line of a misspelt opening marker: `--- /// job`, `-- // job`, a fence such as `--- job` or `---`."""
+    if b"//" in source:
+        for found in _NEARLY_A_MARK.finditer(source):
+            if not _MARKER_LINE.match(found[0]):
+                return _line_of(found, source)
+    for start, end in _leading_comments(source):
+        fence = _FENCE.fullmatch(source[start:end].rstrip())
+        setting = fence and len(fence[0]) > len("--") and _SETTING.match(source, end)
+        if fence and setting and (fence[1] or setting[1] in _SETTINGS):
+            return source.count(b"\n", 0, start) + 1
+    return None
 
 
 def _line_of(found: re.Match[bytes] | None, source: bytes) -> int | None:

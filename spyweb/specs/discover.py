@@ -24,7 +24,7 @@ from spyweb.settings.reading import Names, nearest
 from spyweb.settings.script_values import merge
 from spyweb.settings.sections import FILE, Settings
 from spyweb.settings.tables import TomlTable
-from spyweb.specs.block import code_of_file, read_block
+from spyweb.specs.block import Block, code_of_file, read_block
 from spyweb.specs.linting.linter import Doubts, Linter, doubts_of_hooks, doubts_of_script, doubts_of_server, read_module
 from spyweb.specs.maintenance import MaintenanceRule, doubts_of_maintenance, take_maintenance
 from spyweb.specs.parse import (
@@ -168,7 +168,12 @@ def _script(place: JobPlace, context: _Context) -> JobDraft:
     if isinstance(block, Problem):
         named = _NAME_LINE.search(source, 0, _HEAD)  # a broken block may still show whose it is
         name = named[1].decode("utf-8", "replace") if named else place.name
-        return _unread(job_id(name), block, (place.file, source))
+        draft = _unread(job_id(name), block, (place.file, source))
+        whole = Block(table=_NOTHING, end=len(source))  # another block in the file is no news beside this one
+        doubts = partial(doubts_of_script, (place.file, source), whole)
+        found = context.doubts(place.file, draft.spec.folder, [source], doubts)
+        draft.warnings.extend(each for each in found if each.line != block.line)
+        return draft
     draft, code = _draft(block.table, place, context), code_of_file(source, block)
     doubts = partial(doubts_of_script, (place.file, source), block)
     draft.warnings.extend(context.doubts(place.file, draft.spec.folder, [source], doubts))
@@ -199,11 +204,9 @@ def _elsewhere(known: Collection[JobId], context: _Context) -> list[JobDraft]:
 
 def _watching(table: TomlTable | Problem, place: JobPlace, context: _Context) -> JobDraft:
     """Read a monitor's settings and its Lua files; or those of a job that expects pings, which has none."""
-    if isinstance(table, Problem):
-        return _unread(job_id(place.name), table)
-    if EXPECT in table.values:
+    if isinstance(table, TomlTable) and EXPECT in table.values:
         place = structs.replace(place, is_monitor=False, hooks=())
-    draft = _draft(table, place, context)
+    draft = _unread(job_id(place.name), table) if isinstance(table, Problem) else _draft(table, place, context)
     read = [(path, read_source(context.root, path)) for path in place.hooks]
     sources = tuple((path, source) for path, source in read if not isinstance(source, Problem))
     texts = [part for path, source in sources for part in (path.encode(), source)]

@@ -232,6 +232,26 @@ def test_a_file_name_that_is_not_utf8_is_refused_and_can_be_shown(tmp_path: Path
     assert told(scan_of(root).problems) == ["jobs/caf\\xe9.lua: its name is not UTF-8"]
 
 
+def test_doubts_about_lua_are_shown_beside_settings_that_are_not_toml(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        "jobs/a.lua": "-- /// job\n-- every =\n-- ///\nlgo(1)",
+        "jobs/b.lua": "--- /// job\n-- every = 1\n-- ///\nlgo(1)",
+        "jobs/w/config.toml": "name =",
+        "jobs/w/hooks.lua": "lgo(1)",
+    }
+    found = scanned(tmp_path, files)
+    assert sorted(told(found.problems)) == [
+        "jobs/a.lua:2: not valid TOML: invalid value",
+        'jobs/b.lua:1: this begins no block of settings; expected "-- /// job"',
+        "jobs/w/config.toml:1: not valid TOML: invalid value",
+    ]
+    assert sorted(told(found.warnings)) == [
+        "jobs/a.lua:4: nobody defines lgo",
+        "jobs/b.lua:4: nobody defines lgo",
+        "jobs/w/hooks.lua:1: nobody defines lgo",
+    ]
+
+
 def test_a_condition_that_the_file_does_not_define_is_warned_of(tmp_path: Path) -> None:
     block = (
         "-- /// job\n-- on = [{ when = 'is_big' }, { scope = 'a', when = 'is_big' }, { when = 'is_late' }]\n-- ///\n"

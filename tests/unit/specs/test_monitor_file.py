@@ -325,6 +325,19 @@ def test_a_field_whose_name_is_taken_is_doubted(name: str, why: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("title h2", "title:h2"), ("price = .a > b", "price:.a > b"), (" .price", "name:.price"), ("li[x]", "li:[x]")],
+)
+def test_a_field_without_a_colon_that_has_a_selector_is_doubted(written: str, meant: str) -> None:
+    found = draft(fields=f"['{written}']")
+    assert not found.problems
+    assert [str(warning) for warning in found.warnings] == [
+        f'{PLACE.file}:4: fields: "{written.strip()}" has no colon, so takes the whole item; did you mean "{meant}"?'
+    ]
+    assert not draft(fields="['title', 'my name:h2', { name = 'a b' }]").warnings
+
+
 def test_what_nobody_knows_is_a_warning_with_the_nearest_name() -> None:
     found = draft("[proxy]\nenabled = false\nurl = 'x'", slector="'x'", fields='[{ name = "a", selektor = "b" }]')
     assert [str(warning).partition(": ")[2] for warning in found.warnings] == [

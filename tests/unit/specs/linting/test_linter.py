@@ -39,6 +39,14 @@ def of_script(source: str) -> list[str]:
     return [str(problem).removeprefix("jobs/a.lua:") for problem in found]
 
 
+@pytest.mark.parametrize(
+    "source",
+    ['--\n-- every = "1h"\nlog(1)', "---\n--- Sums up.\nlog(1)", "---\nname = 1", "log(1)\n---\nevery = 1", "-- job\n"],
+)
+def test_a_comment_that_is_no_fence_is_left_alone(source: str) -> None:
+    assert not [problem for problem in of_script(source) if "block" in problem]
+
+
 def of_hooks(**files: str) -> list[str]:
     named = [(f"{name}.lua", source.encode()) for name, source in files.items()]
     return [str(problem) for problem in doubts_of_hooks(named, nothing)]
@@ -54,6 +62,12 @@ BLOCK = '-- /// job\n-- every = "30s"\n-- ///\n'
         ("log(1)\n" + BLOCK, "2: this settings block is not at the top of the file and has no effect"),
         ("--- /// job\nlog(1)", '1: this begins no block of settings; expected "-- /// job"'),
         ("\n-- // job\nlog(1)", '2: this begins no block of settings; expected "-- /// job"'),
+        ('--- job\n-- name = "x"\n---\nlog(1)', '1: this begins no block of settings; expected "-- /// job"'),
+        ('-- Hi\n---\nevery = "30s"\n---\nlog(1)', '2: this begins no block of settings; expected "-- /// job"'),
+        (
+            '-- === job ===\n-- === job\n-- cron = "@daily"\n',
+            '2: this begins no block of settings; expected "-- /// job"',
+        ),
         ("log(1)\n--  //// Job", '2: this begins no block of settings; expected "-- /// job"'),
         ("function run() end run()", "1: the file defines run and calls it; spyweb calls it too"),
         ("cdp.open()", "1: cdp.open is not part of this version"),
