@@ -9,7 +9,7 @@ open_standard_streams()
 end_at_sigterm()
 if "start" in sys.argv:  # it becomes the daemon
     outlive_hang_up()
-gc.disable()  # until the command is imported: that makes no garbage, and looking for it costs a tenth of a start
+gc.disable()  # until the command is imported: imports make no garbage, and a collection takes a tenth of a start
 with ended_by_ctrl_c():
     from spyweb.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Share the event loop: cut long work into steps between which other tasks have their turn, and wait with a limit."""
+"""Share the event loop: cut long work into steps between which other tasks run, and wait with a limit."""
 
 from __future__ import annotations
 

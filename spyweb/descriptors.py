@@ -1,7 +1,7 @@
 """Set the limit on file descriptors, and know how many are left.
 
-Each part of the daemon that opens many has a share of them; RESERVE is for none of these, so that the private socket,
-the store and the settings go on where all shares are taken.
+Each part of the daemon that opens many has a share of them; RESERVE belongs to none of these, so that the private
+socket, the store and the settings still work when all shares are used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def allowed() -> int:
 
 
 def share(part: int, each: int) -> int:
-    """Return how many of what takes so many descriptors each may be open at once, in one of so many parts of all."""
+    """Return how many items of `each` descriptors may be open at once in one of `parts` equal shares."""
     return max(allowed() // part // each, 1)
 
 

@@ -1,4 +1,4 @@
-"""The errors that spyweb raises on purpose.  A bug in spyweb is not in this tree: it is shown with its traceback.
+"""The errors that spyweb raises on purpose.  Internal errors are not in this tree: they are shown with a traceback.
 
 The tree is drawn in docs/reference/errors.md.
 """
@@ -17,7 +17,7 @@ def legible(path: str | os.PathLike[str]) -> str:
 
 
 class SpywebError(Exception):
-    """Something went wrong."""
+    """The base of all errors that spyweb raises on purpose."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (self.__doc__ or "").strip().splitlines()[0])
@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
     FAILED = 1  # a job, test or check failed
     USAGE = 2  # usage, lock, port or permission
     INTERRUPTED = 130  # Ctrl-C, as shells count it
-    UNREAD = 141  # the reader of the output has gone away: SIGPIPE, as shells count it
+    UNREAD = 141  # the output was closed: SIGPIPE, as shells count it
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -127,10 +127,10 @@ class StoreCorrupt(StoreError):
 
 
 class StoreMoved(StoreError):
-    """The database, or its log, does not lie where it was opened: what is written to it now would be lost."""
+    """The database, or its log, was moved or replaced since it was opened: further writes would be lost."""
 
     def __init__(self, path: str | Path) -> None:
-        super().__init__(f"{path}: was removed or replaced while it is open: put it back, or restart spyweb")
+        super().__init__(f"{path}: was removed or replaced while spyweb uses it: put it back, or restart spyweb")
         self.path = path
 
 
@@ -138,7 +138,7 @@ class StoreIncomplete(StoreError):
     """A part of the database is missing."""
 
     def __init__(self, path: Path, reason: str, *, is_gone: bool) -> None:
-        how = "moves what is left aside and begins a new one" if is_gone else "goes on without what is missing"
+        how = "moves the rest aside and creates a new one" if is_gone else "continues without the missing part"
         super().__init__(f"{path}: {reason}: put it back; or `spyweb start --repair` {how}")
         self.path = path
         self.is_gone = is_gone  # the database itself; else some of the last commits
@@ -182,7 +182,7 @@ class PoolError(SpywebError):
 
 
 class KeyReused(SpywebError):
-    """The key of a request was used for another one."""
+    """The idempotency key of a request was used for another request."""
 
 
 class Refused(SpywebError):

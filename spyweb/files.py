@@ -1,4 +1,4 @@
-"""Open, and replace, files at paths where anybody may have put something else.
+"""Open and replace files at paths where other users may have put something else.
 
 A path below a folder is resolved first, with all links in it, and refused where it leads out.  Then it is opened step
 by step from that folder without following a link: one that is put there in between is an error.
@@ -139,8 +139,8 @@ def replace(
 ) -> None:
     """Write a file beside the old one, and put it in its place: at any moment it is the one or the other, whole.
 
-    A durable one is on the disk before this returns.  Of who writes it alone the name beside it is always the same, so
-    that what a crash has left is replaced by the next.
+    A durable one is on the disk before this returns.  A file with only one writer always uses the same temporary name,
+    so that the remains of a crash are replaced by the next write.
     """
     token = "" if is_alone else token_hex(4)
     beside = f".{os.fsdecode(os.fsencode(name)[:_LONGEST_BESIDE])}.spyweb-new{token}"

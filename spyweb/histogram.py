@@ -1,4 +1,4 @@
-"""Count measurements by size, for whoever asks later how they were spread."""
+"""Count measurements by size, for later percentiles."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Limit how much the daemon accepts from scripts, pages, servers, clients and files.
 
-Code that accepts input imports its limits from here.  The rule: input that somebody else chose is measured before any
-work whose cost grows faster than its length, or that would block the loop; input over its limit is refused with the
-text of `too_large`.  Sizes are bytes unless the name says otherwise.
+Code that accepts input imports its limits from here.  The rule: input that others chose is measured before any work
+whose cost grows faster than its length, or that would block the loop; input over its limit is refused with the text of
+`too_large`.  Sizes are bytes unless the name says otherwise.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ TEXT_KEPT: Final = 4_096  # characters of a text that a cache keeps
 LOG_BYTES_PER_S: Final = 1 << 20  # of the lines of one run
 LOG_COPY: Final = 1_024  # of a job's line in the daemon's log: hooks.log has the whole of it
 LOG_LINE: Final = 64 * 1024  # characters of one line of the daemon's log
-LOG_QUEUE: Final = 4 << 20  # bytes that wait for whoever reads stdout or stderr
+LOG_QUEUE: Final = 4 << 20  # bytes that wait for the reader of stdout or stderr
 
 
 def too_large(what: str, size: int, limit: int, unit: str = "bytes") -> str:

@@ -148,7 +148,7 @@ class TriggerType(StrEnum):
     STARTUP = "startup"
     RETRY = "retry"
     DRIFT = "drift"
-    ALERT = "alert"  # an incident of the job, which its own file is told of
+    ALERT = "alert"  # an incident of the job, handled by a function of its own file
     DEPENDS = "depends"  # a job that depends on it is failing
 
 
@@ -161,8 +161,8 @@ class Trigger(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     type: str = ""  # a TriggerType, or what a later version has written; empty: the record is damaged
     of: RunId | None = None  # retry: the first attempt
-    hook: str = ""  # alert: the function of the job's file that is told
-    incident: Mapping[str, object] = {}  # alert: of what it is told
+    hook: str = ""  # alert: the function of the job's file that is called
+    incident: Mapping[str, object] = {}  # alert: the event that it is called with
     values: Mapping[str, object] = {}  # manual: what a person lays over the values of the job
     payload: object = None  # manual, webhook: what was sent along, any JSON
     payload_stored: bool = False  # webhook: the payload is kept apart, since it is large
@@ -184,7 +184,7 @@ class Trigger(Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_id: RunId | None = None  # after: the run that has ended
     outcome: str = ""  # after
     incident_id: int | None = None  # depends
-    finding: str | None = None  # drift: it only tells what differs; empty: nothing any more
+    finding: str | None = None  # drift: it only reports what differs; empty: nothing any more
     repairs: str = ""  # drift: what differs
     depth: int = 0  # of the chain of changes that led to it
     lost: int = 0  # retry: how many attempts were lost without fault
@@ -323,14 +323,14 @@ class OnStoreError(StrEnum):
 
 
 class Expect(StrEnum):
-    """The ways in which a job that runs elsewhere tells of it."""
+    """The pings of a job that runs elsewhere."""
 
     PING = "ping"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingAddresses:
-    """The addresses at which a watcher elsewhere is told of a job's runs: may hold ${NAME}, and {job} for its id."""
+    """The addresses of a monitoring service, pinged by a job's runs: may hold ${NAME}, and {job} for its id."""
 
     base: str = field(default="", repr=False)  # with /start and /fail behind it; or the three:
     start: str = field(default="", repr=False)
@@ -445,13 +445,13 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     history: HistoryRule | None = None  # of what it keeps with store_*
     on_store_error: OnStoreError | None = None  # None: as [store] on_error says
     values: str = ""  # what its script sees in `values`, as JSON text; empty: nothing
-    drift_ms: int | None = None  # between two looks whether what its runs keep is as they left it; None: none
+    drift_ms: int | None = None  # between two comparisons of its resources with the files; None: none
     drift_repair: bool = False  # the job is started where something differs; else that is a failed run
     resume: bool = False  # a run that was lost or stopped is followed by one that goes on with its tasks
     policy: Policy = ANYTHING  # what it may reach
     hook: JobHook = NO_HOOK
-    ping: PingAddresses | None = None  # where it is told of its runs
-    alerts: AlertPolicy = NOBODY  # what makes an incident of it, and who is told
+    ping: PingAddresses | None = None  # addresses that its runs ping
+    alerts: AlertPolicy = NOBODY  # what opens an incident of it, and the channels to notify
     monitor: Monitor | None = None  # None: a script job
 
 
@@ -519,7 +519,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
 
 
 class TaskBegun(Struct, frozen=True, kw_only=True):
-    """The start of one task, for whoever watches its run."""
+    """The start of one task, for watchers of its run."""
 
     ordinal: int
     workflow: str

@@ -67,12 +67,12 @@ _current: ContextVar[Work | None] = ContextVar("current", default=None)
 
 
 def work_for(work: Work) -> None:
-    """Note what the current task works for from here on."""
+    """Note the work that the current task does from here on."""
     _current.set(work)
 
 
 class StallRecorder:
-    """Records what blocks the loop for too long.  A daemon has one, used on its loop's thread."""
+    """Records work that blocks the loop for too long.  A daemon has one, used on its loop's thread."""
 
     def __init__(self, cpu_time: Callable[[], float] = thread_time, wall: Callable[[], float] = perf_counter) -> None:
         self.wall = wall
@@ -121,13 +121,13 @@ class StallRecorder:
         return self._notes.pop(run, "")
 
     def refusal_of(self, job: str, generation: int) -> str:
-        """Return why runs of this version of a job are refused; empty if they are not."""
+        """Return why runs of this version of a job are refused; empty if they are allowed."""
         offender = self._offenders.get(job)
         if offender is None or offender.times < TOO_OFTEN or offender.generation < generation:
             return ""
         return (
-            f"it held up the whole daemon {offender.times} times (the last: {offender.latest}): "
-            "not begun again until its file is edited"
+            f"it blocked the whole daemon {offender.times} times (the last: {offender.latest}): "
+            "no runs until its file is edited"
         )
 
     def refused(self) -> dict[str, str]:
@@ -139,7 +139,7 @@ class StallRecorder:
         }
 
     def forget(self, job: str) -> None:
-        """Forget the stalls of a job that is gone or has been edited."""
+        """Forget the stalls of a job that was removed or edited."""
         self._offenders.pop(job, None)
 
     def install(self, loop: AbstractEventLoop) -> None:
@@ -245,12 +245,12 @@ class LoopWatch:
     def _tick(self) -> None:
         late = self._recorder.wall() - self._due
         if late >= STALL_S and not self._is_told:
-            work = Work("work that no run or request is known to have asked for")
+            work = Work("work of no known run or request")
             self._stalled(Stall(work=work, seconds=late, is_computing=self._recorder.has_computed(self._due - TICK_S)))
         self._arm()
 
     def _stalled(self, stall: Stall) -> None:
-        import structlog  # a command that asks for the health of a daemon does without it
+        import structlog  # `spyweb health` does not need it
 
         log = structlog.get_logger()
         self._is_told = True

@@ -1,7 +1,7 @@
 """A client of the daemon for the commands: blocking HTTP, on the standard library alone.
 
-It goes by the socket in the daemon's data directory, or by a URL.  Each of the two opens connections, and says in one
-line why a request failed.
+It uses the socket in the daemon's data directory, or a URL.  Each of the two transports opens connections, and says in
+one line why a request failed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from spyweb.store.access import no_access
 from spyweb.views.jobs import JobView
 from spyweb.words import cut
 
-PATIENCE = 30.0  # seconds for an answer: one that takes longer comes from a daemon that hangs
+PATIENCE = 30.0  # seconds for an answer: a daemon that takes longer hangs
 NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)  # no daemon listens there
-BUSY = "the daemon is there, but takes no connection: it is held up, or has no file descriptor left"
+BUSY = "the daemon runs, but accepts no connection: it is blocked, or has no file descriptor left"
 KEY_HEADER = "X-SpyWeb-Key"
 API_KEY = "SPYWEB_API_KEY"
 JSON_MEDIA = ("application/json", "application/x-ndjson", "text/event-stream")
 LONGEST = 200  # characters of what a server said
-NO_SPYWEB = "what answers there is no spyweb"
-SILENT_S = 60.0  # that a stream of events, which gives signs of life, may be silent
+NO_SPYWEB = "the server that answers is not spyweb"
+SILENT_S = 60.0  # the longest silence of a stream of events, in which the daemon sends signs of life
 ERROR = b'{"error":'  # beginning of a line that reports an error
 
 T = TypeVar("T")
@@ -79,30 +79,30 @@ class SocketTransport:
             case BlockingIOError():
                 return Refused(BUSY)
             case http.client.HTTPException() | ConnectionError():
-                return Refused(self.cut_off("it had answered"))
+                return Refused(self.cut_off("it answered"))
             case _:
                 raise error
 
     def refusal_of(self, answer: http.client.HTTPResponse, body: bytes) -> Refused:
-        """Say why an answer is not the one that was asked for."""
+        """Say why an answer is not the expected one."""
         return Refused(error_in(body) or f"the daemon refuses the connection ({answer.status}): too many are open")
 
     def misread(self, error: Exception) -> Refused:
         return Refused(f"the daemon speaks another version of spyweb ({error}): restart it")
 
     def cut_off(self, before: str) -> str:
-        """Say why an answer broke off: without that, a truncated answer looks like a complete one."""
+        """Say why an answer broke off; otherwise a truncated answer would look complete."""
         try:
             with contextlib.closing(self.connection()) as connection:
                 connection.connect()
         except OSError as error:
             if error.errno in NOBODY:
                 return f"the daemon ended before {before}"
-        return f"the daemon, which is still there, closed the connection before {before}"
+        return f"the daemon closed the connection before {before}"
 
 
 class UrlTransport:
-    """A daemon anywhere, by its URL.  Raises Refused for what is no URL of one."""
+    """A daemon anywhere, by its URL.  Raises Refused for a URL that no daemon can have."""
 
     def __init__(self, url: str, key: str | None) -> None:
         self._url = url.rstrip("/")
@@ -142,12 +142,12 @@ class UrlTransport:
             case TimeoutError():
                 why = f"has not answered for {PATIENCE:.0f} s"
             case ConnectionRefusedError():
-                why = "nobody listens there"
+                why = "nothing listens there"
             case http.client.BadStatusLine() if not isinstance(error, ConnectionError):
                 why = NO_SPYWEB
             case ConnectionError() | http.client.HTTPException():
                 hint = "" if self._is_secure else ": does it speak https://?"
-                why = f"the connection was closed before the answer had come{hint}"
+                why = f"the connection was closed before the answer arrived{hint}"
             case _:
                 why = f"can't be reached: {error.strerror or error}"
         return Refused(f"{self._url}: {why}")
@@ -156,7 +156,7 @@ class UrlTransport:
         if answer.status == http.HTTPStatus.UNAUTHORIZED:
             why = f"does not accept the key in {API_KEY}" if self._key else f"needs a key: set {API_KEY}"
         elif 300 <= answer.status < 400:
-            why = f"leads elsewhere, to {shortened(answer.headers.get('Location', 'nowhere'))}"
+            why = f"redirects to {shortened(answer.headers.get('Location', 'nowhere'))}"
         else:
             why = shortened(error_in(body)) or f"{NO_SPYWEB} (it answers {answer.status})"
         return Refused(f"{self._url}: {why}")
@@ -172,7 +172,7 @@ Transport = SocketTransport | UrlTransport
 
 
 def error_in(body: bytes) -> str:
-    """Return the text of an error that a daemon has answered with, or an empty one."""
+    """Return the error text of a daemon's answer, or an empty one."""
     try:
         found = msgspec.json.decode(body, type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -234,7 +234,7 @@ class DaemonClient:
                 yield line
 
     def events(self, **parameters: str | int | None) -> Iterator[tuple[str, bytes]]:
-        """Yield each event with its name and its JSON, and first, with neither, that from now on nothing is missed."""
+        """Yield each event as its name and its JSON; the first pair is empty: from then on no event is missed."""
         target = with_query("/api/events", **parameters)
         with self._answer("GET", target, timeout=SILENT_S) as answer:
             name, data = "", b""
@@ -258,7 +258,9 @@ class DaemonClient:
             with self.translated_errors():
                 connection.connect()
                 connection.sock.settimeout(timeout)
-                with contextlib.suppress(ConnectionError):  # what is too large is answered before all of it is sent
+                with contextlib.suppress(
+                    ConnectionError
+                ):  # a body that is too large is refused before all of it is sent
                     connection.request(method, self._transport.prefix + target, body, dict(self._transport.headers))
                 answer = connection.getresponse()
                 if answer.status != 200 or not self._transport.is_from_a_daemon(answer):
@@ -266,13 +268,13 @@ class DaemonClient:
             yield answer
 
     def _lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
-        """Yield the lines in a generator, so that an error of its caller is not taken for one of the daemon."""
+        """Yield the lines from a generator, so that an error of the caller is not reported as one of the daemon."""
         with self.translated_errors():
             yield from answer
 
     @contextlib.contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Say in one line what went wrong where a daemon is asked, or its answer is decoded."""
+        """Turn an error of a request, or of decoding its answer, into a Refused with one line."""
         try:
             yield
         except (OSError, http.client.HTTPException) as error:

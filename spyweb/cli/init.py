@@ -41,14 +41,14 @@ FIRST = {ProjectKind.SCRIPTS: "hello", ProjectKind.MONITOR: "page"}  # the job t
 
 def init(
     context: typer.Context,
-    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Made if it is absent.")] = Path(),
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder, made if it is missing.")] = Path(),
     template: Annotated[ProjectKind, typer.Option(help="Two scripts, or a monitor of a page.")] = ProjectKind.SCRIPTS,
     form: Output = Format.TABLE,
 ) -> None:
     """Make a small working project.
 
-    Settings, jobs to start from (two scripts, or a monitor with hooks and tests), and what an editor needs to complete
-    both.  Overwrites nothing.
+    It has settings, jobs to start from (two scripts, or a monitor with hooks and tests), and files with which an editor
+    completes and checks them.  Overwrites nothing.
     """
     root = root_of(context) / directory
     made = {name: (TEMPLATE / source).read_bytes() for name, source in TEMPLATES[template].items()}
@@ -78,7 +78,7 @@ def editor_files() -> dict[str, bytes]:
 def make_project(root: Path, made: dict[str, bytes], for_editors: Mapping[str, bytes]) -> None:
     """Write all files or none.  Raises Refused when a file is there already, NoAccess when one can't be made.
 
-    What is there of the files for editors is somebody's own and stays; those that are made are added to `made`.
+    Editor files that are there already stay as they are; the others are made and added to `made`.
     """
     there = [name for name in made if (root / name).exists()]
     if there:
@@ -99,13 +99,13 @@ def make_project(root: Path, made: dict[str, bytes], for_editors: Mapping[str, b
 def types(
     context: typer.Context,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Instead of spyweb.d.lua in the project; - prints.")
+        Path | None, typer.Argument(metavar="[FILE]", help="The file to write, instead of spyweb.d.lua; - prints.")
     ] = None,
     form: Output = Format.TABLE,
 ) -> None:
     """Write Lua type definitions, for editors.
 
-    A file for lua-language-server, which completes and checks what scripts call and which hooks they define.
+    With them lua-language-server completes and checks the functions and hooks of scripts.
     """
     from spyweb.reference.definitions import FIRST_LINE, definitions  # the ops are slow to import
 
@@ -115,7 +115,7 @@ def types(
     path = file or root_of(context) / TYPES
     try:
         if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
-            raise Refused(f"{path} is there already and is no file of types: nothing was written")
+            raise Refused(f"{path} already exists and was not written by `spyweb types`: nothing was written")
         with replaced(path, 0o666) as target:
             target.write(definitions().encode())
     except OSError as error:
@@ -125,9 +125,9 @@ def types(
 
 @contextmanager
 def replaced(path: Path, mode: int) -> Iterator[BinaryIO]:
-    """Open a file that gets its name once it is whole: one that a full disk has cut short would not be replaced later.
+    """Open a file that gets its name once it is whole: a full disk leaves no half file behind.
 
-    A link stays one.
+    A symbolic link stays one.
     """
     place = Path(os.path.realpath(path))
     unfinished = place.with_name(f"{place.name}.unfinished")
@@ -152,9 +152,9 @@ def schema(
         SchemaKind, typer.Argument(metavar="[job|config]", help="`job`: a monitor's config.toml, and jobs.toml.")
     ] = SchemaKind.JOB,
 ) -> None:
-    """Print a JSON Schema of the files of settings.
+    """Print the JSON Schema of a settings file, for editors.
 
-    For editors: `job` is about a monitor's config.toml and about jobs.toml, `config` about the project's config.toml.
+    `job` describes a monitor's config.toml and jobs.toml, `config` the project's config.toml.
     """
     from spyweb.reference.schema import config_schema, job_schema
 

@@ -26,7 +26,7 @@ from spyweb.errors import ExitCode, FetchError, NoAccess, OpError, PoolError, Sc
 P = ParamSpec("P")
 Command = Callable[..., ExitCode | None]
 
-# The module and the function of each: imported when it is typed, so that no command pays for the parts of another.
+# The module and the function of each command; a module is imported when its command is used.
 COMMANDS = {
     "start": "spyweb.daemon.commands.start:start",
     "run": "spyweb.daemon.commands.run:run",
@@ -91,9 +91,9 @@ ALERTS = {
 }
 SYSTEMD = {"install": "spyweb.cli.systemd:install", "uninstall": "spyweb.cli.systemd:uninstall"}
 GROUPS = {
-    "alerts": (ALERTS, "See what is wrong, and acknowledge it."),
-    "state": (STATE, "Look at and change what scripts keep."),
-    "keys": (KEYS, "Say who may come in over HTTP."),
+    "alerts": (ALERTS, "List incidents, acknowledge and silence them."),
+    "state": (STATE, "List and change stored values."),
+    "keys": (KEYS, "Manage the API keys of the HTTP server."),
     "systemd": (SYSTEMD, "Run the project as a service."),
 }
 
@@ -104,7 +104,7 @@ SETTINGS = {
     STATE["set"]: {"ignore_unknown_options": True},  # `state set n -5`: a negative number is no option
 }
 
-OF_FILES = {"start", "check", "test", "artifacts", "init", "schema", "types", "systemd"}  # no daemon is asked
+OF_FILES = {"start", "check", "test", "artifacts", "init", "schema", "types", "systemd"}  # work without a daemon
 
 EXIT_CODES = (
     "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C; 141 nobody reads."
@@ -141,7 +141,7 @@ def build() -> typer.Typer:
 
 
 class _Lazy(Mapping[str, Any]):
-    """The commands and groups of these tables by name, none of which is imported before somebody asks for it."""
+    """The commands and groups of these tables by name; each is imported when it is looked up."""
 
     def __init__(self, commands: Mapping[str, str], groups: Mapping[str, tuple[Mapping[str, str], str]]) -> None:
         self._commands = commands
@@ -172,14 +172,14 @@ class _Lazy(Mapping[str, Any]):
 
 
 def version(form: Output = Format.TABLE) -> None:
-    """Show the version of spyweb, and of its Python."""
+    """Show the versions of spyweb and Python."""
     python = platform.python_version()
     line = f"spyweb {__version__} (Python {python}, {platform.system()})"
     output.tell(form, line, {"spyweb": __version__, "python": python})
 
 
 def update() -> ExitCode:
-    """Say how to update: this program does not do it itself."""
+    """Say how to update: this program does not update itself."""
     output.complain("`update` is not part of this program: update spyweb the way it was installed")
     return ExitCode.USAGE
 
@@ -216,15 +216,15 @@ def _project(
         if context.invoked_subcommand in OF_FILES:
             reason = f"`spyweb {context.invoked_subcommand}` works on files of this machine"
             raise typer.BadParameter(reason, param_hint="'--url'")
-    # Where the current folder is gone, `root_of` says so.
+    # A current folder that was deleted is reported by `root_of`.
     if directory not in (None, ".") and not os.path.isdir(directory):
         state = "is a file" if os.path.exists(directory) else "does not exist"
         raise typer.BadParameter(f"Directory {legible(directory)!r} {state}.", param_hint="'-C'")
 
 
 class _LazyConversion:
-    """Converts the values of a command only where that is needed: typer does it with pydantic, which is slow to import,
-    and does it to every option that nobody typed."""
+    """Skips typer's conversion of values that need none: it imports pydantic, which is slow, even for options that were
+    not typed."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -277,7 +277,7 @@ def _usage_errors_reported() -> Iterator[None]:
     except typer.TyperException as error:
         message = error.format_message().replace(": Value error, ", ": ").rstrip(".")
         context = getattr(error, "ctx", None)
-        if "\n" in message:  # the help, for whoever typed no command
+        if "\n" in message:  # the help, shown when no command was typed
             output.note(message)
         else:
             output.complain(f"{message}: `{context.command_path} -h` shows how" if context else message)
@@ -294,7 +294,7 @@ def _guarded(command: Callable[P, ExitCode | None]) -> Callable[P, None]:
         except SpywebError as error:
             output.report(error)
             is_of_job = isinstance(error, (ScriptError, OpError, FetchError, PoolError))
-            code = ExitCode.FAILED if is_of_job else ExitCode.USAGE  # of what was asked wrongly
+            code = ExitCode.FAILED if is_of_job else ExitCode.USAGE
         except PermissionError as error:
             output.report(NoAccess(f"{error.filename}: {error.strerror}"))
             code = ExitCode.USAGE

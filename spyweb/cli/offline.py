@@ -1,4 +1,4 @@
-"""Answer the commands from a project's files and its database, where no daemon runs."""
+"""Answer the commands from a project's files and its database when no daemon runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 class OfflineProject:
     """Reads the files and the database of a project; reading never takes the lock, changing something does.
 
-    A command asks the services that a daemon asks, and imports each where it needs it, since that takes time.
+    A command asks the same services as a daemon, and imports each only when it needs it: imports take time.
     """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
@@ -38,7 +38,7 @@ class OfflineProject:
         self.clock = clock
 
     def jobs(self, view: Callable[[JobSpec], JobView] = view_job) -> list[JobView]:
-        """Return the jobs as their files alone describe them, or by another view of those that load."""
+        """Return the jobs as their files describe them; `view` makes the view of each job that loads."""
         broken = [broken_job(job, problems) for job, problems in self.scanned.broken.items()]
         return sorted([*map(view, self.specs), *broken], key=lambda view: view.id)
 
@@ -62,14 +62,14 @@ class OfflineProject:
         return asyncio.run(self._ask(ask, read_only=True))
 
     def write(self, ask: Callable[[Store], Awaitable[T]]) -> T:
-        """Ask the database for a change, under the lock.  Raises LockHeld when somebody has it."""
+        """Change the database, under the lock.  Raises LockHeld when another process has it."""
         output.log_only_errors()
         path = self.settings.store.path
         with hold_lock(self.settings.daemon.data_dir, root=self.settings.root, clock=self.clock):
             is_new = not size_of(path)
             answer = asyncio.run(self._ask(ask, read_only=False))
         if is_new:
-            output.note(f"a new database begins: {path}")
+            output.note(f"created a new database: {path}")
         return answer
 
     def marker(self) -> Marker:

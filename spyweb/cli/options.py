@@ -18,17 +18,19 @@ MOST_ROWS = 1_000_000_000  # of an answer: SQLite takes numbers of 64 bits, and 
 
 
 def root_of(context: typer.Context) -> Path:
-    """Return the project that `-C` names.  Raises Refused where it is the current folder, and that has been deleted."""
+    """Return the project's folder: that of `-C`, or the current one.  Raises Refused when that has been deleted."""
     directory = context.find_root().params["directory"] or "."
     try:
         return Path(directory).absolute()
     except FileNotFoundError as error:
-        raise Refused("the current folder is gone: go to another, or name the project's with -C") from error
+        raise Refused(
+            "the current folder was deleted: change to another, or name the project's folder with -C"
+        ) from error
 
 
 def project_of(context: typer.Context) -> Project:
-    """Open the project that the options of all commands name: by its folder, or by the URL of its daemon."""
-    from spyweb.cli.client import API_KEY  # which many commands do without
+    """Open the project of `-C`, or of the daemon at `--url` or SPYWEB_URL."""
+    from spyweb.cli.client import API_KEY  # many commands never import it
     from spyweb.cli.project import URL, RemoteProject, open_project
 
     options = context.find_root().params
@@ -37,7 +39,7 @@ def project_of(context: typer.Context) -> Project:
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[str]:
-    from spyweb.cli.project import open_project  # only where a shell asks
+    from spyweb.cli.project import open_project  # only shell completion needs it
 
     try:
         ids = [str(job.id) for job in open_project(root_of(context)).offline.jobs()]
@@ -51,4 +53,4 @@ MaybeJob = Annotated[
     str | None,
     typer.Argument(metavar="[JOB]", help="Only this job, by id or name.", autocompletion=complete_job),
 ]
-Output = Annotated[Format, typer.Option("-o", "--output", help="A table for people, or JSON.")]
+Output = Annotated[Format, typer.Option("-o", "--output", help="Table or JSON.")]

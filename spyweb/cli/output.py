@@ -1,8 +1,7 @@
-"""The only place that prints.  Answers go to stdout, everything about them to stderr.
+"""The only module that prints.  Answers go to stdout, remarks and errors to stderr.
 
-On a terminal tables are drawn by rich, which is imported only then; elsewhere they are plain aligned text that is never
-cut, so that `grep` finds what it looks for.  NO_COLOR is honoured.  Nothing that a script or a file name says reaches
-the terminal as a control sequence.
+On a terminal rich draws tables, and is imported only then; elsewhere they are plain aligned text.  NO_COLOR is
+honoured.  Text of scripts and file names never reaches the terminal as a control sequence.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ COLOURS = {
 NAMES = {GOOD: "green", BAD: "red", CARE: "yellow", BUSY: "cyan", FAINT: "dim"}  # as rich calls them
 GAP = 2  # spaces between the columns of a table
 SHORTEST = 12  # characters that are left of a cell that is cut
-ENOUGH = 40  # that a column which may be cut has before a spare column gets room
-_STATE = re.compile(r"[a-z]+(?=$|[:,] )")  # a state at the beginning of a cell, of which more may be said
+ENOUGH = 40  # characters that a column which may be cut gets before a spare column gets room
+_STATE = re.compile(r"[a-z]+(?=$|[:,] )")  # a state at the beginning of a cell; details may follow
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
@@ -50,16 +49,16 @@ class Format(StrEnum):
 
 
 class _StandardStream(io.FileIO):
-    """A standard stream that ends the process where it can't be written.
+    """A standard stream that ends the process when it can't be written.
 
-    Its errors can't be taken for those of another file or socket, nor does typer have its own way at EPIPE.
+    So its errors are never reported as those of another file or socket, and typer never handles EPIPE.
     """
 
     def write(self, data: ReadableBuffer) -> int:
         try:
             return super().write(data)
         except OSError as error:
-            nothing = os.open(os.devnull, os.O_WRONLY)  # for what is left: the interpreter would try to write it again
+            nothing = os.open(os.devnull, os.O_WRONLY)  # for the rest: the interpreter would try to write it again
             os.dup2(nothing, self.fileno())
             os.close(nothing)
             if isinstance(error, BrokenPipeError):
@@ -70,7 +69,7 @@ class _StandardStream(io.FileIO):
 
 
 def prepare() -> None:
-    """Make the streams spell out what the terminal can't show, and end the process where they can't be written."""
+    """Make the streams escape what the terminal can't show, and end the process when they can't be written."""
     sys.stdout, sys.stderr = _prepared(sys.stdout), _prepared(sys.stderr)
 
 
@@ -81,14 +80,14 @@ def _prepared(stream: TextIO) -> TextIO:
 
 
 def flush() -> None:
-    """Write what waits to be written, before the interpreter does: it would only tell of what fails."""
+    """Write buffered output now: the interpreter would only report an error at exit."""
     sys.stdout.flush()
     sys.stderr.flush()
 
 
 def log_only_errors() -> None:
-    """Log only errors, on stderr: what the daemon's parts log in a command is not its answer."""
-    from spyweb.logs.output import set_up  # structlog takes long to import: only commands that run those parts pay
+    """Log only errors, on stderr: log lines of the daemon's parts do not belong to a command's answer."""
+    from spyweb.logs.output import set_up  # structlog is slow to import: only commands that run those parts need it
 
     set_up(quiet=2, stream=sys.stderr)
 
@@ -119,7 +118,7 @@ def show_json(value: object) -> None:
 
 
 def tell(form: Format, line: str, value: object) -> None:
-    """Print what a command has done: the line for people, or the value as JSON."""
+    """Print the result of a command: the line for people, or the value as JSON."""
     if form is Format.JSON:
         show_json(value)
     else:
@@ -136,7 +135,7 @@ def moment(ms: int, timezone: str) -> str:
 
 
 def row_moment(ms: int, timezone: str, now_ms: int) -> str:
-    """Return a moment for a row of a table: brief on a terminal, elsewhere whole."""
+    """Return a moment for a row of a table: short on a terminal, elsewhere in full."""
     return words.describe_briefly(ms, timezone, now_ms) if sys.stdout.isatty() else moment(ms, timezone)
 
 
@@ -150,7 +149,7 @@ def until(ms: int) -> str:
 
 
 def show_bytes(data: bytes) -> None:
-    """Print a script's text: in a pipe byte for byte, on a terminal as it can be shown."""
+    """Print a script's text: in a pipe byte for byte, on a terminal with control characters escaped."""
     if sys.stdout.isatty():
         say(data.decode("utf-8", "backslashreplace"))
         return
@@ -168,16 +167,16 @@ def print_file(path: Path) -> None:
 
 
 def confirm(question: str) -> bool:
-    """Ask the person at the terminal.  Raises Refused when nobody is there."""
+    """Ask the person at the terminal.  Raises Refused when stdin is not a terminal."""
     if not sys.stdin.isatty():
-        raise Refused(f"{question} There is nobody to ask here: -y goes ahead")
+        raise Refused(f"{question} Input is not a terminal, so nobody can answer: -y means yes")
     print(f"{clean(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 @contextmanager
 def meter(label: str, total: int = 0) -> Iterator[Meter]:
-    """Show a progress bar below what is printed, on a terminal; of a total that may grow on the way."""
+    """Show a progress bar below the output, on a terminal; the total may grow meanwhile."""
     if not sys.stderr.isatty():
         yield Meter()
         return
@@ -190,7 +189,7 @@ def meter(label: str, total: int = 0) -> Iterator[Meter]:
 
 
 class Meter:
-    """Counts what is done, of how many."""
+    """Counts finished steps, out of a total."""
 
     def __init__(self, show: Callable[[int, int], None] = lambda total, done: None, total: int = 0) -> None:
         self._show, self._total, self._done = show, total, 0
@@ -257,7 +256,7 @@ def show_verdict(word: str, rest: str) -> None:
 
 
 def show_branch(depth: int, word: str, rest: str) -> None:
-    """Show a line of a tree, with a state or nothing before it."""
+    """Show a line of a tree, with an optional state before it."""
     label = f"{paint(word.ljust(9), COLOURS.get(word), sys.stdout)} " if word else ""
     print(f"{'  ' * depth}{label}{clean(rest)}".rstrip(), flush=True)
 
@@ -281,7 +280,7 @@ def paint(text: str, colour: str | None, stream: TextIO) -> str:
 
 
 def _draw(header: Sequence[str], rows: Rows, cut: Sequence[str], spare: Sequence[str]) -> None:
-    from rich.cells import cell_len  # slow to import: only tables on a terminal pay for it
+    from rich.cells import cell_len  # slow to import: only tables on a terminal need it
     from rich.console import Console
     from rich.table import Table
 

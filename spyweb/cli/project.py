@@ -1,6 +1,6 @@
-"""A project as the commands ask it: through its daemon where one runs, else from its files and its database.
+"""A project as the commands see it: through its daemon when one runs, otherwise through its files and its database.
 
-With a URL it is asked through the daemon there, and through nothing else.
+A project that is named by a URL is seen through the daemon at that URL only.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Project:
 
     @cached_property
     def offline(self) -> OfflineProject:
-        """Return the files and the database.  Raises Refused where the project is on another machine."""
-        from spyweb.cli.offline import OfflineProject  # which takes time: only where no daemon answers
+        """Return the files and the database.  Raises Refused when the project is on another machine."""
+        from spyweb.cli.offline import OfflineProject  # slow to import: only needed when no daemon answers
 
         return OfflineProject(self.settings, self.clock)
 
@@ -66,7 +66,7 @@ class Project:
         return find_daemon(self.settings.daemon.data_dir)
 
     def need_daemon(self, hint: str = ": `spyweb start` starts one") -> DaemonClient:
-        """Return the daemon.  Raises Refused where none runs."""
+        """Return the daemon.  Raises Refused when none runs."""
         daemon = self.find_daemon()
         if daemon is None:
             raise Refused(f"no daemon runs in {self.root}{hint}")
@@ -76,14 +76,14 @@ class Project:
         return self.find_daemon() or self.offline
 
     def stored(self) -> Backend:
-        """Return who answers for what the database alone has.  Raises Refused where it was in memory, and is gone."""
+        """Return the daemon or the database.  Raises Refused when the database was in memory and has ended."""
         if self.settings.store.is_memory:
-            return self.need_daemon(", and what it kept in memory went with it")
+            return self.need_daemon(", and its database was in memory: it ended with the daemon")
         return self.backend()
 
 
 class RemoteProject(Project):
-    """A project whose daemon is asked by its URL; it has no files here, and the usual settings stand in for its own."""
+    """A project whose daemon is asked by its URL; it has no files here, and the defaults stand in for its settings."""
 
     is_elsewhere = True
 
@@ -95,21 +95,21 @@ class RemoteProject(Project):
 
     @cached_property
     def offline(self) -> OfflineProject:
-        raise Refused(f"{self._url}: this needs the files of the project: leave out --url and {URL}")
+        raise Refused(f"{self._url}: this command needs the project's files: leave out --url and {URL}")
 
     def find_daemon(self) -> DaemonClient | None:
         return self._daemon
 
 
 def open_project(root: Path) -> Project:
-    """Open the project.  Raises ConfigError when its config.toml is wrong, NoAccess where this user may not look."""
+    """Open the project.  Raises ConfigError when its config.toml is wrong, NoAccess when this user may not read it."""
     if not os.access(root, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise refusal(root, user_name(root.stat().st_uid))
     return Project(load_settings(root, environ=os.environ, flags={}), RealClock())
 
 
 def answer_of(source: Backend, target: str, kind: type[T], ask: Callable[[Store], Awaitable[T]], otherwise: T) -> T:
-    """Ask the daemon, or else the database; `otherwise` before the first start, when there is none."""
+    """Ask the daemon, otherwise the database; return `otherwise` before the first start, when there is no database."""
     return source.ask("GET", target, kind) if isinstance(source, DaemonClient) else source.read(ask, otherwise)
 
 
@@ -122,7 +122,10 @@ def find_in(views: list[JobView], name_or_id: str) -> JobId:
 
 
 def found_of(source: Backend, name: str | None, ask: Callable[[JobId | None], list[T]]) -> list[T]:
-    """Return what is found of a job, or without a name of all.  Raises Refused for no job that has left nothing."""
+    """Return the findings of a job, or without a name of all jobs.
+
+    A job that was removed keeps its findings.  Raises Refused for an unknown name without any.
+    """
     if name is None:
         return ask(None)
     jobs = source.jobs()

@@ -1,7 +1,6 @@
 """`spyweb systemd install` and `uninstall`: make the project a service of the machine, or of the user.
 
-template/spyweb.service is how systemd should hold spyweb, for the usual places: it is filled in for the user, the
-interpreter and the project that asks for it.
+template/spyweb.service is the unit for the usual paths; the user, the interpreter and the project are filled in.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from spyweb.settings.load import examine_settings, load_settings
 from spyweb.settings.sections import Settings
 
 MARK = "# Made by `spyweb systemd install`; `spyweb systemd uninstall` removes it."
-UNIT, FOR_COMMANDS = "spyweb.service", "exec.conf"  # in template/; the second is added where jobs may run commands
+UNIT, FOR_COMMANDS = "spyweb.service", "exec.conf"  # in template/; the second is added when jobs may run commands
 FILE_SYSTEM = "# The file system"  # begins a part that needs root's rights
 SYSTEM_UNITS = Path("/etc/systemd/system")
 BOOTED = Path("/run/systemd/system")  # there when systemd runs the machine: sd_booted(3)
@@ -42,7 +41,7 @@ Systemctl = Callable[[Sequence[str]], int]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,200}")
 
 
-UserUnit = Annotated[bool, typer.Option("--user", help="A service of this user's own systemd.")]
+UserUnit = Annotated[bool, typer.Option("--user", help="Use this user's own systemd, without root.")]
 Name = Annotated[str, typer.Option(metavar="NAME", help="The unit's name.")]
 
 
@@ -53,7 +52,7 @@ def install(
     name: Name = "spyweb",
     form: Output = Format.TABLE,
 ) -> None:
-    """Print a unit for this project, or write it."""
+    """Print a systemd unit for this project, or write it."""
     settings = load_settings(root_of(context), environ=os.environ, flags={})
     path = unit_path(name, user_unit=user_unit, environment=os.environ)
     unit, added = describe(settings, user_unit=user_unit, name=name), path.with_name(f"{path.name}.d") / FOR_COMMANDS
@@ -63,12 +62,12 @@ def install(
         lines = []
         if unit.runs_commands:
             _put(added, render(unit, FOR_COMMANDS))
-            lines.append(f"{added} is written: jobs may run commands")
+            lines.append(f"wrote {added}: jobs may run commands")
         else:
             _remove_addition(added)
         systemctl(["daemon-reload"])
         command = "systemctl --user" if user_unit else "systemctl"
-        lines += [f"{path} is written; to start it now and at every boot:", f"  {command} enable --now {name}"]
+        lines += [f"wrote {path}; to start it now and at every boot:", f"  {command} enable --now {name}"]
     else:
         lines = render(unit).splitlines()
         if unit.runs_commands:
@@ -90,7 +89,7 @@ def uninstall(
     _remove_addition(path.with_name(f"{path.name}.d") / FOR_COMMANDS)
     systemctl(["daemon-reload"])
     settings, _ = examine_settings(root, environ=os.environ, flags={})  # also of a config.toml that is broken
-    lines = [f"{path} is removed", f"left as they are: {root} and the data in {settings.daemon.data_dir}"]
+    lines = [f"removed {path}", f"kept {root} and the data in {settings.daemon.data_dir}"]
     output.tell(form, "\n".join(lines), lines)
 
 
@@ -104,11 +103,11 @@ class Unit(Struct, frozen=True, kw_only=True):
     user: str | None  # None: a unit of the user's own systemd
     name: str = "spyweb"
     grace_s: int = 10
-    runs_commands: bool = False  # some job may
+    runs_commands: bool = False  # some job may run commands
 
 
 def render(unit: Unit, template: str = UNIT) -> str:
-    """Fill in the file for the usual places; of a user's own unit without what needs root's rights."""
+    """Fill in the unit for the usual paths; a user's own unit lacks the parts that need root's rights."""
     text = (files("spyweb.cli") / "template" / template).read_text(encoding="utf-8")
     if unit.user is None:
         text = "\n\n".join(part for part in text.split("\n\n") if not part.startswith(FILE_SYSTEM))
@@ -179,7 +178,7 @@ def whose(root: Path, environment: Mapping[str, str]) -> str:
 
 
 def unit_path(name: str, *, user_unit: bool, environment: Mapping[str, str]) -> Path:
-    """Return where a unit lies.  Raises Refused for what can't be the name of one."""
+    """Return the path of a unit.  Raises Refused for a name that no unit can have."""
     if not _NAME.fullmatch(name) or name.endswith(".service"):
         raise Refused(f"{name!r} can't be a unit's name: letters, digits and _ . : - only, without .service")
     if not user_unit:
@@ -199,13 +198,13 @@ def _remove_addition(path: Path) -> None:
 def find_systemctl(*, user_unit: bool) -> Systemctl:
     program = shutil.which("systemctl")
     if program is None or not BOOTED.is_dir():
-        raise Refused("systemd does not run this machine; without --write the unit is printed")
+        raise Refused("systemd does not run on this machine; without --write the unit is printed")
     scope = ["--user"] if user_unit else []
     return lambda words: subprocess.run([program, *scope, *words], check=False).returncode
 
 
 def _put(path: Path, text: str) -> None:
-    """Write the unit whole or not at all, and never in place of one that somebody else wrote."""
+    """Write the unit whole or not at all, and never replace one that spyweb did not make."""
     if path.exists():
         _refuse_strange(path)
     try:
@@ -223,7 +222,7 @@ def _refuse_strange(path: Path) -> None:
     except FileNotFoundError as error:
         raise Refused(f"there is no {path}") from error
     if not ours:
-        raise Refused(f"{path} was not made by `spyweb systemd install`: it is left alone")
+        raise Refused(f"{path} was not made by `spyweb systemd install`: nothing was changed")
 
 
 def _is_ours(path: Path) -> bool:

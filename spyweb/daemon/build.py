@@ -1,4 +1,4 @@
-"""Wire a daemon: what runs need, what starts them, what keeps the jobs as the files say, and what answers clients."""
+"""Build a daemon: the runtime of runs, their triggers, the reloader of files, and the services for clients."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ log = structlog.get_logger()
 
 
 class Server(Struct, frozen=True, kw_only=True):
-    """Holds the endpoints of a daemon, and the reloader that keeps them up to date with the files."""
+    """The endpoints of a daemon, and the reloader that keeps them up to date with the files."""
 
     endpoints: Endpoints
     reloader: ServerReloader
@@ -79,7 +79,7 @@ class Server(Struct, frozen=True, kw_only=True):
 
 
 class Daemon(Struct, frozen=True, kw_only=True):
-    """Holds all parts of a daemon: the runtime that every run needs, and what only a daemon has."""
+    """All parts of a daemon: the runtime that every run needs, and the parts that only a daemon has."""
 
     runtime: JobRuntime
     timers: Timers
@@ -99,7 +99,7 @@ class Daemon(Struct, frozen=True, kw_only=True):
 
 
 async def build_daemon(stack: AsyncExitStack, file: SettingsFile, clock: Clock, *, repair: bool = False) -> Daemon:
-    """Build every part once what it needs exists; none of it runs yet.  The stack takes it down in reverse."""
+    """Build every part after the parts that it needs; none runs yet.  The stack takes them down in reverse."""
     runtime = await open_runtime(stack, file.current, clock, file=file, repair=repair)
     runtime.world.stalls.install(asyncio.get_running_loop())
     stack.enter_context(LoopWatch(runtime.world.stalls, clock))
@@ -183,7 +183,7 @@ def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
 
 
 def build_alerts(runtime: JobRuntime, scheduler: Scheduler, reloader: Reloader) -> AlertWatcher:
-    """Build what judges the ends of runs; messages go to the channels as config.toml says now."""
+    """Build the parts that turn ends of runs into incidents; messages follow the current config.toml."""
     watcher = AlertWatcher(
         incidents=runtime.store.incidents,
         live=runtime.live,
@@ -212,7 +212,7 @@ def find_conditions(vitals: Vitals, broken: Mapping[JobId, Sequence[Problem]]) -
 
 
 def take_vitals(daemon: Daemon, started: float) -> Vitals:
-    """Measure what `spyweb health` shows."""
+    """Return the measurements that `spyweb health` shows."""
     runtime, scheduler, server = daemon.runtime, daemon.scheduler, daemon.server
     world, live, clock = runtime.world, runtime.live, runtime.clock
     return Vitals(
@@ -241,7 +241,7 @@ def take_vitals(daemon: Daemon, started: float) -> Vitals:
 
 
 async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
-    """Build the endpoints and their reloader, which answer nothing before its first look at the disk."""
+    """Build the endpoints and their reloader; nothing is answered before the reloader has read the files."""
     root, clock = runtime.settings.root, runtime.clock
     lines = await stack.enter_async_context(JobLogs(root, clock, LOG))
     failures = await stack.enter_async_context(JobLogs(root, clock, ERRORS))
@@ -296,7 +296,7 @@ async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
 
 
 async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, code: Code) -> None:
-    """Execute the files.  Raises ScriptError when one fails, PoolError when the execution did not end by itself."""
+    """Execute the files.  Raises ScriptError when one fails, PoolError when the execution was cut short."""
 
     def job_log(level: str, text: bytes) -> None:
         if level != "print":

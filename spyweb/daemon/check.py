@@ -1,4 +1,4 @@
-"""Check every file of a project, without a daemon, and try what its policies promise: programs and folders."""
+"""Check every file of a project, without a daemon, and the programs and folders that its policies permit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from spyweb.testing.run import FILE as TESTS
 HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
 STATUS = Path("/proc/self/status")
 NO_ADDRESSES = PingAddresses()
-BROKEN = JobId("-")  # of files whose settings are wrong too: whose they are is not known for sure
+BROKEN = JobId("-")  # of files whose settings are wrong too: it is uncertain which job they belong to
 
 
 async def check_project(root: Path) -> list[Problem]:
@@ -69,20 +69,20 @@ async def check_project(root: Path) -> list[Problem]:
 
 
 def find_doubtful_heartbeat(heartbeat: HeartbeatSettings, environ: Mapping[str, str]) -> list[Problem]:
-    """Warn where the watcher dies with what it watches, and where its address is not whole."""
+    """Warn about a heartbeat to this same machine, and about an incomplete address."""
     if not heartbeat.url:
         return []
     try:
         if not is_on_this_machine(expand(heartbeat.url, environ)):
             return []
-        reason = "this machine watches over itself: nobody notices when it is down"
+        reason = "the address is on this machine, so nobody notices when the machine is down"
     except ValueError as error:
         reason = f"{error}, in the environment of this check"
     return [Problem(FILE, None, "heartbeat.url", reason, is_warning=True)]
 
 
 def find_readable_secrets(root: Path) -> list[Problem]:
-    """Warn where config.toml holds what looks like a secret, and other users of this machine may read it."""
+    """Warn when config.toml seems to hold a secret and other users of this machine may read it."""
     if not ChannelSecrets(root, os.environ).is_open_to_others(FILE):
         return []
     table = read_table(root, [])
@@ -100,7 +100,7 @@ def _texts_in(table: Mapping[str, object], *path: str) -> Iterator[tuple[tuple[s
 
 
 def _looks_secret(path: tuple[str, ...], text: str) -> bool:
-    """Say whether a text is a secret by its name, an address with a password, or that of an alert channel."""
+    """Return whether a text is a secret: by its name, as an address with a password, or as a channel's address."""
     *above, key = path
     if not text or "${" in text or text.startswith((ENV, CREDENTIAL)) or key.endswith("_file"):
         return False
@@ -109,7 +109,7 @@ def _looks_secret(path: tuple[str, ...], text: str) -> bool:
 
 
 def find_missing_variables(specs: Sequence[JobSpec], environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Warn of addresses of watchers that are not whole."""
+    """Warn about incomplete ping addresses."""
     for spec in specs:
         ping = spec.ping or NO_ADDRESSES
         for address in () if ping.is_own else (ping.base, ping.start, ping.success, ping.fail):
@@ -119,7 +119,7 @@ def find_missing_variables(specs: Sequence[JobSpec], environ: Mapping[str, str])
 
 
 async def find_channel_problems(settings: Settings) -> list[Problem]:
-    """Check the alert channels; the process that sends is started only where one has an address of a service."""
+    """Check the alert channels; the process that sends is started only if one has an address of a service."""
     secrets, helper = ChannelSecrets(settings.root, os.environ), AlertHelper(RealClock(), os.environ)
     try:
         found = await check_channels(settings.alerts.channels.values(), secrets, helper)
@@ -165,7 +165,7 @@ async def compile_all(settings: Settings, found: Scan, specs: Sequence[JobSpec])
 def find_broken_promises(
     specs: Iterable[JobSpec], environment: Mapping[str, str], data: Path | None = None
 ) -> list[Problem]:
-    """Return a warning for each program and folder that a job may use and can't, or that has more than is meant."""
+    """Return a warning for each permitted program and folder that can't be used, or that exposes too much."""
     is_unit = "INVOCATION_ID" in environment
     found: dict[Problem, None] = {}
     for spec in specs:
@@ -209,11 +209,11 @@ def why_not_writable(path: str, *, is_unit: bool) -> str:
 
 
 def why_too_wide(path: str, data: Path | None) -> str:
-    """Return what is said of a folder that has what spyweb stores; empty if it has not."""
+    """Return the warning about a folder that contains spyweb's own data; empty if it does not."""
     root, kept = Path(os.path.realpath(path)), data and Path(os.path.realpath(data))
     if kept is None or not (kept.is_relative_to(root) or root.is_relative_to(kept)):
         return ""
-    return f"{kept.name}/ of this project is below it: file.* writes nothing there, but reads what is"
+    return f"it contains {kept.name}/ of this project: file.* writes nothing there, but can read it"
 
 
 def _why_absent(path: str, error: OSError, *, is_unit: bool) -> str:

@@ -1,4 +1,4 @@
-"""Do chores every so often, and record how they went."""
+"""Run periodic chores, and record their results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 class Chore(Struct, frozen=True):
-    """Describes something that the daemon does every so often."""
+    """A periodic chore of the daemon."""
 
     name: str
     every_s: float
@@ -28,7 +28,7 @@ class Chore(Struct, frozen=True):
 
 
 class ChoreRunner:
-    """Does each chore at its interval, though never while it is under way; one that fails is done at its next time."""
+    """Runs each chore at its interval, never twice at once; a chore that failed runs again at its next time."""
 
     def __init__(self, timers: Timers, clock: Clock) -> None:
         self._timers = timers
@@ -44,8 +44,8 @@ class ChoreRunner:
         return [replace(each, next_at_ms=self._timers.next_ms(each.name)) for each in self._account.values()]
 
     async def run(self, chore: Chore) -> None:
-        """Do a chore once and never raise: this is the boundary of the daemon's background work."""
-        work_for(Work(f"chore '{chore.name}'"))  # in a task of its own, which APScheduler has not named
+        """Run a chore once and never raise: this is the boundary of the daemon's background work."""
+        work_for(Work(f"chore '{chore.name}'"))  # in a separate task, which APScheduler has not named
         began_ms, began, problem = self._clock.now_ms(), self._clock.monotonic(), ""
         try:
             await chore.do()
@@ -54,7 +54,7 @@ class ChoreRunner:
             tell_refusal("put off", error, chore=chore.name, by_s=chore.every_s)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-            log.exception("a chore met a bug in spyweb", chore=chore.name)
+            log.exception("internal error in a chore", chore=chore.name)
         self._account[chore.name] = ChoreHealth(
             name=chore.name,
             every_s=chore.every_s,

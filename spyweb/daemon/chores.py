@@ -1,4 +1,4 @@
-"""List what a daemon does every so often beside running jobs: one table, and each chore that is more than a call."""
+"""List the periodic chores of a daemon: one table, and the code of chores that are more than one call."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ LEAP_MS = HOUR_MS  # forward; less is a clock that is set right
 BELIEVED_AFTER_MS = DAY_MS
 INCIDENTS_KEPT_MS = 90 * DAY_MS  # that are over
 KEYS_KEPT_MS = 2 * DAY_MS  # of notices: a day of any time zone is over by then
-DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, for whoever looks for them
+DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, kept for people who search for them
 
 
 def list_chores(
     daemon: Daemon, lock: Lock, private: PrivateSocket, certificate: ServerCertificate | None
 ) -> list[Chore]:
-    """List everything that a daemon does every so often.
+    """List the periodic chores of a daemon.
 
-    Not here is what must not depend on the wall clock, by which APScheduler goes: looking whether that clock was set
-    (scheduler/scheduler.py) and whether the loop stands (stalls.py).  Nor is what a part looks after by itself.
+    APScheduler uses the wall clock, so two periodic checks are elsewhere: whether that clock was set
+    (scheduler/scheduler.py) and whether the loop is blocked (stalls.py).  Chores of a single part are in that part.
     """
     runtime, reloader, notifier = daemon.runtime, daemon.reloader, daemon.notifier
     store, live = runtime.store, runtime.live
@@ -76,27 +76,27 @@ def list_chores(
     return [
         # systemd shows the status, and restarts a daemon that makes no progress
         Chore("progress", progress_s, progress.tell),
-        # a daemon without any left can open neither files nor connections
+        # a daemon without free descriptors can open neither files nor connections
         Chore("descriptors", STATUS_S, scarcity.look),
         # somebody may have removed them: a second daemon could start, and no command would find this one
         Chore("lock and socket", STATUS_S, partial(restore_files, lock, private)),
-        # it is renewed every few months, and whoever does that need not know of the daemon
+        # it is renewed every few months, by programs that know nothing of the daemon
         Chore("certificate", CERTIFICATE_S, renew),
-        # some file systems tell of no change
+        # some file systems report no changes
         Chore("rescan", RESCAN_S, rescan),
-        # jobs with `drift` want to know of files that others have changed
+        # jobs with `drift` are compared with files that others may have changed
         Chore("drift", DRIFT_S, drift.check_due),
-        # whoever watches over spyweb notices when its pings stop
+        # a monitoring service notices when the pings stop
         Chore("heartbeat", HEARTBEAT_S, daemon.heartbeat.look),
-        # entries that have expired are absent already: it gives their room back, and announces `expired`
+        # expired entries are invisible already: the sweep frees their space, and announces `expired`
         Chore("sweep", sweep_s, store.values.sweep),
-        # the history, the records and the messages that were given up must not grow for ever
+        # the history, the records and the dead messages must not grow for ever
         Chore("prune", PRUNE_S, cut),
     ]
 
 
 class ProgressReport:
-    """Reports progress to systemd, and feeds its watchdog while the scheduler and the writer make any."""
+    """Reports the status to systemd, and feeds its watchdog while the scheduler and the writer make progress."""
 
     def __init__(self, notifier: Notifier, scheduler: Scheduler, store: Store, live: LiveJobs) -> None:
         self._notifier = notifier
@@ -122,7 +122,7 @@ def status_line(live: LiveJobs) -> str:
 
 
 class DescriptorWatch:
-    """Warns once when hardly any file descriptors are left."""
+    """Warns once when few file descriptors are left."""
 
     _was_scarce = False
 
@@ -135,7 +135,7 @@ class DescriptorWatch:
 
 
 async def restore_files(lock: Lock, private: PrivateSocket) -> None:
-    """Make the lock file and the socket again where somebody has removed them."""
+    """Make the lock file and the socket again if somebody has removed them."""
     try:
         if lock.restore():
             log.warning("the lock file was removed, and is made again")
@@ -146,14 +146,14 @@ async def restore_files(lock: Lock, private: PrivateSocket) -> None:
 
 
 class SteadyTime:
-    """Returns the clock's time, but counts a leap forward only once it has lasted for a day.
+    """Returns the clock's time, but ignores a leap forward until it has lasted for a day.
 
-    A machine whose clock is months ahead for a while, after a start without a battery or with a wrong time server,
-    would otherwise delete a history that can't be had back.
+    Otherwise a machine whose clock is months ahead for a while, after a start without a battery or with a wrong time
+    server, would delete history that can't be restored.
     """
 
     def __init__(self, clock: Clock, known_ms: int | None = None) -> None:
-        """Take `known_ms` for the newest time on record, by the clock of an earlier daemon."""
+        """Take `known_ms`, the newest time that an earlier daemon recorded, as the beginning."""
         self._clock = clock
         self._base_ms = clock.now_ms() if known_ms is None else known_ms  # the time at `_since`
         self._since = clock.monotonic()  # by the monotonic clock

@@ -31,7 +31,7 @@ SENDING_S = 5.0  # how long messages may take after a run
 
 
 class RunRelay(Struct):
-    """Hands each event of a run on at once."""
+    """Passes each event of a run on at once."""
 
     on_event: Callable[[RunEvent], None]
     clock: Clock
@@ -47,11 +47,11 @@ class RunRelay(Struct):
     def ended(self, run: Run, ending: Ending) -> None:
         event = run_ended(run, ending, self.clock.now_ms(), self.audit)
         self._show(event)
-        if not self.over.done():  # Ctrl-C has ended the waiting, and this is what became of the run
+        if not self.over.done():  # Ctrl-C has ended the waiting, and this is the end of the run
             self.over.set_result(event)
 
     def _show(self, event: RunEvent) -> None:
-        """Show an event, and stop waiting where nobody reads any more (`spyweb run JOB | head`)."""
+        """Show an event, and stop waiting when the output is closed (`spyweb run JOB | head`)."""
         try:
             self.on_event(event)
         except SystemExit as error:
@@ -59,7 +59,7 @@ class RunRelay(Struct):
                 self.over.set_exception(error)
 
 
-async def run_once(  # noqa: PLR0913 - what a run by hand is asked with
+async def run_once(  # noqa: PLR0913 - each is an option of a manual run
     root: Path,
     job: JobId,
     on_event: Callable[[RunEvent], None],
@@ -70,15 +70,15 @@ async def run_once(  # noqa: PLR0913 - what a run by hand is asked with
     dry_run: bool = False,
     values: Mapping[str, object] | None = None,
 ) -> RunEnded:
-    """Run a job once, in this process's own workers.  It is recorded as manual, and nothing follows it.
+    """Run a job once, in this process's own workers.  The run is recorded as manual, and nothing follows it.
 
-    Whoever asks is told of its messages that are about to be sent, and how many they are.
+    `on_sending` is called with the number of messages before they are sent.
     """
     settings = load_settings(root, environ=os.environ, flags={})
     found = scan(root, settings)
     file, clock = found.jobs.get(job), RealClock()
     if file is None:
-        raise ConfigError(list(found.broken[job])) if job in found.broken else Refused(f"{job} is gone")
+        raise ConfigError(list(found.broken[job])) if job in found.broken else Refused(f"{job} was removed")
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))
         settings = replace(settings, daemon=replace(settings.daemon, workers=1))

@@ -1,8 +1,8 @@
 """Ping `[heartbeat] url` while spyweb works, so that a watcher elsewhere notices when it does not.
 
-A daemon that only runs is not enough: a ping goes out where within the last two minutes nothing due has waited, a write
-of its own was committed and a worker has answered, and where people are told what they are to be told.  Otherwise the
-watcher is sent the reason, at `url/fail`.  Nothing of this goes through the outbox: a late ping would be a lie.
+A running process is not enough: a ping is sent if, within the last two minutes, no due run has waited, a test write was
+committed, a worker has answered, and no message about an incident has waited.  Otherwise the reason is sent to
+`url/fail`.  Pings bypass the outbox: a late ping would be false.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ log = structlog.get_logger()
 
 TIMEOUT_S = 10.0
 WRITE_PATIENCE_S = 10.0
-SILENCE_S = 120.0  # after which a part of the daemon is taken to stand still
+SILENCE_S = 120.0  # after which a part of the daemon counts as stuck
 LONGEST_UNTOLD_MS = 15 * MINUTE_MS
 FAIL_EVERY_S = 60.0
 LARGEST_ANSWER = 1000  # bytes
-# What is said of a part of the daemon that stands still.
-SCHEDULER, WRITER, WORKERS = "nothing that is due is started", "nothing is stored", "no worker answers"
+# The problems that are reported for a part of the daemon that is stuck.
+SCHEDULER, WRITER, WORKERS = "due runs do not start", "nothing is stored", "no worker answers"
 PARTS = (SCHEDULER, WRITER, WORKERS)
 
 
@@ -48,15 +48,15 @@ class Heartbeat:
     environ: Mapping[str, str]
     clock: Clock
 
-    health: HeartbeatHealth | None = None  # None: nobody is pinged
-    _write: Future[None] | None = None  # one that the disk has not taken yet
+    health: HeartbeatHealth | None = None  # None: no pings are sent
+    _write: Future[None] | None = None  # a write that is not on the disk yet
     _refusal: str = ""  # why the last one was not committed
     _next: float | None = None  # ping, by the monotonic clock
     _next_fail: float = 0.0
-    _seen: dict[str, float] = field(default_factory=dict)  # when each was last at work, by the monotonic clock
+    _seen: dict[str, float] = field(default_factory=dict)  # when each part last made progress, by the monotonic clock
 
     async def look(self) -> None:
-        """Look at what is at work, and ping if that is due."""
+        """Check each part of the daemon, and ping if that is due."""
         settings, now = self.settings(), self.clock.monotonic()
         if not settings.url:
             self._next = self.health = None
@@ -96,7 +96,7 @@ class Heartbeat:
             await self._ping(settings, "; ".join(problems))
 
     async def _try_to_write(self) -> None:
-        """Have something written, and wait a while for that; one write at a time."""
+        """Write something, and wait a while for its commit; one write at a time."""
         write = self._write = self._write or self.store.try_write()
         if not await within(self.clock, WRITE_PATIENCE_S, write):
             return
@@ -106,7 +106,7 @@ class Heartbeat:
             self._seen[WRITER], self._refusal = self.clock.monotonic(), ""
         elif isinstance(error, STORE_REFUSED):
             reason = str(error)
-            self._refusal = type(error).__name__ if "/" in reason else reason  # strangers are told no paths
+            self._refusal = type(error).__name__ if "/" in reason else reason  # another service must not see paths
         else:
             raise error
 
@@ -125,7 +125,7 @@ class Heartbeat:
         )
 
     async def _send(self, template: str, problem: str) -> str:
-        """Send one ping, with the problem where there is one; return why it has not arrived, if so."""
+        """Send one ping, with the problem if there is one; return why it was not delivered, or an empty text."""
         try:
             address = expand(template, self.environ)
         except ValueError as error:

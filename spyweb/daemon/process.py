@@ -56,7 +56,7 @@ def run(options: Options) -> None:
     try:
         runner.run(main())
     finally:
-        # Where no thread is left in which to wait for the others, the interpreter does it itself.
+        # When no thread is left in which to wait for the others, the interpreter waits itself.
         with suppress(RuntimeError):
             runner.close()
 
@@ -71,10 +71,10 @@ def new_loop() -> AbstractEventLoop:
 
 
 async def start_threads() -> None:
-    """Start every thread in which the loop will have something waited for, while there is nothing to lose.
+    """Start all threads of the loop's executor at once, before there is anything to lose.
 
-    Later the system may have no thread left.  An executor that wants another one then raises a RuntimeError, and the
-    whole daemon ends with whoever asked for it.
+    Later the system may have no thread left.  An executor that needs another one then raises a RuntimeError, which
+    would end the whole daemon.
     """
     loop = asyncio.get_running_loop()
     executor = ThreadPoolExecutor(THREADS, thread_name_prefix="spyweb")

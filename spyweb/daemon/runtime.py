@@ -1,4 +1,4 @@
-"""Open what runs need, whether a daemon starts them or a person in the foreground: store, workers, outbox, logs."""
+"""Open the runtime of runs, for a daemon and for runs in the foreground: store, workers, outbox, logs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ log = structlog.get_logger()
 
 
 class AlertSending(Struct, frozen=True, kw_only=True):
-    """Holds what sends messages to alert channels."""
+    """The parts that send messages to alert channels."""
 
     delivery: AlertDelivery
     ack_links: AckLinks
@@ -65,7 +65,7 @@ class AlertSending(Struct, frozen=True, kw_only=True):
 
 
 class JobRuntime(Struct, frozen=True, kw_only=True):
-    """Holds everything below the scheduler, open and wired."""
+    """All parts below the scheduler, open and connected."""
 
     settings: Settings
     clock: Clock
@@ -83,7 +83,7 @@ class JobRuntime(Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def owned_tasks() -> AsyncIterator[TaskGroup]:
-    """Open a task group that lets a lone error rise as it is: what ends a start is one clear line."""
+    """Open a task group that raises a single error as it is, so that a failed start shows one clear line."""
     try:
         async with TaskGroup() as tasks:
             yield tasks
@@ -94,7 +94,7 @@ async def owned_tasks() -> AsyncIterator[TaskGroup]:
 
 
 def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
-    """Return what makes the host of a run, which answers its ops and takes its log lines; with `echo` these go to the
+    """Return the maker of a run's host, which answers its ops and takes its log lines; with `echo` the lines go to the
     daemon's own log too."""
 
     def host_for(job: LiveJob, run: Run, observer: Observer | None) -> OpDispatcher:
@@ -141,7 +141,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
 
 
 def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
-    """Copy a line of a script into the daemon's own log; only its beginning where hooks.log has the whole."""
+    """Copy a line of a script into the daemon's own log; only its beginning if hooks.log has all of it."""
     line = text.decode("utf-8", "replace")
     structlog_level = {"print": "info", "warn": "warning"}.get(level, level)
     getattr(log, structlog_level)(line if level == "print" else shorten(line, LOG_COPY), job=job, run=run)
@@ -171,7 +171,7 @@ def open_sending(
 
 
 async def open_or_repair(settings: Settings, clock: Clock, marker: Marker, *, repair: bool) -> Store:
-    """Open the store.  Raises StoreCorrupt or StoreIncomplete where it can't be used and `repair` is not asked for."""
+    """Open the store.  Raises StoreCorrupt or StoreIncomplete when it can't be used and `repair` is not set."""
     opened = marker.found.open if marker.found else None
     if opened:
         why = "the machine was started anew" if marker.was_machine_down else "it was killed, or it crashed"
@@ -189,9 +189,10 @@ async def open_or_repair(settings: Settings, clock: Clock, marker: Marker, *, re
 
 
 def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
-    """Move a damaged database aside, and forget what is known of it, so that nobody is asked about it again.
+    """Move a damaged database aside, and forget its marker, so that the next start does not refuse again.
 
-    One that lacks its last commits goes on; SQLite drops what it can't read of the log, so that is copied.
+    A database that only lacks its last commits stays in use; SQLite drops the unreadable part of its log, so the log is
+    copied before.
     """
     if isinstance(error, StoreIncomplete) and not error.is_gone:
         copy = copy_log_aside(error.path)
@@ -246,10 +247,10 @@ def user_db_opening(stack: AsyncExitStack, settings: Settings) -> Opening:
 async def open_runtime(
     stack: AsyncExitStack, settings: Settings, clock: Clock, *, file: SettingsFile | None = None, repair: bool = False
 ) -> JobRuntime:
-    """Open everything below the scheduler; the stack takes it down again in reverse.
+    """Open everything below the scheduler; the stack closes it again in reverse.
 
-    `file` has the settings of a daemon, which are read again: its scripts are told where its server is, and their lines
-    go to its log too.  With `repair` a damaged database is moved aside.
+    `file` is given by a daemon, and has its settings, which are read again when the file changes: scripts then see the
+    URL of the server, and their lines go to the daemon's log too.  With `repair` a damaged database is moved aside.
     """
 
     def alerts() -> AlertSettings:

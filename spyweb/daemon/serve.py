@@ -42,15 +42,15 @@ from spyweb.words import counted
 
 log = structlog.get_logger()
 
-SHORT_KEY = 20  # characters of SPYWEB_API_KEY, which nobody checks; a token of `spyweb keys add` has more
-LAST_SENDING_S = 2.0  # for messages that are just being sent at a stop: what is cut off is sent twice
-SWITCH_S = 0.0005  # how long a thread waits for another to let go of the interpreter
+SHORT_KEY = 20  # characters of SPYWEB_API_KEY, which people choose; a token of `spyweb keys add` has more
+LAST_SENDING_S = 2.0  # for messages that are being sent at a stop: one that is cut off is sent twice
+SWITCH_S = 0.0005  # how long a thread waits for the interpreter's lock before it asks for it
 NO_JOBS = "no jobs yet: put a Lua file into jobs/, it starts as soon as it is saved"
-GARBAGE = 20_000  # objects between two looks for cycles, of which a run leaves none
+GARBAGE = 20_000  # objects between two collections of cycles; a run leaves none
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Holds what `spyweb start` was given."""
+    """The options of `spyweb start`."""
 
     root: Path
     flags: Mapping[str, object] = {}  # settings given on the command line
@@ -58,7 +58,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 async def serve(options: Options) -> None:
-    """Run until told to stop.  Raises a SpywebError with one clear line when it can't start."""
+    """Run until the daemon is asked to stop.  Raises a SpywebError with one clear line when it can't start."""
     descriptors.raise_limit()
     file, clock = read_settings(options), RealClock()
     settings = file.current
@@ -104,7 +104,7 @@ def read_settings(options: Options) -> SettingsFile:
 
 
 def free_port(host: str) -> int:
-    """Find a free port before the server listens on it: scripts are told the URL when the workers start."""
+    """Find a free port before the server listens on it: scripts get the URL when the workers start."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
@@ -115,17 +115,17 @@ def free_port(host: str) -> int:
 
 
 async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> tuple[PrivateSocket, ServerCertificate | None]:
-    """Listen on the private socket, and over HTTP where the server is switched on."""
+    """Listen on the private socket, and over HTTP if the server is enabled."""
     settings, server = daemon.runtime.settings, daemon.server
     certificate: ServerCertificate | None = None
     private = await stack.enter_async_context(serve_socket(daemon.services, settings.daemon.data_dir))
     if settings.server.enabled:
         if settings.server.hosts and daemon.services[AccessService].is_open:
             log.warning(
-                "[server] hosts needs a key: without any only this machine is served", hosts=settings.server.hosts
+                "[server] hosts needs a key: without one, only this machine is served", hosts=settings.server.hosts
             )
         if 0 < len(settings.server.api_key or "") < SHORT_KEY:
-            log.warning(f"SPYWEB_API_KEY has fewer than {SHORT_KEY} characters, and may be guessed")
+            log.warning(f"SPYWEB_API_KEY has fewer than {SHORT_KEY} characters, and can be guessed")
         if settings.server.tls_cert:
             root = settings.root
             certificate = ServerCertificate(root / settings.server.tls_cert, root / settings.server.tls_key)
@@ -147,7 +147,7 @@ async def unless_set(event: asyncio.Event, coroutine: Coroutine[object, object, 
 
 
 async def load_jobs(daemon: Daemon) -> None:
-    """Load the files as they are now, then take up what an earlier daemon left open."""
+    """Load the files as they are now, then continue the runs that an earlier daemon left open."""
     runs = daemon.runtime.store.runs
     left_open = await runs.open()
     await daemon.alerts.load()
@@ -158,10 +158,10 @@ async def load_jobs(daemon: Daemon) -> None:
 
 
 def tune_interpreter() -> None:
-    """Keep the collector and the other threads from holding up the loop.
+    """Keep the garbage collector and the other threads from delaying the loop.
 
-    What is loaded now stays: looking through many jobs for garbage takes as long as many runs.  And the
-    writer's thread takes the interpreter back for each statement of a batch: on busy processors it would wait for the
+    Objects that are loaded now stay, and are frozen: searching many jobs for garbage takes as long as many runs.  The
+    writer's thread takes the interpreter's lock for each statement of a batch: on a busy machine it would wait for the
     loop, up to the whole interval each time.
     """
     sys.setswitchinterval(SWITCH_S)
@@ -171,7 +171,7 @@ def tune_interpreter() -> None:
 
 
 def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
-    """Start the tasks that go on as long as the daemon does."""
+    """Start the tasks that run as long as the daemon."""
     runtime, settings = daemon.runtime, daemon.runtime.settings
     watcher = Watcher(settings.root, [settings.daemon.data_dir], daemon.reloader.wake, runtime.clock)
     daemon.timers.start()
@@ -180,9 +180,9 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
         tasks.create_task(daemon.triggers.deliver(), name="hand out changes"),
-        tasks.create_task(daemon.alerts.keep_up(), name="plan who is told"),
+        tasks.create_task(daemon.alerts.keep_up(), name="plan notifications"),
         tasks.create_task(daemon.channel_checker.keep_up(), name="check alert channels"),
-        tasks.create_task(daemon.signs.keep_up(), name="look for signs"),
+        tasks.create_task(daemon.signs.keep_up(), name="find signs of incidents"),
         tasks.create_task(runtime.outbox_sender.deliver(), name="deliver messages"),
     ]
 
@@ -228,7 +228,7 @@ def first_screen(
 
 
 async def wind_down(daemon: Daemon) -> None:
-    """Start nothing more, let runs end within the grace period, record the rest as stopped."""
+    """Start no more runs, let running ones end within the grace period, record the rest as stopped."""
     runtime = daemon.runtime
     daemon.services[ReadinessService].stage = STOPPING
     daemon.notifier.stopping()

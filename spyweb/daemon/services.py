@@ -1,4 +1,4 @@
-"""Build the services that clients are answered from: a new subject is one more here."""
+"""Build the services that answer clients; a new subject adds its services here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from spyweb.web.access.audit import AuditService
 from spyweb.web.access.keys import AccessService
 from spyweb.web.api.services import STARTING, Services
 
-BOOT_BYTES = 4  # of the name of this start: numbers of an earlier one must not be believed
+BOOT_BYTES = 4  # of the name of this start: event numbers of an earlier start are not valid
 
 
 def build_services(
@@ -43,7 +43,7 @@ def build_services(
     pings: PingRuns,
     vitals: Callable[[], Vitals],
 ) -> Services:
-    """Build them; they answer from the parts as they are at each question."""
+    """Build the services, which answer from the current state of these parts."""
     store, live, clock, settings = runtime.store, runtime.live, runtime.clock, runtime.settings
     root, timezone = settings.root, settings.daemon.timezone
     jobs = JobService(
@@ -58,7 +58,7 @@ def build_services(
     health = HealthService(live=live, states=jobs.states, vitals=vitals, settings=lambda: reloader.settings)
     trail = AuditService(store.audit, clock)
     incidents = IncidentService(store.incidents, clock, watcher, timezone)
-    # What tells clients and open pages of what happens rests until somebody listens.
+    # The sources of events are idle until a client or an open page listens.
     sources = EventSources(
         clock=clock,
         live=live,

@@ -1,7 +1,7 @@
-"""Set up a process before anything else is imported: its standard streams, and what SIGINT, SIGTERM and SIGHUP do.
+"""Set up a process before anything else is imported: its standard streams, and its handlers of SIGINT, SIGTERM, SIGHUP.
 
-Loading takes a second on a busy machine, and there is nothing to take down yet; `catch_signals` is for a daemon that
-serves.
+Imports take a second on a busy machine, in which there is nothing to shut down yet; `catch_signals` is for a running
+daemon.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def ended_by_ctrl_c() -> Iterator[None]:
     """Let Ctrl-C end the process silently, as it ends programs that are not written in Python, and not as an exception
     in the middle of an import."""
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # whoever started this one wants it to live on, as `nohup` and `&` do
+    if (
+        before is not signal.default_int_handler
+    ):  # the parent ignores it so that this process lives on, as `&` does in scripts
         yield
         return
     signal.signal(signal.SIGINT, _end if os.getpid() == FIRST else signal.SIG_DFL)
@@ -34,13 +36,13 @@ def ended_by_ctrl_c() -> Iterator[None]:
 
 
 def end_at_sigterm() -> None:
-    """End at SIGTERM as any process does that does not catch it, also as the first process of a container."""
+    """End at SIGTERM like a process without a handler, also as the first process of a container."""
     if os.getpid() == FIRST and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _end)
 
 
 def outlive_hang_up() -> None:
-    """Ignore SIGHUP, which asks a daemon to look at its files, unless the terminal of its start is gone."""
+    """Ignore SIGHUP, which asks a daemon to read its files again, unless the terminal of its start was closed."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         had_terminal = has_terminal()
 
@@ -61,10 +63,9 @@ def put_hang_up_off() -> None:
 def catch_signals(ask_to_stop: Callable[[], None], look_again: Callable[[], None]) -> None:
     """Have SIGTERM and Ctrl-C call `ask_to_stop` on the running loop; a second one ends the process at once.
 
-    SIGHUP calls `look_again`, unless it says that the terminal is gone on which the daemon was started: that stops it
-    too.
+    SIGHUP calls `look_again`; when the terminal on which the daemon was started was closed, it stops the daemon too.
     """
-    import asyncio  # the daemon has it by now; a command that is loaded does without
+    import asyncio  # the daemon has imported it by now; other commands do not need it
 
     loop = asyncio.get_running_loop()
     lives_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # nohup
@@ -103,7 +104,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def open_standard_streams() -> None:
-    """Open /dev/null in place of each that is closed, also for the programs that this one starts or becomes.
+    """Open /dev/null in place of each closed standard stream, also for the programs that this one starts or becomes.
 
     The next file that is opened would get its number: a socket would be taken for stdout, and libuv ends the process
     rather than close such a one.

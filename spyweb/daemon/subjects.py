@@ -1,11 +1,11 @@
-"""All subjects that the server serves: a new one is a line more here, and in daemon/services.py.
+"""All subjects of the server; a new subject adds a line here, and in daemon/services.py.
 
 A module puts its routes and pages into their tables when it is imported; MODULES has the order of the document.
 """
 
 from __future__ import annotations
 
-# ruff: noqa: F401 - what is imported only for what it puts into a table
+# ruff: noqa: F401 - modules that fill a table when they are imported
 import spyweb.subjects.access.pages
 import spyweb.subjects.events.pages
 import spyweb.subjects.health.pages

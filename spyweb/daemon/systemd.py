@@ -1,4 +1,4 @@
-"""Tell systemd the state of the daemon (sd_notify): one datagram per message to the socket in NOTIFY_SOCKET.
+"""Report the state of the daemon to systemd (sd_notify): one datagram per message to the socket in NOTIFY_SOCKET.
 
 Without NOTIFY_SOCKET (not started by systemd, or not as Type=notify) every call does nothing, and none ever raises.
 """
@@ -45,7 +45,7 @@ class Notifier:
                 socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
             ) as sender:
                 sender.sendto(message.encode("utf-8", "replace"), target)
-        except OSError:  # systemd is gone or its queue is full, for which the daemon must not fail
+        except OSError:  # systemd does not listen or its queue is full: no reason for the daemon to fail
             return False
         return True
 

@@ -1,6 +1,6 @@
-"""Run the project's tests for `spyweb test`, in this process's own workers, on data that leaves nothing behind.
+"""Run the project's tests for `spyweb test`, in this process's own workers, on temporary data.
 
-This works beside a running daemon: nothing here takes the lock or opens the project's database.
+A running daemon is not disturbed: the tests neither take the lock nor open the project's database.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ SPARES = 2  # VMs of the project's server that are ready for the next requests
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """Says which tests are to run, and how."""
+    """The tests to run, and their options."""
 
     job: str | None = None  # name or id of one, or "server"; None: all
     pattern: str = ""  # a part of a test's name
@@ -154,7 +154,7 @@ async def _run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnvironment:
-    """Gives every test of a job a database of its own."""
+    """Gives every test of a job its own database."""
 
     open_world: OpenWorld
     suite: Suite
@@ -186,9 +186,9 @@ class JobEnvironment:
 async def share_worlds(
     settings: Settings, clock: Clock
 ) -> AsyncIterator[Callable[[Clock], AbstractAsyncContextManager[World]]]:
-    """Yield what opens a world: without a desktop, with the network and the project's files as they are.
+    """Yield the opener of worlds, which have no desktop, but the real network and the project's files.
 
-    Each has copies of one empty database, which is much quicker than a new one.
+    Each world copies one empty database, which is much faster than creating one.
     """
     async with AsyncExitStack() as shared:
         temporary = TemporaryDirectory(prefix="spyweb-test-", ignore_cleanup_errors=True)
@@ -265,7 +265,7 @@ class ProjectJobs:
 
 
 class ServerEnvironment(Struct, kw_only=True):
-    """Gives all tests and handlers of the server one database, and what handlers log to the test that runs now."""
+    """Gives all tests and handlers of the server one database; the running test gets the handlers' log lines."""
 
     world: World
     policy: Policy
@@ -301,7 +301,7 @@ async def serve_suite(
     from spyweb.daemon.subjects import ADDRESSES
     from spyweb.subjects.records.service import RecordSearch
     from spyweb.web.api.services import Services
-    from spyweb.web.app import Site, project_app  # few projects have a server, and these import much
+    from spyweb.web.app import Site, project_app  # few projects have a server, and these modules import much
     from spyweb.web.endpoints import FOLDER as UI
     from spyweb.web.serve import serve_app
 

@@ -1,6 +1,6 @@
-"""Find what the source of each job seems to need, beside what it may: `spyweb check --permissions`.
+"""Compare what the source of each job seems to need with what it may use: `spyweb check --permissions`.
 
-Guesses from the text: only what is written as a literal is known, and a run may do more or less.
+It is a guess from the text: only literals are known, and a run may do more or less.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 class UseView(Struct, frozen=True, kw_only=True):
-    """One key of one job, as people see it."""
+    """One permission key of one job, as it is displayed."""
 
     job: str
     key: str
@@ -65,7 +65,7 @@ def view_uses(root: Path) -> list[UseView]:
 
 
 class UseFinder:
-    """Gathers what one job seems to need."""
+    """Collects the permissions that one job seems to need."""
 
     def __init__(self, policy: Policy, read: Callable[[bytes], bytes | None], channels: Collection[str]) -> None:
         self._policy = policy
@@ -76,7 +76,7 @@ class UseFinder:
         self._keys = {name: op.needs.key for name, op in catalog.operations().items() if op.needs} | NOT_OPS
 
     def read_all(self, sources: Iterable[bytes]) -> None:
-        """Look at sources, and at the modules that they require by a literal name."""
+        """Read sources, and the modules that they require by a literal name."""
         waiting, seen = list(sources), set[bytes]()
         while waiting:
             for name in self._read_source(waiting.pop()):
@@ -86,7 +86,7 @@ class UseFinder:
                         waiting += filter(None, [self._read(name)])
 
     def _read_source(self, source: bytes) -> Iterator[bytes]:
-        """Look at one source; yield the names of the modules that it requires."""
+        """Read one source; yield the names of the modules that it requires."""
         words = [word for word, _ in words_of(source)]
         for at, word in enumerate(words):
             before, after = words[max(0, at - 2) : at], words[at + 1 : at + 3]
@@ -118,7 +118,7 @@ class UseFinder:
             self._note_url(text)
 
     def read_settings(self, spec: JobSpec) -> None:
-        """Look at what needs a permission without any Lua: the addresses of a monitor, and what starts the job."""
+        """Note the settings that need a permission without any Lua: a monitor's addresses, and the job's triggers."""
         for on in spec.on:
             if on.namespace != GLOBAL and not on.is_prefix:
                 self._note_state(on.namespace)
@@ -135,7 +135,7 @@ class UseFinder:
             self._functions["notify"].add("notification")
 
     def _note_url(self, text: str) -> None:
-        """Note the host of an address; of one that goes on with what is not known yet, only a whole host."""
+        """Note the host of an address; of an address with unknown parts, only a complete host."""
         try:
             parts = urlsplit(text)
             host, port = parts.hostname or "", parts.port or PORTS.get(parts.scheme, 0)

@@ -1,4 +1,4 @@
-"""Open what the ops of scripts work on: network, files, SQL, commands and traces; describe the machine to every VM."""
+"""Open the world of scripts' ops: network, files, SQL, commands and traces; describe the machine to every VM."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NO_GROUP = "needs a control group that systemd delegates to the daemon: Delegate
 WITHOUT_GROUP = Problem(FILE, None, "exec.processes", NO_GROUP)
 
 
-async def open_world(  # noqa: PLR0913 - all that a world is made of
+async def open_world(  # noqa: PLR0913 - the parts of a world
     stack: AsyncExitStack,
     settings: Settings,
     store: Store,
@@ -94,7 +94,7 @@ async def open_tracer(stack: AsyncExitStack, settings: TelemetrySettings) -> Tra
 
 
 def end_within(close: Callable[[], None], seconds: float) -> None:
-    """Let what blocks go on for so long, and leave it behind then: a collector may be anywhere."""
+    """Wait this long for a blocking call, and abandon it then: a collector may be anywhere."""
     thread = Thread(target=close, name="the last traces", daemon=True)
     thread.start()
     thread.join(seconds)
@@ -111,10 +111,10 @@ def limits_of(settings: ExecSettings) -> CommandLimits:
 
 @asynccontextmanager
 async def open_commands(settings: ExecSettings, clock: Clock) -> AsyncIterator[CommandRunner]:
-    """Open a runner of commands.  Raises ConfigError where a limit can't be kept.
+    """Open a runner of commands.  Raises ConfigError when a limit can't be enforced.
 
-    With the first command this process becomes one that others of the same user can't look into: its environment has
-    what no script is told.
+    With the first command this process becomes unreadable for other processes of the same user: its environment has
+    secrets that no script may see.
     """
     await asyncio.to_thread(remove_left, os.fsencode(tempfile.gettempdir()), clock.now_ms())
     runner = CommandRunner(clock, limits_of(settings), find_groups(settings), before_first=hide_environment)
@@ -125,14 +125,14 @@ async def open_commands(settings: ExecSettings, clock: Clock) -> AsyncIterator[C
 
 
 def hide_environment() -> None:
-    """Keep other processes of this user from looking into this one; nothing keeps those of root."""
+    """Keep other processes of this user from reading this one; processes of root still can."""
     close_to_others()
     if os.geteuid() == 0:
-        log.warning("commands run as root and can read the daemon's environment: start spyweb as a user of its own")
+        log.warning("commands run as root and can read the daemon's environment: start spyweb as its own user")
 
 
 def find_broken_limits(settings: ExecSettings) -> list[Problem]:
-    """Return a warning where a daemon that is started like this process would refuse a limit on commands."""
+    """Return a warning when a daemon that is started like this process would refuse a limit on commands."""
     if settings.processes is None or find_delegated() is not None:
         return []
     return [replace(WITHOUT_GROUP, is_warning=True)]
@@ -173,7 +173,7 @@ def engine_info(settings: Settings, server_url: str | None) -> EngineInfo:
 
 
 def visible_environment(environ: Mapping[str, str], deny: Iterable[str] = ()) -> dict[str, str]:
-    """Return what env_get shows: every SPYWEB_NAME as NAME, except those denied (with or without the prefix).
+    """Return the variables of env_get: every SPYWEB_NAME as NAME, except those denied (with or without the prefix).
 
     The daemon's own secrets are always denied: no worker ever has them.  Bytes that are not UTF-8 are replaced.
     """

@@ -2,8 +2,8 @@
 
 The logs of the project's own server, which have other names, are written in the same way.
 
-`write` never blocks and never raises.  Lines that a slow disk can't take in time are dropped, and a line says how many.
-If a folder can't be written to, its lines are lost, one warning is logged, and it is tried again with the next line.
+`write` never blocks and never raises.  Lines that a slow disk can't store in time are dropped, and a line says how
+many.  If a folder can't be written to, its lines are lost, one warning is logged, and the next line is tried again.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class JobLogs:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Write the waiting lines, whatever ended the block."""
+        """Write the waiting lines, however the block ended."""
         self._closing = True
         self._wake()
         await self._tasks.__aexit__(None, None, None)
@@ -158,7 +158,7 @@ class JobLogs:
         await written
 
     def listen(self, folder: str, listener: LineListener) -> Callable[[], None]:
-        """Have this called with each line of a folder's log; return the function that ends it."""
+        """Have `listener` called with each line of a folder's log; return the function that ends this."""
         self._listeners[folder] = listener
 
         def unlisten() -> None:

@@ -1,8 +1,8 @@
 """Write the daemon's own log: one line per event, on stdout only.
 
-It is JSON for machines and aligned text on a terminal; in the journal each line has its priority.  What libraries log
-through `logging` goes the same way.  If the reader is gone or the disk is full, lines are lost, but the caller never
-gets an exception.
+It is JSON for machines and aligned text on a terminal; in the journal each line has its priority.  Log records of
+libraries (`logging`) are written the same way.  If the output is closed or the disk is full, lines are lost, but the
+caller never gets an exception.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def set_up(
     )
     libraries = logging.getLogger()
     libraries.handlers[:] = [LogRoute()]
-    libraries.setLevel(max(lowest, logging.WARNING))  # their debug lines are many, and contain what scripts store
+    libraries.setLevel(max(lowest, logging.WARNING))  # their debug lines are many, and contain stored values
     logging.getLogger("spyweb").setLevel(lowest)
     logging.captureWarnings(True)
 
@@ -179,9 +179,9 @@ class Writer:
             encoding = self._stream.encoding or "utf-8"
             self._stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
             self._stream.flush()
-        except (OSError, ValueError):  # the reader is gone, the disk is full, the stream is closed
+        except (OSError, ValueError):  # no reader, a full disk, a closed stream
             pass
-        raise structlog.DropEvent  # it is written, so that the logger has nothing left to do
+        raise structlog.DropEvent  # it is written: the logger has nothing left to do
 
 
 def _cut(value: object) -> object:
@@ -189,7 +189,7 @@ def _cut(value: object) -> object:
 
 
 class LogRoute(logging.Handler):
-    """Passes on what libraries log."""
+    """Passes on the log records of libraries."""
 
     def emit(self, record: logging.LogRecord) -> None:
         extra = {name: value for name, value in vars(record).items() if name not in _RECORD_FIELDS}

@@ -89,7 +89,7 @@ class QueuedStream(io.TextIOBase):
                     rest = rest[os.write(self._stream.fileno(), rest) :]
                 except BlockingIOError:  # somebody who shares the terminal has made it non-blocking
                     select.select([], [self._stream.fileno()], [])
-                except (OSError, ValueError):  # the reader is gone, or the disk is full
+                except (OSError, ValueError):  # no reader, or a full disk
                     break
             with self._changed:
                 self._size -= len(chunk)
@@ -112,7 +112,7 @@ class QueuedStream(io.TextIOBase):
 
 @contextmanager
 def queued_standard_streams() -> Iterator[None]:
-    """Queue whatever this process prints from here on, and write the rest of it at the end."""
+    """Queue all output of this process from here on, and write the rest at the end."""
     before = sys.stdout, sys.stderr
     sys.stdout.flush()
     sys.stderr.flush()

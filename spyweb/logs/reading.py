@@ -64,9 +64,9 @@ class LogRange(Struct, frozen=True, kw_only=True):
 
 
 def lines_between(path: Path, first_ms: int, last_ms: int, most: int = MOST_BYTES) -> LogRange:
-    """Return the lines whose stamps are not before the one moment and not after the other, with those indented below.
+    """Return the lines stamped within a span of time, both ends included, with the indented lines below them.
 
-    Older files that were rotated away are looked at as well.  A file that is not there, or can't be read, has none.
+    Older, rotated files are read as well.  A file that is missing or can't be read has no lines.
     """
     first, after = stamp(first_ms).encode(), stamp(last_ms + 1).encode()
     parts: list[bytes] = []

@@ -61,7 +61,7 @@ def _needs_new_vm(job: LiveJob, file: JobFile, stale: bool) -> bool:
 
 
 def plan(live: LiveJobs, files: Mapping[JobId, JobFile], broken: Iterable[JobId], stale: Iterable[JobId]) -> Plan:
-    """Compare the live jobs with the files.  A broken file is neither gone nor changed: its old version stays."""
+    """Compare the live jobs with the files.  A broken file counts as unchanged: its old version stays."""
     what, stale_ids, broken_ids = Plan(), set(stale), set(broken)
     for job_id, file in files.items():
         job = live.find(job_id)
@@ -80,7 +80,7 @@ def plan(live: LiveJobs, files: Mapping[JobId, JobFile], broken: Iterable[JobId]
 def whose(live: Iterable[LiveJob], found: Scan) -> dict[JobId, Sequence[Problem]]:
     """Return the problems by job.
 
-    A file that is wrong may not tell its job's name any more: then it is that of the live job that came from it.
+    A broken file may not name its job any more: then the problem belongs to the live job that came from this file.
     """
     broken, claimed = dict(found.broken), set()
     unsure = {path.rstrip("/"): path for path in found.unsure}
@@ -99,7 +99,7 @@ def whose(live: Iterable[LiveJob], found: Scan) -> dict[JobId, Sequence[Problem]
 
 
 def not_loaded(live: LiveJobs, broken: Iterable[JobId], unsure: Iterable[str]) -> frozenset[str]:
-    """Return the jobs that have a file and no live version, and the files that might be such a job's."""
+    """Return the jobs with a file but without a live version, and the files that might belong to such a job."""
     places = {place for job in live for place in _places(job)}
     files = {path for path in unsure if path.rstrip("/") not in places}
     return frozenset(files | {job for job in broken if live.find(job) is None})

@@ -1,7 +1,7 @@
-"""Prove that files work before a newer version lives: they compile, their selectors parse, a monitor's hooks load.
+"""Prove that files work before a newer version goes live: they compile, selectors parse, a monitor's hooks load.
 
-Nothing here changes what lives.  A proof comes to a problem, or to none; where a worker was lost over it nothing is
-known about the files, and the proof is to be tried again.
+A proof changes no live job.  It ends with a problem or without one; if a worker was lost during it, nothing is known
+about the files, and the proof has to be repeated.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FailedExecution(Struct, frozen=True):
 
 
 class FindSelectorProblem(Protocol):
-    """Asks the extractor about a CSS selector; returns what is wrong with it, if anything."""
+    """Asks the extractor about a CSS selector; returns its problem, or an empty text."""
 
     async def __call__(self, selector: str, *, of_field: bool = False) -> str | None: ...
 
@@ -75,7 +75,7 @@ class Prover:
         return {job: paths for job, paths in changed.items() if paths}
 
     def read_modules(self, user: Code, paths: Iterable[str]) -> list[Code | Problem]:
-        """Return these modules as code to be proved in the name of what loads them; one that is gone is left out.
+        """Return these modules as code to prove, in the name of the files that load them, without removed ones.
 
         A module that may not be loaded is a problem.  Reads files: call it in a thread.
         """
@@ -93,10 +93,10 @@ class Prover:
     async def execute(self, file: JobFile, generation: int) -> tuple[Verdict, bool]:
         """Load a monitor's files in the VM that the cycles of this generation will use.
 
-        Return whether that has failed with it, so that the generation can't be used any more.
+        Return whether the loading failed, so that the generation can't be used any more.
 
-        Files that failed before are not loaded again while nothing about them changes: those that are slow to fail must
-        not hold up every look at the disk.
+        Files that failed before are not loaded again while nothing about them changes: files that are slow to fail must
+        not delay every scan of the disk.
         """
         job = file.spec.id
         failed = self._failed.pop(job, None)
@@ -133,7 +133,7 @@ class Prover:
 
 
 async def judge(proof: Awaitable[None], code: Code) -> Verdict:
-    """Turn the exceptions of a proof into a verdict: a file fails, or a worker was lost over it."""
+    """Turn the exceptions of a proof into a verdict: a file fails, or a worker was lost during the proof."""
     try:
         await proof
     except ScriptError as error:
@@ -144,7 +144,7 @@ async def judge(proof: Awaitable[None], code: Code) -> Verdict:
 
 
 async def find_selector_problems(find: FindSelectorProblem, spec: JobSpec) -> list[Problem]:
-    """Ask about every selector of a monitor; those that do not parse are problems of its file."""
+    """Check every selector of a monitor; a selector that does not parse is a problem of its file."""
     monitor = spec.monitor
     if monitor is None:
         return []
@@ -161,8 +161,8 @@ async def find_selector_problems(find: FindSelectorProblem, spec: JobSpec) -> li
 async def bounded_gather(count: int, call: Callable[[T], Awaitable[R]], things: Sequence[T]) -> list[R]:
     """Call a function for each item, `count` at a time, and return the results in the order of the items.
 
-    There are as many tasks as calls under way: a task for each thing, and a semaphore, would leave
-    memory behind for every job that is loaded.  Where a call raises, no more are begun.
+    There are `count` tasks: one task per item with a semaphore would leave memory behind for every loaded job.  After
+    a call has raised, no more are begun.
     """
     found: dict[int, R] = {}
     left = iter(enumerate(things))

@@ -1,8 +1,8 @@
-"""Put newer versions of jobs in place of the running ones, or leave those alone.
+"""Replace live jobs by newer versions of their files.
 
 Load, prove, swap, retire: the files are read and compared with the live jobs; a newer version is proved beside the
-older one, and only then takes its place.  Runs in flight end on the VM they began on.  What does not load leaves the
-older version running, and its problems on show.
+older one, and only then takes its place.  Runs in flight end on the VM they began on.  When a newer version does not
+load, the older one stays live, and the problem is shown.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AT_ONCE = frozenset({"daemon.default_interval", "state.history"})
 
 
 class SettingsFile:
-    """Holds the newest settings that could be read as `current`; logs each problem once."""
+    """Has the newest valid settings as `current`; logs each problem once."""
 
     def __init__(self, root: Path, read: Callable[[], Settings], current: Settings) -> None:
         self._root = root
@@ -65,7 +65,7 @@ class SettingsFile:
             except ConfigError as error:
                 problems += map(str, error.problems)
         for problem in problems:
-            if problem not in self._problems:  # a log in the project's folder would be a change to look at
+            if problem not in self._problems:  # a log in the project's folder would count as a change of the project
                 log.error("settings not reloaded", problem=problem)
         self._problems = problems
         waiting = waiting_for_a_start(self._first, self.current)
@@ -93,7 +93,7 @@ SPARES = 4  # VMs that each worker has ready for the next requests; more gained 
 class ServerReloader:
     """Keeps the endpoints up to date with server/init.lua: a newer version takes over once it compiles.
 
-    A save that does not compile leaves the older version answering, and its problem on show.  Before there is any
+    When a newer version does not compile, the older one keeps answering, and the problem is shown.  Before there is any
     version, the problem makes every request fail.
     """
 
@@ -105,7 +105,7 @@ class ServerReloader:
     _generation: int = 0
 
     async def look(self) -> bool:
-        """Read the file and apply what changed; return False where that has to be tried again soon."""
+        """Read the file and apply changes; return False if that has to be repeated soon."""
         found = await asyncio.to_thread(find_server, self.root)
         if found is None:
             self._remove()
@@ -154,19 +154,22 @@ class ServerReloader:
 
 
 class Renames:
-    """Remembers jobs that have gone; one that comes with the content of one, or as the only one went, may be it."""
+    """Remembers removed jobs: a new job with the same content, or one added as the only one was removed, may be a
+    renamed one."""
 
     def __init__(self, keeps_values: Callable[[JobId], Awaitable[bool]]) -> None:
         self._keeps_values = keeps_values
         self._gone: dict[str, JobId] = {}  # by digest
-        self._older: dict[JobId, JobId] = {}  # of live jobs that may be older ones, whose values wait
+        self._older: dict[
+            JobId, JobId
+        ] = {}  # of live jobs that may be renamed ones, whose values are still under the old id
 
     def note_gone(self, job: LiveJob) -> None:
         self._gone[job.digest] = job.id
         self._older.pop(job.id, None)
 
     async def look(self, new: Sequence[LiveJob], gone: Sequence[JobId]) -> None:
-        """Look through jobs that have come, while others have gone, and say how they get the values of those."""
+        """Compare added jobs with removed ones, and log how a renamed job gets its old values."""
         for job in new:
             only = gone[0] if len(new) == len(gone) == 1 else None
             older = self._gone.pop(job.digest, only)
@@ -176,7 +179,7 @@ class Renames:
                 log.warning("a job may have been renamed", job=job.id, problem=reason_of(older, job.id))
 
     async def forget_moved(self) -> None:
-        """Forget those that have got the values."""
+        """Forget jobs whose values were moved."""
         for job, older in list(self._older.items()):
             if not await self._keeps_values(older):
                 del self._older[job]
@@ -187,16 +190,14 @@ class Renames:
 
 
 def reason_of(older: JobId, job: JobId) -> str:
-    return (
-        f"if this is {older}, renamed, its stored values are still there: `spyweb state move {older} {job}` moves them"
-    )
+    return f"if this is {older} under a new name, `spyweb state move {older} {job}` moves its stored values"
 
 
-RETRY_S = 5.0  # seconds before what the store refused, or no worker could be had for, is tried again
+RETRY_S = 5.0  # seconds before a change is tried again that the store refused, or that got no worker
 
 
 class Look(Struct):
-    """The findings of one look at the disk, so far."""
+    """The findings of one scan of the disk, so far."""
 
     found: Scan
     stale: Mapping[JobId, Sequence[str]]  # modules that have changed since the job loaded them
@@ -223,12 +224,12 @@ class Reloader:
     prover: Prover
     renames: Renames
     server: ServerReloader | None = None
-    looked: Callable[[], Awaitable[None]] | None = None  # what follows a look at the server's files
+    looked: Callable[[], Awaitable[None]] | None = None  # called after the server's files were read
     clock: Clock
 
     maintenance: MaintenanceCalendar = field(default_factory=MaintenanceCalendar)
-    problems: Sequence[Problem] = ()  # everything wrong on disk, as of the last look
-    warnings: Sequence[Problem] = ()  # everything doubtful there
+    problems: Sequence[Problem] = ()  # all problems on disk, as of the last scan
+    warnings: Sequence[Problem] = ()  # all warnings, as of the last scan
     broken: Mapping[JobId, Sequence[Problem]] = field(default_factory=dict)  # jobs whose file is wrong, live or not
     _cursors: dict[JobId, Cursor] = field(default_factory=dict)  # of jobs that may come, or come back
     _not_activated: dict[JobId, LiveJob] = field(default_factory=dict)  # the store refused it
@@ -259,7 +260,7 @@ class Reloader:
     async def _look(self) -> None:
         """Load, prove, swap.
 
-        Files that are executed to be proved may take their time: what needs none of that is swapped before them.
+        Files that have to be executed may take a while: changes that need no execution are swapped before them.
         """
         async with self._one_at_a_time:
             server_is_final = await self.server.look() if self.server else True
@@ -365,7 +366,7 @@ class Reloader:
             self.prover.retire(job.code, job.code.generation + 1, _generations_in_use(job))
 
     def _show_problems(self, look: Look, doubts: Mapping[str, Sequence[Problem]]) -> None:
-        """Give each job its problems, and log those that are new; `doubts` are the linter's, by the job's file."""
+        """Give each job its problems, and log new ones; `doubts` are the linter's warnings by the job's file."""
         found, known = look.found, {*self.problems, *self.warnings}
         broken_before, self.broken = self.broken, {**look.broken, **look.failed}
         self.problems = [*found.problems, *(problem for each in look.failed.values() for problem in each)]
@@ -392,7 +393,7 @@ class Reloader:
         job.problems = self.broken.get(job.id, ())
         file = look.found.jobs.get(job.id)
         if file and job.id not in look.failed:
-            job.sources = file.sources  # also where nothing but their lines has changed
+            job.sources = file.sources  # also when only their line numbers have changed
         found_here = (*file.warnings, *doubts) if file else ()
         doubtful_here = [each for each in found_here if each.file not in look.uncompiled]
         job.warnings = (*doubtful_here, *self.renames.warnings(job))

@@ -45,7 +45,7 @@ class Watcher:
         self._warned_of: set[str] = set()
 
     async def watch(self) -> None:
-        """Watch the folders; one that can't be watched is left out for a while, without loss for the others."""
+        """Watch the folders; one that can't be watched is left out for a while, and the others are still watched."""
         left_out: set[str] = set()
         while True:
             folders: Folders = {}
@@ -61,7 +61,7 @@ class Watcher:
                     log.warning("files can't be watched for now, changes are seen by rescans only", reason=str(fault))
                 self._changed()
                 left_out |= (named_in(str(fault), folders) - left_out) or {str(self._root), *folders}
-                if pause and not folders:  # the root is still gone
+                if pause and not folders:  # the root is still missing
                     await stop.wait()
                     left_out = set()
             finally:
@@ -69,7 +69,7 @@ class Watcher:
                     pause.cancel()
 
     async def _watch_these_folders(self, folders: Folders, left_out: set[str], stop: asyncio.Event) -> None:
-        """Watch these folders until one is new, gone or replaced; if some were left out, only for a while."""
+        """Watch these folders until one is new, removed or replaced; if some were left out, only for a while."""
         begun = False
         async with aclosing(self._changes(*(folders.keys() - left_out), stop=stop)) as bursts:
             async for burst in bursts:
@@ -81,7 +81,7 @@ class Watcher:
                 begun = True
 
     def _find_folders(self) -> Folders:
-        """Find the root and all folders below it that are to be watched.  Raises OSError while the root is gone."""
+        """Find the root and all folders below it that are to be watched.  Raises OSError while the root is missing."""
         root, inside = str(self._root), os.path.realpath(self._root) + os.sep
         folders = {root: inode_of(os.stat(root))}
         seen = set(folders.values())  # a link may lead to a folder that has been found already
@@ -139,7 +139,7 @@ class Watcher:
 
 
 def touches_a_folder(burst: set[FileChange], folders: Folders) -> bool:
-    """Return whether a folder is new, or a watched one has changed: made anew it often has the old one's inode."""
+    """Return whether a folder is new or a watched one was replaced: a new folder often gets the old inode."""
     return any(path in folders or os.path.isdir(path) for _, path in burst)
 
 
@@ -157,6 +157,6 @@ def is_text(name: str) -> bool:
 
 
 def named_in(reason: str, folders: Iterable[str]) -> set[str]:
-    """Return the folder of the file that watchfiles complains of, whose name is only in its message."""
+    """Return the folder of the file in watchfiles' error, which names the file only in its message."""
     named = [folder for folder in folders if f'"{folder}/' in reason or f'"{folder}"' in reason]
     return {max(named, key=len)} if named else set()

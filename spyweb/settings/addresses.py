@@ -1,7 +1,7 @@
-"""Read addresses that may be secrets, and where secrets are found: no error repeats either.
+"""Read addresses that may be secrets, and the places of secrets: no error message repeats either.
 
-Variables of the environment stand in an address, which are put in when it is used: a command in a shell has not the
-environment of the daemon.  A secret's place, `env:NAME` or `credential:NAME`, is read when it is needed.
+`${NAME}` in an address is replaced when the address is used: a command in a shell does not have the daemon's
+environment.  The place of a secret is `env:NAME` or `credential:NAME`; the secret is read when it is needed.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def address_template(value: object) -> str:
 
 
 def expand(address: str, environ: Mapping[str, str]) -> str:
-    """Return an address with variables in place of `${NAME}`.  Raises ValueError, which tells nothing of it."""
+    """Return an address with `${NAME}` replaced.  Raises ValueError, whose text does not repeat the address."""
     return check_address(substitute(address, environ))
 
 
 def substitute(template: str, environ: Mapping[str, str]) -> str:
-    """Return a text with variables in place of `${NAME}`.  Raises ValueError."""
+    """Return a text with `${NAME}` replaced by variables.  Raises ValueError."""
     if missing := missing_variables(template, environ):
         raise ValueError(f"the variable {missing[0]} is not set")
     return _VARIABLE.sub(lambda found: environ[found[1]].strip(), template)
@@ -55,7 +55,7 @@ def missing_variables(address: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def check_address(address: str) -> str:
-    """Return a web address.  Raises ValueError, which tells nothing of it."""
+    """Return a web address.  Raises ValueError, whose text does not repeat the address."""
     try:
         parts = urlsplit(address)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -67,7 +67,7 @@ def check_address(address: str) -> str:
 
 
 def is_on_this_machine(url: str) -> bool:
-    """Tell whether an address is one of this machine, as far as it shows that itself."""
+    """Return whether an address obviously is one of this machine."""
     host = (urlsplit(url).hostname or "").rstrip(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -80,15 +80,15 @@ def is_on_this_machine(url: str) -> bool:
 
 @shaped(SECRET_PLACE)
 def secret_place(value: object) -> str:
-    """Read where a secret is found.  Raises ValueError, without the value: it may be the secret itself."""
+    """Read the place of a secret.  Raises ValueError, without the value: it may be the secret itself."""
     place = text(value)
     if not _PLACE.fullmatch(place):
-        raise ValueError('expected where it is found, "env:NAME" or "credential:NAME", not the secret itself')
+        raise ValueError('expected the place of the secret, "env:NAME" or "credential:NAME", not the secret itself')
     return place
 
 
 def read_secret(place: str, environ: Mapping[str, str]) -> bytes:
-    """Return the secret at `env:NAME` or `credential:NAME`; empty where there is none."""
+    """Return the secret at `env:NAME` or `credential:NAME`; empty if there is none."""
     if place.startswith(ENV):
         return environ.get(place.removeprefix(ENV), "").strip().encode("utf-8", "surrogateescape")
     folder = environ.get("CREDENTIALS_DIRECTORY")

@@ -1,4 +1,4 @@
-"""Read who is told of incidents, and of which: `[channels.NAME]`, `[alerts]`, and `alerts` of a job."""
+"""Read the notification channels and which incidents each gets: `[channels.NAME]`, `[alerts]`, `alerts` of a job."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ NO_TEMPLATES = ChannelTemplates()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertChannelSettings:
-    """A way to reach somebody; alerts/channels.py puts in what `${NAME}` stands for in addresses, headers, files."""
+    """A notification channel; alerts/channels.py replaces `${NAME}` in its addresses, headers and files."""
 
     name: str
     url: str = field(default="", repr=False)  # of a service that Apprise knows
@@ -86,14 +86,14 @@ class AlertChannelSettings:
     secret: str = field(default="", repr=False)  # where it is found that signs the webhook: env:NAME or credential:NAME
     secret_file: str = ""  # has it
     templates: ChannelTemplates = NO_TEMPLATES  # of `url` or `url_file`
-    level: Level = Level.INFO  # the least that it is told
+    level: Level = Level.INFO  # the lowest that the channel gets
     quiet: QuietHours | None = None
     has_own_quiet: bool = False  # those of [alerts] and of jobs do not count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertSettings:
-    """The channels, and the policy of every job that says nothing else."""
+    """The channels, and the policy of every job without its own."""
 
     channels: Mapping[str, AlertChannelSettings] = field(default_factory=dict)
     policy: AlertPolicy = NOBODY
@@ -102,7 +102,7 @@ class AlertSettings:
 
 
 def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zone: str) -> AlertPolicy:
-    """Take what a table of alerts says; a key that it has not is as usual."""
+    """Return the policy of a table of alerts; a missing key is as in `usual`."""
     policy = AlertPolicy(
         to=read.take("to", _TO, usual.to),
         level=read.take("level", _LEVEL, usual.level),
@@ -126,7 +126,7 @@ def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zo
 
 
 def _check_channels(read: Reading, policy: AlertPolicy, channels: Collection[str]) -> None:
-    """Refuse channels that nobody knows, and own escalations to somebody who is told at once; inherited ones may."""
+    """Refuse unknown channels, and a job's own escalations to a channel that is notified at once; inherited may."""
     unknown = next((name for name in policy.to if name not in channels), None)
     if unknown is not None and read.has("to"):
         read.refuse(f'no channel "{unknown}"{nearest(unknown, channels)}', "to")
@@ -137,7 +137,7 @@ def _check_channels(read: Reading, policy: AlertPolicy, channels: Collection[str
             if name not in channels:
                 read.refuse(f'no channel "{name}"{nearest(name, channels)}', f"escalate[{number}]", "to")
             elif name in policy.to:
-                read.refuse(f'"{name}" is in `to`, and is told at once', f"escalate[{number}]", "to")
+                read.refuse(f'"{name}" is in `to`, so it is notified at once', f"escalate[{number}]", "to")
 
 
 def take_channels(
@@ -151,7 +151,7 @@ def take_channels(
                 table.problem(f"expected a name of a-z, 0-9, _ and -, with at most 40 characters: {name!r}")
             )
         if name == SCRIPTS:
-            problems.append(table.problem(f"a channel can't be named {name}: so on_down and on_up of jobs are shown"))
+            problems.append(table.problem(f"a channel can't be named {name}: the name stands for on_down and on_up"))
         channel = read_whole(table, partial(take_channel, name, zone), problems)
         if channel is not None and name != SCRIPTS:
             found[name] = channel
@@ -183,11 +183,11 @@ def take_channel(name: str, zone: str, read: Reading) -> AlertChannelSettings:
         read.refuse(f"a channel has exactly one address: {', '.join(ADDRESSES[:-1])} or {ADDRESSES[-1]}", key)
     for key in ("headers", "secret", "secret_file"):
         if read.has(key) and not read.has("webhook"):
-            read.refuse("only a webhook has it", key)
+            read.refuse("only a webhook has this key", key)
     if read.has("secret") and read.has("secret_file"):
-        read.refuse("a webhook has one: secret or secret_file", "secret_file")
+        read.refuse("a webhook has either secret or secret_file", "secret_file")
     if read.has("templates") and not (read.has("url") or read.has("url_file")):
-        read.refuse("only a url has them: a webhook is sent the facts as JSON", "templates")
+        read.refuse("only a url has templates: a webhook gets the facts as JSON", "templates")
     return channel
 
 
@@ -197,13 +197,13 @@ def channel_keys() -> Mapping[str, Schema]:
 
 @shaped(NOT_BLANK)
 def _service_template(value: object) -> str:
-    """Read an address of a service that may hold `${NAME}`: what that stands for is known when it is used."""
+    """Read an address of a service that may hold `${NAME}`, which is replaced when the address is used."""
     address = one_line(value).strip()
     return address if address.startswith("${") else service_address(address)
 
 
 def service_address(address: str) -> str:
-    """Check that an address names a service; which there are, only the process knows that sends."""
+    """Check that an address names a service; only the process that sends knows which services exist."""
     if not _SERVICE.match(address):
         raise ValueError("expected an address of a service, such as ntfy://…")
     return address
@@ -217,7 +217,7 @@ def _desktop(value: object) -> bool:
 
 
 def _quiet_in(zone: str) -> Shape[QuietHours | None]:
-    """Return what reads "22:00-07:00", as the clock on the wall of a time zone shows it; "" is never quiet."""
+    """Return the reader of "22:00-07:00", in local time; "" means no quiet hours."""
 
     @shaped({"type": "string", "pattern": QUIET}, show_quiet, none="")
     def read(value: object) -> QuietHours | None:
@@ -229,7 +229,7 @@ def _quiet_in(zone: str) -> Shape[QuietHours | None]:
             return None
         start, end = time(int(found[1]), int(found[2])), time(int(found[3]), int(found[4]))
         if start == end:
-            raise ValueError("begins and ends at the same time: for always, leave the channel out of `to`")
+            raise ValueError("begins and ends at the same time: to silence a channel, leave it out of `to`")
         return QuietHours(start, end, zone)
 
     return read
@@ -248,7 +248,7 @@ def _take_escalation(read: Reading) -> Escalation:
 def _somebody(value: object) -> tuple[str, ...]:
     names = _TO(value)
     if not names:
-        raise ValueError("an escalation needs somebody")
+        raise ValueError("an escalation needs a channel in `to`")
     return names
 
 

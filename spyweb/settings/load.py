@@ -1,4 +1,4 @@
-"""Load the daemon's own settings: command-line flag > SPYWEB_* variable > config.toml > built-in.
+"""Load the daemon's own settings: command-line flag > SPYWEB_* variable > config.toml > default.
 
 `load_settings` raises one ConfigError that carries every problem.  `[defaults]`, `[jobs.ID]` and `[[maintenance]]` are
 kept as they stand, for specs/parse.py and specs/maintenance.py.
@@ -137,7 +137,7 @@ def is_emptied(root: Path) -> bool:
 
 
 class _Sections:
-    """The file's sections, each read below the flags and variables, which take precedence."""
+    """The sections of the file; flags and variables take precedence over each."""
 
     def __init__(
         self, file: TomlTable, environ: Mapping[str, str], flags: Mapping[str, object], problems: list[Problem]
@@ -174,7 +174,7 @@ class _Sections:
 
 
 def _stronger(flags: Mapping[str, object], environ: Mapping[str, str]) -> Iterator[tuple[str, TomlTable]]:
-    """Yield what is stronger than the file, the strongest first, each with its section."""
+    """Yield the sources that are stronger than the file, the strongest first, each with its section."""
     for flag, value in flags.items():
         if value is not None and not (flag == "no_server" and value is False):
             given = False if flag == "no_server" else value
@@ -190,7 +190,7 @@ def _named(section: str, key: str, value: object, origin: str, name: str) -> tup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named(TomlTable):
-    """A flag or a variable, which is named in place of the key that it gives."""
+    """A flag or a variable; problems name it instead of the key."""
 
     name: str
 
@@ -199,7 +199,7 @@ class _Named(TomlTable):
 
 
 def _from_text(variable: str, value: str) -> object:
-    """Return a variable's text as the value it stands for; the reader refuses a wrong one."""
+    """Return the value that a variable's text stands for; the reader refuses a wrong one."""
     if variable == "SPYWEB_DISABLE_SERVER":
         return value.lower() in _NO if value.lower() in (*_YES, *_NO) else value
     if variable == "SPYWEB_LOG":
@@ -208,7 +208,7 @@ def _from_text(variable: str, value: str) -> object:
 
 
 def take_section(read: Reading, kind: Callable[..., S], **known: object) -> S:
-    """Take what a section says: each key as its field tells, beside those that are known."""
+    """Read a section: each key by the reader of its field, in addition to the known values."""
     for each in fields(cast("Any", kind)):
         if shape := each.metadata.get(SETTING):
             default = cast("Callable[[], object]", each.default_factory)()
@@ -217,11 +217,11 @@ def take_section(read: Reading, kind: Callable[..., S], **known: object) -> S:
 
 
 def _daemon(read: Reading, root: Path, environ: Mapping[str, str]) -> DaemonSettings:
-    data_dir = told(one_line, "Where everything that survives is kept.")
+    data_dir = told(one_line, "The folder of everything that is stored.")
     zone = told(timezone, "The time zone of cron expressions and os.date; the machine's if none is set.")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = told(whole(1, 256), "Processes that run Lua; one a core, at least 2.")
-    # SpyWeb's database is a file `data`; and whoever has begun in `.spyweb` goes on there.
+    workers = told(whole(1, 256), "The number of processes that run Lua; default: one per core, at least 2.")
+    # SpyWeb's database is a file `data`; a project that began with `.spyweb` keeps using it.
     has_begun_elsewhere = os.path.exists(root / ".spyweb" / DATABASE) and not os.path.exists(root / "data" / DATABASE)
     usual_dir = ".spyweb" if os.path.isfile(root / "data") or has_begun_elsewhere else "data"
     return take_section(
@@ -253,7 +253,7 @@ def _store(read: Reading, root: Path, data_dir: Path) -> StoreSettings:
     if path and os.path.realpath(root / path) in {
         os.path.realpath(data_dir / name) for name in (USER_DB, LOCK_NAME, SOCKET, MARKER)
     }:
-        read.refuse("expected a file of its own, not one that spyweb keeps something else in", "url")
+        read.refuse("expected a separate file, not one that spyweb uses for something else", "url")
     url = MEMORY if path == MEMORY else f"sqlite:///{root / path if path else data_dir / DATABASE}"
     return take_section(read, StoreSettings, url=url)
 
@@ -268,7 +268,7 @@ def _alerts(sections: _Sections, zone: str) -> AlertSettings:
 def _heartbeat(read: Reading) -> HeartbeatSettings:
     heartbeat = take_section(read, HeartbeatSettings)
     if read.has("every") and not heartbeat.url and not read.has("url"):
-        read.refuse(f"every {format_duration(heartbeat.every_ms)}, but where to? url has the address", "every")
+        read.refuse(f"every {format_duration(heartbeat.every_ms)}, but without an address: set url", "every")
     return heartbeat
 
 

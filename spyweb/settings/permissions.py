@@ -17,7 +17,7 @@ _VARIABLES = shaped(list_of(NOT_BLANK), list)(lambda value: frozenset(map(one_li
 
 
 def take_grants(read: Reading, usual: Grants) -> Grants:
-    """Take what a table of permissions says; a key that it has not is as usual."""
+    """Return the permissions of a table; a missing key is as in `usual`."""
     net = read.take("net", _NET, usual.net)
     commands = read.tables("exec", _COMMANDS, usual.exec)
     return Grants(
@@ -33,12 +33,12 @@ def take_grants(read: Reading, usual: Grants) -> Grants:
 
 
 def find_writable_program(policy: Policy, root: Path, folder: str) -> str:
-    """Return why a permitted program may not be one: the job could put another in its place.  Reads the file system."""
+    """Return why a program can't be permitted: the job could replace it.  Reads the file system."""
     writable = [str(root / folder), str(root / SHARED), *policy.roots]
     for program in policy.programs:
         for place in writable:
             if _is_below(os.path.realpath(program), os.path.realpath(place)) or _is_below(program, place):
-                return f"{program} is in {place}, where the job may write: it could put anything in its place"
+                return f"{program} is in {place}, where the job may write: the job could replace it"
     return ""
 
 

@@ -1,7 +1,7 @@
 """Read settings from several sources, the strongest first, and collect every problem instead of stopping at one.
 
-Each reader of a value comes with the JSON Schema of what it accepts: `spyweb schema` and the parser look at the same
-shapes, so that neither can know a key that the other does not.
+Each reader of a value comes with the JSON Schema of the values that it accepts: `spyweb schema` and the parser use the
+same shapes, so that both know the same keys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEXT: Schema = {"type": "string"}
 NOT_BLANK: Schema = {"type": "string", "pattern": r"\S"}
 
 _TOML_NAMES = {list: "a list", dict: "a table", time: "a time"}
-LONGEST = 40  # characters that are looked at
+LONGEST = 40  # characters that are compared
 NEIGHBOURS = 50  # names before and after, by beginning and by end
 LIKENESS = 0.6  # difflib's own
 
@@ -126,7 +126,7 @@ class Reading:
         return found
 
     def tables(self, key: str, how: Tables[T], default: D) -> tuple[T, ...] | D:
-        """Return what each table under a key says; they count as a whole, in the strongest source that is right."""
+        """Return the values of the tables under a key, all from the strongest source that is right."""
         self.asked[key] = (how, default)
         found = [how.read(source, key, self._problems) for source in self._sources if key in source.values]
         return next((each for each in found if each is not None), default)
@@ -150,7 +150,7 @@ class Reading:
         return inner
 
     def apart(self, key: str) -> list[Reading]:
-        """Return a reading of the table under a key for each source: no source hides another, or forgives."""
+        """Return a reading of the table under a key for each source: no source hides another, and none forgives."""
         self._check_tables(key)
         inner = [Reading([source.table(key)], self._problems) for source in self._sources]
         self.asked[key] = inner[0]
@@ -206,7 +206,7 @@ class Reading:
 
 
 def read_whole(source: TomlTable, take: Callable[[Reading], T], problems: list[Problem]) -> T | None:
-    """Return what all keys of a table say; None, with problems noted, where something is wrong with one."""
+    """Return the values of a table; None, with the problems noted, when one is wrong."""
     before, reading = len(problems), Reading([source], problems)
     found = take(reading)
     reading.finish()
@@ -214,14 +214,14 @@ def read_whole(source: TomlTable, take: Callable[[Reading], T], problems: list[P
 
 
 def asked_of(take: Callable[[Reading], object], sources: int = 1) -> Reading:
-    """Return a reading of nothing, which has been asked for every key that `take` takes."""
+    """Return a reading without values, which has been asked for every key that `take` reads."""
     reading = Reading([TomlTable()] * sources, [])
     take(reading)
     return reading
 
 
 class Tables(Struct, Generic[T], frozen=True, kw_only=True):
-    """How the tables under a key are read, each key by key, so that all that is wrong with them is told at once."""
+    """Reads the tables under a key, key by key, so that all their problems are reported at once."""
 
     take: Callable[[Reading], T]
     expected: str
@@ -231,7 +231,7 @@ class Tables(Struct, Generic[T], frozen=True, kw_only=True):
     none: object = None  # how a file writes None, if it can
 
     def read(self, source: TomlTable, key: str, problems: list[Problem]) -> tuple[T, ...] | None:
-        """Return what they say; None, with problems noted, where something is wrong."""
+        """Return the tables' values; None, with the problems noted, when one is wrong."""
         before, value = len(problems), source.values[key]
         is_list = isinstance(value, list) and self.most != 1
         if not is_list and not self.alone:

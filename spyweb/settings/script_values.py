@@ -19,7 +19,7 @@ _MOST_DEPTH = 60  # of tables
 
 @shaped({"type": "object"})
 def values_table(value: object) -> Mapping[str, object]:
-    """Read a table of values.  Raises ValueError for what is none, or is too deep."""
+    """Read a table of values.  Raises ValueError for anything else, and for one that is too deep."""
     if not isinstance(value, Mapping):
         raise ValueError('expected a table, such as { host = "web1" }')
     if _depth(value) > _MOST_DEPTH:
@@ -28,7 +28,7 @@ def values_table(value: object) -> Mapping[str, object]:
 
 
 def to_text(values: Mapping[str, object]) -> str:
-    """Return values as they are kept.  Raises ValueError where they are too many."""
+    """Return values as they are stored.  Raises ValueError when they are too many."""
     if not values:
         return NO_VALUES
     text = msgspec.json.encode(values).decode()
@@ -42,7 +42,7 @@ def from_text(text: str) -> dict[str, object]:
 
 
 def parse_variable(text: str) -> Mapping[str, object]:
-    """Return the table that `a.b=1` stands for.  What is no TOML value is a text.  Raises ValueError."""
+    """Return the table that `a.b=1` stands for; a value that is not TOML is a text.  Raises ValueError."""
     path, sign, given = text.partition("=")
     names = [name.strip() for name in path.split(".")]
     if not sign or not all(names) or len(names) > _MOST_DEPTH:
@@ -57,7 +57,7 @@ def parse_variable(text: str) -> Mapping[str, object]:
 
 
 def merge(tables: Iterable[Mapping[str, object]]) -> dict[str, object]:
-    """Lay tables over each other, the strongest first: where several have a table of one name, these too."""
+    """Merge tables, the strongest first; tables with the same name are merged too."""
     return reduce(_over, tables, {})
 
 

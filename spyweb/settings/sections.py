@@ -1,4 +1,4 @@
-"""The settings as values: each key with its built-in default, how a value of it is read, and a line about it."""
+"""The settings as values: each key with its default, its reader and one line about it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _FILE = shaped(TEXT)(lambda value: one_line(value) if value else text(value))
 
 
 def setting(default: T, read: Shape[T], words: str, *, is_shown: bool = True) -> T:
-    """Return the field of a key; its name in a file is that of the field, without a `_ms` at its end."""
+    """Return the dataclass field of a key; in a file its name lacks the `_ms` at the end."""
     metadata = {SETTING: told(read, words)}
     found: T = field(default_factory=lambda: default, repr=is_shown, metadata=metadata)
     return found
@@ -97,34 +97,34 @@ class DaemonSettings:
         10 * MINUTE_MS, duration(SHORTEST_PERIOD_MS), "The interval of a job without a schedule."
     )
     shutdown_grace_ms: int = setting(10 * SECOND_MS, duration(), "How long runs may go on after a stop.")
-    log_level: LogLevel = setting(LogLevel.INFO, _LOG_LEVEL, "The least important lines that are logged.")
+    log_level: LogLevel = setting(LogLevel.INFO, _LOG_LEVEL, "The lowest level that is logged.")
     log_format: LogFormat = setting(
         LogFormat.AUTO,
         one_of(LogFormat),
-        "How the daemon's own log is written; auto: text on a terminal, else JSON.",
+        "The form of the daemon's own log; auto: text on a terminal, otherwise JSON.",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    enabled: bool = setting(True, boolean, "Whether it listens by TCP.")
+    enabled: bool = setting(True, boolean, "Whether the HTTP server listens on TCP.")
     host: str = setting(
         "127.0.0.1",
         one_line,
-        "The address; another than loopback needs a key: SPYWEB_API_KEY, or one of `spyweb keys add`.",
+        "The address to listen on; one beyond loopback needs a key: SPYWEB_API_KEY, or one of `spyweb keys add`.",
     )
-    port: int = setting(7979, whole(0, 65_535), "0 takes any free one.")
+    port: int = setting(7979, whole(0, 65_535), "The port to listen on; 0 takes any free one.")
     dashboard_port: int = setting(
         0,
         whole(0, 65_535),
         "The dashboard's own port. 0: one after `port`, or a free one, once there is content.",
     )
-    hosts: tuple[str, ...] = setting((), host_names, "Names under which a reverse proxy passes requests on.")
-    public_url: str = setting(
-        "", public_url, "The address at which people reach it from elsewhere: messages have links below it."
+    hosts: tuple[str, ...] = setting(
+        (), host_names, "Host names of a reverse proxy that forwards requests to this server."
     )
-    tls_cert: str = setting("", _FILE, "The certificate, in PEM, with those that have signed it; empty: without TLS.")
-    tls_key: str = setting("", _FILE, "Its private key, in PEM.")
+    public_url: str = setting("", public_url, "The public address of this server, with which links in messages begin.")
+    tls_cert: str = setting("", _FILE, "The certificate chain, a PEM file; empty: no TLS.")
+    tls_key: str = setting("", _FILE, "The private key of the certificate, a PEM file.")
     api_key: str | None = field(default=None, repr=False)  # from SPYWEB_API_KEY alone
     permissions: Policy = field(default_factory=lambda: policy_of(USUAL, is_server=True))
 
@@ -140,7 +140,7 @@ class StoreSettings:
     on_error: OnStoreError = setting(
         OnStoreError.LOG,
         one_of(OnStoreError),
-        'A store call that failed: "log" marks the run, "raise" is an error of the script too.',
+        'What a failed store call does: "log" marks the run, "raise" also raises an error in the script.',
     )
     key_file: str = setting("", _FILE, 'Encrypts values: a file of 32 bytes, or "credential:NAME" of systemd.')
 
@@ -168,22 +168,22 @@ class StateSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsSettings:
     keep: int = setting(1_000, whole(1, 1_000_000_000), "Runs of each job in the history.")
-    keep_for_ms: int = setting(30 * DAY_MS, duration(SECOND_MS), "How long they are kept.")
+    keep_for_ms: int = setting(30 * DAY_MS, duration(SECOND_MS), "How long runs are kept.")
     keep_tasks: int = setting(100, whole(1, 1_000_000), "Runs of each job whose tasks are kept.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsSettings:
     keep: int = setting(100_000, whole(1, 1_000_000_000), "Records of each monitor.")
-    keep_for_ms: int | None = setting(None, or_word("none", duration(SECOND_MS)), "How long they are kept.")
-    seen_for_ms: int = setting(365 * DAY_MS, duration(7 * DAY_MS), "How long an item that was not seen again is known.")
+    keep_for_ms: int | None = setting(None, or_word("none", duration(SECOND_MS)), "How long records are kept.")
+    seen_for_ms: int = setting(
+        365 * DAY_MS, duration(7 * DAY_MS), "How long an item is remembered after it was last seen."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
-    per_job: bool = setting(
-        True, boolean, "Whether /metrics tells of each job alone, of at most 1,000, or only of all together."
-    )
+    per_job: bool = setting(True, boolean, "Whether /metrics has figures of each job (at most 1,000), or only totals.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +197,9 @@ class TelemetrySettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     deny_private: bool = setting(False, boolean, "Refuse addresses of private networks.")
-    user_agent: str = setting(f"spyweb/{__version__}", one_line, "What spyweb calls itself.")
+    user_agent: str = setting(f"spyweb/{__version__}", one_line, "The User-Agent header of requests.")
     headers: tuple[tuple[str, str], ...] = setting(
-        (), headers, "Sent with each request of scripts and monitors that has none of that name."
+        (), headers, "Headers of each request of scripts and monitors that does not set them itself."
     )
     timeout_ms: int = setting(30 * SECOND_MS, duration(1), "How long one request may take.")
     max_body_size: int = setting(10 * MIB, size(1, GIB), "The largest body of a response, after decompression.")
@@ -207,23 +207,23 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecSettings:
-    """The most that the commands of scripts may use; None: no limit."""
+    """Limits on the commands of scripts; None: no limit."""
 
     at_once: int = setting(
-        16, whole(1, MOST_COMMANDS), "Commands of scripts that run at once; the others wait in line."
+        16, whole(1, MOST_COMMANDS), "The number of scripts' commands that run at once; further ones wait."
     )
     memory: int | None = setting(
         None,
         or_word("none", size(LEAST_MEMORY, 1 << 50)),
-        "What each process of a command may use; all together where systemd delegates a control group.",
+        "The memory of each process of a command; of the whole command where systemd delegates a control group.",
     )
     cpu_ms: int | None = setting(
-        None, or_word("none", duration(SECOND_MS)), "The processor time of each of its processes."
+        None, or_word("none", duration(SECOND_MS)), "The CPU time of each process of a command."
     )
     processes: int | None = setting(
         None,
         or_word("none", whole(1, 1_000_000)),
-        "How many processes a command may have; only where systemd delegates a control group.",
+        "The number of processes of a command; only where systemd delegates a control group.",
     )
 
 
@@ -237,10 +237,10 @@ class HeartbeatSettings:
     url: str = setting(
         "",
         address_template,
-        "Asked for while all is well, /fail sent to it while not; it may hold ${NAME} of the environment.",
+        "The address pinged while spyweb is healthy, and with /fail otherwise; it may hold ${NAME} of the environment.",
         is_shown=False,
     )
-    every_ms: int = setting(MINUTE_MS, duration(SHORTEST_HEARTBEAT_MS, DAY_MS), "From one ping to the next.")
+    every_ms: int = setting(MINUTE_MS, duration(SHORTEST_HEARTBEAT_MS, DAY_MS), "The time between two pings.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""Find the place of the daemon's socket.
+"""Find the path of the daemon's socket.
 
-It is `spyweb.sock` in the data directory.  The kernel takes no path of more than 107 bytes (macOS: 103): where that
-one is longer, the socket lies in a private directory with a short name, and `spyweb.sock` is a symbolic link to it.
+It is `spyweb.sock` in the data directory.  The kernel takes no path of more than 107 bytes (macOS: 103): for a longer
+path, the socket is in a private directory with a short name, and `spyweb.sock` is a symbolic link to it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def find_socket(data_dir: Path) -> Path:
     path = _path_in(data_dir)
     if not path.is_symlink():
         return path
-    # Not simply where the link leads: in a copy of the directory that is the daemon of the original.
+    # Not simply the target of the link: in a copy of the directory that would be the original's daemon.
     return Path(os.readlink(path)).with_name(_short_name(path))
 
 
 def claim_socket(data_dir: Path) -> Path:
-    """Return where to listen, and remove what an earlier daemon left there.  Only for the holder of the lock."""
+    """Return where to listen, and remove an earlier daemon's socket.  Only for the holder of the lock."""
     path = _path_in(data_dir)
     _remove(path)
     if fits(path):
@@ -70,12 +70,12 @@ def _remove(path: Path) -> None:
     except FileNotFoundError:
         return
     if not (stat.S_ISSOCK(mode) or stat.S_ISLNK(mode)):
-        raise NoAccess(f"{path} is in the way: it is no socket, and spyweb did not make it")
+        raise NoAccess(f"{path} is in the way: it is not a socket of spyweb; move it away")
     path.unlink()
 
 
 def _private(directory: Path) -> Path:
-    """Make a directory, and refuse it unless it is ours alone: in the temporary directory anybody may make names."""
+    """Make a directory, and refuse it unless it is private: in the temporary directory anybody may make names."""
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:

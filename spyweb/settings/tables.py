@@ -77,7 +77,7 @@ class TomlTable:
         return None
 
     def tables(self, key: str, problems: list[Problem]) -> list[TomlTable]:
-        """Return the tables of an array, `[[key]]`; what is no table is a problem."""
+        """Return the tables of an array, `[[key]]`; an item that is not a table is a problem."""
         values = self.values.get(key, [])
         found = [
             self.inside(inner, f"{key}[{number}]")
@@ -108,7 +108,7 @@ def unreadable(file: str, error: OSError) -> Problem:
 
 
 def read_text(root: str | os.PathLike[str], file: str, *, may_lack: bool = False) -> bytes | Problem:
-    """Return the text of a file of the project, without byte order mark; none of a file that may lack, and does."""
+    """Return the text of a project's file, without byte order mark; None for an optional file that is missing."""
     try:
         with open_regular(os.path.join(root, file)) as opened:
             content = opened.read(min(os.fstat(opened.fileno()).st_size, PROJECT_FILE) + 1)
@@ -169,7 +169,7 @@ def _long_key(text: str, file: str, first_line: int) -> Problem | None:
 
 
 def _mistake(message: str, text: str) -> tuple[int, str]:
-    """Return the line of a mistake and what it is: often a text without quotes, `every = 5m`, `cron = @daily`."""
+    """Return the line of a mistake and its reason: often a text without quotes, `every = 5m`, `cron = @daily`."""
     match = _AT_LINE.search(message)
     lines = text.removesuffix("\n").split("\n")
     line = int(match[1]) if match and match[1] else len(lines) if match else 1

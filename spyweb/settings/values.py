@@ -100,7 +100,7 @@ def host_names(value: object) -> tuple[str, ...]:
     """Read names of hosts, without a port, as lower case."""
     names = texts(value)
     if wrong_name := next((name for name in names if not _HOST_NAME.fullmatch(name)), None):
-        raise ValueError(f'{wrong_name[:80]!r} is no name of a host: expected one such as "spyweb.example.org"')
+        raise ValueError(f'{wrong_name[:80]!r} is not a host name: expected one such as "spyweb.example.org"')
     return tuple(name.lower() for name in names)
 
 
@@ -119,7 +119,7 @@ def public_url(value: object) -> str:
     if not is_site or not given.isascii() or not given.isprintable() or any(each in given for each in " <>\"'\\"):
         raise wrong('an address such as "https://spyweb.example.org"', given)
     if parts.username is not None or parts.query or parts.fragment or "?" in given or "#" in given:
-        raise ValueError("expected an address alone, without a name, a password, ? or #")
+        raise ValueError("expected an address without user name, password, ? or #")
     return given.rstrip("/")
 
 
@@ -168,7 +168,7 @@ def one_of(kind: type[E], *without: E) -> Shape[E]:
 
 
 def or_word(word: str, shape: Shape[T]) -> Shape[T | None]:
-    """Return what reads this word as None, and anything else as the shape does."""
+    """Return a shape that reads this word as None, and everything else as the given shape."""
 
     @shaped({"anyOf": [{"const": word}, shape.schema]}, shape.show, none=word)
     def read(value: object) -> T | None:
@@ -178,7 +178,7 @@ def or_word(word: str, shape: Shape[T]) -> Shape[T | None]:
 
 
 def some_of(what: str, kinds: Mapping[str, frozenset[T]]) -> Shape[frozenset[T]]:
-    """Return what reads one of these names, or a list of them, as all that they stand for."""
+    """Return a shape that reads one of these names, or a list of them, as the set of their values."""
 
     def show(chosen: frozenset[T]) -> list[str]:
         return [name for name, kind in kinds.items() if kind <= chosen]

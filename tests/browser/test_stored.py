@@ -155,10 +155,10 @@ async def test_a_value_is_edited_brought_back_and_deleted(wide: Tab, bare: Tab, 
         await page.get_by_role("button", name="Save").click()
         await expect(page.locator("#past pre.diff").first).to_contain_text("+ 42")
 
-        await page.get_by_role("button", name="Bring back").click()
+        await page.get_by_role("button", name="Restore").click()
         if tab is wide:
-            await expect(page.get_by_role("dialog")).to_contain_text("Bring back version 1?")
-        await page.get_by_role("button", name="Bring it back").click()
+            await expect(page.get_by_role("dialog")).to_contain_text("Restore version 1?")
+        await page.get_by_role("button", name="Restore it").click()
         await expect(page.get_by_label("Value")).to_have_value("first")
 
         await page.get_by_role("button", name="Delete").click()

@@ -358,7 +358,7 @@ def test_a_project_that_has_not_run_yet_can_be_looked_at_by_anybody(stranger: Pa
 
 def test_a_change_that_makes_a_new_database_says_so(project: Path) -> None:
     first, second = (spyweb("state", "set", "k", number, root=project) for number in "12")
-    assert (first.code, first.err) == (0, f"a new database begins: {project}/data/spyweb.db\n")
+    assert (first.code, first.err) == (0, f"created a new database: {project}/data/spyweb.db\n")
     assert second.err == ""
 
 

@@ -103,7 +103,7 @@ def test_what_is_not_there_is_refused_there(remote: tuple[str, FakeDaemonService
     for words in ("show", "ack"):
         assert f"{remote[0]}: there is no incident 1" in spyweb("--url", remote[0], "alerts", words, "1").err
     assert "there is no channel nobody" in spyweb("--url", remote[0], "alerts", "test", "nobody").err
-    assert "version 9 is not kept" in spyweb("--url", remote[0], "state", "rollback", "greeting", "9", "--yes").err
+    assert "there is no version 9" in spyweb("--url", remote[0], "state", "rollback", "greeting", "9", "--yes").err
 
 
 def test_what_a_command_does_is_done_there(remote: tuple[str, FakeDaemonService]) -> None:
@@ -124,7 +124,7 @@ def test_the_variable_stands_for_the_option_unless_a_folder_is_named(
     assert "config.toml" in spyweb("jobs", root=tmp_path).err
     monkeypatch.setenv("SPYWEB_URL", f"http://127.0.0.1:{unused_port()}")
     assert spyweb("--url", url, "jobs").code == 0
-    assert "nobody listens there" in spyweb("jobs").err
+    assert "nothing listens there" in spyweb("jobs").err
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_command_that_works_on_files_says_so(words: str) -> None:
 def test_so_does_one_of_a_group(words: str) -> None:
     answer = spyweb("--url", "http://127.0.0.1:1", *words.split())
     assert answer.code == 2
-    assert "this needs the files of the project" in answer.err
+    assert "this command needs the project's files" in answer.err
     assert answer.err.count("\n") == 1
 
 

@@ -77,7 +77,7 @@ def see_it_all(root: Path) -> None:
 
 
 def test_without_a_daemon(project: Project, tmp_path: Path) -> None:
-    assert "nothing is recorded" in spyweb("drift", root=tmp_path).err
+    assert "no resource is recorded" in spyweb("drift", root=tmp_path).err
     assert spyweb("drift", "-o", "json", root=tmp_path).out == "[]\n"
     run(tmp_path, "web")
     assert "2 resources compared, nothing differs" in spyweb("drift", root=tmp_path).err

@@ -64,10 +64,10 @@ def keys(answer: Answer) -> list[object]:
 
 
 def test_before_anything_is_kept_that_is_said(state: State) -> None:
-    assert state("list") == Answer(0, "", "nothing is kept in state\n")
+    assert state("list") == Answer(0, "", "no entries in state\n")
     assert state("list", "-o", "json").json == []
     assert state("locks") == Answer(0, "", "no lock is held\n")
-    assert state("history", "a") == Answer(0, "", "no version of a is kept in state\n")
+    assert state("history", "a") == Answer(0, "", "no version of a in state\n")
     assert state("stats").lines[0].split() == ["Total", "Keys:", "0"]
 
 
@@ -190,8 +190,8 @@ def test_what_store_set_would_keep_is_text(state: State) -> None:
 
 
 def test_set_says_whether_the_key_is_new(state: State) -> None:
-    assert state("set", "a", "1").out == "a is new\n"
-    assert state("set", "a", "2") == Answer(0, "a is replaced\n", "")
+    assert state("set", "a", "1").out == "a was created\n"
+    assert state("set", "a", "2") == Answer(0, "a was replaced\n", "")
     assert state("set", "a", "2", "-o", "json").json == {"key": "a", "created": False}
 
 
@@ -212,10 +212,10 @@ def test_set_replaces_the_ttl(state: State) -> None:
     [
         (["set", "k" * 21, "1"], f"{'k' * 21}: the key of 21 bytes is over the limit of 20"),
         (["set", "a", "x" * 1001], "a: the value of 1001 bytes is over the limit of 1000"),
-        (["set", "a", "null"], "a: JSON's null can only be kept inside a table; --string keeps it as text"),
+        (["set", "a", "null"], "a: JSON's null can only be stored inside a table; --string stores it as text"),
         (["set", "a", "1", "--ttl", "soon"], "--ttl: expected a number of seconds"),
         (["list", "--scope", ""], "--scope: can't be blank"),
-        (["rollback", "a", "1", "-y"], "a: version 1 is not kept"),
+        (["rollback", "a", "1", "-y"], "a: there is no version 1"),
         (["locks", "break"], "`spyweb state locks break` needs the lock's NAME"),
     ],
 )
@@ -230,8 +230,8 @@ def test_what_can_not_be_is_one_line_with_key_and_reason(state: State, words: li
 def test_delete_and_clear_say_what_became_of_it(state: State) -> None:
     for key in ("a1", "a2", "b"):
         state("set", key, "1")
-    assert state("delete", "b", "-y").out == "b is deleted\n"
-    assert state("delete", "b", "--yes") == Answer(0, "b was not there\n", "")
+    assert state("delete", "b", "-y").out == "b was deleted\n"
+    assert state("delete", "b", "--yes") == Answer(0, "b does not exist\n", "")
     assert state("clear", "a?", "-y").out == "2 entries deleted\n"
     assert state("clear").out == "0 entries deleted\n"
 
@@ -251,7 +251,7 @@ def test_without_a_terminal_what_destroys_something_is_refused(state: State, wor
     state("set", "a", "2")
     answer = state(*words)
     assert (answer.code, answer.out) == (2, "")
-    assert "There is nobody to ask here: -y goes ahead" in answer.err
+    assert "Input is not a terminal, so nobody can answer: -y means yes" in answer.err
     assert state("get", "a").out == "2\n"
 
 
@@ -260,7 +260,7 @@ def test_an_earlier_version_is_put_back_as_a_new_one(state: State) -> None:
         state("set", "a", value)
     rows = [row[:3] for row in state("history", "a").table]
     assert rows == [["3", "three", "string"], ["2", "two", "string"], ["1", "one", "string"]]
-    assert state("rollback", "a", "1", "-y").out == "a is as it was in version 1\n"
+    assert state("rollback", "a", "1", "-y").out == "a has the value of version 1 again\n"
     assert state("get", "a").out == "one\n"
     versions = state("history", "a", "-n", "2", "-o", "json").json
     assert [(entry["version"], entry["value"]) for entry in versions] == [(4, "one"), (3, "three")]
@@ -281,7 +281,7 @@ def test_a_change_without_a_daemon_starts_a_job_once_one_runs_and_keeps_the_hist
 
 
 def test_breaking_a_lock_that_nobody_holds_says_so(state: State) -> None:
-    assert state("locks", "break", "deploy", "-y").out == "nobody held deploy\n"
+    assert state("locks", "break", "deploy", "-y").out == "deploy is not held\n"
 
 
 def test_the_keys_of_a_renamed_job_are_moved(state: State) -> None:
@@ -300,7 +300,7 @@ def test_keys_are_moved_only_to_where_a_job_can_find_them(state: State, new: str
     state("set", "a", "1", "--job", "old")
     answer = state("move", "old", new)
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith(f"spyweb: '{new}' is no job's id")
+    assert answer.err.startswith(f"spyweb: '{new}' is not a job's id")
     assert keys(state("list", "--job", "old", "-o", "json")) == ["a"]
 
 
@@ -335,7 +335,7 @@ def test_an_import_that_would_replace_something_asks_first(state: State, root: P
     assert state("import", str(file), "--dry-run").out == "it would be 1 added, 1 replaced\n"
     refused = state("import", str(file))
     assert (refused.code, refused.out) == (2, "")
-    assert refused.err == "spyweb: Replace 1 entry? There is nobody to ask here: -y goes ahead\n"
+    assert refused.err == "spyweb: Replace 1 entry? Input is not a terminal, so nobody can answer: -y means yes\n"
     assert state("get", "a").out == "old\n"
     assert state("import", str(file), "-y", "-o", "json").json == {
         "added": 1,
@@ -411,7 +411,9 @@ def test_a_watch_needs_a_daemon(root: Path) -> None:
 def test_what_was_kept_in_memory_went_with_the_daemon(root: Path) -> None:
     (root / "config.toml").write_text('[store]\nurl = "memory:"\n')
     answer = spyweb("state", "list", root=root)
-    assert answer == Answer(2, "", f"spyweb: no daemon runs in {root}, and what it kept in memory went with it\n")
+    assert answer == Answer(
+        2, "", f"spyweb: no daemon runs in {root}, and its database was in memory: it ended with the daemon\n"
+    )
 
 
 def test_looking_makes_no_database(root: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_watch_as_json_is_one_change_a_line_and_ends_with_the_daemon(project: 
             assert json.loads(shown.read_text())["new"] == [1]
             assert daemon.stop() == 0
             assert watch.wait(PATIENCE) == 2
-            assert watch.stderr.read() == "spyweb: the daemon ended before the watch was stopped\n"
+            assert watch.stderr.read() == "spyweb: the daemon ended before the end of the watch\n"
 
 
 def test_a_lock_that_a_run_holds_is_listed_and_broken(project: Project) -> None:
@@ -126,7 +126,7 @@ def test_a_lock_that_a_run_holds_is_listed_and_broken(project: Project) -> None:
         found = eventually(lambda: project.ask("state", "locks"), "a lock")
         assert (found[0]["name"], found[0]["run"]) == ("deploy", 1)
         assert "deploy" in state(project, "locks")
-        assert state(project, "locks", "break", "deploy", "-y").startswith("deploy is free: holder#1 ")
+        assert state(project, "locks", "break", "deploy", "-y").startswith("deploy was released: holder#1 ")
         assert project.ask("state", "locks") == []
 
 
@@ -179,7 +179,7 @@ def test_on_a_terminal_what_destroys_something_asks(project: Project, typed: str
     os.close(ours)
     assert process.returncode == code
     assert errors.startswith("Delete a of state? [y/N] ")
-    assert out == ("" if left else "a is deleted\n")
+    assert out == ("" if left else "a was deleted\n")
     state(project, "get", "a", code=0 if left else 1)
 
 
@@ -210,4 +210,4 @@ def test_a_key_may_be_any_bytes_that_the_shell_can_pass(project: Project) -> Non
         command: list[str | bytes] = [*COMMAND, "-C", str(project.root), "state", *words]
         done = subprocess.run(command, env=project.environment, capture_output=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr
-    assert done.stdout == b"k\\xff is deleted\n"
+    assert done.stdout == b"k\\xff was deleted\n"

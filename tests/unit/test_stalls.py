@@ -66,7 +66,7 @@ def test_a_job_that_does_it_too_often_is_refused_with_the_reason(clocks: StallCl
     assert recorder.refusal_of("prices", 2) == ""
     hold(clocks, recorder)
     assert recorder.refusal_of("prices", 2) == (
-        "it held up the whole daemon 3 times (the last: op state.set, 2.8 s): not begun again until its file is edited"
+        "it blocked the whole daemon 3 times (the last: op state.set, 2.8 s): no runs until its file is edited"
     )
     assert list(recorder.refused()) == ["prices"]
 

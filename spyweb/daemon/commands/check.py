@@ -1,4 +1,4 @@
-"""`spyweb check`: everything that is wrong in the project's files."""
+"""`spyweb check`: find every problem in the project's files."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ class CheckScope(StrEnum):
     CONFIG = "config"
 
 
-Permissions = Annotated[
-    bool, typer.Option("--permissions", help="Show what each job seems to need, beside what it may.")
-]
+Permissions = Annotated[bool, typer.Option("--permissions", help="Show the permissions that each job needs and has.")]
 
 
 def check(
@@ -32,19 +30,19 @@ def check(
     permissions: Permissions = False,
     form: Output = Format.TABLE,
 ) -> ExitCode:
-    """Find what is wrong in the project's files.
+    """Find the problems in the project's files.
 
-    Every problem in every file, with file, line and reason.  Runs no job.  --permissions shows what each job's source
-    seems to need, beside what it may.
+    Lists every problem in every file, with file, line and reason.  Runs no job.  --permissions compares what each job's
+    source seems to need with what it may use.
     """
     output.log_only_errors()
     if permissions:
-        from spyweb.daemon.uses import view_uses  # every other command does without the ops
+        from spyweb.daemon.uses import view_uses  # no other command needs the ops
 
         views = view_uses(root_of(context))
-        output.show_list(form, views, _use_row, empty="nothing is used")
+        output.show_list(form, views, _use_row, empty="no job needs a permission")
         return ExitCode.FAILED if any(view.refused for view in views) else ExitCode.OK
-    from spyweb.daemon.check import check_project  # every other command does without the engine
+    from spyweb.daemon.check import check_project  # no other command needs the engine
 
     problems = asyncio.run(check_project(root_of(context)))
     show_problems(problems, form)

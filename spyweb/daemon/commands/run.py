@@ -1,6 +1,6 @@
-"""`spyweb run` and `debug`: run a job once in the foreground, by the daemon where one has the project.
+"""`spyweb run` and `debug`: run a job once in the foreground; where a daemon runs, it runs the job.
 
-`debug` shows everything that is known of the run, of a monitor job what it would find, of tasks what would be done.
+`debug` shows all details of a run; of a monitor job the items that it would find, of tasks the plan.
 """
 
 from __future__ import annotations
@@ -44,19 +44,20 @@ from spyweb.views.runs import (
 )
 from spyweb.words import counted
 
-STARTING_S, AGAIN_S = 10.0, 0.1  # how long a daemon may take to start, and how often it is asked
+STARTING_S, AGAIN_S = 10.0, 0.1  # how long a daemon may take to start, and the time between two questions
 
 T = TypeVar("T")
 Watcher = Callable[[RunEvent], None]
 ValuesFile = Annotated[
-    Path | None, typer.Option("--values", metavar="FILE", help="Values for the script, over its own: a TOML file.")
+    Path | None, typer.Option("--values", metavar="FILE", help="A TOML file with values that replace the script's own.")
 ]
 Variables = Annotated[
-    list[str] | None, typer.Option("--var", metavar="A.B=VALUE", help="One value, over all others; as TOML, or text.")
+    list[str] | None,
+    typer.Option("--var", metavar="A.B=VALUE", help="One value, stronger than all others: TOML, or text."),
 ]
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, and say what would be done.")]
-AuditFlag = Annotated[bool, typer.Option("--audit", help="End with the permissions that it used, for config.toml.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, and log what would be done.")]
+AuditFlag = Annotated[bool, typer.Option("--audit", help="Show the permissions that the run used, for config.toml.")]
 
 
 def run(  # noqa: PLR0913 - each parameter is an option
@@ -68,12 +69,12 @@ def run(  # noqa: PLR0913 - each parameter is an option
     dry_run: DryRun = False,
     form: Output = Format.TABLE,
 ) -> ExitCode:
-    """Run a job once, here and now.
+    """Run a job once and wait for its end.
 
-    Shows its log, its result and how long it took.  Where a daemon has the project, it is the one that runs the job.
-    The run is recorded as manual and moves no schedule.  --audit ends with the permissions that it used, as a block
-    for config.toml.  --dry-run looks and reads as always and changes nothing: file.* and commands say what they would
-    do, what is stored is forgotten at the end, and anything else that writes is an error.
+    Shows the job's log, its result and how long it took.  Where a daemon runs, the daemon runs the job.  The run is
+    recorded as manual and moves no schedule.  --audit prints the permissions that the run used, as a block for
+    config.toml.  --dry-run reads as always but changes nothing: file.* and commands log what they would do, stored
+    values are forgotten at the end, and everything else that writes is an error.
     """
     watch = show_json_lines if form is Format.JSON else RunScreen()
     asked = RunOptions(audit=audit, dry_run=dry_run, values=given_values(file, var or []))
@@ -81,7 +82,7 @@ def run(  # noqa: PLR0913 - each parameter is an option
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
-    """How a run by hand differs from any other."""
+    """The options of a manual run."""
 
     debug: bool = False
     audit: bool = False
@@ -90,9 +91,9 @@ class RunOptions(Struct, frozen=True, kw_only=True):
 
 
 def run_watched(project: Project, name_or_id: str, watch: Watcher, options: RunOptions) -> ExitCode:
-    """Run a job, and show each event as it comes; the last one is the run's end.
+    """Run a job, and show each event as it comes; the last event is the end of the run.
 
-    While a daemon starts, which has the lock before it answers and answers before it has the jobs, it waits for that.
+    Waits for a daemon that is starting: it takes the lock before it answers, and answers before its jobs are loaded.
     """
     deadline = time.monotonic() + STARTING_S
     while True:
@@ -114,7 +115,7 @@ def run_watched(project: Project, name_or_id: str, watch: Watcher, options: RunO
 
 
 def run_in_daemon(daemon: DaemonClient, job: JobId, watch: Watcher, options: RunOptions) -> RunEnded:
-    """Have a daemon run a job by hand; call `watch` with each log line as it comes, then with the run's end."""
+    """Have a daemon run a job; call `watch` with each log line as it comes, then with the end of the run."""
     flags = {"debug": options.debug, "audit": options.audit, "dry_run": options.dry_run}
     asked = "&".join(f"{name}=1" for name, is_set in flags.items() if is_set)
     body = msgspec.json.encode(options.values) if options.values else None
@@ -128,12 +129,12 @@ def run_in_daemon(daemon: DaemonClient, job: JobId, watch: Watcher, options: Run
         watch(event)
         if isinstance(event, RunEnded):
             return event
-    raise Refused(f"{daemon.cut_off('the run had ended')}: `spyweb runs` tells what became of it")
+    raise Refused(f"{daemon.cut_off('the end of the run')}: `spyweb runs` shows how it ended")
 
 
 def _run_here(project: Project, name_or_id: str, watch: Watcher, options: RunOptions) -> RunEnded:
     """Run a job without a daemon, with workers and a store of this process, under the lock."""
-    from spyweb.daemon.foreground import run_once  # every other command does without the engine
+    from spyweb.daemon.foreground import run_once  # no other command needs the engine
 
     output.log_only_errors()
     job = find_in(project.offline.jobs(), name_or_id)
@@ -185,7 +186,7 @@ class RunScreen:
 
 
 def given_values(file: Path | None, variables: Sequence[str]) -> Mapping[str, object]:
-    """Return the values, the last variable the strongest.  Raises Refused, or ConfigError where the file is wrong."""
+    """Return the values; the last variable is the strongest.  Raises Refused, or ConfigError when the file is wrong."""
     try:
         values = merge([*map(parse_variable, reversed(variables)), read_values(file) if file else {}])
         to_text(values)
@@ -208,11 +209,11 @@ def read_values(path: Path) -> Mapping[str, object]:
 
 
 def debug(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> ExitCode:
-    """Run a job once and show all there is to see.
+    """Run a job once with all details.
 
-    When within the run each line came, CPU, generation, the reason and the whole traceback.  Of a job with tasks: what
-    a run would do, and nothing is run.  Of a monitor job: one cycle up to the store, disabled or not, with the time and
-    memory of each stage and the items; nothing is stored.
+    Shows when each line was logged, CPU time, generation, the reason and the whole traceback.  A job with tasks is not
+    run: its plan is shown.  A monitor job runs one cycle, also when it is disabled, and shows the time and memory of
+    each stage and the items; nothing is stored.
     """
     watch = show_json_lines if form is Format.JSON else DebugScreen()
     return run_watched(project_of(context), job, watch, RunOptions(debug=True))
@@ -236,7 +237,7 @@ class FoundItem(Struct):
 
 
 class DebugFindings(Struct):
-    """Holds what the debug run of a monitor job gives."""
+    """The result of a debug run of a monitor job."""
 
     stages: list[FoundStage]
     items: list[FoundItem]
@@ -256,7 +257,7 @@ class PlannedTask(Struct):
 
 
 class PlannedWorkflow(Struct):
-    """Holds what a debug run tells of a workflow, in place of running it."""
+    """The plan of a workflow, which a debug run shows instead of running it."""
 
     on_failure: str
     max_parallel_tasks: int
@@ -303,7 +304,7 @@ class DebugScreen(RunScreen):
 
 
 def read_result(ended: RunEnded, kind: type[T]) -> T | None:
-    """Return what a debug run gives in place of a script's own result, or None where it is that."""
+    """Return the result of a debug run as this type, or None when it is the script's own result."""
     try:
         return msgspec.convert(ended.result, kind)
     except msgspec.ValidationError:

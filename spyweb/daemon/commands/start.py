@@ -40,14 +40,14 @@ def start(  # noqa: PLR0913 - each parameter is an option
     ] = 0,
     workers: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Worker processes, instead of one per core but at least 2."),
+        typer.Option(metavar="N", min=1, help="The number of worker processes; default: one per core, at least 2."),
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Move a damaged database aside.")] = False,
 ) -> None:
     """Run the daemon, until Ctrl-C or SIGTERM."""
     root = root_of(context)
     open_project(root).refuse_strangers()
-    if not any(os.path.lexists(root / name) for name in PROJECT):  # a service that was given none starts in `/`
+    if not any(os.path.lexists(root / name) for name in PROJECT):  # a service without a folder starts in `/`
         what = "it has no jobs/, jobs.toml or config.toml; `spyweb init` makes one"
         raise Refused(f"{legible(root)}: no project: {what}")
     flags = {
@@ -64,7 +64,7 @@ def start(  # noqa: PLR0913 - each parameter is an option
 def daemon_command(root: Path, flags: Mapping[str, object]) -> list[str]:
     """Return the command; with -P a module in the project's folder can't replace one of spyweb's.
 
-    Not when spyweb itself was started with `python -m`: then the current folder may be where it lies.
+    Without -P when spyweb itself was started with `python -m`: it may be in the current folder then.
     """
     started_by_module = getattr(sys.modules["__main__"], "__spec__", None) is not None
     python = [sys.executable] if started_by_module else [sys.executable, "-P"]

@@ -29,12 +29,14 @@ def complete_suite(context: typer.Context, incomplete: str) -> list[str]:
 Suite = Annotated[
     str | None,
     typer.Argument(
-        metavar="[JOB|server]", help="Only those of this job, or of the server.", autocompletion=complete_suite
+        metavar="[JOB|server]", help="Only tests of this job, or of the server.", autocompletion=complete_suite
     ),
 ]
 Pattern = Annotated[str, typer.Argument(metavar="[PATTERN]", help="Only tests with this in their name.")]
-Virtual = Annotated[bool, typer.Option("--virtual-time", help="Let sleep end at once and move the time on.")]
-AllowExec = Annotated[bool, typer.Option("--allow-exec", help="Let tests run the commands that their job may run.")]
+Virtual = Annotated[bool, typer.Option("--virtual-time", help="Let sleep end at once and advance the clock.")]
+AllowExec = Annotated[
+    bool, typer.Option("--allow-exec", help="Let tests run the commands that their job is permitted.")
+]
 Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to this file, for CI.")]
 
 
@@ -49,9 +51,10 @@ def lua_tests(  # noqa: PLR0913 - one for each option
 ) -> ExitCode:
     """Run the tests of jobs and of the server.
 
-    Every global function test_... of their Lua files, disabled or not, each in a VM and with a database of its own.
+    A test is a global function test_... of their Lua files.  Each runs in its own VM with its own database, also the
+    tests of disabled jobs.
     """
-    from spyweb.daemon.testing import Selection, run_tests  # every other command does without the engine
+    from spyweb.daemon.testing import Selection, run_tests  # no other command needs the engine
 
     output.log_only_errors()
     selection = Selection(job=job, pattern=pattern, virtual_time=virtual_time, allow_exec=allow_exec)
@@ -64,14 +67,14 @@ def lua_tests(  # noqa: PLR0913 - one for each option
     try:
         if junit:
             write_junit(junit, report)
-    finally:  # also where that file can't be written: what failed would be known to nobody
+    finally:  # also when that file can't be written: otherwise nobody would see the failures
         show_report(report, form)
     return code_for(report)
 
 
 @contextmanager
 def ended_as_by_ctrl_c() -> Iterator[None]:
-    """Have SIGTERM, by which CI ends what takes too long, clean up like Ctrl-C."""
+    """Make SIGTERM, which CI sends at its time limit, clean up like Ctrl-C."""
     before = signal.signal(signal.SIGTERM, as_ctrl_c)
     try:
         yield

@@ -1,4 +1,4 @@
-"""`spyweb keys`: make, list and revoke the keys with which others come in, and see what was done with them."""
+"""`spyweb keys`: make, list and revoke API keys, and show the audit trail."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add(
     context: typer.Context,
     name: KeyName,
     scopes: Annotated[
-        list[Scope], typer.Option("--scope", help="What it permits; run and state include read, admin all. Repeatable.")
+        list[Scope], typer.Option("--scope", help="A right; run and state include read, admin all. Repeatable.")
     ] = [Scope.READ],  # noqa: B006 - typer reads it, nobody changes it
     jobs: Annotated[
         list[str] | None,
@@ -41,9 +41,9 @@ def add(
     ] = None,
     form: Output = Format.TABLE,
 ) -> None:
-    """Make a key, and show its token, once.
+    """Make a key, and show its token once.
 
-    Others send it to the daemon's HTTP server, or sign in with it in a browser.
+    Clients send the token to the daemon's HTTP server; people sign in with it in a browser.
     """
     source, permitted = project_of(context).stored(), jobs or []
     if isinstance(source, DaemonClient):
@@ -54,11 +54,11 @@ def add(
         made = MadeKey(key=view_key(new.key), token=new.token)
     output.tell(form, made.token, made)
     if form is Format.TABLE:
-        output.note(f"this is the token of {made.key.name}: keep it, nobody is shown it again")
+        output.note(f"this is the token of {made.key.name}: keep it, it is not shown again")
 
 
 def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:
-    """List the keys; never their tokens."""
+    """List the keys, without their tokens."""
     project = project_of(context)
 
     async def ask(store: Store) -> list[KeyView]:
@@ -79,7 +79,7 @@ def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:
 
 
 def revoke(context: typer.Context, name: KeyName, form: Output = Format.TABLE) -> None:
-    """Revoke a key; whoever is signed in with it is signed out."""
+    """Revoke a key, which signs out its browsers."""
     source = project_of(context).stored()
     if isinstance(source, DaemonClient):
         is_revoked = source.ask("DELETE", f"/api/keys/{quote(name, safe='')}", KeyRevoked).revoked
@@ -95,7 +95,7 @@ def audit(
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1_000, help="How many.")] = 50,
     form: Output = Format.TABLE,
 ) -> None:
-    """List what was done by whom, newest first."""
+    """Show the audit trail: who did what, newest first."""
     project = project_of(context)
 
     async def ask(store: Store) -> list[AuditLine]:
@@ -116,11 +116,11 @@ def audit(
         }
 
     found = answer_of(project.stored(), with_query("/api/audit", limit=count), list[AuditLine], ask, [])
-    output.show_list(form, found, row, empty="nobody has done anything yet", cut=("target", "what", "job", "who"))
+    output.show_list(form, found, row, empty="the audit trail is empty", cut=("target", "what", "job", "who"))
 
 
 def _change(offline: OfflineProject, action: str, name: str, ask: Callable[[AccessService], Awaitable[T]]) -> T:
-    """Change a key, and put it on record as a daemon does."""
+    """Change a key, and add the change to the audit trail as a daemon does."""
 
     async def change(store: Store) -> T:
         changed, now_ms = await ask(await _access(store)), RealClock().now_ms()

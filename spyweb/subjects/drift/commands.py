@@ -1,4 +1,4 @@
-"""`spyweb drift`: compare what is there with what the jobs' runs have recorded."""
+"""`spyweb drift`: compare files and command results with what the jobs' runs recorded."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def drift(context: typer.Context, job: MaybeJob = None, form: Output = Format.TABLE) -> ExitCode:
-    """List what is not as the jobs have left it.
+    """List resources that have changed since a job left them.
 
-    Compares what is there with what file.* and commands have recorded; runs neither Lua nor a command.  Exit code 1
-    when something differs.
+    Compares the files of this machine with what file.* and commands recorded; runs neither Lua nor a command.  Exit
+    code 1 when something differs.
     """
     project = project_of(context)
     report = find_drift(project, job)
@@ -41,7 +41,7 @@ def drift(context: typer.Context, job: MaybeJob = None, form: Output = Format.TA
         }
 
     count = counted(report.checked, "resource")
-    empty = f"{count} compared, nothing differs" if report.checked else "nothing is recorded"
+    empty = f"{count} compared, nothing differs" if report.checked else "no resource is recorded"
     output.show_list(form, report.differences, row, empty=empty, cut=("actual", "expected"))
     for remark in report.remarks:
         output.note(remark)
@@ -49,7 +49,7 @@ def drift(context: typer.Context, job: MaybeJob = None, form: Output = Format.TA
 
 
 def find_drift(project: Project, name: str | None) -> DriftReport:
-    """Compare.  Raises Refused for a job that there never was."""
+    """Compare the resources of a job, or of all.  Raises Refused for an unknown job without resources."""
     source = project.backend()
     if name is None:
         return compare(source, None)

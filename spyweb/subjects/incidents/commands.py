@@ -1,4 +1,4 @@
-"""`spyweb alerts`: list incidents and channels, look at one and its history, and acknowledge one."""
+"""`spyweb alerts`: list, show, acknowledge and silence incidents; list and test notification channels."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
 SPAN = duration(MINUTE_MS, 365 * DAY_MS)
 ONLY_IT = ", and only it has the addresses: `spyweb start`"
 
-ByName = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who does it; else you.")]
+ByName = Annotated[str | None, typer.Option("--by", metavar="NAME", help="The name to record, instead of yours.")]
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="The incident's number.", show_default=False)]
 
 
 def list_incidents(
     context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also closed incidents.")] = False,
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1_000, help="How many.")] = 50,
     form: Output = Format.TABLE,
 ) -> None:
-    """List what is wrong, newest first."""
+    """List the open incidents, newest first."""
     project = project_of(context)
     found = incidents(project.stored(), is_open=None if every else True, limit=count)
 
     def row(incident: IncidentView) -> dict[str, str]:
         lasts = output.rounded((incident.closed_ms or project.clock.now_ms()) - incident.since_ms)
-        told = [channel for channel, state in incident.told.items() if state != "spared"]
+        notified = [channel for channel, state in incident.told.items() if state != "spared"]
         cells = _cells(project, incident, "lasts", lasts)
-        return {**cells, "told": ", ".join(told) or incident.held, "text": incident.text}
+        return {**cells, "notified": ", ".join(notified) or incident.held, "text": incident.text}
 
-    cut, spare = ("text", "subject"), ("level", "told")
-    output.show_list(form, found, row, empty="nothing is wrong", cut=cut, spare=spare)
+    cut, spare = ("text", "subject"), ("level", "notified")
+    output.show_list(form, found, row, empty="no open incidents", cut=cut, spare=spare)
 
 
 def show(context: typer.Context, number: Number, form: Output = Format.TABLE) -> None:
-    """Show one incident with its history, and who was told."""
+    """Show an incident with its history and notifications."""
     project = project_of(context)
     source = project.stored()
     if isinstance(source, DaemonClient):
@@ -73,9 +73,9 @@ def show(context: typer.Context, number: Number, form: Output = Format.TABLE) ->
 
 
 def ack(context: typer.Context, number: Number, by: ByName = None, form: Output = Format.TABLE) -> None:
-    """Acknowledge an incident: nobody is reminded any more."""
+    """Acknowledge an incident, which ends its reminders."""
     source, name = project_of(context).stored(), by or _user()
-    if isinstance(source, DaemonClient):  # which says who it is that has done it
+    if isinstance(source, DaemonClient):  # the daemon returns the name that it recorded
         name = source.ask("POST", with_query(f"/api/incidents/{number}/ack", by=name), IncidentAcked).by or name
     else:
         source.write(lambda store: _service(store).acknowledge(number, name))
@@ -85,20 +85,20 @@ def ack(context: typer.Context, number: Number, by: ByName = None, form: Output 
 def silence(
     context: typer.Context,
     job: JobName,
-    how_long: Annotated[str, typer.Argument(metavar="HOW_LONG", help='As "2h".', show_default=False)],
+    how_long: Annotated[str, typer.Argument(metavar="HOW_LONG", help='A duration such as "2h".', show_default=False)],
     by: ByName = None,
     form: Output = Format.TABLE,
 ) -> None:
-    """Have nobody told of a job for a while."""
+    """Send no notifications about a job for a while."""
     for_ms = _span(how_long)
     chosen = _silence(project_of(context).stored(), job, for_ms, by or _user())
-    output.tell(form, f"nobody is told of {chosen} for {format_duration(for_ms)}", {"job": chosen, "for_ms": for_ms})
+    output.tell(form, f"{chosen} is silenced for {format_duration(for_ms)}", {"job": chosen, "for_ms": for_ms})
 
 
 def unsilence(context: typer.Context, job: JobName, by: ByName = None, form: Output = Format.TABLE) -> None:
-    """Have a job told of again that was silent."""
+    """Send notifications about a silenced job again."""
     chosen = _silence(project_of(context).stored(), job, None, by or _user())
-    output.tell(form, f"{chosen} is told of again", {"job": chosen, "for_ms": 0})
+    output.tell(form, f"{chosen} is no longer silenced", {"job": chosen, "for_ms": 0})
 
 
 def try_channel(
@@ -106,17 +106,17 @@ def try_channel(
     channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Its name in config.toml.", show_default=False)],
     form: Output = Format.TABLE,
 ) -> ExitCode:
-    """Send a message to a channel, and say how that went."""
+    """Send a test notification to a channel."""
     daemon = project_of(context).need_daemon(ONLY_IT)
     tried = daemon.ask("POST", f"/api/channels/{quote(channel, safe='')}/test", ChannelTried)
     more = f"; {tried.reason}" if tried.reason else ""
-    line = f"{tried.channel} has taken it{more}" if tried.is_sent else f"{tried.channel}: {tried.reason}"
+    line = f"delivered to {tried.channel}{more}" if tried.is_sent else f"{tried.channel}: {tried.reason}"
     output.tell(form, line, tried)
     return ExitCode.OK if tried.is_sent else ExitCode.FAILED
 
 
 def list_channels(context: typer.Context, form: Output = Format.TABLE) -> None:
-    """List the alert channels, and what waits for each."""
+    """List the notification channels and their queues."""
     project = project_of(context)
     found = project.need_daemon(ONLY_IT).ask("GET", "/api/channels", list[ChannelView])
     empty, cut, spare = "config.toml has no channels: [channels.NAME]", ("last error",), ("quiet", "level")
@@ -147,7 +147,7 @@ def _silence(source: Backend, name: str, for_ms: int | None, by: str) -> JobId:
 
 
 def _service(store: Store) -> IncidentService:
-    from spyweb.subjects.incidents.service import IncidentService  # where a daemon runs, it is the one that needs it
+    from spyweb.subjects.incidents.service import IncidentService  # only needed when no daemon runs
 
     return IncidentService(store.incidents, RealClock())
 
@@ -219,18 +219,18 @@ def _facts(project: Project, incident: IncidentView) -> Sequence[tuple[str, str]
         ("run", "" if incident.run is None else str(incident.run)),
         ("failures", str(incident.failures or "")),
         ("held", incident.held),
-        *((f"told {channel}", state) for channel, state in incident.told.items()),
+        *((f"notified {channel}", state) for channel, state in incident.told.items()),
     ]
     if closed_ms is None and acked_ms is None:
-        for each in incident.channels:  # of which some may still be told that it began
+        for each in incident.channels:  # some of them may still be notified of its beginning
             later = f"at {moment(each.from_ms)}, unless acknowledged" if each.from_ms > project.clock.now_ms() else ""
-            facts.append((f"tells {each.name}", "" if each.told else later or each.held or "now"))
+            facts.append((f"notifies {each.name}", "" if each.told else later or each.held or "now"))
     facts = [fact for fact in facts if fact[1]]
     return [*facts, *((moment(note.at_ms), note.text) for note in incident.notes)]
 
 
 CELLS = 42  # of a bar: four hours each, of a week
-DRAWN = 20  # subjects, those that were wrong for longest
+DRAWN = 20  # subjects, those that were down for longest
 WELL, PARTLY, WRONG = "·", "▒", "█"
 
 
@@ -250,16 +250,16 @@ class SubjectBar(NamedTuple):
 
 def history(
     context: typer.Context,
-    job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only of this job.")] = None,
+    job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only incidents of this job.")] = None,
     since: Annotated[str, typer.Option("--since", metavar="HOW_LONG", help="How far back.")] = "7d",
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1_000, help="How many.")] = 100,
     form: Output = Format.TABLE,
 ) -> None:
-    """Show what was wrong, with a bar for each job."""
+    """Show past incidents, with a bar for each job."""
     span_ms, project = _span(since), project_of(context)
     now_ms = project.clock.now_ms()
     span = HistorySpan(now_ms - span_ms, now_ms)
-    source = project.stored()  # also a job that is gone has its incidents
+    source = project.stored()  # a job that was removed keeps its incidents
     found = found_of(
         source, job, lambda job: incidents(source, is_open=None, limit=count, job=job, since_ms=span.start_ms)
     )
@@ -267,7 +267,7 @@ def history(
         output.show_json(found)
         return
     if not found:
-        output.note(f"nothing was wrong in the last {format_duration(span_ms)}")
+        output.note(f"no incident in the last {format_duration(span_ms)}")
         return
     bars = draw(found, span)
     rows = [
@@ -280,7 +280,7 @@ def history(
         )
         for each in bars[:DRAWN]
     ]
-    header = ("subject", f"{format_duration(span_ms)} up to now", "incidents", "wrong for", "share")
+    header = ("subject", f"{format_duration(span_ms)} up to now", "incidents", "down for", "share")
     output.show_table(header, rows, empty="", cut=("subject",), spare=("share", "incidents"))
     output.say("")
 
@@ -297,7 +297,7 @@ def history(
 
 
 def draw(found: Iterable[IncidentView], span: HistorySpan) -> list[SubjectBar]:
-    """Return a bar for each subject, that which was wrong for longest first."""
+    """Return a bar for each subject; the one that was down for longest comes first."""
     spans: dict[str, list[HistorySpan]] = {}
     for each in found:
         end_ms = span.end_ms if each.closed_ms is None else min(each.closed_ms, span.end_ms)
@@ -312,7 +312,7 @@ def draw(found: Iterable[IncidentView], span: HistorySpan) -> list[SubjectBar]:
 
 
 def cells_of(spans: Sequence[HistorySpan], whole: HistorySpan) -> str:
-    """Draw the times at which something was wrong; what lasted for a moment is seen all the same."""
+    """Draw the times of incidents; one that lasted only a moment is visible too."""
     width_ms, cells = max(1, (whole.end_ms - whole.start_ms) / CELLS), ""
     for number in range(CELLS):
         begin_ms, end_ms = whole.start_ms + number * width_ms, whole.start_ms + (number + 1) * width_ms

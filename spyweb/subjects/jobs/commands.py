@@ -1,6 +1,6 @@
-"""`spyweb jobs` and `next`: list the jobs, and when each is due; `trigger`, `pause` and `resume`: start or stop one.
+"""`spyweb jobs` and `next`: list the jobs and their due times; `trigger`, `pause` and `resume`: control one.
 
-`logs`: what a job's script logged; new lines come as events of the daemon.
+`logs`: show the log of a job's script; with `--follow` the daemon sends further lines.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from spyweb.events.happenings import RunHappened
 
 MOST_REMOTE_LINES = 10_000
-SETTLED_S = 0.5  # a line reaches the file a little after it was logged
-AGAIN_S = 1.0  # between two attempts to reach a daemon, while none runs
+SETTLED_S = 0.5  # a line reaches the file this much after it was logged
+AGAIN_S = 1.0  # the time between two searches for a daemon, while none runs
 MISSED = 1_000  # lines that a daemon may have logged before it was found again
-COMPARED = 1_000  # characters that a line is known by: an event of it may be cut
+COMPARED = 1_000  # characters by which a line is recognised: its event may be cut
 FAILURE_WORDS = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
 
 
 def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
-    """List the jobs, with the state of each.
+    """List the jobs with their state, schedule and last run.
 
-    A row has the state, the schedule, the next and the last run, and the error of a file that does not load.  Warnings
-    about the project's files follow.
+    The note says what is wrong with a job's file, or how its last run failed.  Warnings about the project's files
+    follow the table.
     """
     project = project_of(context)
     source = project.backend()
@@ -94,7 +94,10 @@ def next_runs(
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=10_000, help="How many.")] = 5,
     form: Output = Format.TABLE,
 ) -> None:
-    """List the next due times, with their time zone."""
+    """List the next due times, with their time zone.
+
+    Of all jobs, or of one.
+    """
     project = project_of(context)
     backend, now_ms = project.backend(), project.clock.now_ms()
     chosen = find_in(backend.jobs(), job) if job else None
@@ -112,19 +115,19 @@ def next_runs(
 
 
 def describe_last(last: LastRun) -> str:
-    """Describe the latest run for the list of jobs: errors and warnings come first."""
+    """Describe the latest run for the list of jobs: what needs attention comes first."""
     details = describe_details(replace(last, note=""))
     return "; ".join(filter(None, (describe_storage_errors(last.storage_errors), last.note, details)))
 
 
 def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
-    """Have the daemon start a job now.
+    """Start a job now, in the daemon.
 
-    Does not wait for it: `spyweb run` does.
+    Does not wait for its end: `spyweb run` does.
     """
     daemon = project_of(context).need_daemon(f": `spyweb run {job}` runs the job here, `spyweb start` starts one")
     run = start_run(daemon, find_in(daemon.jobs(), job))
-    output.tell(form, "it did not start: see `spyweb runs`" if run is None else f"run {run} starts", {"run": run})
+    output.tell(form, "no run was started: see `spyweb runs`" if run is None else f"run {run} starts", {"run": run})
 
 
 def start_run(daemon: DaemonClient, job: JobId) -> RunId | None:
@@ -132,18 +135,18 @@ def start_run(daemon: DaemonClient, job: JobId) -> RunId | None:
 
 
 def pause(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
-    """Stop a job's schedule until it is resumed.
+    """Pause a job's schedule until it is resumed.
 
-    A run that has started continues.  The pause outlives restarts.
+    A run that is under way continues.  The pause survives restarts of the daemon.
     """
     chosen = _set_paused(project_of(context).backend(), job, paused=True)
     output.tell(form, f"{chosen} is paused", {"job": chosen, "paused": True})
 
 
 def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
-    """Continue the schedule of a paused job.
+    """Resume a paused job's schedule.
 
-    Due times that passed meanwhile do not run: they are recorded as paused.
+    Due times that passed during the pause do not run: they are recorded as paused.
     """
     chosen = _set_paused(project_of(context).backend(), job, paused=False)
     output.tell(form, f"{chosen} is no longer paused", {"job": chosen, "paused": False})
@@ -163,13 +166,13 @@ def _set_paused(source: Backend, name: str, *, paused: bool) -> JobId:
 def logs(
     context: typer.Context,
     job: JobName,
-    following: Annotated[bool, typer.Option("-f", "--follow", help="Show new lines as they are logged.")] = False,
+    following: Annotated[bool, typer.Option("-f", "--follow", help="Show further lines as they are logged.")] = False,
     count: Annotated[
         int, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many of the last lines.")
     ] = 50,
     form: Output = Format.TABLE,
 ) -> None:
-    """Show what a job's script logged."""
+    """Show the log of a job's script."""
     project = project_of(context)
     views = listed_jobs(project.backend())
     chosen = find_in(views, job)
@@ -180,7 +183,7 @@ def logs(
     elif not follower.show_file(count):
         output.note(f"{chosen} has not logged anything yet")
     last = view.last
-    if view.error:  # the script itself could not log this
+    if view.error:  # the script can't log this itself
         output.note(f"its file does not load: {view.error}")
     elif last and last.outcome in FAILURE_WORDS:
         word = FAILURE_WORDS[last.outcome]
@@ -192,7 +195,7 @@ def logs(
 def log_lines(project: Project, job: JobView, count: int) -> list[str]:
     """Return the last lines that a job's script has logged."""
     if not project.is_elsewhere:
-        from spyweb.logs.reading import last_lines  # every other command does without structlog
+        from spyweb.logs.reading import last_lines  # no other command needs structlog
 
         return last_lines(log_file(project.root, job.folder), count)
     target = with_query(of_job(job.id, "logs"), lines=min(count, MOST_REMOTE_LINES))
@@ -200,15 +203,15 @@ def log_lines(project: Project, job: JobView, count: int) -> list[str]:
 
 
 class LogFollower:
-    """Shows the last lines of a log, then new lines as the daemon, or the daemon after it, reports them."""
+    """Shows the last lines of a log, then further lines from the daemon's events, also after its restart."""
 
     def __init__(self, project: Project, view: JobView, form: Format) -> None:
         self._project, self._view, self._form = project, view, form
-        self._last = ""  # beginning of the line of the log that was shown last
-        self._ahead = Counter[str]()  # beginnings of lines of the file that an event may repeat
+        self._last = ""  # beginning of the log line that was shown last
+        self._ahead = Counter[str]()  # beginnings of lines of the file whose events may come once more
 
     def follow(self) -> None:
-        """Follow until Ctrl-C; a daemon on another machine until it ends.  Raises Refused then."""
+        """Follow until Ctrl-C.  Raises Refused when a daemon on another machine ends."""
         shown = ""
         while True:
             try:
@@ -222,12 +225,12 @@ class LogFollower:
             time.sleep(AGAIN_S)
 
     def _follow_one(self) -> None:
-        from spyweb.events.happenings import EventType, LogHappened, RunHappened  # every other command does without
+        from spyweb.events.happenings import EventType, LogHappened, RunHappened  # no other command needs it
         from spyweb.logs.job import stamped
 
         daemon = self._project.need_daemon("")
         for name, data in daemon.events(types="log,run", job=self._view.id):
-            if not name:  # from here on nothing is missed: what came before is in the file
+            if not name:  # from here on no event is missed; earlier lines are in the file
                 time.sleep(SETTLED_S)
                 self._ahead = Counter(line[:COMPARED] for line in self.show_file(MISSED))
             elif name == EventType.LOG:
@@ -245,11 +248,11 @@ class LogFollower:
                 if run.what == "ended" and run.outcome in FAILURE_WORDS:
                     self._show(failure_line(run))
             else:
-                output.note("lines came faster than they were read: some are not shown")
-        raise Refused(daemon.cut_off("the log had ended"))
+                output.note("lines arrived faster than they were read: some are not shown")
+        raise Refused(daemon.cut_off("the end of the log"))
 
     def show_file(self, most: int) -> list[str]:
-        """Show the last lines of the file, without those that were shown before; return the new ones."""
+        """Show those of the file's last lines that follow the line shown last; return them."""
         lines = log_lines(self._project, self._view, most)
         shown = [at for at, line in enumerate(lines) if line[:COMPARED] == self._last]
         lines = lines[shown[-1] + 1 :] if shown else lines
@@ -259,7 +262,7 @@ class LogFollower:
         return lines
 
     def _show(self, line: str) -> None:
-        """Print a line: in JSON, since there is no end, one string a line."""
+        """Print a line; as JSON, one string per line."""
         if self._form is Format.JSON:
             output.show_json_line(to_json(line))
         else:

@@ -1,4 +1,4 @@
-"""Handlers for stored values and locks: look, change, export, import, watch.
+"""Handlers for stored values and locks: read, change, export, import, watch.
 
 A key or pattern is a parameter of percent-encoded bytes, which need not be UTF-8.  A value is a body, in the form of
 store/interchange/value_json.py.  Long answers are one JSON object a line.
@@ -59,7 +59,7 @@ Namespace = Annotated[str, Meta(description="`state`, `global`, `job:ID` or `sco
 
 
 class EntriesQuery(Struct, frozen=True):
-    """The entries of a namespace whose keys begin so."""
+    """The entries of a namespace whose keys have a prefix."""
 
     namespace: Namespace = STATE
     prefix: bytes = b""
@@ -183,8 +183,8 @@ async def put_entry(request: web.Request) -> web.Response:
 async def update_entry(request: web.Request) -> web.Response:
     """Change a part of one entry, of a scope or of `state`, as `state.update` of a script does: all ops as one step.
 
-    The ops are `set`, `merge`, `increment`, `decrement`, `append` and `remove`, each with a `path`.  One that can't be
-    done is in `errors`, and the others are done.  The expiry stays.
+    The ops are `set`, `merge`, `increment`, `decrement`, `append` and `remove`, each with a `path`.  An op that fails
+    is listed in `errors`, and the others are done.  The expiry stays.
     """
     query = query_of(request, EntryQuery)
     namespace = _permitted(request, query.namespace)
@@ -221,13 +221,13 @@ async def clear_entries(request: web.Request) -> web.Response:
 
 @Route("GET", "/api/state/stats", right=Right.READ, answer=StateStats, query=NamespaceQuery, of_job=True)
 async def show_stats(request: web.Request) -> web.Response:
-    """Show how much a namespace holds, or all of them together."""
+    """Show the number and size of the entries of a namespace, or of all."""
     return json_answer(await state_of(request).stats(_one_or_all(request, query_of(request, NamespaceQuery).namespace)))
 
 
 @Route("GET", "/api/state/history", right=Right.READ, answer=list[EntryView], query=HistoryQuery, of_job=True)
 async def list_history(request: web.Request) -> web.Response:
-    """List the versions of an entry that are kept, newest first; the first of a live one is what it is now."""
+    """List the stored versions of an entry, newest first; the first of a live entry is its current value."""
     query = query_of(request, HistoryQuery)
     return json_answer(
         await state_of(request).history(_permitted(request, query.namespace), query.key, query.limit or None)
@@ -249,7 +249,7 @@ async def list_locks(request: web.Request) -> web.Response:
 
 @Route("DELETE", "/api/state/locks", right=Right.STATE, answer=LockBroken, query=LockQuery)
 async def break_lock(request: web.Request) -> web.Response:
-    """Release a lock, whoever holds it: that run is not told."""
+    """Release a lock; the run that holds it is not interrupted."""
     return json_answer(await state_of(request).break_lock(query_of(request, LockQuery).name))
 
 
@@ -257,7 +257,7 @@ async def break_lock(request: web.Request) -> web.Response:
     "GET", "/api/state/export", right=Right.READ, answer=(ANY_VALUE,), query=NamespaceQuery, media=LINES, of_job=True
 )
 async def export_entries(request: web.Request) -> web.StreamResponse:
-    """Export entries as they can be imported, and a last line that counts them."""
+    """Export entries for an import, and a last line with their count."""
     entries = state_of(request).export(_one_or_all(request, query_of(request, NamespaceQuery).namespace))
     return await stream(request, counted(entry_line(portable) async for portable in entries))
 
@@ -298,7 +298,7 @@ async def add_records(request: web.Request) -> web.Response:
 
 @Route("POST", "/api/state/move", right=Right.STATE, answer=Moved, query=MoveQuery, of_job=True)
 async def move_entries(request: web.Request) -> web.Response:
-    """Give one namespace's entries to another, a job's records with them; `force`: the other's own keys give way."""
+    """Move one namespace's entries to another, a job's records with them; `force` replaces keys that are there."""
     query = query_of(request, MoveQuery)
     old, new = _permitted(request, query.old, "old"), _permitted(request, query.new, "new")
     return json_answer(await state_of(request).move(old, new, force=query.force))
@@ -306,9 +306,9 @@ async def move_entries(request: web.Request) -> web.Response:
 
 @Route("GET", "/api/state/watch", right=Right.READ, answer=ChangeView, query=WatchQuery, media=LINES, of_job=True)
 async def watch_changes(request: web.Request) -> web.StreamResponse:
-    """Send each change as it comes, without end.  The first line is blank: from then on nothing is missed.
+    """Send each change as it comes, without end.  The first line is blank: from then on no change is missed.
 
-    Other blank lines are signs of life.  A client that takes nothing for five minutes is hung up on.
+    Other blank lines are signs of life.  A client that reads nothing for five minutes is disconnected.
     """
     query = query_of(request, WatchQuery)
     async with aclosing(
@@ -329,7 +329,7 @@ def _check_pattern(pattern: bytes) -> bytes:
 
 
 def _one_or_all(request: web.Request, name: str) -> str | None:
-    """Return the namespace that is asked for; None for all of them."""
+    """Return the namespace of the request; None for all of them."""
     if name:
         return _permitted(request, name)
     check_may_see_all(request)
@@ -337,10 +337,10 @@ def _one_or_all(request: web.Request, name: str) -> str | None:
 
 
 def _permitted(request: web.Request, name: str, parameter: str = "namespace") -> str:
-    """Return the namespace that is meant: for a key that is limited to jobs, one in which one of these keeps values."""
+    """Return the namespace of the request; a key that is limited to jobs may only name one of those jobs."""
     namespace = find_namespace(name)
     if namespace is None:
-        raise BadParameter(parameter, f"{name!r} is no namespace")
+        raise BadParameter(parameter, f"{name!r} is not a namespace")
     if namespace.startswith(JOBS):
         check_may_see(request, namespace.removeprefix(JOBS))
     else:
@@ -349,7 +349,7 @@ def _permitted(request: web.Request, name: str, parameter: str = "namespace") ->
 
 
 def _most_values(request: web.Request) -> int:
-    """Return how many values a value may hold: each takes a byte at least, unless a script had it stored."""
+    """Return how many values a value may hold: each takes at least one byte, except in values that a script stored."""
     return max(state_of(request).limits.max_value_bytes, OP_ELEMENTS)
 
 
@@ -370,7 +370,7 @@ async def _read_entries(request: web.Request) -> list[PortableEntry]:
 
 
 async def _line_batches(request: web.Request) -> AsyncGenerator[list[bytes], None]:
-    """Yield the whole lines of a body; one may be as long as a body of another request."""
+    """Yield the complete lines of a body; a line may be as long as the largest body of other requests."""
     with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY], "a line")) as room:
         batch, rest, size = list[bytes](), list[bytes](), 0
         async with aclosing(pieces(request)) as found:

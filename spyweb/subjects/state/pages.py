@@ -1,4 +1,4 @@
-"""State: what is stored, key by key; it can be edited, deleted and brought back, and locks can be broken."""
+"""State: the stored values, key by key; they can be edited, deleted and restored, and locks can be broken."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ TYPE_WORDS = {**{kind: kind.value for kind in TypeName}, TypeName.STRING: "text"
 
 
 class StateQuery(Struct, frozen=True):
-    """A part of what is stored."""
+    """A part of a namespace's keys."""
 
     namespace: str = ""
     prefix: bytes = b""
     after: bytes | None = None  # a key: only later ones
-    key: bytes | None = None  # the one that is looked at
+    key: bytes | None = None  # the selected key
 
 
 class VersionQuery(Struct, frozen=True):
@@ -93,7 +93,7 @@ def live_parts(asked: Asked) -> Mapping[str, PagePart]:
 
 
 async def parts_of(asked: Asked, query: StateQuery) -> Mapping[str, object]:
-    """Gather what changes with what is stored."""
+    """Gather the parts that change with the stored values."""
     state, namespace = asked.services[StateService], query.namespace
     found = await state.page(namespace, query.prefix, after=query.after, limit=KEYS + 1)
     # A page of large values is shorter, and there may be more of them.
@@ -124,7 +124,7 @@ async def parts_of(asked: Asked, query: StateQuery) -> Mapping[str, object]:
 
 @DashboardPage("state", TEMPLATE, place=PLACE, of_job=True, parts=live_parts)
 async def show_state(asked: Asked) -> Shown:
-    """Show what is stored; without a namespace, lead to the one that comes first."""
+    """Show the stored values of a namespace; without one, redirect to the first."""
     query = asked.query(StateQuery)
     if not query.namespace:
         first = next((each.namespace for each in _sorted(await _namespaces(asked))), GLOBAL)
@@ -144,7 +144,7 @@ async def _namespaces(asked: Asked) -> list[NamespaceView]:
 async def _shown(
     asked: Asked, query: StateQuery, *, typed: Mapping[str, str] | None = None, problem: tuple[str, str] = ("", "")
 ) -> Shown:
-    """Gather the whole page; `typed` is what a form has asked for in vain."""
+    """Gather the whole page; `typed` is the input of a form that was refused."""
     namespaces = await _namespaces(asked)
     query = structs.replace(query, namespace=_permitted(asked, query.namespace))
     values = {
@@ -169,7 +169,7 @@ async def _shown(
 
 
 async def _one(asked: Asked, query: StateQuery, typed: Mapping[str, str]) -> dict[str, object]:
-    """Gather what is shown of the key that is looked at."""
+    """Gather the details of the selected key."""
     key = query.key
     entry = await asked.services[StateService].entry(query.namespace, key) if key is not None else None
     edited = await asyncio.to_thread(edit_value, entry) if entry else FieldValue(text="", type=FieldType.TEXT)
@@ -186,7 +186,7 @@ async def _one(asked: Asked, query: StateQuery, typed: Mapping[str, str]) -> dic
 
 
 async def _locks(asked: Asked) -> dict[str, object]:
-    """Gather the locks, which are of no job: whoever may see some jobs only is shown none."""
+    """Gather the locks; they belong to no job, so a key that is limited to jobs sees none."""
     if asked.principal.jobs:
         return {"locks": [], "more_locks": 0, "sees_locks": False}
     locks = await asked.services[StateService].locks()
@@ -204,12 +204,12 @@ async def _locks(asked: Asked) -> dict[str, object]:
 
 
 def words_of(namespace: str) -> str:
-    """Return a namespace as people call it."""
+    """Return the displayed name of a namespace."""
     return namespace.partition(":")[2] or namespace
 
 
 def _sorted(namespaces: list[NamespaceView]) -> list[NamespaceView]:
-    """Put first what all jobs share, then scopes, then what single jobs keep; of each, those that hold most."""
+    """Sort namespaces: first those that all jobs share, then scopes, then those of jobs; the largest first."""
     return sorted(namespaces, key=lambda each: (each.job is not None, each.scope is not None, -each.keys))
 
 
@@ -230,17 +230,19 @@ def _chips(asked: Asked, namespaces: list[NamespaceView], chosen: str) -> list[C
 
 
 def _permitted(asked: Asked, name: str) -> str:
-    """Return the namespace that is meant.  Raises PageMissing where there can be none, or it may not be seen."""
+    """Return the namespace of the address.  Raises PageMissing if it can't exist, or the principal may not see it."""
     namespace = find_namespace(name)
     principal = asked.principal
     if namespace is None:
-        raise PageMissing(f"{name[:80]!r} is no namespace" if name else "Nothing is stored that this key may see")
+        raise PageMissing(
+            f"{name[:80]!r} is not a namespace" if name else "There are no stored values that this key may see"
+        )
     if principal.jobs and not (namespace.startswith(JOBS) and principal.may_see(namespace.removeprefix(JOBS))):
-        raise web.HTTPForbidden(text=f"{principal.name} may not see what is stored there")
+        raise web.HTTPForbidden(text=f"{principal.name} may not see the values stored there")
     return namespace
 
 
-# -- what forms do ----------------------------------------------------------------------------------------------------
+# -- the forms --------------------------------------------------------------------------------------------------------
 
 
 @Action("state/put", right=Right.STATE, of_job=True)
@@ -261,7 +263,7 @@ async def add_value(asked: Asked) -> web.Response:
     if not key:
         return await _again(asked, query, "key", "a key can't be empty")
     if await asked.services[StateService].entry(namespace, key):
-        return await _again(asked, query, "key", "there is such a key: open it to change its value")
+        return await _again(asked, query, "key", "this key exists already: open it to change its value")
     return await _write(asked, query, key)
 
 
@@ -287,13 +289,13 @@ async def _write(asked: Asked, query: StateQuery, key: bytes) -> web.Response:
 
 
 async def _again(asked: Asked, query: StateQuery, field: str, reason: str) -> web.Response:
-    """Show the page again with what was typed, and what is wrong with it."""
+    """Show the page again with the typed input and its problem."""
     shown = await _shown(asked, query, typed=asked.form, problem=(field, reason))
     return await answer_with(asked, TEMPLATE, PLACE, shown)
 
 
 def read_field(text: str, kind: str) -> Value:
-    """Return the value that was typed.  Raises ValueError with what is wrong."""
+    """Return the typed value.  Raises ValueError with the problem."""
     text = text.replace("\r\n", "\n")  # as forms send line breaks
     match kind:
         case FieldType.TEXT:
@@ -305,7 +307,7 @@ def read_field(text: str, kind: str) -> Value:
             except ValueError:
                 value = NULL
             if type_of(value) is not wanted:
-                raise ValueError("is no number" if wanted is TypeName.NUMBER else "is neither true nor false")
+                raise ValueError("is no number" if wanted is TypeName.NUMBER else "is not true or false")
             return value
         case _:
             return decode_value(text.encode("utf-8", "surrogateescape"), MOST_VALUES)
@@ -321,9 +323,9 @@ def read_ttl(text: str, left_ms: int | None) -> int | None:
     try:
         ttl_ms = parse_duration(text)
     except ValueError as error:
-        raise ValueError(f"when it expires: {error}") from error
+        raise ValueError(f"expiry: {error}") from error
     if ttl_ms == 0:
-        raise ValueError("when it expires: expected a while, such as 10m or 3d, or never")
+        raise ValueError("expiry: expected a duration such as 10m or 3d, or never")
     return ttl_ms
 
 
@@ -331,7 +333,7 @@ async def ask_before_deleting(asked: Asked) -> Question:
     query = asked.query(VersionQuery)
     return Question(
         title=f"Delete {_shown_key(query.key)} of {words_of(_permitted(asked, query.namespace))}?",
-        words="Scripts find nothing there from then on. Where its history is kept, it can be brought back.",
+        words="Scripts no longer find this key. If the namespace keeps a history, the value can be restored.",
         button="Delete the key",
     )
 
@@ -348,10 +350,10 @@ async def delete_key(asked: Asked) -> web.Response:
 async def ask_before_rolling_back(asked: Asked) -> Question:
     query = asked.query(VersionQuery)
     return Question(
-        title=f"Bring back version {query.version:,} of {_shown_key(query.key)}?",
-        words=f"Its value is written to {words_of(_permitted(asked, query.namespace))} as a new version, which does "
-        "not expire. What is there now stays in the history.",
-        button="Bring it back",
+        title=f"Restore version {query.version:,} of {_shown_key(query.key)}?",
+        words=f"The value is stored in {words_of(_permitted(asked, query.namespace))} as a new version without "
+        "an expiry. The current value stays in the history.",
+        button="Restore it",
     )
 
 
@@ -369,7 +371,7 @@ async def ask_before_breaking(asked: Asked) -> Question:
     locks = await asked.services[StateService].locks()
     lock = next((each for each in locks if bytes_of(each.name) == name), None)
     if lock is None:
-        raise PageMissing("Nobody holds this lock any more")
+        raise PageMissing("This lock is no longer held")
     return Question(
         title=f"Break the lock {_shown_key(name)}?", words=await _who_is_hit(asked, lock), button="Break the lock"
     )
@@ -377,21 +379,18 @@ async def ask_before_breaking(asked: Asked) -> Question:
 
 @Action("state/locks/break", right=Right.STATE, question=ask_before_breaking)
 async def break_lock(asked: Asked) -> web.Response:
-    """Release a lock, whoever holds it."""
+    """Release a lock."""
     await asked.services[StateService].break_lock(asked.query(LockQuery).name)
     return lead_to(asked.back())
 
 
 async def _who_is_hit(asked: Asked, lock: LockView) -> str:
-    """Say who loses a lock that is broken."""
+    """Describe the holder of a lock that is to be broken."""
     holder = cut(as_text(lock.holder), LONGEST_PREVIEW)
     run = await asked.services[PastRunsService].find(RunId(lock.run)) if lock.run is not None else None
     if run is None:
-        return f"{holder} holds it and is not told: whoever waits for it gets it, and both go on."
-    return (
-        f"Run {run.id:,} of {run.job} holds it. If it is still at work it is not told: whoever waits gets the lock, "
-        "and both go on."
-    )
+        return f"{holder} holds it and is not interrupted, so two runs may use what the lock protects."
+    return f"Run {run.id:,} of {run.job} holds it and is not interrupted, so two runs may use what the lock protects."
 
 
 def _shown_key(key: bytes) -> str:

@@ -70,21 +70,21 @@ REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path ma
 PAGE = 200  # entries read at a time, or fewer large ones: an answer of a million holds up nothing else
 PAGE_BYTES = 4 * MIB  # of values; the one that reaches it is the last
 CHECKED = 50  # entries of an import looked up at a time; each may be a megabyte
-HEARTBEAT = 15.0  # seconds; without one, a watcher that has gone would be noticed at the next change only
-MOST_WAITING = 10_000  # changes; who reads more slowly than that is let go rather than filling the memory
+HEARTBEAT = 15.0  # seconds; without one, a watcher that has hung up would be noticed only at the next change
+MOST_WAITING = 10_000  # changes; a slower reader is disconnected rather than filling the memory
 MOST_WAITING_BYTES = 4 * MIB  # of the keys and values in these changes
 
 
 @dataclass(slots=True)
 class ChangeQueue:
-    """Queues the changes that have been heard and not been taken yet."""
+    """Queues the changes that the watcher has not read yet."""
 
     waiting: asyncio.Queue[tuple[ChangeEvent | None, int]] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
     size: int = 0  # bytes of the keys and values that wait
     is_late: bool = False
 
     def hear(self, event: ChangeEvent | None) -> None:
-        """Queue a change as it is shared with other watchers, or let go of all of them where they are too many."""
+        """Queue a change, which is shared with other watchers; drop all when they are too many."""
         if self.is_late:
             return
         size = len(event.key) + size_of(event.old) + size_of(event.new) if event else 0
@@ -143,7 +143,7 @@ class StateService:
 
         def change(entry: Entry | None) -> Put:
             if version != (entry.version if entry else 0):
-                raise Refused("it was changed meanwhile: see its history, and save again if need be")
+                raise Refused("it was changed meanwhile: see its history, and save again if necessary")
             return Put(value, expires_ms, entry)
 
         return await asyncio.to_thread(view_written, await self.store.values.transform(namespace, key, change), value)
@@ -178,7 +178,7 @@ class StateService:
         return await asyncio.to_thread(view)
 
     async def namespaces(self) -> list[NamespaceView]:
-        """Return the namespaces that hold something, sorted, each with how much."""
+        """Return the namespaces with entries, sorted, each with the number of its entries."""
         return [
             NamespaceView(
                 namespace=name,
@@ -198,7 +198,7 @@ class StateService:
         return await asyncio.to_thread(view_written, found, value)
 
     async def _exchange(self, namespace: str, key: bytes, change: Callable[[object], Put | Drop | Leave]) -> object:
-        """Do a change whose result is the entry before it; of a damaged one, only whether there was one."""
+        """Do a change that returns the entry before it; of a damaged entry, only whether there was one."""
         try:
             return await self.store.values.transform(namespace, key, change)
         except StoreError:
@@ -217,7 +217,7 @@ class StateService:
         )
 
     async def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
-        """Return the versions that are kept, newest first; the first of a live entry is what it is now."""
+        """Return the stored versions, newest first; the first of a live entry is its current value."""
         versions = await self.store.values.history(namespace, key, limit)
         return [view_entry(namespace, key, entry) for entry in versions]
 
@@ -225,14 +225,14 @@ class StateService:
         """Write the value of an earlier version as a new one without expiry.  Raises Refused when it is not kept."""
         found = await self.store.values.version(namespace, key, version)
         if found is None:
-            raise Refused(f"{shown(key)}: version {version} is not kept: `spyweb state history` shows what is")
+            raise Refused(f"{shown(key)}: there is no version {version}: `spyweb state history` lists the versions")
         return await self._replace(namespace, key, found.value, None)
 
     async def locks(self) -> list[LockView]:
         return [view_lock(held) for held in await self.store.locks.list()]
 
     async def break_lock(self, name: bytes) -> LockBroken:
-        """Release a lock whoever holds it."""
+        """Release a lock."""
         held = await self.store.locks.release(name, None)
         return LockBroken(broken=view_lock(held) if held else None)
 
@@ -256,17 +256,15 @@ class StateService:
         return Imported(added=len(ready) - replaced - expired, replaced=replaced, expired=expired)
 
     async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> RecordsAdded:
-        """Record what another program has found, and announce none of it."""
+        """Store records that another program has found, without notifications."""
         added = await self.store.records.add(job, records)
         return RecordsAdded(added=sum(number is not None for number in added))
 
     async def move(self, old: str, new: str, *, force: bool = False) -> Moved:
-        """Give one namespace's entries to another.
+        """Move one namespace's entries to another.
 
-        Where a key is in both, that of the other one is deleted with `force`; else it raises StoreError, and moves
-        nothing.
-        A job's records, and the rows of what it keeps in a state, go with its keys; where that is cut off in between,
-        moving again brings them.
+        A key that is in both is deleted there with `force`; without it, StoreError is raised and nothing is moved.
+        A job's records and resources move with its keys; after an interruption, moving again completes it.
         """
         moved, records = await self.store.values.move(old, new, force=force), 0
         if old.startswith(JOBS) and new.startswith(JOBS):
@@ -276,7 +274,7 @@ class StateService:
         return Moved(moved=moved, records=records)
 
     async def _move_resources(self, old: JobId, new: JobId) -> int:
-        """Give a job what another has kept in a state, but for what it has kept itself since; return how many rows."""
+        """Move a job's resources to another job, except any that the other has recorded itself; return how many."""
         values, take, least, moved = self.store.values, partial(take_page, PAGE), prefix_of(old), 0
         while old != new and (page := await values.gather(NAMESPACE, prefix_of(old), take, least=least)):
             least = page[-1][0] + b"\0"
@@ -291,10 +289,10 @@ class StateService:
         return moved
 
     async def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
-        """Yield each change of such a key after its commit.  Raises Refused when they come faster than they are taken.
+        """Yield each change of a matching key after its commit.  Raises Refused when the reader is too slow.
 
-        The first None says that nothing is missed from then on; None again now and then lets whoever hands it on notice
-        when nobody is there any more.  Changes are heard from memory: nothing is written for it.
+        The first None says that no change is missed from then on; further Nones let the caller notice that its client
+        has hung up.  Changes come from memory: watching writes nothing.
         """
         changes = ChangeQueue()
         wanted = Watch(namespace=namespace or "", is_prefix=namespace is None, key=pattern, kinds=frozenset(ChangeKind))
@@ -309,7 +307,7 @@ class StateService:
                     beat.cancel()
                 changes.size -= size
                 yield view_change(event) if event else None
-            raise Refused("changes come faster than they are taken")
+            raise Refused("changes arrive faster than they are read")
         finally:
             leave()
 

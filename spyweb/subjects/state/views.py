@@ -119,7 +119,7 @@ class EntryUpdated(Struct, frozen=True, kw_only=True):
 
 
 class NamespaceView(Struct, frozen=True, kw_only=True):
-    """A namespace that holds something."""
+    """A namespace with entries."""
 
     namespace: str
     scope: str | None = None  # of `scope:NAME`, the name
@@ -160,7 +160,7 @@ class RecordsAdded(Struct, frozen=True, kw_only=True):
 
 
 class StreamEnded(Struct, frozen=True, kw_only=True):
-    """The last line of a whole answer of lines: how many went before."""
+    """The last line of a complete answer of lines: the number of lines before it."""
 
     end: int
 
@@ -204,7 +204,7 @@ def view_change(event: ChangeEvent) -> ChangeView:
 
 
 def is_text(namespace: str) -> bool:
-    """Tell whether a namespace is one of store_* or global_store_*, which keep text alone."""
+    """Return whether a namespace belongs to store_* or global_store_*, which store only text."""
     return namespace == GLOBAL or namespace.startswith(JOBS)
 
 
@@ -212,5 +212,5 @@ def bytes_of(plain: Plain) -> bytes:
     """Return a key, the name of a lock, or a string value as bytes."""
     text = from_plain(plain)
     if not isinstance(text, bytes):
-        raise TypeError(f"{plain!r} is no string")
+        raise TypeError(f"{plain!r} is not a string")
     return text

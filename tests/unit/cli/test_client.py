@@ -63,7 +63,7 @@ async def test_a_refusal_before_or_within_a_run_is_raised_here(service: FakeDaem
 
 async def test_a_stream_that_ends_before_the_run_does_is_told(tmp_path: Path) -> None:
     service = FakeDaemonService(events=a_watched_run()[:2])  # the stream ends without an end of the run
-    with pytest.raises(Refused, match="closed the connection before the run had ended"):
+    with pytest.raises(Refused, match="closed the connection before the end of the run"):
         await ask(service, tmp_path, lambda daemon: run_in_daemon(daemon, PRICES, print, RunOptions()))
 
 
@@ -72,7 +72,7 @@ async def test_a_daemon_that_ends_before_the_run_does_is_told(tmp_path: Path) ->
         (tmp_path / "spyweb.sock").unlink(missing_ok=True)
 
     service = FakeDaemonService(events=a_watched_run()[:2])
-    with pytest.raises(Refused, match="the daemon ended before the run had ended"):
+    with pytest.raises(Refused, match="the daemon ended before the end of the run"):
         await ask(service, tmp_path, lambda daemon: run_in_daemon(daemon, PRICES, watch, RunOptions()))
 
 
@@ -104,7 +104,7 @@ def test_a_daemon_that_takes_no_connection_is_not_taken_for_one_that_is_gone(tmp
         stuck.bind(str(tmp_path / "spyweb.sock"))
         stuck.listen(0)
         waiting.connect(stuck.getsockname())  # all that its queue holds
-        with pytest.raises(Refused, match="the daemon is there, but takes no connection"):
+        with pytest.raises(Refused, match="the daemon runs, but accepts no connection"):
             find_daemon(tmp_path)
 
 
@@ -146,11 +146,11 @@ def answering(answer: bytes, listener: socket.socket | None = None, connections:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (b"", "closed the connection before it had answered"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[", "closed the connection before it had answered"),
+        (b"", "closed the connection before it answered"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[", "closed the connection before it answered"),
         (b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n[{"id": 1}]', "another version"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "another version"),
-        (b"not HTTP at all\r\n\r\n", "closed the connection before it had answered"),
+        (b"not HTTP at all\r\n\r\n", "closed the connection before it answered"),
     ],
 )
 def test_an_answer_that_makes_no_sense_is_one_clear_line(tmp_path: Path, answer: bytes, words: str) -> None:
@@ -207,7 +207,7 @@ def test_tls_needs_a_certificate_that_is_trusted(tmp_path: Path, monkeypatch: py
         assert why_not(url).startswith(f"{url}: its certificate is not trusted: ")
         plain = url.replace("https", "http")
         assert (
-            why_not(plain) == f"{plain}: the connection was closed before the answer had come: does it speak https://?"
+            why_not(plain) == f"{plain}: the connection was closed before the answer arrived: does it speak https://?"
         )
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
         assert why_not(url) == ""
@@ -221,17 +221,17 @@ def test_plain_http_is_no_tls() -> None:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (answer_of("200 OK", b"<html>", "text/html"), "what answers there is no spyweb (it answers 200)"),
-        (answer_of("404 Not Found", b"no", "text/plain"), "what answers there is no spyweb (it answers 404)"),
-        (answer_of("200 OK", b'{"a": 1}'), "what answers there is no spyweb, or another version of it (Expected"),
-        (answer_of("200 OK", b"\xff"), "what answers there is no spyweb, or another version of it ("),
+        (answer_of("200 OK", b"<html>", "text/html"), "the server that answers is not spyweb (it answers 200)"),
+        (answer_of("404 Not Found", b"no", "text/plain"), "the server that answers is not spyweb (it answers 404)"),
+        (answer_of("200 OK", b'{"a": 1}'), "the server that answers is not spyweb, or another version of it (Expected"),
+        (answer_of("200 OK", b"\xff"), "the server that answers is not spyweb, or another version of it ("),
         (
             answer_of("301 Moved", b"", more="Location: https://x.example/\x1b[31m\r\n"),
-            "leads elsewhere, to https://x.example/ [31m",
+            "redirects to https://x.example/ [31m",
         ),
         (answer_of("403 Forbidden", b'{"error": "reader lacks the right run"}'), "reader lacks the right run"),
-        (b"220 mail.example ESMTP\r\n", "what answers there is no spyweb"),
-        (b"", "the connection was closed before the answer had come: does it speak https://?"),
+        (b"220 mail.example ESMTP\r\n", "the server that answers is not spyweb"),
+        (b"", "the connection was closed before the answer arrived: does it speak https://?"),
     ],
 )
 def test_what_is_no_spyweb_or_says_no_is_told_in_a_line(answer: bytes, told: str) -> None:
@@ -241,7 +241,7 @@ def test_what_is_no_spyweb_or_says_no_is_told_in_a_line(answer: bytes, told: str
 
 def test_nobody_there_and_no_such_host() -> None:
     url = f"http://127.0.0.1:{unused_port()}"
-    assert why_not(url) == f"{url}: nobody listens there"
+    assert why_not(url) == f"{url}: nothing listens there"
     assert why_not("http://no.such.host.invalid").startswith(
         "http://no.such.host.invalid: the host can't be resolved: "
     )
@@ -276,4 +276,4 @@ def test_an_error_that_is_none_of_the_connection_is_raised_as_it_is() -> None:
     with pytest.raises(IsADirectoryError):
         SocketTransport(Path()).refusal(IsADirectoryError())
     assert "has not answered" in str(SocketTransport(Path()).refusal(TimeoutError()))
-    assert "no spyweb" in str(UrlTransport("http://h", None).refusal(http.client.BadStatusLine("x")))
+    assert "not spyweb" in str(UrlTransport("http://h", None).refusal(http.client.BadStatusLine("x")))

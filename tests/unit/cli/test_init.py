@@ -139,7 +139,9 @@ def test_an_older_one_is_replaced_and_nothing_else(tmp_path: Path) -> None:
 
     assert older.read_text() == definitions()
     assert refused.code == 2
-    assert refused.err == f"spyweb: {script} is there already and is no file of types: nothing was written\n"
+    assert (
+        refused.err == f"spyweb: {script} already exists and was not written by `spyweb types`: nothing was written\n"
+    )
     assert script.read_text() == "log('hello')"
 
 

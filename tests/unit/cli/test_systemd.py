@@ -125,7 +125,7 @@ def test_writing_puts_the_addition_beside_the_unit_and_takes_it_away_again(proje
     lines = typed(project, "install", "--write")
     addition = units / "spyweb.service.d/exec.conf"
     assert addition.read_text().startswith(MARK)
-    assert lines[0] == f"{addition} is written: jobs may run commands"
+    assert lines[0] == f"wrote {addition}: jobs may run commands"
     permit(project, "")
     typed(project, "install", "--write")
     assert not addition.parent.exists()
@@ -177,8 +177,8 @@ def test_somebody_elses_unit_is_neither_replaced_nor_removed(project: Path, unit
     units.mkdir()
     theirs = units / "spyweb.service"
     theirs.write_text("[Unit]\n")
-    assert "left alone" in refused(project, "install", "--write")
-    assert "left alone" in refused(project, "uninstall")
+    assert "nothing was changed" in refused(project, "install", "--write")
+    assert "nothing was changed" in refused(project, "uninstall")
     assert theirs.read_text() == "[Unit]\n"
 
 
@@ -193,7 +193,7 @@ def test_uninstall_stops_the_service_removes_all_of_the_unit_and_names_what_stay
     said = typed(project, "uninstall")
     assert told == ["disable --now spyweb", "daemon-reload"]
     assert not list(units.iterdir())
-    assert said[-1] == f"left as they are: {project} and the data in {project / 'data'}"
+    assert said[-1] == f"kept {project} and the data in {project / 'data'}"
 
 
 def test_without_systemd_writing_says_so_in_one_line(
@@ -201,7 +201,7 @@ def test_without_systemd_writing_says_so_in_one_line(
 ) -> None:
     monkeypatch.setattr(systemd, "SYSTEM_UNITS", units := tmp_path / "units")
     monkeypatch.setattr(systemd, "BOOTED", tmp_path / "not booted")
-    assert "systemd does not run this machine" in refused(project, "install", "--write")
+    assert "systemd does not run on this machine" in refused(project, "install", "--write")
     assert not units.exists()
 
 

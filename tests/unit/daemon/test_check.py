@@ -31,7 +31,10 @@ from tests.fakes.harness import make_spec
     [
         ("", []),
         ("https://hc-ping.com/${KEY}", []),
-        ("http://localhost:8000/ping/${KEY}", ["this machine watches over itself: nobody notices when it is down"]),
+        (
+            "http://localhost:8000/ping/${KEY}",
+            ["the address is on this machine, so nobody notices when the machine is down"],
+        ),
         ("https://hc-ping.com/${OTHER}", ["the variable OTHER is not set, in the environment of this check"]),
     ],
 )
@@ -146,7 +149,7 @@ def test_a_root_that_reaches_what_spyweb_stores_is_told(tmp_path: Path) -> None:
         policy = Policy(granted=Grants(files=FilesRule(frozenset(), (str(root),))))
         found = find_broken_promises([make_spec(policy=policy)], {}, data)
         assert [problem.reason for problem in found] == is_told * [
-            f"{root}: data/ of this project is below it: file.* writes nothing there, but reads what is"
+            f"{root}: it contains data/ of this project: file.* writes nothing there, but can read it"
         ]
 
 

@@ -335,7 +335,7 @@ async def test_a_bug_in_a_chore_is_logged_and_ends_neither_it_nor_the_daemon(har
     harness.start(fail)
     with capture_logs() as lines:
         await harness.clock.turn(2 * EVERY_S)
-    assert [line["event"] for line in lines] == ["a chore met a bug in spyweb"] * 2
+    assert [line["event"] for line in lines] == ["internal error in a chore"] * 2
     assert harness.health().error == "ValueError: no such thing"
 
 

@@ -114,7 +114,7 @@ async def test_an_edit_of_the_settings_counts_at_once(b: Beating) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("lag_ms", 5_001, "nothing that is due is started, for 2m5s now"),
+        ("lag_ms", 5_001, "due runs do not start, for 2m5s now"),
         ("answering", 0, "no worker answers, for 2m5s now"),
     ],
 )

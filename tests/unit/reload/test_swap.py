@@ -177,7 +177,7 @@ async def test_a_job_that_was_renamed_is_told_how_to_get_its_values(tmp_path: Pa
         with capture_logs() as lines:
             await h.look()
         (warning,) = h.job("store").warnings
-        assert warning.reason.endswith(": `spyweb state move shop store` moves them")
+        assert warning.reason.endswith(", `spyweb state move shop store` moves its stored values")
         assert [line["problem"] for line in lines if "renamed" in line["event"]] == [warning.reason]
         h.keeping.clear()
         await h.look()

@@ -89,15 +89,15 @@ SERVICE = 'url = "ntfy://x"\n'
         (f"{WEBHOOK}{SERVICE}", "a channel has exactly one address"),
         (f'{SERVICE}url_file = "x"', "url_file: a channel has exactly one address"),
         ("desktop = false", "expected true, or nothing, not false"),
-        (f'{SERVICE}secret_file = "x"', "secret_file: only a webhook has it"),
-        (f'{WEBHOOK}secret = "env:A"\nsecret_file = "x"', "a webhook has one: secret or secret_file"),
-        ('desktop = true\ntemplates = { body = "b" }', "templates: only a url has them"),
+        (f'{SERVICE}secret_file = "x"', "secret_file: only a webhook has this key"),
+        (f'{WEBHOOK}secret = "env:A"\nsecret_file = "x"', "a webhook has either secret or secret_file"),
+        ('desktop = true\ntemplates = { body = "b" }', "templates: only a url has templates"),
         ('webhook = ""', "webhook: can't be blank"),
         ('webhook = "ftp://${X}"', "expected an address that begins with https:// or http://"),
         ('url = "hunter${X}"', "expected an address of a service, such as ntfy://"),
         ('url = "hunter"', "expected an address of a service, such as ntfy://"),
-        (f'{SERVICE}headers = {{ a = "b" }}', "headers: only a webhook has it"),
-        (f'{WEBHOOK}templates = {{ body = "b" }}', "templates: only a url has them"),
+        (f'{SERVICE}headers = {{ a = "b" }}', "headers: only a webhook has this key"),
+        (f'{WEBHOOK}templates = {{ body = "b" }}', "templates: only a url has templates"),
         (f'{SERVICE}templates = {{ format = "rtf" }}', '"text", "markdown" or "html"'),
         (f'{WEBHOOK}secret = "hunter2"', "not the"),
         (f'{WEBHOOK}levle = "info"', 'unknown key; did you mean "level"?'),
@@ -118,7 +118,7 @@ def test_what_is_wrong_with_a_channel_is_said(tmp_path: Path, text: str, expecte
         ('[channels]\nphone = "https://x"\n', "expected the settings of a channel, [channels.NAME]"),
         (
             '[channels.lua]\nwebhook = "https://x"\n',
-            "config.toml:1: channels.lua: a channel can't be named lua: so on_down and on_up of jobs are shown",
+            "config.toml:1: channels.lua: a channel can't be named lua: the name stands for on_down and on_up",
         ),
     ],
 )
@@ -144,10 +144,10 @@ def later(after: str = "1h", to: str = '["ops"]') -> str:
         ('escalate = [{ after = "30m" }]', "9: alerts.escalate[1].to: is required"),
         (later(to='["opps"]'), '11: alerts.escalate[1].to: no channel "opps"; did you mean "ops"?'),
         (later() + later("5s"), "13: alerts.escalate[2].after: must be at least 1m, not 5s"),
-        (later(to="[]"), "11: alerts.escalate[1].to: an escalation needs somebody"),
+        (later(to="[]"), "11: alerts.escalate[1].to: an escalation needs a channel in `to`"),
         (later(to='"ops"'), "11: alerts.escalate[1].to: expected a list of texts, not 'ops'"),
         (later() * 6, "24: alerts.escalate[6]: there are at most 5 of them"),
-        (f'to = ["ops"]\n{later()}', '12: alerts.escalate[1].to: "ops" is in `to`, and is told at once'),
+        (f'to = ["ops"]\n{later()}', '12: alerts.escalate[1].to: "ops" is in `to`, so it is notified at once'),
         ("escalate = 5", "9: alerts.escalate: expected a list of tables such as { after"),
         ('level = "urgent"', 'expected "info", "warning" or "critical"'),
         ("after_failures = 0", "9: alerts.after_failures: must be at least 1, not 0"),
@@ -317,8 +317,8 @@ def test_what_a_job_s_own_alerts_have_wrong_is_said_with_their_line(tmp_path: Pa
     _, problems = scan_jobs(tmp_path, a='alerts = { quiet = "07:00-07:00" }', b="tags = []")
     assert problems == [
         "config.toml:11: jobs.b.alerts.remind_every: must be at least 5m, not 1m",
-        'config.toml:14: jobs.b.alerts.escalate[1].to: "ops" is in `to`, and is told at once',
-        "jobs/a.lua:2: alerts.quiet: begins and ends at the same time: for always, leave the channel out of `to`",
+        'config.toml:14: jobs.b.alerts.escalate[1].to: "ops" is in `to`, so it is notified at once',
+        "jobs/a.lua:2: alerts.quiet: begins and ends at the same time: to silence a channel, leave it out of `to`",
     ]
 
 

@@ -166,9 +166,7 @@ def test_byte_order_mark_and_windows_line_ends_are_no_matter(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["data/user.db", "jobs/../data/user.db", "data/spyweb.lock"])
 def test_the_store_is_no_file_that_holds_something_else(tmp_path: Path, name: str) -> None:
     (problem,) = problems(tmp_path, f'[store]\nurl = "sqlite:///{name}"')
-    assert (
-        problem == "config.toml:2: store.url: expected a file of its own, not one that spyweb keeps something else in"
-    )
+    assert problem == "config.toml:2: store.url: expected a separate file, not one that spyweb uses for something else"
 
 
 def test_no_path_holds_a_nul(tmp_path: Path) -> None:
@@ -225,7 +223,7 @@ def test_the_address_of_the_heartbeat_may_hold_variables_and_is_never_shown(tmp_
     [
         ('url = "ftp://secret/"', "2: heartbeat.url: expected an address that begins with https:// or"),
         ('url = "https://x/"\nevery = "1s"', "3: heartbeat.every: must be at least 10s, not 1s"),
-        ('every = "2m"', "2: heartbeat.every: every 2m, but where to? url has the address"),
+        ('every = "2m"', "2: heartbeat.every: every 2m, but without an address: set url"),
     ],
 )
 def test_what_is_wrong_with_the_heartbeat_is_said_without_the_address(tmp_path: Path, text: str, said: str) -> None:

@@ -340,7 +340,7 @@ def test_a_hook_names_where_its_secret_is_found_and_how_it_signs() -> None:
     assert read_hook({}) == ((JobHook(),), [])
 
 
-NOT_ITSELF = '.secret: expected where it is found, "env:NAME" or "credential:NAME", not the secret itself'
+NOT_ITSELF = '.secret: expected the place of the secret, "env:NAME" or "credential:NAME", not the secret itself'
 
 
 @pytest.mark.parametrize(

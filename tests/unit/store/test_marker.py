@@ -163,7 +163,7 @@ async def test_what_is_missing_is_told_exactly(killed: Path) -> None:
     moment = "2026-01-01T00:00:00Z"
     assert str(refused.value) == (
         f"{killed}/spyweb.db: its log spyweb.db-wal was cut off or is damaged, and with it 1 commit after {moment}, "
-        f"the last at {moment}: put it back; or `spyweb start --repair` goes on without what is missing"
+        f"the last at {moment}: put it back; or `spyweb start --repair` continues without the missing part"
     )
 
 

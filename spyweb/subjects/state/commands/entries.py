@@ -1,4 +1,4 @@
-"""`spyweb state list`, `get`, `set`, `history`, `watch`, `locks` and their like: look at entries, and change them."""
+"""`spyweb state list`, `get`, `set`, `history`, `watch`, `locks` and others: show entries and change them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from spyweb.words import counted, cut
 WIDEST = 50  # characters of a value in a list
 NONE = "-"
 
-Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys that begin so.", show_default=False)]
+Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys with this beginning.", show_default=False)]
 
 
 @placed
@@ -51,7 +51,7 @@ def list_entries(
     context: typer.Context,
     place: StatePlace,
     prefix: Prefix = "",
-    count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="At most so many.")] = None,
+    count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many.")] = None,
     form: StateOutput = Format.TABLE,
     compat: Compat = False,
 ) -> None:
@@ -60,7 +60,7 @@ def list_entries(
     if compat:
         output.show_json({shown_text(entry.key): shown_value(entry.value, entry.type) for entry in found})
         return
-    empty, row = f"nothing is kept in {place.namespace}", partial(entry_row, place.project)
+    empty, row = f"no entries in {place.namespace}", partial(entry_row, place.project)
     output.show_list(form, found, row, empty=empty, cut=("value", "key"))
     if found and form is not Format.JSON:
         output.say(f"Total: {counted(len(found), 'key')}")
@@ -70,7 +70,7 @@ def list_entries(
 def show(
     context: typer.Context, place: StatePlace, key: Key, form: StateOutput = Format.TABLE, compat: Compat = False
 ) -> ExitCode:
-    """Show all that is known of an entry."""
+    """Show an entry with its type, times and version."""
     entry = place.state().entry(place.namespace, as_bytes(key))
     if entry is None:
         return missing(place, key)
@@ -89,7 +89,7 @@ def show(
 def get(context: typer.Context, place: StatePlace, key: Key, form: StateOutput = Format.TABLE) -> ExitCode:
     """Print an entry's value, for other programs.
 
-    A string as it is, anything else as JSON.  Exit code 1 when there is no such key.
+    A string is printed as it is, anything else as JSON.  Exit code 1 when there is no such key.
     """
     entry = place.state().entry(place.namespace, as_bytes(key))
     if entry is None:
@@ -105,9 +105,9 @@ def get(context: typer.Context, place: StatePlace, key: Key, form: StateOutput =
 
 @placed
 def stats(context: typer.Context, place: StatePlace, form: StateOutput = Format.TABLE, compat: Compat = False) -> None:
-    """Count entries and locks, and measure them.
+    """Show the number and size of entries and locks.
 
-    Of all namespaces, unless one is chosen.
+    In all namespaces, unless one is chosen.
     """
     found = place.state().stats(place.chosen)
     modified = found.last_modified_ms
@@ -142,12 +142,12 @@ def history(
     context: typer.Context,
     place: StatePlace,
     key: Key,
-    count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="At most so many.")] = None,
+    count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many.")] = None,
     form: StateOutput = Format.TABLE,
 ) -> None:
-    """List the versions of an entry that are kept.
+    """List the stored versions of an entry, newest first.
 
-    Newest first.
+    The setting [state.history] says how many are kept.
     """
     found = place.state().history(place.namespace, as_bytes(key), count)
 
@@ -159,7 +159,7 @@ def history(
             "updated": place.project.moment(entry.updated_ms),
         }
 
-    empty = f"no version of {spelt(key)} is kept in {place.namespace}"
+    empty = f"no version of {spelt(key)} in {place.namespace}"
     output.show_list(form, found, row, empty=empty, cut=("value",))
 
 
@@ -172,7 +172,7 @@ def missing(place: StatePlace, key: str) -> ExitCode:
 def watch(context: typer.Context, place: StatePlace, pattern: Pattern = "*", form: StateOutput = Format.TABLE) -> None:
     """Show changes as they happen, until Ctrl-C.
 
-    Of all namespaces, unless one is chosen.  Needs a daemon.
+    In all namespaces, unless one is chosen.  Needs a daemon.
     """
     daemon = place.project.need_daemon(", so nothing changes: `spyweb start` starts one")
     timezone = ZoneInfo(place.timezone)
@@ -187,7 +187,7 @@ def watch(context: typer.Context, place: StatePlace, pattern: Pattern = "*", for
             continue
         at = datetime.fromtimestamp(change.at_ms // 1000, tz=UTC).astimezone(timezone)
         output.say(f"{at:%H:%M:%S}.{change.at_ms % 1000:03d} {change_line(change)}")
-    raise Refused(daemon.cut_off("the watch was stopped"))
+    raise Refused(daemon.cut_off("the end of the watch"))
 
 
 @placed
@@ -196,18 +196,18 @@ def set_entry(  # noqa: PLR0913 - each parameter is an option
     place: StatePlace,
     key: Key,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON, or text that is not JSON.")],
-    string: Annotated[bool, typer.Option("--string", help="VALUE is text, whatever it looks like.")] = False,
+    string: Annotated[bool, typer.Option("--string", help="Store VALUE as text, even if it is JSON.")] = False,
     ttl: Annotated[
         str, typer.Option(metavar="SECONDS", help="How long it lives: 90, or 1h30m.", show_default=False)
     ] = "",
     form: StateOutput = Format.TABLE,
 ) -> None:
-    """Keep a value, in place of what was there."""
+    """Store a value under a key, replacing an older one."""
     parsed = as_bytes(value) if string or is_text(place.namespace) else parse_value(value)
     if parsed is NULL and not place.namespace.startswith(SCOPES):
-        raise Refused(f"{spelt(key)}: JSON's null can only be kept inside a table; --string keeps it as text")
+        raise Refused(f"{spelt(key)}: JSON's null can only be stored inside a table; --string stores it as text")
     created = place.state().put(place.namespace, as_bytes(key), parsed, parse_ttl(ttl)).created
-    tell_of(key, form, f"is {'new' if created else 'replaced'}", created=created)
+    tell_of(key, form, f"was {'created' if created else 'replaced'}", created=created)
 
 
 @placed
@@ -218,7 +218,7 @@ def delete(
     if not agree(f"Delete {spelt(key)} of {place.namespace}?", yes=yes):
         return ExitCode.FAILED
     deleted = place.state().delete(place.namespace, as_bytes(key)).deleted
-    tell_of(key, form, "is deleted" if deleted else "was not there", deleted=deleted)
+    tell_of(key, form, "was deleted" if deleted else "does not exist", deleted=deleted)
     return ExitCode.OK
 
 
@@ -232,7 +232,7 @@ def clear(
 ) -> ExitCode:
     """Delete all entries, or those whose keys match.
 
-    Locks stay, and so does what other namespaces keep.
+    Locks and other namespaces stay as they are.
     """
     state = place.state()
     if not yes:
@@ -255,14 +255,14 @@ def rollback(
     yes: Yes = False,
     form: StateOutput = Format.TABLE,
 ) -> ExitCode:
-    """Keep the value of an earlier version again.
+    """Store the value of an earlier version again.
 
-    It becomes a new version, without an expiry.
+    It becomes a new version without an expiry.
     """
     if not agree(f"Put {spelt(key)} of {place.namespace} back to version {version}?", yes=yes):
         return ExitCode.FAILED
     place.state().rollback(place.namespace, as_bytes(key), version)
-    tell_of(key, form, f"is as it was in version {version}", version=version)
+    tell_of(key, form, f"has the value of version {version} again", version=version)
     return ExitCode.OK
 
 
@@ -272,14 +272,14 @@ class LockAction(StrEnum):
 
 def locks(
     context: typer.Context,
-    what: Annotated[LockAction | None, typer.Argument(metavar="break", help="`break NAME` takes a lock away.")] = None,
+    what: Annotated[LockAction | None, typer.Argument(metavar="break", help="`break NAME` releases a lock.")] = None,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The lock's name.", show_default=False)] = "",
     yes: Yes = False,
     form: StateOutput = Format.TABLE,
 ) -> ExitCode:
     """List the locks that are held, or break one.
 
-    Whoever held a broken lock is not told, and may still be at work.
+    The run that held a broken lock is not interrupted and may still be working.
     """
     project = project_of(context)
     if what is None:
@@ -302,13 +302,13 @@ def locks(
     if not agree(f"Break the lock {shown}?", yes=yes):
         return ExitCode.FAILED
     broken = StoredState(project.stored()).break_lock(as_bytes(name)).broken
-    line = f"{shown} is free: {shown_key(broken.holder)} held it" if broken else f"nobody held {shown}"
+    line = f"{shown} was released: {shown_key(broken.holder)} held it" if broken else f"{shown} is not held"
     output.tell(form, line, {"name": to_plain(as_bytes(name)), "holder": broken.holder if broken else None})
     return ExitCode.OK
 
 
 def parse_value(text: str) -> Value:
-    """Return the value of a JSON text, or the text itself where it is no JSON."""
+    """Return the value of a JSON text, or the text itself when it is not JSON."""
     given = as_bytes(text)
     try:
         return decode_value(given)
@@ -327,7 +327,7 @@ def parse_ttl(text: str) -> int | None:
 
 
 def tell_of(key: str, form: Format, what: str, **fields: object) -> None:
-    """Print what became of a key."""
+    """Print what was done to a key."""
     output.tell(form, f"{spelt(key)} {what}", {"key": to_plain(as_bytes(key)), **fields})
 
 
@@ -346,7 +346,7 @@ def shown_value(value: object, kind: TypeName) -> str:
 
 
 def brief(text: str) -> str:
-    """Cut a text to one line, no longer than a list has room for."""
+    """Cut a text to one line that fits into a list."""
     return cut(one_line(text[: WIDEST + 1]), WIDEST)
 
 

@@ -1,4 +1,4 @@
-"""Whose entries the commands about stored values mean, and what has them: a running daemon, or else the database."""
+"""Find the namespace that a command about stored values names, and ask the daemon or the database for its entries."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ R = TypeVar("R")
 T = TypeVar("T")
 Each = Callable[[PortableEntry], None]
 Query = Mapping[str, bytes | str | int | None]
-SOON = ("PUT entry", "GET history", "GET locks", "DELETE locks")  # what is stored makes them no slower
+SOON = ("PUT entry", "GET history", "GET locks", "DELETE locks")  # answered fast, however much is stored
 
 
 class StatePlace(Struct, frozen=True, kw_only=True):
-    """A project, and the namespace in it that is meant."""
+    """A project, and the namespace that a command names."""
 
     project: Project
-    chosen: str | None  # the namespace that was asked for
+    chosen: str | None  # the namespace of the options, if one was given
 
     @property
     def namespace(self) -> str:
@@ -78,7 +78,7 @@ def parse_format(text: str) -> Format:
 
 StateOutput = Annotated[
     Format,
-    typer.Option("-o", "--output", parser=parse_format, metavar="[table|json]", help="A table for people, or JSON."),
+    typer.Option("-o", "--output", parser=parse_format, metavar="[table|json]", help="Table or JSON."),
 ]
 Compat = Annotated[bool, typer.Option("--compat", help="JSON in sloth-runner's shape.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The entry's key.")]
@@ -131,7 +131,7 @@ def find_place(context: typer.Context, chosen: dict[str, object]) -> StatePlace:
         if not name:
             raise Refused(f"--{choice}: can't be blank")
         match choice:
-            case "job":  # one that is gone has its keys still
+            case "job":  # a job that was removed keeps its keys
                 namespace = job_namespace(find_job(project.backend().jobs(), name) or JobId(name))
             case "scope":
                 namespace = scope_namespace(name)
@@ -144,12 +144,12 @@ def find_place(context: typer.Context, chosen: dict[str, object]) -> StatePlace:
 
 
 def as_bytes(argument: str) -> bytes:
-    """Return what was typed as bytes, also when it is not UTF-8."""
+    """Return an argument as bytes, also when it is not UTF-8."""
     return os.fsencode(argument)
 
 
 def spelt(argument: str) -> str:
-    """Return bytes as people are shown them."""
+    """Return an argument as it is displayed."""
     return one_line(as_bytes(argument).decode("utf-8", "backslashreplace"))
 
 
@@ -158,7 +158,7 @@ def one_line(text: str) -> str:
 
 
 def agree(question: str, *, yes: bool) -> bool:
-    """Ask whether to go on.  Raises Refused where nobody can be asked."""
+    """Ask whether to continue.  Raises Refused when nobody can be asked."""
     if yes or output.confirm(question):
         return True
     output.note("nothing was changed")
@@ -166,7 +166,7 @@ def agree(question: str, *, yes: bool) -> bool:
 
 
 class StoredState:
-    """The values are read without the lock, and changed under it: never behind a daemon that can't be reached."""
+    """Reads values without the lock and changes them under it, so never beside a daemon that can't be reached."""
 
     def __init__(self, source: Backend) -> None:
         self._source = source
@@ -276,12 +276,12 @@ def _target(what: str, **parameters: bytes | str | int | None) -> str:
 
 
 def _whole(daemon: DaemonClient, target: str) -> Iterator[bytes]:
-    """Yield the lines of a stream.  Raises Refused where it was truncated: it would look like a complete one."""
+    """Yield the lines of a stream.  Raises Refused when it was truncated: it would look complete."""
     for line in daemon.lines(target, timeout=None):
         if line.startswith(END):
             return
         yield line
-    raise Refused(daemon.cut_off("it had sent everything"))
+    raise Refused(daemon.cut_off("the end of its answer"))
 
 
 def _read(offline: OfflineProject, ask: Callable[[StateService], Awaitable[T]]) -> T:

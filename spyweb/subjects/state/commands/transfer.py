@@ -1,4 +1,4 @@
-"""`spyweb state export`, `import`, `move` and `rekey`: what is stored leaves, comes, or goes elsewhere as a whole."""
+"""`spyweb state export`, `import`, `move` and `rekey`: transfer or re-encrypt all stored values at once."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class ImportFormat(StrEnum):
 def export(
     context: typer.Context,
     place: StatePlace,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is stdout.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write; - is stdout.")],
     form: StateOutput = Format.TABLE,
 ) -> None:
-    """Write entries to a file, one JSON object a line.
+    """Write entries to a file, one JSON object per line.
 
-    Those of all namespaces, unless one is chosen.
+    Of all namespaces, unless one is chosen.
     """
     state = place.state()
     count = 0
@@ -71,12 +71,12 @@ def export(
 
 def import_file(  # noqa: PLR0913 - each parameter is an option
     context: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="What an export wrote; - is stdin.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of `state export`; - is stdin.")],
     origin: Annotated[
         ImportFormat | None, typer.Option("--from", help="FILE is the SQLite database of another program.")
     ] = None,
     agent: Agent = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would come to.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be imported.")] = False,
     yes: Yes = False,
     form: StateOutput = Format.TABLE,
 ) -> ExitCode:
@@ -85,7 +85,7 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
     Entries with the same key are replaced, others stay.
     """
     if agent is not None and origin is not ImportFormat.SLOTH:
-        raise Refused("--agent goes with --from sloth: other files say themselves where each entry belongs")
+        raise Refused("--agent goes with --from sloth: other files name the namespace of each entry")
     project = project_of(context)
     if origin is ImportFormat.SPYWEB:
         return bring_spyweb(project, Path(file), form, dry_run=dry_run, yes=yes)
@@ -108,15 +108,15 @@ def move(
     context: typer.Context,
     old: Annotated[str, typer.Argument(metavar="OLD", help="The job's id as it was.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The job's id as it is now.")],
-    force: Annotated[bool, typer.Option("--force", help="Where both have a key, delete that of NEW.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="When both have a key, delete that of NEW.")] = False,
     form: StateOutput = Format.TABLE,
 ) -> None:
-    """Give a renamed job the keys and records that it had.
+    """Move the keys and records of a renamed job to its new id.
 
-    With their history, and with what it has seen.  Moves nothing when both have a key, unless --force is given.
+    History and seen items move too.  Moves nothing when both have a key, unless --force is given.
     """
     if not new or new != job_id(new):
-        raise Refused(f"'{spelt(new)}' is no job's id, so no job could find what is moved there: see `spyweb jobs`")
+        raise Refused(f"'{spelt(new)}' is not a job's id, so no job could read the moved keys: see `spyweb jobs`")
     state = StoredState(project_of(context).stored())
     found = state.move(*(job_namespace(JobId(name)) for name in (old, new)), force=force)
     moved = f"{counted(found.moved, 'entry', 'entries')} and {counted(found.records, 'record')}"
@@ -129,7 +129,7 @@ def rekey(
     yes: Yes = False,
     form: StateOutput = Format.TABLE,
 ) -> ExitCode:
-    """Encrypt what is kept with another key.
+    """Encrypt stored values with another key.
 
     Values, past versions and events: all of them, or none.  Only while no daemon runs.
     """

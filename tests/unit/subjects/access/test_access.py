@@ -75,7 +75,7 @@ Keys = list[dict[str, object]]
 def test_a_key_is_made_listed_and_revoked_without_a_daemon(project: Path) -> None:
     made = spyweb("keys", "add", "deploy", "--scope", "state", "--scope", "run", "--job", "deploy-*", root=project)
     assert re.fullmatch(r"spyweb_[0-9A-Za-z]{57}\n", made.out)
-    assert "keep it, nobody is shown it again" in made.err
+    assert "keep it, it is not shown again" in made.err
 
     listed = spyweb("keys", "list", root=project)
     (row,) = listed.table
@@ -95,7 +95,7 @@ def test_a_key_reads_unless_more_is_said(project: Path) -> None:
     key = json.loads(made.out)
     assert key["key"]["scopes"] == ["read"]
     assert key["token"].startswith(key["key"]["begins"])
-    assert made.err.count("\n") <= 1  # that a new database begins
+    assert made.err.count("\n") <= 1  # that created a new database
 
 
 def test_the_token_is_in_no_file_and_no_other_answer(project: Path) -> None:
@@ -109,7 +109,7 @@ def test_the_token_is_in_no_file_and_no_other_answer(project: Path) -> None:
 
 
 def test_what_was_done_is_on_record(project: Path) -> None:
-    assert spyweb("keys", "audit", root=project).err == "nobody has done anything yet\n"
+    assert spyweb("keys", "audit", root=project).err == "the audit trail is empty\n"
     spyweb("keys", "add", "phone", root=project)
     spyweb("keys", "revoke", "phone", root=project)
 

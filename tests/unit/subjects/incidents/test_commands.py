@@ -37,10 +37,10 @@ def leave(root: Path) -> None:
 
 
 def test_what_is_wrong_is_a_table_and_with_all_what_was(project: Path) -> None:
-    assert spyweb("alerts", "list", root=project).err == "nothing is wrong\n"
+    assert spyweb("alerts", "list", root=project).err == "no open incidents\n"
     leave(project)
     answer = spyweb("alerts", "list", root=project)
-    assert " ".join(answer.lines[0].split()) == "id subject level since lasts reason acknowledged by told text"
+    assert " ".join(answer.lines[0].split()) == "id subject level since lasts reason acknowledged by notified text"
     (row,) = answer.table
     assert (row[:3], row[-2:]) == (["2", "prices", "warning"], ["failing", "no space"])
     assert [row[1] for row in spyweb("alerts", "list", "--all", root=project).table] == ["prices", "backup"]
@@ -59,11 +59,8 @@ def test_one_is_shown_and_somebody_takes_care(project: Path) -> None:
 
 def test_a_job_is_silent_for_a_while(project: Path) -> None:
     leave(project)
-    assert (
-        spyweb("alerts", "silence", "prices", "2h", "--by", "me", root=project).out
-        == "nobody is told of prices for 2h\n"
-    )
-    assert spyweb("alerts", "unsilence", "prices", "--by", "me", root=project).out == "prices is told of again\n"
+    assert spyweb("alerts", "silence", "prices", "2h", "--by", "me", root=project).out == "prices is silenced for 2h\n"
+    assert spyweb("alerts", "unsilence", "prices", "--by", "me", root=project).out == "prices is no longer silenced\n"
     shown = spyweb("alerts", "show", "2", root=project).out
     assert "silenced by me" in shown
     assert "no longer silent, by me" in shown
@@ -93,7 +90,7 @@ def test_a_channel_is_tried_out_by_the_daemon_alone(project: Path) -> None:
     assert "no daemon runs" in spyweb("alerts", "test", "ops", root=project).err
     with serve_daemon_socket(FakeDaemonService(root=project), project / "data"):
         fine = spyweb("alerts", "test", "ops", root=project)
-        assert (fine.code, fine.out) == (0, "ops has taken it\n")
+        assert (fine.code, fine.out) == (0, "delivered to ops\n")
         bad = spyweb("alerts", "test", "phone", root=project)
         assert (bad.code, bad.out) == (1, "phone: answered 401\n")
         unknown = spyweb("alerts", "test", "nope", root=project)
@@ -114,12 +111,12 @@ def test_who_was_told_or_what_holds_it_is_listed_and_shown(project: Path) -> Non
         assert "quiet until 07:00" in spyweb("alerts", "list", root=project).table[0]
         shown = {row[0]: row[1:] for row in spyweb("alerts", "show", "1", root=project).table}
         assert shown["failures"] == ["1"]
-        assert shown["held"] == shown["tells phone"] == ["quiet until 07:00"]
-        assert shown["tells boss"][0].endswith("unless acknowledged")
+        assert shown["held"] == shown["notifies phone"] == ["quiet until 07:00"]
+        assert shown["notifies boss"][0].endswith("unless acknowledged")
         assert shown["now late"][0].startswith("not begun, since ")
         known.known = replace(held, told={"ops": "open", "night": "spared"}, acked_ms=1, acked_by="me")
         assert "ops" in spyweb("alerts", "list", root=project).table[0]
-        assert "tells boss" not in spyweb("alerts", "show", "1", root=project).out
+        assert "notifies boss" not in spyweb("alerts", "show", "1", root=project).out
 
 
 def test_channels_are_listed_by_the_daemon_without_their_secrets(project: Path) -> None:
@@ -226,7 +223,7 @@ def test_a_span_a_job_and_a_number_are_chosen(wrong: Path) -> None:
 
 def test_what_can_not_be_shown_is_said(wrong: Path) -> None:
     assert spyweb("alerts", "history", "--job", "prices", "--since", "1h", root=wrong).err == (
-        "nothing was wrong in the last 1h\n"
+        "no incident in the last 1h\n"
     )
     unknown = spyweb("alerts", "history", "--job", "price", root=wrong)
     assert (unknown.code, "prices" in unknown.err) == (2, True)

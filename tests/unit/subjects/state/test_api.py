@@ -64,7 +64,7 @@ async def test_a_key_may_be_any_bytes(client: Client) -> None:
 @pytest.mark.parametrize(("query", "field"), [("old=x&new=job:a", "old"), ("old=job:a&new=x", "new")])
 async def test_the_wrong_one_of_two_namespaces_is_named(client: Client, query: str, field: str) -> None:
     answer = await post_json(client, f"{STATE}/move?{query}")
-    assert answer == (400, failure(f"{field}: 'x' is no namespace", "bad_request", field))
+    assert answer == (400, failure(f"{field}: 'x' is not a namespace", "bad_request", field))
 
 
 async def test_a_damaged_import_changes_nothing(client: Client) -> None:
@@ -94,10 +94,10 @@ async def test_a_watch_tells_that_it_has_begun_then_each_change(client: Client) 
     ("path", "reason"),
     [
         ("entry", "key: is missing"),
-        ("entry?key=a&namespace=jobs:x", "'jobs:x' is no namespace"),
+        ("entry?key=a&namespace=jobs:x", "'jobs:x' is not a namespace"),
         ("entry?key=a&namespace=%FF", "namespace: expected UTF-8"),
         ("entries?limit=-1", "limit: expected a whole number"),
-        ("stats?namespace=x", "'x' is no namespace"),
+        ("stats?namespace=x", "'x' is not a namespace"),
     ],
 )
 async def test_wrong_parameters_are_named(client: Client, path: str, reason: str) -> None:

@@ -55,7 +55,7 @@ async def test_a_prefix_narrows_them() -> None:
     page = await page_of("/state?namespace=scope:billing&prefix=si", service)
     assert page.count('#one">') == 1
     page = await page_of("/state?namespace=scope:billing&prefix=nothing", service)
-    assert "No key begins so." in page
+    assert "No key begins with this text." in page
 
 
 async def test_a_value_is_edited_as_what_its_type_says() -> None:
@@ -76,11 +76,11 @@ async def test_a_value_is_edited_as_what_its_type_says() -> None:
     ("form", "words"),
     [
         ({"value": "many", "type": "number"}, "the value is no number"),
-        ({"value": "1", "type": "boolean"}, "the value is neither true nor false"),
+        ({"value": "1", "type": "boolean"}, "the value is not true or false"),
         ({"value": "{", "type": "json"}, "the value is not JSON"),
         ({"value": "x" * 2000, "type": "text"}, "over the limit of 1000"),
-        ({"value": "x", "type": "text", "ttl": "soon"}, "when it expires: "),
-        ({"value": "x", "type": "text", "ttl": "0"}, "when it expires: "),
+        ({"value": "x", "type": "text", "ttl": "soon"}, "expiry: "),
+        ({"value": "x", "type": "text", "ttl": "0"}, "expiry: "),
         ({"value": "x", "type": "text", "version": "1"}, "it was changed meanwhile"),
     ],
 )
@@ -127,12 +127,12 @@ async def test_an_empty_field_leaves_the_expiry_as_it_is() -> None:
 async def test_a_version_is_brought_back_after_a_question() -> None:
     service = await stored()
     path = "/state/rollback?namespace=scope%3Abilling&key=since&version=1"
-    assert "Bring back version 1 of since?</h1>" in (await post_form(service, path))[2]
+    assert "Restore version 1 of since?</h1>" in (await post_form(service, path))[2]
     assert (await post_form(service, path, sure="yes"))[:2] == (303, SINCE)
     assert await value_of(service, b"since") == "monday"
     status, _, page = await post_form(service, path.replace("version=1", "version=77"), sure="yes")
     assert status == 409
-    assert "version 77 is not kept" in page
+    assert "there is no version 77" in page
 
 
 async def test_a_lock_is_broken_after_a_question_that_names_who_is_hit() -> None:
@@ -140,12 +140,12 @@ async def test_a_lock_is_broken_after_a_question_that_names_who_is_hit() -> None
     await service.state.store.locks.acquire(b"export <b>", b"export/2", RunId(2), 60_000)
     page = await page_of("/state?namespace=global", service)
     assert "<code>export &lt;b&gt;</code>" in page
-    assert "Run 2 of backup holds it." in page
+    assert "Run 2 of backup holds it and is not interrupted," in page
     path = "/state/locks/break?name=export%20%3Cb%3E"
     status, _, page = await post_form(service, path)
     assert status == 200
     assert "Break the lock export &lt;b&gt;?</h1>" in page
-    assert "Run 2 of backup holds it. If it is still at work it is not told" in page
+    assert "Run 2 of backup holds it and is not interrupted, so two runs" in page
     assert (await post_form(service, path, sure="yes", back="/state"))[:2] == (303, "/state")
     assert await service.state.locks() == []
     assert (await post_form(service, path))[0] == 404
@@ -169,7 +169,7 @@ async def test_a_value_that_is_too_long_is_not_put_into_a_field() -> None:
     service = make_dashboard_service()
     await service.state.store.values.set("global", b"long", b"x" * 100_000)
     page = await page_of("/state?namespace=global&key=long", service)
-    assert "It is too long to be edited here." in page
+    assert "The value is too long to edit here." in page
     assert "<textarea" not in page
     assert "x" * 4001 not in page
 

@@ -251,7 +251,7 @@ async def test_who_reads_too_slowly_is_let_go(clock: FakeClock, store: MemorySto
         for _ in range(MOST_WAITING + 1):
             await put(store, b"a", 1)
         await until_told()
-        with pytest.raises(Refused, match="faster than they are taken"):
+        with pytest.raises(Refused, match="faster than they are read"):
             await anext(changes)
 
 
@@ -276,7 +276,7 @@ async def test_who_reads_large_values_too_slowly_is_let_go_sooner(clock: FakeClo
         for number in range(5, 7):
             await put(store, b"%d" % number, b"x" * (MOST_WAITING_BYTES // 2))
         await until_told()
-        with pytest.raises(Refused, match="faster than they are taken"):
+        with pytest.raises(Refused, match="faster than they are read"):
             await anext(changes)
 
 
