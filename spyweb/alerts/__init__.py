@@ -1,1 +1,1 @@
-"""Incidents reach people: when they may be told, by which channels, in which words."""
+"""Notify people of incidents: when, by which channels, in which words."""

@@ -1,4 +1,4 @@
-"""Check alert channels without sending anything: their addresses and templates, by the process that sends."""
+"""Check the addresses and templates of alert channels without sending anything, by the process that sends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 AGAIN_S = 60.0  # while an address can't be used
 
-# Is called with a channel, a sign, and what is wrong: empty where nothing is.
+# Is called with a channel, a sign, and the problem: empty where there is none.
 ChannelListener: TypeAlias = Callable[[str, str, str], None]
 
 
@@ -32,7 +32,7 @@ class ChannelProblem(NamedTuple):
     keys: tuple[str, ...]  # in its settings
     reason: str  # without any part of an address
     is_lasting: bool = False  # until somebody changes the settings
-    is_of_environment: bool = False  # a variable or a secret of the daemon's, which other commands need not have
+    is_of_environment: bool = False  # a variable or a secret of the daemon, which other commands may lack
 
     @property
     def is_of_template(self) -> bool:
@@ -42,7 +42,7 @@ class ChannelProblem(NamedTuple):
 async def check_channels(
     channels: Iterable[AlertChannelSettings], secrets: ChannelSecrets, helper: AlertHelper
 ) -> list[ChannelProblem]:
-    """Return what is wrong with channels.  The process is asked about those alone that have an address of a service."""
+    """Return the problems of channels.  The process is asked only about addresses of services."""
     found = await asyncio.gather(*(check_channel(channel, secrets, helper) for channel in channels))
     return [problem for problems in found for problem in problems]
 
@@ -81,11 +81,11 @@ def problems_in(answer: HelperAnswer, channel: str, key: str) -> list[ChannelPro
 
 @dataclass(kw_only=True, eq=False)
 class ChannelChecker:
-    """Checks the channels of a running daemon, so that a wrong one is told of before it would have to tell something.
+    """Checks the channels of a running daemon, so that a wrong address is known before a message needs it.
 
-    A channel is checked at the start, and once a reload or its own file has changed it.  The process that sends is
-    asked, so it is started then: that takes half a second of one processor, and it is gone soon after.  While an
-    address can't be used it is read again every so often, since nothing tells of a file that was put right.
+    A channel is checked at the start, and after each change by a reload.  The check starts the process that sends,
+    which takes half a second of one processor and ends soon after.  An invalid address is read again every minute,
+    since no event announces that its file was fixed.
     """
 
     settings: Callable[[], AlertSettings]
@@ -99,11 +99,11 @@ class ChannelChecker:
     _changed: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def wake(self) -> None:
-        """Have the channels looked at, which may have changed."""
+        """Check the channels again soon: they may have changed."""
         self._changed.set()
 
     async def keep_up(self) -> None:
-        """Check whatever has changed, until cancelled."""
+        """Check channels that have changed, until cancelled."""
         while True:
             self._changed.clear()
             try:
@@ -111,17 +111,17 @@ class ChannelChecker:
                 for gone in self._checked.keys() - channels.keys():
                     del self._checked[gone]
                     self._unusable.pop(gone, None)
-                again = set(self._to_look_at_again())
+                again = set(self._to_check_again())
                 due = [each for each in channels.values() if each.name in again or self._checked.get(each.name) != each]
                 await asyncio.gather(*(self._check(channel) for channel in due))
-            except Exception:  # a bug in checking must not end the daemon
-                log.exception("checking alert channels met a bug in spyweb")
-            alarm = self.clock.call_later(AGAIN_S, self._changed.set) if any(self._to_look_at_again()) else None
+            except Exception:  # an internal error must not end the checks
+                log.exception("internal error while checking alert channels")
+            alarm = self.clock.call_later(AGAIN_S, self._changed.set) if any(self._to_check_again()) else None
             await self._changed.wait()
             if alarm:
                 alarm.cancel()
 
-    def _to_look_at_again(self) -> Iterator[str]:
+    def _to_check_again(self) -> Iterator[str]:
         return (name for name, problem in self._unusable.items() if not problem.is_lasting)
 
     async def _check(self, channel: AlertChannelSettings) -> None:
@@ -134,7 +134,7 @@ class ChannelChecker:
         of_address = next((each for each in problems if not each.is_of_template), None)
         of_template = next((each for each in problems if each.is_of_template), None)
         self._note(channel, ADDRESS, of_address)
-        # One that compiles may fail all the same: it has to write a text, or be another one, to be believed.
+        # A template that compiles may still fail: only a new one, or a text that it wrote, clears the problem.
         is_another = before is not None and before.templates != channel.templates
         if of_template or is_another or channel.templates == NO_TEMPLATES:
             self._note(channel, TEMPLATE, of_template)

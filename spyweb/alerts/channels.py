@@ -1,4 +1,4 @@
-"""The alert channels of the settings: their addresses and secrets, what may be shown of them, and how each one does."""
+"""The alert channels of the settings: addresses, secrets, what may be shown of them, and their health."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spyweb.store.model.incidents import AlertChannelNow
 
 LONGEST_REASON = 300
 DOWN = "down"
-ADDRESS = "address"  # it can't be used
+ADDRESS = "address"  # it is invalid
 TEMPLATE = "template"  # it fails, and the built-in text is sent
 SIGNS = (DOWN, ADDRESS, TEMPLATE)
 MISSES = 3  # attempts in a row that failed ...
@@ -32,10 +32,10 @@ PATIENCE_MS = 5 * 60_000  # ... while a message has waited so long
 
 
 class ChannelSecrets:
-    """Finds the address and the secret of a channel at each use of it, so that a new one counts at once.
+    """Finds the address and the secret of a channel at each use, so that a change counts at once.
 
-    They stand in files of the project, and `${NAME}` in the settings is a variable of the daemon's environment, which
-    other commands of spyweb have not got.
+    They are in files of the project; `${NAME}` in the settings is a variable of the daemon's environment, which other
+    commands of spyweb may lack.
     """
 
     def __init__(self, root: Path, environ: Mapping[str, str]) -> None:
@@ -43,7 +43,7 @@ class ChannelSecrets:
         self._environ = environ
 
     def url(self, channel: AlertChannelSettings) -> str:
-        """Return the address of a service.  Raises ValueError, whose text has no part of it."""
+        """Return the address of a service.  Raises ValueError, whose text holds no part of it."""
         if not channel.url_file:
             return service_address(substitute(channel.url, self._environ))
         name, line = self._read(channel.url_file)
@@ -53,20 +53,20 @@ class ChannelSecrets:
             raise ValueError(f"the file {name}: {error}") from None
 
     def webhook(self, channel: AlertChannelSettings) -> str:
-        """Return the address of a webhook.  Raises ValueError, whose text has no part of it."""
+        """Return the address of a webhook.  Raises ValueError, whose text holds no part of it."""
         return expand(channel.webhook, self._environ)
 
     def headers(self, channel: AlertChannelSettings) -> tuple[tuple[str, str], ...]:
-        """Return what is sent with it.  Raises ValueError, whose text has no part of it."""
+        """Return the headers of a webhook.  Raises ValueError, whose text holds no part of them."""
         return tuple((name, substitute(value, self._environ)) for name, value in channel.headers)
 
     def secret(self, channel: AlertChannelSettings) -> bytes:
-        """Return what signs it, empty where nothing does.  Raises ValueError, whose text has no part of it."""
+        """Return the secret that signs a webhook, or nothing.  Raises ValueError, whose text holds no part of it."""
         if channel.secret_file:
             return self._read(channel.secret_file)[1].encode()
         found = read_secret(channel.secret, self._environ) if channel.secret else b""
         if channel.secret and not found:
-            raise ValueError(f"the secret {channel.secret} is not there")
+            raise ValueError(f"the secret {channel.secret} is missing")
         return found
 
     def missing(self, channel: AlertChannelSettings) -> tuple[str, str] | None:
@@ -86,7 +86,7 @@ class ChannelSecrets:
         try:
             return bool((self._root / substitute(file, self._environ)).stat().st_mode & stat.S_IROTH)
         except (OSError, ValueError):
-            return False  # whoever reads it tells that
+            return False  # reading the file reports the error
 
     def _read(self, file: str) -> tuple[str, str]:
         """Return the name of a file and its one line.  Raises ValueError."""
@@ -105,10 +105,10 @@ class ChannelSecrets:
 
 
 class OpenChannels:
-    """Finds channels, with the quiet hours that they are in: their own, or else those of the job."""
+    """Finds channels with their current quiet hours: their own, or else those of the job."""
 
     def __init__(self, settings: Callable[[], AlertSettings], timezone: str, live: LiveJobs) -> None:
-        self.settings = settings  # a daemon puts those there that are read again
+        self.settings = settings  # a daemon replaces it at each reload
         self._zone = ZoneInfo(timezone)
         self._live = live
 
@@ -137,28 +137,28 @@ def channel_now(channel: AlertChannelSettings, quiet_until_ms: int | None) -> Al
 
 
 class ChannelTally(Struct):
-    """How the attempts to send to one channel went since the daemon has started."""
+    """The delivery attempts of one channel since the daemon started."""
 
     sent: int = 0
     failed: int = 0
-    sent_ms: int | None = None  # the last one that it took
-    failed_ms: int | None = None  # the last one that it did not take ...
-    error: str = ""  # ... and why not
+    sent_ms: int | None = None  # the last delivery
+    failed_ms: int | None = None  # the last failed attempt ...
+    error: str = ""  # ... and its error
 
 
 class AttemptTallies:
-    """Keeps the tally of each channel that was sent anything; names come from the settings, so they are few."""
+    """Keeps the tally of each channel; names come from the settings, so they are few."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.of: dict[str, ChannelTally] = {}
 
     def among(self, channels: Iterable[str]) -> dict[str, ChannelTally]:
-        """Return the tallies of these channels; of one that was sent nothing an empty one."""
+        """Return the tallies of these channels; an empty one for a channel without attempts."""
         return {name: self.of.get(name) or ChannelTally() for name in channels}
 
     def attempted(self, channel: str, failure: str | None) -> None:
-        """Count an attempt; `failure` is None where the message was taken."""
+        """Count an attempt; `failure` is None where the message was delivered."""
         tally = self.of.setdefault(channel, ChannelTally())
         if failure is None:
             tally.sent += 1
@@ -169,9 +169,9 @@ class AttemptTallies:
 
 
 class ChannelHealth:
-    """Tells what is wrong with each channel, by the attempts to send to it and by checks of it.
+    """Knows what is wrong with each channel, by delivery attempts and by checks.
 
-    An earlier daemon may have seen any of the signs of those that are known.
+    `known` are channels with problems that an earlier daemon recorded: each may have any sign.
     """
 
     def __init__(self, known: Collection[str] = ()) -> None:
@@ -180,11 +180,11 @@ class ChannelHealth:
 
     @property
     def troubled(self) -> Sequence[str]:
-        """Return the channels of which it is known that something is wrong."""
+        """Return the channels with a known problem."""
         return [channel for channel, signs in self._signs.items() if any(signs.values())]
 
     def judge(self, channel: str, failure: str | None, waited_ms: int) -> SignSeen | SignGone | None:
-        """Return what an attempt says about its channel; `failure` is None where the message was taken."""
+        """Return the event of an attempt; `failure` is None where the message was delivered."""
         if failure is None:
             self._misses.pop(channel, None)
             return self.note(channel, DOWN, "")
@@ -193,7 +193,7 @@ class ChannelHealth:
         return self.note(channel, DOWN, failure) if is_down or self._has(channel, DOWN) else None
 
     def note(self, channel: str, sign: str, problem: str) -> SignSeen | SignGone | None:
-        """Return the event where a sign comes or goes; `problem` is empty where there is none."""
+        """Return the event of a sign that comes or ends; `problem` is empty where there is none."""
         had = self._has(channel, sign)
         if problem:
             problem = problem[:LONGEST_REASON]
@@ -207,7 +207,7 @@ class ChannelHealth:
         return SignGone(sign)
 
     def forget(self, channels: Collection[str]) -> list[str]:
-        """Return the channels with signs that are among the settings no more: nobody waits for them."""
+        """Drop channels that were removed from the settings, and return those that had signs."""
         gone = [name for name in self._signs if name not in channels]
         for name in gone:
             del self._signs[name]
@@ -217,12 +217,12 @@ class ChannelHealth:
         return sign in self._signs.get(channel, ())
 
 
-# What stands in the place of the host is a secret with many services: a token of Slack's, a topic of ntfy's.
-# Services of which the place of the host is always a machine; each also with an s for TLS.
+# The host of an address is a secret for many services: a token for Slack, a topic for ntfy.
+# Services whose host is always a machine; each also with an s for TLS.
 WITH_HOST = frozenset(
     {"mailto", "gotify", "http", "matrix", "mmost", "mqtt", "ncloud", "nctalk", "rocket", "xmpp", "zulip"}
 )
-WITH_HOST_BEFORE_A_PATH = frozenset({"ntfy"})  # else it is the topic
+WITH_HOST_BEFORE_A_PATH = frozenset({"ntfy"})  # else the host is the topic
 
 
 class ShownAddress(NamedTuple):
@@ -232,13 +232,13 @@ class ShownAddress(NamedTuple):
 
 
 def shown(channel: AlertChannelSettings) -> ShownAddress:
-    """Return what may be shown of a channel's address."""
+    """Return the parts of a channel's address that may be shown."""
     if channel.webhook:
         return ShownAddress("webhook", "", _host(channel.webhook))
     if channel.desktop:
         return ShownAddress("desktop", "", "")
     scheme, colon, rest = channel.url.partition("://")
-    scheme = scheme.lower() if colon else ""  # all of it may be a variable, or in a file
+    scheme = scheme.lower() if colon else ""  # the whole address may be a variable, or in a file
     has_path = bool(rest.partition("?")[0].partition("/")[2].strip("/"))
     names = {scheme, scheme.removesuffix("s")}
     is_machine = bool(names & WITH_HOST) or (has_path and bool(names & WITH_HOST_BEFORE_A_PATH))

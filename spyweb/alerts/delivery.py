@@ -1,7 +1,7 @@
-"""Deliver the messages of the outbox that are for alert channels.
+"""Deliver the messages of the outbox to alert channels.
 
-A message bears the name of its channel alone: the address is looked up when it is sent, so that no secret is stored,
-and what waits is sent once a wrong address is put right.
+A message names only its channel: the address is looked up when the message is sent, so that no secret is stored, and
+waiting messages are sent once a wrong address is fixed.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _MOMENT = re.compile(r"[0-9]{1,12}")  # seconds
 
 
 class Attempt(NamedTuple):
-    """The result of one attempt to send a message; without a failure it was taken."""
+    """The result of one attempt to send a message; without a failure it was delivered."""
 
     failure: DeliveryFailure | None = None
-    address_problem: str = ""  # the channel can't be used as it is
+    address_problem: str = ""  # the channel's address is invalid
     template_problem: str = ""  # the built-in text was sent instead
 
     @staticmethod
@@ -56,7 +56,7 @@ class Attempt(NamedTuple):
         return Attempt(DeliveryFailure(reason=reason), address_problem=reason)
 
 
-# Is called with the channel, how it went, and when the message was added: None where it was tried out.
+# Is called with the channel, the result, and when the message was added: None for a test notification.
 AttemptListener: TypeAlias = Callable[[str, Attempt, int | None], None]
 
 
@@ -72,7 +72,7 @@ class ChannelSender:
     clock: Clock
 
     async def send(self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage) -> Attempt:
-        """Make the attempt; `queued.delivery` is the same however often one is made."""
+        """Make the attempt; `queued.delivery` is the same for each attempt of a message."""
         if channel.desktop:
             return await self._show(facts)
         if not channel.webhook:
@@ -87,7 +87,7 @@ class ChannelSender:
         return Attempt(failure and replace(failure, reason=hide_webhook(failure.reason, address, values)))
 
     async def _ask(self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage) -> Attempt:
-        """Have the process send that speaks to Apprise."""
+        """Send a message by the process that uses Apprise."""
         try:
             url = self.secrets.url(channel)
         except ValueError as error:
@@ -111,7 +111,7 @@ class ChannelSender:
         )
 
     async def _show(self, facts: AlertFacts) -> Attempt:
-        """Show a message until somebody closes it; where there is no desktop, nobody would know that it was not."""
+        """Show a message on the desktop until the user closes it; without a desktop the attempt fails."""
         if missing := self.desktop.find_missing():
             return Attempt.without_address(missing)
         text = await self.writer.compose(facts)
@@ -124,7 +124,7 @@ def templates_of(templates: ChannelTemplates) -> MessageTemplates:
 
 
 def failure_of(answer: HelperAnswer, now_ms: int) -> DeliveryFailure:
-    """Return what an answer means for the outbox: only what a service itself refuses is one message's trouble."""
+    """Return the failure for the outbox: only a refusal by the service itself concerns this message alone."""
     is_refused = answer.status is not None and is_final(answer.status)
     retry_after = {b"retry-after": answer.retry_after.encode("ascii", "replace")}
     return DeliveryFailure(
@@ -133,11 +133,11 @@ def failure_of(answer: HelperAnswer, now_ms: int) -> DeliveryFailure:
 
 
 class AckLinks:
-    """Makes links by which people acknowledge an incident without a key, and knows those that it has made.
+    """Makes and checks links by which people acknowledge an incident without a key.
 
-    A link bears a signature and the moment at which it expires.  It lets whoever has it see that one incident, and
-    acknowledge it in the name of the channel that the message went to; a channel that is gone from the settings takes
-    its links with it.  They are below `public_url`; with an empty one there are none.
+    A link carries a signature and its expiry.  Its bearer sees that one incident, and acknowledges it in the name of
+    the message's channel; links of a channel that was removed from the settings are invalid.  They begin with
+    `public_url`; without one there are no links.
     """
 
     def __init__(self, public_url: str, settings: Callable[[], AlertSettings]) -> None:
@@ -146,12 +146,12 @@ class AckLinks:
         self.settings = settings  # a daemon puts those there that are read again
 
     async def load(self, keys: AccessKeys) -> None:
-        """Take the secret of the store, where links are wanted; before, none is made and none is known."""
+        """Read the secret from the store, where links are wanted; before, no link is made and none is valid."""
         if self._public_url:
             self._key = await keys.link_key()
 
     def ack_link(self, incident: int, channel: str, now_ms: int) -> str:
-        """Return a link for a message to this channel; nothing where there are none."""
+        """Return a link for a message to this channel; "" where links are off."""
         if not self._key:
             return ""
         expires = str((now_ms + LIFE_MS) // SECOND_MS)
@@ -159,7 +159,7 @@ class AckLinks:
         return f"{self._public_url}/a/{incident}?{query}"
 
     def is_valid(self, incident: int, channel: str, expires: str, signature: str, now_ms: int) -> bool:
-        """Tell whether a link with these parts was made here, and still holds."""
+        """Return whether a link with these parts was made here and has not expired."""
         if not (self._key and _MOMENT.fullmatch(expires)):
             return False
         expected = self._sign(incident, channel, expires)
@@ -174,7 +174,7 @@ class AckLinks:
 
 @dataclass(eq=False)
 class AlertDelivery:
-    """Finds the channel of each message, and has it sent."""
+    """Finds the channel of each message, and sends it."""
 
     sender: ChannelSender
     settings: Callable[[], AlertSettings]
@@ -184,7 +184,7 @@ class AlertDelivery:
     attempted: AttemptListener | None = None
 
     async def try_out(self, name: str, now_ms: int) -> Attempt:
-        """Send a message that tells of nothing, at once and once.  Raises Refused where there is no such channel."""
+        """Send a test notification at once, without retries.  Raises Refused where there is no such channel."""
         channels = self.settings().channels
         if name not in channels:
             raise Refused(f"there is no channel {name}{nearest(name, channels)}")
@@ -201,7 +201,7 @@ class AlertDelivery:
         return await self._send(channels[name], facts, queued, None)
 
     async def send(self, queued: QueuedMessage) -> DeliveryFailure | None:
-        """Send a message of the outbox.  One whose channel is gone fails until there is one of that name again."""
+        """Send a message of the outbox.  It fails while its channel is missing from the settings."""
         name = queued.target.address
         channel = self.settings().channels.get(name)
         if channel is None:
@@ -213,10 +213,10 @@ class AlertDelivery:
         return (await self._send(channel, facts, queued, queued.created_ms)).failure
 
     def _as_sent(self, facts: AlertFacts) -> AlertFacts:
-        """Return the facts as they may leave this machine, by whatever kind of channel: without secrets.
+        """Return the facts as they may leave this machine by any channel: without secrets.
 
-        Those of a message about one incident that goes on have its link.  It is made when it is sent, so that none is
-        stored, and from the facts alone: it is the same however often the message is sent.
+        A message about one open incident gets its acknowledge link.  The link is made when the message is sent, so
+        that none is stored, and from the facts alone: each attempt sends the same link.
         """
         items = tuple(
             structs.replace(
@@ -235,7 +235,7 @@ class AlertDelivery:
         self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage, added_ms: int | None
     ) -> Attempt:
         attempt = await self.sender.send(channel, facts, queued)
-        if added_ms is not None:  # else it was tried out
+        if added_ms is not None:  # else a test notification
             self.tallies.attempted(channel.name, attempt.failure.reason if attempt.failure else None)
         if self.attempted:
             self.attempted(channel.name, attempt, added_ms)

@@ -1,4 +1,4 @@
-"""Do to jobs what incidents call for: pause them, run those that one depends on, and tell their own files."""
+"""Act on jobs with incidents: pause them, run the jobs that they depend on, and call their own hooks."""
 
 from __future__ import annotations
 
@@ -31,21 +31,23 @@ log = structlog.get_logger()
 
 @dataclass(eq=False)
 class JobMeasures:
-    """Knows what is still to be done about jobs, and has it done."""
+    """Pauses jobs that keep failing, and runs the jobs that a failed one depends on."""
 
     live: LiveJobs
     pause_all: Callable[[Mapping[JobId, str], Sequence[LiveJob]], Awaitable[None]]
     start: Callable[[LiveJob, RunRequest], Awaitable[object]]
-    # Subjects whose jobs are to be paused: their failures in a row, and when the last was; None: before we began.
+    # Subjects whose jobs are to be paused: failures in a row, and the time of the last; None: before this daemon.
     _pausing: dict[str, tuple[int, int | None]] = field(init=False, default_factory=dict)
-    _opened: list[SubjectChange] = field(init=False, default_factory=list)  # whose jobs may depend on others
+    _opened: list[SubjectChange] = field(
+        init=False, default_factory=list
+    )  # incidents of jobs that may depend on others
 
     def load(self, pausing: Mapping[str, int]) -> None:
-        """Take over what an earlier daemon knew, and had no time to do."""
+        """Take over the pauses that an earlier daemon had no time for."""
         self._pausing.update({subject: (failures, None) for subject, failures in pausing.items()})
 
     def take(self, change: SubjectChange) -> bool:
-        """Note what is committed; return whether something is to be done."""
+        """Take a committed change; return whether it needs an action."""
         self._pausing.pop(change.subject, None)
         if not change.subject.startswith(JOB):
             return False
@@ -56,9 +58,9 @@ class JobMeasures:
         return change.opened or change.pauses > 0
 
     async def pause(self) -> list[tuple[str, Paused]]:
-        """Pause jobs that have failed too often, so many at a time; return what is then to be noted.
+        """Pause jobs that have failed too often, a limited number at a time; return the events to record.
 
-        One that was resumed after its last failure goes on: whoever resumed it knew of that.
+        A job that was resumed after its last failure is not paused: the user who resumed it knew of that failure.
         """
         found = [
             (job, f"{failures} failures in a row", failed_ms)
@@ -74,21 +76,21 @@ class JobMeasures:
         if running:
             try:
                 await self.pause_all(whys, running)
-            except Refused:  # one has gone meanwhile: what comes of that wakes us again
+            except Refused:  # a job was removed meanwhile; that change wakes this again
                 return []
             for job in running:
                 log.warning("job paused", job=job.id, why=whys[job.id])
         return [(f"{JOB}{job.id}", Paused(why if job.cursor.paused_for == why else "")) for job, why, _ in found]
 
     def noted(self, subjects: Iterable[str]) -> None:
-        """Note that it is on record of these that their jobs are paused."""
+        """Forget pauses that are on record now."""
         for subject in subjects:
             self._pausing.pop(subject, None)
 
     async def run_parents(self) -> None:
-        """Run the jobs at once that those depend on of which an incident has opened: theirs may be the cause.
+        """Run the jobs on which failed jobs depend, at once: they may be the cause.
 
-        Once for each incident, and not where that tells nothing new: see `tells_nothing`.
+        Once for each incident, and not where a run would show nothing new: see `shows_nothing_new`.
         """
         opened, self._opened = self._opened, []
         for change in opened:
@@ -96,7 +98,7 @@ class JobMeasures:
             trigger = Trigger(type=TriggerType.DEPENDS, job=job, incident_id=change.incident)
             child = self.live.of_subject(change.subject)
             for parent in find_parents(self.live, child) if child else ():
-                if tells_nothing(parent, first_sign(change.signs)[1].since_ms):
+                if shows_nothing_new(parent, first_sign(change.signs)[1].since_ms):
                     continue
                 try:
                     await self.start(parent, RunRequest(trigger=trigger))
@@ -107,9 +109,9 @@ class JobMeasures:
 
 
 def find_parents(live: LiveJobs, child: LiveJob) -> Iterator[LiveJob]:
-    """Yield the jobs that a job says it depends on, without those that it comes after.
+    """Yield the jobs that a job depends on, without those whose runs start it.
 
-    They have succeeded right before it ran; and once more would be once more of all that comes after them.
+    Those have just succeeded, and another run of theirs would start all their followers again.
     """
     before = {f"{JOB}{after.job}" for after in child.spec.after}
     for subject in child.spec.alerts.depends_on:
@@ -118,8 +120,8 @@ def find_parents(live: LiveJobs, child: LiveJob) -> Iterator[LiveJob]:
             yield parent
 
 
-def tells_nothing(parent: LiveJob, since_ms: int) -> bool:
-    """Tell whether a job may not be run, is about to, or has been since another began to fail."""
+def shows_nothing_new(parent: LiveJob, since_ms: int) -> bool:
+    """Return whether a run of a job is impossible, already waiting, or newer than the other job's first failure."""
     is_off = parent.gone or not parent.mine or not parent.spec.enabled or parent.cursor.paused
     has_begun = parent.started_ms or (parent.last.started_ms if parent.last else None) or 0
     return is_off or parent.queue.is_busy or parent.queue.waiting_count > 0 or has_begun >= since_ms
@@ -129,11 +131,11 @@ Start = tuple[LiveJob, RunRequest]
 
 
 class IncidentHooks:
-    """Tells the files of jobs of their incidents: `on_down` and `on_up`, a run each.
+    """Runs the hooks `on_down` and `on_up` of jobs with incidents, a run each.
 
-    What a file knows of an incident is a row, written in the transaction that claims the run: nothing that holds a
-    message to people back holds this one, and after a crash each run is on record once.  A run that a crash has cut
-    short begins again.
+    A row, written in the transaction that claims the run, records which hooks of an incident have run: after a crash
+    each run is on record once, and a run that was cut short begins again.  Nothing that holds notifications back holds
+    hooks back.
     """
 
     def __init__(self, incidents: Incidents, live: LiveJobs, runner: Runner, clock: Clock) -> None:
@@ -143,22 +145,22 @@ class IncidentHooks:
         self._clock = clock
 
     def has(self, subject: str) -> bool:
-        """Return whether the file of a subject is told; also where it can't be loaded, and so nobody knows."""
+        """Return whether a subject has hooks; True also where its file can't be loaded, since that is unknown then."""
         job = self._live.of_subject(subject)
-        return _is_told(job) if job else subject.startswith(JOB) and bool(self._live.unloadable)
+        return _has_hooks(job) if job else subject.startswith(JOB) and bool(self._live.unloadable)
 
     async def hand_out(self, subjects: Sequence[str]) -> bool:
-        """Start what is missing for these subjects; return whether there was anything."""
+        """Start the missing hook runs of these subjects; return whether there were any."""
         found = dict[str, LiveJob]()
 
-        def find_told() -> Steps[None]:
+        def find_hooked() -> Steps[None]:
             for subject in subjects:
                 job = self._live.of_subject(subject)
-                if job and _is_told(job):
+                if job and _has_hooks(job):
                     found[subject] = job
                 yield
 
-        await run_in_slices(self._clock, find_told())
+        await run_in_slices(self._clock, find_hooked())
         incidents = await self._incidents.for_scripts(list(found)) if found else ()
         starts, told = list[Start](), list[ScriptTold]()
         for incident in incidents:
@@ -177,21 +179,21 @@ class IncidentHooks:
         return bool(told)
 
 
-def _is_told(job: LiveJob) -> bool:
+def _has_hooks(job: LiveJob) -> bool:
     return job.spec.enabled and bool(functions_in(job.code))
 
 
-@lru_cache(maxsize=64)  # a plan asks again of each job with an incident
+@lru_cache(maxsize=64)  # each plan asks again for each job with an incident
 def functions_in(code: Code) -> frozenset[str]:
-    """Return those of the two functions that a job's own files mention, outside of comments and texts."""
+    """Return the hooks that a job's own files mention, outside of comments and strings."""
     sources = [source for _, source in code.files if any(name.encode() in source for name in ALERT_HOOKS)]
     mentioned = {word for source in sources for word, _ in words_of(source)}
     return frozenset(name for name in ALERT_HOOKS if name.encode() in mentioned)
 
 
 def trigger_of(hook: str, incident: Incident) -> Trigger:
-    """Return the trigger of a run that tells a function of an incident: as its script sees it, times in seconds."""
-    told = {
+    """Return the trigger of a hook's run: the incident as its script sees it, times in seconds."""
+    known = {
         "id": incident.id,
         "job": incident.subject.removeprefix(JOB),
         "subject": incident.subject,
@@ -204,5 +206,5 @@ def trigger_of(hook: str, incident: Incident) -> Trigger:
         "failures": incident.failures or None,
         "run": incident.run,
     }
-    shown = {name: value for name, value in told.items() if value is not None}
+    shown = {name: value for name, value in known.items() if value is not None}
     return Trigger(type=TriggerType.ALERT, hook=hook, incident=shown)

@@ -1,9 +1,8 @@
-"""Look every few seconds for what is wrong beside runs that fail, and have it noted.
+"""Check every few seconds for problems other than failed runs: late and silent jobs, broken files, the daemon's health.
 
-What a run's end shows is noted in the transaction that records it.  Everything else has no such moment: it comes with
-time, with a file, with the health of the daemon.  `compare` leads the signs that are noted to those that are there now,
-so it does not matter when it is asked.  A sign must last before it is noted: a file is broken for a moment whenever
-somebody saves it half-way.
+The signs of a run's end are recorded in the transaction that records the run.  These signs have no such moment, so
+`compare` yields the differences between the recorded signs and the current ones, at any time.  A sign must last before
+it is recorded: a half-saved file is broken only for a moment.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from spyweb.store.sqlite.runs import Runs
 
 log = structlog.get_logger()
 
-LOOK_S = 5.0  # nothing announces most of it
-STEADY_S = 12.0  # so three looks have found it
-AT_A_LOOK = 1_000  # jobs that may be late or silent: of very many, each is looked at once in a while
+CHECK_S = 5.0  # no event announces most signs
+STEADY_S = 12.0  # three checks have found it
+IN_A_CHECK = 1_000  # jobs that may be late or silent; more are checked in turn
 
 Signs = Mapping[str, Sign]
 BROKEN, QUARANTINED, HELD_BACK = "broken", "quarantined", "held_back"
 OF_A_JOB: Final = frozenset({LATE, SILENT, BROKEN, QUARANTINED, HELD_BACK})
-# What is wrong with a part of the daemon, of which a problem is known.
+# The sign of a part of the daemon that has a problem.
 OF_A_PART: Final[Mapping[str, str]] = {
     "scheduler": "behind",
     "store": "refusing",
@@ -50,13 +49,13 @@ OF_A_PART: Final[Mapping[str, str]] = {
 
 
 class Conditions(Struct, frozen=True, kw_only=True):
-    """The troubles that the parts of the daemon know of now, each with its words."""
+    """The current problems that the parts of the daemon know, each in words."""
 
-    broken: Mapping[JobId, str] = {}  # jobs whose file does not load, also where an earlier version runs
+    broken: Mapping[JobId, str] = {}  # jobs whose file does not load, even where an earlier version runs
     quarantined: Mapping[JobId, str] = {}
     held_back: Mapping[JobId, str] = {}
     parts: Mapping[str, str] = {}  # of the daemon
-    lasting_ms: Mapping[str, int] = {}  # how long that of a part has lasted, where that is known
+    lasting_ms: Mapping[str, int] = {}  # how long a part's problem has lasted, where that is known
 
     def of_job(self, job: JobId, now_ms: int) -> dict[str, Sign]:
         known = {BROKEN: self.broken, QUARANTINED: self.quarantined, HELD_BACK: self.held_back}
@@ -71,16 +70,16 @@ class Conditions(Struct, frozen=True, kw_only=True):
 
 class Now(NamedTuple):
     ms: int
-    floor_ms: int  # where the clock was set back to, or was at the start: what is later than now was then at the latest
+    floor_ms: int  # the clock at the start, or where it was set back to: the latest time of moments after `ms`
 
     def since(self, *moments: int | None) -> int:
-        """Return the latest of what has happened, now if nothing has."""
+        """Return the latest of these moments; now where there is none."""
         latest_ms = max((moment for moment in moments if moment), default=self.ms)
         return latest_ms if latest_ms <= self.ms else min(self.floor_ms, self.ms)
 
 
 def signs_of(job: LiveJob, conditions: Conditions, noted: Mapping[str, Sign], now: Now) -> Mapping[str, Sign]:
-    """Return what is wrong with a job now, of OF_A_JOB."""
+    """Return the current signs of a job, of those in OF_A_JOB."""
     found = conditions.of_job(job.id, now.ms)
     if isinstance(job.spec.schedule, Pings):
         late = _late_ping(job, job.spec.schedule, noted.get(LATE), now)
@@ -94,7 +93,7 @@ def signs_of(job: LiveJob, conditions: Conditions, noted: Mapping[str, Sign], no
 
 
 def _late(job: LiveJob, noted: Sign | None, now: Now) -> Sign | None:
-    """Return the sign that nothing has started for a due time; one that is noted stays until a run starts."""
+    """Return the sign that no run has started for a due time; a recorded sign stays until a run starts."""
     patience_ms = job.spec.alerts.late_after_ms
     if patience_ms is None:
         return None
@@ -110,20 +109,20 @@ def _late(job: LiveJob, noted: Sign | None, now: Now) -> Sign | None:
     return Sign(begins_ms, f"it was due, and no run has started for {format_duration(patience_ms)}")
 
 
-# A job is asked about again and again until its next run; reckoning a time of `cron` takes long.
+# A job is checked again and again until its next run, and computing a time of `cron` is slow.
 _first_due = lru_cache(maxsize=16_384)(first_due_after)
 
 
 def _late_ping(job: LiveJob, schedule: Pings, noted: Sign | None, now: Now) -> Sign | None:
-    """Return the sign that a job elsewhere has not told of a run in time.
+    """Return the sign that a job elsewhere has not sent its ping in time.
 
-    A ping may have come while the daemon was down, and nobody heard it: what was not late before gets the grace again.
+    A ping may have been sent while the daemon was down: a job that was not late before gets the grace again.
     """
     expected_ms = job.expected_ms
     if expected_ms is None or job.queue.in_flight:
         return None
     if noted is not None and job.cursor.due_ms > noted.since_ms:
-        return None  # one has come since, and the next is late by itself
+        return None  # a ping has come since; the next may be late by itself
     late_ms = expected_ms + schedule.grace_ms
     if late_ms <= job.kept_since_ms and noted is None:
         late_ms = job.kept_since_ms + schedule.grace_ms
@@ -134,7 +133,7 @@ def _late_ping(job: LiveJob, schedule: Pings, noted: Sign | None, now: Now) -> S
 
 
 def _silent(job: LiveJob, noted: Sign | None, now: Now) -> Sign | None:
-    """Return the sign that no run has succeeded for too long; one that is noted stays until a run does."""
+    """Return the sign that no run has succeeded for too long; a recorded sign stays until a run succeeds."""
     patience_ms = job.spec.alerts.no_success_ms
     if patience_ms is None:
         return None
@@ -147,7 +146,7 @@ def _silent(job: LiveJob, noted: Sign | None, now: Now) -> Sign | None:
 
 
 def compare(noted: Mapping[str, Sign], found: Mapping[str, Sign]) -> Iterator[SignSeen | SignGone]:
-    """Yield what leads the signs that are noted to those that were found; others than such signs stay."""
+    """Yield the events that turn the recorded signs into the current ones; signs of other kinds stay."""
     for sign, (since_ms, text) in found.items():
         if sign not in noted:
             yield SignSeen(sign, text, since_ms)
@@ -157,15 +156,15 @@ def compare(noted: Mapping[str, Sign], found: Mapping[str, Sign]) -> Iterator[Si
 
 
 class Doubt(NamedTuple):
-    """A sign that has not lasted long enough."""
+    """A sign that has not lasted long enough to be recorded."""
 
-    at: float  # when it was seen first, by the monotonic clock
-    since_ms: int | None  # since when it was there, as it was seen first
+    at: float  # when it was first seen, by the monotonic clock
+    since_ms: int | None  # when it began, as first seen
 
 
 @dataclass(kw_only=True, eq=False)
 class SignWatch:
-    """Knows which signs are noted, and looks for others."""
+    """Knows the recorded signs, and checks for others."""
 
     watcher: AlertWatcher
     live: LiveJobs
@@ -175,42 +174,42 @@ class SignWatch:
     clock: Clock
 
     def __post_init__(self) -> None:
-        self._noted: dict[str, Signs] = {}  # of each subject that is not well
-        self._doubtful: dict[str, dict[str, Doubt]] = {}  # signs of subjects that are not noted yet
+        self._noted: dict[str, Signs] = {}  # of each subject with a problem
+        self._doubtful: dict[str, dict[str, Doubt]] = {}  # signs that are not recorded yet, by subject
         self._conditions = Conditions()
         self._timed: list[JobId] = []  # jobs that may be late or silent
-        self._place = 0  # how far they have been looked at
-        self._is_linked = True  # specs have changed since the last look
-        self._recalled: set[JobId] = set()  # jobs of which the record was asked when they last ran
+        self._place = 0  # where the next check begins
+        self._is_linked = True  # specs have changed since the last check
+        self._recalled: set[JobId] = set()  # jobs whose last runs were read from the record
         self._began_ms = self.clock.now_ms()
         self._is_over = False
-        self._now = Now(self._began_ms, self._began_ms)  # at the last look
+        self._now = Now(self._began_ms, self._began_ms)  # at the last check
         self.incidents.on_committed(self._take)
         self.live.on_linked(self._link)
 
     async def load(self) -> None:
-        """Learn what is noted; before anything changes it."""
+        """Read the recorded signs, before anything changes them."""
         self._noted = dict(await self.incidents.signs())
 
     async def keep_up(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
-            await self.clock.sleep(LOOK_S)
+            await self.clock.sleep(CHECK_S)
             if self._is_over:
                 continue
             try:
-                await self.look()
+                await self.check()
             except STORE_REFUSED as error:
-                tell_refusal("nobody knows yet which jobs are late", error, again_in_s=LOOK_S)
-            except Exception:  # a bug here must not end what looks
-                log.exception("the look for signs met a bug in spyweb")
+                tell_refusal("late jobs could not be checked", error, again_in_s=CHECK_S)
+            except Exception:  # an internal error must not end the checks
+                log.exception("internal error while checking for late jobs")
 
     def stop(self) -> None:
-        """Look no more: a daemon that is ending has troubles that are none."""
+        """End the checks: a daemon that is stopping has no real problems."""
         self._is_over = True
 
-    async def look(self) -> None:
-        """Compare what is wrong with what is noted."""
+    async def check(self) -> None:
+        """Compare the current signs with the recorded ones."""
         if self._is_linked:
             self._is_linked = False
             self._timed = await run_in_slices(self.clock, self._find_timed())
@@ -220,12 +219,12 @@ class SignWatch:
         self._now = Now(now_ms, now_ms if now_ms < self._now.ms else self._now.floor_ms)
         for part in OF_A_PART:
             self._note(f"{DAEMON}{part}", self._conditions.of_part(part, now_ms))
-        not_well = (JobId(each.removeprefix(JOB)) for each in (*self._noted, *self._doubtful) if each.startswith(JOB))
+        with_signs = (JobId(each.removeprefix(JOB)) for each in (*self._noted, *self._doubtful) if each.startswith(JOB))
         start = self._place if self._place < len(self._timed) else 0
-        self._place = start + AT_A_LOOK
+        self._place = start + IN_A_CHECK
         now, in_turn = self._conditions, self._timed[start : self._place]
-        jobs = list(dict.fromkeys([*now.broken, *now.quarantined, *now.held_back, *not_well, *in_turn]))
-        await run_in_slices(self.clock, self._look_at(jobs))
+        jobs = list(dict.fromkeys([*now.broken, *now.quarantined, *now.held_back, *with_signs, *in_turn]))
+        await run_in_slices(self.clock, self._check_jobs(jobs))
 
     def _find_timed(self) -> Steps[list[JobId]]:
         timed = []
@@ -238,9 +237,9 @@ class SignWatch:
         return timed
 
     async def _recall_runs(self) -> None:
-        """Learn when each job has last started and succeeded, from the record; only where it matters.
+        """Read from the record when each job last started and succeeded, only where it matters.
 
-        A job that came while this daemon ran has no past that counts; one whose file did not load before has.
+        A job that was added while this daemon ran has no past that counts; a job whose file did not load before has.
         """
         new = [job for each in self._timed if each not in self._recalled and (job := self.live.find(each))]
         if any((job.cursor.active_since_ms or 0) < self._began_ms for job in new):
@@ -251,11 +250,11 @@ class SignWatch:
             self._recalled.update(job.id for job in self.live)
         self._recalled.update(self._timed)
 
-    def _look_at(self, jobs: Sequence[JobId]) -> Steps[None]:
+    def _check_jobs(self, jobs: Sequence[JobId]) -> Steps[None]:
         for job_id in jobs:
             job, subject = self.live.find(job_id), subject_of(job_id)
             noted = self._noted.get(subject, {})
-            if job is None:  # its file does not load: whether it is late by now, nobody can tell; or it is gone
+            if job is None:  # its file does not load, so whether it is late is unknown; or it was removed
                 stays = {sign: noted[sign] for sign in (LATE, SILENT) if sign in noted}
                 self._note(subject, {**stays, **self._conditions.of_job(job_id, self._now.ms)})
             elif job.spec.enabled:
@@ -265,7 +264,7 @@ class SignWatch:
             yield
 
     def _note(self, subject: str, found: Signs) -> None:
-        """Have noted what has lasted, and what is over."""
+        """Record signs that have lasted, and signs that have ended."""
         noted = self._noted.get(subject)
         if not noted and not found:
             self._doubtful.pop(subject, None)
@@ -283,7 +282,7 @@ class SignWatch:
             self._doubtful[subject] = lasts
 
     def _saw(self, subject: str, event: SignSeen | SignGone) -> bool:
-        """Have it noted, and take it for noted until the store says otherwise."""
+        """Record an event, and count it as recorded until the store says otherwise."""
         if not self.watcher.saw(subject, event):
             return False
         signs = {sign: seen for sign, seen in self._noted.get(subject, {}).items() if sign != event.sign}
@@ -299,7 +298,7 @@ class SignWatch:
             self._noted.pop(subject, None)
 
     def _take(self, changes: Sequence[SubjectChange]) -> None:
-        """Note what is committed."""
+        """Take committed changes."""
         for change in changes:
             self._keep(change.subject, change.signs)
 

@@ -1,6 +1,6 @@
-"""Write the texts of messages to people: what is known of an incident, and the end of its run's log, no secrets.
+"""Write the texts of notifications: the facts of an incident and the end of its run's log, without secrets.
 
-What is wrong is in the title, why in the first line, so that a cut costs the rest.
+The title says what is wrong, the first line says why: a service that cuts texts cuts the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spyweb.runs.live import LiveJobs
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.words import round_duration
 
-DIGEST, TEST = "digest", "test"  # as the kind of a message that is not about one incident
+DIGEST, TEST = "digest", "test"  # kinds of messages that are not about one incident
 LOG_LINES = 5
 LONGEST_LOG = 1_000  # characters
 MOST_READ = 32_768  # bytes of a log
@@ -38,9 +38,9 @@ SUCCESS: Final = "success"
 
 
 class AlertItem(Struct, frozen=True, kw_only=True):
-    """Describes one incident to whoever is told."""
+    """One incident, or one message of a script, in a notification."""
 
-    incident: int | None  # None: it is what a script tells, of no incident
+    incident: int | None  # None: a message of a script
     kind: MessageKind
     subject: str
     level: Level
@@ -52,13 +52,13 @@ class AlertItem(Struct, frozen=True, kw_only=True):
     closed_ms: int | None
     failures: int
     flapping: bool
-    gone: bool = False  # it is over only since its subject is gone, or was switched off
-    title: str = ""  # of what a script tells
-    ack_url: str = ""  # where somebody acknowledges it; never stored
+    gone: bool = False  # it closed because its subject was removed or disabled
+    title: str = ""  # of a script's message
+    ack_url: str = ""  # the acknowledge link; never stored
 
 
 class AlertFacts(Struct, frozen=True, kw_only=True):
-    """A message to an alert channel: of several items it is a digest, which names no more than the first of them."""
+    """A message to an alert channel; with several items it is a digest, which holds only the first items."""
 
     channel: str
     at_ms: int
@@ -67,7 +67,7 @@ class AlertFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def alone(self) -> AlertItem | None:
-        """Return the one thing that it is about; None of a digest, and where a channel is tried out."""
+        """Return the only item; None for a digest and for a test notification."""
         return self.items[0] if len(self.items) == 1 and self.count == 1 else None
 
 
@@ -78,27 +78,27 @@ TEMPLATE_FACTS = (*AlertFacts.__struct_fields__, *AlertItem.__struct_fields__, "
 
 
 def title_of(facts: AlertFacts) -> str:
-    """Return what has happened; the number tells two messages of one incident from those of two."""
+    """Return the title; the incident's number groups the messages of one incident."""
     if facts.alone:
         return _named(facts.alone, facts.at_ms)
     if not facts.items:
         return f"Test notification for the channel {facts.channel}"
     if all(item.kind is MessageKind.MESSAGE for item in facts.items):
         return f"{facts.count} messages of {name_of(facts.items[0].subject)}"
-    over = sum(item.kind in (MessageKind.CLOSED, MessageKind.WAS) for item in facts.items)
-    if facts.count > len(facts.items):  # of the others nothing is known but how many there are
+    closed = sum(item.kind in (MessageKind.CLOSED, MessageKind.WAS) for item in facts.items)
+    if facts.count > len(facts.items):  # the others are only counted
         return f"{facts.count} incidents"
-    return f"{facts.count} incidents: {facts.count - over} open, {over} over"
+    return f"{facts.count} incidents: {facts.count - closed} open, {closed} closed"
 
 
 def body_of(facts: AlertFacts, timezone: str, *, page: str = "", log: Sequence[str] = ()) -> str:
-    """Return why, since when, the address of a page with more, and what was logged last."""
+    """Return the reason, the times, the links, and the last log lines."""
     zone = ZoneInfo(timezone)
     if facts.alone:
-        lines = [*_lines(facts.alone, facts.at_ms, zone), *([f"More of it: {page}"] if page else ())]
-        return "\n".join([*lines, "", "Last in its log:", *log] if log else lines)
+        lines = [*_lines(facts.alone, facts.at_ms, zone), *([f"Details: {page}"] if page else ())]
+        return "\n".join([*lines, "", "Last log lines:", *log] if log else lines)
     if not facts.items:
-        return f"It works. Sent at {_moment(facts.at_ms, zone)}"
+        return f"Sent {_moment(facts.at_ms, zone)}: notifications of incidents arrive here."
     gravest_first = sorted(facts.items, key=lambda item: -item.level.rank)
     lines = [_named(item, facts.at_ms) for item in gravest_first]
     left = facts.count - len(lines)
@@ -106,7 +106,7 @@ def body_of(facts: AlertFacts, timezone: str, *, page: str = "", log: Sequence[s
 
 
 def mood_of(facts: AlertFacts) -> str:
-    """Return the colour that a message is shown in: that of the gravest of what is still open."""
+    """Return the colour of a message: that of the gravest open item."""
     ended = (MessageKind.CLOSED, MessageKind.WAS)
     still = [item for item in facts.items if item.kind not in ended]
     if not facts.items:
@@ -152,7 +152,7 @@ def _lines(item: AlertItem, at_ms: int, zone: ZoneInfo) -> list[str]:
     if item.run is not None:
         lines.append(f"Run {item.run}: spyweb runs {name_of(item.subject)}")
     if item.flapping:
-        lines.append("It flaps: its end is reported once it has been quiet for a while.")
+        lines.append("Flapping: it closes once it has been stable for a while.")
     return lines
 
 
@@ -164,20 +164,20 @@ class AlertText(NamedTuple):
     title: str
     body: str
     mood: str
-    facts: bytes = b"{}"  # that a template may name, as JSON
+    facts: bytes = b"{}"  # the values of templates, as JSON
 
 
 @dataclass(kw_only=True, eq=False)
 class AlertWriter:
     timezone: str
-    pages: str  # where others reach the dashboard: links lead below it; without any where it is empty
+    pages: str  # the dashboard's address, with which links begin; "": no links
     root: Path
     live: LiveJobs
     past_runs: PastRuns
     secrets: Secrets
 
     async def compose(self, facts: AlertFacts) -> AlertText:
-        """Write a text; it is the same at each attempt, but for a log that is gone meanwhile."""
+        """Write a text: the same at each attempt, unless the log was removed meanwhile."""
         log = await self._last_lines(facts)
         number = facts.alone.incident if facts.alone else None
         page = f"{self.pages}incidents/{number}" if self.pages and number is not None else ""
@@ -186,13 +186,13 @@ class AlertWriter:
         return AlertText(title, body_of(facts, self.timezone, page=page, log=log), mood_of(facts), named)
 
     async def _last_lines(self, facts: AlertFacts) -> Sequence[str]:
-        """Return the last lines that the run has logged with which an incident began."""
+        """Return the last log lines of the run that opened the incident."""
         alone = facts.alone
         if alone is None or alone.run is None or alone.kind not in (MessageKind.OPENED, MessageKind.WAS):
             return ()
         try:
             run = await self.past_runs.find(alone.run)
-        except STORE_REFUSED:  # people are told all the same
+        except STORE_REFUSED:  # the message is sent without them
             return ()
         job = self.live.find(run.job) if run else None
         if run is None or job is None or run.started_ms is None or run.ended_ms is None:
@@ -204,7 +204,7 @@ class AlertWriter:
 
 
 def shortened(lines: Sequence[str]) -> Sequence[str]:
-    """Return the last of these lines, cut where they are long."""
+    """Return the last lines, cut where they are long."""
     kept, left = list[str](), LONGEST_LOG
     for line in reversed(lines[-LOG_LINES:]):
         if left < 2:
@@ -215,9 +215,9 @@ def shortened(lines: Sequence[str]) -> Sequence[str]:
 
 
 def template_facts(facts: AlertFacts, body: str, more: Mapping[str, str]) -> bytes:
-    """Return the facts as a template names them: of a message about one incident, those of that as well.
+    """Return the values of templates: the facts, and the fields of the only item.
 
-    Of several, and of none, each name stands for something too, so that a template fails for no kind of message alone.
+    A digest and a test notification have values for these fields too, so that a template works for every message.
     """
     named: dict[str, Any] = msgspec.to_builtins(facts)
     items = named["items"]

@@ -1,8 +1,8 @@
-"""Watch what is wrong, and lead what people were told to it.
+"""Turn the ends of runs and other signs into incidents, and plan the notifications of their channels.
 
-A run's end is judged before it is recorded: what it means for the incidents of its job is committed with it.  A job
-that is well has no row, so its successes cost one look into the subjects that are known to have one.  Whatever changed
-an incident wakes the planner, which writes the messages that are missing; it may do so any number of times.
+A run's end is judged before it is recorded, so that its effect on incidents is committed with it.  A healthy job has no
+row, so its successes cost one lookup among the subjects with a row.  Each change of an incident wakes the planner,
+which writes the missing messages; planning again writes none twice.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from spyweb.incidents.truth import (
     Edited,
     Event,
     Failed,
-    Looked,
     Removed,
     SignGone,
     SignSeen,
     Succeeded,
+    TimePassed,
     signs_ended_by,
     signs_seen_in,
 )
@@ -53,11 +53,11 @@ from spyweb.words import counted
 
 log = structlog.get_logger()
 
-WELL = Succeeded()
+SUCCESS = Succeeded()
 LONGEST_TEXT = 500  # characters of what is wrong
-NOTED_TOGETHER = 200  # signs: more in one commit would hold up the store
+NOTED_TOGETHER = 200  # signs: more in one commit would block the store
 LEAST_S = 1.0  # between two plans
-LONGEST_S = 60.0  # then the clock on the wall is looked at again: it may have been set
+LONGEST_S = 60.0  # then the local time is read again: it may have been set
 PATIENCE_S = 5.0  # after the store refused
 
 
@@ -67,7 +67,7 @@ def subject_of(job: JobId) -> str:
 
 @dataclass(kw_only=True, eq=False)
 class AlertWatcher:
-    """Judges the ends of runs, and plans who is told."""
+    """Judges the ends of runs, and plans notifications."""
 
     incidents: Incidents
     live: LiveJobs
@@ -75,16 +75,18 @@ class AlertWatcher:
     maintenance: Callable[[], MaintenanceCalendar] = MaintenanceCalendar
     measures: JobMeasures
     clock: Clock
-    without_file: Callable[[JobId], AlertPolicy] | None = None  # in a daemon: of unreadable files
-    hooks: IncidentHooks | None = None  # in a daemon: what tells the files of jobs
+    without_file: Callable[[JobId], AlertPolicy] | None = (
+        None  # in a daemon: the policy of jobs whose files are unreadable
+    )
+    hooks: IncidentHooks | None = None  # in a daemon: runs the hooks of jobs
 
     def __post_init__(self) -> None:
-        self._known: dict[str, int] = {}  # subjects with a row, or soon: how many events of each are on their way
-        self._looks: dict[str, int] = {}  # when to look at a subject again, if nothing happens before
-        self._looked_ms = 0  # when that was looked through
-        self._digests: dict[str, str] = {}  # of the code that has failed, to notice an edit
+        self._known: dict[str, int] = {}  # subjects that have a row, or will have: their pending events
+        self._wakes: dict[str, int] = {}  # when to check a subject again, if nothing happens before
+        self._checked_ms = 0  # when these times were last checked
+        self._digests: dict[str, str] = {}  # of the failed code, to notice an edit
         self.health = ChannelHealth()
-        self._seen: list[SubjectEvent] = []  # signs that are no run's end, until they are noted
+        self._seen: list[SubjectEvent] = []  # signs other than a run's end, until they are recorded
         self._ignored: dict[tuple[str, str], SignSeen] = {}  # signs seen in maintenance, by subject and sign
         self._changed = asyncio.Event()
         self._is_linked = False  # specs have changed since the last plan
@@ -93,16 +95,16 @@ class AlertWatcher:
         self.live.on_linked(self._link)
 
     async def load(self) -> None:
-        """Learn which subjects are not well; before any run ends."""
+        """Read which subjects have problems, before any run ends."""
         known = await self.incidents.known()
         self._known = dict.fromkeys(known, 0)
         self.measures.load(await self.incidents.pausing())
         self.health = ChannelHealth([each.removeprefix(CHANNEL) for each in known if each.startswith(CHANNEL)])
-        self._looks = {subject: wake_ms for subject, wake_ms in known.items() if wake_ms is not None}
-        self._looked_ms = max(self._looks.values(), default=0)  # as if the clock had been set back: who knows
+        self._wakes = {subject: wake_ms for subject, wake_ms in known.items() if wake_ms is not None}
+        self._checked_ms = max(self._wakes.values(), default=0)  # as if the clock had been set back: it may have been
 
     def attempted(self, channel: str, attempt: Attempt, added_ms: int | None) -> None:
-        """Note how an attempt to send to a channel went; whoever is told that it is down is told by the others."""
+        """Record the result of a delivery attempt; the other channels are notified of a channel that is down."""
         is_taken = attempt.failure is None
         if is_taken or added_ms is not None:
             now_ms = self.clock.now_ms()
@@ -113,7 +115,7 @@ class AlertWatcher:
                 self.found_in_channel(channel, sign, problem)
 
     def found_in_channel(self, channel: str, sign: str, problem: str) -> None:
-        """Note what is wrong with a channel; an empty text where nothing is."""
+        """Record a problem of a channel; an empty text ends it."""
         self._see(channel, self.health.note(channel, sign, problem))
 
     def _see(self, channel: str, event: SignSeen | SignGone | None) -> None:
@@ -122,9 +124,9 @@ class AlertWatcher:
             self._changed.set()
 
     def saw(self, subject: str, event: SignSeen | SignGone) -> bool:
-        """Have it noted soon that a sign came or went, of which it is known at any time whether it is there.
+        """Record soon that a sign began or ended; its caller can check at any time whether the sign is there.
 
-        Returns False for one that comes in maintenance: where it is still there after that, it comes then.
+        Returns False for a sign that begins in maintenance: its caller reports it again if it outlasts that.
         """
         if isinstance(event, SignSeen) and self._maintenance_of(subject, self.clock.now_ms()) is not None:
             return False
@@ -133,11 +135,11 @@ class AlertWatcher:
         return True
 
     def wake(self) -> None:
-        """Have it planned soon who is told."""
+        """Plan notifications soon."""
         self._changed.set()
 
     def judge(self, job: LiveJob, run: Run, end: End) -> SubjectEvent | None:
-        """Return what the end of a run, which is not tried again, means for the incidents of its job."""
+        """Return the event that the end of a run, which is not retried, means for the incidents of its job."""
         subject = subject_of(job.id)
         is_known = subject in self._known
         if end.outcome is Outcome.SUCCESS and not (is_known or self._ignored or end.note or end.storage_errors):
@@ -145,7 +147,7 @@ class AlertWatcher:
         event = event_of(run, end)
         if event is None:
             return None
-        if not is_known and event == WELL:
+        if not is_known and event == SUCCESS:
             self._remember(subject, event, in_maintenance=False)
             return None
         self._known[subject] = self._known.get(subject, 0) + 1
@@ -153,7 +155,7 @@ class AlertWatcher:
         return self._dated(subject, event, job.spec.alerts, end.ended_ms, run.id)
 
     async def keep_up(self) -> None:
-        """Plan whenever something has changed, or is due, until cancelled."""
+        """Plan after each change and at each due time, until cancelled."""
         self._is_linked = True
         self._changed.set()
         while True:
@@ -171,9 +173,9 @@ class AlertWatcher:
                 self.measures.noted(subject for subject, _ in paused)
             await self.measures.run_parents()
         except STORE_REFUSED as error:
-            tell_refusal("nobody can be told of incidents yet", error, again_in_s=PATIENCE_S)
-        except Exception:  # a bug in planning must not end what plans
-            log.exception("incidents met a bug in spyweb")
+            tell_refusal("notifications of incidents could not be planned", error, again_in_s=PATIENCE_S)
+        except Exception:  # an internal error must not end the planning
+            log.exception("internal error while planning notifications of incidents")
         else:
             return LEAST_S
         self._changed.set()
@@ -185,9 +187,9 @@ class AlertWatcher:
         gone = self.health.forget(self.settings().channels)
         self._seen += [self._event(f"{CHANNEL}{channel}", Removed()) for channel in gone]
         now_ms = self.clock.now_ms()
-        was_set_back, self._looked_ms = now_ms < self._looked_ms, now_ms
-        late = [subject for subject, wake_ms in self._looks.items() if wake_ms <= now_ms or was_set_back]
-        overdue = [self._event(subject, Looked()) for subject in late]
+        was_set_back, self._checked_ms = now_ms < self._checked_ms, now_ms
+        late = [subject for subject, wake_ms in self._wakes.items() if wake_ms <= now_ms or was_set_back]
+        overdue = [self._event(subject, TimePassed()) for subject in late]
         try:
             await self._note([*overdue, *self._after_maintenance(), *(self._after_a_reload() if is_linked else ())])
         except STORE_REFUSED:
@@ -206,7 +208,7 @@ class AlertWatcher:
         await self.incidents.note(events)
 
     def _after_maintenance(self) -> Iterator[SubjectEvent]:
-        """Yield the signs that were seen in maintenance, have not gone, and count now that it is over."""
+        """Yield the signs that were seen in maintenance and have outlasted it."""
         for (subject, sign), seen in list(self._ignored.items()):
             if self._maintenance_of(subject, self.clock.now_ms()) is not None:
                 continue
@@ -217,11 +219,11 @@ class AlertWatcher:
                 yield self._event(subject, seen)
 
     def _after_a_reload(self) -> Iterator[SubjectEvent]:
-        """Yield what changes of files mean for the jobs that are not well."""
+        """Yield the events that changes of files mean for jobs with problems."""
         for subject in [each for each in self._known if each.startswith(JOB)]:
             job = self.live.of_subject(subject)
             if job is None and self.live.unloadable:
-                continue  # a file that can't be read may be its
+                continue  # an unreadable file may be this job's
             if job is None or not job.spec.enabled:
                 yield self._event(subject, Removed())
             elif self._digests.setdefault(subject, job.digest) != job.digest:
@@ -230,14 +232,14 @@ class AlertWatcher:
 
     def _event(self, subject: str, event: Event) -> SubjectEvent:
         policy = self._policy(subject)
-        if isinstance(event, SignSeen) and event.sign == TEMPLATE:  # the messages arrive all the same
+        if isinstance(event, SignSeen) and event.sign == TEMPLATE:  # its messages still arrive
             policy = replace(policy, level=Level.INFO)
         return self._dated(subject, event, policy, self.clock.now_ms())
 
     def _dated(
         self, subject: str, event: Event, policy: AlertPolicy, at_ms: int, run: RunId | None = None
     ) -> SubjectEvent:
-        """Return an event with what decides about it, and remember a sign that does not count yet."""
+        """Return an event with the policy that decides about it, and remember a sign that does not count yet."""
         in_maintenance = self._maintenance_of(subject, at_ms) is not None
         self._remember(subject, event, in_maintenance=in_maintenance)
         return SubjectEvent(
@@ -252,17 +254,17 @@ class AlertWatcher:
         for seen in signs_seen_in(event):
             if in_maintenance:
                 self._ignored[subject, seen.sign] = seen
-                self._changed.set()  # the end of the maintenance is to be waited for
+                self._changed.set()  # plan again at the end of the maintenance
             else:
                 self._ignored.pop((subject, seen.sign), None)
 
     def _maintenance_of(self, subject: str, at_ms: int) -> int | None:
-        """Return when the maintenance ends in which a subject is; rules without `jobs` are about all of spyweb."""
+        """Return the end of the maintenance that covers a subject; rules without `jobs` cover all of spyweb."""
         job = subject.removeprefix(JOB) if subject.startswith(JOB) else None
         return self.maintenance().until(job, at_ms)
 
     def _policy(self, subject: str) -> AlertPolicy:
-        if subject.startswith(CHANNEL):  # which can't be told that it takes nothing
+        if subject.startswith(CHANNEL):  # a channel can't be notified that it is down
             policy = self.settings().policy
             return replace(policy, to=tuple(each for each in policy.to if each != subject.removeprefix(CHANNEL)))
         if job := self.live.of_subject(subject):
@@ -272,7 +274,7 @@ class AlertWatcher:
         return self.settings().policy
 
     def subjects_now(self, names: Iterable[str]) -> Steps[dict[str, SubjectNow]]:
-        """Return what holds for subjects at this moment."""
+        """Return the current policy, maintenance and quiet hours of subjects."""
         quiet_end, found = self._quiet_ends(), {}
         for name in names:
             policy = self._policy(name)
@@ -286,24 +288,24 @@ class AlertWatcher:
         return found
 
     def channels_now(self) -> list[AlertChannelNow]:
-        """Return the channels of the settings, as they are at this moment."""
+        """Return the channels of the settings, with their current quiet hours."""
         quiet_end = self._quiet_ends()
         return [channel_now(each, each.quiet and quiet_end(each.quiet)) for each in self.settings().channels.values()]
 
     def _quiet_ends(self) -> Callable[[QuietHours], int | None]:
-        """Return what finds until when it is quiet, once for all subjects with the same hours: that takes its time."""
+        """Return a function that finds the end of quiet hours, which is slow, once for each kind of hours."""
         return cache(partial(quiet_until, now_ms=self.clock.now_ms()))
 
     async def _plan(self) -> None:
-        """Write the messages that are missing."""
+        """Write the missing messages."""
         names = await self.incidents.unsettled()
         if self.hooks and await self.hooks.hand_out(names):
-            self._changed.set()  # there may be more of them, or nothing more to tell
+            self._changed.set()  # there may be more hooks to run, or the incident may be settled now
         subjects = await run_in_slices(self.clock, self.subjects_now(names))
         planned = await self.incidents.plan(self.channels_now(), subjects)
         if planned.unknown:  # an incident has opened meanwhile
             self._changed.set()
-        wakes = [*self._looks.values(), *([] if planned.wake_ms is None else [planned.wake_ms])]
+        wakes = [*self._wakes.values(), *([] if planned.wake_ms is None else [planned.wake_ms])]
         now_ms = self.clock.now_ms()
         wakes += [self._maintenance_of(subject, now_ms) or now_ms for subject, _ in self._ignored]
         if self._alarm is not None:
@@ -314,14 +316,14 @@ class AlertWatcher:
             self._alarm = self.clock.call_later(wait_s, self._changed.set)
 
     def _take(self, changes: Sequence[SubjectChange]) -> None:
-        """Note what is committed."""
+        """Take committed changes."""
         for change in changes:
             on_their_way = max(self._known.get(change.subject, 0) - 1, 0)
-            self._looks.pop(change.subject, None)
+            self._wakes.pop(change.subject, None)
             if self.measures.take(change):
                 self._changed.set()
             if change.wake_ms is not None:
-                self._looks[change.subject] = change.wake_ms
+                self._wakes[change.subject] = change.wake_ms
             if change.is_known or on_their_way:
                 self._known[change.subject] = on_their_way
             else:
@@ -336,7 +338,7 @@ class AlertWatcher:
 
 
 def event_of(run: Run, end: End) -> Event | None:
-    """Return what the end of a run says about its job; None where it neither counts nor resets anything."""
+    """Return the event of a run's end; None where it neither counts nor resets anything."""
     if run.trigger.is_aside or end.failure is Failure.CANCELLED:
         return None
     if is_finding(run):
@@ -345,13 +347,13 @@ def event_of(run: Run, end: End) -> Event | None:
         return Succeeded(shown_by(end))
     if end.outcome in (Outcome.FAILED, Outcome.LOST):
         return Failed((end.reason or end.outcome.value)[:LONGEST_TEXT], shown_by(end))
-    if end.outcome is Outcome.SKIPPED and tries(run) > 1:  # the failure that it was to try again stands
+    if end.outcome is Outcome.SKIPPED and tries(run) > 1:  # the failure that it was to retry stands
         return Failed(f"attempt {run.attempt - 1} failed, the next was skipped: {end.reason}"[:LONGEST_TEXT])
     return None
 
 
 def shown_by(end: End) -> Mapping[str, str]:
-    """Return what a run's end shows beside its outcome."""
+    """Return the signs of a run's end beside its outcome."""
     signs = {}
     if short := shortfall_in(end.note):
         signs[EMPTY] = short[:LONGEST_TEXT]

@@ -1,1 +1,1 @@
-"""Incidents: what is wrong, and who has been told of it.  Pure functions and the values they take."""
+"""Incidents: what is wrong, and which channels were notified.  Pure functions and the values they take."""

@@ -1,4 +1,4 @@
-"""The settings of alerts, as the two functions of this room need them.  All durations are milliseconds."""
+"""The settings of alerts for `advance` and `plan`.  All durations are milliseconds."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ RANKS = {level: rank for rank, level in enumerate(Level)}
 
 
 class Flapping(NamedTuple):
-    """An incident that opens for the `openings`-th time within `within_ms` stays open until all is quiet that long."""
+    """An incident that opens for the `openings`-th time within `within_ms` stays open until it is stable that long."""
 
     openings: int
     within_ms: int
 
 
 class QuietHours(NamedTuple):
-    """The times at which they begin and end; past midnight where the end is the earlier one."""
+    """Begin and end of quiet hours; past midnight where the end is the earlier time."""
 
     start: time
     end: time
@@ -43,29 +43,29 @@ class QuietHours(NamedTuple):
 
 
 class Escalation(NamedTuple):
-    after_ms: int  # from the opening on, if nobody has acknowledged
+    after_ms: int  # from the opening on, unless acknowledged
     to: tuple[str, ...]
 
 
 class AlertPolicy(Struct, frozen=True, kw_only=True):
-    """The settings that say what makes an incident of one subject, and who is told of it."""
+    """The settings that say when one subject has an incident, and which channels are notified."""
 
-    to: tuple[str, ...] = ()  # names of alert channels; empty: nobody is told
+    to: tuple[str, ...] = ()  # names of alert channels; empty: nobody is notified
     level: Level = Level.WARNING
     after_failures: int = 3  # in a row
     after_successes: int = 1
-    recovered: bool = True  # its end is told
+    recovered: bool = True  # its end is notified
     remind_ms: int | None = 4 * HOUR_MS
     flapping: Flapping | None = None
     pause_after: int | None = None  # failures in a row
-    late_after_ms: int | None = None  # of a due time that no run has started for
+    late_after_ms: int | None = None  # after a due time for which no run has started
     no_success_ms: int | None = None  # after the last success
-    depends_on: tuple[str, ...] = ()  # subjects: while one of them has an open incident, nothing is told
+    depends_on: tuple[str, ...] = ()  # subjects: while one of them has an open incident, messages are held
     escalations: tuple[Escalation, ...] = ()
-    quiet: QuietHours | None = None  # of channels that have none of their own
+    quiet: QuietHours | None = None  # of channels without quiet hours of their own
 
-    def tells(self, channel: str) -> int | None:
-        """Return how long after its opening an incident is told on this channel; None for never."""
+    def notifies(self, channel: str) -> int | None:
+        """Return how long after its opening an incident notifies this channel; None for never."""
         wait_ms = PARENT_FIRST_MS if self.depends_on else 0
         waits = [wait_ms] if channel in self.to else []
         return min(waits + [each.after_ms for each in self.escalations if channel in each.to], default=None)
@@ -75,15 +75,15 @@ class AlertPolicy(Struct, frozen=True, kw_only=True):
         return frozenset(self.to).union(*(each.to for each in self.escalations))
 
 
-NOBODY = AlertPolicy()  # incidents are kept and shown, and nobody is told
-PARENT_FIRST_MS = 30_000  # what a job depends on has so long to be found failing first
+NOBODY = AlertPolicy()  # incidents are recorded and shown, and nobody is notified
+PARENT_FIRST_MS = 30_000  # so long, the jobs on which a job depends may be found failing first
 
 
 def quiet_until(hours: QuietHours, now_ms: int) -> int | None:
-    """Return the first moment that is not quiet, as the clock on the wall shows it; None where it is not quiet now.
+    """Return the first moment after the quiet hours, in local time; None where it is not quiet now.
 
-    No arithmetic decides: an hour that comes twice in autumn is quiet twice, one that is left out in spring ends it at
-    once.
+    Each minute is tested in local time: an hour that comes twice in autumn is quiet twice, and quiet hours that end in
+    the hour left out in spring end at once.
     """
     zone = ZoneInfo(hours.timezone)
     if not _is_quiet(hours, zone, now_ms):

@@ -1,8 +1,8 @@
-"""Decide who is told: `plan` leads what one alert channel knows to what is true.
+"""Decide which messages an alert channel is sent: `plan` compares its last notifications with the incidents.
 
-It looks at nothing but the rows it is given, so it may run any number of times, at any moment, after any crash: what a
-channel has been told is a row of its own, written in the same transaction as the message.  For each incident a channel
-gets one of: nothing; `opened`; `opened` and then `closed`; `was`, of one that came and went while it was held.
+`plan` depends only on the rows it is given, so it may run any number of times, at any moment, after any crash: the
+notification of a channel is a row, written in the same transaction as the message.  For each incident a channel gets
+one of: nothing; `opened`; `opened` and then `closed`; `was`, for an incident that opened and closed while it was held.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from msgspec import Struct
 
 from spyweb.incidents.policy import AlertPolicy, Level
 
-COLLECT_MS = 5_000  # what is due so soon after the first goes with it
-DIGEST_OVER = 10  # messages of the last minute and those that are due
+COLLECT_MS = 5_000  # messages due so soon after the first are sent with it
+DIGEST_OVER = 10  # messages, of the last minute and due now
 DIGEST_EVERY_MS = 60_000
-SCRIPTS = "lua"  # among the channels that know of an incident: the functions of its job's own file
+SCRIPTS = "lua"  # stands for the hooks of the job's own file among the channels of an incident
 
 
 class Told(StrEnum):
-    """The part of an incident that a channel knows: it moves from nothing to OPEN to CLOSED, or to SPARED."""
+    """The last notification of a channel about an incident: none, then OPEN, then CLOSED; or SPARED."""
 
     OPEN = "open"
     CLOSED = "closed"
-    SPARED = "spared"  # it is over, and nobody had to be told
+    SPARED = "spared"  # it closed before a message was due
 
 
 class MessageKind(StrEnum):
     OPENED = "opened"
     REMINDER = "reminder"
     CLOSED = "closed"
-    WAS = "was"  # it is over already: it came and went while it could not be told
-    MESSAGE = "message"  # of no incident: a script tells it
+    WAS = "was"  # it opened and closed while messages were held
+    MESSAGE = "message"  # of a script, about no incident
 
 
 class KnownIncident(Struct, frozen=True, kw_only=True):
-    """An incident as one alert channel knows it, with what may hold its messages back."""
+    """An incident with one channel's last notification, and what may hold its messages back."""
 
     id: int
     opened_ms: int
@@ -47,16 +47,16 @@ class KnownIncident(Struct, frozen=True, kw_only=True):
     remind_ms: int | None = None
     policy: AlertPolicy
     level: Level
-    maintenance_until_ms: int | None = None  # in which its subject is now
-    silent_until_ms: int | None = None  # in which its subject is now
-    quiet_until_ms: int | None = None  # of the quiet hours of its subject, where the channel has none of its own
-    is_under_another: bool = False  # something that its subject depends on has an open incident
+    maintenance_until_ms: int | None = None  # the end of its subject's maintenance, if that is on
+    silent_until_ms: int | None = None  # the end of its subject's silence, if that is on
+    quiet_until_ms: int | None = None  # the end of its subject's quiet hours, where the channel has none
+    is_under_another: bool = False  # a subject on which it depends has an open incident
 
 
 class ChannelState(Struct, frozen=True, kw_only=True):
     name: str
-    quiet_until_ms: int | None = None  # of the quiet hours that it is in now
-    next_ms: int | None = None  # after a digest: not before
+    quiet_until_ms: int | None = None  # the end of its quiet hours, if they are on
+    next_ms: int | None = None  # after a digest: no message before
     sent_lately: int = 0  # messages of the last minute
 
 
@@ -72,11 +72,11 @@ class MessageItem(Struct, frozen=True):
 
 
 class TellingPlan(Struct, frozen=True, kw_only=True):
-    """The rows to be written, in one transaction, and when to look again if nothing happens before."""
+    """The rows to write, in one transaction, and when to plan again if nothing happens before."""
 
-    messages: tuple[tuple[MessageItem, ...], ...] = ()  # each is one message; of several items: a digest
+    messages: tuple[tuple[MessageItem, ...], ...] = ()  # each is one message; with several items: a digest
     told: tuple[ToldNow, ...] = ()
-    next_ms: int | None = None  # the channel's, after a digest
+    next_ms: int | None = None  # the channel's new value, after a digest
     wake_ms: int | None = None
 
 
@@ -89,25 +89,25 @@ class _Due(Struct, frozen=True):
 class HoldReason(StrEnum):
     MAINTENANCE = "maintenance"
     SILENCE = "silence"
-    ANOTHER = "another"  # that its subject depends on has an open incident
+    ANOTHER = "another"  # a subject on which it depends has an open incident
     QUIET = "quiet"
 
 
 class Hold(Struct, frozen=True):
-    """A reason to keep messages back, and until when (None: until something happens)."""
+    """A reason to hold messages back, and until when (None: until something happens)."""
 
     reason: HoldReason
     until_ms: int | None
-    spares: bool  # what is over by then is not told at all
+    spares: bool  # an incident that closes before then is never notified
 
 
 def plan(channel: ChannelState, incidents: Sequence[KnownIncident], now_ms: int) -> TellingPlan:
-    """Decide which messages a channel is sent now.  `incidents` are those not settled, in the order of their ids."""
+    """Decide which messages a channel is sent now.  `incidents` are the unsettled ones, in the order of their ids."""
     if channel.next_ms is not None and now_ms < channel.next_ms <= now_ms + DIGEST_EVERY_MS:
         return TellingPlan(wake_ms=channel.next_ms)
     due, told, wakes = list[_Due](), list[ToldNow](), list[int]()
     for incident in incidents:
-        match _look(channel, incident, now_ms):
+        match _due_for(channel, incident, now_ms):
             case _Due() as found:
                 due.append(found)
             case ToldNow() as found:
@@ -128,11 +128,11 @@ def plan(channel: ChannelState, incidents: Sequence[KnownIncident], now_ms: int)
     )
 
 
-def _look(channel: ChannelState, incident: KnownIncident, now_ms: int) -> _Due | ToldNow | int | None:
-    """Return what is due, what is so without a message, or when to look again."""
+def _due_for(channel: ChannelState, incident: KnownIncident, now_ms: int) -> _Due | ToldNow | int | None:
+    """Return the due message, the notification that needs no message, or when to plan again."""
     if incident.told in (Told.CLOSED, Told.SPARED):
         return None
-    hold, wait_ms = hold_of(channel, incident), incident.policy.tells(channel.name)
+    hold, wait_ms = hold_of(channel, incident), incident.policy.notifies(channel.name)
     from_ms = None if wait_ms is None else incident.opened_ms + wait_ms
     if incident.told is None and incident.closed_ms is not None:
         ended_before = from_ms is None or incident.closed_ms < from_ms
@@ -167,7 +167,7 @@ def _reminder(incident: KnownIncident, now_ms: int) -> _Due | int | None:
 
 
 def hold_of(channel: ChannelState, incident: KnownIncident) -> Hold | None:
-    """Return what keeps messages about an incident from a channel."""
+    """Return what holds the messages about an incident to a channel back."""
     if incident.maintenance_until_ms is not None:
         return Hold(HoldReason.MAINTENANCE, incident.maintenance_until_ms, spares=False)
     if incident.silent_until_ms is not None:

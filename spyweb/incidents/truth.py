@@ -1,8 +1,8 @@
-"""Decide what is wrong with a subject: `advance` leads it from one state to the next.
+"""Decide what is wrong with a subject: `advance` returns its next state after an event.
 
-It is called in the transaction that records what happened, such as the end of a run, so that there is no moment at
-which one is on record without the other.  A subject is a job (`job:ID`), an alert channel (`channel:NAME`) or a part of
-the daemon (`daemon:PART`); one that is well, and has been for a while, is a blank one and needs no row.
+It is called in the transaction that records the event, such as the end of a run, so that neither is ever on record
+without the other.  A subject is a job (`job:ID`), an alert channel (`channel:NAME`) or a part of the daemon
+(`daemon:PART`); the state of a subject that has been healthy for a while is blank, and has no row.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from msgspec.structs import replace
 
 from spyweb.incidents.policy import AlertPolicy, Flapping
 
-JOB: Final = "job:"  # how the names of subjects begin: before the id of a job ...
+JOB: Final = "job:"  # the beginnings of subjects: before the id of a job ...
 CHANNEL: Final = "channel:"  # ... the name of an alert channel ...
 DAEMON: Final = "daemon:"  # ... a part of the daemon
-GONE: Final = "it is gone, or was switched off"  # a note: it is over for that alone
+REMOVED: Final = "removed or disabled"  # a note: why it closed
+REMOVED_NOTES: Final = (REMOVED, "gone, or was switched off")  # the second: by older versions
 FAILING, LATE, SILENT = "failing", "late", "silent"
 EMPTY, STORAGE, DRIFT = "empty", "storage", "drift"
-ENDED_BY_SUCCESS: Final = frozenset({SILENT, EMPTY, STORAGE, DRIFT})  # but those that this success itself shows
+ENDED_BY_SUCCESS: Final = frozenset({SILENT, EMPTY, STORAGE, DRIFT})  # except signs that this success itself shows
 
-# What is said of a subject, by the sign that an incident began with.
+# The words after the name of a subject, by the sign that opened an incident.
 WORDS = {
     "late": "is late",
     "silent": "has had no success for too long",
@@ -31,13 +32,13 @@ WORDS = {
     "storage": "could not store everything",
     "drift": "has drifted",
     "quarantined": "is in quarantine",
-    "held_back": "runs no more",
+    "held_back": "no longer runs",
     "broken": "can't be loaded",
-    "down": "takes no messages",
-    "address": "can't be used",
+    "down": "does not deliver",
+    "address": "has an invalid address",
     "template": "has a template that fails",
     "behind": "is behind",
-    "refusing": "takes nothing",
+    "refusing": "refuses writes",
     "stuck": "does not answer",
     "missing": "has no worker",
 }
@@ -57,18 +58,18 @@ class Sign(NamedTuple):
 
 
 class SubjectState(Struct, frozen=True, kw_only=True):
-    """The state of a subject.  `opened_ms` and `is_flapping` are those of its open incident."""
+    """The state of a subject.  `opened_ms` and `is_flapping` belong to its open incident."""
 
     name: str
     failures: int = 0  # in a row
     successes: int = 0  # in a row, since the incident opened
     first_failure_ms: int | None = None  # of the row of failures
     signs: Mapping[str, Sign] = {}
-    openings: tuple[int, ...] = ()  # moments of the last ones, where flapping counts
-    bad_ms: int | None = None  # when the last bad event came, where flapping counts
+    openings: tuple[int, ...] = ()  # times of the last ones, where flapping counts
+    bad_ms: int | None = None  # the time of the last bad event, where flapping counts
     opened_ms: int | None = None
     is_flapping: bool = False
-    is_pausing: bool = False  # its job has failed too often, and is to be paused
+    is_pausing: bool = False  # its job has failed too often and will be paused
 
     @property
     def is_blank(self) -> bool:
@@ -79,11 +80,11 @@ class Failed(Struct, frozen=True, tag=True):
     """A run that counts has failed."""
 
     text: str
-    signs: Mapping[str, str] = {}  # what else its end shows
+    signs: Mapping[str, str] = {}  # other signs of its end
 
 
 class Succeeded(Struct, frozen=True, tag=True):
-    """A run has succeeded, though its end may show that not all is well."""
+    """A run has succeeded, though its end may show signs."""
 
     signs: Mapping[str, str] = {}
 
@@ -99,43 +100,43 @@ class SignGone(Struct, frozen=True, tag=True):
 
 
 class Paused(Struct, frozen=True, tag=True):
-    """The job is paused, because of this; "": it was so already."""
+    """The job was paused for this reason; "": it was paused before."""
 
     text: str = ""
 
 
 class Edited(Struct, frozen=True, tag=True):
-    """The job's own file was edited: failures are counted anew."""
+    """The job's own file was edited: the count of failures begins again."""
 
 
 class Removed(Struct, frozen=True, tag=True):
-    """The subject is gone, or was switched off."""
+    """The subject was removed or disabled."""
 
 
-class Looked(Struct, frozen=True, tag=True):
+class TimePassed(Struct, frozen=True, tag=True):
     """Nothing but time has passed."""
 
 
-Event = Failed | Succeeded | SignSeen | SignGone | Paused | Edited | Removed | Looked
+Event = Failed | Succeeded | SignSeen | SignGone | Paused | Edited | Removed | TimePassed
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """The consequences of an event."""
+    """The consequences of an event for a subject."""
 
     subject: SubjectState
     opens: bool = False
     closes: bool = False
     notes: tuple[str, ...] = ()  # for the history of the incident
-    wake_ms: int | None = None  # when only time must pass: to be looked at again
+    wake_ms: int | None = None  # when to check again, if only time must pass
 
 
 def advance(subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: int, *, in_maintenance: bool) -> Decision:
-    """Decide what an event changes.  What fails in maintenance is ignored; what becomes well counts."""
+    """Decide what an event changes.  In maintenance, failures are ignored and recoveries count."""
     if isinstance(event, Removed):
         is_open = subject.opened_ms is not None
-        return Decision(subject=SubjectState(name=subject.name), closes=is_open, notes=(GONE,) if is_open else ())
+        return Decision(subject=SubjectState(name=subject.name), closes=is_open, notes=(REMOVED,) if is_open else ())
     if in_maintenance and isinstance(event, Failed | SignSeen):
-        event = Looked()
+        event = TimePassed()
     after = _noted(subject, event, policy, now_ms, in_maintenance=in_maintenance)
     decision = _opened_or_closed(after, policy.flapping, now_ms)
     notes = tuple(_changes(subject.signs, after.signs, is_new=decision.opens)) if after.signs else ()
@@ -145,15 +146,15 @@ def advance(subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: in
 
 
 def first_sign(signs: Mapping[str, Sign]) -> tuple[str, Sign]:
-    """Return what was wrong first: an incident that opens with several signs is named after it."""
+    """Return the earliest sign, after which an incident with several signs is named."""
     return min(signs.items(), key=lambda each: each[1].since_ms)
 
 
 def _changes(before: Mapping[str, Sign], after: Mapping[str, Sign], *, is_new: bool) -> Iterator[str]:
-    """Yield lines for the history of an open incident: what came beside what it began with, and what went."""
+    """Yield lines for the history of an open incident: signs that were added and that ended."""
     named = first_sign(after)[0] if is_new else None
     yield from (f"{sign}: {each.text}" for sign, each in after.items() if sign not in before and sign != named)
-    yield from (f"{sign}: over" for sign in before if sign not in after)
+    yield from (f"{sign}: ended" for sign in before if sign not in after)
 
 
 def signs_seen_in(event: Event) -> list[SignSeen]:
@@ -168,7 +169,7 @@ def signs_seen_in(event: Event) -> list[SignSeen]:
 
 
 def signs_ended_by(event: Event) -> frozenset[str] | None:
-    """Return the signs that are gone after an event, whatever was before; None for all of them."""
+    """Return the signs that an event ends, whatever came before; None for all."""
     match event:
         case Removed():
             return None
@@ -190,8 +191,10 @@ def _noted(
             failed = _failed(replace(subject, bad_ms=bad_ms), text, policy, now_ms)
             return _with_all(failed, signs, now_ms)
         case Succeeded(signs):
-            well = _succeeded(subject, policy.after_successes, signs)
-            return well if in_maintenance or not signs else _with_all(replace(well, bad_ms=bad_ms), signs, now_ms)
+            healthy = _succeeded(subject, policy.after_successes, signs)
+            if in_maintenance or not signs:
+                return healthy
+            return _with_all(replace(healthy, bad_ms=bad_ms), signs, now_ms)
         case SignSeen(sign, text, since_ms):
             seen = Sign(now_ms if since_ms is None else since_ms, text)
             return _with(replace(subject, bad_ms=bad_ms), sign, seen)
@@ -219,12 +222,12 @@ def _succeeded(subject: SubjectState, after_successes: int, still: Mapping[str, 
     """Count a success, whose end still shows these signs."""
     successes = subject.successes + 1 if subject.signs else 0
     gone = ENDED_BY_SUCCESS | {FAILING} if successes >= after_successes else ENDED_BY_SUCCESS
-    well = replace(subject, failures=0, first_failure_ms=None, successes=successes, is_pausing=False)
-    return _without(well, gone - still.keys())
+    healthy = replace(subject, failures=0, first_failure_ms=None, successes=successes, is_pausing=False)
+    return _without(healthy, gone - still.keys())
 
 
 def _with(subject: SubjectState, sign: str, seen: Sign) -> SubjectState:
-    """Add a sign; one that is there already keeps since when, with the newest text."""
+    """Add a sign; a sign that is there already keeps its beginning and gets the newest text."""
     since_ms = subject.signs[sign].since_ms if sign in subject.signs else seen.since_ms
     return replace(subject, signs={**subject.signs, sign: Sign(since_ms, seen.text)})
 
@@ -272,7 +275,7 @@ def _lately(openings: tuple[int, ...], flapping: Flapping | None, now_ms: int) -
 
 
 def name_of(subject: str) -> str:
-    """Return a subject as people call it."""
+    """Return the name of a subject."""
     kind, _, name = subject.partition(":")
     match kind:
         case "job":

@@ -37,9 +37,9 @@ async def owner(chromium: Browser, keyless: tuple[str, bool, Project]) -> AsyncI
 
 async def make_key(page: Page, own: str, name: str, scope: str, jobs: str = "") -> str:
     await page.get_by_label("Name").fill(name)
-    await page.get_by_label("May").select_option(scope)
-    await page.get_by_label(re.compile("Only jobs")).fill(jobs)
-    await page.get_by_label("Your key, once more").fill(own)
+    await page.get_by_label("Right").select_option(scope)
+    await page.get_by_label(re.compile(r"Jobs \(patterns")).fill(jobs)
+    await page.get_by_label("Your key, again").fill(own)
     await page.get_by_role("button", name="Make the key").click()
     await expect(page.locator("#token")).to_be_visible()
     return await page.locator("#token").inner_text()
@@ -62,7 +62,7 @@ async def test_from_the_first_key_to_one_that_is_revoked(owner: Tab, keyless: tu
         await owner.open("/keys")
     await page.get_by_role("textbox", name="Key", exact=True).fill("another one")
     await page.get_by_role("button", name="Sign in").click()
-    await expect(page.locator("#wrong")).to_contain_text("This key is not known here")
+    await expect(page.locator("#wrong")).to_contain_text("Unknown key")
     assert not has_script or await owner.violations() == []
     await sign_in(page, admin)
     await expect(page).to_have_url(re.compile("/keys$"))

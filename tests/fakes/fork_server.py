@@ -30,7 +30,7 @@ LONGEST_REQUEST = 1 << 20
 # What a daemon or command waits for of its own accord, a tenth of it, for tests of what follows: in seconds, or as the
 # name says.
 SHORT_WAITS: Mapping[str, Mapping[str, float]] = {
-    "spyweb.alerts.signs": {"LOOK_S": 0.5, "STEADY_S": 1.2},
+    "spyweb.alerts.signs": {"CHECK_S": 0.5, "STEADY_S": 1.2},
     "spyweb.alerts.watcher": {"LEAST_S": 0.1},
     "spyweb.alerts.channel_check": {"AGAIN_S": 2.0},
     "spyweb.incidents.telling": {"COLLECT_MS": 500},

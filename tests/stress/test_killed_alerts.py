@@ -140,7 +140,7 @@ def services(tmp_path: Path) -> Iterator[Services]:
         yield services
 
 
-def test_a_daemon_killed_between_a_run_and_its_message_loses_nothing_and_tells_nothing_wrong(
+def test_a_daemon_killed_between_a_run_and_its_message_loses_nothing_and_shows_nothing_new_wrong(
     tmp_path: Path, services: Services, torture: bool
 ) -> None:
     if not torture:

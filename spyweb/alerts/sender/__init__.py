@@ -1,1 +1,1 @@
-"""Messages to people, by any service that Apprise knows, from a process of its own."""
+"""Send messages by any service that Apprise knows, from a separate process."""

@@ -1,4 +1,4 @@
-"""The daemon's end of the process that speaks to Apprise: started when there is something to send, gone soon after."""
+"""The daemon's end of the process that uses Apprise: it starts with the first message, and ends soon after the last."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ log = structlog.get_logger()
 
 AT_ONCE = 8  # messages under way
 IDLE_S = 30.0  # without work, until the process ends
-ANSWER_S = 40.0  # until a message counts as one that hangs: every service gives up before
+ANSWER_S = 40.0  # until a message counts as hung: every service gives up before
 MOST_HEARD = 1 << 20  # bytes without the end of a line
 
 PASSED_ON = ("PATH", "LANG", "HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
-NO_LOGINS = {"NETRC": os.devnull}  # else a service is sent what stands in ~/.netrc for its host
+NO_LOGINS = {"NETRC": os.devnull}  # else a service is sent the login that ~/.netrc has for its host
 
 
 class HelperProcess(asyncio.SubprocessProtocol):
-    """One life of that process, and the requests that it has not answered."""
+    """One process, from its start to its end, and the requests that it has not answered."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -43,7 +43,7 @@ class HelperProcess(asyncio.SubprocessProtocol):
         self.over: Future[None] = get_running_loop().create_future()
 
     async def start(self, environ: Mapping[str, str]) -> None:
-        """Start it, with what is needed to reach a service, and nothing of what may be secret.  Raises OSError."""
+        """Start it with the environment that services need, and no variable that may be secret.  Raises OSError."""
         names = (*PASSED_ON, *PROXIES, *(name.upper() for name in PROXIES))
         passed = {name: environ[name] for name in names if name in environ}
         transport, _ = await get_running_loop().subprocess_exec(
@@ -53,7 +53,7 @@ class HelperProcess(asyncio.SubprocessProtocol):
             cwd="/",
             stdin=PIPE,
             stdout=PIPE,
-            stderr=DEVNULL,  # what a library writes there may name an address
+            stderr=DEVNULL,  # libraries may write addresses there
             start_new_session=True,  # a Ctrl-C in the terminal must reach the daemon alone
         )
         self._transport = transport
@@ -63,15 +63,15 @@ class HelperProcess(asyncio.SubprocessProtocol):
         return self._transport.get_pid() if self._transport else 0
 
     async def ask(self, request: HelperRequest) -> HelperAnswer:
-        """Ask, and wait for the answer; one that does not come is told as a failure."""
+        """Ask, and wait for the answer; a missing answer is a failure."""
         if self._idle:
             self._idle.cancel()
         answer: Future[HelperAnswer] = get_running_loop().create_future()
         self._pending[request.id] = answer
 
         def give_up() -> None:
-            self.takes = False  # its thread can't be ended but with the process
-            late = "timeout: the service has not answered in time"
+            self.takes = False  # its thread ends only with the process
+            late = "timeout: the service did not answer in time"
             self._take_answer(HelperAnswer(id=request.id, ok=False, reason=late))
 
         alarm = self._clock.call_later(ANSWER_S, give_up)
@@ -89,7 +89,7 @@ class HelperProcess(asyncio.SubprocessProtocol):
                 self.stop()
 
     def stop(self) -> None:
-        """End it; what is under way is told as a failure."""
+        """End it; requests under way fail."""
         self.takes = False
         if self._transport and not self.over.done():
             self._transport.kill()
@@ -108,7 +108,7 @@ class HelperProcess(asyncio.SubprocessProtocol):
             for line in lines:
                 self._take_answer(decode_answer(line))
         except DecodeError:
-            log.error("the process that sends to alert channels said what was not understood")
+            log.error("the process that sends to alert channels sent an invalid answer")
             self.stop()
         if len(self._heard) > MOST_HEARD:
             self.stop()
@@ -128,7 +128,7 @@ class HelperProcess(asyncio.SubprocessProtocol):
 
 
 class AlertHelper:
-    """Asks the process, which is started when it is needed."""
+    """Asks the process, and starts it when it is needed."""
 
     def __init__(self, clock: Clock, environ: Mapping[str, str]) -> None:
         self._clock = clock
@@ -144,7 +144,7 @@ class AlertHelper:
         return self._process.pid if self._process and self._process.takes else 0
 
     async def ask(self, request: HelperRequest) -> HelperAnswer:
-        """Ask; `id` is given here."""
+        """Ask; this sets the `id` of the request."""
         async with self._seats:
             self._asked += 1
             request = replace(request, id=self._asked)
@@ -161,7 +161,7 @@ class AlertHelper:
             return await process.ask(request)
 
     async def close(self) -> None:
-        """End the process, and wait until it is gone."""
+        """End the process, and wait for its end."""
         if self._process:
             self._process.stop()
             await self._process.over

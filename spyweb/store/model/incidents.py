@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spyweb.incidents.policy import AlertPolicy, Level
 from spyweb.incidents.telling import Told
-from spyweb.incidents.truth import GONE, JOB, Event, Sign
+from spyweb.incidents.truth import JOB, REMOVED_NOTES, Event, Sign
 from spyweb.model import JobId, RunId
 
 
@@ -79,8 +79,8 @@ class Incident(Struct, frozen=True, kw_only=True):
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether the incident is closed only because its subject was removed or switched off."""
-        return self.closed_ms is not None and bool(self.notes) and self.notes[-1].text == GONE
+        """Return whether it closed because its subject was removed or disabled."""
+        return self.closed_ms is not None and bool(self.notes) and self.notes[-1].text.endswith(REMOVED_NOTES)
 
 
 class OpenIncident(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Handlers for who may come in: keys, the audit trail, and who is asking."""
+"""Handlers for access: keys, the audit trail, and the client's own rights."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MAX_LIMIT = 1_000
 
 
 class KeyBody(Struct, frozen=True):
-    """A key to be made."""
+    """A new key."""
 
     name: str
     scopes: list[Scope]
-    jobs: list[str] = []  # patterns of the jobs that it is limited to; none: all
+    jobs: list[str] = []  # patterns of the jobs that it is limited to; empty: all
 
 
 class AuditQuery(Struct, frozen=True):
@@ -38,7 +38,7 @@ class AuditQuery(Struct, frozen=True):
 
 @Route("GET", "/api/me", right=Right.READ, answer=Myself, of_job=True)
 async def show_myself(request: web.Request) -> web.Response:
-    """Show who is asking, and what that may do."""
+    """Show the client's own name and rights."""
     principal = principal_of(request)
     rights = tuple(right.value for right in Right if right in principal.rights)
     return json_answer(Myself(name=principal.name, source=principal.source, rights=rights, jobs=principal.jobs))
@@ -52,11 +52,11 @@ async def list_keys(request: web.Request) -> web.Response:
 
 @Route("POST", "/api/keys", right=Right.ADMIN, answer=MadeKey, body=KeyBody)
 async def add_key(request: web.Request) -> web.Response:
-    """Make a key, and show its token: nobody is ever shown that again."""
+    """Make a key, and return its token, which is never shown again."""
     principal = principal_of(request)
     check_may_make_keys(principal)
     if principal.source == "session":
-        raise web.HTTPForbidden(text="a session makes no key: the page of keys does, and asks for yours once more")
+        raise web.HTTPForbidden(text="a session can't make keys here: use the page Keys, which asks for your key again")
     body = await body_of(request, KeyBody)
     if found := find_problem(body.name, body.scopes, body.jobs):
         raise BadBody(*found)
@@ -69,7 +69,7 @@ async def add_key(request: web.Request) -> web.Response:
 
 @Route("DELETE", "/api/keys/{name}", right=Right.ADMIN, answer=KeyRevoked)
 async def revoke_key(request: web.Request) -> web.Response:
-    """Revoke a key, with the sessions and the streams that began with it."""
+    """Revoke a key, and end its sessions and event streams."""
     name = request.match_info["name"]
     if not await service_of(request, AccessService).revoke(name):
         raise web.HTTPNotFound(text=f"there is no key {name[:80]!r}: `spyweb keys list` shows them")
@@ -78,6 +78,6 @@ async def revoke_key(request: web.Request) -> web.Response:
 
 @Route("GET", "/api/audit", right=Right.ADMIN, answer=list[AuditLine], query=AuditQuery)
 async def list_audit(request: web.Request) -> web.Response:
-    """List what was done by whom, newest first."""
+    """List the audit trail, newest first: who did what."""
     query = query_of(request, AuditQuery)
     return json_answer(await service_of(request, AuditService).lines(limit=query.limit, before=query.before or None))

@@ -75,7 +75,7 @@ def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:
         }
 
     found = answer_of(project.stored(), "/api/keys", list[KeyView], ask, [])
-    output.show_list(form, found, row, empty="there is no key", cut=("jobs", "name"))
+    output.show_list(form, found, row, empty="no keys", cut=("jobs", "name"))
 
 
 def revoke(context: typer.Context, name: KeyName, form: Output = Format.TABLE) -> None:
@@ -87,7 +87,7 @@ def revoke(context: typer.Context, name: KeyName, form: Output = Format.TABLE) -
         is_revoked = _change(source, "DELETE /api/keys/{name}", name, lambda access: access.revoke(name))
     if not is_revoked:
         raise Refused(f"there is no key {name[:80]!r}: `spyweb keys list` shows them")
-    output.tell(form, f"{name} is revoked", {"name": name, "revoked": True})
+    output.tell(form, f"{name} was revoked", {"name": name, "revoked": True})
 
 
 def audit(

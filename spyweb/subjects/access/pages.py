@@ -1,4 +1,4 @@
-"""Keys and the audit trail, and the form by which a browser signs in."""
+"""The pages Keys, with the audit trail, and Sign in."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ TEMPLATE, PLACE = "keys.html", "keys"
 KEYS = 50
 LINES = 50  # of the audit trail, at a time
 SCOPES = (
-    (Scope.READ, "look at everything"),
+    (Scope.READ, "see everything"),
     (Scope.RUN, "run, pause and cancel jobs"),
     (Scope.STATE, "change stored values, break locks"),
-    (Scope.ADMIN, "all of that, and keys"),
+    (Scope.ADMIN, "all of these, and keys"),
 )
 
 
 class KeysQuery(Struct, frozen=True):
-    """Where the lines of the audit trail go on."""
+    """The pages of the keys and of the audit trail."""
 
     before: Natural = 0
     page: Natural = 1  # of the keys
@@ -38,7 +38,7 @@ class KeysQuery(Struct, frozen=True):
 
 @DashboardPage("keys", TEMPLATE, place=PLACE, right=Right.ADMIN, parts={"audit": PagePart("audit.html", ("audit",))})
 async def show_keys(asked: Asked) -> Shown:
-    """Show who may come in, and what was done by whom."""
+    """Show the keys and the audit trail."""
     query = asked.query(KeysQuery)
     return Shown(title="Keys", values=await values_of(asked, query), is_live=not query.before)
 
@@ -68,7 +68,7 @@ async def values_of(
 
 @Action("keys", right=Right.ADMIN)
 async def add_key(asked: Asked) -> web.Response:
-    """Make a key, and show it: this is the only time."""
+    """Make a key, and show its token, once."""
     check_may_make_keys(asked.principal)
     form = asked.form
     name, jobs = form.get("name", "").strip(), form.get("jobs", "").replace(",", " ").split()
@@ -88,7 +88,7 @@ async def add_key(asked: Asked) -> web.Response:
 
 
 def find_wrong_key(asked: Asked) -> tuple[str, str] | None:
-    """Return what is wrong with the key that was typed again: a session alone makes no other key."""
+    """Return what is wrong with the key that was typed again: without it, a session can't make keys."""
     request = asked.request
     if asked.principal.source != "session":
         return None
@@ -96,22 +96,21 @@ def find_wrong_key(asked: Asked) -> tuple[str, str] | None:
         given = request.app[RECOGNISER].admit(asked.form.get("key", "").strip(), address_in(request))
     except WrongKey:
         request.app[TRAIL].note_wrong_key(request)
-        return "key", "This key is not known here."
-    return None if given.name == asked.principal.name else ("key", "This is not the key that you have signed in with.")
+        return "key", "Unknown key."
+    return None if given.name == asked.principal.name else ("key", "This is not the key that you signed in with.")
 
 
 async def ask_before_revoking(asked: Asked) -> Question:
     return Question(
         title=f"Revoke the key {_key(asked).name}?",
-        words="Whoever uses it is turned away from the next request on, and browsers that signed in with it are "
-        "signed out. It can't be brought back.",
+        words="Requests with it are refused from now on, and its sessions end. This can't be undone.",
         button="Revoke the key",
     )
 
 
 @Action("keys/{name}/revoke", right=Right.ADMIN, question=ask_before_revoking)
 async def revoke_key(asked: Asked) -> web.Response:
-    """Revoke a key, with the sessions that began with it."""
+    """Revoke a key, and end its sessions."""
     await asked.services[AccessService].revoke(_key(asked).name)
     return lead_to(asked.to("keys"))
 
@@ -126,11 +125,11 @@ def _key(asked: Asked) -> AccessKey:
 
 
 SIGN_IN, SIGN_IN_PAGE = "sign-in", "sign_in.html"
-WRONG = "This key is not known here. It may have been revoked, or not copied as a whole."
+WRONG = "Unknown key: it may have been revoked, or copied only in part."
 
 
 class SignInQuery(Struct, frozen=True):
-    """Where the browser goes then."""
+    """The page that the browser opens after signing in."""
 
     back: str = ""
 
@@ -143,7 +142,7 @@ async def show_form(asked: Asked) -> Shown:
 
 @Action(SIGN_IN, right=PUBLIC)
 async def sign_in(asked: Asked) -> web.Response:
-    """Begin a session of the key that was typed."""
+    """Begin a session with the key that was typed."""
     request, access = asked.request, asked.services[AccessService]
     if access.is_open:
         return lead_to(asked.back())
@@ -156,7 +155,7 @@ async def sign_in(asked: Asked) -> web.Response:
     except WrongKey as error:
         request.app[TRAIL].note_wrong_key(request)
         return await answer_with(asked, SIGN_IN_PAGE, "", _form(asked.back(), WRONG, error.status))
-    _end_session(asked)  # the one that this browser had before: nobody could end it any more
+    _end_session(asked)  # this browser's session before, which nobody could end any more
     request.app[TRAIL].note_by(request, given.name, "session", web.HTTPSeeOther.status_code)
     away = lead_to(asked.back())
     set_session(request, away, access.sign_in(given))
@@ -165,7 +164,7 @@ async def sign_in(asked: Asked) -> web.Response:
 
 @Action("sign-out", right=Right.READ, of_job=True)
 async def sign_out(asked: Asked) -> web.Response:
-    """End the session, here and in the browser."""
+    """End the session, and remove its cookie."""
     _end_session(asked)
     away = lead_to(asked.to(SIGN_IN))
     drop_session(asked.request, away)

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 class KeyView(Struct, frozen=True, kw_only=True):
     name: str
-    begins: str  # the beginning of its token, to recognise it by
+    begins: str  # the beginning of its token, which identifies it
     scopes: tuple[str, ...]
-    jobs: tuple[str, ...]  # patterns of the jobs that it is limited to; none: all
+    jobs: tuple[str, ...]  # patterns of the jobs that it is limited to; empty: all
     created_ms: int
     used_ms: int | None  # when it was last used, to the minute
 
 
 class MadeKey(Struct, frozen=True, kw_only=True):
-    """Shows a new key, with its token: nobody is ever shown that again."""
+    """A new key with its token, which is never shown again."""
 
     key: KeyView
     token: str
@@ -34,12 +34,12 @@ class KeyRevoked(Struct, frozen=True, kw_only=True):
 
 
 class Myself(Struct, frozen=True, kw_only=True):
-    """Shows who is asking, and what that may do."""
+    """The client's own name and rights."""
 
     name: str
     source: str  # "key", "session", "socket", "loopback"
     rights: tuple[str, ...]
-    jobs: tuple[str, ...]  # patterns of the jobs that it is limited to; none: all
+    jobs: tuple[str, ...]  # patterns of the jobs that it is limited to; empty: all
 
 
 def view_key(key: AccessKey) -> KeyView:

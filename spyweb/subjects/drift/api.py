@@ -1,4 +1,4 @@
-"""The handler for drift: whether what jobs keep is as they left it."""
+"""The handler for drift: which resources differ from their record."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spyweb.web.api.services import SERVICES
 
 
 class DriftQuery(Struct, frozen=True):
-    """Whose resources; those of a job that is gone are counted."""
+    """The job whose resources are compared; those of a removed job are only counted."""
 
     job: str | None = None
 
 
 @Route("GET", "/api/drift", right=Right.READ, answer=DriftReport, query=DriftQuery)
 async def check_drift(request: web.Request) -> web.Response:
-    """Compare what is there with what `file.*` and commands have recorded, of one job or of all."""
+    """Compare files and commands with what `file.*` and commands have recorded, of one job or of all."""
     name, services = query_of(request, DriftQuery).job, request.app[SERVICES]
     return json_answer(
         await services[DriftService].check(None if name is None else services.catalogue.find(name) or JobId(name))

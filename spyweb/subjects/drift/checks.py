@@ -1,7 +1,7 @@
 """Check the jobs that ask for it (`drift = "1h"`) for drift, one after another.
 
-When a job was checked last is not stored: a daemon that starts checks each within a minute, and from then on at its
-interval.  A job that is running, or is about to, is checked when it has ended.
+The time of the last check is not stored: a daemon checks each job within a minute of its start, then at the job's
+interval.  A job that is running, or about to run, is checked after its run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SPREAD_S = 60.0  # over which the first checks after a start are spread
 
 
 class NextCheck(Struct):
-    """When a job is to be checked next, by the monotonic clock, and by which interval that was reckoned."""
+    """The time of a job's next check, by the monotonic clock, and the interval from which it was computed."""
 
     interval_ms: int
     at: float
@@ -37,7 +37,7 @@ class NextCheck(Struct):
 
 @dataclass(kw_only=True, eq=False)
 class DriftChecks:
-    """Knows which job is to be checked next."""
+    """Checks each job at its interval."""
 
     live: LiveJobs
     runner: Runner
@@ -70,7 +70,7 @@ class DriftChecks:
         report = await self.drift.check(job.id)
         job = self.live.current(job)
         if not _is_at_rest(job):
-            return  # what a run is changing would be taken for a difference: look again when it has ended
+            return  # a run's own changes would count as a difference: checked again after the run
         request = request_for(job, report.differences)
         if request is not None:
             log.warning("drift", job=job.id, **to_builtins(request.trigger)) if report.differences else None
@@ -80,15 +80,15 @@ class DriftChecks:
 
 
 def _is_at_rest(job: LiveJob) -> bool:
-    """Return whether a job could be checked now: it is there, not paused, and none of its runs is under way."""
+    """Return whether a job can be checked now: it is live, not paused, and no run is under way."""
     is_kept = job.mine and not job.gone and not job.is_new and job.spec.enabled and not job.cursor.paused
     return is_kept and not job.queue.is_busy and not job.queue.waiting
 
 
 def request_for(job: LiveJob, differences: Sequence[DriftView]) -> RunRequest | None:
-    """Return the run that follows a check, if one does.
+    """Return the run that follows a check, if any.
 
-    What a repair has left as it was is not repaired by another one: that is told instead.
+    A difference that a repair did not remove starts no second repair: a finding reports it instead.
     """
     last = job.last
     if not differences:

@@ -1,7 +1,7 @@
-"""Look for drift: compare what is there with what the jobs' last runs have recorded, a slice at a time.
+"""Find drift: compare files and commands with what the jobs' last runs have recorded, a slice at a time.
 
-A running daemon has one of these, for its socket and for the jobs that ask for it; without a daemon a command makes
-one over the database that it opened itself.
+A running daemon has one service, for its API and for jobs with `drift`; without a daemon a command makes one over the
+database that it opened itself.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from spyweb.subjects.drift.views import DriftReport, DriftView
 from spyweb.subjects.state.service import PAGE, take_page
 from spyweb.words import counted
 
-SLICE_S = 0.1  # of comparing, in a thread; then others may have it
+SLICE_S = 0.1  # of comparing in a thread, before others may have it
 MOST = 200_000  # rows of one comparison, which are in memory
 TRIES = 3  # where jobs write meanwhile
 
 Specs = Mapping[JobId, JobSpec]
-Difference = tuple[Resource, str]  # and what is there instead
+Difference = tuple[Resource, str]  # with what is there instead
 
 
 class RecordedState(Struct):
-    """The rows of some jobs: those to compare, and what is not compared."""
+    """The recorded rows of some jobs: those to compare, and those that can't be compared."""
 
-    resources: list[Resource] = msgspec.field(default_factory=list)  # of several for one target the newest
+    resources: list[Resource] = msgspec.field(default_factory=list)  # the newest of each target
     versions: dict[bytes, int] = msgspec.field(default_factory=dict)  # of each row, by key
     bad: list[tuple[bytes, str]] = msgspec.field(default_factory=list)  # rows that can't be read, and why
-    is_cut: bool = False  # there are more
-    gone: Counter[JobId] = msgspec.field(default_factory=Counter)  # how many rows of jobs that are not there
+    is_cut: bool = False  # there are more rows
+    gone: Counter[JobId] = msgspec.field(default_factory=Counter)  # rows of jobs that no longer exist
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftService:
-    """Compares resources; `specs` gives the jobs that are there, `broken` those whose files do not load."""
+    """Compares resources; `specs` gives the jobs that exist, `broken` those whose files do not load."""
 
     store: Store
     files: Files
@@ -54,7 +54,7 @@ class DriftService:
     broken: Callable[[], Collection[JobId]] = frozenset
 
     async def check(self, job: JobId | None) -> DriftReport:
-        """Compare everything that was recorded of one job, or of all."""
+        """Compare all recorded resources of one job, or of all jobs."""
         specs = self.specs()
         for _ in range(TRIES):
             recorded = await self._read(specs, job)
@@ -63,14 +63,14 @@ class DriftService:
                 break
             now = await self._read(specs, job)
             if all(now.versions.get(each.key) == recorded.versions[each.key] for each, _ in differing):
-                break  # else a run has done something meanwhile, which would be taken for a difference
+                break  # else a run has changed something meanwhile, which is no difference
         every = await self._read(specs, None) if differing and job is not None else recorded
         return await asyncio.to_thread(self._report, specs, recorded, differing, every.resources)
 
     def _report(
         self, specs: Specs, recorded: RecordedState, differing: Sequence[Difference], every: Sequence[Resource]
     ) -> DriftReport:
-        """Make the report; in a thread, since there may be very many."""
+        """Make the report, in a thread: there may be very many differences."""
         top, jobs_at = self.files.top, dict[str, set[JobId]]()  # which jobs keep something at each place
         for resource in every if differing else ():
             if resource.kept.expected is not Expected.COMMAND:
@@ -115,9 +115,9 @@ class DriftService:
         return recorded
 
     async def _compare(self, specs: Specs, resources: Sequence[Resource]) -> list[Difference]:
-        """Return those that differ, each with what is there instead.
+        """Return the resources that differ, each with what is there instead.
 
-        In threads, and never in more than one at a time; the ops of `file` have the others.
+        One thread at a time compares; the ops of `file` have the others.
         """
         found, left, is_over = list[Difference](), iter(resources), False
 
@@ -139,7 +139,7 @@ class DriftService:
 
     def _remarks(self, recorded: RecordedState) -> Iterator[str]:
         if recorded.is_cut:
-            yield f"only the first {len(recorded.versions)} resources were looked at: there are more"
+            yield f"only the first {len(recorded.versions)} resources were compared: there are more"
         for job, count in sorted(recorded.gone.items()):
             left = counted(count, "resource")
             if job in self.broken():

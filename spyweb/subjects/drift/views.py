@@ -1,4 +1,4 @@
-"""Drift as people and machines are shown it: what is not as the jobs have left it."""
+"""Drift as clients see it: resources that differ from what the jobs' runs have recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_NAMED = 3  # resources in the reason of a run
 
 
 class DriftView(Struct, frozen=True, kw_only=True):
-    """One resource that is not as it was recorded."""
+    """One resource that differs from its record."""
 
     resource: str  # its key in the scope `resources`: JOB:MODULE:TARGET
     job: JobId
@@ -21,7 +21,7 @@ class DriftView(Struct, frozen=True, kw_only=True):
     target: str
     expected: str
     actual: str
-    since_ms: int | None = None  # when it was last as recorded, by a run of its job
+    since_ms: int | None = None  # when a run of its job recorded it
     run: RunId | None = None  # that run
 
 
@@ -30,7 +30,7 @@ class DriftReport(Struct, frozen=True, kw_only=True):
 
     checked: int = 0  # resources that were compared
     differences: Sequence[DriftView] = ()
-    remarks: Sequence[str] = ()  # what was not compared, and why, a line each
+    remarks: Sequence[str] = ()  # resources that were not compared, and why, a line each
 
 
 def describe_drift(differences: Sequence[DriftView]) -> str:

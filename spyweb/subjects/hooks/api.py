@@ -1,6 +1,6 @@
-"""Start jobs by requests of other programs, which show that they may by a signature instead of a key.
+"""Start jobs by requests of other programs, which prove their right by a signature instead of a key.
 
-To whoever may not, every job looks alike, whether there is one or not: same answer, after the same work.
+A client without the right can't learn which jobs exist: every request gets the same answer, after the same work.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from spyweb.web.body import BODY_MEMORY, Body, media_type_of
 
 ACCEPTED = 202
 REFUSED = "expected the signature of this hook, or a key"
-OF_BROWSERS = ("session", "loopback")  # what a page of another site may make use of
+OF_BROWSERS = ("session", "loopback")  # sources that a page of another site could misuse
 EXIT_CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
 MOST_EXIT_CODE = 255
 LONGEST_RID = 100
 
 
 class PingQuery(Struct, frozen=True):
-    """The run that a ping tells of."""
+    """The run that a ping reports."""
 
     rid: Annotated[
-        str, Meta(max_length=LONGEST_RID, pattern=r"^[!-~]*$", description="by which the sender knows the run")
+        str, Meta(max_length=LONGEST_RID, pattern=r"^[!-~]*$", description="the sender's own id of the run")
     ] = ""
 
 
@@ -58,11 +58,11 @@ class PingQuery(Struct, frozen=True):
     asks_itself=True,
 )
 async def receive_hook(request: web.Request) -> web.Response:
-    """Start a job for another program, which signs its request, or has a key with the right to run the job.
+    """Start a job for another program, which signs its request, or has a key that may run the job.
 
     The script finds the body in `ctx.trigger.payload`: a table of JSON, or else text.  With the header
     `Idempotency-Key` a request that is repeated within a day starts no second run, and gets the first answer.
-    For a job that expects pings it is one: the run was a success, and the body is its log.
+    For a job that expects pings, it is a ping: the run succeeded, and the body is its log.
     """
     with closing(Body(request.app[BODY_MEMORY], HOOK_BODY, "what is sent to a hook")) as body:
         content = await body.read(request) if request.can_read_body else b""
@@ -95,7 +95,7 @@ async def receive_hook(request: web.Request) -> web.Response:
     asks_itself=True,
 )
 async def receive_ping(request: web.Request) -> web.Response:
-    """Tell of a run of a job that runs elsewhere, and expects pings: it was a success."""
+    """Report a successful run of a job that runs elsewhere and expects pings."""
     return await _receive_ping(request, SUCCESS)
 
 
@@ -109,7 +109,7 @@ async def receive_ping(request: web.Request) -> web.Response:
     asks_itself=True,
 )
 async def receive_signal(request: web.Request) -> web.Response:
-    """Tell of a run of a job that runs elsewhere: that it has begun (`start`), has failed (`fail`), or its exit code.
+    """Report a run of a job that runs elsewhere: it has begun (`start`), has failed (`fail`), or its exit code.
 
     A `start` and its end belong together by their `rid`, or where both have none.
     """
@@ -128,7 +128,7 @@ async def receive_signal(request: web.Request) -> web.Response:
     asks_itself=True,
 )
 async def receive_signal_with_log(request: web.Request) -> web.Response:
-    """Tell of a run of a job that runs elsewhere, as with GET; the body is its log, of which the end is kept."""
+    """Report a run of a job that runs elsewhere, as with GET; the body is its log, of which the end is kept."""
     return await _receive_ping(request, request.match_info["says"])
 
 
@@ -139,7 +139,7 @@ async def _receive_ping(request: web.Request, says: str) -> web.Response:
         source, site = principal_of(request).source, request.headers.get("Sec-Fetch-Site", "")
         is_unsure = source == "session" and request.method in HARMLESS and site not in ("same-origin", "none")
         if is_unsure or (source in OF_BROWSERS and comes_from_elsewhere(request, request.app[HOSTS])):
-            raise web.HTTPForbidden(text="a page of another site may tell nothing here")
+            raise web.HTTPForbidden(text="pages of other sites may not send pings")
         if not service_of(request, HookService).expects_pings(job):
             if request.match_info.get("says") is None:
                 raise web.HTTPMethodNotAllowed(request.method, ["POST"])
@@ -159,7 +159,7 @@ async def _hear(request: web.Request, job: JobId, says: str, content: bytes) -> 
 
 
 def _admitted(request: web.Request, content: bytes) -> JobId:
-    """Return the job of a hook.  Raises as `check_loaded`, and where whoever asks may not use it, or there is none."""
+    """Return a hook's job.  Raises as `check_loaded`, and where it does not exist or the client may not start it."""
     services, name, principal = request.app[SERVICES], request.match_info["job"], principal_of(request)
     check_loaded(request)
     hooks, job = services[HookService], services.catalogue.find(name)

@@ -1,4 +1,4 @@
-"""Start jobs by requests from elsewhere: whose requests a job's hook takes, and what its script sees of them."""
+"""Start jobs by requests of other programs: which requests a job's hook accepts, and what its script sees of them."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from spyweb.views.jobs import to_json
 log = structlog.get_logger()
 
 GITHUB_DELIVERY = "X-GitHub-Delivery"
-NOBODYS = JobHook(secret="env:NOBODYS", signing=HookSigning.GITHUB)  # of a job that is not there
+NOBODYS = JobHook(secret="env:NOBODYS", signing=HookSigning.GITHUB)  # for a job that does not exist
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
     """One request to a hook."""
 
     body: bytes
-    payload: object  # what the body says: JSON, or its text
+    payload: object  # the body: JSON, or its text
     headers: Mapping[str, str]  # looked up in any case
     query: Mapping[str, str]
     key: str | None = None  # the Idempotency-Key
-    parent: str = ""  # the trace that it belongs to
+    parent: str = ""  # the trace to which it belongs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,14 +51,14 @@ class HookService:
     clock: Clock
     environ: Mapping[str, str]
     _nobodys: bytes = field(default_factory=partial(secrets.token_bytes, 32))
-    _missed: set[str] = field(default_factory=set)  # secrets that were not found, each told once
+    _missed: set[str] = field(default_factory=set)  # secrets that were not found, each logged once
 
     def needs_signature(self, job: JobId | None) -> bool:
         """Return whether the hook of a job has a secret: then being on this machine is not enough."""
         return bool(self._hook_of(job).secret)
 
     def is_signed(self, job: JobId | None, headers: Mapping[str, str], body: bytes) -> bool:
-        """Return whether a request knows the secret of a job's hook; takes as long where there is no such job."""
+        """Return whether a request knows the secret of a job's hook; takes as long where the job does not exist."""
         hook = self._hook_of(job)
         if not hook.secret:
             hook = NOBODYS
@@ -67,22 +67,22 @@ class HookService:
             secret = read_secret(hook.secret, self.environ) or None
             if secret is None and hook.secret not in self._missed:
                 self._missed.add(hook.secret)
-                log.warning("the secret of a hook is not there: nobody can start the job by it", secret=hook.secret)
+                log.warning("the secret of a hook is missing: its requests are refused", secret=hook.secret)
         signed = is_signed(hook.signing, secret or self._nobodys, headers, body, self.clock.now_ms() / 1000)
         return signed and secret is not None
 
     async def receive(self, job: JobId, delivery: Delivery) -> StartedRun:
-        """Start a run for a request that may.  Raises Refused where the job takes none, and as OnceService does."""
+        """Start a run for an admitted request.  Raises Refused where the job can't run, and as OnceService does."""
         live = self.live.find(job)
         if live is None:
-            raise Refused(f"{job} is gone")
+            raise Refused(f"{job} no longer exists")
         if not live.spec.enabled:
             raise Refused(f"{job} is disabled")
         if live.cursor.paused:
             raise Refused(f"{job} is paused")
         key, given = None, delivery.key
         if live.spec.hook.signing is HookSigning.GITHUB and delivery.headers.get(GITHUB_DELIVERY):
-            # GitHub's own id of an event: its signature is good for ever, so what it signs is taken once.
+            # GitHub's own id of an event: its signature never expires, so each event is accepted once.
             given = f"github {delivery.headers[GITHUB_DELIVERY]}"
         if given is not None:
             asked = to_json(sorted(delivery.query.items())) + delivery.body
@@ -91,15 +91,15 @@ class HookService:
         return await self.once.start(key, lambda key: self.runner.start_by_hand(live, replace(request, key=key)))
 
     def expects_pings(self, job: JobId) -> bool:
-        """Return whether a request to the hook of a job is a ping, which tells of a run elsewhere."""
+        """Return whether a request to the hook of a job is a ping, which reports a run elsewhere."""
         live = self.live.find(job)
         return live is not None and isinstance(live.spec.schedule, Pings)
 
     async def hear(self, job: JobId, ping: Ping) -> RunId:
-        """Record what a ping says; return its run.  Raises Refused where the job takes none."""
+        """Record a ping; return its run.  Raises Refused where the job expects none."""
         live = self.live.find(job)
         if live is None or not self.expects_pings(job):
-            raise Refused(f"{job} is gone")
+            raise Refused(f"{job} no longer exists")
         return await self.pings.hear(live, ping)
 
     def _hook_of(self, job: JobId | None) -> JobHook:
@@ -108,7 +108,7 @@ class HookService:
 
 
 def request_of(hook: JobHook, delivery: Delivery) -> RunRequest:
-    """Return the request for a run that sees what was sent; a large payload is kept apart from the trigger."""
+    """Return the request for a run whose script sees the delivery; a large payload is kept apart from the trigger."""
     trigger = Trigger(
         type=TriggerType.WEBHOOK,
         headers={name: delivery.headers[name] for name in hook.headers if name in delivery.headers},
@@ -125,9 +125,9 @@ def request_of(hook: JobHook, delivery: Delivery) -> RunRequest:
 
 SECRET_HEADER = "X-SpyWeb-Hook-Secret"
 TOLERANCE_S = 300  # an older signature may have been overheard
-MOST_SIGNATURES = 16  # in one header: Stripe sends two while a secret is exchanged
+MOST_SIGNATURES = 16  # in one header: Stripe sends two while a secret is rotated
 
-_DELIVERY = re.compile(r"[0-9a-f]{32}")  # of one length, so that no part of a body passes for one
+_DELIVERY = re.compile(r"[0-9a-f]{32}")  # of a fixed length, so that no part of a body can pass for it
 
 
 def is_signed(signing: HookSigning, secret: bytes, headers: Mapping[str, str], body: bytes, now_s: float) -> bool:
@@ -141,7 +141,7 @@ def is_signed(signing: HookSigning, secret: bytes, headers: Mapping[str, str], b
         case HookSigning.STRIPE:
             return _is_stamped(headers.get("Stripe-Signature", ""), secret, body, now_s)
         case HookSigning.SPYWEB:
-            # A webhook of spyweb says which delivery it is, and signs that too.
+            # A webhook of spyweb names its delivery, and signs that too.
             delivery = headers.get(DELIVERY_HEADER, "")
             sent = b"%b.%b" % (delivery.encode(), body) if _DELIVERY.fullmatch(delivery) else body
             return _is_stamped(headers.get(SIGNATURE_HEADER, ""), secret, sent, now_s)

@@ -1,4 +1,4 @@
-"""Handlers for incidents and alert channels: list them, look at one, acknowledge one, try one out."""
+"""Handlers for incidents and alert channels: list and show incidents, acknowledge one, test a channel."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class IncidentsQuery(PageQuery, frozen=True):
 
 
 class SenderQuery(Struct, frozen=True):
-    """The name of whoever does it; it counts on the socket alone, elsewhere that of the key does."""
+    """The user's name, which is read on the private socket only: elsewhere the key names the client."""
 
     by: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
 
@@ -69,7 +69,7 @@ class SilenceBody(Struct, frozen=True):
     is_paged=True,
 )
 async def list_incidents(request: web.Request) -> web.Response:
-    """List incidents, newest first: what is wrong, and what was."""
+    """List incidents, newest first: open and closed ones."""
     query, incidents = query_of(request, IncidentsQuery), service_of(request, IncidentService)
     may_see = principal_of(request).may_see
     is_open = None if query.state is None else query.state == "open"
@@ -85,13 +85,13 @@ async def list_incidents(request: web.Request) -> web.Response:
 
 @Route("GET", "/api/incidents/{incident}", right=Right.READ, answer=IncidentView, of_job=True)
 async def show_incident(request: web.Request) -> web.Response:
-    """Show one incident with its history, and what each channel was told."""
+    """Show one incident with its history, and what each channel was sent."""
     return json_answer(await _find(request))
 
 
 @Route("POST", "/api/incidents/{incident}/ack", right=Right.RUN, answer=IncidentAcked, query=SenderQuery, of_job=True)
 async def acknowledge_incident(request: web.Request) -> web.Response:
-    """Acknowledge an open incident: no reminders and no escalation any more; its end is still told."""
+    """Acknowledge an open incident: reminders and escalation stop; its end is still notified."""
     incident = await _find(request)
     by = _named(request, query_of(request, SenderQuery).by)
     await service_of(request, IncidentService).acknowledge(incident.id, by)
@@ -100,7 +100,7 @@ async def acknowledge_incident(request: web.Request) -> web.Response:
 
 @Route("POST", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SenderQuery, body=SilenceBody)
 async def silence_job(request: web.Request) -> web.Response:
-    """Tell nothing of a job for a while: what is over by then is not told at all."""
+    """Silence a job for a while: incidents that close in that time are never notified."""
     job, by = job_in_path(request), _named(request, query_of(request, SenderQuery).by)
     body = await body_of(request, SilenceBody)
     try:
@@ -113,7 +113,7 @@ async def silence_job(request: web.Request) -> web.Response:
 
 @Route("DELETE", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SenderQuery)
 async def unsilence_job(request: web.Request) -> web.Response:
-    """Tell of a job again that was silent."""
+    """End the silence of a job."""
     job, by = job_in_path(request), _named(request, query_of(request, SenderQuery).by)
     await service_of(request, IncidentService).silence(job, None, by)
     return json_answer(JobSilenced(job=job, for_ms=0))
@@ -125,7 +125,7 @@ def _named(request: web.Request, by: str) -> str:
 
 
 async def _find(request: web.Request) -> IncidentView:
-    """Return the incident in the path.  Raises HTTPNotFound, or HTTPForbidden where its job may not be seen."""
+    """Return the incident in the path.  Raises HTTPNotFound, or HTTPForbidden where the client may not see its job."""
     try:
         found = await service_of(request, IncidentService).get(number_in_path(request, "incident"))
     except Refused as refused:
@@ -137,13 +137,13 @@ async def _find(request: web.Request) -> IncidentView:
 
 @Route("GET", "/api/channels", right=Right.READ, answer=list[ChannelView])
 async def list_channels(request: web.Request) -> web.Response:
-    """List the alert channels: what each is told, what waits for it, and why it took nothing lately."""
+    """List the alert channels: their levels, waiting messages, and last errors."""
     return json_answer(await service_of(request, ChannelService).list())
 
 
 @Route("POST", "/api/channels/{channel}/test", right=Right.RUN, answer=ChannelTried)
 async def try_channel(request: web.Request) -> web.Response:
-    """Send a message to an alert channel, at once and past the outbox, and say how that went."""
+    """Send a test notification to an alert channel at once, without the outbox, and return the result."""
     try:
         tried = await service_of(request, ChannelService).try_out(request.match_info["channel"])
     except Refused as refused:

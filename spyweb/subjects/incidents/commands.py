@@ -79,7 +79,7 @@ def ack(context: typer.Context, number: Number, by: ByName = None, form: Output 
         name = source.ask("POST", with_query(f"/api/incidents/{number}/ack", by=name), IncidentAcked).by or name
     else:
         source.write(lambda store: _service(store).acknowledge(number, name))
-    output.tell(form, f"incident {number} is acknowledged by {name}", {"acked": number})
+    output.tell(form, f"incident {number} was acknowledged by {name}", {"acked": number})
 
 
 def silence(

@@ -1,9 +1,8 @@
-"""Incidents: what is wrong, what was, and one of them; acknowledging, silence, and the channels of alerts.
+"""The pages of incidents and alert channels, and their forms: acknowledge, silence, and test.
 
-The page that a link in a message leads to lets a person without a key acknowledge an incident.  Opening it changes
-nothing: chat programs and scanners of mail open links too.  Only its button does, and it works from wherever it is
-pressed: what lets it in is the signature in the link, not the browser.  So neither the origin of a request nor a
-session matters there.  Whatever is wrong with a link, the answer is the same.
+A link in a message leads to a page on which a person without a key acknowledges an incident.  Opening the page changes
+nothing, since chat programs and mail scanners open links too: only its button does.  The signature in the link admits
+the request, so the guard checks neither origin nor session there.  Every invalid link gets the same answer.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Pag
 from spyweb.web.pages.site import answer_with, ask
 
 OPEN_SHOWN, PAST_SHOWN = 50, 30
-JOBS_OFFERED = 200  # of more, somebody types the id
-STATES = (("", "All"), ("open", "Open"), ("closed", "Over"))
+JOBS_OFFERED = 200  # with more jobs, users type the id
+STATES = (("", "All"), ("open", "Open"), ("closed", "Closed"))
 
 
 class IncidentsPageQuery(Struct, frozen=True):
-    """Which incidents are listed, and before which one the list goes on."""
+    """The filter of the list, and the incident before which a later page begins."""
 
     job: str = ""
     state: str = ""
     before: Natural = 0
 
     def shows(self, state: str) -> bool:
-        """Tell whether those of a state are listed; where a list goes on, it is the one of the past."""
+        """Return whether incidents of a state are listed; later pages hold closed incidents only."""
         if self.state in ("open", "closed"):
             return self.state == state
         return state == "closed" or not self.before
@@ -84,9 +83,9 @@ SUBJECTS = ("incident", "job:*")
     parts={"title": PagePart("title.html", SUBJECTS), "incidents-now": PagePart("incident_list.html", SUBJECTS)},
 )
 async def show_incidents(asked: Asked) -> Shown:
-    """Show what is wrong, then what was."""
+    """Show open incidents, then closed ones."""
     query = asked.query(IncidentsPageQuery)
-    if query.job:  # its name will do; one that is gone may have some
+    if query.job:  # an id or a name; a job that was removed may have incidents
         query = replace(query, job=asked.services.catalogue.find(query.job) or query.job)
     if query.job and not asked.principal.may_see(query.job):
         raise PageMissing("There is no such job")
@@ -134,7 +133,7 @@ async def show_one(asked: Asked) -> Shown:
     """Show everything about an incident."""
     view = await _find(asked)
     shown = _shown(asked, view)
-    title = f"{shown.name}: {shown.wrong if view.closed_ms is None else 'over'}, incident {view.id}"
+    title = f"{shown.name}: {shown.wrong if view.closed_ms is None else 'closed'}, incident {view.id}"
     values = {
         "paused_for": asked.services.catalogue.paused_for(view.job_id),
         "title": title,
@@ -156,14 +155,14 @@ async def show_one(asked: Asked) -> Shown:
 
 @Action("incidents/{incident}/acknowledge", right=Right.RUN, of_job=True)
 async def acknowledge(asked: Asked) -> web.Response:
-    """Acknowledge an incident: nobody is reminded any more."""
+    """Acknowledge an incident: its reminders stop."""
     await asked.services[IncidentService].acknowledge((await _find(asked)).id, _who(asked))
     return lead_to(asked.back())
 
 
 @Action("jobs/{job}/silence", right=Right.RUN)
 async def silence(asked: Asked) -> web.Response:
-    """Have nobody told of a job for a while."""
+    """Silence a job for a while."""
     job, wanted = asked.job(), asked.form.get("value") or asked.form.get("for", "")
     if wanted not in words.SILENCES:
         raise Refused(f"for how long? {', '.join(words.SILENCES)}")
@@ -173,20 +172,20 @@ async def silence(asked: Asked) -> web.Response:
 
 @Action("jobs/{job}/unsilence", right=Right.RUN)
 async def unsilence(asked: Asked) -> web.Response:
-    """Have people told of a job again."""
+    """End the silence of a job."""
     await asked.services[IncidentService].silence(asked.job(), None, _who(asked))
     return lead_to(asked.back())
 
 
 def _who(asked: Asked) -> str:
-    """Return the name of the key; where there is none at all, the one that somebody has given."""
+    """Return the name of the key; where there is no key at all, the name that was typed."""
     if asked.principal.source != "loopback":
         return asked.principal.name
     return typed_name(asked.form.get("by", "")) or "somebody at this machine"
 
 
 async def _find(asked: Asked) -> IncidentView:
-    """Return the incident in the path.  Raises PageMissing where there is none that whoever asks may see."""
+    """Return the incident in the path.  Raises PageMissing where the client may see no such incident."""
     number = whole_number(asked.request.match_info["incident"])
     if number is None:
         raise PageMissing("There is no such incident")
@@ -199,7 +198,7 @@ async def _find(asked: Asked) -> IncidentView:
     return incident_seen_by(found, asked.principal.may_see)
 
 
-LEVEL_WORDS = {"info": "everything", "warning": "warnings and what is critical", "critical": "what is critical"}
+LEVEL_WORDS = {"info": "all levels", "warning": "warning and critical", "critical": "critical only"}
 
 
 @DashboardPage(
@@ -217,7 +216,7 @@ async def show_channels(asked: Asked) -> Shown:
 
 @Action("channels/{name}/test", right=Right.RUN)
 async def try_channel(asked: Asked) -> web.Response:
-    """Send a message that tells of nothing; the page shows how that went."""
+    """Send a test notification; the page shows the result."""
     try:
         await asked.services[ChannelService].try_out(asked.request.match_info["name"])
     except Refused as refused:
@@ -230,14 +229,14 @@ LARGEST_BODY = 1024  # bytes; the form has no fields
 
 
 def ack_routes() -> list[PageRoute]:
-    """Return the address of the links."""
+    """Return the routes of acknowledge links."""
 
     async def show(request: web.Request) -> web.Response:
         return await _answer(request, *await _follow(request))
 
     async def acknowledge(request: web.Request) -> web.Response:
         incident, channel = await _follow(request)
-        length = request.content_length  # None of a body in pieces, and of none
+        length = request.content_length  # None for a chunked body, and for no body
         if request.can_read_body and (length is None or length > LARGEST_BODY):
             raise web.HTTPRequestEntityTooLarge(LARGEST_BODY, length or 0)
         status = web.HTTPOk.status_code
@@ -253,14 +252,14 @@ def ack_routes() -> list[PageRoute]:
 
 
 async def _follow(request: web.Request) -> tuple[IncidentView, str]:
-    """Return what a link leads to, and its channel.  Raises PageMissing where it was not made here, or has run out."""
+    """Return the incident and the channel of a link.  Raises PageMissing where the link is invalid or has expired."""
     services, query = request.app[SERVICES], request.query
     number, channel = int(request.match_info["incident"]), query.get("c", "")
     expires, signature = query.get("e", ""), query.get("s", "")
     if services[AckLinks].is_valid(number, channel, expires, signature, services.clock.now_ms()):
         try:
             return await services[IncidentService].get(number), channel
-        except Refused:  # it is over for long, and forgotten
+        except Refused:  # it closed long ago, and its record was pruned
             pass
     raise PageMissing("There is no such page")
 

@@ -1,6 +1,6 @@
-"""Incidents as clients ask for them: what is wrong, since when, who is notified, and what holds messages back.
+"""Answer clients about incidents: what is wrong, since when, which channels are notified, and what holds messages back.
 
-Who is notified is asked of the same rule as the planner asks (incidents/telling.py), so what is shown is what will be.
+The planner's own rule (incidents/telling.py) says which channels are notified, so the answer matches what is sent.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from spyweb.alerts.watcher import AlertWatcher  # a command without a daemon does without it
 
 
-MOST_OPEN = 10_000  # the newest; there is no more than one for each job
+MOST_OPEN = 10_000  # the newest; each job has one at most
 
 
 def in_words(hold: Hold, failing: Sequence[str], zone: ZoneInfo, now_ms: int) -> str:
-    """Say what keeps messages back, and until when."""
+    """Return what holds messages back, and until when, in words."""
     if hold.reason is HoldReason.ANOTHER:
         return f"{WAITS_FOR} {' and '.join(each.replace(JOB, 'job ', 1) for each in failing)}"
     word = "silenced" if hold.reason is HoldReason.SILENCE else hold.reason.value
@@ -55,13 +55,13 @@ def in_words(hold: Hold, failing: Sequence[str], zone: ZoneInfo, now_ms: int) ->
 
 @dataclass(slots=True)
 class IncidentService:
-    """Answers for the incidents of a store; without a watcher nobody is told of them: no daemon runs."""
+    """Answers for the incidents of a store; without a watcher no daemon runs, and nobody is notified."""
 
     incidents: Incidents
     clock: Clock
     watcher: AlertWatcher | None = None
     timezone: str = "UTC"
-    listener: Callable[[IncidentHappened], None] | None = None  # while somebody wants to know
+    listener: Callable[[IncidentHappened], None] | None = None  # set while clients follow events
 
     def __post_init__(self) -> None:
         self.incidents.on_committed(self._tell)
@@ -89,20 +89,20 @@ class IncidentService:
         """Acknowledge an incident.  Raises Refused where there is no such open incident."""
         if not await self.incidents.acknowledge(incident, by):
             await self._find(incident)
-            raise Refused(f"incident {incident} is over")
+            raise Refused(f"incident {incident} is closed")
         if self.watcher:
             self.watcher.wake()
         if self.listener:
             self.listener(incident_acked(await self._find(incident)))
 
     async def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
-        """Tell nothing of a job for so long; None ends that."""
+        """Silence a job for so long; None ends its silence."""
         await self.incidents.silence(f"{JOB}{job}", for_ms, by)
         if self.watcher:
             self.watcher.wake()
 
     def _tell(self, changes: Sequence[SubjectChange]) -> None:
-        """Tell whoever listens which incidents have begun, and which are over."""
+        """Pass incidents that have opened or closed to the listener."""
         if self.listener is None:
             return
         for happened in filter(None, map(incident_changed, changes)):
@@ -114,7 +114,7 @@ class IncidentService:
         return found if found is not None and found.holds(self.clock.now_ms()) else None
 
     async def _view(self, incidents: Sequence[Incident]) -> Sequence[IncidentView]:
-        """Return how each of these stands, also with the channels of the settings."""
+        """Return the views of incidents, with the channels that the settings name for each."""
         watcher = self.watcher
         if watcher is None:
             return [view_incident(each, self.clock.now_ms(), []) for each in incidents]
@@ -125,17 +125,17 @@ class IncidentService:
         def view_all() -> Steps[Sequence[IncidentView]]:
             channels, views = watcher.channels_now(), []
             for each in incidents:
-                told = self._told(each, subjects[each.subject], channels, failing)
-                views.append(view_incident(each, self.clock.now_ms(), told))
+                notified = self._notified(each, subjects[each.subject], channels, failing)
+                views.append(view_incident(each, self.clock.now_ms(), notified))
                 yield
             return views
 
         return await run_in_slices(self.clock, view_all())
 
-    def _told(
+    def _notified(
         self, incident: Incident, subject: SubjectNow, channels: Iterable[AlertChannelNow], failing: Iterable[str]
     ) -> Sequence[IncidentChannel]:
-        """Return the channels that are told of an incident, by the settings of this moment."""
+        """Return the channels that an incident notifies, by the current settings."""
         failing = [parent for parent in subject.policy.depends_on if parent in failing]
         now_ms, silence = self.clock.now_ms(), incident.silence
         known = KnownIncident(
@@ -149,7 +149,7 @@ class IncidentService:
         )
         found = list[IncidentChannel]()
         for channel in channels:
-            wait_ms = subject.policy.tells(channel.name)
+            wait_ms = subject.policy.notifies(channel.name)
             if wait_ms is None or incident.level.rank < channel.level.rank:
                 continue
             hold = None
@@ -224,11 +224,11 @@ class ChannelService:
         )
 
     async def try_out(self, channel: str) -> ChannelTried:
-        """Send a message that tells of nothing, past the outbox.  Raises Refused where there is no such channel."""
+        """Send a test notification without the outbox.  Raises Refused where there is no such channel."""
         attempt = await self.send_test(channel, self.clock.now_ms())
         failed = attempt.failure.reason if attempt.failure else ""
         problem = attempt.template_problem
-        told = problem and f"its template fails, the built-in text was sent: {problem}"
-        tried = ChannelTried(channel=channel, is_sent=attempt.failure is None, reason=failed or told)
+        fallback = problem and f"its template fails, the built-in text was sent: {problem}"
+        tried = ChannelTried(channel=channel, is_sent=attempt.failure is None, reason=failed or fallback)
         self._tests[channel] = self.clock.now_ms(), tried
         return tried

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spyweb.store.model.incidents import Incident
 
 
-WAITS_FOR = "waits for"  # begins the words about an incident that another one holds up
+WAITS_FOR = "waits for"  # begins the words of a hold by another incident
 
 
 class IncidentNote(Struct, frozen=True, kw_only=True):
@@ -31,17 +31,17 @@ class SignView(Struct, frozen=True, kw_only=True):
 
 
 class IncidentChannel(Struct, frozen=True, kw_only=True):
-    """How an incident stands with an alert channel that is told of it, by the settings of this moment."""
+    """An alert channel that an incident notifies, by the current settings."""
 
     name: str
-    told: str  # what it knows: "open", "closed", "spared", or "": nothing yet
-    from_ms: int  # from when on it is told, where nobody has acknowledged
-    held: str  # what keeps messages from it now, as IncidentView.held
+    told: str  # the last notification: "open", "closed", "spared" (none was needed), or "": none yet
+    from_ms: int  # when it is notified, unless the incident is acknowledged before
+    held: str  # what holds messages back now, as IncidentView.held
     held_until_ms: int | None = None
 
 
 class IncidentView(Struct, frozen=True, kw_only=True):
-    """Something that is, or was, wrong."""
+    """A problem of a job, an alert channel or a part of the daemon, from its first sign to its end."""
 
     id: int
     subject: str  # "job:ID"
@@ -50,22 +50,24 @@ class IncidentView(Struct, frozen=True, kw_only=True):
     state: str  # "open" or "closed"
     reason: str  # the sign that opened it: "failing", …
     text: str
-    run: RunId | None  # whose end opened it
+    run: RunId | None  # the run whose end opened it
     since_ms: int  # the first failure of the row
     opened_ms: int
     closed_ms: int | None
-    acked_ms: int | None  # when somebody acknowledged it
+    acked_ms: int | None  # when it was acknowledged
     acked_by: str
     is_flapping: bool
-    is_gone: bool = False  # it is over only since its subject is gone, or was switched off
-    signs: Mapping[str, SignView]  # what is wrong now, by reason; nothing once it is over
+    is_gone: bool = False  # it closed because its subject was removed or disabled
+    signs: Mapping[str, SignView]  # what is wrong now, by reason; empty once it is closed
     failures: int  # in a row, up to now
-    held: str  # what keeps messages from every channel: "quiet until 07:00", "silenced until …", "waits for job X"
+    held: str  # what holds messages to every channel back: "quiet until 07:00", "silenced until …", "waits for job X"
     held_until_ms: int | None = None
-    silent_until_ms: int | None  # until when nothing is told of its subject
+    silent_until_ms: int | None  # until when its subject is silenced
     silent_by: str
-    channels: list[IncidentChannel]  # who is told, by the settings of now; without a daemon nobody is
-    told: Mapping[str, str]  # what each channel knows: "open", "closed", or "spared": it was over before
+    channels: list[IncidentChannel]  # those it notifies, by the current settings; none without a daemon
+    told: Mapping[
+        str, str
+    ]  # each channel's last notification: "open", "closed", or "spared": it closed before one was due
     notes: list[IncidentNote]  # its history, oldest first
 
 
@@ -77,14 +79,14 @@ class IncidentAcked(Struct, frozen=True, kw_only=True):
 
 
 class JobSilenced(Struct, frozen=True, kw_only=True):
-    """The job of which nothing is told for a while; with 0, it is told of again."""
+    """The job that is silenced for a while; 0: its silence has ended."""
 
     job: JobId
     for_ms: int
 
 
 def incident_seen_by(view: IncidentView, may_see: Callable[[str], bool]) -> IncidentView:
-    """Return an incident without the names of the jobs that it waits for, unless somebody may see all jobs."""
+    """Return an incident without the names of the jobs that it waits for, unless the client may see all jobs."""
     if may_see(""):
         return view
     channels = [replace(each, held=_unnamed(each.held)) for each in view.channels]
@@ -96,8 +98,8 @@ def _unnamed(held: str) -> str:
 
 
 def view_incident(incident: Incident, now_ms: int, channels: Sequence[IncidentChannel]) -> IncidentView:
-    """Return an incident with the channels that are told of it."""
-    due = [each for each in channels if each.from_ms <= now_ms] or channels  # others are only told later
+    """Return an incident with the channels that it notifies."""
+    due = [each for each in channels if each.from_ms <= now_ms] or channels  # others are notified later
     is_held = bool(due) and all(each.held for each in due)
     silence = incident.silence if incident.silence and incident.silence.holds(now_ms) else None
     return IncidentView(
@@ -129,33 +131,33 @@ def view_incident(incident: Incident, now_ms: int, channels: Sequence[IncidentCh
 
 
 class ChannelTried(Struct, frozen=True, kw_only=True):
-    """How it went when a channel was tried out; no part of its address is shown."""
+    """The result of a test notification; no part of the channel's address is shown."""
 
     channel: str
     is_sent: bool
-    reason: str = ""  # why it was not, or not as it was meant
+    reason: str = ""  # why it was not delivered, or not as its template says
 
 
 class ChannelView(Struct, frozen=True, kw_only=True):
-    """An alert channel of config.toml; of its address nothing is shown but service and host."""
+    """An alert channel of config.toml; only service and host of its address are shown."""
 
     name: str
     kind: str  # "service", of Apprise's, "webhook" or "desktop"
-    service: str  # "ntfy", "mailtos", …; "" of others, and where the address stands elsewhere
-    host: str  # "" where the address has none, or what stands there is a secret
-    level: str  # the least that it is told: "info", "warning" or "critical"
-    quiet: str  # "22:00-07:00"; "" for never
-    quiet_until_ms: int | None  # where it is quiet now
+    service: str  # "ntfy", "mailtos", …; "" for other kinds, and where the address is in a file or a variable
+    host: str  # "" where the address has none, or holds a secret in its place
+    level: str  # the lowest level that it is sent: "info", "warning" or "critical"
+    quiet: str  # "22:00-07:00"; "": never
+    quiet_until_ms: int | None  # the end of the current quiet hours
     waiting: int  # messages
-    oldest_ms: int | None  # since when the oldest of them waits
-    sent: int  # messages that it took since the daemon has started
-    failed: int  # attempts that failed since then
-    sent_ms: int | None  # when it took the last one
-    error: str  # of the last attempt that failed
-    failed_ms: int | None  # when that was; unknown of one before the daemon has started
-    down_since_ms: int | None  # since when it takes nothing, and the others are told so
-    incident: int | None  # the one that says so, or what follows
-    unusable: str = ""  # why its address can't be used
-    template_problem: str = ""  # why its template writes nothing: the built-in text is sent
-    tested_ms: int | None = None  # when it was last tried out since the daemon has started ...
-    test: ChannelTried | None = None  # ... and how that went
+    oldest_ms: int | None  # when the oldest of them was added
+    sent: int  # messages delivered since the daemon started
+    failed: int  # failed attempts since then
+    sent_ms: int | None  # the last delivery
+    error: str  # of the last failed attempt
+    failed_ms: int | None  # when that was; unknown if the daemon has restarted since
+    down_since_ms: int | None  # since when it delivers nothing, which the other channels were notified of
+    incident: int | None  # the open incident of this channel
+    unusable: str = ""  # why its address is invalid
+    template_problem: str = ""  # why its template fails: the built-in text is sent
+    tested_ms: int | None = None  # its last test notification since the daemon started ...
+    test: ChannelTried | None = None  # ... and the result

@@ -1,4 +1,4 @@
-"""Show incidents: what each is about in words, who was told, and who has acknowledged it.  Pure."""
+"""Describe incidents in words: what each is about, who was notified, and who acknowledged it.  Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NAMED = 3  # jobs that the one line of all pages names
 LEVEL_MARKS: Mapping[str, str] = {"critical": "bad", "warning": "warn", "info": "wait"}
 LEVEL_TONES: Mapping[str, str] = {"critical": "bad", "warning": "warn"}
 TOLD: Mapping[str, tuple[str, str]] = {
-    "open": ("ok", "told that it began"),
-    "closed": ("ok", "told that it is over"),
-    "spared": ("none", "was told nothing of it"),
+    "open": ("ok", "notified"),
+    "closed": ("ok", "notified of the end"),
+    "spared": ("none", "not notified: closed before"),
 }
 
-# How long a job can be silent, as a button says it and as it is sent.
+# How long a job can be silenced: the value of the form, and the words of the button.
 SILENCES: Mapping[str, tuple[int, str]] = {
     "1h": (HOUR_MS, "1 hour"),
     "8h": (8 * HOUR_MS, "8 hours"),
@@ -32,26 +32,26 @@ SILENCES: Mapping[str, tuple[int, str]] = {
 
 
 class ShownIncident(Struct, frozen=True, kw_only=True):
-    """An incident as it is drawn."""
+    """An incident as pages show it."""
 
     view: IncidentView
     name: str  # of its subject
     mark: str
     tone: str
     wrong: str  # "failing, 7 runs in a row"
-    line: str  # the beginning of the reason
-    lasted_ms: int | None  # None: it goes on
+    line: str  # the first line of the reason
+    lasted_ms: int | None  # None: it is open
 
 
 class ShownTelling(Struct, frozen=True, kw_only=True):
-    """An alert channel beside an incident: what it knows of it."""
+    """An alert channel beside an incident, with its last notification."""
 
     name: str
     mark: str
     words: str
-    held: str = ""  # what keeps messages from it, up to `until_ms` where that is known
+    held: str = ""  # what holds messages back, up to `until_ms` where that is known
     until_ms: int | None = None
-    from_ms: int | None = None  # it is told then, where nobody acknowledges before
+    from_ms: int | None = None  # when it is notified, unless the incident is acknowledged before
 
 
 class OpenLine(Struct, frozen=True, kw_only=True):
@@ -61,11 +61,11 @@ class OpenLine(Struct, frozen=True, kw_only=True):
     oldest: OpenIncident
     named: Sequence[tuple[OpenIncident, str]]  # with the names of their subjects
     unnamed: int
-    left_alone: int  # that are not acknowledged
+    left_alone: int  # those that are not acknowledged
 
 
 def subject_name(subject: str, name_of_job: str = "") -> str:
-    """Return a subject as people call it, as it begins a line."""
+    """Return the name of a subject, as it begins a line."""
     if name_of_job and subject.startswith(JOB):
         return name_of_job
     name = name_of(subject)
@@ -73,12 +73,12 @@ def subject_name(subject: str, name_of_job: str = "") -> str:
 
 
 def sign_words(sign: str) -> str:
-    """Say what is wrong behind the name of a subject: `late`, `finds nothing`; of an unknown sign, its own name."""
+    """Return a sign in words that follow the name of a subject: `late`, `finds nothing`; else the sign's own name."""
     return WORDS.get(sign, sign).removeprefix("is ")
 
 
 def show_incident(view: IncidentView, name: str) -> ShownIncident:
-    """Return an incident as it is drawn; `name` is that of its job, where it has one."""
+    """Return an incident as pages show it; `name` is that of its job, where it has one."""
     is_open = view.closed_ms is None
     signs = list(view.signs) or [view.reason]
     wrong = ", ".join(map(sign_words, signs))
@@ -96,23 +96,25 @@ def show_incident(view: IncidentView, name: str) -> ShownIncident:
 
 
 def tellings_of(view: IncidentView, now_ms: int) -> list[ShownTelling]:
-    """Return what each channel knows, those that are told at once first; then those that are asked no more."""
+    """Return the notifications of each channel: those of the current settings first, then former channels."""
     named = {each.name for each in view.channels}
-    rest = [ShownTelling(name=name, mark=_told(told)[0], words=_told(told)[1]) for name, told in view.told.items()]
+    rest = [
+        ShownTelling(name=name, mark=_words_of(told)[0], words=_words_of(told)[1]) for name, told in view.told.items()
+    ]
     return [_telling(each, view, now_ms) for each in view.channels] + [each for each in rest if each.name not in named]
 
 
 def _telling(channel: IncidentChannel, view: IncidentView, now_ms: int) -> ShownTelling:
-    mark, words, held, from_ms = "wait", "not told yet:" if channel.held else "is being told", channel.held, None
+    mark, words, held, from_ms = "wait", "not notified yet:" if channel.held else "being notified", channel.held, None
     if channel.told:
-        mark, words = _told(channel.told)
+        mark, words = _words_of(channel.told)
         words = f"{words}; now" if held else words
     elif view.closed_ms is not None:
-        words, held = "not told yet that it was", ""
+        words, held = "not notified of the end yet", ""
     elif view.acked_ms is not None:
-        mark, words, held = "none", "not told: acknowledged", ""
+        mark, words, held = "none", "not notified: acknowledged", ""
     elif channel.from_ms > now_ms:
-        words, held, from_ms = "told unless acknowledged by then", "", channel.from_ms
+        words, held, from_ms = "notified unless acknowledged before", "", channel.from_ms
     until_ms = channel.held_until_ms if held else None
     return ShownTelling(
         name=channel.name, mark=mark, words=words, held=held_words(held), until_ms=until_ms, from_ms=from_ms
@@ -120,37 +122,37 @@ def _telling(channel: IncidentChannel, view: IncidentView, now_ms: int) -> Shown
 
 
 def held_words(held: str) -> str:
-    """Return what keeps messages back without until when: a browser tells that in its own zone."""
+    """Return what holds messages back, without the time: a browser shows that in its own zone."""
     return held.partition(" until ")[0]
 
 
-def _told(told: str) -> tuple[str, str]:
+def _words_of(told: str) -> tuple[str, str]:
     return TOLD.get(told, ("none", told))
 
 
 def history_of(view: IncidentView) -> list[IncidentNote]:
-    """Return what has happened, oldest first: its beginning and its end among the notes."""
-    notes = [IncidentNote(at_ms=view.opened_ms, text=f"became an incident: {sign_words(view.reason)}"), *view.notes]
+    """Return the history, oldest first: the notes, with the beginning and the end."""
+    notes = [IncidentNote(at_ms=view.opened_ms, text=f"opened: {sign_words(view.reason)}"), *view.notes]
     if view.since_ms < view.opened_ms:
-        notes.append(IncidentNote(at_ms=view.since_ms, text="the first failure"))
+        notes.append(IncidentNote(at_ms=view.since_ms, text="first failure"))
     if view.closed_ms is not None:
-        notes.append(IncidentNote(at_ms=view.closed_ms, text="over"))
+        notes.append(IncidentNote(at_ms=view.closed_ms, text="closed"))
     return sorted(notes, key=lambda note: note.at_ms)
 
 
 def reason_of(view: IncidentView) -> str:
-    """Return why, where there is one reason; several signs are told one by one."""
+    """Return the reason, where there is one; several signs are listed one by one."""
     if len(view.signs) > 1:
         return ""
     return next((seen.text for seen in view.signs.values()), view.text)
 
 
 def told_words(view: IncidentView) -> str:
-    """Return who was told, in one line: `told phone, ops`."""
-    told = [name for name, state in view.told.items() if state != "spared"]
-    if told:
-        return f"told {', '.join(told)}"
-    return "nobody was told" if view.closed_ms is not None or not view.channels else "nobody is told yet"
+    """Return which channels were notified, in one line: `notified phone, ops`."""
+    notified = [name for name, state in view.told.items() if state != "spared"]
+    if notified:
+        return f"notified {', '.join(notified)}"
+    return "nobody was notified" if view.closed_ms is not None or not view.channels else "nobody was notified yet"
 
 
 def open_line(incidents: Sequence[OpenIncident], name_of: Callable[[str], str]) -> OpenLine | None:
@@ -169,5 +171,5 @@ def open_line(incidents: Sequence[OpenIncident], name_of: Callable[[str], str]) 
 
 
 def left_alone(incidents: Iterable[OpenIncident]) -> int:
-    """Count those that are not acknowledged."""
+    """Count the incidents that are not acknowledged."""
     return sum(each.acked_ms is None for each in incidents)

@@ -1,4 +1,4 @@
-"""Handlers for what runs when: the day ahead, due times that did not run, and maintenance."""
+"""Handlers for due times: the day ahead, due times that did not run, and maintenance."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from spyweb.web.api.query import MOST, PageQuery, job_of, query_of
 from spyweb.web.api.route import Right, Route
 from spyweb.web.api.services import service_of
 
-MAX_GAPS = 200  # each is looked up with what followed
+MAX_GAPS = 200  # each costs a query for the run that followed
 
 
 class GapsQuery(PageQuery, frozen=True):
-    """Whose due times, and since when."""
+    """The job, and since when."""
 
     since: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds")] | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_GAPS)] = 50
@@ -41,9 +41,9 @@ async def show_day(request: web.Request) -> web.Response:
 
 @Route("GET", "/api/gaps", right=Right.READ, answer=GapPage, query=GapsQuery, of_job=True, is_paged=True)
 async def list_gaps(request: web.Request) -> web.Response:
-    """List due times that did not run, and runs that were lost, newest first, each with the reason and what followed.
+    """List due times that did not run, and lost runs, newest first, each with the reason and the next run.
 
-    A page may hold fewer than there are, even none: the header `Link`, and `before`, lead on.
+    A page may hold fewer gaps than `limit`, even none: the header `Link`, and `before`, lead to the next page.
     """
     query, gaps = query_of(request, GapsQuery), service_of(request, CalendarService).gaps
     job, before, may_see = job_of(request, query), RunId(query.before) or None, principal_of(request).may_see

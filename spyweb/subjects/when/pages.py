@@ -1,4 +1,4 @@
-"""The pages of what runs when: the day ahead as a heat map, due times that did not run; maintenance by its rules."""
+"""The pages When (the day ahead as a heat map, due times that did not run) and Maintenance."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HeatMap(Struct, frozen=True, kw_only=True):
 
 
 def draw_heat_map(day: DayAhead, page: int) -> HeatMap:
-    """Draw a page of the day; one beyond the last is the last."""
+    """Draw a page of the day; a page beyond the last is the last."""
     pages = max(1, -(-len(day.rows) // ROWS))
     page = min(max(page, 1), pages)
     slot = None  # with the busiest minute, which the heading names; another may have more runs in all
@@ -61,7 +61,7 @@ GAPS = 50
 
 
 class WhenQuery(Struct, frozen=True):
-    """The page of the heat map, and the gaps: of which job, and from where on."""
+    """The page of the heat map, and the job and the beginning of the gaps."""
 
     page: Natural = 1
     job: str = ""
@@ -70,7 +70,7 @@ class WhenQuery(Struct, frozen=True):
 
 @DashboardPage("when", "when.html", place="when", of_job=True, anew=("jobs",))
 async def show_when(asked: Asked) -> Shown:
-    """Show when jobs are due, and when they were and did not run."""
+    """Show when jobs are due, and due times that did not run."""
     query, may_see = asked.query(WhenQuery), asked.principal.may_see
     calendar = asked.services[CalendarService]
     day = await calendar.day_ahead(may_see)
@@ -95,11 +95,11 @@ async def show_when(asked: Asked) -> Shown:
 
 
 WIDTH = 1_000  # of the picture, in its own unit
-LEAST = 4  # of a window, so that it is seen
+LEAST = 4  # of a window, so that it is visible
 
 
 class MaintenanceRow(Struct, frozen=True, kw_only=True):
-    """The windows of one rule as they are drawn."""
+    """The windows of one rule, drawn."""
 
     window: MaintenanceWindow  # the first of them
     path: str
@@ -109,12 +109,12 @@ class MaintenanceRow(Struct, frozen=True, kw_only=True):
 class MaintenancePicture(Struct, frozen=True, kw_only=True):
     rows: Sequence[MaintenanceRow]
     ticks: Sequence[int]
-    until_ms: int | None  # when all that is now is over
+    until_ms: int | None  # the end of the last current window
     next_ms: int | None
 
 
 def draw_maintenance(view: MaintenanceView, days: int) -> MaintenancePicture:
-    """Draw the windows of so many days, up to the moment up to which it was looked."""
+    """Draw the windows of so many days, which end with the period of the view."""
     from_ms = view.until_ms - days * DAY_MS
     of_rule: dict[tuple[object, ...], list[MaintenanceWindow]] = {}
     for window in (*view.now, *view.next):
@@ -144,7 +144,7 @@ def draw_maintenance(view: MaintenanceView, days: int) -> MaintenancePicture:
     parts={"maintenance-now": PagePart("maintenance_now.html", ("incident", "jobs"))},
 )
 async def show_maintenance(asked: Asked) -> Shown:
-    """Show the windows that have begun, and those of the next days."""
+    """Show current windows, and those of the next days."""
     view = await asked.services[MaintenanceService].view(USUAL_DAYS, asked.principal.may_see)
     values = {
         "picture": draw_maintenance(view, USUAL_DAYS),

@@ -1,4 +1,4 @@
-"""Due times as clients ask for them, the day ahead as counts and those that did not run; and maintenance."""
+"""Answer clients about due times, of the day ahead and those that did not run, and about maintenance."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CalendarService:
     past: PastRunsService
 
     async def day_ahead(self, may_see: MaySee = anything) -> DayAhead:
-        """Count the due times of the next 24 hours of all jobs that somebody may see."""
+        """Count the due times of the next 24 hours of all jobs that the client may see."""
         jobs = (job for job in self.past.live if job.scheduled and may_see(job.id))
         return await run_in_slices(self.past.clock, day_ahead(jobs, self.past.clock.now_ms()))
 
@@ -44,7 +44,7 @@ class CalendarService:
         before: RunId | None = None,
         may_see: MaySee = anything,
     ) -> GapPage:
-        """Return due times that did not run, and runs that were lost, newest first, as far as they may be seen."""
+        """Return due times that did not run, and lost runs, newest first, of the jobs that the client may see."""
         wanted = RunFilter(job=job, outcomes=NOT_RUN, began_skipped=False, since_ms=since_ms)
         page = await self.past.search(wanted, limit=limit, before=before)
         gaps = []
@@ -84,7 +84,7 @@ class DayAhead(Struct, frozen=True, kw_only=True):
 
     from_ms: int
     slot_ms: int
-    rows: Sequence[DayRow]  # those with the fewest runs first: they are easily missed
+    rows: Sequence[DayRow]  # the jobs with the fewest runs first: they are easily missed
     sums: Sequence[int]
     total: int
     busiest: BusiestMinute | None  # None: nothing is due
@@ -105,10 +105,10 @@ class Gap(Struct, frozen=True, kw_only=True):
 
 
 class GapPage(Struct, frozen=True, kw_only=True):
-    """Gaps, newest first, and where to go on."""
+    """Gaps, newest first, and where the next page begins."""
 
     gaps: Sequence[Gap]
-    count: int  # due times in all of these
+    count: int  # due times in all of them
     before: RunId | None
 
 
@@ -116,7 +116,7 @@ Day = tuple[Sequence[int], int]  # the counts of a job's day, and its minutes as
 
 
 class BitCounters:
-    """Counts for each of many bits in how many numbers it is set: bit n of all planes together is a count."""
+    """Counts, for each of many bits, the numbers in which it is set: bit n of all planes together is a count."""
 
     def __init__(self) -> None:
         self._planes: list[int] = []
@@ -142,8 +142,7 @@ class BitCounters:
 def day_ahead(jobs: Iterable[LiveJob], now_ms: int) -> Steps[DayAhead]:
     """Count the due times of the next 24 hours, from the quarter of an hour that has begun.
 
-    Jobs with the same cron expression are reckoned once; the due times of frequent jobs are counted without a look
-    at each.
+    Each cron expression is computed once for all its jobs; the due times of frequent jobs are counted by arithmetic.
     """
     from_ms = now_ms - now_ms % SLOT_MS
     known: dict[Cron, Day] = {}
@@ -175,7 +174,7 @@ def _day_of(job: LiveJob, from_ms: int, now_ms: int, known: dict[Cron, Day]) -> 
         case Every(period_ms=period_ms):
             return (yield from _day_of_period(period_ms, job.cursor.due_ms, from_ms, now_ms))
         case Cron():
-            if job.cursor.due_ms > now_ms:  # it was resumed or edited only just now
+            if job.cursor.due_ms > now_ms:  # it was just resumed or edited
                 return (yield from _day_of_cron(job.spec.schedule, from_ms, job.cursor.due_ms, now_ms))
             if job.spec.schedule not in known:
                 known[job.spec.schedule] = yield from _day_of_cron(job.spec.schedule, from_ms, now_ms, now_ms)
@@ -252,11 +251,11 @@ class MaintenanceService:
     clock: Clock
 
     def until(self, job: JobId) -> int | None:
-        """Return when the maintenance ends in which a job is now."""
+        """Return the end of the maintenance that covers a job now; None where none does."""
         return self.windows().until(job, self.clock.now_ms())
 
     async def view(self, days: int = USUAL_DAYS, may_see: MaySee = anything) -> MaintenanceView:
-        """Show the windows that have begun, and those that begin in so many days, as far as somebody may see them."""
+        """Return current windows, and those that begin in so many days, as far as the client may see them."""
         now_ms = self.clock.now_ms()
         jobs = [job.id for job in self.live]
         steps = view_maintenance(self.windows().rules, jobs, now_ms, now_ms + days * DAY_MS, may_see)
@@ -264,14 +263,14 @@ class MaintenanceService:
 
 
 class MaintenanceWindow(Struct, frozen=True, kw_only=True):
-    """A time in which jobs may fail without anybody being told."""
+    """A time in which failures of jobs neither count nor notify anybody."""
 
     start_ms: int
     end_ms: int
-    jobs: Sequence[str]  # ids or patterns; none: all, and spyweb itself
-    job_count: int  # how many jobs these are now
+    jobs: Sequence[str]  # ids or patterns; empty: all jobs, and spyweb itself
+    job_count: int  # how many jobs they match now
     text: str
-    cron: str  # "" where it comes once
+    cron: str  # "" for a window that comes once
     timezone: str
 
 
@@ -280,8 +279,8 @@ class MaintenanceView(Struct, frozen=True, kw_only=True):
 
     now: list[MaintenanceWindow]
     next: list[MaintenanceWindow]
-    until_ms: int  # up to when it was looked
-    is_cut: bool  # there are more
+    until_ms: int  # the end of the period that was searched
+    is_cut: bool  # there are more windows
 
 
 def view_maintenance(
@@ -291,7 +290,7 @@ def view_maintenance(
     until_ms: int,
     may_see: Callable[[str], bool],
 ) -> Steps[MaintenanceView]:
-    """Show windows to somebody; who may see some jobs only is shown those that are about one of these."""
+    """Return the windows that cover a job that the client may see."""
     sees_all = may_see("")
     known = []
     for rule in rules:
@@ -301,7 +300,7 @@ def view_maintenance(
                 seen.append(job)
             yield
         if seen or sees_all:
-            if not sees_all:  # the patterns that say nothing of jobs other than these
+            if not sees_all:  # without patterns that name no visible job
                 patterns = (each for each in rule.jobs if any(fnmatchcase(job, each) for job in seen))
                 rule = rule._replace(jobs=tuple(patterns))
             known.append((rule, len(seen)))

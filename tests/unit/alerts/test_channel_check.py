@@ -211,4 +211,4 @@ async def test_a_bug_in_checking_ends_neither_the_daemon_nor_later_checks(tmp_pa
             here.checker.wake()
             await here.clock.turn(0)
             assert here.take()[0] == ["ntfy://fails", "ntfy://works"]
-    assert [line["event"] for line in lines] == ["checking alert channels met a bug in spyweb"]
+    assert [line["event"] for line in lines] == ["internal error while checking alert channels"]

@@ -83,7 +83,7 @@ def test_a_secret_is_in_the_environment_or_in_a_file_or_there_is_none(tmp_path: 
     signed = AlertChannelSettings(name="x", webhook="https://example.org/", secret="env:HOOK")
     unsigned = AlertChannelSettings(name="x", webhook="https://example.org/")
     assert (found.secret(signed), found.secret(unsigned)) == (b"k", b"")
-    with pytest.raises(ValueError, match="the secret env:HOOK is not there"):
+    with pytest.raises(ValueError, match="the secret env:HOOK is missing"):
         addresses(tmp_path).secret(signed)
     with pytest.raises(ValueError, match="the file secrets/phone can't be read"):
         found.secret(OPS)

@@ -120,8 +120,8 @@ async def test_a_channel_is_sent_to_by_what_its_address_is_for(
 async def test_a_webhook_with_a_secret_is_signed_and_waits_for_a_missing_one() -> None:
     http, channel = FakeHttp(), replace(OPS, secret="env:HOOK")
     attempt = await by_webhook(http).send(channel, decode_facts(PAYLOAD), QUEUED)
-    assert attempt == Attempt.without_address("the secret env:HOOK is not there")
-    assert attempt.failure == DeliveryFailure(reason="the secret env:HOOK is not there")
+    assert attempt == Attempt.without_address("the secret env:HOOK is missing")
+    assert attempt.failure == DeliveryFailure(reason="the secret env:HOOK is missing")
     assert http.asked == []
     assert await by_webhook(http, {"HOOK": "k"}).send(channel, decode_facts(PAYLOAD), QUEUED) == Attempt()
     assert dict(http.asked[0].headers)["X-SpyWeb-Signature"].startswith("t=")

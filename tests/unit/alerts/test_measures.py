@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs, to_builtins
 from msgspec.structs import replace
 
-from spyweb.alerts.measures import PAUSED_TOGETHER, IncidentHooks, JobMeasures, functions_in, tells_nothing
+from spyweb.alerts.measures import PAUSED_TOGETHER, IncidentHooks, JobMeasures, functions_in, shows_nothing_new
 from spyweb.errors import StoreError
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import FAILING, Failed, Paused, Sign, Succeeded
@@ -100,8 +100,8 @@ async def test_a_run_of_an_earlier_daemon_counts_too(m: Measured) -> None:
     net = m.job(NET)
     net.started_ms = 0
     (net.last,) = await m.harness.store.runs.list(NET, limit=1)
-    assert tells_nothing(net, m.harness.clock.now_ms() - 60_000)
-    assert not tells_nothing(net, m.harness.clock.now_ms())
+    assert shows_nothing_new(net, m.harness.clock.now_ms() - 60_000)
+    assert not shows_nothing_new(net, m.harness.clock.now_ms())
 
 
 @pytest.mark.parametrize("why", ["paused", "disabled", "gone", "running", "elsewhere"])

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from spyweb.alerts.signs import AT_A_LOOK, LOOK_S, Conditions, Now, compare, signs_of
+from spyweb.alerts.signs import CHECK_S, IN_A_CHECK, Conditions, Now, compare, signs_of
 from spyweb.alerts.watcher import shown_by
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Sign, SignGone, SignSeen
@@ -235,11 +235,11 @@ async def w() -> AsyncIterator[Watched]:
 
 
 async def test_a_file_that_is_broken_for_moments_is_nothing_and_one_that_stays_so_is_an_incident(w: Watched) -> None:
-    for seconds in (11, *[LOOK_S] * 20):
+    for seconds in (11, *[CHECK_S] * 20):
         w.conditions = Conditions(broken={BACKUP: "line 4"})
         await w.turn(seconds)
         w.conditions = Conditions()
-        await w.turn(LOOK_S)
+        await w.turn(CHECK_S)
     assert await w.incidents(is_open=False) == []
 
     w.conditions = Conditions(broken={BACKUP: "line 4"})
@@ -248,7 +248,7 @@ async def test_a_file_that_is_broken_for_moments_is_nothing_and_one_that_stays_s
     assert (incident.subject, incident.reason, incident.text) == ("job:backup", "broken", "line 4")
     assert 12_000 <= incident.opened_ms - incident.since_ms <= 20_000, "since it was seen first"
     w.conditions = Conditions()
-    await w.turn(LOOK_S + 2)
+    await w.turn(CHECK_S + 2)
     assert await w.incidents() == []
 
 
@@ -298,8 +298,8 @@ async def test_one_incident_has_all_signs_of_a_job_and_its_history() -> None:
         assert [note.text for note in incident.notes] == [
             "broken: line 4",
             "quarantined: it crashed",
-            "failing: over",
-            "broken: over",
+            "failing: ended",
+            "broken: ended",
         ]
 
 
@@ -314,7 +314,7 @@ async def test_a_job_that_nothing_starts_is_late_and_any_run_ends_that() -> None
         assert (incident.reason, incident.text) == ("late", "it was due, and no run has started for 5m")
         assert incident.opened_ms - incident.since_ms > 5 * MINUTE
         await w.run(failed("x"))
-        await w.turn(LOOK_S + 2)
+        await w.turn(CHECK_S + 2)
         assert await w.incidents() == []
 
 
@@ -377,13 +377,13 @@ async def test_a_disabled_job_has_no_signs() -> None:
 
 
 async def test_of_very_many_jobs_each_has_its_turn() -> None:
-    async with watched(SILENT_SOON, jobs=2 * AT_A_LOOK + 5) as w:
-        await w.turn(10 * 60 + 6 * LOOK_S + 20)
-        assert len(await w.signs()) == 2 * AT_A_LOOK + 5
+    async with watched(SILENT_SOON, jobs=2 * IN_A_CHECK + 5) as w:
+        await w.turn(10 * 60 + 6 * CHECK_S + 20)
+        assert len(await w.signs()) == 2 * IN_A_CHECK + 5
 
 
 async def test_after_a_stop_has_begun_nobody_looks(w: Watched) -> None:
-    await w.turn(LOOK_S + 1)
+    await w.turn(CHECK_S + 1)
     w.conditions = Conditions(broken={BACKUP: "line 4"})
     w.watch.stop()
     await w.turn(60)

@@ -67,13 +67,13 @@ CLOSED = item(kind=MessageKind.CLOSED, closed_ms=START_MS + 27 * MINUTE)
         (item(failures=1), "#42 backup is down"),
         (item(reason="late"), "#42 backup is late"),
         (item(reason="broken"), "#42 backup can't be loaded"),
-        (item(subject="channel:phone", reason="down"), "#42 the channel phone takes no messages"),
+        (item(subject="channel:phone", reason="down"), "#42 the channel phone does not deliver"),
         (item(subject="daemon:disk", reason="stuck", failures=0), "#42 spyweb's disk does not answer"),
         (item(subject="daemon:scheduler", reason="behind", failures=0), "#42 spyweb's scheduler is behind"),
-        (item(subject="daemon:store", reason="refusing", failures=0), "#42 spyweb's store takes nothing"),
+        (item(subject="daemon:store", reason="refusing", failures=0), "#42 spyweb's store refuses writes"),
         (item(subject="daemon:workers", reason="missing", failures=0), "#42 spyweb's worker pool has no worker"),
         (item(reason="broken", failures=0), "#42 backup can't be loaded"),
-        (item(reason="held_back", failures=3), "#42 backup runs no more"),
+        (item(reason="held_back", failures=3), "#42 backup no longer runs"),
         (item(reason="quarantined", failures=1), "#42 backup is in quarantine"),
         (item(kind=MessageKind.REMINDER, failures=7), "#42 backup is down: 7 failures, for 27 m now"),
         (CLOSED, "#42 backup recovered after 27 m"),
@@ -97,12 +97,12 @@ def test_the_body_says_why_first_and_since_when_in_the_zone() -> None:
         "Run 991: spyweb runs backup",
     ]
     assert "until 2026-01-01 00:27 UTC" in body_of(facts(CLOSED), "UTC")
-    assert "It flaps" in body_of(facts(item(flapping=True)), "UTC")
+    assert "Flapping: " in body_of(facts(item(flapping=True)), "UTC")
 
 
 def test_a_digest_names_the_gravest_first_and_counts_the_rest() -> None:
     told = facts(ITEM, CLOSED, item(incident=43, level=Level.CRITICAL), count=3)
-    assert title_of(told) == "3 incidents: 2 open, 1 over"
+    assert title_of(told) == "3 incidents: 2 open, 1 closed"
     assert body_of(told, "UTC").splitlines() == [
         "#43 backup is down: 3 failures",
         "#42 backup is down: 3 failures",
@@ -129,7 +129,7 @@ def test_the_colour_is_that_of_what_is_still_open(told: list[AlertItem], mood: s
 
 def test_a_channel_that_is_tried_out_is_told_so() -> None:
     assert title_of(facts()) == "Test notification for the channel phone"
-    assert body_of(facts(), "UTC") == "It works. Sent at 2026-01-01 00:27 UTC"
+    assert body_of(facts(), "UTC") == "Sent 2026-01-01 00:27 UTC: notifications of incidents arrive here."
     assert mood_of(facts()) == "info"
 
 
@@ -183,7 +183,7 @@ async def written(root: Path, *lines: str, environ: Mapping[str, str] = {}, **ch
 async def test_an_opening_has_the_last_lines_of_its_run_and_of_no_other(tmp_path: Path) -> None:
     text = await written(tmp_path, *(f"line {number}" for number in range(8)))
     assert text.body.startswith("no space\nSince")
-    assert text.body.endswith("\n\nLast in its log:\n" + "\n".join(f"INFO line {number}" for number in range(3, 8)))
+    assert text.body.endswith("\n\nLast log lines:\n" + "\n".join(f"INFO line {number}" for number in range(3, 8)))
     assert json.loads(text.facts)["log"].splitlines()[-1] == "INFO line 7"
 
 
@@ -193,8 +193,8 @@ async def test_a_run_without_a_log_has_none(tmp_path: Path) -> None:
 
 async def test_what_is_told_later_does_not_repeat_the_log(tmp_path: Path) -> None:
     for kind in (MessageKind.REMINDER, MessageKind.CLOSED):
-        assert "Last in" not in (await written(tmp_path / kind, "line", kind=kind)).body
-    assert "Last in" in (await written(tmp_path / "was", "line", kind=MessageKind.WAS)).body
+        assert "Last log" not in (await written(tmp_path / kind, "line", kind=kind)).body
+    assert "Last log" in (await written(tmp_path / "was", "line", kind=MessageKind.WAS)).body
 
 
 async def test_no_secret_leaves_with_a_line(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ async def test_a_message_about_one_incident_leads_to_its_page_where_others_reach
         pages = "https://spyweb.example.org/_spyweb/"
         writer = writer_of(h, tmp_path, pages=pages)
         text = await writer.compose(replace(FACTS, items=(replace(STORED, kind=MessageKind.CLOSED),)))
-        assert text.body.endswith(f"More of it: {pages}incidents/42")
+        assert text.body.endswith(f"Details: {pages}incidents/42")
         assert json.loads(text.facts)["page_url"] == f"{pages}incidents/42"
         for facts in (replace(FACTS, count=30), replace(FACTS, items=(replace(STORED, incident=None),))):
             assert pages not in (await writer.compose(facts)).body

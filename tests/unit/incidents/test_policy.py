@@ -16,13 +16,13 @@ def test_levels_have_an_order() -> None:
 
 def test_a_channel_is_told_at_once_after_a_while_or_never() -> None:
     policy = AlertPolicy(to=("phone",), escalations=(Escalation(60_000, ("boss",)), Escalation(90_000, ("boss",))))
-    assert [policy.tells(channel) for channel in ("phone", "boss", "ops")] == [0, 60_000, None]
+    assert [policy.notifies(channel) for channel in ("phone", "boss", "ops")] == [0, 60_000, None]
     assert policy.channels == {"phone", "boss"}
 
 
 def test_what_it_depends_on_has_time_to_fail_first() -> None:
     policy = AlertPolicy(to=("phone",), depends_on=("job:router",), escalations=(Escalation(60_000, ("boss",)),))
-    assert [policy.tells(channel) for channel in ("phone", "boss")] == [PARENT_FIRST_MS, 60_000]
+    assert [policy.notifies(channel) for channel in ("phone", "boss")] == [PARENT_FIRST_MS, 60_000]
 
 
 MIN = 60_000

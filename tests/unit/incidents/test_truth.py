@@ -11,7 +11,6 @@ from spyweb.incidents.truth import (
     Edited,
     Event,
     Failed,
-    Looked,
     Paused,
     Removed,
     Sign,
@@ -19,6 +18,7 @@ from spyweb.incidents.truth import (
     SignSeen,
     SubjectState,
     Succeeded,
+    TimePassed,
     advance,
     signs_ended_by,
 )
@@ -77,7 +77,7 @@ def test_one_incident_has_all_signs_and_closes_with_the_last() -> None:
 
     third = led(Failed("a"), SignSeen("late", ""), Succeeded(), policy=ONE)
     assert not third.closes
-    assert third.notes == ("failing: over",)
+    assert third.notes == ("failing: ended",)
     assert led(Failed("a"), SignSeen("late", ""), Succeeded(), SignGone("late"), policy=ONE).closes
 
 
@@ -91,7 +91,7 @@ def test_the_end_of_a_run_shows_signs_and_a_success_without_them_ends_them() -> 
     assert both.subject.signs.keys() == {"failing", "storage"}
     assert led(Failed("x"), Succeeded({"empty": "no items"}), policy=ONE).notes == (
         "empty: no items",
-        "failing: over",
+        "failing: ended",
     ), "it goes on, for another reason"
 
 
@@ -103,7 +103,7 @@ def test_what_a_success_shows_in_maintenance_is_ignored_and_does_not_end_what_wa
 
 
 def test_a_sign_may_be_older_than_the_moment_at_which_it_is_seen() -> None:
-    seen = led(Looked(), SignSeen("late", "", since_ms=40))
+    seen = led(TimePassed(), SignSeen("late", "", since_ms=40))
     assert seen.subject.signs == {"late": Sign(40, "")}
     assert seen.subject.opened_ms == 100
 
@@ -131,7 +131,7 @@ def test_in_maintenance_failures_and_signs_are_ignored_and_successes_count() -> 
 
 
 def test_some_events_say_that_signs_are_gone_whatever_was_before() -> None:
-    events = (Succeeded({"empty": ""}), SignGone("drift"), Failed(""), Looked())
+    events = (Succeeded({"empty": ""}), SignGone("drift"), Failed(""), TimePassed())
     found = [sorted(signs_ended_by(event) or ()) for event in events]
     assert found == [["drift", "silent", "storage"], ["drift"], [], []]
     assert signs_ended_by(Removed()) is None
@@ -185,8 +185,8 @@ def test_the_third_opening_within_the_window_stays_open_until_it_was_calm_that_l
     assert not held.closes
     assert held.wake_ms == 400 + 1_000
 
-    assert not advance(held.subject, Looked(), FLAPS, 1_399, in_maintenance=False).closes
-    calm = advance(held.subject, Looked(), FLAPS, 1_400, in_maintenance=False)
+    assert not advance(held.subject, TimePassed(), FLAPS, 1_399, in_maintenance=False).closes
+    calm = advance(held.subject, TimePassed(), FLAPS, 1_400, in_maintenance=False)
     assert calm.closes
     assert calm.subject.openings == ()
 
@@ -200,9 +200,9 @@ def test_what_fails_in_maintenance_keeps_a_flapping_incident_open_no_longer() ->
 
 def test_a_clock_that_is_set_back_does_not_hold_a_flapping_incident_for_longer() -> None:
     held = led(*ON_AND_OFF, policy=FLAPS, every_ms=150)
-    assert advance(held.subject, Looked(), FLAPS, -5_000, in_maintenance=False).closes
+    assert advance(held.subject, TimePassed(), FLAPS, -5_000, in_maintenance=False).closes
 
 
 def test_openings_that_are_long_past_count_no_more_and_are_forgotten() -> None:
     assert led(*ON_AND_OFF, policy=FLAPS, every_ms=600).closes
-    assert led(*ON_AND_OFF, Looked(), Looked(), policy=FLAPS, every_ms=600).subject.is_blank
+    assert led(*ON_AND_OFF, TimePassed(), TimePassed(), policy=FLAPS, every_ms=600).subject.is_blank

@@ -306,7 +306,7 @@ def test_a_job_that_others_depend_on_and_that_is_not_there_is_a_warning(tmp_path
 def test_one_job_may_tell_somebody_at_once_who_is_told_of_others_later(tmp_path: Path) -> None:
     config = f'{CHANNELS}[alerts]\nto = ["phone"]\n[[alerts.escalate]]\nafter = "1h"\nto = ["ops"]\n'
     found = policy_of(tmp_path, config, '-- alerts = { to = ["phone", "ops"] }\n')
-    assert found.tells("ops") == 0
+    assert found.notifies("ops") == 0
 
 
 def test_what_a_job_s_own_alerts_have_wrong_is_said_with_their_line(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ async def test_an_open_incident_says_how_its_subject_stands(store: Store, clock:
 
     await note(store, Removed())
     (over,) = await store.incidents.list()
-    assert (over.is_gone, [each.text for each in over.notes][-1:]) == (True, ["it is gone, or was switched off"])
+    assert (over.is_gone, [each.text for each in over.notes][-1:]) == (True, ["removed or disabled"])
     assert not found.is_gone
     assert (over.failures, over.signs, over.silence) == (0, {}, None)
     assert await store.incidents.open_among([JOB]) == {}

@@ -1,7 +1,7 @@
-"""Watch what Apprise does over HTTP and SMTP: it tells no more than that a message has arrived or not.
+"""Watch what Apprise does over HTTP and SMTP: itself it reports only whether a message was delivered.
 
-Each session of `requests` gets an adapter that notes how a request ended, bounds the answer, follows no redirect, and
-raises where a service says that it is busy: some of Apprise's services would otherwise sleep for as long as it says.
+Each session of `requests` gets an adapter that records the result of a request, bounds the answer, follows no redirect,
+and raises where a service is busy: some services in Apprise would otherwise sleep for as long as the answer says.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TOO_MANY_REQUESTS = 429
 
 
 class Met:
-    """The way in which the requests of one message ended; the first that failed counts."""
+    """The result of one message's requests; the first failure counts."""
 
     def __init__(self, delivery: str = "") -> None:
         self.delivery = delivery
         self.reason = ""
-        self.answered = ""  # the beginning of what the service said
+        self.answered = ""  # the beginning of the service's answer
         self.status: int | None = None
         self.retry_after = ""
         self.log = ""  # what Apprise logged last
@@ -49,7 +49,7 @@ current: ContextVar[Met] = ContextVar("current")
 
 
 def retry_after_in(body: bytes) -> str:
-    """Return the seconds to wait where an answer says them in its JSON alone, as Telegram's do; else nothing."""
+    """Return the seconds to wait where only the answer's JSON says them, as with Telegram; else ""."""
     try:
         said = json.loads(body)
         seconds = said.get("retry_after") or said["parameters"]["retry_after"]
@@ -59,7 +59,7 @@ def retry_after_in(body: bytes) -> str:
 
 
 class ServiceBusy(requests.RequestException):
-    """Raised instead of handing on an answer that asks to wait: the outbox waits, not a thread."""
+    """Raised for an answer that asks to wait: the outbox waits, not a thread."""
 
 
 class WatchedAdapter(HTTPAdapter):
@@ -68,7 +68,7 @@ class WatchedAdapter(HTTPAdapter):
         try:
             answer = super().send(request, *args, **{**more, "stream": True})
             ends, body = time.monotonic() + LONGEST_ANSWER_S, bytearray()
-            for chunk in answer.iter_content(8192):  # as much of it as is of use to anybody
+            for chunk in answer.iter_content(8192):  # only its beginning is of use
                 body += chunk
                 if len(body) > LARGEST_ANSWER or time.monotonic() > ends:
                     answer.close()
@@ -105,7 +105,7 @@ def describe(error: BaseException) -> str:
 
 
 def watch_requests() -> None:
-    """Have every session made from now on use that adapter."""
+    """Make every new session use that adapter."""
     made = requests.Session.__init__
 
     def make(session: requests.Session) -> None:
@@ -118,7 +118,7 @@ def watch_requests() -> None:
 
 
 def watch_mail() -> None:
-    """Have the failures of every SMTP connection made from now on noted."""
+    """Record the failures of every new SMTP connection."""
     for name in ("connect", "starttls", "login", "sendmail"):
         setattr(smtplib.SMTP, name, noting_failures(getattr(smtplib.SMTP, name)))
 
@@ -128,7 +128,7 @@ def noting_failures(step: Callable[..., Any]) -> Callable[..., Any]:
     def take(*args: Any, **more: Any) -> Any:
         try:
             return step(*args, **more)
-        except OSError as error:  # as all of smtplib's are
+        except OSError as error:  # the base of all errors of smtplib
             if met := current.get(None):
                 met.note_failure(describe_mail(error))
             raise
@@ -137,7 +137,7 @@ def noting_failures(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def describe_mail(error: OSError) -> str:
-    """Say what the server has answered, or what kind of failure it is."""
+    """Return the server's answer, or the kind of failure, in words."""
     match error:
         case smtplib.SMTPRecipientsRefused(recipients=refused) if refused:
             code, text = next(iter(refused.values()))

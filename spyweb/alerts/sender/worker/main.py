@@ -1,4 +1,4 @@
-"""The process that speaks to Apprise: `python -m spyweb.alerts.sender.worker.main`.  See wire.py.
+"""The process that uses Apprise: `python -m spyweb.alerts.sender.worker.main`.  See wire.py.
 
 It takes requests from stdin, answers on stdout as it has answers, and ends when stdin closes or the daemon dies.
 """
@@ -21,7 +21,7 @@ _saying = threading.Lock()
 
 
 def serve(services: AppriseServices) -> None:
-    """Take requests until stdin closes; each has a thread, and the daemon says how many there may be."""
+    """Take requests until stdin closes, each in a thread; the daemon limits their number."""
     while line := sys.stdin.buffer.readline(LONGEST_LINE):
         threading.Thread(target=answer, args=(services, line), daemon=True).start()
 
@@ -31,7 +31,9 @@ def answer(services: AppriseServices, line: bytes) -> None:
     try:
         found = services.answer(ask)
     except Exception as error:  # noqa: BLE001 - a fault in one service must not end the process
-        found = HelperAnswer(id=ask.id, ok=False, reason=f"the service fails inside Apprise ({type(error).__name__})")
+        found = HelperAnswer(
+            id=ask.id, ok=False, reason=f"internal error of the service in Apprise ({type(error).__name__})"
+        )
     with _saying:
         sys.stdout.buffer.write(encode_line(found) + b"\n")
         sys.stdout.buffer.flush()

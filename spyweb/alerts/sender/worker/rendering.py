@@ -1,4 +1,4 @@
-"""Render the templates of one message in a process of their own: `python -m spyweb.alerts.sender.worker.rendering`.
+"""Render the templates of one message in a separate process: `python -m spyweb.alerts.sender.worker.rendering`.
 
 Jinja's sandbox bounds neither their time nor their memory.
 """
@@ -33,13 +33,13 @@ COMMAND = (sys.executable, "-P", "-m", "spyweb.alerts.sender.worker.rendering")
 class RenderingAsk(msgspec.Struct, frozen=True):
     templates: MessageTemplates
     facts: msgspec.Raw = msgspec.Raw(b"{}")
-    is_check: bool = False  # they are compiled, and write nothing
-    names: tuple[str, ...] = ()  # that they may use, where they are checked
+    is_check: bool = False  # they are only compiled
+    names: tuple[str, ...] = ()  # that they may use, in a check
 
 
 class Rendered(msgspec.Struct, frozen=True, omit_defaults=True):
     texts: dict[str, str] = {}
-    template: str = ""  # that has the problem; none: all of them together
+    template: str = ""  # the one with the problem; "": all together
     problem: str = ""
 
 
@@ -72,13 +72,13 @@ def render_all(ask: RenderingAsk) -> Rendered:
             line = getattr(error, "lineno", None)
             place = f"in its line {line}: " if line else ""
             return Rendered(template=name, problem=f"{place}{error}"[:LONGEST_PROBLEM])
-    if not written.get("body", "x").strip():  # services refuse a message without any, for ever
+    if not written.get("body", "x").strip():  # services refuse an empty message for ever
         return Rendered(template="body", problem="it writes nothing")
     return Rendered(texts=written)
 
 
 def unknown_name(environment: Environment, text: str, names: Sequence[str]) -> str:
-    """Return what is wrong with a name that a template uses: no message has it."""
+    """Return the problem of a template that uses a name which no message has; "" where there is none."""
     from jinja2.meta import find_undeclared_variables
 
     unknown = min(find_undeclared_variables(environment.parse(text)).difference(names), default=None)
@@ -89,7 +89,7 @@ def unknown_name(environment: Environment, text: str, names: Sequence[str]) -> s
 
 
 def finish(value: object, *, is_markdown: bool) -> object:
-    """Escape what a template puts in, not what it writes itself."""
+    """Escape values that a template inserts, not the template's own text."""
     if not isinstance(value, str):
         return value
     value = call_nobody(value)
@@ -97,7 +97,7 @@ def finish(value: object, *, is_markdown: bool) -> object:
 
 
 def render_apart(ask: RenderingAsk) -> Rendered:
-    """Return the texts that the templates write, by name, or what is wrong with them, where there are any."""
+    """Return the texts that the templates write, by name, or their problem."""
     if not ask.templates.title and not ask.templates.body:
         return Rendered()
     try:

@@ -17,15 +17,15 @@ from spyweb.alerts.sender.worker.adapter import Met, current, watch_mail, watch_
 from spyweb.alerts.sender.worker.rendering import RenderingAsk, render_apart
 from spyweb.outbox.redaction import call_nobody, escape_markdown, hide_address, may_repeat_login
 
-NO_SERVICE = "it is no address of a service that Apprise knows"
+NO_SERVICE = "not an address of a service that Apprise knows"
 
-READ_AS_MARKDOWN = frozenset({"discord"})  # also a plain text, by a service that knows backslashes
+READ_AS_MARKDOWN = frozenset({"discord"})  # services that format plain text too, and know backslashes
 
 _SCHEME = re.compile(r"[a-z0-9]{2,20}")
 
 
 class NoteLog(logging.Handler):
-    """Keeps the last line that Apprise logs about a message; nothing of it goes anywhere else."""
+    """Keeps the last line that Apprise logs about a message; it goes nowhere else."""
 
     def emit(self, record: logging.LogRecord) -> None:
         met = current.get(None)
@@ -39,11 +39,11 @@ class UnusableAddress(Exception):
 
 class AppriseServices:
     def __init__(self) -> None:
-        from apprise.plugins.email import base as email_service  # it imports much of its own
+        from apprise.plugins.email import base as email_service  # slow to import
 
         watch_requests()
         watch_mail()
-        # Nothing that Apprise logs leaves this process: below a warning it holds secrets.
+        # No log of Apprise leaves this process: below the level warning it holds secrets.
         logging.raiseExceptions = False
         logging.getLogger().handlers[:] = [logging.NullHandler()]
         own = logging.getLogger("apprise")
@@ -59,7 +59,7 @@ class AppriseServices:
             image_url_mask="",
             image_path_mask="",
             storage_mode=PersistentStoreMode.MEMORY,
-            async_mode=False,  # in this thread: the daemon says what goes on at once
+            async_mode=False,  # in this thread: the daemon limits concurrency
             http_redirects=False,
             service_timeout=0,  # in this thread as well; the daemon watches the time
             allow_templates=False,
@@ -67,7 +67,7 @@ class AppriseServices:
         )
 
     def answer(self, ask: HelperRequest) -> HelperAnswer:
-        """Send a message, or return what is wrong with an address or its templates."""
+        """Send a message, or check an address and its templates."""
         met = Met(ask.delivery if isinstance(ask, SendText) else "")
         current.set(met)
         try:
@@ -92,7 +92,7 @@ class AppriseServices:
             title, body = escape_markdown(title), escape_markdown(body)
         one = Apprise(asset=self._asset)
         one.add(service)
-        # Apprise's own notify converts, and so escapes, the text; that of a service does not.
+        # Apprise's own notify converts, and so escapes, the text; a service's notify does not.
         arrived = one.notify(
             body=body, title=title, notify_type=NotifyType(ask.mood), body_format=NotifyFormat(written)
         )
@@ -101,7 +101,7 @@ class AppriseServices:
         )
         if arrived:
             return answer
-        reason = met.reason or met.log or "it was not taken"
+        reason = met.reason or met.log or "not delivered"
         if met.answered and not may_repeat_login(ask.url):
             reason += f": {met.answered}"
         reason, retry_after = hide_address(reason, ask.url), met.retry_after[:100]
@@ -112,20 +112,20 @@ class AppriseServices:
         check_scheme(url)
         try:
             service = Apprise.instantiate(url, asset=self._asset, suppress_exceptions=False)
-        except Exception as error:  # noqa: BLE001 - whatever one of its many services raises about an address
+        except Exception as error:  # noqa: BLE001 - its many services raise any error about an address
             raise UnusableAddress(hide_address(str(error) or NO_SERVICE, url)) from None
         if service is None:
             met = current.get()
             if url.lower().startswith(("http://", "https://")):
-                raise UnusableAddress(f"{NO_SERVICE}; to have JSON sent there, say webhook in place of url")
+                raise UnusableAddress(f"{NO_SERVICE}; to send JSON there, write webhook instead of url")
             raise UnusableAddress(hide_address(met.log, url) or NO_SERVICE)
         if "overflow=" not in url:
-            service.overflow_mode = OverflowMode.TRUNCATE  # the default sends too much, which is refused for ever
+            service.overflow_mode = OverflowMode.TRUNCATE  # the default sends too much, which services refuse for ever
         return service
 
 
 def schemes_of(service: Any) -> set[str]:
-    """Return what an address of this service may begin with."""
+    """Return the schemes of a service's addresses."""
     schemes = set[str]()
     for each in (service.protocol, service.secure_protocol):
         schemes |= {each} if isinstance(each, str) else set(each or ())
@@ -133,12 +133,12 @@ def schemes_of(service: Any) -> set[str]:
 
 
 def check_scheme(url: str) -> None:
-    """Raise UnusableAddress where an address begins with no service, or with one that lacks a package."""
+    """Raise UnusableAddress where the scheme of an address is no service, or a service that lacks a package."""
     services: Any = NotificationManager()  # type: ignore[no-untyped-call]
     known, scheme = services.schemas(), url.partition("://")[0].lower()
     if "://" not in url or not _SCHEME.fullmatch(scheme):
         raise UnusableAddress(f"expected an address of a service, such as ntfy://…: {NO_SERVICE}")
-    if scheme in ("http", "https"):  # the address that a service shows, where Apprise knows it by its host
+    if scheme in ("http", "https"):  # Apprise knows some services by the host of such an address
         return
     if scheme not in known:
         near = get_close_matches(scheme, known, 1)
@@ -152,7 +152,7 @@ def check_scheme(url: str) -> None:
 
 
 def message_id(*args: Any, **more: Any) -> str:
-    """Return the id of a mail: the same however often it is sent."""
+    """Return the id of a mail: the same for each attempt."""
     made = make_msgid(*args, **more)
     met = current.get(None)
     return f"<{met.delivery}@{made.partition('@')[2]}" if met and met.delivery else made

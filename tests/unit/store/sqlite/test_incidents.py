@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from spyweb.incidents import telling
 from spyweb.incidents.policy import AlertPolicy, Escalation, Flapping, Level
-from spyweb.incidents.truth import Event, Failed, Looked, SignGone, SignSeen, Succeeded
+from spyweb.incidents.truth import Event, Failed, SignGone, SignSeen, Succeeded, TimePassed
 from spyweb.store.model.entries import Put
 from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.store.sqlite import incidents
@@ -137,7 +137,7 @@ class World:
     def _look(self, meanwhile: Callable[[], None] | None) -> None:
         for name, moment in self.db.execute(incidents.KNOWN).fetchall():
             if moment is not None and moment <= self.now:
-                self._commit(lambda name=name: self._happen(name, Looked()))  # type: ignore[misc]
+                self._commit(lambda name=name: self._happen(name, TimePassed()))  # type: ignore[misc]
         channels = [
             AlertChannelNow(name=name, quiet_until_ms=self.within(self.quiet, name, self.now)) for name in CHANNELS
         ]
@@ -310,7 +310,7 @@ def check_told(world: World) -> None:
                 assert not (acked_ms is not None and acked_ms < at_ms and kind in ("opened", "reminder"))
                 assert world.within(world.maintenance, name, at_ms) is None
                 assert policy.level is Level.CRITICAL or world.within(world.quiet, channel, at_ms) is None
-            after_ms = policy.tells(channel)
+            after_ms = policy.notifies(channel)
             if after_ms is None:
                 assert not told
                 continue
@@ -328,7 +328,7 @@ def check_moments(world: World) -> None:
     for number, name, opened_ms, _ in rows:
         parents = [(begin, end) for _, each, begin, end in rows if each in POLICIES[name].depends_on]
         for channel in CHANNELS:
-            after_ms = POLICIES[name].tells(channel)
+            after_ms = POLICIES[name].notifies(channel)
             for _, at_ms in items.get((number, channel), []):
                 assert after_ms is not None
                 assert at_ms >= opened_ms + after_ms
@@ -373,7 +373,7 @@ subject_events = st.one_of(
             SignGone("late"),
             SignSeen("empty", ""),
             SignGone("empty"),
-            Looked(),
+            TimePassed(),
         ]
     ),
     st.integers(1, 40).map(lambda count: Silence(count * MIN)),

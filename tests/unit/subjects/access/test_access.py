@@ -84,8 +84,8 @@ def test_a_key_is_made_listed_and_revoked_without_a_daemon(project: Path) -> Non
     (view,) = spyweb("keys", "list", "-o", "json", root=project).json
     assert (view["name"], view["scopes"], view["jobs"]) == ("deploy", ["run", "state"], ["deploy-*"])
 
-    assert spyweb("keys", "revoke", "deploy", root=project).out == "deploy is revoked\n"
-    assert spyweb("keys", "list", root=project).err == "there is no key\n"
+    assert spyweb("keys", "revoke", "deploy", root=project).out == "deploy was revoked\n"
+    assert spyweb("keys", "list", root=project).err == "no keys\n"
     again = spyweb("keys", "revoke", "deploy", root=project)
     assert (again.code, again.err) == (2, "spyweb: there is no key 'deploy': `spyweb keys list` shows them\n")
 

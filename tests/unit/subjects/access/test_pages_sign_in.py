@@ -76,7 +76,7 @@ async def test_a_wrong_key_is_told_and_put_on_record(site: Site) -> None:
     with capture_logs() as logged:
         status, _, cookie, page = await site.post("/sign-in", {"key": "guess-of-mine", "back": "/?q=x"})
     assert (status, cookie) == (401, "")
-    assert "This key is not known here" in page
+    assert "Unknown key" in page
     assert 'name="back" value="/?q=x"' in page
     assert "guess-of-mine" not in f"{page}{logged}"
     (line,) = await site.service.trail.lines(limit=10)

@@ -224,7 +224,7 @@ async def test_so_many_that_memory_would_matter_are_cut(place: Place, monkeypatc
     monkeypatch.setattr("spyweb.subjects.drift.service.MOST", 150)
     report = await place.drift.check(None)
     assert report.checked == 200, "whole pages"
-    assert list(report.remarks) == ["only the first 200 resources were looked at: there are more"]
+    assert list(report.remarks) == ["only the first 200 resources were compared: there are more"]
 
 
 async def test_two_jobs_that_keep_one_file_are_named(place: Place) -> None:

@@ -50,7 +50,7 @@ def test_what_is_wrong_is_a_table_and_with_all_what_was(project: Path) -> None:
 
 def test_one_is_shown_and_somebody_takes_care(project: Path) -> None:
     leave(project)
-    assert spyweb("alerts", "ack", "2", "--by", "me", root=project).out == "incident 2 is acknowledged by me\n"
+    assert spyweb("alerts", "ack", "2", "--by", "me", root=project).out == "incident 2 was acknowledged by me\n"
     shown = spyweb("alerts", "show", "2", root=project).out
     assert "acknowledged by me" in shown
     assert "failing: no space" in shown

@@ -161,7 +161,7 @@ async def test_a_job_is_silent_for_as_long_as_somebody_says() -> None:
     assert (await post_form(service, silence_at, value="99y"))[0] == 409
     assert (await post_form(service, "/jobs/nothing/silence", value="1h"))[0] == 404
     page = await page_of("/jobs/backup", service)
-    assert "Nothing is told of this job until" in page
+    assert "Silenced until" in page
     assert 'href="/incidents/2">Incident 2</a> is open' in page
     assert (await post_form(service, "/jobs/backup/unsilence"))[0] == 303
     assert await service.incidents.silence_of(BACKUP) is None
@@ -225,8 +225,8 @@ async def test_a_channel_that_was_told_is_named() -> None:
     )
     service.clock.advance(10)  # type: ignore[attr-defined]
     await service.stored_incidents.plan([AlertChannelNow(name="phone")], {"job:backup": SubjectNow(policy=policy)})
-    assert "told phone" in await page_of("/incidents", service)
-    assert "told that it began" in await page_of("/incidents/1", service)
+    assert "notified phone" in await page_of("/incidents", service)
+    assert "notified" in await page_of("/incidents/1", service)
     assert (await service.incidents.get(1)).job_id == JobId("backup")
 
 
@@ -243,12 +243,12 @@ async def test_each_says_what_it_is_told_and_how_it_does() -> None:
         assert status == 200
         assert "2\N{NO-BREAK SPACE}alert channels</h1>" in page
         assert "webhook at <bdi>example.org</bdi>" in page
-        assert "is told of what is critical · never quiet · nothing waits · took its last at <time" in page
+        assert "Level: critical only · never quiet · no message waiting · last delivery <time" in page
         assert "s3cret" not in page
         await down(service)
         service.tallies.attempted("ops", MARKUP)
         _, page = await get_page(client, "/channels")
-    assert "1 of 2\N{NO-BREAK SPACE}channels takes no messages</h1>" in page
+    assert "1 of 2\N{NO-BREAK SPACE}channels does not deliver</h1>" in page
     assert 'href="/incidents/1">incident 1</a>' in page
     assert page.count("&lt;script&gt;") == 1
 
@@ -263,8 +263,8 @@ async def test_a_test_is_sent_and_how_it_went_is_shown() -> None:
                 assert answer.status == status
                 assert "<script>alert" not in await answer.text()
         _, page = await get_page(client, "/channels")
-    assert "It has taken the test of <time" in page
-    assert "It did not take the test of <time" in page
+    assert "Test notification delivered <time" in page
+    assert "Test notification failed <time" in page
     assert "<code>answered 401</code>" in page
 
 
@@ -333,21 +333,19 @@ def test_each_channel_says_what_it_knows_and_what_holds_it() -> None:
     view = replace(VIEW, channels=channels, told={"ops": "open", "gone": "spared"})
     found = [(each.name, each.words, each.from_ms) for each in tellings_of(view, now_ms=10_000)]
     assert found == [
-        ("ops", "told that it began", None),
-        ("phone", "not told yet:", None),
-        ("mail", "is being told", None),
-        ("boss", "told unless acknowledged by then", 1_805_000),
-        ("gone", "was told nothing of it", None),
+        ("ops", "notified", None),
+        ("phone", "not notified yet:", None),
+        ("mail", "being notified", None),
+        ("boss", "notified unless acknowledged before", 1_805_000),
+        ("gone", "not notified: closed before", None),
     ]
     assert [each.held for each in tellings_of(view, now_ms=10_000)] == ["", "quiet", "", "", ""]
     held = replace(VIEW, channels=[channel("ops", told="open", held="silenced until 03:00")])
-    assert [(each.words, each.held) for each in tellings_of(held, now_ms=10_000)] == [
-        ("told that it began; now", "silenced")
-    ]
+    assert [(each.words, each.held) for each in tellings_of(held, now_ms=10_000)] == [("notified; now", "silenced")]
     acked = tellings_of(replace(VIEW, channels=[channel("phone")], acked_ms=7), now_ms=10_000)
-    assert [each.words for each in acked] == ["not told: acknowledged"]
+    assert [each.words for each in acked] == ["not notified: acknowledged"]
     over = tellings_of(replace(OVER, channels=[channel("phone"), channel("ops", told="closed")]), now_ms=10_000)
-    assert [each.words for each in over] == ["not told yet that it was", "told that it is over"]
+    assert [each.words for each in over] == ["not notified of the end yet", "notified of the end"]
 
 
 def test_the_open_ones_are_one_line_with_the_oldest_first() -> None:
@@ -363,9 +361,9 @@ def test_the_open_ones_are_one_line_with_the_oldest_first() -> None:
 
 def test_the_history_has_a_beginning_and_an_end() -> None:
     assert [(note.at_ms, note.text) for note in history_of(OVER)] == [
-        (1_000, "the first failure"),
-        (5_000, "became an incident: failing"),
+        (1_000, "first failure"),
+        (5_000, "opened: failing"),
         (6_000, "silenced by anna"),
-        (61_000, "over"),
+        (61_000, "closed"),
     ]
     assert [note.at_ms for note in history_of(replace(VIEW, since_ms=5_000))] == [5_000, 6_000]

@@ -324,7 +324,7 @@ def test_what_is_no_token_has_no_handle(text: str) -> None:
     assert find_handle(text) is None
 
 
-async def test_a_hash_tells_nothing_and_may_cover_a_key(world: World) -> None:
+async def test_a_hash_shows_nothing_new_and_may_cover_a_key(world: World) -> None:
     cookie = await world.signed_in()
 
     assert len(cookie) == 43

@@ -144,8 +144,8 @@ async def test_a_file_comes_compressed() -> None:
     [
         ("/records", "No records yet</h1>", "jobs/news/config.toml"),
         ("/outbox", "Every message was delivered</h1>", "[webhook]"),
-        ("/keys", "No key yet: this machine may do everything</h1>", "spyweb keys add anna --scope admin"),
-        ("/channels", "No alert channel: nobody is told</h1>", "[channels.phone]"),
+        ("/keys", "No key yet: this machine has all rights</h1>", "spyweb keys add anna --scope admin"),
+        ("/channels", "No alert channel: nobody is notified</h1>", "[channels.phone]"),
         ("/incidents", "No incident is open</h1>", "[channels.phone]"),
         ("/incidents?job=prices", "None on record of this job.", ""),
         ("/incidents?before=1", "No older ones.", ""),
@@ -181,7 +181,7 @@ async def test_who_may_only_look_sees_no_button() -> None:
             ("/runs/8", "Run again"),
             ("/incidents", '/acknowledge"', "/silence"),
             ("/incidents/1", '/acknowledge"', "/silence"),
-            ("/channels", "Send a test"),
+            ("/channels", "Test notification"),
             ("/outbox", "/outbox/1/retry", "Send all again"),
             ("/state?namespace=global&key=a", "<textarea", "Delete…", "Break…"),
         ):
