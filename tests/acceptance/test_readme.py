@@ -17,25 +17,27 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 README = (ROOT / "README.md").read_text()
 LUA = re.findall(r"```lua\n(.*?)```", README, re.DOTALL)
 TOML = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
-COMMANDS = re.findall(r"^\.venv/bin/spyweb (.*?)(?: +#.*)?$", README, re.MULTILINE)
+SHELL = "".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
+COMMANDS = re.findall(r"^spyweb (.*?)(?: +#.*)?$", SHELL, re.MULTILINE)
 
 
-@pytest.mark.parametrize("target", ["start", "test"])
-def test_the_two_commands_of_the_first_screen_are_there(target: str) -> None:
-    assert f"\nmake {target} " in README.split("\n## ")[0]
+@pytest.mark.parametrize("target", ["start", "dist"])
+def test_make_knows_the_targets_that_install(target: str) -> None:
+    assert f"make {target}" in README.split("\n## ")[1]
     planned = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
     assert planned.returncode == 0, planned.stderr
 
 
-def test_the_jobs_run_and_the_commands_answer(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    project.save("jobs/plain.lua", LUA[0])
-    project.save("jobs/hello.lua", LUA[1])
-    assert len(COMMANDS) >= 4
+def test_the_first_job_runs_and_the_commands_answer(tmp_path: Path) -> None:
+    assert COMMANDS[:2] == ["init watch", "start"]
+    Project(tmp_path).spyweb(*COMMANDS[0].split())
+    project = Project(tmp_path / "watch")
+    project.save("jobs/first.lua", LUA[0])
+    assert len(COMMANDS) >= 6
     with project.daemon():
-        assert project.ended("hello")[0].outcome is Outcome.SUCCESS
-        eventually(lambda: "hello number" in project.spyweb("logs", "hello").stdout)
-        for command in COMMANDS:
+        assert project.ended("first")[0].outcome is Outcome.SUCCESS
+        eventually(lambda: "hello number" in project.spyweb("logs", "first").stdout)
+        for command in COMMANDS[2:]:
             words = [word for word in command.split() if word != "-f"]
             assert project.spyweb(*words).stdout
 
@@ -53,7 +55,7 @@ def test_the_first_alert_is_what_the_settings_take(tmp_path: Path) -> None:
     project.save("config.toml", settings)
     project.job("plain", "return 1")
     assert "no problems" in project.spyweb("check").stderr
-    (command,) = re.findall(r"`\.venv/bin/spyweb (alerts .*?)`", README)
+    (command,) = re.findall(r"`spyweb (alerts .*?)`", README)
     project.save("config.toml", settings.replace("ntfy://", "ntfy://127.0.0.1:9/"))
     with project.daemon():
         refused = project.spyweb(*command.split(), code=1)

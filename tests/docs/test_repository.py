@@ -48,6 +48,12 @@ def test_the_changelog_has_this_version() -> None:
     assert re.search(rf"^## {re.escape(spyweb.__version__)}\b", read("CHANGELOG.md"), re.MULTILINE)
 
 
+def test_the_readme_stays_within_two_screens() -> None:
+    shown, heading, _ = read("README.md").partition("\n## Where to read on\n")
+    assert heading
+    assert len(shown.split()) <= 900, "details belong on a page of docs/"
+
+
 def test_every_pin_is_a_version_and_every_dependency_is_pinned() -> None:
     lines = [line for line in read("constraints.txt").splitlines() if line and not line.startswith("#")]
     pinned = dict(line.split("==") for line in lines)
