@@ -71,7 +71,13 @@ def build_services(
     )
     events = EventHub(clock, secrets.token_hex(BOOT_BYTES), sources.begin)
     overview = OverviewService(
-        live=live, store=store, clock=clock, view=jobs.view, broken=jobs.broken_views, health=health.health
+        live=live,
+        store=store,
+        clock=clock,
+        view=jobs.view,
+        broken=jobs.broken_views,
+        health=health.health,
+        restrictions=health.restrictions,
     )
     past, once = PastRunsService(root=root, live=live, store=store, clock=clock), OnceService(store.runs, clock)
     readiness = ReadinessService(store=store, clock=clock, vitals=vitals)

@@ -82,7 +82,7 @@ async def test_a_run_is_cancelled_once_its_question_is_answered(tab: Tab, projec
     await expect(page.get_by_role("heading", level=1)).to_contain_text("Running")
     await page.get_by_role("button", name="Cancel").click()
     await expect(page.get_by_role("dialog")).to_contain_text("The run stops where it is")
-    await page.get_by_role("button", name="Leave it").click()
+    await page.get_by_role("button", name="Cancel", exact=True).click()
     assert project.runs("sleeper")[0].outcome is None
     await page.get_by_role("button", name="Cancel").click()
     await page.get_by_role("button", name="Cancel the run").click()

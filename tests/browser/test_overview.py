@@ -114,7 +114,7 @@ async def test_a_run_is_started_without_leaving_the_page(tab: Tab, project: Proj
 async def test_colours_are_chosen_and_kept(tab: Tab, plain: Tab) -> None:
     for each in (tab, plain):
         page = await each.open()
-        await page.get_by_role("button", name="Colours").click()
+        await page.get_by_role("button", name="Theme").click()
         await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
         await page.reload()
         await expect(page.locator("html")).to_have_attribute("data-theme", "dark")

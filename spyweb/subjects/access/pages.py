@@ -18,7 +18,7 @@ from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Question, Shown, lead_to
 from spyweb.web.pages.site import answer_with
 
-TEMPLATE, PLACE = "keys.html", "keys"
+TEMPLATE, PLACE = "keys.html", "settings"
 KEYS = 50
 LINES = 50  # of the audit trail, at a time
 SCOPES = (

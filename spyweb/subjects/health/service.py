@@ -30,6 +30,7 @@ from spyweb.subjects.health.views import (
     Health,
     HealthProblem,
     Readiness,
+    Restriction,
     Vitals,
     find_all_problems,
     find_warnings,
@@ -55,6 +56,12 @@ class HealthService:
         """Return the problems and the warnings of the daemon now."""
         measured = self.vitals()
         return find_all_problems(measured), find_warnings(measured, *_count_short_and_drifting(self.live))
+
+    def restrictions(self) -> Mapping[str, Restriction]:
+        """Return the jobs that are quarantined or held back."""
+        vitals = self.vitals()
+        found = {str(job): Restriction("quarantined", why) for job, why in vitals.pool.quarantined.items()}
+        return found | {job: Restriction("held back", why) for job, why in vitals.held_back.items()}
 
 
 def _count_short_and_drifting(live: LiveJobs) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -100,6 +101,13 @@ class Health(Measured, frozen=True, kw_only=True):
     jobs: Mapping[str, int]  # how many in each state
     warnings: Sequence[str] = ()  # that need attention, though the daemon makes progress
     advice: Sequence[HealthProblem] = ()  # the problems, then the warnings, each with its remedy
+
+
+class Restriction(Struct, frozen=True):
+    """Why the runs of a job are restricted, after it harmed the daemon."""
+
+    kind: Literal["quarantined", "held back"]
+    reason: str
 
 
 class Readiness(Struct, frozen=True, kw_only=True):

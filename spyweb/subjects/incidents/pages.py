@@ -204,7 +204,7 @@ LEVEL_WORDS = {"info": "all levels", "warning": "warning and critical", "critica
 @DashboardPage(
     "channels",
     "channels.html",
-    place="incidents",
+    place="settings",
     parts={"channels-now": PagePart("channel_list.html", ("incident", "outbox"))},
 )
 async def show_channels(asked: Asked) -> Shown:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import is_
@@ -27,7 +27,7 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import NOT_AS_EXPECTED
 from spyweb.store.model.runs import Change, FailingSeries, RunStrip, StripWish
 from spyweb.store.sqlite.store import Store
-from spyweb.subjects.health.views import Health
+from spyweb.subjects.health.views import Health, Restriction
 from spyweb.views.jobs import JobState, JobView
 from spyweb.views.runs import (
     DECISIVE,
@@ -83,6 +83,7 @@ class OverviewRow(Struct, frozen=True, kw_only=True):
     failing: Failing | None = None
     running_since_ms: int | None = None
     held_up: Sequence[str] = ()  # jobs that start after a success of this one
+    restriction: Restriction | None = None
 
 
 class OverviewVerdict(Struct, frozen=True, kw_only=True):
@@ -114,6 +115,7 @@ def view_row(
     series: FailingSeries | None = None,
     running_since_ms: int | None = None,
     held_up: Sequence[str] = (),
+    restriction: Restriction | None = None,
 ) -> OverviewRow:
     if strip is None:  # not known: only the last run says whether the job fails
         strip, is_failing = RunStrip(), job.last is not None and job.last.outcome in (Outcome.FAILED, Outcome.LOST)
@@ -134,6 +136,7 @@ def view_row(
         failing=failing,
         running_since_ms=running_since_ms,
         held_up=held_up if series else (),
+        restriction=restriction,
     )
 
 
@@ -296,6 +299,7 @@ class OverviewService:
     view: Callable[[LiveJob], JobView]
     broken: Callable[[], Iterable[JobView]]  # jobs of which no version runs
     health: Callable[[], Health]
+    restrictions: Callable[[], Mapping[str, Restriction]] = dict
     _strips: Strips | None = None
     rendered: dict[JobId, tuple[OverviewRow, str]] = field(default_factory=dict)  # rows as pages show them to everybody
     _rows: dict[JobId, tuple[Facts, OverviewRow]] = field(default_factory=dict)  # as they were last shown
@@ -309,11 +313,11 @@ class OverviewService:
 
     async def all_rows(self) -> list[OverviewRow]:
         """Return the row of each job, in no order."""
-        strips, rows = await self._filled(), []
+        strips, restrictions, rows = await self._filled(), self.restrictions(), []
 
         def view_all() -> Steps[None]:
             for job in self.live:
-                rows.append(self._row(job, strips))
+                rows.append(self._row(job, strips, restrictions.get(job.id)))
                 yield
 
         await run_in_slices(self.clock, view_all())
@@ -336,12 +340,12 @@ class OverviewService:
             if strips is None or kept is None or kept.changes != strips.changes[job]:
                 strips = await self._filled()
             self._looked_at = self.clock.monotonic()
-            return self._row(found, strips)
+            return self._row(found, strips, self.restrictions().get(job))
         return next((view_row(view) for view in self.broken() if view.id == job), None)
 
-    def _row(self, job: LiveJob, strips: Strips) -> OverviewRow:
+    def _row(self, job: LiveJob, strips: Strips, restriction: Restriction | None) -> OverviewRow:
         kept = strips.of_job.get(job.id)
-        facts = facts_of(job, kept)
+        facts = (*facts_of(job, kept), restriction and restriction.reason)
         known = self._rows.get(job.id)
         if known and len(known[0]) == len(facts) and all(map(is_, known[0], facts)):
             return known[1]
@@ -352,6 +356,7 @@ class OverviewService:
             series=kept.series if kept else None,
             running_since_ms=min(began, default=None),
             held_up=self._held_up(job.id) if kept and kept.series else (),
+            restriction=restriction,
         )
         self._rows[job.id] = facts, row
         return row

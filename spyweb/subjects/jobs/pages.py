@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import aclosing
 from typing import Annotated
 
@@ -42,7 +42,7 @@ from spyweb.subjects.when.service import MaintenanceService
 from spyweb.views.jobs import to_json
 from spyweb.views.runs import LogLine, RunEnded, TaskView, late_after
 from spyweb.web.access.principal import Principal, Right
-from spyweb.web.api.services import Outlook, Services
+from spyweb.web.api.services import Outlook
 from spyweb.web.pages.charts import chart
 from spyweb.web.pages.frame import PageFrame
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, coloured, lead_to
@@ -83,7 +83,7 @@ def outlook_of(
     return look
 
 
-async def rows_of(asked: Asked, rows: Iterable[OverviewRow]) -> dict[str, str]:
+async def rows_of(asked: Asked, rows: Iterable[OverviewRow], above: Collection[str]) -> dict[str, str]:
     """Render rows, with pauses for other tasks; an unchanged row, which is the same for everybody, is reused."""
     services, frame = asked.services, PageFrame(moments=asked.moments)
     rendered = services[OverviewService].rendered
@@ -91,32 +91,39 @@ async def rows_of(asked: Asked, rows: Iterable[OverviewRow]) -> dict[str, str]:
     for count, row in enumerate(rows):
         job = row.job.id
         kept = rendered.get(job)
-        if kept is None or kept[0] is not row:  # a row that has changed is another object
+        if job in above or kept is None or kept[0] is not row:  # a row that has changed is another object
             spec = services.catalogue.spec(job)
-            how = schedule_words(spec, services.timezone) if spec else ""
-            kept = row, asked.renderer.part("job_row.html", frame, {"shown": words.draw_row(row, how)})
-            rendered[job] = kept
+            how = schedule_words(spec, services.timezone, asked.name_of) if spec else ""
+            shown = words.draw_row(row, how, is_above=job in above)
+            kept = row, asked.renderer.part("job_row.html", frame, {"shown": shown})
+            if job not in above:
+                rendered[job] = kept
         html[ROW + job] = kept[1]
         if count % TOGETHER == TOGETHER - 1:
             await services.clock.sleep(0)
     return html
 
 
-async def summary_of(asked: Asked, overview: Overview) -> dict[str, object]:
-    """Return the values of the parts above the list."""
-    trouble = [row for row in overview.rows if row.standing in ATTENTION]
-    spec = asked.services.catalogue.spec
+def troubled(overview: Overview) -> list[OverviewRow]:
+    """Return the rows of the list above all others."""
+    return [row for row in overview.rows if row.standing in ATTENTION][:ATTENTION_SHOWN]
 
-    def name_of(subject: str) -> str:
-        job = spec(job_of(subject))
-        return job.name if job else ""
 
+async def summary_of(asked: Asked, overview: Overview, chosen: words.JobFilter) -> dict[str, object]:
+    """Return the values of the parts above the list; incidents of jobs in the upper list are shown there."""
+    trouble = troubled(overview)
+    incidents, above = (await asked.outlook()).incidents, {row.job.id for row in trouble}
+    of_job = {job_of(each.subject): each for each in incidents}
+    others = [each for each in incidents if job_of(each.subject) not in above]
+    fits = [chosen.takes(row) for row in trouble]
     return {
         "verdict": overview.verdict,
-        "open": open_line((await asked.outlook()).incidents, name_of),
+        "open": open_line(others, lambda subject: asked.name_of(job_of(subject) or "")),
         "sign_words": sign_words,
-        "trouble": [words.draw_row(row) for row in trouble[:ATTENTION_SHOWN]],
-        "more_trouble": max(0, len(trouble) - ATTENTION_SHOWN),
+        "trouble": [(words.draw_row(row), of_job.get(row.job.id), fit) for row, fit in zip(trouble, fits, strict=True)],
+        "more_trouble": sum(row.standing in ATTENTION for row in overview.rows) - len(trouble),
+        "is_any_trouble": any(fits),
+        "name_of": asked.name_of,
     }
 
 
@@ -129,15 +136,15 @@ async def show_overview(asked: Asked) -> Shown:
     if not overview.rows:
         folder = str(asked.services[JobService].root / "jobs")
         return Shown(title="No jobs yet", values={"folder": folder}, template="empty.html")
+    chosen, above = asked.query(words.JobFilter), {row.job.id for row in troubled(overview)}
     if asked.parts:
-        html = await rows_of(asked, [row for row in overview.rows if ROW + row.job.id in asked.parts])
-        return Shown(title=title, values=await summary_of(asked, overview), html=html)
-    chosen = asked.query(words.JobFilter)
+        html = await rows_of(asked, [row for row in overview.rows if ROW + row.job.id in asked.parts], above)
+        return Shown(title=title, values=await summary_of(asked, overview, chosen), html=html)
     rows = sorted(overview.rows, key=words.ORDERS.get(chosen.sort, words.ORDERS["worst"])[1])
-    html = await rows_of(asked, rows)
+    html = await rows_of(asked, rows, above)
     fits = [chosen.takes(row) for row in rows]
     values = {
-        **await summary_of(asked, overview),
+        **await summary_of(asked, overview, chosen),
         "rows": [(html[ROW + row.job.id], fit) for row, fit in zip(rows, fits, strict=True)],
         "is_any_shown": any(fits),
         "chosen": chosen,
@@ -186,11 +193,13 @@ def _as_json(value: object) -> str:
     return cut(text, LONGEST_VALUE)
 
 
-async def values_of(services: Services, job: JobId, may_see: Callable[[str], bool]) -> dict[str, object]:
+async def values_of(asked: Asked, job: JobId) -> dict[str, object]:
     """Gather the values of the page's parts."""
+    services, may_see = asked.services, asked.principal.may_see
     detail = detail_seen_by(await services[JobDetails].detail(job), may_see)
     row = detail.row
-    late_ms = late_after(services.catalogue.spec(job))
+    spec = services.catalogue.spec(job)
+    late_ms = late_after(spec)
     runs = await services[PastRunsService].newest(job, limit=RUNS_SHOWN, before=None)
     mark, _, heading = words.STANDINGS[row.standing]
     found = await services[IncidentService].list(is_open=True, job=job, before=None, limit=1)
@@ -207,6 +216,8 @@ async def values_of(services: Services, job: JobId, may_see: Callable[[str], boo
         "held_words": held_words,
         "mark": mark,
         "heading": heading,
+        "schedule": schedule_words(spec, services.timezone, asked.name_of) if spec else "",
+        "name_of": asked.name_of,
         "written": [each for each in detail.settings if each.origin is not OriginKind.BUILT_IN],
         "built_in": [each for each in detail.settings if each.origin is OriginKind.BUILT_IN],
         "runs": [show_run(run, late_ms) for run in runs],
@@ -223,7 +234,7 @@ async def show_job(asked: Asked) -> Shown:
     span = TimeSpan(query.span) if query.span in set(TimeSpan) else TimeSpan.DAY
     if asked.parts == ["log"]:
         return Shown(title="", values=more_of_log(asked, job))
-    values = await values_of(services, job, asked.principal.may_see)
+    values = await values_of(asked, job)
     if asked.parts:
         return Shown(title=str(values["title"]), values={**values, **more_of_log(asked, job)})
     statistics = await services[PastRunsService].statistics(job, span)

@@ -72,11 +72,11 @@ def detail_seen_by(detail: JobDetail, may_see: Callable[[str], bool]) -> JobDeta
     )
 
 
-def schedule_words(spec: JobSpec, timezone: str) -> str:
+def schedule_words(spec: JobSpec, timezone: str, name_of: Callable[[str], str] = str) -> str:
     """Return when a job runs, in words: its schedule, the jobs before it, and the values that it listens to."""
     parts = [_schedule(spec.schedule, timezone)]
     if spec.after:
-        parts.append("after " + ", ".join(after.job for after in spec.after))
+        parts.append("after " + ", ".join(name_of(after.job) for after in spec.after))
     if spec.on:
         parts.append("when " + ", or ".join(map(listen_words, spec.on)))
     words = "; ".join(filter(None, parts)) or "only manually"

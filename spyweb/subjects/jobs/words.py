@@ -58,7 +58,12 @@ class JobFilter(Struct, frozen=True, kw_only=True):
         return (
             self.state in ("", row.standing)
             and (not self.tag or self.tag in job.tags)
-            and (not word or any(word in text.casefold() for text in (job.name, job.id, job.schedule, row.result)))
+            and (
+                not word
+                or any(
+                    word in text.casefold() for text in (job.name, job.id, job.schedule, job.description, row.result)
+                )
+            )
         )
 
 
@@ -71,9 +76,10 @@ class ShownJob(Struct, frozen=True, kw_only=True):
     word: str  # its state
     tone: str
     strip: Strip
+    what: str  # the last result, or the state where a list above has the reason
 
 
-def draw_row(row: OverviewRow, how: str = "") -> ShownJob:
+def draw_row(row: OverviewRow, how: str = "", *, is_above: bool = False) -> ShownJob:
     """Return a row as it is drawn; `how` is the schedule in words."""
     mark, word, _ = STANDINGS[row.standing]
     return ShownJob(
@@ -83,6 +89,7 @@ def draw_row(row: OverviewRow, how: str = "") -> ShownJob:
         word=word,
         tone=mark if mark in ("bad", "warn") else "",
         strip=strip(row.strip),
+        what=word if is_above else row.result,
     )
 
 

@@ -139,7 +139,7 @@ def draw_maintenance(view: MaintenanceView, days: int) -> MaintenancePicture:
 @DashboardPage(
     "maintenance",
     "maintenance.html",
-    place="incidents",
+    place="settings",
     of_job=True,
     parts={"maintenance-now": PagePart("maintenance_now.html", ("incident", "jobs"))},
 )

@@ -27,8 +27,13 @@ BAR = (
     NavEntry("events", "events", "Events"),
     NavEntry("outbox", "outbox", "Outbox"),
     NavEntry("health", "health", "Health"),
+    NavEntry("settings", "channels", "Settings"),
 )
-FOOT = (NavEntry("keys", "keys", "Keys"),)
+SETTINGS = (
+    NavEntry("channels", "channels", "Channels"),
+    NavEntry("maintenance", "maintenance", "Maintenance"),
+    NavEntry("keys", "keys", "Keys"),
+)
 
 
 class PageFrame(Struct, frozen=True, kw_only=True):
@@ -44,6 +49,7 @@ class PageFrame(Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int] = field(default_factory=dict)  # at entries of the navigation: what needs attention
     theme: str = ""  # "light", "dark"; empty: as the system has it
     is_known: bool = True  # the client may see more than the sign-in form
+    sees_all: bool = True  # the viewer is not limited to some jobs
     who: str = ""  # the key of this session; empty: no sign-in is needed
     may: frozenset[str] = frozenset()  # the rights of the viewer: there are no buttons for other actions
     nonce: str = ""  # of the scripts that may run

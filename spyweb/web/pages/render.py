@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from spyweb import __version__
 from spyweb.web.pages import words
 from spyweb.web.pages.charts import KINDS
-from spyweb.web.pages.frame import BAR, FOOT, PageFrame, to
+from spyweb.web.pages.frame import BAR, SETTINGS, PageFrame, to
 from spyweb.web.pages.words import Moments
 
 HERE = Path(__file__).parent
@@ -67,7 +67,7 @@ class Renderer:
         )
         self.pages.filters.update(FILTERS)
         kinds = [(letter, heights, word) for letter, (heights, word) in KINDS.items()]
-        self.pages.globals.update(hide=hide, to=to, static=static, bar=BAR, foot=FOOT, kinds=kinds)
+        self.pages.globals.update(hide=hide, to=to, static=static, bar=BAR, tabs=SETTINGS, kinds=kinds)
 
     def part(self, template: str, frame: PageFrame, values: Mapping[str, object]) -> Markup:
         """Render a page, or a part of one, as it is put into a page, or fetched when it has changed."""
@@ -111,6 +111,7 @@ FILTERS = {
     "countdown": time_filter("until", Moments.until),
     "soon": time_filter("in", tell_soon),
     "age": time_filter("since", Moments.since),
+    "ago": time_filter("ago", Moments.ago),
     "duration": words.show_duration,
     "count": words.show_count,
     "counted": words.show_counted,

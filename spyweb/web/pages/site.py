@@ -33,7 +33,7 @@ from spyweb.web.api.route import PageRoute
 from spyweb.web.api.services import SERVICES
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.event_streams import PAGE_STREAMS, send_events
-from spyweb.web.pages.frame import BAR, FOOT, Link, PageFrame
+from spyweb.web.pages.frame import BAR, SETTINGS, Link, PageFrame
 from spyweb.web.pages.page import OF_JOB, Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
 
 if sys.version_info >= (3, 14):
@@ -207,6 +207,7 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
         counts=outlook.counts if outlook else {},
         theme=theme if theme in THEMES else "",
         is_known=is_known,
+        sees_all=not principal.jobs,
         who=principal.name if principal.source == "session" else "",
         may=principal.rights,
         live=live,
@@ -251,7 +252,7 @@ async def _error_page(asked: Asked, error: web.HTTPError | SpywebError) -> web.R
         title = TITLES.get(status, error.reason)
         reason = error.text if error.text and error.text != f"{status}: {error.reason}" else ""
         if status == web.HTTPNotFound.status_code:  # it may mean an entry of the navigation
-            entries = {entry.path: Link(entry.words, f"/{entry.path}") for entry in (*BAR, *FOOT) if entry.path}
+            entries = {entry.path: Link(entry.words, f"/{entry.path}") for entry in (*BAR, *SETTINGS) if entry.path}
             nearest = Names(entries).nearest(asked.request.path.removeprefix("/").partition("/")[0])
             close = [entries[nearest]] if nearest else []
     shown = Shown(title=title, values={"reason": reason, "close": close}, status=status)

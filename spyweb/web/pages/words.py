@@ -17,6 +17,7 @@ from spyweb.words import counted, round_duration
 NBSP = "\N{NO-BREAK SPACE}"
 ABSENT = "\N{EN DASH}"
 
+AGO = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))  # units with their seconds
 _SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
@@ -93,6 +94,12 @@ class Moments(Struct, frozen=True):
 
     def since(self, ms: int) -> str:
         return show_duration(max(0, self.now_ms - ms))
+
+    def ago(self, ms: int) -> str:
+        """Return how long ago a moment was, in its largest unit: `2 min ago`."""
+        seconds = max(0, self.now_ms - ms) // SECOND_MS
+        unit, size = next((each for each in AGO if seconds >= each[1]), AGO[-1])
+        return f"{seconds // size}{NBSP}{unit} ago" if seconds else "just now"
 
     def _local(self, ms: int) -> datetime | None:
         try:

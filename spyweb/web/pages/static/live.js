@@ -10,7 +10,7 @@ const all = (what, root = document) => [...root.querySelectorAll(what)];
 const body = document.body;
 const HIDDEN_FOR = 10_000; // a tab out of sight gives its connection back: browsers allow six to one host
 const LOG_LINES = 1000;
-const MINE = new Set(["open", "hidden"]); // set by the viewer, not by the server
+const mine = (node, name) => name === "open" || (name === "hidden" && node.matches("button")); // not set by the server
 let mark = body.dataset.mark;
 let fetching = false;
 let again = false;
@@ -97,10 +97,10 @@ function morph(old, fresh) {
   if (old.nodeType === Node.TEXT_NODE) return void (old.data = fresh.data);
   if (old === document.activeElement && old.matches("input, select, textarea")) return; // being typed into
   for (const { name, value } of fresh.attributes) {
-    if (old.getAttribute(name) !== value && !MINE.has(name)) old.setAttribute(name, value);
+    if (old.getAttribute(name) !== value && !mine(old, name)) old.setAttribute(name, value);
   }
   for (const { name } of [...old.attributes]) {
-    if (!fresh.hasAttribute(name) && !MINE.has(name)) old.removeAttribute(name);
+    if (!fresh.hasAttribute(name) && !mine(old, name)) old.removeAttribute(name);
   }
   const named = new Map([...old.children].filter((node) => node.id).map((node) => [node.id, node]));
   let here = old.firstChild;

@@ -14,13 +14,11 @@ function filter() {
   if (!form) return;
   const { q, tag, state } = Object.fromEntries(new FormData(form));
   const word = q.toLowerCase();
-  let shown = 0;
-  for (const row of $(form.dataset.of).children) {
-    const of = row.dataset;
-    row.hidden = !((!state || of.state === state) && (!tag || of.tags?.split(" ").includes(tag)) && (!word || row.textContent.toLowerCase().includes(word)));
-    shown += !row.hidden;
-  }
-  $("no-match").hidden = shown > 0;
+  const fits = (row) => (!state || row.dataset.state === state) && (!tag || row.dataset.tags?.split(" ").includes(tag)) && (!word || `${row.id} ${row.textContent}`.toLowerCase().includes(word));
+  const pick = (rows) => rows.filter((row) => !(row.hidden = !fits(row))).length;
+  $("no-match").hidden = pick([...$(form.dataset.of).children]) > 0;
+  const above = $("attention");
+  if (above) above.hidden = !pick(all("li[data-state]", above));
 }
 
 function filtered(form) {

@@ -3,6 +3,7 @@
 const all = (what, root = document) => root.querySelectorAll(what);
 
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const AGO = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 const UNITS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
 const two = (number) => String(number).padStart(2, "0");
 const skew = Number(document.body.dataset.now) - Date.now(); // a clock that is off shows wrong countdowns; a slow page is not meant
@@ -19,6 +20,10 @@ function format(date, as) {
   const clock = `${two(date.getHours())}:${two(date.getMinutes())}`;
   const away = (date - now()) / 1000;
   if (as === "until" || as === "in") return away < 1 ? "now" : (as === "in" ? "in " : "") + duration(Math.floor(away));
+  if (as === "ago") {
+    const [unit, size] = AGO.find(([, size]) => -away >= size) ?? [];
+    return unit ? `${Math.floor(-away / size)}\u00a0${unit} ago` : "just now";
+  }
   if (as === "since") return away > -1 ? "a moment" : duration(Math.floor(-away));
   if (as === "exact") return `${clock}:${two(date.getSeconds())}.${String(date.getMilliseconds()).padStart(3, "0")}`;
   if (as === "clock") return clock;
@@ -39,7 +44,7 @@ export function tell(times) {
   }
 }
 
-setInterval(() => document.hidden || tell(all('time:is([data-as="until"], [data-as="in"], [data-as="since"])')), 1000);
+setInterval(() => document.hidden || tell(all('time:is([data-as="until"], [data-as="in"], [data-as="since"], [data-as="ago"])')), 1000);
 
 
 // The daemon's own time, as the tooltip of a moment.

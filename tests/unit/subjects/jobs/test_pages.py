@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 
+from msgspec import structs
+
 from spyweb.errors import Refused
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.store.model.access import Scope
 from spyweb.store.model.records import Record
+from spyweb.subjects.health.views import Restriction
 from spyweb.subjects.jobs.pages import MOST_LINES
 from spyweb.subjects.records.views import view_record
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from tests.fakes.daemon_service import MARKUP, NOW_MS, PRICES
-from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in, three_rows
 
 
 async def test_it_draws_the_runs_of_the_chosen_time() -> None:
@@ -138,3 +141,20 @@ async def test_it_shows_what_it_keeps_and_what_it_found() -> None:
     page = await page_of("/jobs/prices", service)
     assert "Stored values" in page
     assert ">Records</h2>" in page
+
+
+async def test_the_overview_gives_a_reason_once_and_its_search_filters_both_lists() -> None:
+    page = await page_of("/")
+    assert page.count("jobs/backup.lua:3: disk") == 1
+    assert re.search(r'<li id="a-backup" data-state="failing">', page)
+    found = await page_of("/?q=prices")
+    assert re.search(r'<section id="attention"[^>]* hidden>', found)
+    assert re.search(r'<li id="a-backup"[^>]* hidden>', found)
+    assert "`" not in page.partition("<main")[2]
+
+
+async def test_a_job_that_is_quarantined_says_so_in_the_list_and_on_its_page() -> None:
+    rows = [structs.replace(row, restriction=Restriction("quarantined", MARKUP)) for row in three_rows()]
+    service = make_dashboard_service(rows)
+    assert '<strong class="warn">quarantined</strong> · every' in await page_of("/", service)
+    assert '<strong class="warn">Quarantined</strong>: ' in await page_of("/jobs/prices", service)

@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 import jinja2
 import pytest
 
-from spyweb.web.pages.frame import BAR, FOOT, PageFrame
+from spyweb.web.pages.frame import BAR, SETTINGS, PageFrame
 from spyweb.web.pages.render import HERE, CompiledTemplates
 from spyweb.web.pages.site import FOLDER, StaticFiles, renderer
-from spyweb.web.pages.words import ABSENT, Moments
+from spyweb.web.pages.words import ABSENT, NBSP, Moments
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 MARKUP = "<script>alert(1)</script>"
@@ -30,8 +30,15 @@ def error_page(frame: PageFrame, **values: object) -> str:
 
 def test_a_page_has_a_bar_with_every_place_and_marks_the_one_it_is() -> None:
     page = error_page(make_frame(place="state", counts={"jobs": 2}))
-    for place in (*BAR, *FOOT):
+    for place in BAR:
         assert f">{place.words}<" in page
+    assert not any(f">{tab.words}</a>" in page for tab in SETTINGS)
+    settings = error_page(make_frame(place="settings", may={"admin"}, here="/maintenance?x=1"))
+    for tab in SETTINGS:
+        assert f">{tab.words}</a>" in settings
+    assert '<a href="/maintenance" aria-current="page">' in settings
+    limited = error_page(make_frame(place="settings", sees_all=False))
+    assert not any(f'href="/{path}"' in limited for path in ("channels", "keys"))
     assert '<a href="/state" aria-current="page">' in page
     assert '<b id="count-jobs">2</b>' in page
     assert '<b id="count-health"></b>' in page
@@ -49,6 +56,8 @@ def test_a_moment_is_an_element_that_the_browser_can_tell_in_its_own_zone() -> N
     assert render("{{ 1767225600000|when }}", frame) == ('<time datetime="2026-01-01T00:00:00Z">01:00:00</time>')
     assert 'data-as="until">1\N{NO-BREAK SPACE}m' in render("{{ (1767225600000 + 60000)|countdown }}", frame)
     assert 'data-as="since">1\N{NO-BREAK SPACE}m' in render("{{ (1767225600000 - 60000)|age }}", frame)
+    for ago_ms, said in ((400, "just now"), (119_000, f"1{NBSP}min ago"), (90_000_000, f"1{NBSP}d ago")):
+        assert f'data-as="ago">{said}<' in render(f"{{{{ ({NOW_MS} - {ago_ms})|ago }}}}", frame)
     assert 'data-as="exact">01:00:00.000' in render("{{ 1767225600000|exact_time }}", frame)
     assert render("{{ none|when }}{{ none|countdown }}{{ none|age }}{{ none|exact_time }}", frame) == 4 * ABSENT
 
