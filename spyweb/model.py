@@ -161,6 +161,7 @@ class Trigger(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     type: str = ""  # a TriggerType, or what a later version has written; empty: the record is damaged
     of: RunId | None = None  # retry: the first attempt
+    retry_of: RunId | None = None  # retry that a person asked for: the run whose finished tasks are taken over
     hook: str = ""  # alert: the function of the job's file that is called
     incident: Mapping[str, object] = {}  # alert: the event that it is called with
     values: Mapping[str, object] = {}  # manual: what a person lays over the values of the job
@@ -516,6 +517,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     ended_ms: int
     message: str = ""
     output: bytes | None = None  # msgpack, a list of one value
+    taken_from: RunId | None = None  # the run that performed it, where this one has taken over the result
 
 
 class TaskBegun(Struct, frozen=True, kw_only=True):

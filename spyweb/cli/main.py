@@ -42,6 +42,7 @@ COMMANDS = {
     "drift": "spyweb.subjects.drift.commands:drift",
     "logs": "spyweb.subjects.jobs.commands:logs",
     "trigger": "spyweb.subjects.jobs.commands:trigger",
+    "retry": "spyweb.subjects.runs.commands:retry",
     "pause": "spyweb.subjects.jobs.commands:pause",
     "resume": "spyweb.subjects.jobs.commands:resume",
     "health": "spyweb.subjects.health.commands:health",

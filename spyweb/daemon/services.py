@@ -24,6 +24,7 @@ from spyweb.subjects.jobs.overview import OverviewService
 from spyweb.subjects.jobs.pages import outlook_of
 from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.records.service import RecordSearch
+from spyweb.subjects.runs.retries import RetryService
 from spyweb.subjects.runs.service import OnceService, PastRunsService, RunService
 from spyweb.subjects.state.service import StateService
 from spyweb.subjects.when.service import CalendarService, MaintenanceService
@@ -80,6 +81,7 @@ def build_services(
         restrictions=health.restrictions,
     )
     past, once = PastRunsService(root=root, live=live, store=store, clock=clock), OnceService(store.runs, clock)
+    runs = RunService(runner=runtime.runner, past=past, once=once, is_traced=runtime.world.tracer is not None)
     readiness = ReadinessService(store=store, clock=clock, vitals=vitals)
     return Services(
         health,
@@ -124,7 +126,8 @@ def build_services(
             tallies=lambda: runtime.sending.tallies.among(reloader.settings.alerts.channels),
         ),
         RecordSearch(records=store.records, live=live, clock=clock),
-        RunService(runner=runtime.runner, past=past, once=once, is_traced=runtime.world.tracer is not None),
+        runs,
+        RetryService(runs=runs, sources=runtime.world.sources),
         StateService(store=store, clock=clock, limits=settings.state),
         WorkflowService(store),
         addresses=ADDRESSES,

@@ -84,7 +84,11 @@ class Sources:
 
         Reads files: call it in a thread.
         """
-        return [path for path, digest in self.dependencies(job, generation).items() if self._standing(path) != digest]
+        return self.differing(self.dependencies(job, generation))
+
+    def differing(self, digests: Mapping[str, str | None]) -> list[str]:
+        """Return the paths whose files have other digests now.  Reads files: call it in a thread."""
+        return [path for path, digest in digests.items() if self._standing(path) != digest]
 
     def _standing(self, path: str) -> str | None:
         try:

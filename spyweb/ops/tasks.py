@@ -22,8 +22,12 @@ from spyweb.ops.op import CATALOGUE, FILES, OpEffect, op
 from spyweb.ops.store import count_failure
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import JOB
+from spyweb.store.model.runs import RunPlan
 
 MOST_TASKS = 10_000  # in one run
+MOST_DRAWN = 300  # tasks of a plan that is kept with its run
+MOST_MODULES = 200  # of a run, whose digests are kept
+LONGEST_NEEDS = 2_000  # bytes
 LONGEST_NAME = 200  # bytes
 LONGEST_MESSAGE = 4_096  # bytes; the rest is cut
 LARGEST_OUTPUT = 65_536  # bytes, packed
@@ -33,8 +37,11 @@ STATUSES = {status.value.encode(): status for status in TaskStatus}
 
 
 @op(name="_tasks", effect=OpEffect.NONE)
-async def begin(call: Call, names: Table) -> tuple[str, str, list[list[object]]]:
-    """Take the plan of a run: workflow and name of each task.  Gives the job's folder, its agent, and what is done."""
+async def begin(call: Call, names: Table, needs: Table | None = None) -> tuple[str, str, list[list[object]]]:
+    """Take the plan of a run: workflow and name of each task, and, as text, the numbers of those that it depends on.
+
+    Gives the job's folder, its agent, and the finished tasks.
+    """
     given = list(names.values())
     if len(given) > 2 * MOST_TASKS:
         raise OpError(f"more than {MOST_TASKS} tasks in one run")
@@ -42,6 +49,7 @@ async def begin(call: Call, names: Table) -> tuple[str, str, list[list[object]]]
     if len(texts) < len(given) or len(texts) % 2:
         raise OpError("_tasks: a workflow and a name expected for each task")
     call.tally.plan = list(zip(texts[::2], texts[1::2], strict=True))
+    await call.world.store.tasks.declare(call.run, _plan(call, list(needs.values()) if needs else []))
     taken = await call.world.store.tasks.take_over(call.run, call.tally.plan) if call.resumes else ()
     if call.resumes:
         earlier = await call.world.store.tasks.chain(call.run)
@@ -49,6 +57,21 @@ async def begin(call: Call, names: Table) -> tuple[str, str, list[list[object]]]
     for row in taken:
         call.tell_task(row)
     return call.folder, call.agent, [[row.ordinal, row.status.value, row.message, row.output or False] for row in taken]
+
+
+def _plan(call: Call, needs: Sequence[object]) -> RunPlan:
+    """Return the plan to record: with its tasks, unless they are too many to be drawn."""
+    count = len(call.tally.plan)
+    modules = call.world.sources.dependencies(call.job, call.generation)
+    code = {"": call.code, **{path: digest for path, digest in list(modules.items())[:MOST_MODULES] if digest}}
+    if len(needs) != count or count > MOST_DRAWN:
+        return RunPlan(code=code)
+    return RunPlan(code=code, tasks=call.tally.plan, needs=[_numbers(text, count) for text in needs])
+
+
+def _numbers(text: object, count: int) -> list[int]:
+    parts = text[:LONGEST_NEEDS].split() if isinstance(text, bytes) else []
+    return [number for number in (int(part) for part in parts if part.isdigit() and len(part) < 6) if number < count]
 
 
 @op(name="_task", effect=OpEffect.NONE)

@@ -145,7 +145,8 @@ class Call(Struct, frozen=True, kw_only=True):
     depth: int = 0  # the number of state triggers that led to this run, one after another
     on_store_error: OnStoreError | None = None  # the job's own; None: the world's
     log: JobLog = unheard  # the job's own
-    resumes: bool = False  # it goes on with the tasks of an earlier run
+    resumes: bool = False  # it takes over the finished tasks of an earlier run
+    code: str = ""  # the digest of the job's own files
     tell_task: TellTask = untold
     policy: Policy = ANYTHING  # what it may reach
     audit: Audit | None = None  # notes what it does reach

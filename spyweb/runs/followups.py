@@ -12,7 +12,10 @@ from spyweb.runs.records import first_of, is_finding, payload_of, skip_of
 from spyweb.store.model.runs import Change, NewRun, SkippedRange
 
 # Fields of a trigger that all attempts share.
-SENT = ("hook", "incident", "payload", "payload_stored", "headers", "query", "traceparent", "depth", "resumable")
+SENT = (
+    "hook", "incident", "payload", "payload_stored", "headers", "query", "traceparent", "depth", "resumable", "values",
+    "retry_of",
+)  # fmt: skip
 _MOST_DOUBLINGS = 64  # beyond this every delay exceeds its maximum
 
 

@@ -72,6 +72,7 @@ class TaskView(Struct, frozen=True, kw_only=True):
     took_ms: int | None = None
     message: str = ""
     output: object = None
+    taken_from: RunId | None = None  # the run that performed it, where this one has taken over the result
 
 
 class RunCancelled(Struct, frozen=True, kw_only=True):
@@ -79,6 +80,16 @@ class RunCancelled(Struct, frozen=True, kw_only=True):
 
     run: RunId
     job: JobId
+
+
+class RunRetried(Struct, frozen=True, kw_only=True):
+    """A run that retries another."""
+
+    run: RunId | None
+    job: JobId
+    retry_of: RunId
+    taken_over: int = 0  # finished tasks of that run, which are not performed again
+    first_task: str = ""  # the first task that runs; empty where the job starts from the beginning
 
 
 RunEvent = LogLine | TaskView | RunEnded
@@ -126,6 +137,7 @@ def view_task(event: TaskBegun | TaskRow) -> TaskView:
         took_ms=None if event.started_ms is None else max(0, event.ended_ms - event.started_ms),
         message=event.message,
         output=show_output(event.output),
+        taken_from=event.taken_from,
     )
 
 
@@ -199,10 +211,9 @@ EVENTS: Mapping[str, type[RunEvent]] = {"log": LogLine, "task": TaskView, "ended
 
 
 def without_blanks(fields: Mapping[str, object]) -> dict[str, object]:
-    """Return the fields of a task without an empty message or output."""
-    return {
-        name: value for name, value in fields.items() if name not in ("message", "output") or value not in (None, "")
-    }
+    """Return the fields of a task without those that it does not have."""
+    optional = ("message", "output", "taken_from")
+    return {name: value for name, value in fields.items() if name not in optional or value not in (None, "")}
 
 
 def event_to_json(event: RunEvent) -> bytes:

@@ -180,7 +180,7 @@ FAULTS = {
     "module_atomic": ("", "attempt to perform arithmetic on a nil value (local 'old_version')", "", ""),
     "task_versions": (
         "state.set('config:version', 6)",
-        "1 of 1 tasks failed: versioned-config",
+        "versioned-config: jobs/task_versions.lua:7: bad argument #2",
         "config_content = 'a = 1'",
         "is(state.get('config:v' .. state.get('config:current')), 'a = 1')",
     ),
@@ -317,7 +317,7 @@ def test_a_deployment_that_is_there_already_fails_and_is_not_carried_out(samples
     samples.clear()
     samples.ask("state.set('last_deployed_version', 'v1.2.3')")
     ended, lines, tasks = samples.run("case_deployment")
-    assert (ended.outcome, ended.reason) == (Outcome.FAILED, "1 of 2 tasks failed: prepare_deploy")
+    assert (ended.outcome, ended.reason) == (Outcome.FAILED, "prepare_deploy: Version already deployed (1 of 2 tasks)")
     assert lines[0] == "Version v1.2.3 already deployed"
     assert tasks == [
         "deployment_pipeline/prepare_deploy failed Version already deployed",

@@ -74,7 +74,7 @@ def test_a_run_in_the_foreground_shows_each_task_as_it_ends(project: Project) ->
         f"  failed    wait in {took(shown, 'wait')}: no luck",
         "  skipped   push: stopped after wait",
     ]
-    assert "1 of 3 tasks failed: wait" in shown
+    assert "wait: no luck (1 of 3 tasks)" in shown
     events = [json.loads(line) for line in project.spyweb("run", "release", "-o", "json").stdout.splitlines()]
     told = [(event["task"], event["status"]) for event in events if event["event"] == "task"]
     assert told == [
@@ -217,3 +217,81 @@ def test_what_tasks_keep_is_listed_and_printed_also_after_a_run_went_on(project:
     assert project.ask("artifacts", "release") == [{"run": second.id, "name": "built.csv", "size": 3}]
     assert "there are built.csv" in project.spyweb("artifacts", "release", "--get", "x", code=2).stderr
     assert project.spyweb("artifacts", "nobody", code=2).stderr
+
+
+UPLOAD = """
+local function note(name) state.set("ran", state.get("ran", "") .. name .. " ") end
+task("build"):command(function() note("build") return true, "built", {file = "site.tar"} end)
+task("upload"):depends_on("build"):command(function(this, params, input)
+  note("upload")
+  if not fs_read("bucket.txt") then return false, "bucket answers 503" end
+  return true, "", {address = "https://cdn/" .. input.build.file}
+end)
+task("announce"):depends_on("upload"):command(function(this, params, input)
+  if not fs_read("quick.txt") then log("waiting") sleep(60000) end
+  note(input.upload.address)
+end)
+workflow.define("site"):tasks{"build", "upload", "announce"}
+"""
+
+
+def test_a_retry_runs_what_failed_and_what_follows_it_also_over_a_kill(project: Project) -> None:
+    """The bucket is fixed outside; a retry takes over the build, is killed in the last task, and is resumed."""
+    project.job("site", UPLOAD, RESUMING)
+    with project.daemon() as daemon:
+        project.spyweb("trigger", "site")
+        (failed,) = project.ended("site")
+        assert failed.reason == "upload: bucket answers 503 (1 of 3 tasks)"
+        project.save("jobs/site/bucket.txt", "")
+        told = project.spyweb("retry", str(failed.id)).stdout
+        assert told == "run 2 retries run 1 of site from upload: 1 task taken over\n"
+        eventually(lambda: daemon.has_said("waiting"))
+        assert "run 2 can't be retried: it has not ended yet" in project.spyweb("retry", "2", code=2).stderr
+        daemon.kill()
+    project.save("jobs/site/quick.txt", "")
+    with project.daemon():
+        resumed, retry, _ = project.ended("site", 3)
+        assert (retry.outcome, resumed.outcome) == (Outcome.LOST, Outcome.SUCCESS)
+        assert ran(project) == "build upload upload https://cdn/site.tar"
+        shown = project.spyweb("runs", "site", "-n", "1", "--tasks").stdout
+        assert "build (taken over from run 1): built" in shown
+        assert "upload (taken over from run 2)" in shown
+        refused = project.spyweb("retry", str(resumed.id), code=2).stderr
+        assert "run 3 can't be retried: it succeeded; `spyweb trigger site` starts the job again" in refused
+
+
+def test_a_retry_is_refused_once_the_code_has_changed_unless_it_is_wanted_anyway(project: Project) -> None:
+    project.save("shared/where.lua", "return 'cdn'")
+    project.job("site", "local where = require('shared.where')\n" + UPLOAD)
+    with project.daemon():
+        project.spyweb("trigger", "site")
+        project.ended("site")
+        project.save("jobs/site/bucket.txt", "")
+        project.save("jobs/site/quick.txt", "")
+        project.save("shared/where.lua", "return 'other'")
+        refused = project.spyweb("retry", "1", code=2).stderr
+        assert (
+            "shared/where.lua changed since run 1: `spyweb retry 1 --anyway` takes over 1 task all the same" in refused
+        )
+        found = json.loads(project.spyweb("retry", "1", "--anyway", "-o", "json").stdout)
+        assert found == {"run": 2, "job": "site", "retry_of": 1, "taken_over": 1, "first_task": "upload"}
+        assert project.ended("site", 2)[0].outcome is Outcome.SUCCESS
+
+
+def test_a_retry_of_a_job_without_tasks_has_the_same_payload_and_values(project: Project) -> None:
+    fails = "function run(ctx) if not fs_read('well.txt') then error('no') end "
+    project.job("sent", fails + "return ctx.trigger.payload.n .. ctx.trigger.type .. ctx.trigger.retry_of end")
+    project.job("given", fails + "return values.place end")
+    with project.daemon() as daemon:
+        assert daemon.ask("/api/jobs/sent/trigger", "POST", '{"n": 4}').status == 200
+        project.ended("sent")
+        project.spyweb("run", "given", "--var", "place=here", code=1)
+        for job in ("sent", "given"):
+            project.save(f"jobs/{job}/well.txt", "")
+            run = project.runs(job)[0].id
+            assert project.spyweb("retry", str(run)).stdout == f"run {run + 2} retries run {run} of {job}\n"
+        assert [project.ended(job, 2)[0].result for job in ("sent", "given")] == ["4retry1", "here"]
+        assert "there is no run 99: `spyweb runs` lists the runs" in project.spyweb("retry", "99", code=2).stderr
+        (project.root / "jobs/sent.lua").unlink()
+        gone = "run 1 can't be retried: its job sent no longer exists: put its file back first"
+        eventually(lambda: gone in project.spyweb("retry", "1", code=None).stderr)

@@ -345,7 +345,7 @@ async def test_a_release_is_rolled_out_once_and_back_when_it_does_not_answer(pro
     site.pages["/releases/latest"] = '{"version": "2.1"}'
     site.series["/live"] = [web.Response(text="{}"), *(web.Response(status=503) for _ in range(5))]
     ending = await project.run()
-    assert (ending.outcome, ending.reason) == (Outcome.FAILED, "1 of 4 tasks failed: verify")
+    assert (ending.outcome, ending.reason) == (Outcome.FAILED, "verify: GET /live: status 503 (1 of 4 tasks)")
     assert site.pages["/live"] == '{"version":"2.0"}'
     assert (await tasks_of(project))["record"] == "skipped: stopped after verify"
     assert json.loads(site.asked[-1][2]) == {"text": "failed: GET /live: status 503"}
@@ -394,7 +394,7 @@ async def test_a_version_comes_to_one_host_then_to_the_others_and_each_is_finish
 
     project.site.series["/web3/version"] = [web.Response(status=507)]
     ending = await project.run()
-    assert (ending.outcome, ending.reason) == (Outcome.FAILED, "1 of 2 tasks failed: others")
+    assert (ending.outcome, ending.reason) == (Outcome.FAILED, "others: web3: version: status 507 (1 of 2 tasks)")
     assert (await tasks_of(project))["others"] == "failed: web3: version: status 507"
     assert [project.site.pages[f"/web{number}/traffic"] for number in range(1, 6)] == ["on", "on", "off", "on", "on"]
 
@@ -422,7 +422,7 @@ async def test_a_backup_counts_once_it_has_been_brought_back(project: MonitorPro
 
     project.site.series[address] = [web.Response(status=201), web.Response(text="half of i")]
     ending = await project.run()
-    assert ending.reason == "1 of 5 tasks failed: compare"
+    assert ending.reason == "compare: what is there is not what was sent (1 of 5 tasks)"
     assert (await tasks_of(project))["compare"] == "failed: what is there is not what was sent"
 
     project.renew()

@@ -200,7 +200,7 @@ async def test_what_a_command_returns_is_how_its_task_ends(
 ) -> None:
     ending, (row,) = await go(scripts, f"task{{name = 'a', run = function() {body} end}}")
     assert (row.status, row.message, show_output(row.output)) == (status, message, output)
-    assert ending.reason == ("1 of 1 tasks failed: a" if status == "failed" else "")
+    assert ending.reason == (f"a: {message} (1 of 1 task)" if status == "failed" else "")
 
 
 async def test_what_a_task_does_to_its_parameters_is_gone_with_it(scripts: Scripts) -> None:
@@ -256,7 +256,7 @@ async def test_what_depends_on_a_failure_is_skipped_and_after_it_everything(scri
         task("c"):command(function() end)
     """
     ending, rows = await go(scripts, source)
-    assert ending.reason == "1 of 3 tasks failed: a"
+    assert ending.reason == "a: returned false (1 of 3 tasks)"
     assert [(row.name, row.status, row.message) for row in rows] == [
         ("a", "failed", "returned false"),
         ("b", "skipped", "stopped after a"),
@@ -274,7 +274,7 @@ async def test_on_failure_continue_goes_on_with_what_does_not_depend_on_it(scrip
         workflow("w"):tasks{"a", "b", "c", "d", "e"}:config{on_failure = "continue"}
     """
     ending, rows = await go(scripts, source)
-    assert ending.reason == "2 of 5 tasks failed: a, d"
+    assert ending.reason == "a: returned false, also d (2 of 5 tasks)"
     assert [(row.name, row.status, row.message) for row in rows] == [
         ("a", "failed", "returned false"),
         ("b", "skipped", "a failed"),
@@ -289,7 +289,7 @@ async def test_the_workflows_behind_one_that_failed_still_run(scripts: Scripts) 
         workflow.define("one", {tasks = {a = {run = function() return false end}}})
         workflow.define("two", {tasks = {b = {run = function() end}}})
     """
-    assert await fail(scripts, source) == ("1 of 2 tasks failed: a", ["a failed", "b success"])
+    assert await fail(scripts, source) == ("a: returned false (1 of 2 tasks)", ["a failed", "b success"])
 
 
 async def test_many_failures_are_told_in_a_line(scripts: Scripts) -> None:
@@ -299,8 +299,8 @@ async def test_many_failures_are_told_in_a_line(scripts: Scripts) -> None:
         workflow("w"):tasks(names):config{on_failure = "continue"}
     """
     reason, _ = await fail(scripts, source)
-    assert reason.startswith("30 of 30 tasks failed: t1, t2,")
-    assert reason.endswith(", t20, ...")
+    assert reason.startswith("t1: returned false, also t2, t3,")
+    assert reason.endswith(", t20, ... (30 of 30 tasks)")
 
 
 async def test_memory_that_is_short_is_the_runs_failure(scripts: Scripts) -> None:
@@ -364,7 +364,7 @@ async def test_abort_if_fails_the_run_and_nothing_more_begins(scripts: Scripts) 
         workflow("two"):tasks{{name = "d", run = error}}:on_start(error):on_complete(error)
     """
     ending, rows = await go(scripts, source)
-    assert ending.reason == "1 of 4 tasks failed: b"
+    assert ending.reason == "b: aborted by its abort_if (1 of 4 tasks)"
     assert [f"{row.name} {row.status} {row.message}" for row in rows] == [
         "a success ", "b failed aborted by its abort_if", "c skipped aborted by b", "d skipped aborted by b",
     ]  # fmt: skip
@@ -483,7 +483,7 @@ async def test_ten_thousand_tasks_in_a_chain_are_put_in_order(scripts: Scripts) 
     """
     first_fails = source.replace("command(nothing)", "command(i == 1 and function() return false end or nothing)")
     reason, rows = await fail(scripts, first_fails)
-    assert (reason, len(rows)) == ("1 of 10000 tasks failed: t1", 10000)
+    assert (reason, len(rows)) == ("t1: returned false (1 of 10000 tasks)", 10000)
 
 
 async def test_an_empty_array_and_null_may_be_in_an_output(scripts: Scripts) -> None:
@@ -520,7 +520,7 @@ async def test_a_timeout_ends_an_attempt_whatever_it_does_and_the_run_goes_on(sc
     assert (first.status, first.message, first.attempts) == ("failed", "over its timeout", 1)
     assert 90 <= first.ended_ms - cast(int, first.started_ms) < 2_000
     assert (second.status, said(scripts), ending.globals_reset) == ("success", ["1"], False)
-    assert ending.reason == "1 of 2 tasks failed: a"
+    assert ending.reason == "a: over its timeout (1 of 2 tasks)"
 
 
 async def test_an_attempt_that_was_too_long_is_tried_again_and_its_hooks_are_called(scripts: Scripts) -> None:
@@ -572,7 +572,7 @@ async def test_a_workflow_is_over_its_timeout_with_all_that_is_under_way(scripts
         workflow("x"):tasks{{{{name = "d", run = function() end}}}}
     """
     ending, rows = await go(scripts, source)
-    assert ending.reason == "1 of 4 tasks failed: b"
+    assert ending.reason == "b: workflow 'w' is over its timeout (1 of 4 tasks)"
     assert [f"{row.name} {row.status} {row.message}" for row in rows] == [
         "a success ", "b failed workflow 'w' is over its timeout", "c skipped workflow 'w' is over its timeout",
         "d success ",
@@ -639,7 +639,7 @@ async def test_after_a_failure_what_is_under_way_ends_by_itself(scripts: Scripts
     assert [f"{row.name} {row.status} {row.message}" for row in rows] == [
         "a failed no", "b success ", "c skipped stopped after a",
     ]  # fmt: skip
-    assert (ending.reason, said(scripts)) == ("1 of 3 tasks failed: a", ["b ends"])
+    assert (ending.reason, said(scripts)) == ("a: no (1 of 3 tasks)", ["b ends"])
 
 
 async def test_a_run_that_is_cancelled_ends_all_of_its_tasks(scripts: Scripts) -> None:

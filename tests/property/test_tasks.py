@@ -200,9 +200,9 @@ def check(workflow: Workflow, attempts: Sequence[Attempt]) -> None:
     failed = {name for name, end in ends.items() if end == "failed"}
     assert last.ending.outcome is (Outcome.FAILED if failed else Outcome.SUCCESS)
     if failed:
-        count, _, names = last.ending.reason.partition(" tasks failed: ")
-        assert count == f"{len(failed)} of {len(workflow.tasks)}"
-        assert set(names.split(", ")) == failed
+        first, _, others = last.ending.reason.partition(" (")[0].partition(", also ")
+        assert {first.partition(":")[0], *filter(None, others.split(", "))} == failed
+        assert f"({len(failed)} of {len(workflow.tasks)} task" in last.ending.reason
 
 
 def check_order(workflow: Workflow, attempt: Attempt, done: set[str]) -> None:

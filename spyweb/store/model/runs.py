@@ -157,3 +157,11 @@ class RunPoint(NamedTuple):
 
 
 PlannedTask = tuple[str, str]  # workflow and name; its ordinal is its place among them
+
+
+class RunPlan(Struct, frozen=True, kw_only=True):
+    """The tasks of a run as its script declared them, and the code that did."""
+
+    code: Mapping[str, str]  # path -> digest; "": the job's own files
+    tasks: Sequence[PlannedTask] = ()  # none where they are too many to be drawn
+    needs: Sequence[Sequence[int]] = ()  # of each task, the ordinals of the tasks that it depends on

@@ -59,7 +59,7 @@ AFTER = "SELECT min(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id > ?"
 FOLLOWERS = f"""
     SELECT {RUN_COLUMNS} FROM run
     WHERE id > ?1 AND id <= ?1 + {FOLLOWED} AND json_valid("trigger") AND ?1 IN (
-        json_extract("trigger", '$.of'), json_extract("trigger", '$.run_id'),
+        json_extract("trigger", '$.of'), json_extract("trigger", '$.retry_of'), json_extract("trigger", '$.run_id'),
         json_extract("trigger", '$.by'), json_extract("trigger", '$.cause.by')
     )
     ORDER BY id LIMIT ?2

@@ -156,11 +156,25 @@ CREATE TABLE task (
     ended_ms   INTEGER NOT NULL,
     message    TEXT NOT NULL DEFAULT '',
     output     BLOB,                 -- msgpack, a list of one value
+    taken_from INTEGER,              -- the run that performed it, where this run has taken over the result
     PRIMARY KEY (run, ordinal)
 ) WITHOUT ROWID;
 
 CREATE TRIGGER task_of_run AFTER DELETE ON run BEGIN
     DELETE FROM task WHERE run = old.id;
+END;
+
+CREATE TABLE plan (
+    run  INTEGER PRIMARY KEY,
+    plan BLOB NOT NULL               -- JSON: the tasks, their dependencies, and digests of the code
+);
+
+CREATE TRIGGER plan_of_run AFTER DELETE ON run BEGIN
+    DELETE FROM plan WHERE run = old.id;
+END;
+
+CREATE TRIGGER plan_of_tasks AFTER DELETE ON task WHEN old.ordinal = 0 BEGIN
+    DELETE FROM plan WHERE run = old.run;
 END;
 
 CREATE TABLE access_key (

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 from asyncio import Future
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from spyweb.limits import SHOWN_OUTPUTS
-from spyweb.model import RunId, TaskRow
-from spyweb.store.model.runs import PlannedTask
+from spyweb.model import JobId, RunId, TaskRow, Trigger
+from spyweb.store.model.runs import PlannedTask, RunPlan
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import StorePart, columns_of, on_questions, on_writer, read_as, upsert
 from spyweb.store.sqlite.runs import read_trigger
@@ -21,6 +21,11 @@ ADD = upsert("task", f"run, {COLUMNS}", key="run, ordinal")
 SHOWN = f"CASE WHEN sum(length(output)) OVER (ORDER BY ordinal) <= {SHOWN_OUTPUTS} THEN output END"
 SHOWN_COLUMNS = COLUMNS.replace('"output"', SHOWN)
 OF_RUN = f"SELECT {SHOWN_COLUMNS} FROM task WHERE run = ? ORDER BY ordinal"
+DECLARE = "INSERT OR REPLACE INTO plan (run, plan) VALUES (?, ?)"
+NEWEST_PLAN = """
+    SELECT id FROM (SELECT id FROM run INDEXED BY run_of_job WHERE job = ? ORDER BY id DESC LIMIT 1000) AS newest
+    WHERE EXISTS (SELECT 1 FROM plan WHERE plan.run = newest.id) ORDER BY id DESC LIMIT 1
+"""
 NEWEST = "SELECT run FROM task GROUP BY run ORDER BY run DESC LIMIT ?"
 BETWEEN = 'SELECT id, "trigger" FROM run WHERE job = ? AND id >= ? AND id < ? ORDER BY id'
 # Done, so not to be done again: not what was skipped since another task had not succeeded.
@@ -30,6 +35,7 @@ BEYOND = """
     SELECT id, (SELECT count(*) FROM task WHERE task.run = run.id) FROM run INDEXED BY run_of_job
     WHERE job = ? AND EXISTS (SELECT 1 FROM task WHERE task.run = run.id) ORDER BY id DESC LIMIT ? OFFSET ?
 """
+MOST_LINKS = 32  # runs of a chain that are read; each has recorded the tasks that it took over
 MOST_ROWS = 20_000  # deleted in one op: what is left of a job goes the next time
 
 
@@ -52,23 +58,36 @@ class Tasks(StorePart):
 
     @on_writer(OpKind.SEVERAL)
     def take_over(self, connection: sqlite3.Connection, run: RunId, plan: Sequence[PlannedTask]) -> Sequence[TaskRow]:
-        """Record anew, for a run that resumes others, what those have done of its plan; gives these rows.
+        """Record again, for a run that resumes or retries others, the tasks that those have done; return these rows.
 
         All of them or none.  A task is known by its workflow and name, or by a name that only one task has.
         """
-        done = [
-            read_as(TaskRow, row)
-            for earlier in chain_of(connection, run)
-            for row in connection.execute(DONE, (earlier,))
-        ]
+        done = [row for earlier in chain_of(connection, run) for row in done_by(connection, earlier)]
         taken = match_plan(done, plan)
         add(connection, run, taken)
         return taken
 
     @on_questions
     def chain(self, connection: sqlite3.Connection, run: RunId) -> Sequence[RunId]:
-        """Return the runs that this one goes on with, oldest first; none where it begins anew."""
+        """Return the runs that this one resumes or retries, oldest first; none where it starts from the beginning."""
         return chain_of(connection, run)
+
+    @on_writer(OpKind.WRITE)
+    def declare(self, connection: sqlite3.Connection, run: RunId, plan: RunPlan) -> None:
+        """Record the plan of a run at its start."""
+        connection.execute(DECLARE, (run, msgspec.json.encode(plan)))
+
+    @on_questions
+    def plan(self, connection: sqlite3.Connection, run: RunId) -> RunPlan | None:
+        """Return the plan of a run, if it has declared one."""
+        row = connection.execute("SELECT plan FROM plan WHERE run = ?", (run,)).fetchone()
+        return msgspec.json.decode(row[0], type=RunPlan) if row else None
+
+    @on_questions
+    def newest_of(self, connection: sqlite3.Connection, job: JobId) -> RunId | None:
+        """Return the newest run of a job that has declared a plan."""
+        row = connection.execute(NEWEST_PLAN, (job,)).fetchone()
+        return RunId(row[0]) if row else None
 
     async def prune(self, *, keep: int) -> int:
         """Delete the tasks of all but the `keep` newest runs of each job that have some; return of how many runs."""
@@ -94,12 +113,28 @@ def add(connection: sqlite3.Connection, run: RunId, rows: Sequence[TaskRow]) -> 
 
 
 def chain_of(connection: sqlite3.Connection, run: RunId) -> Sequence[RunId]:
-    row = connection.execute('SELECT job, "trigger" FROM run WHERE id = ?', (run,)).fetchone()
-    first = read_trigger(row[1]).resumes if row else None
-    if first is None:
-        return []
-    runs = connection.execute(BETWEEN, (row[0], first, run))
-    return [RunId(number) for number, trigger in runs if number == first or read_trigger(trigger).resumes == first]
+    """Return the runs whose tasks a run takes over: those before it that it resumes, then the one that it retries."""
+    chain: list[RunId] = []
+    at: RunId | None = run
+    for _ in range(MOST_LINKS):
+        row = connection.execute('SELECT job, "trigger" FROM run WHERE id = ?', (at,)).fetchone()
+        trigger = read_trigger(row[1]) if row else Trigger()
+        if (first := trigger.resumes) is not None:
+            runs = connection.execute(BETWEEN, (row[0], first, at))
+            chain[:0] = [RunId(each) for each, text in runs if each == first or read_trigger(text).resumes == first]
+        elif trigger.retry_of is not None:
+            chain.insert(0, trigger.retry_of)
+        else:
+            break
+        at = trigger.resumes or trigger.retry_of
+    return chain
+
+
+def done_by(connection: sqlite3.Connection, run: RunId) -> Iterator[TaskRow]:
+    """Yield the finished tasks of a run, with the run that performed each."""
+    for row in connection.execute(DONE, (run,)):
+        task = read_as(TaskRow, row)
+        yield msgspec.structs.replace(task, taken_from=task.taken_from or run)
 
 
 def match_plan(done: Sequence[TaskRow], plan: Sequence[PlannedTask]) -> list[TaskRow]:

@@ -13,13 +13,24 @@ from msgspec import Meta, Struct
 from spyweb.errors import Refused
 from spyweb.model import Outcome, Run, RunId, TriggerType
 from spyweb.store.model.runs import RunFilter
+from spyweb.subjects.runs.retries import RetryService
 from spyweb.subjects.runs.service import PastRunsService, RunService
-from spyweb.subjects.runs.starting import payload_of
+from spyweb.subjects.runs.starting import HEADERS, REPEATED, REUSED, key_of, payload_of
 from spyweb.subjects.runs.views import RunDetail, run_seen_by
-from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, TaskView, event_to_json
+from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, RunRetried, TaskView, event_to_json
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, BadParameter, json_answer, page_answer
-from spyweb.web.api.query import MOST, PageQuery, check_may_see, job_in_path, job_of, list_answer, query_of, run_in_path
+from spyweb.web.api.query import (
+    MOST,
+    PageQuery,
+    body_of,
+    check_may_see,
+    job_in_path,
+    job_of,
+    list_answer,
+    query_of,
+    run_in_path,
+)
 from spyweb.web.api.route import LINES, Right, Route
 from spyweb.web.api.services import SERVICES, service_of
 from spyweb.web.event_streams import UNREAD_S, stream
@@ -118,6 +129,39 @@ async def cancel(request: web.Request) -> web.Response:
     if found is None:
         raise web.HTTPNotFound(text=f"there is no run {run}")
     return json_answer(RunCancelled(run=run, job=found.job))
+
+
+class RetryBody(Struct, frozen=True):
+    """The choices of a retry."""
+
+    anyway: bool = False  # also where the code of the job has changed since the run
+
+
+@Route(
+    "POST",
+    "/api/runs/{run}/retry",
+    right=Right.RUN,
+    answer=RunRetried,
+    body=RetryBody | None,
+    of_job=True,
+    statuses=REUSED,
+    headers=HEADERS,
+)
+async def retry(request: web.Request) -> web.Response:
+    """Start a run that retries a failed one, with the same payload; refused (409) where there is nothing to retry.
+
+    Finished tasks are taken over with their results, the others run.  Refused as well where the code of the job has
+    changed since, unless `anyway` is true.
+    """
+    run, key = await permitted_run(request), key_of(request)
+    body = await body_of(request, RetryBody) if request.can_read_body else RetryBody()
+    if await service_of(request, PastRunsService).find(run) is None:
+        raise web.HTTPNotFound(text=f"there is no run {run}: `spyweb runs` lists the runs")
+    retried, is_repeated = await service_of(request, RetryService).retry(run, anyway=body.anyway, key=key)
+    answer = json_answer(retried)
+    if is_repeated:
+        answer.headers[REPEATED] = "true"
+    return answer
 
 
 @Route(

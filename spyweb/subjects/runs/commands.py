@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 from msgspec import Struct
 
@@ -19,7 +20,9 @@ from spyweb.cli.project import Backend, answer_of, found_of, open_project
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId, TaskRow, TriggerType
 from spyweb.settings.units import format_duration, format_size
+from spyweb.views.jobs import to_json
 from spyweb.views.runs import (
+    RunRetried,
     TaskView,
     describe_details,
     describe_storage_errors,
@@ -27,6 +30,7 @@ from spyweb.views.runs import (
     run_with_tasks,
     view_task,
 )
+from spyweb.words import counted
 
 PAGE = 1_000
 NO_RUNS = "no runs yet"
@@ -105,6 +109,27 @@ def _row(run: Run, timezone: str, now_ms: int) -> dict[str, str]:
     }
 
 
+def retry(
+    context: typer.Context,
+    run: Annotated[int, typer.Argument(metavar="RUN", min=1, help="A run that failed.", show_default=False)],
+    anyway: Annotated[bool, typer.Option("--anyway", help="Also if the job's code has changed since.")] = False,
+    form: Output = Format.TABLE,
+) -> None:
+    """Start a failed run again, with the same payload and values.
+
+    Of a run with tasks only those that failed or did not run are performed; the results of the others are taken over.
+
+    Example: spyweb retry 12
+    """
+    daemon = project_of(context).need_daemon(": `spyweb start` starts one")
+    found = daemon.ask("POST", f"/api/runs/{run}/retry", RunRetried, body=to_json({"anyway": anyway}))
+    words = f"run {found.run} retries run {run} of {found.job}"
+    if found.taken_over:
+        start = f" from {found.first_task}" if found.first_task else ""
+        words += f"{start}: {counted(found.taken_over, 'task')} taken over"
+    output.tell(form, words if found.run else "it did not start: see `spyweb runs`", msgspec.to_builtins(found))
+
+
 class KeptFile(Struct):
     run: int
     name: str
@@ -181,7 +206,9 @@ def describe_task(task: TaskView) -> str:
     """Describe a task, without its status: `build in 1.2s (attempt 3): pushed`."""
     took = f" in {format_duration(task.took_ms)}" if task.took_ms is not None and task.attempts else ""
     attempts = f" (attempt {task.attempts})" if task.attempts > 1 else ""
-    earlier = " (by an earlier run)" if not task.attempts and task.status in ("success", "unchanged") else ""
+    is_older = not task.attempts and task.status in ("success", "unchanged")  # recorded before `taken_from` was
+    origin = f"run {task.taken_from}" if task.taken_from else "an earlier run" if is_older else ""
+    earlier = f" (taken over from {origin})" if origin else ""
     return f"{task.task}{took}{attempts}{earlier}{': ' if task.message else ''}{' '.join(task.message.split())}"
 
 

@@ -152,8 +152,8 @@ def _cause_words(run: Run, other: str) -> str:
             return f"{trigger.hook}: incident {trigger.incident.get('id')} {what}"
         case TriggerType.DEPENDS:
             return f"{other} depends on it, and is failing"
-        case TriggerType.RETRY if trigger.of:
-            return f"attempt {run.attempt}, of run {trigger.of}"
+        case TriggerType.RETRY if trigger.of or trigger.retry_of:
+            return f"attempt {run.attempt}, of run {trigger.of}" if trigger.of else f"a retry of run {trigger.retry_of}"
         case _:
             return _PLAIN.get(trigger.type, "started by an unknown trigger")
 
@@ -172,7 +172,7 @@ _EXTRAS = (("debug", "to debug"), ("dry_run", "dry"), ("values", "with values"),
 def cause_run(run: Run) -> RunId | None:
     """Return the run that led to this one: its first attempt, the job before it, the writer of a change, a failure."""
     trigger = run.trigger
-    found = trigger.of or trigger.run_id or trigger.by or trigger.incident.get("run")
+    found = trigger.of or trigger.retry_of or trigger.run_id or trigger.by or trigger.incident.get("run")
     return RunId(found) if isinstance(found, int) and found < run.id else None
 
 

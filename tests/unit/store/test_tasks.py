@@ -71,7 +71,10 @@ async def test_a_task_is_known_by_its_workflow_and_name_and_by_a_name_that_is_th
 
     taken = await store.tasks.take_over(second, [("b", "test"), ("c", "test"), ("new", "build"), ("new", "other")])
 
-    assert taken == [row("test", 0, workflow="b", message="b", attempts=0), row("build", 2, workflow="new", attempts=0)]
+    assert taken == [
+        row("test", 0, workflow="b", message="b", attempts=0, taken_from=first),
+        row("build", 2, workflow="new", attempts=0, taken_from=first),
+    ]
 
 
 async def test_of_very_large_outputs_the_first_are_shown_and_all_are_taken_over(store: Store) -> None:

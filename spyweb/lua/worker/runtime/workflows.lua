@@ -17,6 +17,8 @@ local LONGEST_MESSAGE = 4096                    -- bytes, ops/tasks.py
 local LONGEST_WAIT = 600000                     -- milliseconds, before another attempt
 local ROWS = 1000                               -- recorded with one op
 local NAMES = 20                                -- shown, of tasks that failed
+local DRAWN = 300                               -- tasks of a plan that is kept with its run; ops/tasks.py
+local LONGEST_CAUSE = 300                       -- bytes of a message in the reason of a run
 local AT_ONCE = 400                             -- tasks: each may need two of the 1,000 branches of a run (branches.lua)
 
 local workflows = {}
@@ -312,6 +314,7 @@ local function settle(course, definition, outcome)
   course.failed = course.failed + 1
   local all = course.all
   all.failed[#all.failed + 1] = definition.name
+  all.cause = all.cause or outcome.message
   if outcome.aborts then all.aborted_by = all.aborted_by or definition.name end
   if outcome.aborts or course.stops then course.stopped_after = course.stopped_after or definition.name end
 end
@@ -530,15 +533,27 @@ local function taken_over(rows)
   return taken
 end
 
+-- Of each task of a workflow the numbers of those that it depends on, as text.
+local function add_needs(needs, entry)
+  local ordinals = {}
+  for j = 1, #entry.members do ordinals[entry.members[j].name] = format("%d", entry.first + j - 1) end
+  for j = 1, #entry.members do
+    local numbers, before = {}, entry.members[j].depends_on or {}
+    for k = 1, #before do numbers[k] = ordinals[before[k]] end
+    needs[#needs + 1] = concat(numbers, " ")
+  end
+end
+
 local function begin(plan, ctx)
-  local names = {}
+  local names, needs = {}, {}
   for i = 1, #plan do
     for j = 1, #plan[i].members do
       names[#names + 1] = plan[i].workflow.name
       names[#names + 1] = plan[i].members[j].name
     end
+    if plan.count <= DRAWN then add_needs(needs, plan[i]) end
   end
-  local folder, agent, rows = runtime.call("_tasks", names)
+  local folder, agent, rows = runtime.call("_tasks", names, needs)
   local is_watched = ctx.trigger and ctx.trigger.type == "manual"
   return { folder = folder, agent = agent, taken = taken_over(rows), failed = {}, is_watched = is_watched }
 end
@@ -546,8 +561,11 @@ end
 local function summary(all, plan)
   local failed = all.failed
   if not failed[1] then return all.late end
-  local names = concat(failed, ", ", 1, min(#failed, NAMES))
-  return format("%d of %d tasks failed: %s%s", #failed, plan.count, names, #failed > NAMES and ", ..." or "")
+  local cause = raw.string.match(all.cause or "", "[^\r\n]*")
+  if #cause > LONGEST_CAUSE then cause = sub(cause, 1, LONGEST_CAUSE - 3) .. "..." end
+  local others = #failed > 1 and ", also " .. concat(failed, ", ", 2, min(#failed, NAMES)) or ""
+  return format("%s%s%s%s (%d of %d %s)", failed[1], cause ~= "" and ": " .. cause or " failed", others,
+    #failed > NAMES and ", ..." or "", #failed, plan.count, plan.count == 1 and "task" or "tasks")
 end
 
 -- Gives nothing, or nil and what the run has failed of; of a debug run, what a run would do.

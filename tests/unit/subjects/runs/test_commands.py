@@ -74,7 +74,8 @@ def view(task: str, status: str = "success", **changes: object) -> TaskView:
             "push: build failed",
         ),
         (view("push", "skipped", attempts=0, message="its run_if said no"), "push: its run_if said no"),
-        (view("build", attempts=0), "build (by an earlier run)"),
+        (view("build", attempts=0), "build (taken over from an earlier run)"),
+        (view("build", attempts=0, taken_from=7, message="ok"), "build (taken over from run 7): ok"),
         (view("push", "failed", attempts=0, message="aborted"), "push: aborted"),
     ],
 )

@@ -1,0 +1,125 @@
+"""Retries that a person asks for: a new run that takes over the finished tasks of one that did not end well."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec import Struct, structs
+
+from spyweb.errors import Refused
+from spyweb.model import Outcome, Run, RunId, RunState, TaskRow, TaskStatus, Trigger, TriggerType
+from spyweb.ops.sources import Sources
+from spyweb.runs.live import LiveJob
+from spyweb.runs.records import is_finding
+from spyweb.runs.runner import Claims, RunRequest
+from spyweb.store.model.runs import RequestKey, RunPlan
+from spyweb.subjects.runs.service import RunService, StartedRun, request_key
+from spyweb.views.runs import RunRetried
+from spyweb.words import counted
+
+RETRIED = (Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)
+OWN = ""  # in the code of a plan: the job's own files
+
+
+class Prospect(Struct, frozen=True, kw_only=True):
+    """The tasks of a retry, before it is started."""
+
+    first: str = ""  # the first task that would run; empty where the job starts from the beginning
+    taken_over: int = 0  # finished tasks
+    changed: Sequence[str] = ()  # files of the job that differ from those of the run; with finished tasks only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryService:
+    runs: RunService
+    sources: Sources
+
+    async def prospect(self, run: Run) -> Prospect:
+        """Return the tasks that a retry of a run would take over.  Raises Refused where it can't be retried."""
+        job = self.runs.past.live.find(run.job)
+        if reason := refusal_of(run) or ("" if job else f"its job {run.job} no longer exists: put its file back first"):
+            raise Refused(f"run {run.id} can't be retried: {reason}")
+        tasks = self.runs.past.store.tasks
+        rows = (await tasks.of_runs([run.id])).get(run.id, ())
+        done = [row for row in rows if is_done(row)]
+        if not done or job is None:
+            return Prospect()
+        changed = await self._changed(job, await tasks.plan(run.id))
+        return Prospect(first=first_open(rows), taken_over=len(done), changed=changed)
+
+    async def _changed(self, job: LiveJob, plan: RunPlan | None) -> Sequence[str]:
+        if plan is None:  # of an earlier version of spyweb
+            return [job.spec.path]
+        modules = {path: digest for path, digest in plan.code.items() if path != OWN}
+        own = [job.spec.path] if plan.code.get(OWN) != job.digest else []
+        return [*own, *await asyncio.to_thread(self.sources.differing, modules)]
+
+    async def retry(self, run_id: RunId, *, anyway: bool = False, key: str | None = None) -> tuple[RunRetried, bool]:
+        """Start a run that retries another; return it, and whether an earlier request with this key has started it.
+
+        Raises Refused, as `prospect`, as RunService.start, and where the code has changed; `anyway` allows that.
+        """
+        run = await self.runs.past.find(run_id)
+        if run is None:
+            raise Refused(f"there is no run {run_id}: `spyweb runs` lists the runs")
+        prospect = await self.prospect(run)
+        if prospect.changed and not anyway:
+            raise Refused(
+                f"{', '.join(prospect.changed[:3])} changed since run {run_id}: `spyweb retry {run_id} --anyway` takes "
+                f"over {counted(prospect.taken_over, 'task')} all the same, `spyweb trigger {run.job}` starts from the "
+                "beginning"
+            )
+        started = await self._start(self.runs.past.live.get(run.job), request_of(run), key)
+        view = RunRetried(
+            run=started.run,
+            job=run.job,
+            retry_of=run_id,
+            taken_over=prospect.taken_over,
+            first_task=prospect.first,
+        )
+        return view, started.is_repeated
+
+    async def _start(self, job: LiveJob, request: RunRequest, key: str | None) -> StartedRun:
+        known = None
+        if key is not None:
+            asked = str(request.trigger.retry_of).encode()
+            known = request_key(f"retry {job.id}", key, asked, self.runs.past.clock.now_ms())
+
+        def begin(key: RequestKey | None) -> Claims:
+            return self.runs.runner.start_by_hand(job, structs.replace(request, key=key))
+
+        return await self.runs.once.start(known, begin)
+
+
+def request_of(run: Run) -> RunRequest:
+    """Return the request of a run that retries this one, with what was sent along with it."""
+    sent = {name: getattr(run.trigger, name) for name in ("values", "payload", "headers", "query", "depth")}
+    return RunRequest(trigger=Trigger(type=TriggerType.RETRY, retry_of=run.id, **sent))
+
+
+def refusal_of(run: Run) -> str:
+    """Return why a run can't be retried, and what to do; empty where it can."""
+    trigger, again = run.trigger, f"`spyweb trigger {run.job}` starts the job"
+    reasons = (
+        (run.state is not RunState.ENDED, "it has not ended yet"),
+        (run.outcome is Outcome.SUCCESS, f"it succeeded; {again} again"),
+        (run.outcome not in RETRIED, f"it did not fail, its outcome is {run.outcome}; {again}"),
+        (trigger.is_trial, f"it was a dry run or a debug run; {again}"),
+        (bool(trigger.incident), "it called an alert hook of its job, not the job itself"),
+        (is_finding(run), f"it was a drift check; `spyweb drift {run.job}` checks again"),
+        (trigger.change is not None, f"the change of state that started it is no longer stored; {again} without it"),
+        (trigger.payload_stored, "its large payload is no longer stored; send it again"),
+    )
+    return next((reason for applies, reason in reasons if applies), "")
+
+
+def is_done(row: TaskRow) -> bool:
+    """Return whether a task is not performed again: it succeeded, or its own condition skipped it."""
+    return row.status is not TaskStatus.FAILED and row.started_ms is not None
+
+
+def first_open(rows: Sequence[TaskRow]) -> str:
+    """Return the first task that did not end well; empty where all did."""
+    return next((row.name for row in rows if not is_done(row)), "")
