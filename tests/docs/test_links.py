@@ -44,3 +44,10 @@ def test_every_page_of_docs_can_be_reached_from_the_readme() -> None:
         waiting += [page.parent / target for target in targets if target and ":" not in target]
     lonely = [name for name in EVERY_PAGE if name.startswith("docs/") and (ROOT / name).resolve() not in seen]
     assert not lonely
+
+
+def test_the_index_of_the_documentation_links_every_page() -> None:
+    """Of decisions architecture.md has the list."""
+    linked = {(ROOT / "docs" / target.partition("#")[0]).resolve() for target in _LINK.findall(read("docs/README.md"))}
+    pages_of_docs = [ROOT / name for name in EVERY_PAGE if name.startswith("docs/") and "/design/" not in name]
+    assert [str(page) for page in pages_of_docs if page.name != "README.md" and page.resolve() not in linked] == []
