@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spyweb.daemon.subjects import ROUTES
-from spyweb.web.api.document import make_document
+from spyweb.web.api.document import kind_of, make_document
 from spyweb.web.api.route import LINES, Route
 
 PAGE = "docs/reference/api.md"
@@ -40,7 +40,7 @@ def _subjects(routes: Sequence[Route], document: Schema) -> Iterator[str]:
                 path = re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), each.path)
                 query = "&".join(f"{given['name']}=" for given in operation["parameters"] if given["in"] == "query")
                 ((media, content),) = operation["responses"][str(each.status)]["content"].items()
-                gives = f"lines of {_kind(content['x-line'])}" if media == LINES else _kind(content["schema"])
+                gives = f"lines of {kind_of(content['x-line'])}" if media == LINES else kind_of(content["schema"])
                 request = f"`{each.method} {path}{'?' if query else ''}{query}`"
                 yield f"| {' | '.join((request, each.right or 'none', gives, _words(operation)))} |"
         yield ""
@@ -50,7 +50,7 @@ def _words(operation: Schema) -> str:
     words = " ".join([operation["summary"], *operation.get("description", "").split()])
     if body := operation.get("requestBody"):
         ((_, content),) = body["content"].items()
-        words += f" Body: {_kind(content.get('x-line', content['schema']))}{'' if body['required'] else ', or none'}."
+        words += f" Body: {kind_of(content.get('x-line', content['schema']))}{'' if body['required'] else ', or none'}."
     return words.replace("|", "\\|")
 
 
@@ -64,30 +64,10 @@ def _types(schemas: Schema) -> Iterator[str]:
         about = about.partition("\n")[0]
         required = schema.get("required", ())
         fields = (
-            f"`{field}`{'' if field in required else '?'} {_kind(kind)}"
+            f"`{field}`{'' if field in required else '?'} {kind_of(kind)}"
             for field, kind in schema.get("properties", {}).items()
         )
         yield f"- **{name}**: {about + ' ' if about else ''}{', '.join(fields)}"
-
-
-def _kind(schema: Schema) -> str:
-    """Return a schema in words: `array of Run`."""
-    if "$ref" in schema:
-        return str(schema["$ref"].rpartition("/")[2])
-    if "anyOf" in schema:
-        return " or ".join(_kind(each) for each in schema["anyOf"])
-    if "enum" in schema:
-        return " or ".join(f"`{each}`" for each in schema["enum"])
-    match schema.get("type"):
-        case "array":
-            return f"array of {_kind(schema.get('items', {}))}"
-        case "object":
-            values = schema.get("additionalProperties", {})
-            return f"object of {_kind(values)}" if values else "object"
-        case None:
-            return "any JSON"
-        case kind:
-            return str(kind)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import spyweb.subjects.records.pages
 import spyweb.subjects.runs.pages
 import spyweb.subjects.state.pages
 import spyweb.subjects.when.pages
+import spyweb.web.pages.api_docs
 from spyweb.subjects.access import api as access
 from spyweb.subjects.drift import api as drift
 from spyweb.subjects.events import api as events

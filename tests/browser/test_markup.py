@@ -56,7 +56,7 @@ end
 """
 PAGES = (
     *("/", "/incidents", "/incidents/1", "/channels", "/maintenance", "/when", "/runs"),
-    *("/records", "/state", "/events", "/outbox", "/health", "/keys"),
+    *("/records", "/state", "/events", "/outbox", "/health", "/keys", "/api/docs"),
 )
 
 

@@ -14,7 +14,7 @@ from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
 
-PAGES = ("/when", "/records", "/state", "/events", "/outbox", "/health", "/keys")
+PAGES = ("/when", "/records", "/state", "/events", "/outbox", "/health", "/keys", "/api/docs")
 CONFIG = """
 [state]
 history = { "scope:billing" = 20 }

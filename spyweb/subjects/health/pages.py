@@ -15,7 +15,7 @@ from spyweb.subjects.health.service import HealthService
 from spyweb.subjects.health.views import Health, health_words
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
-from spyweb.web.pages.words import NBSP, show_duration, show_size
+from spyweb.web.pages.words import NBSP, pieces_of, show_duration, show_size
 
 FULL = 0.9  # of a disk, from which on its gauge warns
 
@@ -83,11 +83,6 @@ def limits_of(settings: Settings) -> dict[str, str]:
         "requests": f"{show_duration(http.timeout_ms)}, {show_size(http.max_body_size)}, {private}",
         "commands": f"{settings.exec.at_once} at once",
     }
-
-
-def pieces_of(text: str) -> list[tuple[bool, str]]:
-    """Return the pieces of a text, each with whether it is code between backticks."""
-    return [(place % 2 == 1, piece) for place, piece in enumerate(text.split("`")) if piece]
 
 
 WORKERS = 50

@@ -183,10 +183,35 @@ def _responses(route: Route, types: Types) -> dict[int, Schema]:
     return responses
 
 
+def kind_of(schema: Schema) -> str:
+    """Return a schema in words: `array of Run`."""
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        return " or ".join(kind_of(each) for each in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(f"`{each}`" for each in schema["enum"])
+    match schema.get("type"):
+        case "array":
+            return f"array of {kind_of(schema.get('items', {}))}"
+        case "object":
+            values = schema.get("additionalProperties", {})
+            return f"object of {kind_of(values)}" if values else "object"
+        case None:
+            return "any JSON"
+        case kind:
+            return str(kind)
+
+
+async def document_of(app: web.Application) -> bytes:
+    """Return the document as JSON; it is made once, in a thread."""
+    made = app[MADE]
+    if not made:
+        made.append(await asyncio.to_thread(lambda: to_json(make_document(app[DOCUMENTED], __version__))))
+    return made[-1]
+
+
 @Route("GET", "/api/openapi.json", right=Right.READ, answer=Schema, of_job=True)
 async def show_document(request: web.Request) -> web.Response:
     """Describe the API in OpenAPI 3.1."""
-    made = request.app[MADE]
-    if not made:
-        made.append(await asyncio.to_thread(lambda: to_json(make_document(request.app[DOCUMENTED], __version__))))
-    return WholeAnswer(body=made[-1], content_type=JSON)
+    return WholeAnswer(body=await document_of(request.app), content_type=JSON)

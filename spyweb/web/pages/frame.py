@@ -34,6 +34,7 @@ SETTINGS = (
     NavEntry("maintenance", "maintenance", "Maintenance"),
     NavEntry("keys", "keys", "Keys"),
 )
+API_DOCS = "/api/docs"
 
 
 class PageFrame(Struct, frozen=True, kw_only=True):
@@ -43,7 +44,7 @@ class PageFrame(Struct, frozen=True, kw_only=True):
     host: str = ""
     version: str = ""
     here: str = ""  # the address of this page, for forms that come back to it
-    api: str = "/api/openapi.json"
+    api: str = API_DOCS
     place: str = ""  # the current entry of the navigation
     state: str = "ok"  # "ok", "warn" or "bad": the icon
     counts: Mapping[str, int] = field(default_factory=dict)  # at entries of the navigation: what needs attention

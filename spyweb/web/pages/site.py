@@ -33,7 +33,7 @@ from spyweb.web.api.route import PageRoute
 from spyweb.web.api.services import SERVICES
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.event_streams import PAGE_STREAMS, send_events
-from spyweb.web.pages.frame import BAR, SETTINGS, Link, PageFrame
+from spyweb.web.pages.frame import API_DOCS, BAR, SETTINGS, Link, PageFrame
 from spyweb.web.pages.page import OF_JOB, Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
 
 if sys.version_info >= (3, 14):
@@ -233,7 +233,7 @@ async def showing_errors(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except (web.HTTPError, SpywebError) as error:
-        if not wants_page(request) or request.path.startswith(API):
+        if not wants_page(request) or (request.path.startswith(API) and request.path != API_DOCS):
             raise
         return await _error_page(await ask(request), error)
 

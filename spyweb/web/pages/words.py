@@ -115,3 +115,8 @@ def iso_moment(ms: int) -> str:
     except OverflowError:
         return ""
     return f"{moment:%Y-%m-%dT%H:%M:%S}" + (f".{ms % 1000:03d}Z" if ms % 1000 else "Z")
+
+
+def pieces_of(text: str) -> list[tuple[bool, str]]:
+    """Return the pieces of a text, each with whether it is code between backticks."""
+    return [(place % 2 == 1, piece) for place, piece in enumerate(text.split("`")) if piece]

@@ -13,10 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import JobId
 from spyweb.stalls import LoopStats
-from spyweb.subjects.health.pages import Disk, is_missing, pieces_of, tiles_of
+from spyweb.subjects.health.pages import Disk, is_missing, tiles_of
 from spyweb.subjects.health.views import Health, view_health
 from spyweb.web.app import tcp_app
-from spyweb.web.pages.words import NBSP
+from spyweb.web.pages.words import NBSP, pieces_of
 from tests.fakes.client import Client, client_of, get_json
 from tests.fakes.daemon_service import MARKUP, FakeDaemonService, make_stats, make_vitals
 from tests.fakes.dashboard import make_dashboard_service, page_of
