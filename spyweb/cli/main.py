@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from spyweb import __version__
 from spyweb.cli import output
+from spyweb.cli.guide import GUIDE
 from spyweb.cli.options import Output
 from spyweb.cli.output import Format
 from spyweb.errors import ExitCode, FetchError, NoAccess, OpError, PoolError, ScriptError, SpywebError, legible
@@ -91,12 +92,7 @@ ALERTS = {
     "test": "spyweb.subjects.incidents.commands:try_channel",
 }
 SYSTEMD = {"install": "spyweb.cli.systemd:install", "uninstall": "spyweb.cli.systemd:uninstall"}
-GROUPS = {
-    "alerts": (ALERTS, "List incidents, acknowledge and silence them."),
-    "state": (STATE, "List and change stored values."),
-    "keys": (KEYS, "Manage the API keys of the HTTP server."),
-    "systemd": (SYSTEMD, "Run the project as a service."),
-}
+GROUPS = {"alerts": ALERTS, "state": STATE, "keys": KEYS, "systemd": SYSTEMD}
 
 ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 SETTINGS = {
@@ -144,7 +140,7 @@ def build() -> typer.Typer:
 class _Lazy(Mapping[str, Any]):
     """The commands and groups of these tables by name; each is imported when it is looked up."""
 
-    def __init__(self, commands: Mapping[str, str], groups: Mapping[str, tuple[Mapping[str, str], str]]) -> None:
+    def __init__(self, commands: Mapping[str, str], groups: Mapping[str, Mapping[str, str]]) -> None:
         self._commands = commands
         self._groups = groups
 
@@ -156,8 +152,8 @@ class _Lazy(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name in self._groups:
-            commands, summary = self._groups[name]
-            lazy: Any = _Lazy(commands, {})
+            lazy: Any = _Lazy(self._groups[name], {})
+            summary = GUIDE[name][0]
             return _Group(
                 name=name, commands=lazy, help=summary, no_args_is_help=True, rich_markup_mode=None, epilog=EXIT_CODES
             )
@@ -248,12 +244,34 @@ def _converted(parameter: Any, convert: Callable[[Any, Any], Any], context: Any,
     return parameter.callback(context, parameter, value) if parameter.callback else value
 
 
-class _Command(_LazyConversion, TyperCommand): ...
+class _Guided(_LazyConversion):
+    """Shows the examples of a command below its help."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _, *examples = GUIDE.get(_path_of(ctx), ("",))
+        if examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"{' ' * formatter.current_indent}{line}\n" for line in examples))
+        super().format_epilog(ctx, formatter)  # type: ignore[misc]
 
 
-class _Group(_LazyConversion, TyperGroup):
+def _path_of(context: Any) -> str:
+    """Return the command of a context as people type it, without `spyweb`: `state set`."""
+    return "" if context.parent is None else f"{_path_of(context.parent)} {context.info_name}".strip()
+
+
+class _Command(_Guided, TyperCommand): ...
+
+
+class _Group(_Guided, TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands with their lines of GUIDE, which imports none of them."""
+        shown = [name for name in self.commands if name not in HIDDEN]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, GUIDE.get(f"{_path_of(ctx)} {name}".strip(), ("",))[0]) for name in shown])
 
 
 class _Root(_Group):

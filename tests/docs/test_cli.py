@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 import typer
 
-from spyweb.cli.main import ALERTS, COMMANDS, EXIT_CODES, HIDDEN, KEYS, STATE, build
+from spyweb.cli.guide import GUIDE
+from spyweb.cli.main import ALERTS, COMMANDS, EXIT_CODES, GROUPS, HIDDEN, KEYS, STATE, build
 from spyweb.errors import ExitCode
 from spyweb.model import Outcome
 from spyweb.views.jobs import JobState
@@ -83,6 +85,28 @@ def test_every_command_and_every_option_has_help(command: Command) -> None:
     assert answer.code == 0
     assert "Usage:" in answer.out
     assert " ".join(answer.out.split()).endswith(EXIT_CODES)
+
+
+@pytest.mark.parametrize("name", ["", *GROUPS, *NAMES])
+def test_every_help_has_examples_that_the_command_line_takes(name: str) -> None:
+    summary, *examples = GUIDE.get(name, ("",))
+    assert examples, f"spyweb/cli/guide.py has no example of `spyweb {name}`"
+    assert [summary] == [command.help.splitlines()[0] for command in ALL if command.name == name] or name not in NAMES
+    shown = spyweb(*name.split(), "--help").out
+    for example in examples:
+        assert f"\n  {example}\n" in shown
+        program, *words = shlex.split(example)
+        assert program == "spyweb"
+        assert take(words, typer.main.get_command(build())).startswith(name)
+
+
+def take(words: list[str], command: Any, path: str = "", parent: Any = None) -> str:
+    """Parse words as the command line does, without running anything; return the command that they name."""
+    context = command.make_context(path or "spyweb", words, parent)
+    if not hasattr(command, "commands"):
+        return path
+    name, below, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+    return take(rest, below, f"{path} {name}".strip(), context)
 
 
 @pytest.mark.parametrize("command", ALL, ids=NAMES)

@@ -118,8 +118,6 @@ def retry(
     """Start a failed run again, with the same payload and values.
 
     Of a run with tasks only those that failed or did not run are performed; the results of the others are taken over.
-
-    Example: spyweb retry 12
     """
     daemon = project_of(context).need_daemon(": `spyweb start` starts one")
     found = daemon.ask("POST", f"/api/runs/{run}/retry", RunRetried, body=to_json({"anyway": anyway}))
