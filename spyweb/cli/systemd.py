@@ -166,15 +166,14 @@ def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:
 
 
 def whose(root: Path, environment: Mapping[str, str]) -> str:
-    """Return the user that the service runs as: the caller; for root, sudo's user or the project's owner."""
+    """Return the user that the service runs as: the caller; for root the owner of the project, or else sudo's user."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid()).pw_name
-    if behind_sudo := environment.get("SUDO_USER"):
-        return behind_sudo
-    try:
-        return pwd.getpwuid(root.stat().st_uid).pw_name
-    except KeyError:
-        return "root"
+    owner = root.stat().st_uid
+    with suppress(KeyError):  # an owner without a name
+        if owner != 0:
+            return pwd.getpwuid(owner).pw_name
+    return environment.get("SUDO_USER") or "root"
 
 
 def unit_path(name: str, *, user_unit: bool, environment: Mapping[str, str]) -> Path:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -233,11 +235,15 @@ def test_a_unit_of_the_users_own_lies_in_their_settings() -> None:
     assert path == Path("/home/me/.settings/systemd/user/spyweb.service")
 
 
-def test_behind_sudo_the_service_is_for_the_user_and_not_for_root(
+def test_root_makes_a_service_for_the_owner_of_the_project_and_behind_sudo_never_for_root(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if os.geteuid() == 0:
+        os.chown(project, 65534, -1)
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert whose(project, {"SUDO_USER": "alice"}) == "alice"
+    assert whose(project, {"SUDO_USER": "alice"}) == pwd.getpwuid(project.stat().st_uid).pw_name
+    assert whose(Path("/"), {"SUDO_USER": "alice"}) == "alice"
+    assert whose(Path("/"), {}) == "root"
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
