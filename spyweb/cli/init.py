@@ -57,7 +57,8 @@ def init(
         output.show_json({"project": legible(root), "made": list(made)})
         return
     output.say(f"made {', '.join(made)} in {root}")
-    where = "" if root.samefile(Path()) else f" -C {directory}"
+    typed = Path(context.find_root().params["directory"] or "") / directory
+    where = "" if root.samefile(Path()) else f" -C {typed}"
     output.say(f"next: `spyweb{where} run {FIRST[template]}` runs a job once, `spyweb{where} start` runs them all")
 
 

@@ -61,6 +61,7 @@ def test_the_next_step_can_be_typed_as_it_is_told(tmp_path: Path, monkeypatch: p
     )
     monkeypatch.chdir(tmp_path / "p")
     assert spyweb("init", "sub").lines[-1].startswith("next: `spyweb -C sub run hello`")
+    assert spyweb("-C", "sub", "init", "more").lines[-1].startswith("next: `spyweb -C sub/more run hello`")
 
 
 def test_nothing_is_overwritten_and_nothing_is_half_done(tmp_path: Path) -> None:
