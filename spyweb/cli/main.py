@@ -86,6 +86,7 @@ ALERTS = {
     "show": "spyweb.subjects.incidents.commands:show",
     "history": "spyweb.subjects.incidents.commands:history",
     "ack": "spyweb.subjects.incidents.commands:ack",
+    "unack": "spyweb.subjects.incidents.commands:unack",
     "silence": "spyweb.subjects.incidents.commands:silence",
     "unsilence": "spyweb.subjects.incidents.commands:unsilence",
     "channels": "spyweb.subjects.incidents.commands:list_channels",

@@ -99,9 +99,9 @@ class OutboxHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class IncidentHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An incident has begun, is over, or was acknowledged."""
+    """An incident was opened, closed or acknowledged, or its acknowledgement was withdrawn."""
 
-    what: Literal["opened", "closed", "acked"]
+    what: Literal["opened", "closed", "acked", "unacked"]
     incident: int
     subject: str  # "job:ID", "channel:NAME", "daemon:PART"
     at_ms: int
@@ -210,14 +210,15 @@ def incident_changed(change: SubjectChange) -> IncidentHappened | None:
     )
 
 
-def incident_acked(incident: Incident) -> IncidentHappened:
+def incident_acked(incident: Incident, by: str, now_ms: int) -> IncidentHappened:
+    """Describe an incident after an acknowledgement, or after its withdrawal by somebody."""
     return IncidentHappened(
-        what="acked",
+        what="unacked" if incident.acked_ms is None else "acked",
         incident=incident.id,
         subject=incident.subject,
-        at_ms=incident.acked_ms or 0,
+        at_ms=incident.acked_ms or now_ms,
         job=job_of(incident.subject),
-        by=incident.acked_by,
+        by=incident.acked_by or by,
     )
 
 

@@ -67,6 +67,7 @@ class Incident(Struct, frozen=True, kw_only=True):
     opened_ms: int
     since_ms: int
     closed_ms: int | None
+    closed_run: RunId | None  # the run whose end closed it
     acked_ms: int | None
     acked_by: str
     is_flapping: bool

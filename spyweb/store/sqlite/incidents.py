@@ -52,6 +52,7 @@ OPEN = """
     INSERT INTO incident (subject, level, reason, text, run, opened_ms, since_ms, is_flapping)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
 """
+CLOSE = "UPDATE incident SET closed_ms = ?, closed_run = ? WHERE id = ?"
 RAISE = "UPDATE incident SET level = ?, reason = ?, text = ? WHERE id = ?"
 KNOWN = "SELECT name, wake_ms FROM subject"
 SIGNS = "SELECT name, signs FROM subject WHERE signs <> '{}'"
@@ -74,6 +75,9 @@ KNOWS = "SELECT channel, state FROM told WHERE incident = ?"
 ACKNOWLEDGE = """
     UPDATE incident SET acked_ms = coalesce(acked_ms, ?), acked_by = CASE WHEN acked_ms IS NULL THEN ? ELSE acked_by END
     WHERE id = ? AND closed_ms IS NULL
+"""
+UNACKNOWLEDGE = """
+    UPDATE incident SET acked_ms = NULL, acked_by = '' WHERE id = ? AND acked_ms IS NOT NULL AND closed_ms IS NULL
 """
 SILENCE = """
     INSERT INTO subject (
@@ -199,6 +203,10 @@ class Incidents(Announcer[SubjectChange]):
         """Acknowledge an incident; gives False where there is no such open incident."""
         return self._writer.submit(OpKind.SEVERAL, acknowledge, incident, by, self._clock.now_ms())
 
+    def unacknowledge(self, incident: int, by: str) -> Future[bool]:
+        """Undo an acknowledgement; gives False where no open incident of this number is acknowledged."""
+        return self._writer.submit(OpKind.SEVERAL, unacknowledge, incident, by, self._clock.now_ms())
+
     def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
         """Tell nothing of a subject for so long; None ends that."""
         return self._writer.submit(OpKind.SEVERAL, silence, subject, for_ms, by, self._clock.now_ms())
@@ -269,7 +277,7 @@ def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChan
     if incident is not None and decision.notes:
         add_notes(connection, incident, [Note(at_ms, text) for text in decision.notes])
     if decision.closes and incident is not None:
-        connection.execute("UPDATE incident SET closed_ms = ? WHERE id = ?", (at_ms, incident))
+        connection.execute(CLOSE, (at_ms, happened.run, incident))
     is_known = save_subject(connection, before, decision, is_silent=is_silent)
     return SubjectChange(
         subject=name,
@@ -341,6 +349,13 @@ def acknowledge(connection: sqlite3.Connection, incident: int, by: str, now_ms: 
     if is_open:
         add_notes(connection, incident, [Note(now_ms, f"acknowledged by {by}")])
     return is_open
+
+
+def unacknowledge(connection: sqlite3.Connection, incident: int, by: str, now_ms: int) -> bool:
+    is_undone = connection.execute(UNACKNOWLEDGE, (incident,)).rowcount == 1
+    if is_undone:
+        add_notes(connection, incident, [Note(now_ms, f"acknowledgement withdrawn by {by}")])
+    return is_undone
 
 
 def silence(connection: sqlite3.Connection, subject: str, for_ms: int | None, by: str, now_ms: int) -> None:

@@ -261,7 +261,8 @@ CREATE TABLE incident (
     acked_by    TEXT NOT NULL DEFAULT '',
     is_flapping INTEGER NOT NULL DEFAULT 0,
     notes       TEXT NOT NULL DEFAULT '[]',  -- JSON: its history, [at_ms, text] each
-    is_settled  INTEGER NOT NULL DEFAULT 0   -- 1: every channel has been notified
+    is_settled  INTEGER NOT NULL DEFAULT 0,  -- 1: every channel has been notified
+    closed_run  INTEGER                 -- the run whose end closed it
 );
 CREATE UNIQUE INDEX incident_open ON incident (subject) WHERE closed_ms IS NULL;
 CREATE INDEX incident_unsettled ON incident (id) WHERE is_settled = 0;
@@ -307,6 +308,16 @@ CREATE TABLE notice_digest (
     message INTEGER NOT NULL,
     PRIMARY KEY (job, channel, is_held)
 ) WITHOUT ROWID;
+
+CREATE TABLE maintenance (
+    id       INTEGER PRIMARY KEY,
+    start_ms INTEGER NOT NULL,
+    end_ms   INTEGER NOT NULL,
+    jobs     TEXT NOT NULL,             -- JSON: ids and patterns; with no tags either: all jobs, and spyweb itself
+    tags     TEXT NOT NULL,             -- JSON
+    text     TEXT NOT NULL,
+    by       TEXT NOT NULL
+);
 
 CREATE TABLE link_key (
     id  INTEGER PRIMARY KEY CHECK (id = 1),

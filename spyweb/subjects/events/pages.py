@@ -98,8 +98,10 @@ def _incident(happening: IncidentHappened) -> EventLine:
             return EventLine(mark=mark, words=f"{named} began: {happening.reason}", more=happening.text)
         case "closed":
             return EventLine(mark="ok", words=f"{named} ended")
+        case "unacked":
+            return EventLine(mark="warn", words=f"{named}: acknowledgement withdrawn by {happening.by}")
         case _:
-            return EventLine(mark="none", words=f"{named} is acknowledged by {happening.by}")
+            return EventLine(mark="none", words=f"{named} was acknowledged by {happening.by}")
 
 
 def _run(run: RunHappened) -> EventLine:

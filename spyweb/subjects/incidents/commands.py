@@ -21,7 +21,14 @@ from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
-from spyweb.subjects.incidents.views import ChannelTried, ChannelView, IncidentAcked, IncidentView, JobSilenced
+from spyweb.subjects.incidents.views import (
+    ChannelTried,
+    ChannelView,
+    IncidentAcked,
+    IncidentUnacked,
+    IncidentView,
+    JobSilenced,
+)
 
 if TYPE_CHECKING:
     from spyweb.store.sqlite.store import Store
@@ -80,6 +87,16 @@ def ack(context: typer.Context, number: Number, by: ByName = None, form: Output 
     else:
         source.write(lambda store: _service(store).acknowledge(number, name))
     output.tell(form, f"incident {number} was acknowledged by {name}", {"acked": number})
+
+
+def unack(context: typer.Context, number: Number, by: ByName = None, form: Output = Format.TABLE) -> None:
+    """Withdraw an acknowledgement: reminders go on."""
+    source, name = project_of(context).stored(), by or _user()
+    if isinstance(source, DaemonClient):
+        name = source.ask("DELETE", with_query(f"/api/incidents/{number}/ack", by=name), IncidentUnacked).by or name
+    else:
+        source.write(lambda store: _service(store).unacknowledge(number, name))
+    output.tell(form, f"incident {number} is no longer acknowledged", {"unacked": number, "by": name})
 
 
 def silence(

@@ -8,6 +8,7 @@ the request, so the guard checks neither origin nor session there.  Every invali
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from aiohttp import web
 from msgspec import Struct
@@ -17,6 +18,7 @@ from spyweb.alerts.delivery import AckLinks
 from spyweb.errors import Refused
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId
+from spyweb.store.model.incidents import OpenIncident, job_of
 from spyweb.subjects.incidents import words
 from spyweb.subjects.incidents.service import ChannelService, IncidentService
 from spyweb.subjects.incidents.views import IncidentView, incident_seen_by
@@ -41,6 +43,7 @@ class IncidentsPageQuery(Struct, frozen=True):
     job: str = ""
     state: str = ""
     before: Natural = 0
+    select: Literal["", "all"] = ""  # every box is checked, also without JavaScript
 
     def shows(self, state: str) -> bool:
         """Return whether incidents of a state are listed; later pages hold closed incidents only."""
@@ -115,6 +118,9 @@ async def show_incidents(asked: Asked) -> Shown:
         "told_words": words.told_words,
         "teaches": not (still or past or query.job or query.before or await asked.services[ChannelService].list()),
         "silences": words.SILENCES,
+        "select_all": asked.address(query, select="" if query.select else "all"),
+        "longest_name": LONGEST_NAME,
+        "has_name": asked.principal.source != "loopback",
     }
     return Shown(title=title, values=values, is_live=not query.before)
 
@@ -160,14 +166,53 @@ async def acknowledge(asked: Asked) -> web.Response:
     return lead_to(asked.back())
 
 
+@Action("incidents/{incident}/unacknowledge", right=Right.RUN, of_job=True)
+async def unacknowledge(asked: Asked) -> web.Response:
+    """Withdraw an acknowledgement: reminders go on."""
+    await asked.services[IncidentService].unacknowledge((await _find(asked)).id, _who(asked))
+    return lead_to(asked.back())
+
+
+@Action("incidents/acknowledge", right=Right.RUN, of_job=True)
+async def acknowledge_chosen(asked: Asked) -> web.Response:
+    """Acknowledge the incidents whose boxes are checked."""
+    chosen = [each.id for each in await _chosen(asked)]
+    await asked.services[IncidentService].acknowledge_all(chosen, _who(asked))
+    return lead_to(asked.back())
+
+
+@Action("incidents/silence", right=Right.RUN, of_job=True)
+async def silence_chosen(asked: Asked) -> web.Response:
+    """Silence the jobs of the incidents whose boxes are checked."""
+    for_ms, jobs = _silence_for(asked), [job for each in await _chosen(asked) if (job := job_of(each.subject))]
+    if not jobs:
+        raise Refused("only jobs can be silenced: no selected incident is about a job")
+    for job in jobs:
+        await asked.services[IncidentService].silence(job, for_ms, _who(asked))
+    return lead_to(asked.back())
+
+
+async def _chosen(asked: Asked) -> list[OpenIncident]:
+    """Return the open incidents whose boxes are checked, of those that the client may see.  Raises Refused for none."""
+    found, may_see = await asked.services[IncidentService].all_open(), asked.principal.may_see
+    chosen = [each for each in found if f"incident-{each.id}" in asked.form and may_see(job_of(each.subject) or "")]
+    if not chosen:
+        raise Refused("no open incident is selected")
+    return chosen
+
+
 @Action("jobs/{job}/silence", right=Right.RUN)
 async def silence(asked: Asked) -> web.Response:
     """Silence a job for a while."""
-    job, wanted = asked.job(), asked.form.get("value") or asked.form.get("for", "")
-    if wanted not in words.SILENCES:
-        raise Refused(f"for how long? {', '.join(words.SILENCES)}")
-    await asked.services[IncidentService].silence(job, words.SILENCES[wanted][0], _who(asked))
+    await asked.services[IncidentService].silence(asked.job(), _silence_for(asked), _who(asked))
     return lead_to(asked.back())
+
+
+def _silence_for(asked: Asked) -> int:
+    wanted = asked.form.get("value") or asked.form.get("for", "")
+    if wanted not in words.SILENCES:
+        raise Refused(f"expected a duration, one of {', '.join(words.SILENCES)}")
+    return words.SILENCES[wanted][0]
 
 
 @Action("jobs/{job}/unsilence", right=Right.RUN)

@@ -54,6 +54,7 @@ class IncidentView(Struct, frozen=True, kw_only=True):
     since_ms: int  # the first failure of the row
     opened_ms: int
     closed_ms: int | None
+    closed_run: RunId | None = None  # the run whose end closed it
     acked_ms: int | None  # when it was acknowledged
     acked_by: str
     is_flapping: bool
@@ -75,6 +76,13 @@ class IncidentAcked(Struct, frozen=True, kw_only=True):
     """The incident that was acknowledged."""
 
     acked: int
+    by: str = ""
+
+
+class IncidentUnacked(Struct, frozen=True, kw_only=True):
+    """The incident whose acknowledgement was withdrawn."""
+
+    unacked: int
     by: str = ""
 
 
@@ -114,6 +122,7 @@ def view_incident(incident: Incident, now_ms: int, channels: Sequence[IncidentCh
         since_ms=incident.since_ms,
         opened_ms=incident.opened_ms,
         closed_ms=incident.closed_ms,
+        closed_run=incident.closed_run,
         acked_ms=incident.acked_ms,
         acked_by=incident.acked_by,
         is_flapping=incident.is_flapping,

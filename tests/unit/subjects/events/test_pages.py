@@ -62,7 +62,7 @@ def incident(**fields: object) -> IncidentHappened:
         ),
         (incident(what="opened", level="critical", reason="late", text="x"), "bad", "incident 4 began: late"),
         (incident(what="opened", level="info", reason="drift", text="x"), "warn", "incident 4 began: drift"),
-        (incident(what="acked", by="me"), "none", "incident 4 is acknowledged by me"),
+        (incident(what="acked", by="me"), "none", "incident 4 was acknowledged by me"),
         (
             IncidentHappened(what="closed", incident=4, subject="channel:ops", at_ms=0),
             "ok",

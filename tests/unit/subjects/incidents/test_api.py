@@ -53,6 +53,9 @@ async def test_somebody_takes_care(client: Client) -> None:
     _, answer = await get_json(client, "/api/incidents/2")
     assert answer["acked_by"] == "me"
     assert (await post_json(client, "/api/incidents/1/ack"))[0] == 409, "it is over"
+    statuses = [(await client.delete(f"/api/incidents/{number}/ack?by=me")).status for number in (2, 2, 1, 9)]
+    assert statuses == [200, 409, 409, 404]
+    assert (await get_json(client, "/api/incidents/2"))[1]["acked_by"] == ""
 
 
 @pytest.mark.parametrize(("given", "shown"), [("a\u202eb\x1bc", "a?b?c"), (" a \n b ", "a b"), ("x" * 100, "x" * 100)])

@@ -55,6 +55,9 @@ def test_one_is_shown_and_somebody_takes_care(project: Path) -> None:
     assert "acknowledged by me" in shown
     assert "failing: no space" in shown
     assert spyweb("alerts", "show", "2", "-o", "json", root=project).json["acked_by"] == "me"
+    assert spyweb("alerts", "unack", "2", "--by", "me", root=project).out == "incident 2 is no longer acknowledged\n"
+    assert spyweb("alerts", "show", "2", "-o", "json", root=project).json["acked_by"] == ""
+    assert spyweb("alerts", "unack", "2", root=project).code == 2
 
 
 def test_a_job_is_silent_for_a_while(project: Path) -> None:

@@ -111,6 +111,7 @@ async def test_one_is_shown_with_all_that_is_known() -> None:
         assert 'formaction="/jobs/backup/unsilence"' in page
         _, page = await get_page(client, "/incidents/1")
         assert re.search(r"<bdi>prices</bdi>: recovered after ", page)
+        assert '<dt>closed by</dt><dd><a href="/runs/7">run 7</a>' in page
         assert '/acknowledge"' not in page
         for path in ("/incidents/3", "/incidents/x", "/incidents/99999999999999999999", "/incidents/0x1"):
             assert (await get_page(client, path))[0] == 404, path
@@ -147,7 +148,46 @@ async def test_somebody_takes_care_and_it_says_who() -> None:
             assert (await service.incidents.get(number)).acked_by == by
     page = await page_of("/incidents", service)
     assert "acknowledged by <strong><bdi>somebody at this machine</bdi></strong>" in page
-    assert '/acknowledge"' not in page
+    assert not re.search(r'incidents/\d+/acknowledge"', page)
+
+
+async def test_an_acknowledgement_is_withdrawn_once() -> None:
+    service = await with_incidents()
+    await post_form(service, "/incidents/2/acknowledge", None)
+    assert 'formaction="/incidents/2/unacknowledge"' in await page_of("/incidents/2", service)
+    assert [(await post_form(service, "/incidents/2/unacknowledge", None, by="anna"))[0] for _ in range(2)] == [
+        303,
+        409,
+    ]
+    found = await service.incidents.get(2)
+    assert (found.acked_ms, found.acked_by, found.notes[-1].text) == (None, "", "acknowledgement withdrawn by anna")
+
+
+async def test_several_are_acknowledged_and_silenced_by_one_form_and_closed_ones_are_left_out() -> None:
+    service = await with_incidents()
+    await fail(service.stored_incidents, PRICES)
+    page = await page_of("/incidents", service)
+    assert re.findall(r'name="(incident-\d+)"', page) == ["incident-3", "incident-2"]
+    assert " checked" in await page_of("/incidents?select=all", service)
+    chosen = {f"incident-{number}": "yes" for number in (1, 2, 3, 9)}
+    assert (await post_form(service, "/incidents/acknowledge", None, by="anna", **chosen))[0] == 303
+    assert [(await service.incidents.get(number)).acked_by for number in (1, 2, 3)] == ["", "anna", "anna"]
+    assert (await post_form(service, "/incidents/silence", None, **{"for": "1h", "incident-2": "yes"}))[0] == 303
+    assert await service.incidents.silence_of(BACKUP) is not None
+    assert await service.incidents.silence_of(PRICES) is None
+    for path, given in (("acknowledge", {"incident-1": "yes"}), ("silence", {"incident-2": "yes", "for": "99y"})):
+        assert (await post_form(service, f"/incidents/{path}", None, **given))[0] == 409, path
+
+
+async def test_a_key_for_some_jobs_acknowledges_several_of_these_alone() -> None:
+    service = await with_incidents()
+    await fail(service.stored_incidents, PRICES)
+    browser = await signed_in(service, Scope.RUN, jobs=("prices",))
+    both = {"incident-2": "yes", "incident-3": "yes"}
+    assert (await post_form(service, "/incidents/acknowledge", browser, **both))[0] == 303
+    assert [(await service.incidents.get(number)).acked_by for number in (2, 3)] == ["", "anna"]
+    assert (await post_form(service, "/incidents/silence", browser, **{"incident-2": "yes", "for": "1h"}))[0] == 409
+    assert (await post_form(service, "/incidents/acknowledge", {**browser, "Origin": "http://evil"}, **both))[0] == 403
 
 
 async def test_a_job_is_silent_for_as_long_as_somebody_says() -> None:
