@@ -37,6 +37,7 @@ GUIDE: Mapping[str, tuple[str, ...]] = {
     "alerts show": ("Show an incident with its history and notifications.", "spyweb alerts show 3"),
     "alerts history": ("Show past incidents, with a bar for each job.", "spyweb alerts history --since 30d"),
     "alerts ack": ("Acknowledge an incident, which ends its reminders.", "spyweb alerts ack 3"),
+    "alerts unack": ("Withdraw an acknowledgement: reminders go on.", "spyweb alerts unack 3"),
     "alerts silence": ("Send no notifications about a job for a while.", "spyweb alerts silence hello 2h"),
     "alerts unsilence": ("Send notifications about a silenced job again.", "spyweb alerts unsilence hello"),
     "alerts channels": ("List the notification channels and their queues.", "spyweb alerts channels"),

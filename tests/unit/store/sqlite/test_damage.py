@@ -221,7 +221,7 @@ async def test_what_would_be_lost_is_refused_and_the_trouble_told(
 ) -> None:
     assert store.stats().failed == ""
     take_away(data)
-    with pytest.raises(StoreMoved, match="was removed or replaced while it is open"):
+    with pytest.raises(StoreMoved, match="was removed or replaced while spyweb uses it"):
         await store.values.set(GLOBAL, b"k", b"after")
     assert str(data) in store.stats().failed
 

@@ -112,7 +112,7 @@ async def test_a_file_that_was_removed_is_left_for_what_lies_there_now(database:
     await a.changed("INSERT INTO t VALUES (2)")
     for file in tmp_path.rglob("user.db*"):
         file.unlink()
-    with pytest.raises(StoreError, match=r"user\.db: was removed or replaced while it is open"):
+    with pytest.raises(StoreError, match=r"user\.db: was removed or replaced while spyweb uses it"):
         await a.changed("COMMIT")
     await b.changed("CREATE TABLE t (a)")
     await b.changed("INSERT INTO t VALUES (3)")
