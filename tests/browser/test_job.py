@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.fakes.browser import Tab
-from tests.fakes.project import Project
+from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -35,6 +35,32 @@ async def test_a_run_shows_while_somebody_looks_and_its_log_follows(tab: Tab, pr
     assert await tab.violations() == []
 
 
+async def test_a_button_is_busy_while_it_works_and_works_once(tab: Tab, project: Project) -> None:
+    page = await tab.open("/jobs/talker")
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+    button = page.get_by_role("button", name="Run now")
+    await button.focus()
+    await button.evaluate("(node) => { node.click(); node.click(); return node.getAttribute('aria-disabled') }")
+    await expect(page.locator("#started")).to_contain_text("was requested")
+    await expect(button).not_to_have_attribute("aria-disabled", "true")
+    await expect(button).to_be_focused()
+    assert len(sent) == 1
+
+
+async def test_an_error_that_has_ended_leaves_no_card(tab: Tab, project: Project) -> None:
+    project.job("flip", 'if global_store_incr("flips", 0, 1) == 1 then error("out") end', 'every = "never"')
+    eventually(lambda: "flip" in {job.id for job in project.daemon_client().jobs()}, "the job")
+    project.result("flip")
+    page = await tab.open("/jobs/flip")
+    await expect(page.locator("#job-why")).to_contain_text("out")
+    project.result("flip")
+    await expect(page.locator("#job-why")).to_be_hidden()
+    await tab.page.goto("about:blank")
+    (project.root / "jobs/flip.lua").unlink()
+    eventually(lambda: "flip" not in {job.id for job in project.daemon_client().jobs()}, "its end")
+
+
 async def test_a_job_is_paused_and_resumed(tab: Tab, project: Project) -> None:
     page = await tab.open("/jobs/夜間バックアップ")
     await page.get_by_role("button", name="Pause").click()
@@ -46,11 +72,20 @@ async def test_a_job_is_paused_and_resumed(tab: Tab, project: Project) -> None:
 
 
 async def test_it_works_without_javascript(plain: Tab, project: Project) -> None:
+    plain.expected = "422"
     page = await plain.open("/jobs/prices")
     before = len(project.runs("prices"))
     await page.get_by_role("button", name="Run now").click()
     project.ended("prices", before + 1)
-    await expect(page.get_by_role("heading", level=1)).to_contain_text("prices")
+    await expect(page.locator("#started")).to_contain_text("was requested")
+    await page.get_by_text("Run with values or a payload").click()
+    await page.get_by_label("Payload").fill("[1")
+    await page.get_by_role("button", name="Start run").click()
+    await expect(page.get_by_role("alert").filter(has_text="Payload: is not JSON")).to_be_visible()
+    await page.get_by_label("Payload").fill("[1]")
+    await page.get_by_role("button", name="Start run").click()
+    project.ended("prices", before + 2)
+    assert project.runs("prices")[0].trigger.payload == [1]
     await page.get_by_role("link", name="7 d").click()
     assert page.url.endswith("/jobs/prices?span=7d")
 

@@ -107,8 +107,12 @@ async def test_a_run_is_started_without_leaving_the_page(tab: Tab, project: Proj
     page = await tab.open()
     before = len(project.runs("backup"))
     await page.locator("#attention").get_by_role("button", name="Run now").click()
+    await expect(page.locator("#started")).to_have_text(re.compile(r"Run \d+ was requested"))
     project.ended("backup", before + 1)
     assert page.url.endswith("/")
+    assert await tab.violations() == []
+    await page.locator("#started a").click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Failed after")
 
 
 async def test_colours_are_chosen_and_kept(tab: Tab, plain: Tab) -> None:

@@ -665,8 +665,16 @@ class FakeDaemonService(AllServices):
         self.note(f"cancel {run}")
         return next((each for each in self.known_runs if each.id == run), None)
 
-    async def start(self, job: JobId, payload: object = None, key: str | None = None, parent: str = "") -> StartedRun:
-        self.note(f"trigger {job}" + ("" if payload is None else f" with {payload}"))
+    async def start(
+        self,
+        job: JobId,
+        payload: object = None,
+        key: str | None = None,
+        parent: str = "",
+        values: Mapping[str, object] | None = None,
+    ) -> StartedRun:
+        given = f" with {payload}" if payload is not None else ""
+        self.note(f"trigger {job}{given}" + (f" and {dict(values)}" if values else ""))
         return StartedRun(run=self.next_id)
 
     async def pause(self, job: JobId) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from aiohttp import web
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, structs
 
 from spyweb.errors import Refused
 from spyweb.events.changes import LOG_LINES, ChangeHub
+from spyweb.events.hub import EventHub
+from spyweb.limits import SCRIPT_VALUES, too_large
 from spyweb.model import JobId, Outcome
+from spyweb.settings.script_values import values_table
 from spyweb.specs.origins import OriginKind
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.incidents import job_of
@@ -35,6 +38,7 @@ from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.jobs.views import detail_seen_by, schedule_words
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.runs.service import PastRunsService, RunService
+from spyweb.subjects.runs.starting import read_payload
 from spyweb.subjects.runs.views import TimeSpan
 from spyweb.subjects.runs.words import show_run
 from spyweb.subjects.state.service import StateService
@@ -48,6 +52,8 @@ from spyweb.web.pages.frame import PageFrame
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, coloured, lead_to
 from spyweb.web.pages.site import answer_with
 from spyweb.words import cut
+
+T = TypeVar("T")
 
 TOGETHER = 25  # rows made at a time, before others have their turn
 ATTENTION_SHOWN = 8  # jobs above the list; all are in the list as well
@@ -230,6 +236,11 @@ async def values_of(asked: Asked, job: JobId) -> dict[str, object]:
 @DashboardPage("jobs/{job}", "job.html", place="jobs", parts=PARTS)
 async def show_job(asked: Asked) -> Shown:
     """Show everything about a job."""
+    return await job_page(asked, {})
+
+
+async def job_page(asked: Asked, problems: Mapping[str, str]) -> Shown:
+    """Return the page of a job; `problems` are the errors of fields of the form that starts a run."""
     services, job, query = asked.services, asked.job(), asked.query(JobPageQuery)
     span = TimeSpan(query.span) if query.span in set(TimeSpan) else TimeSpan.DAY
     if asked.parts == ["log"]:
@@ -253,8 +264,11 @@ async def show_job(asked: Asked) -> Shown:
         "lines": await services[ChangeHub].log_until(job, asked.mark),
         "stored": [(_as_json(entry.key), _as_json(entry.value)) async for entry in entries],
         "records": await services[RecordSearch].newest(job, limit=RECORDS_SHOWN, before_ns=None),
+        "own_values": cut(spec.values, LONGEST_VALUE) if spec else "",
+        "typed": asked.form,
+        "problems": problems,
     }
-    return Shown(title=str(values["title"]), values={**values, **more})
+    return Shown(title=str(values["title"]), values={**values, **more}, status=422 if problems else 200)
 
 
 def more_of_log(asked: Asked, job: JobId) -> dict[str, object]:
@@ -266,8 +280,48 @@ def more_of_log(asked: Asked, job: JobId) -> dict[str, object]:
 @Action("jobs/{job}/run", right=Right.RUN)
 async def run_now(asked: Asked) -> web.Response:
     """Start a run of a job, or queue it."""
-    await asked.services[RunService].start(asked.job())
-    return lead_to(asked.back())
+    started = await asked.services[RunService].start(asked.job())
+    return lead_to(asked.back(started.run))
+
+
+def read_field(text: str) -> object:
+    """Return the JSON of a field; None for an empty one.  Raises ValueError."""
+    content = text.strip().encode()
+    if len(content) > SCRIPT_VALUES:
+        raise ValueError(too_large("it", len(content), SCRIPT_VALUES))
+    try:
+        return read_payload(content)
+    except web.HTTPBadRequest as error:
+        raise ValueError((error.text or "").removeprefix("the body ")) from error
+
+
+def read_values(text: str) -> Mapping[str, object]:
+    """Return the values of a field.  Raises ValueError."""
+    found = read_field(text)
+    try:
+        return {} if found is None else values_table(found)
+    except ValueError as error:
+        raise ValueError('expected a JSON object, such as {"host": "web1"}') from error
+
+
+@Action("jobs/{job}/start", right=Right.RUN)
+async def start_with(asked: Asked) -> web.Response:
+    """Start a run of a job with the values and the payload of a form."""
+    problems: dict[str, str] = {}
+
+    def field(name: str, read: Callable[[str], T]) -> T | None:
+        try:
+            return read(asked.form.get(name, ""))
+        except ValueError as error:
+            problems[name] = str(error)
+            return None
+
+    job, values, payload = asked.job(), field("values", read_values), field("payload", read_field)
+    if problems:
+        asked = structs.replace(asked, mark=asked.services[EventHub].mark())
+        return await answer_with(asked, "job.html", "jobs", await job_page(asked, problems))
+    started = await asked.services[RunService].start(job, payload, values=values)
+    return lead_to(asked.back(started.run))
 
 
 @Action("jobs/{job}/pause", right=Right.RUN)
@@ -310,8 +364,8 @@ PATIENCE_S = 60.0  # after which the page no longer waits; the run continues
 class Trial(Struct):
     """A run as it was watched."""
 
-    lines: list[LogLine] = field(default_factory=list)
-    tasks: list[TaskView] = field(default_factory=list)
+    lines: list[LogLine] = msgspec.field(default_factory=list)
+    tasks: list[TaskView] = msgspec.field(default_factory=list)
     left_out: int = 0
     end: RunEnded | None = None  # None: it still runs
 

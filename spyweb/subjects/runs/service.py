@@ -305,9 +305,16 @@ class RunService:
     once: OnceService
     is_traced: bool = False  # runs join the traces of the requests that start them
 
-    async def start(self, job: JobId, payload: object = None, key: str | None = None, parent: str = "") -> StartedRun:
+    async def start(
+        self,
+        job: JobId,
+        payload: object = None,
+        key: str | None = None,
+        parent: str = "",
+        values: Mapping[str, object] | None = None,
+    ) -> StartedRun:
         """Start a run, or queue it.  Raises as OnceService, and Refused where a due time would be skipped."""
-        live, request, known = self.past.live.get(job), by_hand(payload=payload, parent=parent), None
+        live, request, known = self.past.live.get(job), by_hand(payload=payload, parent=parent, values=values), None
         if key is not None:
             known = request_key(f"trigger {job}", key, to_json(payload), self.past.clock.now_ms())
 

@@ -43,6 +43,7 @@ class PageFrame(Struct, frozen=True, kw_only=True):
     moments: Moments
     host: str = ""
     version: str = ""
+    started: int | None = None  # the run that a button has started
     here: str = ""  # the address of this page, for forms that come back to it
     api: str = API_DOCS
     place: str = ""  # the current entry of the navigation
@@ -60,6 +61,17 @@ class PageFrame(Struct, frozen=True, kw_only=True):
 def to(*parts: object) -> str:
     """Return the address of a page, each part of it percent-encoded."""
     return "/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+STARTED = "started"  # a parameter of every page
+
+
+def with_started(address: str, run: int | None = None) -> str:
+    """Return an address that shows a started run, and no earlier one."""
+    path, _, query = address.partition("?")
+    kept = [each for each in query.split("&") if each and not each.startswith(f"{STARTED}=")]
+    query = "&".join(kept if run is None else [*kept, f"{STARTED}={run}"])
+    return f"{path}?{query}" if query else path
 
 
 class Link(Struct, frozen=True):

@@ -24,7 +24,7 @@ from spyweb.views.source import SourceView
 from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.query import query_of
 from spyweb.web.api.services import Outlook, Services
-from spyweb.web.pages.frame import Chip, Link, to
+from spyweb.web.pages.frame import Chip, Link, to, with_started
 from spyweb.web.pages.words import Moments
 
 if TYPE_CHECKING:
@@ -104,11 +104,11 @@ class Asked(Struct, frozen=True, kw_only=True):
     def query(self, kind: type[Q]) -> Q:
         return query_of(self.request, kind)
 
-    def back(self) -> str:
-        """Return the address of the form's page; never one of another site."""
+    def back(self, started: int | None = None) -> str:
+        """Return the address of the form's page, which shows a started run; never one of another site."""
         back = self.form.get("back", "")
         is_plain = not back.startswith("//") and "\\" not in back and back.isprintable() and not urlsplit(back).netloc
-        return back if back.startswith("/") and is_plain else "/"
+        return with_started(back if back.startswith("/") and is_plain else "/", started)
 
     def name_of(self, job: str) -> str:
         """Return the name of a job; its id where the job was removed."""

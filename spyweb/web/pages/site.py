@@ -29,11 +29,12 @@ from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, PUBLIC
 from spyweb.web.access.recognise import AccessRule, check_page
 from spyweb.web.answer import ERROR_HEADERS, WholeAnswer, status_of, wants_page
+from spyweb.web.api.query import whole_number
 from spyweb.web.api.route import PageRoute
 from spyweb.web.api.services import SERVICES
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.event_streams import PAGE_STREAMS, send_events
-from spyweb.web.pages.frame import API_DOCS, BAR, SETTINGS, Link, PageFrame
+from spyweb.web.pages.frame import API_DOCS, BAR, SETTINGS, STARTED, Link, PageFrame, with_started
 from spyweb.web.pages.page import OF_JOB, Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
 
 if sys.version_info >= (3, 14):
@@ -201,7 +202,8 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
         host=platform.node(),
         version=__version__,
         moments=asked.moments,
-        here=request.path_qs if request.method in ("GET", "HEAD") else asked.back(),
+        started=whole_number(request.query.get(STARTED, "")) if is_known else None,
+        here=with_started(request.path_qs if request.method in ("GET", "HEAD") else asked.back()),
         place=place,
         state=outlook.state if outlook else "ok",
         counts=outlook.counts if outlook else {},

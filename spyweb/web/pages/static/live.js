@@ -66,7 +66,7 @@ export function show(html) {
   const page = new DOMParser().parseFromString(html, "text/html");
   tell(all("time", page));
   close();
-  for (const id of ["title", "icon", "pages", "main"]) morph($(id), page.getElementById(id));
+  for (const id of ["title", "icon", "started", "pages", "main"]) morph($(id), page.getElementById(id));
   mark = page.body.dataset.mark;
   renewed();
   if (!document.hidden) connect();

@@ -45,20 +45,45 @@ function sure({ ask, sure }) {
   return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
 }
 
+const busy = new Set(); // buttons whose request is under way
+
+function setBusy(button, on) {
+  if (on) busy.add(button);
+  else busy.delete(button);
+  button?.toggleAttribute("aria-busy", on);
+  if (on) button?.setAttribute("aria-disabled", "true"); // not disabled: it keeps the focus
+  else button?.removeAttribute("aria-disabled");
+}
+
+const bare = (address) => {
+  const url = new URL(address);
+  url.searchParams.delete("started");
+  return url.href;
+};
+
+addEventListener("pageshow", () => busy.forEach((button) => setBusy(button, false)));
+
 addEventListener("submit", async (event) => {
   const { target: form, submitter: button } = event;
   if (form.id === "filter") return event.preventDefault(), filtered(form);
-  if (form.getAttribute("method") !== "post" || "plain" in form.dataset || "plain" in (button?.dataset ?? {})) return;
+  if (form.getAttribute("method") !== "post") return;
+  if (busy.has(button)) return event.preventDefault();
+  if ("plain" in form.dataset || "plain" in (button?.dataset ?? {})) {
+    setBusy(button, true); // the browser leaves the page; where it does not, the button works again
+    return void setTimeout(() => setBusy(button, false), 10_000);
+  }
   event.preventDefault();
   const sent = new URLSearchParams(new FormData(form, button));
   if (button?.dataset.ask) {
     if (!(await sure(button.dataset))) return;
     sent.set("sure", "yes");
   }
+  setBusy(button, true);
   const to = button?.getAttribute("formaction") ?? form.getAttribute("action");
   const answer = await fetch(to, { method: "POST", body: sent, headers: { Accept: "text/html" } }).catch(() => null);
-  const page = (await answer?.text()) ?? "";
-  if (answer?.ok && answer.url !== location.href) return location.assign(answer.url);
+  const page = (await answer?.text().catch(() => "")) ?? "";
+  setBusy(button, false);
+  if (answer?.ok && bare(answer.url) !== bare(location.href)) return location.assign(answer.url);
   const failed = answer?.ok ? null : new DOMParser().parseFromString(page, "text/html");
   if (!failed) show(page);
   $("answer").textContent = failed ? (all("h1, .said", failed).map((node) => node.textContent.trim()).join(". ") || "No answer from spyweb") : "";

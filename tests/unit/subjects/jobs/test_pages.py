@@ -51,9 +51,9 @@ async def test_a_key_of_some_jobs_is_told_of_no_other_that_starts_after_them() -
 
 async def test_a_button_does_what_it_says_and_leads_back() -> None:
     service = make_dashboard_service()
-    for what in ("run", "pause", "resume"):
-        done = await post_form(service, f"/jobs/prices/{what}", back="/?state=failing")
-        assert done[:2] == (303, "/?state=failing")
+    for what, more in (("run", f"&started={service.next_id}"), ("pause", ""), ("resume", "")):
+        done = await post_form(service, f"/jobs/prices/{what}", back="/?state=failing&started=3")
+        assert done[:2] == (303, f"/?state=failing{more}")
     assert service.story == ["trigger prices", "pause prices", "resume prices"]
 
 
@@ -158,3 +158,40 @@ async def test_a_job_that_is_quarantined_says_so_in_the_list_and_on_its_page() -
     service = make_dashboard_service(rows)
     assert '<strong class="warn">quarantined</strong> · every' in await page_of("/", service)
     assert '<strong class="warn">Quarantined</strong>: ' in await page_of("/jobs/prices", service)
+
+
+async def test_a_page_shows_the_run_that_its_button_has_started() -> None:
+    page = await page_of("/?q=prices&started=1234")
+    assert '<a href="/runs/1234">Run 1,234</a> was requested.' in page
+    assert 'name="back" value="/?q=prices"' in page
+    assert "was requested" not in await page_of("/?started=x")
+
+
+async def test_a_run_starts_with_values_and_a_payload_of_a_form() -> None:
+    service = make_dashboard_service()
+    form = {"values": '{"region": "eu"}', "payload": " [1, null] ", "back": "/jobs/prices"}
+    assert (await post_form(service, "/jobs/prices/start", **form))[:2] == (
+        303,
+        f"/jobs/prices?started={service.next_id}",
+    )
+    assert (await post_form(service, "/jobs/prices/start", values="", payload=""))[0] == 303
+    assert service.story == ["trigger prices with [1, None] and {'region': 'eu'}", "trigger prices"]
+
+
+async def test_a_form_that_can_not_be_read_is_shown_again_with_what_was_expected() -> None:
+    service = make_dashboard_service()
+    expected = {
+        "values": {"[1]": "Values: expected a JSON object, such as {&#34;host&#34;: &#34;web1&#34;}"},
+        "payload": {
+            MARKUP: "Payload: is not JSON: ",
+            '"' + "x" * 65_536 + '"': "Payload: it has 65538 bytes, at most 65536 are allowed",
+            "[" * 90 + "]" * 90: "Payload: is nested deeper than",
+        },
+    }
+    for name, cases in expected.items():
+        for text, reason in cases.items():
+            status, _, page = await post_form(service, "/jobs/prices/start", **{name: text})
+            assert (status, reason in page) == (422, True), page.partition('class="bad" role')[2][:200]
+            assert f'aria-describedby="wrong-{name}"' in page
+            assert '<details id="job-start" class="card" open>' in page
+    assert service.story == []
