@@ -170,7 +170,7 @@ async def test_a_page_shows_the_run_that_its_button_has_started() -> None:
 async def test_a_run_starts_with_values_and_a_payload_of_a_form() -> None:
     service = make_dashboard_service()
     form = {"values": '{"region": "eu"}', "payload": " [1, null] ", "back": "/jobs/prices"}
-    assert (await post_form(service, "/jobs/prices/start", **form))[:2] == (
+    assert (await post_form(service, "/jobs/prices/start", None, **form))[:2] == (
         303,
         f"/jobs/prices?started={service.next_id}",
     )
@@ -190,7 +190,7 @@ async def test_a_form_that_can_not_be_read_is_shown_again_with_what_was_expected
     }
     for name, cases in expected.items():
         for text, reason in cases.items():
-            status, _, page = await post_form(service, "/jobs/prices/start", **{name: text})
+            status, _, page = await post_form(service, "/jobs/prices/start", None, **{name: text})
             assert (status, reason in page) == (422, True), page.partition('class="bad" role')[2][:200]
             assert f'aria-describedby="wrong-{name}"' in page
             assert '<details id="job-start" class="card" open>' in page
