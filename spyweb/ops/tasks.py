@@ -27,6 +27,7 @@ from spyweb.store.model.runs import RunPlan
 MOST_TASKS = 10_000  # in one run
 MOST_DRAWN = 300  # tasks of a plan that is kept with its run
 MOST_MODULES = 200  # of a run, whose digests are kept
+MOST_NEEDS = 3_000  # dependencies of all tasks of such a plan
 LONGEST_NEEDS = 2_000  # bytes
 LONGEST_NAME = 200  # bytes
 LONGEST_MESSAGE = 4_096  # bytes; the rest is cut
@@ -66,7 +67,10 @@ def _plan(call: Call, needs: Sequence[object]) -> RunPlan:
     code = {"": call.code, **{path: digest for path, digest in list(modules.items())[:MOST_MODULES] if digest}}
     if len(needs) != count or count > MOST_DRAWN:
         return RunPlan(code=code)
-    return RunPlan(code=code, tasks=call.tally.plan, needs=[_numbers(text, count) for text in needs])
+    numbers = [_numbers(text, count) for text in needs]
+    if sum(map(len, numbers)) > MOST_NEEDS:
+        return RunPlan(code=code)
+    return RunPlan(code=code, tasks=call.tally.plan, needs=numbers)
 
 
 def _numbers(text: object, count: int) -> list[int]:

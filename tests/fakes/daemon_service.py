@@ -53,7 +53,7 @@ from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
-from spyweb.store.model.runs import RunFilter, RunPage, RunPoint
+from spyweb.store.model.runs import RunFilter, RunPage, RunPlan, RunPoint
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.drift.service import DriftService
 from spyweb.subjects.drift.views import DriftReport, DriftView
@@ -67,6 +67,8 @@ from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.jobs.views import JobDetail, LastError, Tie
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.records.views import RecordView
+from spyweb.subjects.runs.plans import PlanView, view_plan
+from spyweb.subjects.runs.retries import Prospect, RetryService
 from spyweb.subjects.runs.service import PastRunsService, RunService, StartedRun
 from spyweb.subjects.runs.views import (
     CauseStep,
@@ -94,7 +96,17 @@ from spyweb.subjects.when.service import (
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView, view_workflow
 from spyweb.views.jobs import JobState, JobView, MaySee, NextRun, anything, next_run
-from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView, lateness_of, mark_of, moment_of, took_of
+from spyweb.views.runs import (
+    LogLine,
+    RunEnded,
+    RunEvent,
+    RunRetried,
+    TaskView,
+    lateness_of,
+    mark_of,
+    moment_of,
+    took_of,
+)
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.web.access.audit import AuditService
 from spyweb.web.access.keys import AccessService
@@ -341,6 +353,7 @@ def make_run_detail(run: Run, **changes: object) -> RunDetail:
             LimitView(name="memory", used=None, limit=64 << 20, unit="bytes", words=""),
         ],
         before=RunId(2),
+        plan=make_plan(run),
     )
     return replace(detail, **changes)
 
@@ -381,6 +394,37 @@ class FakePast(PastRunsService):
 
     async def find(self, run: RunId) -> Run | None:
         return next((each for each in self.service.known_runs if each.id == run), None)
+
+    async def newest_plan(self, job: JobId) -> PlanView | None:
+        return next((make_plan(run) for run in self.service.known_runs if run.job == job), None)
+
+
+def make_plan(run: Run) -> PlanView | None:
+    """Make a plan of three tasks one after another, of which the first has failed, and one beside them."""
+    tasks = [("site", MARKUP), ("site", "upload"), ("site", "announce"), ("site", "x" * 200)]
+    plan = RunPlan(code={}, tasks=tasks, needs=[[], [0], [1], [0]])
+    return view_plan(run, plan, [TaskView(task=MARKUP, workflow="site", status="failed", message=MARKUP)])
+
+
+class FakeRetries(RetryService):
+    """Retries the failed runs that the fake daemon knows."""
+
+    __setattr__ = object.__setattr__
+
+    def __init__(self, service: FakeDaemonService) -> None:
+        self.service = service
+        self.changed: Sequence[str] = ()
+
+    async def prospect(self, run: Run) -> Prospect:
+        if run.outcome is not Outcome.FAILED:
+            raise Refused(f"run {run.id} can't be retried: it succeeded")
+        return Prospect(first="upload", taken_over=1, changed=self.changed)
+
+    async def retry(self, run_id: RunId, *, anyway: bool = False, key: str | None = None) -> tuple[RunRetried, bool]:
+        self.service.note(f"retry run {run_id}{' anyway' if anyway else ''}")
+        return RunRetried(
+            run=self.service.next_id, job=PRICES, retry_of=run_id, taken_over=1, first_task="upload"
+        ), False
 
 
 def unsent_message(number: int, job: JobId = PRICES) -> QueuedMessage:
@@ -641,6 +685,7 @@ class FakeDaemonService(AllServices):
         )
         self.details = FakeDetails(self)
         self.running = FakeRuns(self)
+        self.retries = FakeRetries(self)
         self.found: RecordSearch = FakeRecords(self)
         self.story: list[str] = []
         self.past = FakePast(self)

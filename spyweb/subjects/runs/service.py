@@ -24,6 +24,7 @@ from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.records.views import RecordView, view_record
 from spyweb.subjects.runs import views
+from spyweb.subjects.runs.plans import PlanView, view_plan
 from spyweb.views.jobs import log_file, to_json
 from spyweb.views.runs import (
     RunEnded,
@@ -78,6 +79,7 @@ class PastRunsService:
         frames, source = located(job, run) if job else (frames_of(run.traceback), None)
         followed = await self.store.past_runs.followers(run.id, limit=MOST_FOLLOWERS)
         before, after = await self.store.past_runs.neighbours(run.job, run.id)
+        tasks = await self.tasks(run.id)
         return views.RunDetail(
             run=run,
             name=job.spec.name if job else run.job,
@@ -89,7 +91,7 @@ class PastRunsService:
             causes=await self._causes(run),
             attempts=await self._attempts(run),
             followers=[views.brief(each) for each in followed if not each.trigger.of or each.job != run.job],
-            tasks=await self.tasks(run.id),
+            tasks=tasks,
             frames=frames,
             source=source,
             log=await self._log(run, job),
@@ -98,6 +100,7 @@ class PastRunsService:
             before=before,
             after=after,
             is_there=job is not None,
+            plan=view_plan(run, await self.store.tasks.plan(run.id), tasks),
         )
 
     async def statistics(self, job: JobId, span: views.TimeSpan) -> views.JobStatistics:
@@ -119,6 +122,12 @@ class PastRunsService:
         """Return the ended tasks of a run, in the order of their definition."""
         found = await self.store.tasks.of_runs([run])
         return [view_task(row) for row in found.get(run, ())]
+
+    async def newest_plan(self, job: JobId) -> PlanView | None:
+        """Return the plan of the newest run of a job with tasks, with the states of that run."""
+        number = await self.store.tasks.newest_of(job)
+        run = None if number is None else await self.find(number)
+        return view_plan(run, await self.store.tasks.plan(run.id), await self.tasks(run.id)) if run else None
 
     async def find(self, run: RunId) -> Run | None:
         return await self.store.past_runs.find(run)

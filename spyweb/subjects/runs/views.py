@@ -11,6 +11,7 @@ from spyweb.model import Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, 
 from spyweb.settings.units import DAY_MS, format_duration, format_size
 from spyweb.store.model.runs import RunPoint
 from spyweb.subjects.records.views import RecordView
+from spyweb.subjects.runs.plans import PlanView
 from spyweb.views.runs import DECISIVE, FAILING, SUCCEEDED, TaskView, mark_of, moment_of, took_of
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.words import first_line
@@ -78,6 +79,7 @@ class RunDetail(Struct, frozen=True, kw_only=True):
     before: RunId | None = None  # of the same job
     after: RunId | None = None
     is_there: bool = True  # the job still exists
+    plan: PlanView | None = None  # of a run with tasks
 
 
 _WORDS = {Outcome.SUCCESS: "Succeeded", Outcome.PAUSED: "Did not run: paused"}

@@ -11,10 +11,13 @@ from spyweb.subjects.runs.views import RunDetail
 from spyweb.views.runs import describe_details, lateness_of, mark_of, moment_of, took_of
 from spyweb.web.pages.charts import KINDS, WaterfallBar, span
 from spyweb.web.pages.words import show_duration, show_size
-from spyweb.words import first_line
+from spyweb.words import cut, first_line
 
 _TASK_TONES = {TaskStatus.FAILED.value: "bad", TaskStatus.SKIPPED.value: "off", TaskStatus.UNCHANGED.value: "off"}
 
+
+MOST_BARS = 300  # tasks of a timeline
+LONGEST_LABEL = 40  # characters of a task's name on a button
 
 OUTCOME_MARKS: Mapping[RunMark, str] = {
     RunMark.SUCCESS: "ok",
@@ -80,7 +83,7 @@ class TaskBar(Struct, frozen=True, kw_only=True):
     words: str
     tone: str
     took_ms: int | None
-    span: WaterfallBar
+    span: WaterfallBar | None  # none where this run did not perform it
 
 
 class ShownCause(Struct, frozen=True, kw_only=True):
@@ -106,22 +109,27 @@ def is_open(detail: RunDetail) -> bool:
 
 
 def task_bars(detail: RunDetail) -> list[TaskBar]:
-    """Return a bar for each task that began."""
+    """Return a bar for each task, MOST_BARS at most; one that the run did not perform has words instead."""
     began_ms = detail.run.started_ms
     if began_ms is None:
         return []
     whole_ms = whole_of(detail)
-    return [
-        TaskBar(
-            name=task.task,
-            words=f"{task.task}: {task.status}{', ' + task.message if task.message else ''}",
-            tone=_TASK_TONES.get(task.status, "ok"),
-            took_ms=task.took_ms,
-            span=span(task.started_at * 1000 - began_ms, task.took_ms or 0, whole_ms),
+    bars = []
+    for task in detail.tasks[:MOST_BARS]:
+        is_performed = task.started_at is not None and task.taken_from is None
+        words = f"{task.status}{', taken over from run ' + str(task.taken_from) if task.taken_from else ''}"
+        bars.append(
+            TaskBar(
+                name=task.task,
+                words=words + (f": {task.message}" if task.message else ""),
+                tone=_TASK_TONES.get(task.status, "ok"),
+                took_ms=task.took_ms if is_performed else None,
+                span=span((task.started_at or 0) * 1000 - began_ms, task.took_ms or 0, whole_ms)
+                if is_performed
+                else None,
+            )
         )
-        for task in detail.tasks
-        if task.started_at is not None
-    ]
+    return bars
 
 
 def whole_of(detail: RunDetail) -> int:
@@ -175,6 +183,11 @@ def facts_of(detail: RunDetail) -> list[Fact]:
         "version": f"{run.generation:,} since the daemon's start" if run.generation else "",
     }
     return facts + [Fact(name=name, words=words) for name, words in known.items() if words]
+
+
+def retry_label(first: str) -> str:
+    """Return the words of the button that retries a run, from its first open task on."""
+    return f"Retry from {cut(first, LONGEST_LABEL)}" if first else "Retry"
 
 
 def said_of(detail: RunDetail) -> str:

@@ -151,9 +151,11 @@ def action_handler(wanted: Action) -> Handler:
             check_page(request)
         largest = LARGEST_PUBLIC_FORM if wanted.right is PUBLIC else LARGEST_FORM
         asked = await ask(request, await read_form(request, largest))
-        if not wanted.question or asked.form.get("sure") == "yes":
+        question = None
+        if wanted.question and asked.form.get("sure") != "yes":
+            question = wanted.question if isinstance(wanted.question, Question) else await wanted.question(asked)
+        if question is None:
             return await wanted.do(asked)
-        question = wanted.question if isinstance(wanted.question, Question) else await wanted.question(asked)
         values = {
             "question": question.words,
             "button": question.button,

@@ -8,8 +8,9 @@ from spyweb.model import Outcome, RunState, TriggerType
 from spyweb.store.model.access import Scope
 from spyweb.subjects.runs.views import CauseStep
 from spyweb.subjects.runs.words import causes_of, facts_of, said_of, task_bars, whole_of
+from spyweb.web.pages.charts import WaterfallBar
 from tests.fakes.daemon_service import BACKUP, make_run, make_run_detail
-from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, signed_in
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 
 
 async def test_a_run_that_is_not_there_is_said_so() -> None:
@@ -62,9 +63,10 @@ FAILED = make_run(7, outcome=Outcome.FAILED, reason="no")
 def test_tasks_are_bars_beside_their_run() -> None:
     detail = make_run_detail(FAILED)
     bars = task_bars(detail)
-    assert [(bar.tone, bar.took_ms) for bar in bars] == [("ok", 600), ("bad", 100)]
+    assert [(bar.tone, bar.took_ms) for bar in bars] == [("ok", 600), ("bad", 100), ("off", None)]
+    assert (bars[2].span, bars[2].words) == (None, "skipped")
     assert whole_of(detail) == 1_234
-    assert (bars[1].span.x, bars[1].span.width) == (0.4862, 0.081)
+    assert bars[1].span == WaterfallBar(x=0.4862, width=0.081)
     assert task_bars(make_run_detail(make_run(3, started_ms=None, outcome=Outcome.MISSED))) == []
 
 
@@ -91,3 +93,30 @@ def test_facts_stand_beside_their_limits() -> None:
     assert facts["attempt"].words == "2"
     assert "late" not in facts
     assert facts["began"].at_ms == run.started_ms
+
+
+async def test_a_failed_run_is_retried_from_its_first_open_task_and_asks_where_its_code_has_changed() -> None:
+    service = make_dashboard_service()
+    service.known_runs = [FAILED, make_run(8)]
+    page = re.sub(r"\s+", " ", await page_of("/runs/7", service))
+    assert '<button form="do" formaction="/runs/7/retry" class="main" data-plain>Retry from upload' in page
+    assert "Retry" not in await page_of("/runs/8", service)
+    assert (await post_form(service, "/runs/7/retry"))[:2] == (303, "/runs/9")
+    service.retries.changed = ["jobs/a.lua", "shared/b.lua"]
+    status, _, asks = await post_form(service, "/runs/7/retry")
+    assert status == 200
+    assert "jobs/a.lua, shared/b.lua changed since this run. The results of 1 task are taken over unchanged." in asks
+    assert (await post_form(service, "/runs/7/retry", sure="yes"))[:2] == (303, "/runs/9")
+    limited = await signed_in(service, Scope.READ)
+    assert (await post_form(service, "/runs/7/retry", limited, sure="yes"))[0] == 403
+    assert service.story == ["retry run 7", "retry run 7 anyway"]
+
+
+async def test_the_plan_of_a_run_is_drawn_level_by_level_on_its_page_and_on_that_of_its_job() -> None:
+    service = make_dashboard_service()
+    service.known_runs = [FAILED]
+    for address in ("/runs/7", "/jobs/prices"):
+        page = await page_of(address, service)
+        assert re.findall(r'<ul aria-label="(Level \d)">', page) == ["Level 1", "Level 2", "Level 3"]
+        assert re.findall(r"<small>after (\w+)</small>", page)[-1] == "upload"
+        assert "not run" in page

@@ -1,0 +1,121 @@
+"""The plan of a run with tasks: its tasks level by level, each with its state.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from msgspec import Struct
+
+from spyweb.model import Run, RunId, RunState, TaskStatus
+from spyweb.store.model.runs import RunPlan
+from spyweb.views.runs import TaskView
+
+PENDING, NOT_RUN = "pending", "not run"
+MOST_NAMED = 3  # dependencies of a task that its box names
+# The state of a task → the mark that stands for it, and its word.
+STATES: Mapping[str, tuple[str, str]] = {
+    TaskStatus.SUCCESS.value: ("ok", "succeeded"),
+    TaskStatus.UNCHANGED.value: ("ok", "unchanged"),
+    TaskStatus.FAILED.value: ("bad", "failed"),
+    TaskStatus.SKIPPED.value: ("off", "skipped"),
+    PENDING: ("wait", "pending"),
+    NOT_RUN: ("none", "not run"),
+}
+
+
+class PlannedTaskView(Struct, frozen=True, kw_only=True):
+    """A task of a plan, and its state in one run."""
+
+    task: str
+    level: int  # 1: it depends on no other task
+    depends_on: Sequence[str] = ()
+    status: str  # "pending", "not run", or as in TaskView
+    message: str = ""
+    taken_from: RunId | None = None  # the run that performed it, where this one has taken over the result
+
+
+class WorkflowPlan(Struct, frozen=True, kw_only=True):
+    """The tasks of one workflow, by level."""
+
+    workflow: str  # empty: the tasks belong to none
+    tasks: Sequence[PlannedTaskView]
+
+    @property
+    def levels(self) -> list[list[PlannedTaskView]]:
+        return [list(tasks) for _, tasks in groupby(self.tasks, key=lambda task: task.level)]
+
+
+class PlanView(Struct, frozen=True, kw_only=True):
+    """The plan of a run."""
+
+    run: RunId
+    workflows: Sequence[WorkflowPlan]
+
+
+def view_plan(run: Run, plan: RunPlan | None, ended: Sequence[TaskView]) -> PlanView | None:
+    """Return the plan of a run with the states of its tasks; None where none is recorded."""
+    if plan is None or not plan.tasks:
+        return None
+    known = {(task.workflow, task.task): task for task in ended}
+    missing = NOT_RUN if run.state is RunState.ENDED else PENDING
+    levels = levels_of(plan.needs)
+    views: dict[str, list[PlannedTaskView]] = {}
+    for (workflow, name), needs, level in zip(plan.tasks, plan.needs, levels, strict=True):
+        task = known.get((workflow, name))
+        view = PlannedTaskView(
+            task=name,
+            level=level,
+            depends_on=[plan.tasks[need][1] for need in needs],
+            status=task.status if task else missing,
+            message=task.message if task else "",
+            taken_from=task.taken_from if task else None,
+        )
+        views.setdefault(workflow, []).append(view)
+    workflows = [
+        WorkflowPlan(workflow=workflow, tasks=sorted(tasks, key=lambda task: task.level))
+        for workflow, tasks in views.items()
+    ]
+    return PlanView(run=run.id, workflows=workflows)
+
+
+def levels_of(needs: Sequence[Sequence[int]]) -> list[int]:
+    """Return the level of each task: one more than the highest of those that it depends on."""
+    levels, waits_for = [1] * len(needs), [len(each) for each in needs]
+    followers: list[list[int]] = [[] for _ in needs]
+    for task, before in enumerate(needs):
+        for need in before:
+            followers[need].append(task)
+    ready = [task for task, before in enumerate(needs) if not before]
+    for task in ready:  # which grows
+        for follower in followers[task]:
+            levels[follower] = max(levels[follower], levels[task] + 1)
+            waits_for[follower] -= 1
+            if not waits_for[follower]:
+                ready.append(follower)
+    return levels
+
+
+class TaskBox(Struct, frozen=True, kw_only=True):
+    """A task as a box of the picture."""
+
+    name: str
+    mark: str
+    words: str  # its state, and the run that it was taken over from
+    after: str  # the tasks that it depends on
+    message: str
+
+
+def box_of(task: PlannedTaskView) -> TaskBox:
+    mark, words = STATES.get(task.status, ("none", task.status))
+    names = list(task.depends_on)
+    more = len(names) - MOST_NAMED
+    after = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    origin = f", taken over from run {task.taken_from}" if task.taken_from else ""
+    return TaskBox(name=task.task, mark=mark, words=words + origin, after=after, message=task.message)
+
+
+def draw_plan(plan: PlanView | None) -> list[tuple[str, list[list[TaskBox]]]]:
+    """Return the name of each workflow with its boxes by level."""
+    workflows = plan.workflows if plan else ()
+    return [(each.workflow, [[box_of(task) for task in level] for level in each.levels]) for each in workflows]
