@@ -472,3 +472,52 @@ async def test_a_circuit_breaker_opens_asks_once_after_its_cooldown_and_closes(p
     assert project.lines == ["info it answers again"]
     assert re.fullmatch(r"\d+ ms", (await latest(project)).result)
     assert await entries.get(namespace, b"failures") is None
+
+
+TROUBLE = read("docs/how-to/job-does-not-run.md")
+MISTAKES = {
+    "jobs/x.luau": "log('x')",
+    "jobs/sub/a.lua": "log('x')",
+    "jobs/page/hooks.lua": "",
+    "jobs/broken.lua": '-- /// job\n-- every = 5m\n-- ///\nlog("x")',
+    "jobs/typo.lua": '-- /// job\n-- evry = "1m"\n-- ///\nlog("x")',
+    "jobs/syntax.lua": 'log("x\n',
+    "jobs/lost.lua": '-- /// job\n-- after = "fetch"\n-- ///\nlog("x")',
+    "jobs/dashes.lua": '--- /// job\n--- every = "5s"\n--- ///\nlog("x")',
+    "jobs/idle.lua": "function main() end",
+}
+
+
+async def test_the_page_about_jobs_that_do_not_run_quotes_what_check_says(tmp_path: Path) -> None:
+    for name, text in MISTAKES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    problems = await check_project(tmp_path)
+    assert len({each.file for each in problems}) == len(MISTAKES)
+    said = [f"{each.key}: {each.reason}" if each.key else each.reason for each in problems]
+    assert [each for each in said if f"`{each}`" not in TROUBLE] == []
+
+
+FAILS = {
+    "timeout: jobs/loop.lua:5: timed out": (
+        '-- /// job\n-- every = "1m"\n-- timeout = "1s"\n-- ///\nfunction run() while true do end end'
+    ),
+    "memory: jobs/mem.lua:5: not enough memory": "\n\n\n\nlocal t = {} for i = 1, 1e8 do t[i] = tostring(i) end",
+    "attempt to index a nil value (local 'r')": "local r = http_get('http://127.0.0.1:1/') log(r.status)",
+    "returned false": "return false",
+    "could not connect to 127.0.0.1:9: …": "local r, err = http_get('http://127.0.0.1:9/') return r, err.error",
+    "'exec' may not run /bin/true: add \"/bin/true\" to [jobs.exec.permissions] exec in config.toml": (
+        "exec.run({ '/bin/true' })"
+    ),
+}
+
+
+@pytest.mark.parametrize("said", FAILS)
+async def test_the_page_about_jobs_that_do_not_run_quotes_how_runs_fail(project: MonitorProject, said: str) -> None:
+    named = re.search(r"jobs[/.](\w+)\.", said)
+    project.renew()
+    project.name = named[1] if named else project.name
+    project.save(f"jobs/{project.name}.lua", FAILS[said])
+    assert (await project.run()).outcome is Outcome.FAILED
+    assert said.rstrip("…") in describe_details(await latest(project))
+    assert f"`{said}`" in TROUBLE
