@@ -7,14 +7,23 @@ anew; the rest of the page is for people to write.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+from spyweb import __version__
 from spyweb.lua.hooks import HOOKS
 from spyweb.reference import language
 from spyweb.reference.language import Family
+from spyweb.reference.schema import as_toml, keys_of
 
-PAGES = ("docs/reference/lua.md", "docs/reference/hooks.md")
+SUBJECTS = ("schedule", "job", "triggers", "monitors", "alerts", "server", "storage", "permissions", "daemon")
+SETTINGS_PAGES = tuple(f"docs/reference/settings/{subject}.md" for subject in SUBJECTS)
+PAGES = ("docs/reference/lua.md", "docs/reference/hooks.md", *SETTINGS_PAGES)
 _PART = re.compile(r"<!-- generated: (?P<kind>\w+) (?P<names>[^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
+_CODE = re.compile(
+    r'`[^`]*+`|\{ [^{}]*+\}|\$?\{\w++\}|"[^"]*+"|\b\w++\.\*|(?<!\w)\[\w++\]'
+)  # in a line about a setting
+ELSEWHERE = ("permissions", "alerts")  # their keys are a section of config.toml
 ALL = "all"
 ALL_WAIT = "All of these *wait*. "
 DESCRIBED = ("request", "fetch_result", "response", "item", "payload")  # arguments that are one table with known fields
@@ -104,11 +113,27 @@ def order_part(_: str) -> str:
     return _grid(("hook", "called", "nil or false"), rows)
 
 
+def settings_part(name: str) -> str:
+    """Make the table of a section's keys, or of those that are named behind it."""
+    section, *wanted = name.split()
+    keys = keys_of(section)
+    return _grid(("key", "default", ""), [row for key in wanted or keys for row in _setting_rows(key, keys[key])])
+
+
+def _setting_rows(name: str, shape: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    default = f"`{as_toml(shape['default']).replace(__version__, 'VERSION')}`" if "default" in shape else ""
+    yield f"`{name}`", default, _CODE.sub(lambda found: f"`{found[0].strip('`')}`", shape.get("description", ""))
+    tables = [] if name in ELSEWHERE else [shape, *shape.get("anyOf", ())]
+    for key, inner in ((key, inner) for table in tables for key, inner in table.get("properties", {}).items()):
+        yield from _setting_rows(f"{name}.{key}", inner)
+
+
 MAKERS: Mapping[str, Callable[[str], str]] = {
     "functions": functions_part,
     "table": table_part,
     "hooks": hooks_part,
     "order": order_part,
+    "settings": settings_part,
 }
 
 

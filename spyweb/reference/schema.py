@@ -116,6 +116,19 @@ def config_schema() -> Schema:
     return {"$schema": DIALECT, "title": "spyweb: config.toml", **table_of(properties)}
 
 
+def keys_of(section: str) -> Mapping[str, Schema]:
+    """Return the explained keys of a section of config.toml, or of a `job` or `monitor`.  Raises KeyError."""
+    if section in ("job", "monitor"):
+        return _explained(job_keys(is_monitor=section == "monitor"), JOB)
+    properties = config_schema()["properties"]
+    assert isinstance(properties, Mapping)
+    inner = properties[section]
+    table: Schema = inner.get("items") or inner.get("additionalProperties") or inner
+    keys = table["properties"]
+    assert isinstance(keys, Mapping)
+    return keys
+
+
 def _overrides(*, is_monitor: bool, without: Container[str] = ()) -> Schema:
     """Return the keys that can be set from outside a job's own file: all but its name."""
     keys = _explained(job_keys(is_monitor=is_monitor), JOB)
@@ -177,17 +190,17 @@ def _keys_of(section: str, shape: Mapping[str, object]) -> Mapping[str, Mapping[
 
 def _example_value(section: str, key: str, shape: Mapping[str, object]) -> str:
     if f"{section}.{key}" in EXAMPLES:
-        return _toml(EXAMPLES[f"{section}.{key}"])
+        return as_toml(EXAMPLES[f"{section}.{key}"])
     if "default" in shape or key in EXAMPLES:
-        return _toml(shape.get("default", EXAMPLES.get(key)))
+        return as_toml(shape.get("default", EXAMPLES.get(key)))
     inner = shape["properties"]
     assert isinstance(inner, Mapping)
     return f"{{ {', '.join(f'{name} = {_example_value(key, name, each)}' for name, each in inner.items())} }}"
 
 
-def _toml(value: object) -> str:
+def as_toml(value: object) -> str:
     """Write a value as TOML, which is as JSON does, but for tables and moments."""
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}" if value else "{}"
+        return f"{{ {', '.join(f'{key} = {as_toml(each)}' for key, each in value.items())} }}" if value else "{}"
     text = json.dumps(value, ensure_ascii=False)
     return text.strip('"') if text.endswith(':00Z"') else text

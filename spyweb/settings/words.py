@@ -1,4 +1,4 @@
-"""Describe each key in one line, for editors that show it.  docs/reference/settings.md has the details."""
+"""Describe each key in one sentence, for editors and docs/reference/settings/, whose pages add the details."""
 
 from __future__ import annotations
 
@@ -141,6 +141,9 @@ CHANNEL: Mapping[str, str] = {
     "secret": 'The place of the secret that signs the webhook: "env:NAME" or "credential:NAME".',
     "secret_file": "A file with that secret as its only line, read for each message.",
     "templates": "Your own message texts in Jinja, sent to `url` in place of the default ones.",
+    "templates.title": "The template of a message's title.",
+    "templates.body": "The template of a message's text.",
+    "templates.format": 'The form that the templates write: "text", "markdown" or "html".',
     "level": "The lowest level that this channel gets.",
     "quiet": 'Quiet hours of this channel, in place of [alerts] quiet; "" for none.',
 }

@@ -1,69 +1,75 @@
-"""Every setting is on the reference page and in config.example.toml, with its default, and nothing else is."""
+"""Every setting is on a page of the reference and in config.example.toml, with its default, and nothing else is."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 
-from spyweb import __version__
+import pytest
+
 from spyweb.incidents.policy import NOBODY
 from spyweb.ops.network.request import clean_headers
-from spyweb.reference.schema import EXAMPLE, example
+from spyweb.reference.pages import SETTINGS_PAGES, parts_of, settings_part
+from spyweb.reference.schema import EXAMPLE, example, keys_of
 from spyweb.schedules.cron import ALIASES, parse_cron
-from spyweb.settings.alerts import channel_keys
 from spyweb.settings.load import load_settings, section_keys
-from spyweb.settings.reading import Schema
 from spyweb.settings.units import parse_duration
 from spyweb.specs.discover import scan
-from spyweb.specs.maintenance import maintenance_keys
-from spyweb.specs.parse import ANY, PERMISSIONS, RUN_OUTCOMES, job_keys
-from tests.fakes.repository import code_words, read
+from spyweb.specs.parse import ANY, RUN_OUTCOMES
+from tests.fakes.repository import read
 
-PAGE = "docs/reference/settings.md"
-_ROW = re.compile(r"^\| (?:\*\*`\[+(\w+)[^`]*`\*\*|`(\w+)`) \| (.*?) ?\|", re.MULTILINE)
+INDEX = "docs/reference/settings.md"
+PAGES = {name.rsplit("/", 1)[1].removesuffix(".md"): read(name) for name in SETTINGS_PAGES}
 _VARIABLE = re.compile(r"SPYWEB_[A-Z_]+")
+_SENTENCE = re.compile(r"[.!?] +(?=[A-Z])")
 
 
-def documented(heading: str) -> dict[str, dict[str, str]]:
-    """The keys of the table below a heading, by section, and the default that each is said to have."""
-    found: dict[str, dict[str, str]] = {"": {}}
-    for section, key, default in _ROW.findall(read(PAGE).split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]):
-        if section:
-            found[section] = {}
-        else:
-            next(reversed(found.values()))[key] = default
-    return found
+def sections() -> list[str]:
+    return [*section_keys(), "channels", "maintenance", "job", "monitor"]
 
 
-def sections() -> dict[str, Mapping[str, Schema]]:
-    return {**section_keys(), "channels": channel_keys(), "maintenance": maintenance_keys()}
+def shown() -> list[tuple[str, str]]:
+    """Return each section with each of its keys that a page has a row of."""
+    parts = [part.split() for page in PAGES.values() for kind, part in parts_of(page) if kind == "settings"]
+    return [(section, key) for section, *keys in parts for key in keys or keys_of(section)]
 
 
-def test_every_setting_is_documented_with_its_default() -> None:
-    """Where the page shows a value, and not a word about where the default comes from."""
-    shown = {**documented("config.toml"), "job": documented("Job settings")[""]}
-    for section, keys in {**sections(), "job": job_keys(is_monitor=False)}.items():
-        assert shown[section].keys() == keys.keys() - ({PERMISSIONS} if section == "server" else set()), section
-        for key, default in shown[section].items():
-            told = keys[key].get("default")
-            if default[:1] == default[-1:] == "`" and default != "`default_interval`" and told is not None:
-                value = tomllib.loads(f"x = {default.strip('`').replace('VERSION', __version__)}")["x"]
-                assert value == told, f"{section}.{key}"
+def test_each_key_is_on_one_page() -> None:
+    """Of a monitor those that other jobs do not have, with one that belongs to hooks."""
+    others = keys_of("job").keys() - {"on_hook_error"}
+    every = [(section, key) for section in sections() for key in keys_of(section) if section != "job"]
+    wanted = {(section, key) for section, key in every if section != "monitor" or key not in others}
+    assert sorted(shown()) == sorted(wanted | {("job", key) for key in others})
 
 
-def test_every_setting_of_a_monitor_is_documented() -> None:
-    own = set(job_keys(is_monitor=True)) - set(job_keys(is_monitor=False))
-    section = read(PAGE).split("## Monitor settings\n", 1)[1].split("\n## ", 1)[0]
-    documented = set(re.findall(r"^\| `\[?(\w+)\]?` \|", section, re.MULTILINE))
-    assert documented == own | {"name"}
-    for key in own:
-        schema = job_keys(is_monitor=True)[key]
-        inner = schema.get("properties", {})
-        assert isinstance(inner, Mapping)
-        row = next((line for line in section.splitlines() if line.startswith(f"| `[{key}]` |")), "")
-        assert set(inner) <= code_words(row), key
+def test_the_index_leads_to_each_page_with_its_sections() -> None:
+    for name, page in PAGES.items():
+        row = next(line for line in read(INDEX).splitlines() if f"(settings/{name}.md)" in line)
+        assert page.startswith("# Settings: ")
+        for section in re.findall(r"^## (.*\[.*)", page, re.MULTILINE):
+            assert set(section.split(", ")) <= set(row.split("| ")[-1].removesuffix(" |").split(", ")), section
+
+
+@pytest.mark.parametrize("section", sections())
+def test_a_key_is_described_in_one_sentence_and_its_default_is_right(section: str) -> None:
+    for line in settings_part(section).splitlines()[2:]:
+        key, default, text = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
+        assert text, f"{section}.{key} has no description: settings/words.py"
+        assert not _SENTENCE.search(text), f"{section}.{key}: {text}"
+        if default and "VERSION" not in default:
+            tomllib.loads(f"x = {default.strip('`')}")
+
+
+def test_details_are_of_keys_that_the_page_has() -> None:
+    for name, page in PAGES.items():
+        keys = set(re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE))
+        named = {
+            key
+            for start in re.findall(r"^- ((?:\*\*[\w.]+\*\*(?:, )?)+)", page, re.MULTILINE)
+            for key in re.findall(r"[\w.]+", start)
+        }
+        assert named <= keys, name
 
 
 def test_the_example_is_as_it_would_be_made_now() -> None:
@@ -71,25 +77,21 @@ def test_the_example_is_as_it_would_be_made_now() -> None:
 
 
 def test_the_words_that_a_value_may_be_made_of_are_documented() -> None:
-    page = read(PAGE)
+    page, schedule = read(INDEX), PAGES["schedule"]
     units = re.search(r'`"250ms"`: (.*?) and `(\w+)`', page)
     assert units
     assert {*re.findall(r"`(\w+)`", units[1]), units[2]} == {"w", "d", "h", "m", "s", "ms"}
     assert all(parse_duration(f"1{unit}") for unit in re.findall(r"`(\w+)`", units[0]))
-    assert set(re.findall(r"`(@\w+)`", page)) == ALIASES.keys() - {"@midnight", "@annually"}
+    assert set(re.findall(r"`(@\w+)`", schedule)) == ALIASES.keys() - {"@midnight", "@annually"}
     for fields in ("0 0 L * *", "0 0 * * mon#2"):
         parse_cron(fields)
-    outcomes = documented_row("after").split("An outcome is ", 1)[1]
+    outcomes = PAGES["triggers"].split("An outcome is ", 1)[1].split(". ", 1)[0].replace("the script skipped", "")
     assert {*re.findall(r"`(\w+)`", outcomes)} == {*RUN_OUTCOMES, ANY}
-
-
-def documented_row(key: str) -> str:
-    return next(line for line in read(PAGE).splitlines() if line.startswith(f"| `{key}` |"))
 
 
 def test_every_variable_is_documented() -> None:
     code = "".join(read(f"spyweb/{name}") for name in ("settings/load.py", "web/access/guard.py"))
-    assert set(_VARIABLE.findall(code)) <= set(_VARIABLE.findall(read(PAGE)))
+    assert set(_VARIABLE.findall(code)) <= set(_VARIABLE.findall(read(INDEX)))
 
 
 def test_what_spyweb_sent_can_be_sent_from_here(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_every_key_has_a_word_of_one_line_and_no_word_is_about_a_key_that_is_gon
     told = {key: str(value["description"]) for key, value in of_sections.items() if "description" in value}
     assert set(names(job_keys(is_monitor=True))) == JOB.keys() >= set(names(job_keys(is_monitor=False)))
     assert {*told, *SETTINGS} == {*of_sections}
-    assert (set(channel_keys()), set(maintenance_keys())) == ({*CHANNEL}, {*MAINTENANCE})
+    assert (set(names(channel_keys())), set(maintenance_keys())) == ({*CHANNEL}, {*MAINTENANCE})
     for word in (*JOB.values(), *SETTINGS.values(), *told.values(), *CHANNEL.values(), *MAINTENANCE.values()):
         assert len(word.splitlines()) == 1
         assert len(word) <= 120
