@@ -15,7 +15,7 @@ from spyweb.subjects.health.service import HealthService
 from spyweb.subjects.health.views import Health, health_words
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
-from spyweb.web.pages.words import NBSP, pieces_of, show_duration, show_size
+from spyweb.web.pages.words import NBSP, show_duration, show_size
 
 FULL = 0.9  # of a disk, from which on its gauge warns
 
@@ -109,7 +109,7 @@ async def show_health(asked: Asked) -> Shown:
         "tiles": list(tiles_of(health, disk)),
         "uptime": show_duration(int(health.uptime_s) * SECOND_MS).replace(NBSP, " "),
         "pages": PAGES,
-        "pieces_of": pieces_of,
+        "name_of": asked.name_of,
         "workers": workers[(number - 1) * WORKERS : number * WORKERS],
         "first_worker": (number - 1) * WORKERS + 1,
         "next_workers": number + 1 if number * WORKERS < len(workers) else 0,

@@ -141,8 +141,8 @@ async def show_overview(asked: Asked) -> Shown:
     verdict = overview.verdict
     title = f"{verdict.failing:,} failing" if verdict.failing else verdict.words  # a tab has room for a few words
     if not overview.rows:
-        folder = str(asked.services[JobService].root / "jobs")
-        return Shown(title="No jobs yet", values={"folder": folder}, template="empty.html")
+        root = str(asked.services[JobService].root)
+        return Shown(title="No jobs yet", values={"root": root}, template="empty.html")
     chosen, above = asked.query(words.JobFilter), {row.job.id for row in troubled(overview)}
     if asked.parts:
         html = await rows_of(asked, [row for row in overview.rows if ROW + row.job.id in asked.parts], above)

@@ -115,6 +115,7 @@ async def list_runs(asked: Asked) -> Shown:
         "name": name,
         "runs": [words.show_run(run, late_ms) for run in found.runs if asked.principal.may_see(run.job)],
         "is_of_all": wanted.job is None,
+        "name_of": asked.name_of,
         "outcomes": asked.chips(query, "outcome", OUTCOMES),
         **asked.places(query, found.before),
     }

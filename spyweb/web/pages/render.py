@@ -68,6 +68,7 @@ class Renderer:
         self.pages.filters.update(FILTERS)
         kinds = [(letter, heights, word) for letter, (heights, word) in KINDS.items()]
         self.pages.globals.update(hide=hide, to=to, static=static, bar=BAR, tabs=SETTINGS, kinds=kinds)
+        self.pages.globals.update(pieces_of=words.pieces_of)
 
     def part(self, template: str, frame: PageFrame, values: Mapping[str, object]) -> Markup:
         """Render a page, or a part of one, as it is put into a page, or fetched when it has changed."""

@@ -317,11 +317,14 @@ async def test_a_filter_hides_rows_without_javascript() -> None:
     assert '<p id="no-match" class="nothing">' in page
 
 
-async def test_without_jobs_it_teaches_the_first_one(tmp_path: Path) -> None:
+async def test_without_jobs_it_teaches_a_job_a_monitor_and_an_alert(tmp_path: Path) -> None:
     async with dashboard(make_dashboard_service([], tmp_path)) as client:
         _, page = await get_page(client, "/")
     assert "No jobs yet</h1>" in page
-    assert f"{tmp_path}/jobs/hello.lua" in page
+    for file in ("jobs/hello.lua", "jobs/news/config.toml", "config.toml"):
+        assert f"<code>{file}</code>" in page
+    assert page.count("data-copy=") == 3
+    assert f"<code>{tmp_path}</code>" in page
 
 
 async def test_a_thousand_jobs_are_few_bytes() -> None:
