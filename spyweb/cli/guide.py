@@ -15,7 +15,11 @@ GUIDE: Mapping[str, tuple[str, ...]] = {
     "debug": ("Run a job once with all details.", "spyweb debug page"),
     "check": ("Find the problems in the project's files.", "spyweb check", "spyweb check --permissions"),
     "test": ("Run the tests of jobs and of the server.", "spyweb test", "spyweb test page --junit results.xml"),
-    "jobs": ("List the jobs with their state, schedule and last run.", "spyweb jobs", "spyweb jobs -o json"),
+    "jobs": (
+        "List the jobs with their state, schedule and last run.",
+        "spyweb jobs --failing",
+        "spyweb jobs --tag web",
+    ),
     "runs": ("List runs, newest first.", "spyweb runs hello -n 5", "spyweb runs --outcome failed"),
     "artifacts": ("List the files that the tasks of a run have kept.", "spyweb artifacts build --get report.html"),
     "records": ("List what a monitor job has found, newest first.", "spyweb records page --since 2h -o csv"),

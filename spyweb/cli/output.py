@@ -39,6 +39,8 @@ NAMES = {GOOD: "green", BAD: "red", CARE: "yellow", BUSY: "cyan", FAINT: "dim"} 
 GAP = 2  # spaces between the columns of a table
 SHORTEST = 12  # characters that are left of a cell that is cut
 ENOUGH = 40  # characters that a column which may be cut gets before a spare column gets room
+PROSE = frozenset({"note", "outcome", "text", "error", "last error", "actual", "expected"})  # columns of sentences
+LONGEST_PROSE = 100  # characters of a cell of these in a pipe; JSON has all of it
 _STATE = re.compile(r"[a-z]+(?=$|[:,] )")  # a state at the beginning of a cell; details may follow
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
@@ -208,7 +210,8 @@ def show_table(
 ) -> None:
     """Print a table; where it has no rows, one line on stderr says what is not there.
 
-    On a terminal that is too narrow the cells of the columns `cut` are cut; those of others take several lines.
+    On a terminal that is too narrow the cells of the columns `cut` are cut; those of others take several lines.  In a
+    pipe only the longest texts of the columns `PROSE` are cut: names and ids are what programs read there.
     A column of `spare` is there only where all others have room; the first of them goes first.
     """
     if not rows:
@@ -216,7 +219,9 @@ def show_table(
     elif sys.stdout.isatty():
         _draw(header, rows, cut, spare)
     else:
-        lines = [tuple(header), *(tuple(_in_one_line(cell) for cell in row) for row in rows)]
+        most = [LONGEST_PROSE if name in PROSE.intersection(cut) else sys.maxsize for name in header]
+        cells = (map(words.cut, map(_in_one_line, row), most) for row in rows)
+        lines = [tuple(header), *map(tuple, cells)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         for line in lines:
             print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from spyweb.errors import Problem
-from spyweb.model import At, Cron, Cursor, Every, JobId, JobSpec, Never, Pings, Run, RunId, Schedule
+from spyweb.model import At, Cron, Cursor, Every, JobId, JobSpec, Never, Outcome, Pings, Run, RunId, Schedule
 from spyweb.settings.reading import Names
 from spyweb.settings.units import format_duration
 from spyweb.views.runs import LastRun, last_run
@@ -73,6 +73,8 @@ class JobPaused(Struct, frozen=True, kw_only=True):
 
     job: JobId
     paused: bool
+    was_paused: bool = False  # before the request
+    next_due_ms: int | None = None  # of a resumed job
 
 
 def view_job(
@@ -94,6 +96,11 @@ def view_job(
         description=spec.description,
         paused_for=cursor.paused_for if cursor else "",
     )
+
+
+def is_failing(view: JobView) -> bool:
+    """Return whether the last run of a job failed or was lost."""
+    return view.last is not None and view.last.outcome in (Outcome.FAILED, Outcome.LOST)
 
 
 def join_problems(problems: Sequence[Problem]) -> str:

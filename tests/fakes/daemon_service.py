@@ -95,7 +95,7 @@ from spyweb.subjects.when.service import (
 )
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView, view_workflow
-from spyweb.views.jobs import JobState, JobView, MaySee, NextRun, anything, next_run
+from spyweb.views.jobs import JobPaused, JobState, JobView, MaySee, NextRun, anything, next_run
 from spyweb.views.runs import (
     LogLine,
     RunEnded,
@@ -722,11 +722,14 @@ class FakeDaemonService(AllServices):
         self.note(f"trigger {job}{given}" + (f" and {dict(values)}" if values else ""))
         return StartedRun(run=self.next_id)
 
-    async def pause(self, job: JobId) -> None:
+    async def pause(self, job: JobId) -> JobPaused:
         self.note(f"pause {job}")
+        return JobPaused(job=job, paused=True, was_paused=self.story[-2:-1] == [f"pause {job}"])
 
-    async def resume(self, job: JobId) -> None:
+    async def resume(self, job: JobId) -> JobPaused:
         self.note(f"resume {job}")
+        was_paused = self.story[-2:-1] == [f"pause {job}"]
+        return JobPaused(job=job, paused=False, was_paused=was_paused, next_due_ms=NOW_MS + 30_000)
 
     async def run_once(
         self,

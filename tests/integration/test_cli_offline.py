@@ -216,12 +216,12 @@ def test_next_runs_are_in_the_future_and_in_the_zone_of_the_job(ran: Path) -> No
 
 def test_reading_does_not_need_the_lock(ran: Path) -> None:
     with hold_lock(ran / "data"):
-        assert states_of(ran) == {"backup": "idle", "tick": "idle"}
+        assert states_of(ran) == {"backup": "idle", "tick": "failing"}
         assert spyweb("runs", root=ran).code == 0
 
 
 def test_a_pause_without_a_daemon_is_kept_for_the_next_one(ran: Path) -> None:
-    assert spyweb("pause", "tick", root=ran).out == "tick is paused\n"
+    assert spyweb("pause", "tick", root=ran).out == "tick is paused until `spyweb resume tick`\n"
     assert states_of(ran)["tick"] == "paused"
     cursor = asyncio.run(cursors_of(ran))[TICK]
     assert cursor.paused
@@ -229,8 +229,9 @@ def test_a_pause_without_a_daemon_is_kept_for_the_next_one(ran: Path) -> None:
     with closing(sqlite3.connect(ran / "data" / "spyweb.db")) as connection, connection:
         connection.execute("UPDATE cursor SET paused_for = '3 failures in a row'")
     assert "3 failures in a row" in spyweb("jobs", root=ran).out
-    assert spyweb("resume", "tick", root=ran).code == 0
-    assert states_of(ran)["tick"] == "idle"
+    assert spyweb("resume", "tick", root=ran).out.startswith("tick is resumed: next due in ")
+    assert states_of(ran)["tick"] == "failing"
+    assert spyweb("resume", "tick", root=ran).out.startswith("tick was not paused: next due in ")
     assert asyncio.run(cursors_of(ran))[TICK].paused_for == ""
 
 

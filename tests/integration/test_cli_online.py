@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.clock import RealClock
 from spyweb.model import Failure, JobId, Outcome, RunId, Trigger
 from spyweb.subjects.health.views import ChoreHealth
-from spyweb.views.runs import LogLine, RunEnded, RunEvent
+from spyweb.views.runs import LogLine, RunEnded, RunEvent, last_run
 from tests.fakes.command import Answer, spyweb
 from tests.fakes.daemon_service import (
     NOW_MS,
@@ -59,6 +60,30 @@ def test_jobs_show_state_schedule_last_run_and_error(online: Project) -> None:
     assert "1.234s" in rows["prices"]
     assert rows["typo"] == ["broken", "jobs/typo.lua:1: unexpected symbol near 'x'"]
     assert answer.err == "warning: jobs/prices.lua:3: nobody defines htp_get\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "ids"),
+    [
+        (["--failing"], ["backup", "prices"]),
+        (["--state", "failing"], ["prices"]),
+        (["--state", "idle"], []),
+        (["--state", "paused"], ["backup"]),
+        (["--tag", "money"], ["prices"]),
+        (["--tag", "money", "--state", "broken"], []),
+    ],
+)
+def test_jobs_are_listed_by_their_state_and_tag(
+    words: list[str], ids: list[str], online: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, service = online
+    failed = last_run(make_run(outcome=Outcome.FAILED))
+    views = [replace(view, last=failed, tags=("money",)) if view.id == PRICES else view for view in service.jobs()]
+    monkeypatch.setattr(service, "jobs", lambda: views)
+    answer = spyweb("jobs", *words, root=root)
+    assert [row[0] for row in answer.table] == ids
+    assert answer.err == ("" if ids else "no job matches\n")
+    assert [job["id"] for job in spyweb("jobs", *words, "-o", "json", root=root).json] == ids
 
 
 def test_jobs_as_json_are_what_the_api_gives(online: Project) -> None:
@@ -115,7 +140,8 @@ def test_next_shows_local_time_with_its_zone(online: Project) -> None:
 
 
 def test_trigger_says_which_run_starts(online: Project) -> None:
-    assert spyweb("trigger", "prices", root=online[0]) == Answer(0, "run 9 starts\n", "")
+    line = "run 9 of prices starts: `spyweb logs prices -f` follows it, `spyweb runs prices` shows its end\n"
+    assert spyweb("trigger", "prices", root=online[0]) == Answer(0, line, "")
     assert spyweb("trigger", "prices", "-o", "json", root=online[0]).json == {"run": 9}
 
 
@@ -124,12 +150,16 @@ def test_a_refused_trigger_is_one_line(tmp_path: Path) -> None:
     assert answer == Answer(2, "", "spyweb: prices is running\n")
 
 
-def test_pause_and_resume_say_how_it_is_now(online: Project) -> None:
+def test_pause_and_resume_say_what_they_changed_and_until_when(online: Project) -> None:
     root, service = online
-    assert spyweb("pause", "Backup", root=root).out == "backup is paused\n"
-    assert spyweb("resume", "backup", root=root).out == "backup is no longer paused\n"
-    assert spyweb("pause", "backup", "-o", "json", root=root).json == {"job": "backup", "paused": True}
-    assert service.story == ["pause backup", "resume backup", "pause backup"]
+    due = "next due now, Thu 2026-01-01 01:00:30 CET"  # by the clock of the fake daemon
+    assert spyweb("pause", "Backup", root=root).out == "backup is paused until `spyweb resume backup`\n"
+    assert spyweb("pause", "backup", root=root).out == "backup was paused already\n"
+    assert spyweb("resume", "backup", root=root).out == f"backup is resumed: {due}\n"
+    assert spyweb("resume", "backup", root=root).out == f"backup was not paused: {due}\n"
+    shown = spyweb("pause", "backup", "-o", "json", root=root).json
+    assert shown == {"job": "backup", "paused": True, "was_paused": False, "next_due_ms": None}
+    assert service.story == ["pause backup", "pause backup", "resume backup", "resume backup", "pause backup"]
 
 
 @pytest.mark.parametrize(

@@ -144,16 +144,14 @@ async def trigger(request: web.Request) -> web.Response:
 async def pause(request: web.Request) -> web.Response:
     """Pause the schedule of a job: it starts no more runs."""
     job = job_in_path(request)
-    await service_of(request, JobService).pause(job)
-    return json_answer(JobPaused(job=job, paused=True))
+    return json_answer(await service_of(request, JobService).pause(job))
 
 
 @Route("POST", "/api/jobs/{job}/resume", right=Right.RUN, answer=JobPaused)
 async def resume(request: web.Request) -> web.Response:
     """Resume the schedule of a paused job."""
     job = job_in_path(request)
-    await service_of(request, JobService).resume(job)
-    return json_answer(JobPaused(job=job, paused=False))
+    return json_answer(await service_of(request, JobService).resume(job))
 
 
 @Route("GET", "/api/jobs/{job}/logs", right=Right.READ, answer=list[str], query=LogQuery)

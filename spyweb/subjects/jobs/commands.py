@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -23,7 +24,7 @@ from spyweb.cli.project import Backend, Project, find_in
 from spyweb.errors import Problem, Refused
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.settings.units import format_duration
-from spyweb.views.jobs import JobView, NextRun, log_file, to_json
+from spyweb.views.jobs import JobPaused, JobState, JobView, NextRun, is_failing, log_file, to_json
 from spyweb.views.runs import LastRun, describe_details, describe_storage_errors
 
 if TYPE_CHECKING:
@@ -34,10 +35,29 @@ SETTLED_S = 0.5  # a line reaches the file this much after it was logged
 AGAIN_S = 1.0  # the time between two searches for a daemon, while none runs
 MISSED = 1_000  # lines that a daemon may have logged before it was found again
 COMPARED = 1_000  # characters by which a line is recognised: its event may be cut
+NO_JOBS = "no jobs: put a Lua file into jobs/"
 FAILURE_WORDS = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
 
 
-def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
+class ShownState(StrEnum):
+    """The states in the list of jobs: those of `JobState`, and `failing` in place of `idle` and `waiting`."""
+
+    FAILING = "failing"
+    IDLE = "idle"
+    RUNNING = "running"
+    WAITING = "waiting"
+    PAUSED = "paused"
+    DISABLED = "disabled"
+    BROKEN = "broken"
+
+
+def jobs(
+    context: typer.Context,
+    failing: Annotated[bool, typer.Option("--failing", help="Only jobs whose last run failed.")] = False,
+    state: Annotated[ShownState | None, typer.Option("--state", help="Only jobs in this state.")] = None,
+    tag: Annotated[str, typer.Option("--tag", metavar="TAG", help="Only jobs with this tag.")] = "",
+    form: Output = Format.TABLE,
+) -> None:
     """List the jobs with their state, schedule and last run.
 
     The note says what is wrong with a job's file, or how its last run failed.  Warnings about the project's files
@@ -45,9 +65,12 @@ def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
     """
     project = project_of(context)
     source = project.backend()
-    found = listed_jobs(source)
-    show_jobs(form, found, project.settings.daemon.timezone, project.clock.now_ms())
-    if form is not Format.TABLE:
+    is_filtered = failing or state is not None or bool(tag)
+    found = listed_jobs(source, failing=failing, tag=tag)
+    found = [job for job in found if state in (None, shown_state(job))]
+    empty = "no job matches" if is_filtered else NO_JOBS
+    show_jobs(form, found, project.settings.daemon.timezone, project.clock.now_ms(), empty)
+    if form is not Format.TABLE or is_filtered:
         return
     if isinstance(source, DaemonClient):
         warnings = source.ask("GET", "/api/warnings", list[Problem])
@@ -57,16 +80,28 @@ def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
         output.note(f"warning: {warning}")
 
 
-def listed_jobs(source: Backend) -> list[JobView]:
+def listed_jobs(source: Backend, *, failing: bool = False, tag: str = "") -> list[JobView]:
     """Return the jobs, each with its next due time and its last run."""
     if isinstance(source, DaemonClient):
-        return source.jobs()
+        target = with_query("/api/jobs", failing="true" if failing else None, tag=tag or None)
+        return source.ask("GET", target, list[JobView])
     from spyweb.subjects.jobs.stored_jobs import listed_jobs
 
-    return listed_jobs(source)
+    found = listed_jobs(source)
+    if not (failing or tag):
+        return found
+    from spyweb.subjects.jobs.views import JobsQuery, pick_jobs
+
+    return list(pick_jobs(found, JobsQuery(failing=failing or None, tag=tag))[0])
 
 
-def show_jobs(form: Format, found: Sequence[JobView], timezone: str, now_ms: int) -> None:
+def shown_state(job: JobView) -> ShownState:
+    """Return the state that the list shows; JSON has the state without the last run's outcome."""
+    may_fail = job.state in (JobState.IDLE, JobState.WAITING)
+    return ShownState.FAILING if may_fail and is_failing(job) else ShownState(job.state.value)
+
+
+def show_jobs(form: Format, found: Sequence[JobView], timezone: str, now_ms: int, empty: str = NO_JOBS) -> None:
     def row(job: JobView) -> dict[str, str]:
         last, ended, took, why = job.last, "", "", job.paused_for
         if last:
@@ -75,7 +110,7 @@ def show_jobs(form: Format, found: Sequence[JobView], timezone: str, now_ms: int
             why = "; ".join(filter(None, (why, describe_last(last))))
         return {
             "job": job.id,
-            "state": job.state,
+            "state": shown_state(job),
             "schedule": job.schedule.removesuffix(f" ({timezone})"),
             "next": "" if job.next_due_ms is None else output.until(job.next_due_ms - now_ms),
             "last": f"{last.outcome}{ended}" if last else "",
@@ -84,7 +119,7 @@ def show_jobs(form: Format, found: Sequence[JobView], timezone: str, now_ms: int
             "description": job.description,
         }
 
-    empty, cut, spare = "no jobs: put a Lua file into jobs/", ("note", "schedule", "job"), ("description", "took")
+    cut, spare = ("note", "schedule", "job"), ("description", "took")
     output.show_list(form, found, row, empty=empty, cut=cut, spare=spare)
 
 
@@ -126,8 +161,10 @@ def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -
     Does not wait for its end: `spyweb run` does.
     """
     daemon = project_of(context).need_daemon(f": `spyweb run {job}` runs the job here, `spyweb start` starts one")
-    run = start_run(daemon, find_in(daemon.jobs(), job))
-    output.tell(form, "no run was started: see `spyweb runs`" if run is None else f"run {run} starts", {"run": run})
+    chosen = find_in(daemon.jobs(), job)
+    run = start_run(daemon, chosen)
+    line = f"run {run} of {chosen} starts: `spyweb logs {chosen} -f` follows it, `spyweb runs {chosen}` shows its end"
+    output.tell(form, "no run was started: see `spyweb runs`" if run is None else line, {"run": run})
 
 
 def start_run(daemon: DaemonClient, job: JobId) -> RunId | None:
@@ -139,8 +176,9 @@ def pause(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> 
 
     A run that is under way continues.  The pause survives restarts of the daemon.
     """
-    chosen = _set_paused(project_of(context).backend(), job, paused=True)
-    output.tell(form, f"{chosen} is paused", {"job": chosen, "paused": True})
+    now = _set_paused(project_of(context).backend(), job, paused=True)
+    line = f"{now.job} was paused already" if now.was_paused else f"{now.job} is paused until `spyweb resume {now.job}`"
+    output.tell(form, line, now)
 
 
 def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
@@ -148,19 +186,23 @@ def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) ->
 
     Due times that passed during the pause do not run: they are recorded as paused.
     """
-    chosen = _set_paused(project_of(context).backend(), job, paused=False)
-    output.tell(form, f"{chosen} is no longer paused", {"job": chosen, "paused": False})
+    project = project_of(context)
+    now = _set_paused(project.backend(), job, paused=False)
+    line = f"{now.job} {'is resumed' if now.was_paused else 'was not paused'}"
+    if now.next_due_ms is not None:
+        line += (
+            f": next due {output.until(now.next_due_ms - project.clock.now_ms())}, {project.moment(now.next_due_ms)}"
+        )
+    output.tell(form, line, now)
 
 
-def _set_paused(source: Backend, name: str, *, paused: bool) -> JobId:
+def _set_paused(source: Backend, name: str, *, paused: bool) -> JobPaused:
     job = find_in(source.jobs(), name)
     if isinstance(source, DaemonClient):
-        source.ask("POST", of_job(job, "pause" if paused else "resume"), dict[str, object])
-    else:
-        from spyweb.subjects.jobs.stored_jobs import set_paused
+        return source.ask("POST", of_job(job, "pause" if paused else "resume"), JobPaused)
+    from spyweb.subjects.jobs.stored_jobs import set_paused
 
-        set_paused(source, job, paused=paused)
-    return job
+    return set_paused(source, job, paused=paused)
 
 
 def logs(

@@ -28,7 +28,7 @@ from spyweb.runs.records import NOT_AS_EXPECTED
 from spyweb.store.model.runs import Change, FailingSeries, RunStrip, StripWish
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.health.views import Health, Restriction
-from spyweb.views.jobs import JobState, JobView
+from spyweb.views.jobs import JobState, JobView, is_failing
 from spyweb.views.runs import (
     DECISIVE,
     FAILING,
@@ -118,10 +118,10 @@ def view_row(
     restriction: Restriction | None = None,
 ) -> OverviewRow:
     if strip is None:  # not known: only the last run says whether the job fails
-        strip, is_failing = RunStrip(), job.last is not None and job.last.outcome in (Outcome.FAILED, Outcome.LOST)
+        strip, fails = RunStrip(), is_failing(job)
     else:
-        is_failing = series is not None
-    standing, failing = standing_of(job, is_failing=is_failing), None
+        fails = series is not None
+    standing, failing = standing_of(job, is_failing=fails), None
     if series:
         words = f"{counted(series.count, 'run')} in a row" if series.count > 1 else "1 run"
         failing = Failing(since_ms=series.since_ms, count=series.count, first=series.first, words=words)

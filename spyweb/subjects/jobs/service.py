@@ -28,6 +28,7 @@ from spyweb.subjects.jobs.overview import OverviewService
 from spyweb.subjects.jobs.views import NEXT_SHOWN, JobDetail, LastError, last_error, listen_words, schedule_words, tie
 from spyweb.subjects.runs.service import located
 from spyweb.views.jobs import (
+    JobPaused,
     JobState,
     JobView,
     MaySee,
@@ -160,11 +161,18 @@ class JobService:
         for _ in self._broken():
             yield JobState.BROKEN
 
-    async def pause(self, job: JobId) -> None:
-        await self.scheduler.pause(self.live.get(job))
+    async def pause(self, job: JobId) -> JobPaused:
+        live = self.live.get(job)
+        was_paused = live.cursor.paused
+        await self.scheduler.pause(live)
+        return JobPaused(job=job, paused=True, was_paused=was_paused)
 
-    async def resume(self, job: JobId) -> None:
-        await self.scheduler.resume(self.live.get(job))
+    async def resume(self, job: JobId) -> JobPaused:
+        live = self.live.get(job)
+        was_paused = live.cursor.paused
+        await self.scheduler.resume(live)
+        due_ms = next(self._upcoming(live), None)
+        return JobPaused(job=job, paused=False, was_paused=was_paused, next_due_ms=due_ms)
 
 
 COMPARED = 50  # failures whose reasons are compared

@@ -22,7 +22,7 @@ from spyweb.schedules.due import (
     upcoming,
 )
 from spyweb.store.model.runs import Change
-from spyweb.views.jobs import JobView, NextRun, next_run, view_job, zone_of
+from spyweb.views.jobs import JobPaused, JobView, NextRun, next_run, view_job, zone_of
 
 if TYPE_CHECKING:
     from spyweb.store.sqlite.store import Store
@@ -63,15 +63,16 @@ def _upcoming(spec: JobSpec, cursor: Cursor | None, now_ms: int) -> Iterator[int
     return upcoming(spec, decide_due(spec, due_ms, now_ms, kept_since_ms=now_ms).cursor_ms)
 
 
-def set_paused(project: OfflineProject, job: JobId, *, paused: bool) -> None:
+def set_paused(project: OfflineProject, job: JobId, *, paused: bool) -> JobPaused:
     """Pause or resume a job in the database: the next daemon starts from there, and records due times as paused."""
     file = project.scanned.jobs.get(job)
     if file is None:
         raise Refused(f"{job} does not load: `spyweb check` says why")
     spec = file.spec
 
-    async def change(store: Store) -> None:
-        known: dict[JobId, Cursor | None] = {job: (await store.runs.cursors()).get(job)}
+    async def change(store: Store) -> tuple[Cursor | None, Cursor | None]:
+        before = (await store.runs.cursors()).get(job)
+        known: dict[JobId, Cursor | None] = {job: before}
 
         def set_it() -> Change:
             cursor, now_ms = known[job], project.clock.now_ms()
@@ -83,5 +84,8 @@ def set_paused(project: OfflineProject, job: JobId, *, paused: bool) -> None:
             return Change(expects={job: cursor}, cursors=[changed], skipped=seen.skipped)
 
         await store.runs.write_cursors(set_it, known.__setitem__)
+        return before, (await store.runs.cursors()).get(job)
 
-    project.write(change)
+    before, now = project.write(change)
+    due_ms = None if paused else next(_upcoming(spec, now, project.clock.now_ms()), None)
+    return JobPaused(job=job, paused=paused, was_paused=bool(before and before.paused), next_due_ms=due_ms)

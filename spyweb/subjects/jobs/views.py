@@ -15,7 +15,7 @@ from spyweb.settings.units import format_duration
 from spyweb.specs.origins import ResolvedSetting
 from spyweb.specs.watches import scope_of
 from spyweb.subjects.jobs.overview import OverviewRow, row_seen_by
-from spyweb.views.jobs import JobState, JobView, NextRun
+from spyweb.views.jobs import JobState, JobView, NextRun, is_failing
 from spyweb.views.runs import moment_of
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.words import describe_moment
@@ -166,6 +166,7 @@ class JobsQuery(Struct, frozen=True, kw_only=True):
 
     state: JobState | None = None
     tag: str = ""
+    failing: Annotated[bool | None, Meta(description="whether the last run failed or was lost")] = None
     q: Annotated[str, Meta(description="a text in the id, the name, the description or a tag")] = ""
     sort: JobSort = JobSort.ID
     limit: Annotated[int, Meta(ge=0, le=MOST_JOBS, description="0: all")] = 0
@@ -194,6 +195,7 @@ def pick_jobs(views: Iterable[JobView], wanted: JobsQuery) -> tuple[Sequence[Job
         for view in views
         if wanted.state in (None, view.state)
         and (not wanted.tag or wanted.tag in view.tags)
+        and wanted.failing in (None, is_failing(view))
         and (not text or any(text in each.casefold() for each in (view.id, view.name, view.description, *view.tags)))
     ]
     chosen.sort(key=lambda view: view.id)

@@ -17,12 +17,12 @@ HEADER = ("job", "state", "note")
 ROWS = [("prices", "running", ""), ("backup", "failed", "a very long note " * 20)]
 
 
-def test_a_table_in_a_pipe_is_aligned_and_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    output.show_table(HEADER, ROWS, empty="nothing")
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "job     state    note"
-    assert lines[1] == "prices  running"
-    assert lines[2] == "backup  failed   " + ("a very long note " * 20).strip()
+def test_a_table_in_a_pipe_is_aligned_and_only_long_sentences_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_table(HEADER, [*ROWS, ("x" * 200, "idle", "")], empty="nothing", cut=("note", "job"))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[:2] == [["job", "state", "note"], ["prices", "running"]]
+    assert " ".join(lines[2][2:]) == ("a very long note " * 20)[:99] + "…"
+    assert lines[3] == ["x" * 200, "idle"]
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,10 @@ async def test_next_runs_show_local_time_and_zone(client: Client) -> None:
 
 async def test_trigger_pause_and_resume_reach_the_service(client: Client, service: FakeDaemonService) -> None:
     assert await post_json(client, "/api/jobs/prices/trigger") == (200, {"run": 9})
-    assert await post_json(client, "/api/jobs/Backup/pause") == (200, {"job": "backup", "paused": True})
-    assert await post_json(client, "/api/jobs/backup/resume") == (200, {"job": "backup", "paused": False})
+    paused = {"job": "backup", "paused": True, "was_paused": False, "next_due_ms": None}
+    assert await post_json(client, "/api/jobs/Backup/pause") == (200, paused)
+    resumed = {"job": "backup", "paused": False, "was_paused": True, "next_due_ms": NOW_MS + 30_000}
+    assert await post_json(client, "/api/jobs/backup/resume") == (200, resumed)
     assert service.story == ["trigger prices", "pause backup", "resume backup"]
 
 

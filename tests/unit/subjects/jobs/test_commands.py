@@ -59,7 +59,7 @@ def test_jobs_fit_80_columns_one_line_each(monkeypatch: pytest.MonkeyPatch) -> N
     assert max(map(len, lines)) <= 80
     assert len(lines) == 4
     assert lines[0].split() == ["job", "state", "schedule", "next", "last", "note"]
-    assert lines[2].split()[:3] == ["nightly", "idle", "cron"]
+    assert lines[2].split()[:3] == ["nightly", "failing", "cron"]
     assert "(Europe" not in terminal.getvalue()
 
 

@@ -78,6 +78,8 @@ def ids(**wanted: object) -> list[str]:
     [
         ({"state": JobState.PAUSED}, ["backup"]),
         ({"tag": "eu"}, ["prices"]),
+        ({"failing": True}, ["backup"]),
+        ({"failing": False}, ["prices", "typo"]),
         ({"tag": "e"}, []),
         ({"q": "COSTS"}, ["prices"]),
         ({"q": "sho"}, ["prices"]),
