@@ -159,7 +159,7 @@ async def test_a_value_is_edited_brought_back_and_deleted(wide: Tab, bare: Tab, 
         if tab is wide:
             await expect(page.get_by_role("dialog")).to_contain_text("Restore version 1?")
         await page.get_by_role("button", name="Restore it").click()
-        await expect(page.get_by_label("Value")).to_have_value("first")
+        await expect(page.get_by_role("textbox", name="Value")).to_have_value("first")
 
         await page.get_by_role("button", name="Delete").click()
         await page.get_by_role("button", name="Delete the key").click()
