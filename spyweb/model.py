@@ -347,6 +347,13 @@ class OnEmpty(StrEnum):
     FAIL = "fail"
 
 
+class FirstFind(StrEnum):
+    """The treatment of the items that the first cycle of an address finds."""
+
+    ANNOUNCE = "announce"
+    SILENT = "silent"  # they are stored, and no notification is sent
+
+
 class Field(Struct, frozen=True, kw_only=True):
     """One value of each item."""
 
@@ -385,7 +392,10 @@ class Monitor:
     workers: int = 1
     keywords: tuple[str, ...] = ()
     search_fields: tuple[str, ...] = ()  # empty: all fields
-    hash_fields: tuple[str, ...] = ()  # empty: all fields
+    hash_fields: tuple[str, ...] = ()  # empty: all fields that are not tracked
+    track: tuple[str, ...] = ()  # fields whose changes are recorded and announced
+    first: FirstFind = FirstFind.ANNOUNCE
+    to: tuple[str, ...] = ()  # alert channels that are notified of new and changed items
     headers: tuple[tuple[str, str], ...] = ()
     proxies: Proxies | None = None
     webhook: Webhook | None = None

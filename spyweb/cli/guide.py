@@ -22,7 +22,7 @@ GUIDE: Mapping[str, tuple[str, ...]] = {
     ),
     "runs": ("List runs, newest first.", "spyweb runs hello -n 5", "spyweb runs --outcome failed"),
     "artifacts": ("List the files that the tasks of a run have kept.", "spyweb artifacts build --get report.html"),
-    "records": ("List what a monitor job has found, newest first.", "spyweb records page --since 2h -o csv"),
+    "records": ("List what monitor jobs have found, newest first.", "spyweb records", "spyweb records page -o csv"),
     "outbox": ("List undelivered messages, newest first.", "spyweb outbox", "spyweb outbox --retry all"),
     "next": ("List the next due times, with their time zone.", "spyweb next hello -n 3"),
     "drift": ("List resources that have changed since a job left them.", "spyweb drift", "spyweb drift hello -o json"),

@@ -288,6 +288,7 @@ async def open_runtime(
         outbox=store.outbox,
         clock=clock,
         files=world.files,
+        channels=channels,
         timezone=settings.daemon.timezone,
         random=random.random,
     )

@@ -19,8 +19,8 @@ The answer is `name, argument, later`, each of which may be missing; without a n
 
 - `name`: one of HOOKS, or LOAD, which does what the procedure of that name does.  A cycle whose LOAD has failed ends as
   failed.
-- `argument`: the first argument of the hook, for on_error the text.  before_webhook is given ordinary items, which are
-  made flat in Lua.
+- `argument`: the first argument of the hook, for on_error the text.  before_webhook is given ordinary items, each with
+  an `entry` of what its JSON has beside fields and keywords, which are made flat in Lua.
 - `later`: by name, packed lists of one value, which are read when a script first reads that name of `ctx`; an empty
   string is the argument itself.  Of `telemetry` Lua makes the `map` from its `stages`.
 

@@ -22,7 +22,7 @@ from spyweb.lua import wire
 from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import ABOUT_ITEMS, HOOK_NAMES, HOOK_OP, LOAD, UNLOADED, is_defined
 from spyweb.lua.session import Code, Host, Lineage
-from spyweb.model import JobSpec, Monitor, OnHookError
+from spyweb.model import JobSpec, Monitor, OnHookError, RunId
 from spyweb.monitor.exchange import FetchResponse, ProxyRotation, warning_about
 from spyweb.monitor.expectations import Streak
 from spyweb.monitor.items import Item, ItemReader, items_to_lua, prepare_for_lua
@@ -30,6 +30,7 @@ from spyweb.ops.arguments import Mismatch
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.files.files import Files
 from spyweb.ops.network.request import Http
+from spyweb.ops.world import AlertChannels
 from spyweb.store.sqlite.outbox import Outbox
 from spyweb.store.sqlite.records import Records
 from spyweb.store.sqlite.runs import Runs
@@ -246,6 +247,7 @@ class CycleServices(Struct, frozen=True, kw_only=True):
     outbox: Outbox
     clock: Clock
     files: Files
+    channels: AlertChannels
     timezone: str
     random: Callable[[], float]
 
@@ -283,6 +285,7 @@ class CycleContext:
     host: OpDispatcher
     hooks: HookChannel | None  # None: the job has no Lua
     telemetry: Telemetry
+    run: RunId
     worker: int
     url: str  # the address in the settings; a hook may have fetched another
     response: FetchResponse | None = None  # the response that was extracted
@@ -300,7 +303,7 @@ class CycleContext:
     @property
     def announces(self) -> bool:
         """Return whether new items are announced: by the settings, or by a hook."""
-        by_settings = self.version.monitor.notification or self.version.monitor.webhook
+        by_settings = self.version.monitor.notification or self.version.monitor.webhook or self.version.monitor.to
         return bool(by_settings) or self.has_hook("before_notify") or self.has_hook("before_webhook")
 
     def has_hook(self, name: str) -> bool:

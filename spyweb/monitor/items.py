@@ -16,7 +16,7 @@ from spyweb.cooperative import Steps
 from spyweb.model import NULL, Monitor
 from spyweb.ops.arguments import Mismatch, read_table, read_text, type_name
 
-FIELDS, MATCHES = b"fields", b"matches"
+FIELDS, MATCHES, OLD = b"fields", b"matches", b"old"
 SHORT = 4_096  # characters in which all keywords are looked for in one step
 PART = 16_384  # characters that are folded in one step
 
@@ -27,6 +27,8 @@ class Item:
 
     fields: Mapping[str, str]
     matches: tuple[str, ...] = ()
+    old: Mapping[str, str] = field(default_factory=dict)  # tracked fields before they changed; empty: it is new
+    url: str = ""  # of its page, once it is stored
     is_searched: bool = field(default=False, compare=False)
     _lua_table: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -37,6 +39,8 @@ class Item:
             fields = {name.encode(): text.encode() for name, text in self.fields.items()}
             matches = [word.encode() for word in self.matches]
             self._lua_table.update({FIELDS: fields, MATCHES: matches or {}})  # an empty table comes back as {}
+            if self.old:
+                self._lua_table[OLD] = {name.encode(): text.encode() for name, text in self.old.items()}
         return self._lua_table
 
 
@@ -132,13 +136,14 @@ class ItemReader(Struct, frozen=True):
         table = read_table(value)
         inner = table.get(FIELDS)
         if inner is None:
-            # `matches` is a field where it is text, else the table that spyweb made.
-            inner = {key: text for key, text in table.items() if key != MATCHES or isinstance(text, bytes)}
+            # `matches` and `old` are fields where they are text, else the tables that spyweb made.
+            inner = {key: text for key, text in table.items() if key not in (MATCHES, OLD) or isinstance(text, bytes)}
         fields = _fields(read_table(inner))
         ordered = {name: fields[name] for name in self.names if name in fields}  # a Lua table has no order
         if len(ordered) < len(fields):
             ordered.update(sorted((name, text) for name, text in fields.items() if name not in ordered))
-        return Item(ordered)
+        old = table.get(OLD)
+        return Item(ordered, old=_fields(old) if isinstance(old, dict) else {})
 
 
 def reader_of(monitor: Monitor) -> ItemReader:

@@ -1,6 +1,6 @@
-"""Store the items that are new, and announce them: before_notify and before_webhook, the notification and the webhook.
+"""Store the items that are new or changed, and announce them: on the desktop, to alert channels, by the webhook.
 
-Both messages are put in the outbox, in one transaction; the cycle does not wait for their delivery.  A new record is
+All messages are put in the outbox, in one transaction; the cycle does not wait for their delivery.  A new record is
 marked as pending from the transaction that stores it until its messages are in the outbox.  When the daemon dies or the
 cycle fails in between, the record stays pending, and the job's next cycle announces it together with its own.
 """
@@ -8,27 +8,28 @@ cycle fails in between, the record stays pending, and the job's next cycle annou
 from __future__ import annotations
 
 import asyncio
-import re
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
-from zoneinfo import ZoneInfo
 
 import msgspec
 import structlog
 
 from spyweb.errors import FetchError, NotPermitted, OpError, StoreError
-from spyweb.model import JobId, Notification, Webhook
+from spyweb.incidents.policy import Level
+from spyweb.model import FirstFind, JobId, Monitor, Notification, Webhook
 from spyweb.monitor.context import CycleContext, CycleFailed, in_one_step
-from spyweb.monitor.items import Item, items_to_lua
+from spyweb.monitor.items import Item
+from spyweb.monitor.texts import body_of, entry_of, moment, notice_of, title_of, webhook_payload
 from spyweb.ops.arguments import read_text
 from spyweb.ops.network.request import parse_url
+from spyweb.ops.notify_desktop import LONGEST_BODY, LONGEST_TITLE, plain
 from spyweb.outbox.send import desktop_message, webhook_message
-from spyweb.store.model.messages import NewMessage
-from spyweb.store.model.records import NewRecord, Record
+from spyweb.store.model.messages import NewMessage, Notice
+from spyweb.store.model.records import FirstCycle, NewRecord, Record
 from spyweb.store.sqlite.records import Records
 
 log = structlog.get_logger()
@@ -36,44 +37,57 @@ log = structlog.get_logger()
 HASH_BYTES = 16
 AT_ONCE = 200  # items stored in one transaction, which all others' writes wait for
 MOST = 1_000  # records read at once
-TITLE = "{job_name}: {item_count} new"
-MOST_ITEMS = 10  # in one notification: a desktop shows a few lines
-
-_TAG = re.compile(r"\{([^{}\n]+)\}")
+NO_FIELDS = ""  # the name under which the page, or a number, identifies an item without other fields
 
 Messages = dict[str, NewMessage]  # by stage
-StoredItem = tuple[Item, int]  # and the timestamp_ns of its record
 
 
-async def keep(context: CycleContext, items: Sequence[Item]) -> list[StoredItem]:
-    """Store the new items and return them in order; the next cycle stores the rest of a cycle that ends halfway."""
+async def keep(context: CycleContext, items: Sequence[Item]) -> list[Record]:
+    """Store the items that are new or changed, and return their records in order.
+
+    The next cycle stores the rest of a cycle that ends halfway.
+    """
     context.new = 0
-    if not items:
+    monitor, services = context.version.monitor, context.services
+    is_silent = monitor.first is FirstFind.SILENT and bool(context.found)
+    if not items and not is_silent:
         return []
-    job, url = context.version.spec.id, context.page_url
-    new: list[StoredItem] = []
+    job, url, mark = context.version.spec.id, context.page_url, hash_of({"first cycle": context.url}, ())
+    kept: list[Record] = []
+    twins = Counter[bytes]()
     try:
         with context.telemetry.timed("store"):
-            for start in range(0, len(items), AT_ONCE):
-                some = items[start : start + AT_ONCE]
-                records = [
-                    NewRecord(
-                        hash=hash_of(item.fields, context.version.monitor.hash_fields),
-                        fields=item.fields,
-                        matches=item.matches,
-                        url=url,
-                    )
-                    for item in some
-                ]
-                stored = await context.services.records.add(job, records, owed=context.announces)
-                new += [(item, at) for item, at in zip(some, stored, strict=True) if at is not None]
+            for start in range(0, len(items) or 1, AT_ONCE):
+                new = [record_of(monitor, item, url, twins) for item in items[start : start + AT_ONCE]]
+                first = FirstCycle(hash=mark, is_last=start + AT_ONCE >= len(items)) if is_silent else None
+                stored = await services.records.add(job, new, owed=context.announces, first=first)
+                kept += filter(None, stored)
     except StoreError as error:
         raise CycleFailed(f"not stored: {error}") from error
     finally:
-        context.new = len(new)
-    if new:
-        log.info("new items", job=job, url=url, new=len(new), of=len(items))
-    return new
+        context.new = len(kept)
+    if kept:
+        changed = sum(bool(record.old) for record in kept)
+        log.info("new items", job=job, url=url, new=len(kept) - changed, changed=changed, of=len(items))
+    return kept
+
+
+def record_of(monitor: Monitor, item: Item, url: str, twins: Counter[bytes]) -> NewRecord:
+    """Return the record of an item; of items that only tracked fields tell apart, `twins` counts those of a page."""
+    tracked, former = None, b""
+    item_hash = hash_of(item.fields, monitor.hash_fields)
+    if monitor.track:
+        tracked = {name: item.fields.get(name, "") for name in monitor.track}
+        former = b"" if monitor.hash_fields else item_hash
+        names = monitor.hash_fields or [name for name in item.fields if name not in tracked]
+        texts = {name: text for name in names if (text := item.fields.get(name))} or {NO_FIELDS: url}
+        item_hash = hash_of(texts, ())
+        twins[item_hash] += 1
+        if twins[item_hash] > 1:
+            item_hash = hash_of({**texts, NO_FIELDS: str(twins[item_hash])}, ())
+    return NewRecord(
+        hash=item_hash, fields=item.fields, matches=item.matches, url=url, tracked=tracked, former_hash=former
+    )
 
 
 def hash_of(fields: Mapping[str, str], names: Sequence[str]) -> bytes:
@@ -118,46 +132,86 @@ class UnannouncedRecords:
         return left
 
 
-async def announce(context: CycleContext, left: Sequence[Record], new: Sequence[StoredItem]) -> None:
-    """Announce the new items, and with them those that earlier cycles have left."""
-    items = [*(Item(record.fields, record.matches, is_searched=True) for record in left), *(item for item, _ in new)]
-    if not left and not (new and context.announces):
+async def announce(context: CycleContext, left: Sequence[Record], new: Sequence[Record]) -> None:
+    """Announce the records of this cycle that are pending, and those that earlier cycles have left."""
+    pending = [*left, *(record for record in new if record.is_pending)]
+    if not pending:
         return
-    messages = await _messages(context, items)
-    owed = [record.timestamp_ns for record in left] + [at_ns for _, at_ns in new]
-    with ExitStack() as stages:
-        for stage in messages:
-            stages.enter_context(context.telemetry.timed(stage))
-        try:  # the same transaction marks the items as announced
-            await context.services.outbox.add(list(messages.values()), settles=owed)
+    items = [Item(each.fields, each.matches, each.old, each.url, is_searched=True) for each in pending]
+    messages, notices = await _messages(context, items)
+    stages = dict.fromkeys([*(["notify"] if notices else []), *messages])
+    with ExitStack() as timed:
+        for stage in stages:
+            timed.enter_context(context.telemetry.timed(stage))
+        try:  # the same transaction marks the records as announced
+            await context.services.outbox.add(
+                list(messages.values()), settles=[record.timestamp_ns for record in pending], notices=notices
+            )
         except StoreError as error:
-            raise CycleFailed(f"{' and '.join(messages) or 'announcing'}: not put in the outbox: {error}") from error
+            raise CycleFailed(f"{' and '.join(stages) or 'announcing'}: not put in the outbox: {error}") from error
 
 
-async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
+async def _messages(context: CycleContext, new: Sequence[Item]) -> tuple[Messages, Sequence[Notice]]:
     """Make the messages.  Both hooks are called even without a webhook or notification: they may send by themselves."""
+    monitor, name = context.version.monitor, context.version.spec.name
     read = partial(context.version.reader.read_all, given=new)
     shown = await context.ask_about_items("before_notify", new, read)
-    name, count = context.version.spec.name, len(new)
     payload = await context.ask(
         "before_webhook",
-        lambda: {"job_name": name, "item_count": count, "items": items_to_lua(new)},
+        lambda: {
+            "job_name": name,
+            "item_count": len(new),
+            "items": [{**item.lua_table, "entry": entry_of(item, context.page_url, monitor)} for item in new],
+        },
         in_one_step(read_text),
     )
     messages: Messages = {}
     items = new if shown.value is None else shown.value
     await context.search(items)
-    if context.version.monitor.notification and not shown.is_nothing and items:
-        try:
-            context.host.permit("notify", "notify")
-        except OpError as error:
-            raise CycleFailed(str(error)) from error
-        messages["notify"] = _notification(context, context.version.monitor.notification, items)
-    if context.version.monitor.webhook and not payload.is_nothing:
-        _check_webhook(context, context.version.monitor.webhook)
-        body = default_payload(name, new) if payload.value is None else payload.value
-        messages["webhook"] = webhook_message(context.version.spec.id, context.version.monitor.webhook, body)
-    return messages
+    is_shown = bool(items) and not shown.is_nothing
+    notices = _notices(context, items) if is_shown else ()
+    if monitor.notification and is_shown:
+        _permit(context, "notify")
+        messages["notify"] = _notification(context, monitor.notification, items)
+    if monitor.webhook and not payload.is_nothing:
+        _check_webhook(context, monitor.webhook)
+        body = webhook_payload(name, context.page_url, monitor, new) if payload.value is None else payload.value
+        messages["webhook"] = webhook_message(context.version.spec.id, monitor.webhook, body)
+    return messages, notices
+
+
+def _notices(context: CycleContext, items: Sequence[Item]) -> list[Notice]:
+    """Make the message for each alert channel that takes it.  Raises CycleFailed: the items stay pending."""
+    monitor, spec, channels = context.version.monitor, context.version.spec, context.services.channels
+    notices: list[Notice] = []
+    for name in monitor.to:
+        _permit(context, "to", name)
+        channel = channels.find(name, spec.id, context.services.clock.now_ms())
+        if channel is None:
+            raise CycleFailed(f'to: config.toml has no channel "{name}" any more')
+        if channel.level is not Level.INFO:  # `spyweb check` warns of it
+            continue
+        title, body = notice_of(spec.name, context.page_url, monitor, items)
+        notices.append(
+            Notice(
+                job=spec.id,
+                run=context.run,
+                channel=name,
+                level=Level.INFO,
+                title=plain(title, LONGEST_TITLE),
+                text=plain(body, LONGEST_BODY),
+                held_until_ms=channel.quiet_until_ms,
+            )
+        )
+    return notices
+
+
+def _permit(context: CycleContext, key: str, *channel: str) -> None:
+    """Check that the policy permits a notification.  Raises CycleFailed: the items stay pending until it does."""
+    try:
+        context.host.permit(key, "notify", *channel)
+    except OpError as error:
+        raise CycleFailed(str(error)) from error
 
 
 def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
@@ -175,51 +229,12 @@ def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
 
 
 def _notification(context: CycleContext, notification: Notification, items: Sequence[Item]) -> NewMessage:
-    names, services = context.version.reader.names, context.services
+    monitor, services = context.version.monitor, context.services
     tags = {
         "job_name": context.version.spec.name,
         "url": context.page_url,
         "item_count": str(len(items)),
         "timestamp": moment(services.clock.now_ms(), services.timezone),
     }
-    title, body = title_of(notification, tags, names, items), body_of(notification, tags, names, items)
+    title, body = title_of(notification, tags, monitor, items), body_of(notification, tags, monitor, items)
     return desktop_message(context.version.spec.id, title, body, notification.timeout_ms)
-
-
-# Texts
-
-
-def title_of(notification: Notification, tags: Mapping[str, str], names: Sequence[str], items: Sequence[Item]) -> str:
-    """Fill the title with the fields of the first item and the matches of all."""
-    template = TITLE if notification.title is None else notification.title
-    matches = list(dict.fromkeys(word for item in items for word in item.matches))
-    return fill(template, {**tags, **_tags(names, items[0].fields, matches)})
-
-
-def body_of(notification: Notification, tags: Mapping[str, str], names: Sequence[str], items: Sequence[Item]) -> str:
-    template = notification.body
-    if template is None:
-        template = f"{{{names[0]}}}" if names else "{url}"
-    shown = [fill(template, {**tags, **_tags(names, item.fields, item.matches)}) for item in items[:MOST_ITEMS]]
-    more = len(items) - len(shown)
-    return "\n".join([*(text.strip("\n") for text in shown), *([f"… and {more} more"] if more else [])])
-
-
-def _tags(names: Sequence[str], fields: Mapping[str, str], matches: Sequence[str]) -> dict[str, str]:
-    """Return the tags of an item; a field wins over a tag of the same name, such as `url`."""
-    return {"matches": ", ".join(matches), "match_count": str(len(matches)), **dict.fromkeys(names, ""), **fields}
-
-
-def moment(at_ms: int, timezone: str) -> str:
-    return datetime.fromtimestamp(at_ms // 1000, tz=UTC).astimezone(ZoneInfo(timezone)).isoformat()
-
-
-def fill(template: str, tags: Mapping[str, str]) -> str:
-    """Fill all tags in one pass, so that text of a page is never read as a tag; leave unknown tags as they are."""
-    return _TAG.sub(lambda found: tags.get(found[1], found[0]), template)
-
-
-def default_payload(job_name: str, items: Sequence[Item]) -> bytes:
-    """Make the JSON for a webhook where no hook made another."""
-    flat = [{**item.fields, "keywords": item.matches} for item in items]
-    return msgspec.json.encode({"job_name": job_name, "item_count": len(items), "items": flat})

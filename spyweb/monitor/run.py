@@ -317,6 +317,7 @@ class MonitorRun:
             host=self.host,
             hooks=hooks,
             telemetry=Telemetry(version.spec.name, services.clock, version.vm.memory),
+            run=self.run.id,
             worker=worker,
             url=url,
         )

@@ -53,9 +53,9 @@ class OpDispatcher:
         """Return what asks the policy about the hosts of a request; None where any host is permitted."""
         return self._call.gate(function)
 
-    def permit(self, function: str, check: str) -> None:
-        """Ask a check of the policy that takes no arguments.  Raises OpError."""
-        self._call.permit(function, check)
+    def permit(self, function: str, check: str, *arguments: object) -> None:
+        """Ask a check of the policy.  Raises OpError."""
+        self._call.permit(function, check, *arguments)
 
     def log(self, level: str, text: bytes) -> None:
         if level == "task":

@@ -48,7 +48,9 @@ _REMIND_EVERY = or_word(NEVER, duration(5 * MINUTE_MS))
 _PATIENCE = or_word(NEVER, _WAIT)
 _PAUSE_AFTER = or_word(NEVER, _COUNT)
 _WEBHOOK = shaped(NOT_BLANK)(lambda value: address_template(one_line(value)))
-_TO = shaped(list_of({"type": "string", "pattern": NAME}), list)(lambda value: tuple(dict.fromkeys(texts(value))))
+CHANNEL_NAMES = shaped(list_of({"type": "string", "pattern": NAME}), list)(
+    lambda value: tuple(dict.fromkeys(texts(value)))
+)
 _DEPENDS_ON = shaped(list_of(NOT_BLANK), lambda subjects: [each.removeprefix(JOB) for each in subjects])(
     lambda value: tuple(dict.fromkeys(f"{JOB}{one_line(job)}" for job in texts(value)))  # as subjects of incidents
 )
@@ -104,7 +106,7 @@ class AlertSettings:
 def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zone: str) -> AlertPolicy:
     """Return the policy of a table of alerts; a missing key is as in `usual`."""
     policy = AlertPolicy(
-        to=read.take("to", _TO, usual.to),
+        to=read.take("to", CHANNEL_NAMES, usual.to),
         level=read.take("level", _LEVEL, usual.level),
         after_failures=read.take("after_failures", _COUNT, usual.after_failures),
         after_successes=read.take("after_successes", _COUNT, usual.after_successes),
@@ -246,7 +248,7 @@ def _take_escalation(read: Reading) -> Escalation:
 
 @shaped(list_of({"type": "string", "pattern": NAME}, minItems=1))
 def _somebody(value: object) -> tuple[str, ...]:
-    names = _TO(value)
+    names = CHANNEL_NAMES(value)
     if not names:
         raise ValueError("an escalation needs a channel in `to`")
     return names

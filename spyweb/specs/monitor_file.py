@@ -8,9 +8,22 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from spyweb.errors import Problem
-from spyweb.model import Field, JobSpec, Monitor, Notification, OnEmpty, OnHookError, Proxies, Rotation, Webhook
+from spyweb.incidents.policy import Level
+from spyweb.model import (
+    Field,
+    FirstFind,
+    JobSpec,
+    Monitor,
+    Notification,
+    OnEmpty,
+    OnHookError,
+    Proxies,
+    Rotation,
+    Webhook,
+)
 from spyweb.ops.network.request import check_authority
 from spyweb.settings.addresses import secret_place
+from spyweb.settings.alerts import CHANNEL_NAMES, AlertSettings
 from spyweb.settings.reading import (
     NOT_BLANK,
     TEXT,
@@ -63,7 +76,7 @@ _STATUS: Schema = {
 }
 
 
-def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
+def take_monitor(read: Reading, on_hook_error: OnHookError, alerts: AlertSettings) -> Monitor | None:
     """Take a monitor's settings; return None, with problems noted, where something required is missing or wrong."""
     url, urls = read.take("url", _URL, None), read.take("urls", _URLS, None)
     is_queue = read.has("urls")
@@ -84,6 +97,9 @@ def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
         keywords=read.take("keywords", _keywords, ()),
         search_fields=_take_names(read, "search_fields", names),
         hash_fields=_take_names(read, "hash_fields", names),
+        track=_take_names(read, "track", names),
+        first=read.take("first", one_of(FirstFind), FirstFind.ANNOUNCE),
+        to=_take_channels(read, alerts),
         headers=read.take("headers", headers, ()),
         proxies=_take_proxies(read),
         webhook=_take_webhook(read),
@@ -96,6 +112,12 @@ def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
         empty_after=read.take("empty_after", whole(1, 1_000), 3),
         places={key: read.problem("", key) for key in SELECTORS},
     )
+    for name in sorted({*monitor.track} & {*monitor.hash_fields}):
+        read.refuse(f"{name!r} is in hash_fields too: a field tells which item it is, or is tracked", "track")
+    if monitor.track and "old" in names:
+        read.doubt(
+            "a field had better not be called 'old': in hooks `item.old` has the tracked fields before", "fields"
+        )
     return monitor if urls and selector and fields else None
 
 
@@ -128,6 +150,18 @@ def _take_names(read: Reading, key: str, fields: Collection[str]) -> tuple[str, 
     for name in names if fields else ():
         if name not in known:
             read.refuse(f"no field {name!r}{nearest(name, fields)}", key)
+    return names
+
+
+def _take_channels(read: Reading, alerts: AlertSettings) -> tuple[str, ...]:
+    """Take the alert channels, each of which must be in config.toml; warn of one whose level leaves items out."""
+    names: tuple[str, ...] = read.take("to", CHANNEL_NAMES, ())
+    for name in names:
+        channel = alerts.channels.get(name)
+        if name not in alerts.names:
+            read.refuse(f'no channel "{name}"{nearest(name, alerts.names)}', "to")
+        elif channel is not None and channel.level is not Level.INFO:
+            read.doubt(f'the channel "{name}" takes {channel.level.value} and above: items are info', "to")
     return names
 
 

@@ -405,7 +405,7 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
         ping=(read.tables(PING_URL, PING, None) or (None,))[0],
         hook=_shared((read.tables("hook", HOOK, None) or (NO_HOOK,))[0]),
         alerts=_shared(_alerts(read, job, after, settings)),
-        monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
+        monitor=take_monitor(read, on_hook_error, settings.alerts) if place.is_monitor else None,
     )
 
 

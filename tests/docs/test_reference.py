@@ -104,7 +104,7 @@ SEEN_BY_SCRIPTS: dict[str, Callable[[], Iterable[str]]] = {
     "Request": lambda: request_to_lua(ASK),
     "Response": lambda: response_to_lua(REPLY),
     "FetchResult": lambda: result_to_lua(replied(ASK, REPLY)),
-    "Item": lambda: map(as_text, cast("list[Iterable[bytes]]", items_to_lua([Item(fields={}, matches=())]))[0]),
+    "Item": lambda: map(as_text, cast("list[Iterable[bytes]]", items_to_lua([Item({}, old={"a": "b"})]))[0]),
     "Telemetry": lambda: ["map", *msgspec.msgpack.decode(PACKED, type=list[dict[str, object]])[0]],
     "Stage": lambda: Stage(name="fetch", error="no").shown(),
     "Ctx": lambda: [*ctx_of(RUN), *BY_LUA],

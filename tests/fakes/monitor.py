@@ -31,7 +31,7 @@ from spyweb.runs.records import ctx_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import SilentHost, make_job
 from tests.fakes.memory_store import MemoryStore
-from tests.fakes.ops import FakeHttp
+from tests.fakes.ops import FakeChannels, FakeHttp
 from tests.fakes.pool import FakePool
 
 SHOP = JobId("shop")
@@ -209,6 +209,7 @@ async def shop(root: Path = Path("/nonexistent")) -> AsyncIterator[Shop]:
         outbox=store.outbox,
         clock=clock,
         files=Files(root, clock),
+        channels=FakeChannels(),
         timezone="UTC",
         random=lambda: 0.5,
     )

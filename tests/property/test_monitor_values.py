@@ -15,7 +15,7 @@ from spyweb.errors import FetchError
 from spyweb.lua import wire
 from spyweb.lua.channel import pack
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.model import NULL
+from spyweb.model import NULL, Field, Monitor
 from spyweb.monitor.exchange import (
     FetchResponse,
     failed,
@@ -26,7 +26,7 @@ from spyweb.monitor.exchange import (
     result_to_lua,
 )
 from spyweb.monitor.items import Item, ItemReader, Keywords, items_to_lua, sequence
-from spyweb.monitor.keep import default_payload
+from spyweb.monitor.texts import webhook_payload
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.network.request import FetchRequest, fetch_of
 from spyweb.settings.sections import HttpSettings
@@ -48,6 +48,7 @@ VALUES = st.recursive(
 )
 REQUEST = FetchRequest(url=b"http://shop.example/")
 RESPONSE = FetchResponse(status=200, body=b"<p>", url=REQUEST.url)
+MONITOR = Monitor(urls=("http://shop.example/",), selector="li", fields=(Field(name="title", selector=""),))
 ITEM = Item({"title": "Lamp"}, ("lamp",))
 READER = ItemReader(("title",), Keywords(("lamp",), ()))
 READERS: dict[str, Callable[[object], object]] = {
@@ -78,6 +79,6 @@ def test_what_was_read_can_be_told_to_the_next_hook_and_to_a_webhook(value: obje
     with contextlib.suppress(Mismatch):
         items = run_at_once(READER.read_all(value))
         assert run_at_once(READER.read_all(wire.unpack(pack(items_to_lua(items))))) == items
-        default_payload("Shop", items)
+        webhook_payload("Shop", "http://shop.example/", MONITOR, items)
     with contextlib.suppress(Mismatch):
         pack([result_to_lua(read_own_fetch(value, REQUEST))])

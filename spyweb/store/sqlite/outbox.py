@@ -92,15 +92,20 @@ class Outbox(Announcer[Target]):
     see every message that was announced.
     """
 
-    def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
-        """Add messages in one transaction, and return their ids.
+    def add(
+        self, messages: Sequence[NewMessage], *, settles: Sequence[int] = (), notices: Sequence[Notice] = ()
+    ) -> Future[list[int]]:
+        """Add messages and notices in one transaction, and return the ids of the messages.
 
         In the same transaction the records with these timestamps are marked as announced: these messages announce
         them, or they need none.
         """
         now_ms = self._clock.now_ms()
-        tell = partial(self.tell, tuple(message.target for message in messages))
-        return self._writer.submit(OpKind.SEVERAL, add, messages, now_ms, settles, after=tell)
+        targets = [message.target for message in messages]
+        targets += [Target(Channel.ALERT, notice.channel) for notice in notices]
+        return self._writer.submit(
+            OpKind.SEVERAL, add, messages, now_ms, settles, notices, after=partial(self.tell, targets)
+        )
 
     @on_writer(OpKind.READ)
     def targets(self, connection: sqlite3.Connection) -> list[Target]:
@@ -196,8 +201,14 @@ class Outbox(Announcer[Target]):
 
 
 def add(
-    connection: sqlite3.Connection, messages: Sequence[NewMessage], now_ms: int, settles: Sequence[int]
+    connection: sqlite3.Connection,
+    messages: Sequence[NewMessage],
+    now_ms: int,
+    settles: Sequence[int],
+    notices: Sequence[Notice],
 ) -> list[int]:
+    for notice in notices:
+        add_notice(connection, notice, now_ms)
     connection.executemany(records.NOTE_ANNOUNCED, [(records.LATEST_NS - number,) for number in settles])
     return [add_one(connection, message, now_ms) for message in messages]
 

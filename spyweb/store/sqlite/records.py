@@ -5,12 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any, NamedTuple
 
 import msgspec
 
 from spyweb.errors import StoreError
 from spyweb.model import JobId
-from spyweb.store.model.records import NewRecord, Record, RecordFilter, RecordPage
+from spyweb.store.model.records import FirstCycle, NewRecord, Record, RecordFilter, RecordPage
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import StorePart, on_questions_after_writes, on_writer
 
@@ -21,7 +22,7 @@ TOUCH_MS = 24 * 3_600_000  # how old `last_ms` may get, so that a page without a
 SEARCHED = 2_000  # records that one page of a search reads, so that other questions get their turn
 ASKED_AT_ONCE = 32  # hashes looked up in one statement
 
-COLUMNS = "rev_ts, job, hash, url, fields, matches"
+COLUMNS = "rev_ts, job, hash, url, fields, matches, is_owed, old"
 ALL = f"SELECT {COLUMNS} FROM record WHERE rev_ts > ? AND rev_ts <= ? ORDER BY rev_ts LIMIT ?"
 OF_JOB = f"""
     SELECT {COLUMNS} FROM record INDEXED BY record_of_job
@@ -31,10 +32,14 @@ COUNTS = "SELECT job, count(*) FROM record INDEXED BY record_of_job GROUP BY job
 OWED = f"""
     SELECT {COLUMNS} FROM record INDEXED BY record_owed WHERE job = ? AND is_owed ORDER BY rev_ts DESC LIMIT ?
 """
-ADD = f"INSERT INTO record ({COLUMNS}, is_owed) VALUES (?, ?, ?, ?, ?, ?, ?)"
+ADD = f"INSERT INTO record ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 NOTE_ANNOUNCED = "UPDATE record SET is_owed = 0 WHERE rev_ts = ?"
-SEEN = f"SELECT hash, last_ms FROM seen WHERE job = ? AND hash IN ({', '.join('?' * ASKED_AT_ONCE)})"
-SEE = "INSERT INTO seen (job, hash, first_ms, last_ms) VALUES (?, ?, ?, ?)"
+SEEN = f"SELECT hash, last_ms, tracked FROM seen WHERE job = ? AND hash IN ({', '.join('?' * ASKED_AT_ONCE)})"
+SEE = """
+    INSERT INTO seen (job, hash, first_ms, last_ms, tracked) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET last_ms = excluded.last_ms, tracked = excluded.tracked
+"""
+UNDER_WAY = {"first cycle": ""}  # as the tracked fields of an address, until its first cycle is stored
 
 FIRST_BEYOND = "SELECT rev_ts FROM record INDEXED BY record_of_job WHERE job = ? ORDER BY rev_ts LIMIT 1 OFFSET ?"
 OUTDATED = """
@@ -49,6 +54,7 @@ FORGET = "DELETE FROM seen WHERE job = ? AND hash = ? AND last_ms < ?"
 MOVE_SEEN = ("UPDATE OR IGNORE seen SET job = :new WHERE job = :old", "DELETE FROM seen WHERE job = :old")
 
 encode = msgspec.json.encode
+decode_texts = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class Records(StorePart):
@@ -56,42 +62,48 @@ class Records(StorePart):
 
     @on_writer(OpKind.SEVERAL)
     def add(
-        self, connection: sqlite3.Connection, job: JobId, items: Sequence[NewRecord], *, owed: bool = False
-    ) -> list[int | None]:
-        """Record those items that are new, in one transaction and in this order.
+        self,
+        connection: sqlite3.Connection,
+        job: JobId,
+        items: Sequence[NewRecord],
+        *,
+        owed: bool = False,
+        first: FirstCycle | None = None,
+    ) -> list[Record | None]:
+        """Record the items that are new or have changed, in one transaction and in this order.
 
-        Return for each item the `timestamp_ns` of its record, or None if its hash was seen before, in the store or
-        among the items before it.  With `owed` the new records are to be announced: each is marked, also over a crash,
-        until Outbox.add settles it.  Raises StoreError, and records nothing, for text that is not valid Unicode.
+        Return the record of each item, or None if its hash was seen before, in the store or among the items before it,
+        and its tracked fields are those seen last.  With `owed` the records are to be announced: they stay pending,
+        even over a crash, until Outbox.add settles them; `first` names an address whose first cycle leaves none
+        pending.  Raises StoreError, and records nothing, for text that is not valid Unicode.
         """
         now_ms = self._clock.now_ms()
         known = find_seen(connection, job, [item.hash for item in items])
-        stale = [(now_ms, job, item_hash) for item_hash, last_ms in known.items() if last_ms <= now_ms - TOUCH_MS]
+        former = (item.former_hash for item in items if item.former_hash and item.hash not in known)
+        known |= find_seen(connection, job, former)
+        stale = [(now_ms, job, item_hash) for item_hash, seen in known.items() if seen.last_ms <= now_ms - TOUCH_MS]
         connection.executemany("UPDATE seen SET last_ms = ? WHERE job = ? AND hash = ?", stale)
+        if first is not None and is_first(connection, job, first, now_ms, has_known=bool(known)):
+            owed = False
         moments: Iterator[int] | None = None
-        added: list[int | None] = []
+        added: list[Record | None] = []
         for item in items:
-            if item.hash in known:
+            old = learn(connection, job, item, known, now_ms)
+            if old is None:
                 added.append(None)
                 continue
-            known[item.hash] = now_ms
             if item.found_ns is None:
                 moments = moments or free_moments(connection, now_ms)
                 moment = next(moments)
             else:
-                moment, moments = item.found_ns, None
-                while connection.execute("SELECT 1 FROM record WHERE rev_ts = ?", (LATEST_NS - moment,)).fetchone():
-                    moment += STEP_NS  # to the next that is free
-            connection.execute(SEE, (job, item.hash, min(now_ms, moment // NS_IN_MS), now_ms))
-            fields, matches = to_text(dict(item.fields)), to_text(list(item.matches))
-            connection.execute(ADD, (LATEST_NS - moment, job, item.hash, item.url, fields, matches, owed))
-            added.append(moment)
+                moment, moments = free_moment(connection, item.found_ns), None
+            added.append(record(connection, job, item, moment, old=old, is_pending=owed))
         return added
 
     @on_questions_after_writes
     def owed(self, connection: sqlite3.Connection, job: JobId, limit: int) -> list[Record]:
         """Return the records that have not been announced yet, oldest first."""
-        return [read(*row) for row in connection.execute(OWED, (job, limit))]
+        return [read(row) for row in connection.execute(OWED, (job, limit))]
 
     @on_writer(OpKind.SEVERAL)
     def move(self, connection: sqlite3.Connection, old: JobId, new: JobId) -> int:
@@ -108,7 +120,7 @@ class Records(StorePart):
         self, connection: sqlite3.Connection, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None
     ) -> list[Record]:
         """Return records of one job, or of all, newest first."""
-        return [read(*row) for row in select(connection, job, None, before_ns, limit)]
+        return [read(row) for row in select(connection, job, None, before_ns, limit)]
 
     @on_questions_after_writes
     def search(
@@ -123,7 +135,7 @@ class Records(StorePart):
         looked_at, last = 0, None
         for row in select(connection, wanted.job, wanted.since_ns, before_ns, SEARCHED):
             looked_at, last = looked_at + 1, row[0]
-            record = read(*row)
+            record = read(row)
             if wanted.matches(record):
                 found.append(record)
                 if len(found) >= limit:
@@ -163,14 +175,80 @@ def select(
     return connection.execute(OF_JOB, (job, after, until, max(limit, 0)))
 
 
-def find_seen(connection: sqlite3.Connection, job: JobId, hashes: Iterable[bytes]) -> dict[bytes, int]:
-    """Return those of the hashes that were seen, each with the last time."""
-    found: dict[bytes, int] = {}
+class SeenItem(NamedTuple):
+    """When an item was seen last, and its tracked fields."""
+
+    last_ms: int
+    tracked: Mapping[str, str] | None
+
+
+def find_seen(connection: sqlite3.Connection, job: JobId, hashes: Iterable[bytes]) -> dict[bytes, SeenItem]:
+    """Return those of the hashes that were seen."""
+    found: dict[bytes, SeenItem] = {}
     left = iter(hashes)
     while asked := list(islice(left, ASKED_AT_ONCE)):
         filled = asked + asked[-1:] * (ASKED_AT_ONCE - len(asked))  # one statement for any number
-        found.update(connection.execute(SEEN, (job, *filled)))
+        for item_hash, last_ms, tracked in connection.execute(SEEN, (job, *filled)):
+            found[item_hash] = SeenItem(last_ms, tracked and decode_texts(tracked))
     return found
+
+
+def learn(
+    connection: sqlite3.Connection, job: JobId, item: NewRecord, known: dict[bytes, SeenItem], now_ms: int
+) -> Mapping[str, str] | None:
+    """Note that an item was seen; return its tracked fields before they changed, empty if it is new, None otherwise."""
+    seen = known.get(item.hash) or known.get(item.former_hash)
+    if seen is not None and item.hash in known and item.tracked in (None, seen.tracked):
+        return None
+    first_ms = now_ms if item.found_ns is None else min(now_ms, item.found_ns // NS_IN_MS)
+    tracked = None if item.tracked is None else to_text(dict(item.tracked))
+    connection.execute(SEE, (job, item.hash, first_ms, now_ms, tracked))
+    known[item.hash] = SeenItem(now_ms, item.tracked)
+    if seen is None:
+        return {}
+    before, after = seen.tracked or {}, item.tracked or {}
+    return {name: before[name] for name, text in after.items() if before.get(name, text) != text} or None
+
+
+def is_first(connection: sqlite3.Connection, job: JobId, first: FirstCycle, now_ms: int, *, has_known: bool) -> bool:
+    """Return whether this is an address's first cycle, which may take several calls of `add`, and note it."""
+    seen = find_seen(connection, job, [first.hash]).get(first.hash)
+    is_silent = not has_known if seen is None else seen.tracked == UNDER_WAY
+    if seen is None or is_silent or seen.last_ms <= now_ms - TOUCH_MS:
+        state = to_text(UNDER_WAY) if is_silent and not first.is_last else None
+        connection.execute(SEE, (job, first.hash, now_ms, now_ms, state))
+    return is_silent
+
+
+def record(
+    connection: sqlite3.Connection,
+    job: JobId,
+    item: NewRecord,
+    moment: int,
+    *,
+    old: Mapping[str, str],
+    is_pending: bool,
+) -> Record:
+    fields, matches = to_text(dict(item.fields)), to_text(list(item.matches))
+    before = to_text(old) if old else None
+    connection.execute(ADD, (LATEST_NS - moment, job, item.hash, item.url, fields, matches, is_pending, before))
+    return Record(
+        timestamp_ns=moment,
+        job=job,
+        hash=item.hash,
+        fields=item.fields,
+        matches=tuple(item.matches),
+        url=item.url,
+        old=old,
+        is_pending=is_pending,
+    )
+
+
+def free_moment(connection: sqlite3.Connection, moment: int) -> int:
+    """Return this timestamp, or the next that no record has."""
+    while connection.execute("SELECT 1 FROM record WHERE rev_ts = ?", (LATEST_NS - moment,)).fetchone():
+        moment += STEP_NS
+    return moment
 
 
 def free_moments(connection: sqlite3.Connection, now_ms: int) -> Iterator[int]:
@@ -191,12 +269,15 @@ def to_text(value: Mapping[str, str] | Sequence[str]) -> str:
         raise StoreError("a record holds text that is no Unicode") from error
 
 
-def read(rev_ts: int, job: str, item_hash: bytes, url: str, fields: str, matches: str) -> Record:
+def read(row: Sequence[Any]) -> Record:
+    rev_ts, job, item_hash, url, fields, matches, is_pending, old = row
     return Record(
         timestamp_ns=LATEST_NS - rev_ts,
         job=JobId(job),
         hash=item_hash,
-        fields=msgspec.json.decode(fields, type=dict[str, str]),
+        fields=decode_texts(fields),
         matches=msgspec.json.decode(matches, type=tuple[str, ...]),
         url=url,
+        old=decode_texts(old) if old else {},
+        is_pending=bool(is_pending),
     )

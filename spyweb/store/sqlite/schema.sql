@@ -105,7 +105,8 @@ CREATE TABLE record (
     url     TEXT NOT NULL,           -- of the page
     fields  TEXT NOT NULL,           -- JSON, an object of texts
     matches TEXT NOT NULL,           -- JSON, an array of texts
-    is_owed INTEGER NOT NULL DEFAULT 0  -- 1: it is new, and not announced yet
+    is_owed INTEGER NOT NULL DEFAULT 0,  -- 1: it is new, and not announced yet
+    old     TEXT                     -- JSON, the tracked fields before they changed; NULL: the item was new
 );
 CREATE INDEX record_of_job ON record (job);
 CREATE INDEX record_owed ON record (job) WHERE is_owed;
@@ -115,6 +116,7 @@ CREATE TABLE seen (
     hash     BLOB NOT NULL,
     first_ms INTEGER NOT NULL,
     last_ms  INTEGER NOT NULL,       -- to the day
+    tracked  TEXT,                   -- JSON, the tracked fields as seen last; NULL: none are tracked
     PRIMARY KEY (job, hash)
 ) WITHOUT ROWID;
 CREATE INDEX seen_by_age ON seen (last_ms);

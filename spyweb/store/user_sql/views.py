@@ -130,7 +130,8 @@ RECORDS_VIEW = """
         'job_id', job,
         'date_time', strftime('%Y-%m-%dT%H:%M:%fZ', (9223372036854775807 - rev_ts) / 1000000 / 1000.0, 'unixepoch'),
         'timestamp', 9223372036854775807 - rev_ts,
-        'hash', lower(hex(hash))
+        'hash', lower(hex(hash)),
+        'old', json(coalesce(old, '{}'))
     )) AS json FROM record
 """
 SEEN_VIEW = f"SELECT job AS job_id, lower(hex(hash)) AS hash, first_ms, last_ms FROM {ENGINE}.seen"

@@ -1,4 +1,4 @@
-"""`spyweb records`: list what a monitor job has found."""
+"""`spyweb records`: list what monitor jobs have found."""
 
 from __future__ import annotations
 
@@ -13,13 +13,22 @@ import typer
 
 from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
-from spyweb.cli.options import MOST_ROWS, JobName, project_of
+from spyweb.cli.options import MOST_ROWS, MaybeJob, project_of
 from spyweb.cli.project import Backend, found_of
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
 from spyweb.store.model.records import Record
-from spyweb.subjects.records.views import RecordsPage, RecordView, column_names, csv_line, flatten, view_record
+from spyweb.subjects.records.views import (
+    RecordsPage,
+    RecordView,
+    column_names,
+    csv_line,
+    flatten,
+    json_or_empty,
+    show_change,
+    view_record,
+)
 
 PAGE = 500
 NS_IN_MS = 1_000_000
@@ -34,7 +43,7 @@ class RecordFormat(StrEnum):
 
 def records(
     context: typer.Context,
-    job: JobName,
+    job: MaybeJob = None,
     since: Annotated[
         str | None, typer.Option(metavar="WHEN", help='Only those since then: an age such as "2h", or a moment.')
     ] = None,
@@ -43,7 +52,10 @@ def records(
         RecordFormat, typer.Option("-o", "--output", help="A table for people, JSON, or CSV.")
     ] = RecordFormat.TABLE,
 ) -> None:
-    """List what a monitor job has found, newest first."""
+    """List what monitor jobs have found, newest first.
+
+    Without a job, the newest records of all.  A record of a change shows the old value and the new one.
+    """
     project = project_of(context)
     timezone = project.settings.daemon.timezone
     since_ms = 0 if since is None else moment_of(since, project.clock.now_ms(), timezone)
@@ -56,30 +68,37 @@ def records(
             output.show_bytes(to_csv(found).removesuffix("\n").encode())
         case RecordFormat.TABLE:
             names = column_names((), found)
+            of_all = ("job",) if job is None else ()
             rows = [
                 (
                     project.moment(view.timestamp // NS_IN_MS),
-                    *(view.fields.get(name, "") for name in names),
+                    *(view.job_id for _ in of_all),
+                    *(show_change(view, name) for name in names),
                     ", ".join(view.match_key),
                 )
                 for view in found
             ]
-            output.show_table(("found", *names, "keywords"), rows, empty="no records")
+            output.show_table(("found", *of_all, *names, "keywords"), rows, empty="no records")
 
 
-def _pages(source: Backend, name: str) -> Iterator[RecordView]:
+def _pages(source: Backend, name: str | None) -> Iterator[RecordView]:
     """Yield records, read page by page; a removed job still has its records."""
-    page = found_of(source, name, lambda job: page_of(source, job or JobId(name), limit=PAGE))
+    page = found_of(source, name, lambda job: page_of(source, job, limit=PAGE))
     yield from page
     while len(page) == PAGE:
-        page = page_of(source, page[-1].job_id, limit=PAGE, before_ns=page[-1].timestamp)
+        job = None if name is None else page[-1].job_id
+        page = page_of(source, job, limit=PAGE, before_ns=page[-1].timestamp)
         yield from page
 
 
-def page_of(source: Backend, job: JobId, *, limit: int, before_ns: int | None = None) -> list[RecordView]:
+def page_of(source: Backend, job: JobId | None, *, limit: int, before_ns: int | None = None) -> list[RecordView]:
+    """Return a page of the records of one job, or of all, newest first."""
     if isinstance(source, DaemonClient):
         target = with_query("/api/records", job_id=job, limit=limit, after=before_ns)
-        return source.ask("GET", target, RecordsPage).records
+        if job is not None:
+            return source.ask("GET", target, RecordsPage).records
+        by_job = source.ask("GET", target, dict[str, list[RecordView]])
+        return sorted((view for views in by_job.values() for view in views), key=lambda view: -view.timestamp)
     found: list[Record] = source.read(lambda store: store.records.list(job, limit=limit, before_ns=before_ns), [])
     return [view_record(record) for record in found]
 
@@ -100,8 +119,11 @@ def moment_of(text: str, now_ms: int, timezone: str) -> int:
 def to_csv(found: Sequence[RecordView]) -> str:
     """Format records as CSV by RFC 4180, but that a row ends without a carriage return."""
     names = column_names((), found)
-    rows = [("date_time", *names, "keywords", "page_url")]
+    of_all = ("job",) if len({view.job_id for view in found}) > 1 else ()
+    changes = ("old",) if any(view.old for view in found) else ()
+    rows = [("date_time", *names, "keywords", "page_url", *of_all, *changes)]
     for view in found:
         cells = (view.fields.get(name, "") for name in names)
-        rows.append((view.date_time, *cells, " ".join(view.match_key), view.page_url))
+        more = (*(view.job_id for _ in of_all), *(json_or_empty(view.old) for _ in changes))
+        rows.append((view.date_time, *cells, " ".join(view.match_key), view.page_url, *more))
     return "".join(csv_line(row).removesuffix("\r\n") + "\n" for row in rows)

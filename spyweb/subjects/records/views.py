@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,11 @@ from spyweb.model import JobId
 if TYPE_CHECKING:
     from spyweb.store.model.records import Record
 
+NOTHING = "\N{EN DASH}"  # in place of an empty text
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST, LAST = ("date_time", "job"), ("keywords", "page_url")
 OTHERS = "other_fields"  # the fields without a column, as JSON
+OLD = "old"  # the tracked fields before they changed, as JSON
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:[.,][0-9]+)*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?%?")
 
@@ -41,6 +43,7 @@ class RecordView(Struct, frozen=True, kw_only=True):
     date_time: str  # ISO 8601, UTC
     timestamp: int  # nanoseconds since 1970: unique, and what `after` takes
     hash: str  # in hex
+    old: dict[str, str] = {}  # tracked fields before they changed; empty: the item was new
 
 
 class RecordsPage(Struct, frozen=True, kw_only=True):
@@ -62,6 +65,7 @@ def view_record(record: Record) -> RecordView:
         date_time=moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         timestamp=record.timestamp_ns,
         hash=record.hash.hex(),
+        old=dict(record.old),
     )
 
 
@@ -84,14 +88,24 @@ def column_names(declared: Iterable[str], first: Sequence[RecordView]) -> list[s
 
 
 def csv_header(names: Sequence[str], *, for_spreadsheet: bool = False) -> str:
-    return csv_line((*FIRST, *names, *LAST, OTHERS), for_spreadsheet=for_spreadsheet)
+    return csv_line((*FIRST, *names, *LAST, OTHERS, OLD), for_spreadsheet=for_spreadsheet)
 
 
 def csv_row(names: Sequence[str], view: RecordView, *, for_spreadsheet: bool = False) -> str:
     others = {name: value for name, value in view.fields.items() if name not in names}
     cells = [view.date_time, view.job_id, *(view.fields.get(name, "") for name in names)]
-    cells += [" ".join(view.match_key), view.page_url, msgspec.json.encode(others).decode() if others else ""]
+    cells += [" ".join(view.match_key), view.page_url, json_or_empty(others), json_or_empty(view.old)]
     return csv_line(cells, for_spreadsheet=for_spreadsheet)
+
+
+def json_or_empty(texts: Mapping[str, str]) -> str:
+    return msgspec.json.encode(texts).decode() if texts else ""
+
+
+def show_change(view: RecordView, name: str) -> str:
+    """Return a field's text; of one that has changed, the old text and the new one."""
+    text = view.fields.get(name, "")
+    return f"{view.old[name] or NOTHING} → {text or NOTHING}" if name in view.old else text
 
 
 def csv_line(cells: Iterable[str], *, for_spreadsheet: bool = False) -> str:

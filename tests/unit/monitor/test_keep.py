@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.errors import StoreError
-from spyweb.model import JobId, Notification, OnHookError, Outcome, Webhook
+from spyweb.model import Field, JobId, Monitor, Notification, OnHookError, Outcome, Webhook
 from spyweb.monitor.items import Item
-from spyweb.monitor.keep import AT_ONCE, UnannouncedRecords, body_of, default_payload, fill, hash_of, moment, title_of
+from spyweb.monitor.keep import AT_ONCE, UnannouncedRecords, hash_of
 from spyweb.monitor.run import MonitorRunner
+from spyweb.monitor.texts import body_of, fill, moment, title_of, webhook_payload
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
-from spyweb.store.model.records import NewRecord
+from spyweb.store.model.records import NewRecord, Record
 from tests.fakes.monitor import SHOP, URL, HookError, Shop, make_monitor
 
 LAMP = {"title": "Lamp", "price": "5"}
@@ -60,11 +61,11 @@ def sees_the_records(s: Shop, monkeypatch: pytest.MonkeyPatch, most: int) -> lis
     add = s.store.records.add
     given: list[int] = []
 
-    def added(job: JobId, items: Sequence[NewRecord], *, owed: bool = False) -> Future[list[int | None]]:
+    def added(job: JobId, items: Sequence[NewRecord], **rest: Any) -> Future[list[Record | None]]:
         given.append(len(items))
         if len(given) > most:
             raise StoreError("database or disk is full")
-        return add(job, items, owed=owed)
+        return add(job, items, **rest)
 
     monkeypatch.setattr(s.store.records, "add", added)
     return given
@@ -163,7 +164,7 @@ async def test_both_messages_of_a_cycle_are_kept_or_neither(s: Shop) -> None:
     added: list[tuple[int, int]] = []
     add = s.store.outbox.add
 
-    def once(messages: Any, *, settles: Any = ()) -> Any:
+    def once(messages: Any, *, settles: Any = (), notices: Any = ()) -> Any:
         added.append((len(messages), len(settles)))
         if len(added) == 1:
             raise StoreError("disk full")
@@ -224,7 +225,8 @@ async def test_while_a_cycle_has_new_items_in_hand_nobody_takes_them_for_left(s:
 
 LAMP_ITEM = Item({"title": "Lamp", "price": "5"}, ("sale", "lamp"))
 DESK = Item({"title": "Desk"}, ("sale",))
-NAMES = ("title", "price")
+FIELDS = (Field(name="title", selector="h2"), Field(name="price", selector=".price"))
+MONITOR = Monitor(urls=(URL,), selector="li", fields=FIELDS)
 BOTH = (LAMP_ITEM, DESK)
 TAGS = {
     "job_name": "Shop",
@@ -237,26 +239,26 @@ TAGS = {
 def test_every_tag_is_filled_in() -> None:
     template = "{job_name} {url} {item_count} {timestamp} {matches} {match_count} {title}"
     told = "Shop http://shop.example/ 2 2026-01-01T01:00:00+01:00 sale, lamp 2 Lamp"
-    assert title_of(Notification(title=template), TAGS, NAMES, BOTH) == told
+    assert title_of(Notification(title=template), TAGS, MONITOR, BOTH) == told
 
 
 def test_the_body_is_filled_in_for_each_item() -> None:
-    body = body_of(Notification(body="\n{title}: {price} ({matches})\n"), TAGS, NAMES, BOTH)
+    body = body_of(Notification(body="\n{title}: {price} ({matches})\n"), TAGS, MONITOR, BOTH)
     assert body == "Lamp: 5 (sale, lamp)\nDesk:  (sale)"
 
 
 def test_without_texts_of_its_own_it_says_how_many_and_the_first_field_of_each() -> None:
-    assert title_of(Notification(), TAGS, NAMES, BOTH) == "Shop: 2 new"
-    assert body_of(Notification(), TAGS, NAMES, BOTH) == "Lamp\nDesk"
+    assert title_of(Notification(), TAGS, MONITOR, BOTH) == "Shop: 2 new"
+    assert body_of(Notification(), TAGS, MONITOR, BOTH) == "Lamp\nDesk"
 
 
 def test_a_field_wins_over_a_tag_of_its_name() -> None:
     lamp = Item({"url": "http://shop.example/lamp"})
-    assert body_of(Notification(body="{url}"), TAGS, NAMES, [lamp]) == "http://shop.example/lamp"
+    assert body_of(Notification(body="{url}"), TAGS, MONITOR, [lamp]) == "http://shop.example/lamp"
 
 
 def test_many_items_are_cut_and_counted() -> None:
-    assert body_of(Notification(), TAGS, NAMES, [LAMP_ITEM] * 12).splitlines()[-2:] == ["Lamp", "… and 2 more"]
+    assert body_of(Notification(), TAGS, MONITOR, [LAMP_ITEM] * 12).splitlines()[-2:] == ["Lamp", "… and 2 more"]
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text()))
@@ -266,8 +268,8 @@ def test_what_a_page_says_is_no_tag_and_an_unknown_tag_stays(text: str, tags: di
 
 
 def test_the_payload_has_flat_items_with_their_keywords() -> None:
-    assert json.loads(default_payload("Shop", [LAMP_ITEM])) == {
+    assert json.loads(webhook_payload("Shop", URL, MONITOR, [LAMP_ITEM])) == {
         "job_name": "Shop",
         "item_count": 1,
-        "items": [{"title": "Lamp", "price": "5", "keywords": ["sale", "lamp"]}],
+        "items": [{"title": "Lamp", "price": "5", "keywords": ["sale", "lamp"], "page_url": URL}],
     }

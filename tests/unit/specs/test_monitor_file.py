@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.incidents.policy import Level
 from spyweb.model import (
     Cron,
     Every,
     Field,
+    FirstFind,
     Monitor,
     Never,
     Notification,
@@ -21,6 +23,7 @@ from spyweb.model import (
     Rotation,
     Webhook,
 )
+from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.sections import DaemonSettings
 from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.specs.monitor_file import TAKEN, absolute_url, read_field, selector_problem
@@ -108,6 +111,9 @@ body = "{title}"
         keywords='["a", "B c"]',
         search_fields='["title"]',
         hash_fields='["title"]',
+        track='["price"]',
+        first='"silent"',
+        fields='["title:h2", "price:.price"]',
         debug="true",
         on_hook_error='"fail"',
         expect_status='[200, "400-499"]',
@@ -118,11 +124,13 @@ body = "{title}"
     assert found == Monitor(
         urls=("https://example.com/a",),
         selector=".item",
-        fields=(Field(name="title", selector="h2"),),
+        fields=(Field(name="title", selector="h2"), Field(name="price", selector=".price")),
         workers=4,
         keywords=("a", "B c"),
         search_fields=("title",),
         hash_fields=("title",),
+        track=("price",),
+        first=FirstFind.SILENT,
         headers=(("User-Agent", "me"), ("Accept", "")),
         proxies=Proxies(urls=("socks5://proxy1:1080", "http://proxy2:8080"), rotation=Rotation.STICKY),
         webhook=Webhook(
@@ -257,6 +265,10 @@ def test_what_is_required_is_missed_all_at_once() -> None:
         ("keywords", "['a', ' ']", "a keyword can't be blank"),
         ("search_fields", "['titel']", """no field 'titel'; did you mean "title"?"""),
         ("hash_fields", "['zzz']", "no field 'zzz'"),
+        ("track", "['titl']", """no field 'titl'; did you mean "title"?"""),
+        ("first", "'silnt'", """expected "announce" or "silent" .* did you mean "silent"?"""),
+        ("to", "['phone']", 'no channel "phone"'),
+        ("to", "'phone'", "expected a list"),
         ("headers", "5", "expected a table"),
         ("headers", "{ 'a b' = 'c' }", "'a b' is not a valid header name"),
         ("headers", "{ a = 5 }", "expected text for a, not 5"),
@@ -281,6 +293,28 @@ def test_a_wrong_value_is_one_problem_with_its_line(key: str, value: str, reason
     (problem,) = problems(**{key: value})
     assert re.match(rf"\d+: {key}: ", problem), problem
     assert all(part in problem for part in reason.split(" .* ")), problem
+
+
+def test_the_channels_that_it_notifies_are_those_of_config_toml() -> None:
+    phone, boss = (AlertChannelSettings(name="phone"), AlertChannelSettings(name="boss", level=Level.CRITICAL))
+    channels = {"phone": phone, "boss": boss}
+    known = replace(SETTINGS, alerts=AlertSettings(channels=channels, names=frozenset(channels)))
+
+    def of(to: str) -> JobDraft:
+        return parse_job(table(text_of(to=to)), PLACE, override=table("", "config.toml"), settings=known)
+
+    right = of('["phone"]')
+    assert right.spec.monitor
+    assert (right.spec.monitor.to, right.problems, right.warnings) == (("phone",), [], [])
+    (problem,) = of('["phone", "phon"]').problems
+    assert str(problem) == f"""{PLACE.file}:5: to: no channel "phon"; did you mean "phone"?"""
+    (warning,) = of('["boss"]').warnings
+    assert warning.reason == 'the channel "boss" takes critical and above: items are info'
+
+
+def test_a_field_tells_which_item_it_is_or_is_tracked() -> None:
+    (problem,) = problems(track='["title"]', hash_fields='["title"]')
+    assert problem == "5: track: 'title' is in hash_fields too: a field tells which item it is, or is tracked"
 
 
 @pytest.mark.parametrize(

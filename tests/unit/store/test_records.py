@@ -28,7 +28,7 @@ DAY_MS = 86_400_000
 async def test_an_item_is_told_back_whole_with_its_fields_in_their_order(store: Store, clock: FakeClock) -> None:
     fields = {"title": 'Tea "ä" 漢字', "price": "", "a": "\0\n", "fields": "x"}
     new = NewRecord(hash=b"\0\xff", fields=fields, matches=["sale", "ein"], url="https://shop.example/?a=1")
-    (timestamp_ns,) = await store.records.add(PRICES, [new])
+    (added,) = await store.records.add(PRICES, [new])
     (record,) = await store.records.list(PRICES)
 
     assert record == Record(
@@ -40,7 +40,7 @@ async def test_an_item_is_told_back_whole_with_its_fields_in_their_order(store: 
         url="https://shop.example/?a=1",
     )
     assert list(record.fields) == ["title", "price", "a", "fields"]
-    assert timestamp_ns == record.timestamp_ns
+    assert added == record
     assert record.created_ms == clock.now_ms()
 
 
@@ -170,10 +170,10 @@ async def test_what_is_new_is_owed_until_its_messages_are_added(store: Store) ->
     owed = await store.records.owed(PRICES, 10)
 
     assert titles(owed) == ["tea", "cup"]
-    assert owed[1] == next(record for record in await store.records.list(PRICES) if record.timestamp_ns == cup)
+    assert owed[1] == next(record for record in await store.records.list(PRICES) if record == cup)
     assert titles(await store.records.owed(PRICES, 1)) == ["tea"]
     assert tea is not None
-    await store.outbox.add([message()], settles=[tea])
+    await store.outbox.add([message()], settles=[tea.timestamp_ns])
     assert titles(await store.records.owed(PRICES, 10)) == ["cup"]
     assert titles(await store.records.owed(NEWS, 10)) == ["tea"]
 
@@ -181,7 +181,7 @@ async def test_what_is_new_is_owed_until_its_messages_are_added(store: Store) ->
 async def test_what_was_found_not_worth_a_message_is_settled_without_one(store: Store) -> None:
     (tea,) = await store.records.add(PRICES, [item("tea")], owed=True)
     assert tea is not None
-    await store.outbox.add([], settles=[tea])
+    await store.outbox.add([], settles=[tea.timestamp_ns])
 
     assert await store.records.owed(PRICES, 10) == []
     assert await listed(store) == ["tea"]
@@ -220,20 +220,21 @@ async def test_what_another_program_found_keeps_its_moment_and_is_seen_from_then
     store: Store, clock: FakeClock
 ) -> None:
     then_ns = 1_700_000_000_000_000_123
-    (now_ns,) = await store.records.add(PRICES, [item("new")])
+    (now,) = await store.records.add(PRICES, [item("new")])
     old = [
         replace(item("b"), found_ns=then_ns + 1_000),
         replace(item("a"), found_ns=then_ns),
         replace(item("c"), found_ns=then_ns),
     ]
-    assert await store.records.add(PRICES, old) == [then_ns + 1_000, then_ns, then_ns + 2_000]
+    added = [record and record.timestamp_ns for record in await store.records.add(PRICES, old)]
+    assert added == [then_ns + 1_000, then_ns, then_ns + 2_000]
     assert await store.records.add(PRICES, [*old, item("a")]) == [None, None, None, None]
     assert titles(await store.records.list(PRICES)) == ["new", "c", "b", "a"]
     assert await store.records.owed(PRICES, 10) == []
-    (later_ns,) = await store.records.add(PRICES, [item("later")])
-    assert later_ns is not None
-    assert now_ns is not None
-    assert later_ns > now_ns
+    (later,) = await store.records.add(PRICES, [item("later")])
+    assert later is not None
+    assert now is not None
+    assert later.timestamp_ns > now.timestamp_ns
 
 
 async def found(store: Store, wanted: RecordFilter, limit: int = 99) -> list[str]:

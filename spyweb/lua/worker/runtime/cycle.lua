@@ -96,10 +96,15 @@ function call.filter_item(run, f, items)
   return failures == 0, verdicts, problem, traceback
 end
 
--- The members of an item that are read but are not in its JSON.
+-- An item as the webhook's JSON has it: with `change` its fields are a table, else at top level.  The members in the
+-- metatable are read but are not in the JSON.
 local function flattened(item)
-  local flat, fields, matches = {}, list_of(item.fields), list_of(item.matches)
-  for name, value in next, fields do flat[name] = value end
+  local flat, fields, matches = list_of(item.entry), list_of(item.fields), list_of(item.matches)
+  if flat.change then
+    flat.fields = fields
+  else
+    for name, value in next, fields do flat[name] = value end
+  end
   flat.keywords = matches[1] ~= nil and matches or runtime.empty_array
   return setmetatable(flat, { __index = { fields = fields, matches = matches }, __metatable = false })
 end

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.errors import Refused
 from spyweb.model import JobId
@@ -19,6 +20,7 @@ from spyweb.store.sqlite.store import open_store
 from spyweb.subjects.records.commands import PAGE, moment_of, to_csv
 from spyweb.subjects.records.pages import is_web
 from spyweb.subjects.records.views import RecordView, view_record
+from tests.fakes.changes import NEWS
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.command import spyweb
 from tests.fakes.daemon_service import BACKUP, MARKUP, PRICES, FakeDaemonService
@@ -48,6 +50,16 @@ async def test_the_newest_come_first_with_their_fields_and_job() -> None:
     assert titles(page) == ["prices no 3", "prices no 2", "prices no 1"]
     assert "<dt>price</dt><dd>12 €</dd>" in page
     assert '<a href="/jobs/prices"><bdi>prices</bdi></a>' in page
+
+
+async def test_a_change_shows_the_old_text_struck_out_before_the_new_one() -> None:
+    service = make_dashboard_service()
+    for price in ("30.99 €", "24.99 €"):
+        await service.found.records.add(PRICES, [replace(item("Lamp", price=price), tracked={"price": price})])
+    page = await page_of("/records", service)
+    assert "<dt>price</dt><dd><del>30.99 €</del> → 24.99 €</dd>" in page
+    assert "<dt>price</dt><dd>30.99 €</dd>" in page
+    assert titles(await page_of("/records?q=30.99", service)) == ["Lamp", "Lamp"]
 
 
 async def test_a_job_is_chosen_and_its_table_is_offered() -> None:
@@ -132,6 +144,25 @@ def test_records_are_a_table_newest_first_with_a_column_for_each_field(project: 
     ]
 
 
+def test_without_a_job_the_newest_of_all_are_shown_and_a_change_with_its_old_value(project: Path) -> None:
+    record(project, item("News"), job=NEWS)
+    for price in ("30.99 €", "24.99 €"):
+        record(project, replace(item("Lamp", price=price), tracked={"price": price}))
+    answer = spyweb("records", "-n", "2", root=project)
+
+    assert answer.lines[0].split() == ["found", "job", "title", "price", "keywords"]
+    assert [row[1:] for row in answer.table] == [["prices", "Lamp", "30.99 € → 24.99 €"], ["prices", "Lamp", "30.99 €"]]
+    found = spyweb("records", "-o", "json", root=project).json
+    assert [(each["job_id"], each["old"]) for each in found] == [
+        ("prices", {"price": "30.99 €"}),
+        ("prices", {}),
+        ("news", {}),
+    ]
+    header, first, *_ = csv.reader(io.StringIO(spyweb("records", "-o", "csv", root=project).out))
+    assert header == ["date_time", "title", "price", "keywords", "page_url", "job", "old"]
+    assert first[1:] == ["Lamp", "24.99 €", "", "https://shop.example/", "prices", '{"price":"30.99 €"}']
+
+
 def test_csv_keeps_commas_quotes_and_line_breaks(project: Path) -> None:
     record(project, item('a "b", c\nd', matches=["x", "y"]), item("plain", price="2"))
     answer = spyweb("records", "prices", "-o", "csv", root=project)
@@ -204,6 +235,16 @@ def test_a_running_daemon_gives_all_records_of_a_job_that_is_gone(project: Path,
         answer = spyweb("records", "old", "-n", str(2 * PAGE), "-o", "json", root=project)
 
     assert shown_titles(answer.json) == [str(number) for number in reversed(range(count))]
+
+
+def test_a_running_daemon_gives_the_newest_of_all_jobs_in_their_order(project: Path) -> None:
+    mixed = [view for pair in zip(views(PAGE, NEWS), views(PAGE), strict=True) for view in pair]
+    for n, view in enumerate(mixed):
+        mixed[n] = replace(view, timestamp=2 * PAGE - n)
+    with serve_daemon_socket(FakeDaemonService(found=mixed), project / "data"):
+        answer = spyweb("records", "-n", str(2 * PAGE), "-o", "json", root=project)
+
+    assert [each["timestamp"] for each in answer.json] == [2 * PAGE - n for n in range(2 * PAGE)]
 
 
 @pytest.mark.parametrize("title", ["a\rb", "a\r", "\r", "a\r\nb", "\n", '"\r"'])

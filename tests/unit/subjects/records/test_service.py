@@ -55,13 +55,13 @@ async def test_a_table_has_all_pages_and_the_columns_that_the_job_declares(monke
     service = await known("a", "b", "c", "=d", "e")
 
     lines = "".join([line async for line in service.table(RecordFilter(job=PRICES), for_spreadsheet=True)]).splitlines()
-    assert lines[0] == "date_time,job,title,price,keywords,page_url,other_fields"
+    assert lines[0] == "date_time,job,title,price,keywords,page_url,other_fields,old"
     assert [line.split(",")[2] for line in lines[1:]] == ["e", "'=d", "c", "b", "a"]
 
 
 async def test_a_table_of_nothing_is_its_header() -> None:
     lines = [line async for line in (await known()).table(RecordFilter(text="x"))]
-    assert lines == ["date_time,job,keywords,page_url,other_fields\r\n"]
+    assert lines == ["date_time,job,keywords,page_url,other_fields,old\r\n"]
 
 
 async def test_a_search_that_takes_long_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +97,7 @@ def test_each_field_is_at_top_level_and_what_spyweb_knows_wins() -> None:
         "date_time": "2026-01-01T00:00:00.123Z",
         "timestamp": 1_767_225_600_123_456_000,
         "hash": "00ff",
+        "old": {},
     }
 
 
@@ -138,9 +139,9 @@ def test_a_row_has_a_cell_for_each_column_and_what_is_left_as_json() -> None:
 
     lines = csv_header(names) + csv_row(names, view(price='a "b"\r\nc', late="x"))
     header, row = csv.reader(io.StringIO(lines, newline=""))
-    assert header == ["date_time", "job", "title", "price", "size", "keywords", "page_url", "other_fields"]
+    assert header == ["date_time", "job", "title", "price", "size", "keywords", "page_url", "other_fields", "old"]
     assert row == [
-        "2026-01-01T00:00:00.000Z", "prices", "", 'a "b"\r\nc', "", "tea cup", "https://a.example/", '{"late":"x"}',
+        "2026-01-01T00:00:00.000Z", "prices", "", 'a "b"\r\nc', "", "tea cup", "https://a.example/", '{"late":"x"}', "",
     ]  # fmt: skip
 
 
