@@ -62,17 +62,22 @@ class RunCounters:
             if each.trigger is TriggerType.SCHEDULE:
                 counts.due += each.count
 
-    def started(self, job: JobId, late_ms: int | None) -> None:
-        self.of(job).started += 1
+    def started(self, run: Run, late_ms: int | None) -> None:
+        """Count the start of a run; dry runs, debug runs and alert hooks are never counted."""
+        if run.trigger.is_aside:
+            return
+        self.of(run.job).started += 1
         if late_ms is not None:
             self.lateness.observe(max(late_ms, 0) / 1000)
 
     def ended(self, run: Run, *, has_lasted: bool) -> None:
         """Count the end of a run, and its duration where that is known."""
+        if run.trigger.is_aside:
+            return
         counts = self.of(run.job)
         if run.outcome is not None:
             counts.end(run.outcome)
-        if run.outcome is Outcome.SUCCESS and not run.trigger.is_aside:
+        if run.outcome is Outcome.SUCCESS:
             counts.succeeded_ms = run.ended_ms
         if has_lasted and run.started_ms is not None and run.ended_ms is not None:
             self.duration.observe(max(run.ended_ms - run.started_ms, 0) / 1000)

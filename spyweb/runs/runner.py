@@ -359,7 +359,7 @@ class Runner:
         ping = records.ping_of(job.spec, run)
         if ping is not None:
             self.store.outbox.add([ping]).add_done_callback(_note_refused)
-        self.counters.started(job.id, late)
+        self.counters.started(run, late)
         if self.live.listener:
             self.live.listener.run_began(run, late)
 

@@ -134,6 +134,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     job: JobId | None = None
     outcomes: Sequence[Outcome] = ()
     triggers: Sequence[TriggerType] = ()
+    own: bool = False  # without dry runs, debug runs and alert hooks
     began_skipped: bool = True  # also those that began, and were then skipped by their script or a condition
     since_ms: int | None = None
     until_ms: int | None = None  # not included

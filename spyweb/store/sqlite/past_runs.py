@@ -9,7 +9,7 @@ from sys import maxsize
 from spyweb.model import JobId, Outcome, Run, RunId, RunMark
 from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip, StripWish
 from spyweb.store.sqlite.connections import StorePart, on_questions
-from spyweb.store.sqlite.runs import RUN_COLUMNS, read_run
+from spyweb.store.sqlite.runs import NOT_ASIDE, RUN_COLUMNS, read_run
 
 SEARCHED = 20_000  # rows that one page of a search reads, so that other questions get their turn
 SERIES = 1_000  # rows that are read for a series of failures
@@ -34,11 +34,13 @@ TOOK = "iif(state = 'ended' AND started_ms IS NOT NULL AND outcome <> 'skipped',
 STRIP = f"""
     SELECT group_concat(id), group_concat(mark, ''), group_concat(took) FROM (
         SELECT id, {MARK} AS mark, {TOOK} AS took
-        FROM run INDEXED BY run_of_job WHERE job = ?1 ORDER BY id DESC LIMIT ?3
+        FROM run INDEXED BY run_of_job WHERE job = ?1 AND {NOT_ASIDE} ORDER BY id DESC LIMIT ?3
     )
 """
 IS_FAILURE = "(outcome = 'lost' OR (outcome = 'failed' AND failure IS NOT 'cancelled'))"
-NEWEST_OF_JOB = f"SELECT * FROM run INDEXED BY run_of_job WHERE job = ?1 ORDER BY id DESC LIMIT {SERIES}"
+NEWEST_OF_JOB = (
+    f"SELECT * FROM run INDEXED BY run_of_job WHERE job = ?1 AND {NOT_ASIDE} ORDER BY id DESC LIMIT {SERIES}"
+)
 SERIES_OF_JOB = f"""
     WITH newest AS MATERIALIZED (
         SELECT id, outcome, failure, attempt, coalesce(started_ms, due_ms, ended_ms) AS at_ms FROM ({NEWEST_OF_JOB})
@@ -50,7 +52,7 @@ AT = "coalesce(started_ms, last_due_ms, due_ms, ended_ms)"
 POINTS = f"""
     SELECT id, started_ms, max(ended_ms - started_ms, 0), iif(attempt = 1, max(started_ms - due_ms, 0), 0), {MARK}
     FROM run INDEXED BY run_of_job
-    WHERE job = ?1 AND id < ?3 AND state = 'ended' AND outcome <> 'skipped' AND started_ms >= ?4
+    WHERE job = ?1 AND id < ?3 AND state = 'ended' AND outcome <> 'skipped' AND started_ms >= ?4 AND {NOT_ASIDE}
     ORDER BY id DESC LIMIT ?5
 """
 BEFORE = "SELECT max(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id < ?"
@@ -74,7 +76,10 @@ class PastRuns(StorePart):
 
     @on_questions
     def strips(self, connection: sqlite3.Connection, jobs: Sequence[StripWish], count: int) -> Mapping[JobId, RunStrip]:
-        """Return the newest `count` runs of each of these jobs; a range of due times that did not run counts as one."""
+        """Return the newest `count` runs of each of these jobs, without dry and debug runs and alert hooks.
+
+        A range of due times that did not run counts as one.
+        """
         found: dict[JobId, RunStrip] = {}
         for job, late_ms in jobs:
             ids, marks, took = connection.execute(STRIP, (job, late_ms, count)).fetchone()
@@ -170,6 +175,8 @@ def conditions_of(wanted: RunFilter) -> tuple[str, list[str | int]]:
         marks = ", ".join("?" * len(wanted.triggers))
         conditions.append(f"iif(json_valid(\"trigger\"), json_extract(\"trigger\", '$.type'), '') IN ({marks})")
         values += [trigger.value for trigger in wanted.triggers]
+    if wanted.own:
+        conditions.append(f"({NOT_ASIDE})")
     if not wanted.began_skipped:
         conditions.append("(started_ms IS NULL OR outcome <> 'skipped')")
     if wanted.since_ms is not None:

@@ -59,7 +59,8 @@ TRIGGER = Run.__struct_fields__.index("trigger")
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
 # A dry run, one of `spyweb debug`, or one that tells of an incident says nothing about its job.
 NOT_ASIDE = """
-    CASE WHEN json_valid("trigger")
+    CASE WHEN NOT (instr("trigger", '"dry_run"') OR instr("trigger", '"debug"') OR instr("trigger", '"incident"'))
+    THEN 1 WHEN json_valid("trigger")
     THEN coalesce(json_extract("trigger", '$.dry_run'), json_extract("trigger", '$.debug'), 0) = 0
         AND json_type("trigger", '$.incident') IS NULL ELSE 1 END
 """

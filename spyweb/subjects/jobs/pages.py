@@ -20,6 +20,7 @@ from spyweb.settings.script_values import values_table
 from spyweb.specs.origins import OriginKind
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.incidents import job_of
+from spyweb.store.model.runs import RunFilter
 from spyweb.subjects.health.service import HealthService
 from spyweb.subjects.incidents.service import IncidentService
 from spyweb.subjects.incidents.views import incident_seen_by
@@ -171,9 +172,9 @@ async def show_overview(asked: Asked) -> Shown:
 async def show_strip(asked: Asked) -> Shown:
     """Show the run of each bar of a strip: a fragment that is fetched when the pointer is on the strip."""
     job = asked.job()
-    newest = await asked.services[PastRunsService].newest(job, limit=SHOWN_RUNS, before=None)
+    found = await asked.services[PastRunsService].search(RunFilter(job=job, own=True), limit=SHOWN_RUNS)
     late_ms = late_after(asked.services.catalogue.spec(job))
-    return Shown(title="", values={"runs": [show_run(run, late_ms) for run in reversed(newest)]})
+    return Shown(title="", values={"runs": [show_run(run, late_ms) for run in reversed(found.runs)]})
 
 
 RUNS_SHOWN, STORED_SHOWN, RECORDS_SHOWN = 12, 8, 5

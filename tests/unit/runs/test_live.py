@@ -77,17 +77,22 @@ def test_jobs_beyond_the_limit_are_counted_together() -> None:
     assert counters.duration.count == 4
 
 
-def test_a_run_that_changes_nothing_is_no_success_of_its_job() -> None:
+def test_a_dry_run_and_a_plan_are_no_runs_in_the_counters() -> None:
     counters = RunCounters()
-    counters.ended(ended(PRICES, Outcome.SUCCESS, dry_run=True), has_lasted=True)
-    assert (counters.of(PRICES).ended, counters.of(PRICES).succeeded_ms) == ({Outcome.SUCCESS: 1}, None)
+    for field in ("dry_run", "debug"):
+        run = ended(PRICES, Outcome.SUCCESS, **{field: True})
+        counters.started(run, 5)
+        counters.ended(run, has_lasted=True)
+    counts = counters.of(PRICES)
+    assert (counts.started, counts.ended, counts.succeeded_ms) == (0, {}, None)
+    assert (counters.duration.count, counters.lateness.count) == (0, 0)
     counters.ended(ended(PRICES, Outcome.SUCCESS), has_lasted=True)
     assert counters.of(PRICES).succeeded_ms == 10
 
 
 def test_what_a_deleted_job_has_left_is_counted_among_the_others() -> None:
     counters = RunCounters()
-    counters.started(PRICES, 3)
+    counters.started(ended(PRICES, Outcome.FAILED), 3)
     counters.ended(ended(PRICES, Outcome.FAILED), has_lasted=True)
     counters.passed_over([make_skipped(PRICES)])
     before = everything(counters)

@@ -59,6 +59,23 @@ def replace_range(outcome: Outcome) -> SkippedRange:
     return SkippedRange(job=PRICES, outcome=outcome, first_due_ms=1, last_due_ms=1, count=1, reason="", at_ms=1)
 
 
+async def test_plans_dry_runs_and_alert_hooks_are_no_runs_in_strips_charts_and_series(store: Store) -> None:
+    await ran(store, Outcome.FAILED, at=1_000)
+    asides = [Trigger(type="manual", debug=True), Trigger(type="manual", dry_run=True), Trigger(incident={"id": 1})]
+    for aside in asides:
+        await ran(store, Outcome.SUCCESS, trigger=aside, at=2_000)
+    named = await ran(store, Outcome.FAILED, trigger=Trigger(type="manual", payload={"debug": True}), at=3_000)
+    await begin(store, trigger=asides[0])
+
+    assert (await strip(store, count=2))[0] == "ff"
+    points = await store.past_runs.points(PRICES, since_ms=0, limit=10)
+    assert [point.at_ms for point in points] == [3_000, 1_000]
+    series = (await store.past_runs.failing([PRICES]))[PRICES]
+    assert (series.count, series.since_ms) == (2, 1_000)
+    own = await store.past_runs.search(RunFilter(job=PRICES, own=True), limit=10)
+    assert [run.id for run in own.runs] == [named, RunId(1)]
+
+
 async def test_of_more_runs_a_strip_has_the_newest_and_of_another_job_none(store: Store) -> None:
     for outcome in (Outcome.FAILED, Outcome.SUCCESS, Outcome.LOST):
         await ran(store, outcome)

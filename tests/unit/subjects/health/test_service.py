@@ -66,9 +66,8 @@ async def test_jobs_beyond_the_limit_are_told_together_and_none_of_them_alone() 
     live, counters = LiveJobs(), RunCounters(most_jobs=1)
     for name in ("prices", "news"):
         live.add(make_job(name))
-    counters.started(PRICES, None)
-    counters.started(NEWS, None)
-    counters.started(NEWS, None)
+    for job in (PRICES, NEWS, NEWS):
+        counters.started(make_run(1, job=job), None)
     counters.others.succeeded_ms = 5
     meters = await make_metrics(live, counters=counters).measure(HEALTH)
     assert [(job.job, job.started) for job in meters.jobs] == [("prices", 1), (OTHERS, 2)]
