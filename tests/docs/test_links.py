@@ -51,3 +51,11 @@ def test_the_index_of_the_documentation_links_every_page() -> None:
     linked = {(ROOT / "docs" / target.partition("#")[0]).resolve() for target in _LINK.findall(read("docs/README.md"))}
     pages_of_docs = [ROOT / name for name in EVERY_PAGE if name.startswith("docs/") and "/design/" not in name]
     assert [str(page) for page in pages_of_docs if page.name != "README.md" and page.resolve() not in linked] == []
+
+
+def test_the_list_for_assistants_has_their_form_and_its_links_lead_somewhere() -> None:
+    title, summary, *rest = [line for line in read("docs/llms.txt").splitlines() if line]
+    assert title == "# spyweb"
+    assert summary.startswith("> ")
+    assert [line for line in rest[1:] if not re.match(r"## [A-Z]|- \[[^\]]+\]\([^)]+\): \S", line)] == []
+    assert [target for target in _LINK.findall(read("docs/llms.txt")) if not (ROOT / "docs" / target).exists()] == []

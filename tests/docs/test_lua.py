@@ -55,6 +55,13 @@ def test_every_op_is_documented_with_its_own_parameters() -> None:
             assert operation.usage in words, f"the page has no `{operation.usage}`"
 
 
+def test_the_page_for_assistants_names_only_functions_that_there_are() -> None:
+    (functions,) = code_blocks(read("docs/how-to/write-jobs-for-assistants.md"), "text")
+    named = set(re.findall(r"([a-z_0-9]+(?:\.[a-z_0-9]+)?)[({]", functions))
+    assert len(named) > 60
+    assert named <= globals_of_a_vm() | plain_lua()
+
+
 SNIPPETS = [
     (str(page.relative_to(ROOT)), block)
     for page in pages()

@@ -41,6 +41,7 @@ PAGES = (
     "deployment-pipeline",
     "fan-out",
     "verified-backup",
+    "write-jobs-for-assistants",
 )
 NOTHING: Mapping[str, str] = {}
 ARTICLES = """
@@ -521,3 +522,41 @@ async def test_the_page_about_jobs_that_do_not_run_quotes_how_runs_fail(project:
     assert (await project.run()).outcome is Outcome.FAILED
     assert said.rstrip("…") in describe_details(await latest(project))
     assert f"`{said}`" in TROUBLE
+
+
+async def test_the_jobs_of_the_page_for_assistants_work(project: MonitorProject) -> None:
+    page, site = "write-jobs-for-assistants", project.site
+    site.pages |= {
+        "/status.json": '{"free_gb": 9}',
+        "/orders.json": '[{"id": 1}, {"id": 2}]',
+        "/shop": "fine",
+        "/build": "2.1",
+        "/articles": ARTICLES.replace("A release", "A new release"),
+    }
+    ended: dict[str, tuple[str, str]] = {}
+    for name in ("disk", "orders", "sites", "release"):
+        project.name = name
+        place(project, page, f"{name}.lua", replaced={"retries = 2": "retries = 0"} if name == "disk" else NOTHING)
+        await project.run()
+        row = await latest(project)
+        ended[name] = (str(row.outcome), describe_details(row))
+    assert ended == {
+        "disk": ("failed", "9 GB left"),
+        "orders": ("success", "2 new"),
+        "sites": ("failed", "/blog: status 404"),
+        "release": ("success", ""),
+    }
+    assert await tasks_of(project) == {"build": "success: built", "publish": "success: published 2.1"}
+
+    project.name = "orders"
+    assert (await project.run()).reason == "no new order"
+
+    project.name = "articles"
+    place(project, page, "config.toml")
+    place(project, page, "hooks.lua")
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert [record["title"] for record in await project.records()] == ["A new release", "Security notes", "The weather"]
+
+    project.renew()
+    row = await fail_until_open(project, local(file_of(path_of(page), "breaker.lua"), project, NOTHING))
+    assert row.reason == "open: not asking"
