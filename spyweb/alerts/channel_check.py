@@ -1,4 +1,4 @@
-"""Check the addresses and templates of alert channels without sending anything, by the process that sends."""
+"""Check the addresses and templates of notification channels without sending anything, by the process that sends."""
 
 from __future__ import annotations
 

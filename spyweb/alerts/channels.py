@@ -1,4 +1,4 @@
-"""The alert channels of the settings: addresses, secrets, what may be shown of them, and their health."""
+"""The notification channels of the settings: addresses, secrets, what may be shown of them, and their health."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deliver the messages of the outbox to alert channels.
+"""Deliver the messages of the outbox to notification channels.
 
 A message names only its channel: the address is looked up when the message is sent, so that no secret is stored, and
 waiting messages are sent once a wrong address is fixed.
@@ -205,7 +205,7 @@ class AlertDelivery:
         name = queued.target.address
         channel = self.settings().channels.get(name)
         if channel is None:
-            return DeliveryFailure(reason=f"no alert channel is named {name}", holds=False)
+            return DeliveryFailure(reason=f"no notification channel is named {name}", holds=False)
         stored = decode_facts(queued.payload)
         facts = self._as_sent(stored)
         if facts != stored:

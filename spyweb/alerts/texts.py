@@ -58,7 +58,7 @@ class AlertItem(Struct, frozen=True, kw_only=True):
 
 
 class AlertFacts(Struct, frozen=True, kw_only=True):
-    """A message to an alert channel; with several items it is a digest, which holds only the first items."""
+    """A message to a notification channel; with several items it is a digest, which holds only the first items."""
 
     channel: str
     at_ms: int

@@ -119,7 +119,7 @@ def find_missing_variables(specs: Sequence[JobSpec], environ: Mapping[str, str])
 
 
 async def find_channel_problems(settings: Settings) -> list[Problem]:
-    """Check the alert channels; the process that sends is started only if one has an address of a service."""
+    """Check the notification channels; the process that sends is started only if one has an address of a service."""
     secrets, helper = ChannelSecrets(settings.root, os.environ), AlertHelper(RealClock(), os.environ)
     try:
         found = await check_channels(settings.alerts.channels.values(), secrets, helper)

@@ -56,7 +56,7 @@ log = structlog.get_logger()
 
 
 class AlertSending(Struct, frozen=True, kw_only=True):
-    """The parts that send messages to alert channels."""
+    """The parts that send messages to notification channels."""
 
     delivery: AlertDelivery
     ack_links: AckLinks

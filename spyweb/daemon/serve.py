@@ -181,7 +181,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
         tasks.create_task(daemon.triggers.deliver(), name="hand out changes"),
         tasks.create_task(daemon.alerts.keep_up(), name="plan notifications"),
-        tasks.create_task(daemon.channel_checker.keep_up(), name="check alert channels"),
+        tasks.create_task(daemon.channel_checker.keep_up(), name="check notification channels"),
         tasks.create_task(daemon.signs.keep_up(), name="find signs of incidents"),
         tasks.create_task(runtime.outbox_sender.deliver(), name="deliver messages"),
     ]

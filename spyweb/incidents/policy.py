@@ -50,7 +50,7 @@ class Escalation(NamedTuple):
 class AlertPolicy(Struct, frozen=True, kw_only=True):
     """The settings that say when one subject has an incident, and which channels are notified."""
 
-    to: tuple[str, ...] = ()  # names of alert channels; empty: nobody is notified
+    to: tuple[str, ...] = ()  # names of notification channels; empty: nobody is notified
     level: Level = Level.WARNING
     after_failures: int = 3  # in a row
     after_successes: int = 1

@@ -1,4 +1,4 @@
-"""Decide which messages an alert channel is sent: `plan` compares its last notifications with the incidents.
+"""Decide which messages a notification channel is sent: `plan` compares its last notifications with the incidents.
 
 `plan` depends only on the rows it is given, so it may run any number of times, at any moment, after any crash: the
 notification of a channel is a row, written in the same transaction as the message.  For each incident a channel gets

@@ -1,7 +1,7 @@
 """Decide what is wrong with a subject: `advance` returns its next state after an event.
 
 It is called in the transaction that records the event, such as the end of a run, so that neither is ever on record
-without the other.  A subject is a job (`job:ID`), an alert channel (`channel:NAME`) or a part of the daemon
+without the other.  A subject is a job (`job:ID`), a notification channel (`channel:NAME`) or a part of the daemon
 (`daemon:PART`); the state of a subject that has been healthy for a while is blank, and has no row.
 """
 
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from spyweb.incidents.policy import AlertPolicy, Flapping
 
 JOB: Final = "job:"  # the beginnings of subjects: before the id of a job ...
-CHANNEL: Final = "channel:"  # ... the name of an alert channel ...
+CHANNEL: Final = "channel:"  # ... the name of a notification channel ...
 DAEMON: Final = "daemon:"  # ... a part of the daemon
 REMOVED: Final = "removed or disabled"  # a note: why it closed
 REMOVED_NOTES: Final = (REMOVED, "gone, or was switched off")  # the second: by older versions

@@ -39,7 +39,7 @@ async def tell(call: Call, fields: Mapping[object, object]) -> Results:
     channels, now_ms = call.world.channels, call.world.clock.now_ms()
     channel = channels.find(name, call.job, now_ms)
     if channel is None:
-        return None, f'there is no alert channel "{name}"{nearest(name, channels.names())}'
+        return None, f'there is no notification channel "{name}"{nearest(name, channels.names())}'
     if level.rank < channel.level.rank:
         return True, NoticeFate.BELOW.value
     notice = Notice(

@@ -53,7 +53,7 @@ def unheard(level: str, text: bytes) -> None:
 
 
 class AlertChannels(Protocol):
-    """The alert channels of the settings, as they are now."""
+    """The notification channels of the settings, as they are now."""
 
     def names(self) -> Collection[str]: ...
 

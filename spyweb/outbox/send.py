@@ -60,7 +60,7 @@ Send: TypeAlias = Callable[[QueuedMessage], Awaitable[DeliveryFailure | None]]
 
 @dataclass(kw_only=True, eq=False)
 class MessageTransport:
-    """Makes one attempt to send a message: to a webhook, on the desktop, to an alert channel, or to a watcher."""
+    """Makes one attempt to send a message: to a webhook, on the desktop, to a notification channel, or to a watcher."""
 
     http: Http
     desktop: Desktop
@@ -71,7 +71,7 @@ class MessageTransport:
     secrets: Secrets
     root: Path
     flush_logs: Callable[[], Awaitable[None]]
-    alert: Send  # sends the messages to alert channels
+    alert: Send  # sends the messages to notification channels
 
     async def send(self, message: QueuedMessage) -> DeliveryFailure | None:
         """Send a message, if the policy of its job still permits that: it may have changed since."""
@@ -246,7 +246,7 @@ def desktop_message(job: JobId, title: str, body: str, timeout_ms: int | None) -
 
 
 def place_of(target: Target) -> str:
-    """Return the host of a target, or the name of an alert channel, for logs.
+    """Return the host of a target, or the name of a notification channel, for logs.
 
     The rest of a webhook's address is often a secret.
     """

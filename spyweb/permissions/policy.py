@@ -19,7 +19,7 @@ from spyweb.permissions.hosts import EVERYTHING, NO_ADDRESS, NetHost, NetRule, a
 
 KEYS = ("net", "exec", "files", "env", "db", "global_store", "notify", "state")
 JOB, SHARED = "job", "shared"
-DESKTOP = "desktop"  # among the names of alert channels: notifications there
+DESKTOP = "desktop"  # among the names of notification channels: notifications there
 STATE, AGENT, SCOPE, OWN = "state", "state@", "scope:", "job:"  # how the namespaces of values are named
 SERVER_TABLE = "server.permissions"
 MOST_NAMED = 20  # variables in an error
@@ -101,7 +101,7 @@ class Grants(Struct, frozen=True, kw_only=True):
     env: frozenset[str] | None = None  # names without SPYWEB_
     db: bool = True
     global_store: bool = True
-    notify: bool | frozenset[str] = True  # or names of alert channels, and DESKTOP
+    notify: bool | frozenset[str] = True  # or names of notification channels, and DESKTOP
     state: StateRule | None = None
 
 
@@ -261,7 +261,7 @@ class Policy:
         return self.switch("global_store", "use the keys that all jobs share")
 
     def notify(self, channel: str = DESKTOP) -> Refusal | None:
-        """Check a message to an alert channel, or a notification on the desktop."""
+        """Check a message to a notification channel, or a notification on the desktop."""
         deed = "show notifications" if channel == DESKTOP else f"tell the channel {channel}"
         for layer in self.layers:
             may = layer.notify

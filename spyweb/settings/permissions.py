@@ -102,7 +102,7 @@ def _notify(value: object) -> bool | frozenset[str]:
     if isinstance(value, bool):
         return value
     if not isinstance(value, list):
-        raise wrong('true, false, or a list of alert channels: ["phone", "desktop"]', value)
+        raise wrong('true, false, or a list of notification channels: ["phone", "desktop"]', value)
     names = [one_line(item) for item in texts(value)]
     return EVERYTHING in names or frozenset(names)
 

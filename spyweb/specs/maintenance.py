@@ -50,7 +50,7 @@ class MaintenanceRule(NamedTuple):
     text: str = ""
 
     def covers(self, job: str | None) -> bool:
-        """Tell whether it is about a job; None stands for spyweb itself and its alert channels."""
+        """Tell whether it is about a job; None stands for spyweb itself and its notification channels."""
         return not self.jobs or (job is not None and any(fnmatchcase(job, pattern) for pattern in self.jobs))
 
 

@@ -72,7 +72,7 @@ class FakeHttp:
 
 @dataclass(slots=True)
 class FakeChannels:
-    """The alert channels of no settings."""
+    """The notification channels of no settings."""
 
     channels: dict[str, AlertChannelNow] = field(default_factory=lambda: {"phone": AlertChannelNow(name="phone")})
     today: str = "2026-11-23"

@@ -73,7 +73,7 @@ class Incident(Struct, frozen=True, kw_only=True):
     is_flapping: bool
     notes: tuple[Note, ...]
     is_settled: bool
-    told: Mapping[str, str] = {}  # alert channel -> what it knows
+    told: Mapping[str, str] = {}  # notification channel -> what it knows
     signs: Mapping[str, Sign] = {}  # what is wrong now; nothing once it is over
     failures: int = 0  # in a row, up to now
     silence: Silence | None = None  # of its subject, also one that has passed
@@ -104,7 +104,7 @@ class ScriptTold(NamedTuple):
 
 
 class AlertChannelNow(Struct, frozen=True, kw_only=True):
-    """An alert channel of the settings, at this moment."""
+    """A notification channel of the settings, at this moment."""
 
     name: str
     level: Level = Level.INFO  # the lowest level that it is notified of

@@ -24,7 +24,9 @@ class Target(NamedTuple):
     """A receiver, which is sent its messages one after the other."""
 
     channel: Channel
-    address: str  # a webhook's URL; the name of an alert channel; the job that a ping is about; empty for the desktop
+    address: (
+        str  # a webhook's URL; the name of a notification channel; the job that a ping is about; empty for the desktop
+    )
 
 
 class NewMessage(Struct, frozen=True, kw_only=True):
@@ -64,11 +66,11 @@ class TargetBacklog(NamedTuple):
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """A message of a script to an alert channel."""
+    """A message of a script to a notification channel."""
 
     job: JobId
     run: RunId | None  # None: the server's own, which is not on record
-    channel: str  # the name of an alert channel
+    channel: str  # the name of a notification channel
     level: Level
     title: str  # one line
     text: str = ""

@@ -409,7 +409,7 @@ def tell_scripts(connection: sqlite3.Connection, told: Sequence[ScriptTold]) -> 
 def known_to(
     connection: sqlite3.Connection, channel: AlertChannelNow, subjects: Mapping[str, SubjectNow], now_ms: int
 ) -> list[telling.KnownIncident]:
-    """Return the incidents that an alert channel may have to be notified of."""
+    """Return the incidents that a notification channel may have to be notified of."""
     parents = {parent for each in subjects.values() for parent in each.policy.depends_on}
     open_parents = {parent for parent in parents if connection.execute(FIND_OPEN, (parent,)).fetchone()}
     found, least = [], channel.level.rank

@@ -116,9 +116,9 @@ def of_alerts(meters: Meters) -> Iterator[Metric]:
         levels = ((level.value, count) for level, count in meters.incidents.items())
         yield gauge("spyweb_incidents_open", "Incidents that are open.", levels, labels=("level",))
     sent = ((name, each.sent) for name, each in meters.channels.items())
-    yield counter("spyweb_alerts_sent", "Messages that alert channels have accepted.", sent, labels=("channel",))
+    yield counter("spyweb_alerts_sent", "Messages that notification channels have accepted.", sent, labels=("channel",))
     failed = ((name, each.failed) for name, each in meters.channels.items())
-    text = "Attempts to send to alert channels that have failed."
+    text = "Attempts to send to notification channels that have failed."
     yield counter("spyweb_alerts_failed", text, failed, labels=("channel",))
 
 

@@ -113,7 +113,7 @@ class MetricsService:
     store: Store
     clock: Clock
     vitals: Callable[[], Vitals]
-    tallies: Callable[[], Mapping[str, ChannelTally]]  # of the alert channels of the settings
+    tallies: Callable[[], Mapping[str, ChannelTally]]  # of the notification channels of the settings
     one_at_a_time: Lock = field(default_factory=Lock, init=False)  # a scrape's text may have some megabytes
     _succeeded: dict[JobId, int] | None = field(default=None, init=False)  # as the store had it at the first scrape
 

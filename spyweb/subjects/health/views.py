@@ -73,7 +73,7 @@ class Vitals(Measured, frozen=True, kw_only=True):
     storage_error_at_ms: int | None = None  # the latest of them
     refused_ms: int = 0  # how long the store has refused to claim what is due of a job
     dead_messages: int = 0  # webhooks and notifications that were given up
-    troubled_channels: Sequence[str] = ()  # alert channels with problems
+    troubled_channels: Sequence[str] = ()  # notification channels with problems
     server_is_broken: bool = False  # server/init.lua as it is on disk does not load
     refused_connections: str = ""  # why the HTTP server has refused connections lately
     descriptors_left: int = 1 << 16  # that this process can still open
@@ -201,7 +201,7 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) ->
     given_up = "messages never arrived and were" if dead > 1 else "message never arrived and was"
     remedy = "Send them again once the receiver works, or wait until they are removed."
     note(dead, "outbox", f"{dead} {given_up} given up: `spyweb outbox` lists them", remedy, page="outbox")
-    text = f"alert channels have problems ({channels}): `spyweb alerts list` shows them"
+    text = f"notification channels have problems ({channels}): `spyweb alerts list` shows them"
     note(channels, "channels", text, OTHERWISE, timeless=channels)
     is_lost = vitals.heartbeat and vitals.heartbeat.error
     note(is_lost, "heartbeat", "the heartbeat does not arrive: `spyweb health` says why", OTHERWISE)

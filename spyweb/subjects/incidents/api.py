@@ -1,4 +1,4 @@
-"""Handlers for incidents and alert channels: list and show incidents, acknowledge one, test a channel."""
+"""Handlers for incidents and notification channels: list and show incidents, acknowledge one, test a channel."""
 
 from __future__ import annotations
 
@@ -149,13 +149,13 @@ async def _find(request: web.Request) -> IncidentView:
 
 @Route("GET", "/api/channels", right=Right.READ, answer=list[ChannelView])
 async def list_channels(request: web.Request) -> web.Response:
-    """List the alert channels: their levels, waiting messages, and last errors."""
+    """List the notification channels: their levels, waiting messages, and last errors."""
     return json_answer(await service_of(request, ChannelService).list())
 
 
 @Route("POST", "/api/channels/{channel}/test", right=Right.RUN, answer=ChannelTried)
 async def try_channel(request: web.Request) -> web.Response:
-    """Send a test notification to an alert channel at once, without the outbox, and return the result."""
+    """Send a test notification to a notification channel at once, without the outbox, and return the result."""
     try:
         tried = await service_of(request, ChannelService).try_out(request.match_info["channel"])
     except Refused as refused:

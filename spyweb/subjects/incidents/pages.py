@@ -1,4 +1,4 @@
-"""The pages of incidents and alert channels, and their forms: acknowledge, silence, and test.
+"""The pages of incidents and notification channels, and their forms: acknowledge, silence, and test.
 
 A link in a message leads to a page on which a person without a key acknowledges an incident.  Opening the page changes
 nothing, since chat programs and mail scanners open links too: only its button does.  The signature in the link admits
@@ -256,7 +256,7 @@ async def show_channels(asked: Asked) -> Shown:
     """Show the channels of the settings."""
     channels = await asked.services[ChannelService].list()
     down = sum(channel.down_since_ms is not None for channel in channels)
-    return Shown(title="Alert channels", values={"channels": channels, "down": down, "level_words": LEVEL_WORDS})
+    return Shown(title="Notification channels", values={"channels": channels, "down": down, "level_words": LEVEL_WORDS})
 
 
 @Action("channels/{name}/test", right=Right.RUN)

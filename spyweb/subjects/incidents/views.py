@@ -31,7 +31,7 @@ class SignView(Struct, frozen=True, kw_only=True):
 
 
 class IncidentChannel(Struct, frozen=True, kw_only=True):
-    """An alert channel that an incident notifies, by the current settings."""
+    """A notification channel that an incident notifies, by the current settings."""
 
     name: str
     told: str  # the last notification: "open", "closed", "spared" (none was needed), or "": none yet
@@ -41,7 +41,7 @@ class IncidentChannel(Struct, frozen=True, kw_only=True):
 
 
 class IncidentView(Struct, frozen=True, kw_only=True):
-    """A problem of a job, an alert channel or a part of the daemon, from its first sign to its end."""
+    """A problem of a job, a notification channel or a part of the daemon, from its first sign to its end."""
 
     id: int
     subject: str  # "job:ID"
@@ -148,7 +148,7 @@ class ChannelTried(Struct, frozen=True, kw_only=True):
 
 
 class ChannelView(Struct, frozen=True, kw_only=True):
-    """An alert channel of config.toml; only service and host of its address are shown."""
+    """A notification channel of config.toml; only service and host of its address are shown."""
 
     name: str
     kind: str  # "service", of Apprise's, "webhook" or "desktop"

@@ -44,7 +44,7 @@ class ShownIncident(Struct, frozen=True, kw_only=True):
 
 
 class ShownTelling(Struct, frozen=True, kw_only=True):
-    """An alert channel beside an incident, with its last notification."""
+    """A notification channel beside an incident, with its last notification."""
 
     name: str
     mark: str

@@ -29,7 +29,7 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
     "job": ("the id of a job, or its name", {"type": "string", "minLength": 1}),
     "run": ("the number of a run", {"type": "integer", "minimum": 0, "maximum": MOST}),
     "incident": ("the number of an incident", {"type": "integer", "minimum": 0, "maximum": MOST}),
-    "channel": ("the name of an alert channel", {"type": "string"}),
+    "channel": ("the name of a notification channel", {"type": "string"}),
     "says": ("`start`, `success`, `fail`, or an exit code from 0 to 255", {"type": "string", "minLength": 1}),
     "name": ("a name", {"type": "string", "minLength": 1}),
 }

@@ -68,7 +68,7 @@ def by_webhook(http: FakeHttp, environ: Mapping[str, str] = MappingProxyType({})
 async def test_a_name_that_is_gone_fails_until_it_is_there_again() -> None:
     delivery = delivery_by(channels={})
     failure = await delivery.send(QUEUED)
-    assert failure == DeliveryFailure(reason="no alert channel is named ops", holds=False)
+    assert failure == DeliveryFailure(reason="no notification channel is named ops", holds=False)
     delivery.settings = lambda: AlertSettings(channels={"ops": OPS})
     assert await delivery.send(QUEUED) is None
 
@@ -235,7 +235,7 @@ async def test_a_channel_that_is_renamed_with_messages_waiting_holds_up_no_other
         await clock.turn(DAY_MS / 1000 - 2)
         for is_dead in (False, True):
             found = [(each.dead_ms is not None, each.error) for each in await store.outbox.unsent(None, 10)]
-            assert found == [(is_dead, "no alert channel is named ops")] * 2
+            assert found == [(is_dead, "no notification channel is named ops")] * 2
             await clock.turn(5 * 60)
         assert [name for name, _, _ in sender.sent] == ["boss"]
 

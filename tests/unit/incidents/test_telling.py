@@ -1,4 +1,4 @@
-"""What one alert channel is sent, by what it knows and what is true."""
+"""What one notification channel is sent, by what it knows and what is true."""
 
 from __future__ import annotations
 

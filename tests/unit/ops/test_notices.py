@@ -50,8 +50,11 @@ async def test_a_request_to_the_server_is_no_run_that_people_could_look_for() ->
 
 async def test_a_channel_that_is_not_there_gives_nil_and_the_nearest_name() -> None:
     call = call_with()
-    assert await notify(call, channel=b"phne") == [None, 'there is no alert channel "phne"; did you mean "phone"?']
-    assert await notify(call_with(FakeChannels({}))) == [None, 'there is no alert channel "phone"']
+    assert await notify(call, channel=b"phne") == [
+        None,
+        'there is no notification channel "phne"; did you mean "phone"?',
+    ]
+    assert await notify(call_with(FakeChannels({}))) == [None, 'there is no notification channel "phone"']
     assert await items(call) == []
 
 

@@ -33,7 +33,7 @@ CREATE UNIQUE INDEX incident_open ON incident (subject) WHERE closed_ms IS NULL;
 CREATE INDEX incident_unsettled ON incident (id) WHERE is_settled = 0;
 CREATE INDEX incident_of_subject ON incident (subject, id);
 
--- What an alert channel knows of an incident: it moves from nothing to open to closed, or from nothing to spared.
+-- What a notification channel knows of an incident: it moves from nothing to open to closed, or from nothing to spared.
 CREATE TABLE told (
     incident  INTEGER NOT NULL,
     channel   TEXT NOT NULL,

@@ -1,4 +1,4 @@
-"""Any life of four subjects and three alert channels, with a crash before any statement: the truth is that of a brute
+"""Any life of four subjects and three channels, with a crash before any statement: the truth is that of a brute
 force over the events, what is told follows it, and no crash changes either.
 """
 

@@ -53,7 +53,7 @@ STALLED = LoopStats(stalls=2, worst_ms=2800, last_at_ms=1_000, last="op state.se
         ({"dead_messages": 2}, "2 messages never arrived and were given up: `spyweb outbox` lists them"),
         (
             {"troubled_channels": ("ops", "phone")},
-            "alert channels have problems (ops, phone): `spyweb alerts list` shows them",
+            "notification channels have problems (ops, phone): `spyweb alerts list` shows them",
         ),
         ({"short_monitors": 1}, "1 monitor finds less than expected: `spyweb jobs` says which"),
         ({"short_monitors": 2}, "2 monitors find less than expected: `spyweb jobs` says which"),

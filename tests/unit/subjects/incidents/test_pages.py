@@ -281,7 +281,7 @@ async def test_each_says_what_it_is_told_and_how_it_does() -> None:
     async with dashboard(service) as client:
         status, page = await get_page(client, "/channels")
         assert status == 200
-        assert "2\N{NO-BREAK SPACE}alert channels</h1>" in page
+        assert "2\N{NO-BREAK SPACE}notification channels</h1>" in page
         assert "webhook at <bdi>example.org</bdi>" in page
         assert "Level: critical only · never quiet · no message waiting · last delivery <time" in page
         assert "s3cret" not in page

@@ -145,7 +145,7 @@ async def test_a_file_comes_compressed() -> None:
         ("/records", "No records yet</h1>", "jobs/news/config.toml"),
         ("/outbox", "Every message was delivered</h1>", "[webhook]"),
         ("/keys", "No key yet: this machine has all rights</h1>", "spyweb keys add anna --scope admin"),
-        ("/channels", "No alert channel: nobody is notified</h1>", "[channels.phone]"),
+        ("/channels", "No notification channel: nobody is notified</h1>", "[channels.phone]"),
         ("/incidents", "No incident is open</h1>", "[channels.phone]"),
         ("/incidents?job=prices", "None on record of this job.", ""),
         ("/incidents?before=1", "No older ones.", ""),
