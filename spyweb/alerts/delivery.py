@@ -20,7 +20,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from spyweb.alerts.channels import AttemptTallies, ChannelSecrets
+from spyweb.alerts.channels import AttemptTallies, ChannelSecrets, shown
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.sender.wire import HelperAnswer, MessageTemplates, SendText
 from spyweb.alerts.texts import AlertFacts, AlertWriter, decode_facts
@@ -99,6 +99,8 @@ class ChannelSender:
             title=text.title,
             body=text.body,
             delivery=queued.delivery,
+            link=text.link,
+            host=shown(channel).host,
             mood=text.mood,
             templates=templates_of(channel.templates),
             facts=msgspec.Raw(text.facts),
@@ -181,6 +183,8 @@ class AlertDelivery:
     links: AckLinks
     secrets: Secrets
     tallies: AttemptTallies
+    instance: str = ""  # the name of this machine, in each message
+    name_of: Callable[[str], str] = lambda subject: ""  # the name of a subject's job
     attempted: AttemptListener | None = None
 
     async def try_out(self, name: str, now_ms: int) -> Attempt:
@@ -188,7 +192,7 @@ class AlertDelivery:
         channels = self.settings().channels
         if name not in channels:
             raise Refused(f"there is no channel {name}{nearest(name, channels)}")
-        facts = AlertFacts(channel=name, at_ms=now_ms, items=(), count=0)
+        facts = AlertFacts(channel=name, at_ms=now_ms, items=(), count=0, instance=self.instance)
         queued = QueuedMessage(
             job=JobId(""),
             target=Target(Channel.ALERT, name),
@@ -220,11 +224,14 @@ class AlertDelivery:
         """
         items = tuple(
             structs.replace(
-                item, text=self.secrets.hide_in_prose(item.text), title=self.secrets.hide_in_text(item.title)
+                item,
+                text=self.secrets.hide_in_prose(item.text),
+                title=self.secrets.hide_in_text(item.title),
+                name=self.name_of(item.subject),
             )
             for item in facts.items
         )
-        facts = structs.replace(facts, items=items)
+        facts = structs.replace(facts, items=items, instance=self.instance)
         item = facts.alone
         if item is None or item.incident is None or item.kind not in (MessageKind.OPENED, MessageKind.REMINDER):
             return facts

@@ -55,6 +55,7 @@ class AlertItem(Struct, frozen=True, kw_only=True):
     gone: bool = False  # it closed because its subject was removed or disabled
     title: str = ""  # of a script's message
     ack_url: str = ""  # the acknowledge link; never stored
+    name: str = ""  # the job's name; "" where that is unknown
 
 
 class AlertFacts(Struct, frozen=True, kw_only=True):
@@ -64,6 +65,7 @@ class AlertFacts(Struct, frozen=True, kw_only=True):
     at_ms: int
     items: tuple[AlertItem, ...]
     count: int
+    instance: str = ""  # the name of the daemon's machine
 
     @property
     def alone(self) -> AlertItem | None:
@@ -93,16 +95,16 @@ def title_of(facts: AlertFacts) -> str:
 
 def body_of(facts: AlertFacts, timezone: str, *, page: str = "", log: Sequence[str] = ()) -> str:
     """Return the reason, the times, the links, and the last log lines."""
-    zone = ZoneInfo(timezone)
+    zone, sender = ZoneInfo(timezone), [f"spyweb on {facts.instance}"] if facts.instance else []
     if facts.alone:
         lines = [*_lines(facts.alone, facts.at_ms, zone), *([f"Details: {page}"] if page else ())]
-        return "\n".join([*lines, "", "Last log lines:", *log] if log else lines)
+        return "\n".join([*lines, *sender, *(["", "Last log lines:", *log] if log else [])])
     if not facts.items:
-        return f"Sent {_moment(facts.at_ms, zone)}: notifications of incidents arrive here."
+        return "\n".join([f"Sent {_moment(facts.at_ms, zone)}: notifications of incidents arrive here.", *sender])
     gravest_first = sorted(facts.items, key=lambda item: -item.level.rank)
     lines = [_named(item, facts.at_ms) for item in gravest_first]
     left = facts.count - len(lines)
-    return "\n".join([*lines, f"and {left} more"] if left else lines)
+    return "\n".join([*lines, *([f"and {left} more"] if left else ()), *sender])
 
 
 def mood_of(facts: AlertFacts) -> str:
@@ -119,7 +121,7 @@ def mood_of(facts: AlertFacts) -> str:
 
 def _named(item: AlertItem, at_ms: int) -> str:
     down = f"is down: {item.failures} failures" if item.failures > 1 else "is down"
-    named, wrong = f"#{item.incident} {name_of(item.subject)}", WORDS.get(item.reason, down)
+    named, wrong = f"#{item.incident} {item.name or name_of(item.subject)}", WORDS.get(item.reason, down)
     lasted = round_duration(max(0, (item.closed_ms or at_ms) - item.since_ms))
     match item.kind:
         case MessageKind.OPENED:
@@ -164,6 +166,7 @@ class AlertText(NamedTuple):
     title: str
     body: str
     mood: str
+    link: str = ""  # the most useful page: the acknowledge link, or else the incident's page
     facts: bytes = b"{}"  # the values of templates, as JSON
 
 
@@ -183,7 +186,8 @@ class AlertWriter:
         page = f"{self.pages}incidents/{number}" if self.pages and number is not None else ""
         title, plain = title_of(facts), body_of(facts, self.timezone)
         named = template_facts(facts, plain, {"title": title, "page_url": page, "log": "\n".join(log)})
-        return AlertText(title, body_of(facts, self.timezone, page=page, log=log), mood_of(facts), named)
+        link = (facts.alone.ack_url if facts.alone else "") or page or (self.pages and f"{self.pages}incidents")
+        return AlertText(title, body_of(facts, self.timezone, page=page, log=log), mood_of(facts), link, named)
 
     async def _last_lines(self, facts: AlertFacts) -> Sequence[str]:
         """Return the last log lines of the run that opened the incident."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import random
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Callable
@@ -166,8 +167,13 @@ def open_sending(
     sender = ChannelSender(
         http=world.http, helper=helper, desktop=world.desktop, writer=writer, secrets=channel_secrets, clock=clock
     )
+
+    def name_of(subject: str) -> str:
+        job = live.of_subject(subject)
+        return job.spec.name if job else ""
+
     links, tallies = AckLinks(settings.server.public_url, alerts), AttemptTallies(clock)
-    delivery = AlertDelivery(sender, alerts, links, secrets_in(os.environ), tallies)
+    delivery = AlertDelivery(sender, alerts, links, secrets_in(os.environ), tallies, platform.node(), name_of)
     return AlertSending(delivery=delivery, ack_links=links, tallies=tallies, helper=helper)
 
 

@@ -19,9 +19,9 @@ _CALL = re.compile(r"@(?=everyone|here|channel|all|room)|<(?=[!@]|users/)", re.I
 _LOGIN = re.compile(r"^[^/?#]*@")
 
 
-def hide_address(text: str, url: str) -> str:
-    """Return one short line, without any part of the address that has at least SHORTEST characters."""
-    parts = secrets_of(url)
+def hide_address(text: str, url: str, but: str = "") -> str:
+    """Return one short line, without any part of the address of at least SHORTEST characters but one, its host."""
+    parts = [part for part in secrets_of(url) if part.lower() != but.lower()]
     for part in parts:
         text = re.sub(re.escape(part), HIDDEN, text, flags=re.IGNORECASE)
     text = " ".join(text.split())[:LONGEST_REASON]

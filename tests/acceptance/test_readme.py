@@ -59,4 +59,4 @@ def test_the_first_alert_is_what_the_settings_take(tmp_path: Path) -> None:
     project.save("config.toml", settings.replace("ntfy://", "ntfy://127.0.0.1:9/"))
     with project.daemon():
         refused = project.spyweb(*command.split(), code=1)
-    assert "phone: ConnectionError" in refused.stdout
+    assert "phone: 127.0.0.1:9 refused the connection" in refused.stdout

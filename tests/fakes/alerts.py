@@ -68,7 +68,7 @@ class PlainWriter(AlertWriter):
 
     async def compose(self, facts: AlertFacts) -> AlertText:
         title, body = title_of(facts), body_of(facts, "UTC")
-        return AlertText(title, body, mood_of(facts), template_facts(facts, body, {"title": title, "log": ""}))
+        return AlertText(title, body, mood_of(facts), "", template_facts(facts, body, {"title": title, "log": ""}))
 
 
 def make_sender(**parts: Any) -> ChannelSender:

@@ -153,14 +153,13 @@ async def test_what_goes_wrong_with_mail_is_said_as_the_page_says(
     page = read("docs/how-to/alerts-by-mail.md")
     for address, mode, said in (
         (f"127.0.0.1:{mail_box.port}", "", "the server offers no TLS on this port"),
-        (f"127.0.0.1:{mail_box.port}", "&mode=ssl", "SSLError: … wrong version number"),
-        ("127.0.0.1:1", "", "ConnectionRefusedError: …"),
-        ("nowhere.invalid", "", "gaierror: …"),
+        (f"127.0.0.1:{mail_box.port}", "&mode=ssl", "… failed the TLS handshake: … wrong version number"),
+        ("127.0.0.1:1", "", "… refused the connection"),
+        ("nowhere.invalid", "", "the host … was not found"),
     ):
         url = channel.url.replace("smtp.example.org", address) + mode
         attempt = await sent(replace(channel, url=url), tmp_path, helper)
         assert attempt.failure
-        begin, _, end = said.partition("…")
-        assert attempt.failure.reason.startswith(begin.strip())
-        assert end in attempt.failure.reason
+        assert all(part.strip() in attempt.failure.reason for part in said.split("…"))
+        assert address.partition(":")[0] in attempt.failure.reason or "…" not in said
         assert f"`{said}" in page

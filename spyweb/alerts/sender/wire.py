@@ -23,6 +23,8 @@ class SendText(msgspec.Struct, frozen=True, kw_only=True, tag="send"):
     title: str
     body: str
     delivery: str  # the same for each attempt
+    link: str = ""  # a page about it, where services have a field for one
+    host: str = ""  # of the address, where it may be shown
     mood: str = "info"  # failure | success | warning | info: the colour that it is shown in
     templates: MessageTemplates = MessageTemplates()
     facts: msgspec.Raw = msgspec.Raw(b"{}")  # the values of the templates

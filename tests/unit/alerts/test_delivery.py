@@ -143,7 +143,13 @@ async def test_a_channel_is_tried_out_past_the_outbox_which_counts_as_no_message
     delivery = delivery_by(by_webhook(http))
     delivery.attempted = lambda *attempt: told.append(attempt)
     assert await delivery.try_out("ops", 5) == Attempt()
-    assert json.loads(http.asked[0].body or b"") == {"channel": "ops", "at_ms": 5, "items": [], "count": 0}
+    assert json.loads(http.asked[0].body or b"") == {
+        "channel": "ops",
+        "at_ms": 5,
+        "items": [],
+        "count": 0,
+        "instance": "",
+    }
     assert told == [("ops", Attempt(), None)]
     with pytest.raises(Refused, match='there is no channel opps; did you mean "ops"'):
         await delivery.try_out("opps", 5)
@@ -186,7 +192,7 @@ async def test_of_what_goes_on_a_link_is_sent_along_the_same_at_each_attempt(kin
     first, second = (json.loads(fetch.body or b"") for fetch in http.asked)
     assert first == second
     (item,) = first["items"]
-    assert item == {**ITEM, "kind": kind, "title": "", "ack_url": links.ack_link(42, "ops", 3)}
+    assert item == {**ITEM, "kind": kind, "title": "", "name": "", "ack_url": links.ack_link(42, "ops", 3)}
 
 
 @pytest.mark.parametrize(

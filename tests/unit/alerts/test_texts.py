@@ -97,6 +97,9 @@ def test_the_body_says_why_first_and_since_when_in_the_zone() -> None:
         "Run 991: spyweb runs backup",
     ]
     assert "until 2026-01-01 00:27 UTC" in body_of(facts(CLOSED), "UTC")
+    named = replace(facts(item(name="Nightly backup")), instance="web-1")
+    assert title_of(named) == "#42 Nightly backup is down: 3 failures"
+    assert "Run 991: spyweb runs backup\nspyweb on web-1" in body_of(named, "UTC")
     assert "Flapping: " in body_of(facts(item(flapping=True)), "UTC")
 
 

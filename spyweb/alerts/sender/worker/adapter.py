@@ -9,14 +9,19 @@ from __future__ import annotations
 import json
 import math
 import smtplib
+import socket
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import wraps
+from http.client import RemoteDisconnected
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import NameResolutionError
 
 LARGEST_ANSWER = 64 << 10  # bytes
 LONGEST_ANSWER_S = 15.0
@@ -74,7 +79,7 @@ class WatchedAdapter(HTTPAdapter):
                     answer.close()
                     break
         except requests.RequestException as error:
-            met.note_failure(describe(error))
+            met.note_failure(describe(error, urlsplit(request.url or "").netloc.rpartition("@")[2]))
             raise
         answer._content = bytes(body[:LARGEST_ANSWER])
         answer._content_consumed = True
@@ -85,23 +90,39 @@ class WatchedAdapter(HTTPAdapter):
         return answer
 
 
-def describe(error: BaseException) -> str:
-    """Say what kind of failure it is: the text of such an error repeats the address."""
+def describe(error: BaseException, host: str) -> str:
+    """Return what failed at which host, in words: the text of such an error may repeat the address."""
+    found = list(causes(error))
+    for kinds, words in FAILURES:
+        if any(isinstance(each, kinds) for each in found):
+            return words.format(host=host)
+    system = next((each for each in found if isinstance(each, OSError) and each.errno and each.strerror), None)
+    if isinstance(system, ssl.SSLError):
+        return f"{host} failed the TLS handshake: {system.strerror}"
+    return f"{host} can't be reached: {system.strerror if system else type(found[-1]).__name__}"
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes, which may name each other."""
     seen: BaseException | None = error
-    system: OSError | None = None
-    kinds = list[str]()
     for _ in range(10):
         if seen is None:
-            break
-        kinds.append(type(seen).__name__)
-        if isinstance(seen, OSError) and seen.errno and seen.strerror:
-            system = seen
+            return
+        yield seen
         nested = next((each for each in seen.args if isinstance(each, BaseException)), None)
         reason = getattr(seen, "reason", None)
         seen = seen.__cause__ or nested or (reason if isinstance(reason, BaseException) else seen.__context__)
-    if system is not None:
-        return f"{kinds[0]}: {system.strerror}"
-    return kinds[0] if kinds[-1] == kinds[0] else f"{kinds[0]}: {kinds[-1]}"
+
+
+# The first kind that an error or one of its causes has.
+FAILURES: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
+    ((requests.exceptions.ProxyError,), "the proxy of the daemon's environment can't be reached"),
+    ((socket.gaierror, NameResolutionError), "the host {host} was not found"),
+    ((ConnectionRefusedError,), "{host} refused the connection"),
+    ((TimeoutError, requests.exceptions.Timeout), "{host} did not answer in time"),
+    ((ssl.SSLCertVerificationError,), "the certificate of {host} is not trusted"),
+    ((ConnectionResetError, RemoteDisconnected, smtplib.SMTPServerDisconnected), "{host} closed the connection"),
+)
 
 
 def watch_requests() -> None:
@@ -130,13 +151,14 @@ def noting_failures(step: Callable[..., Any]) -> Callable[..., Any]:
             return step(*args, **more)
         except OSError as error:  # the base of all errors of smtplib
             if met := current.get(None):
-                met.note_failure(describe_mail(error))
+                host = getattr(args[0], "_host", "") if args else ""
+                met.note_failure(describe_mail(error, str(host) or "the mail server"))
             raise
 
     return take
 
 
-def describe_mail(error: OSError) -> str:
+def describe_mail(error: OSError, host: str) -> str:
     """Return the server's answer, or the kind of failure, in words."""
     match error:
         case smtplib.SMTPRecipientsRefused(recipients=refused) if refused:
@@ -146,6 +168,6 @@ def describe_mail(error: OSError) -> str:
         case smtplib.SMTPNotSupportedError():
             return "the server offers no TLS on this port" if "STARTTLS" in str(error) else str(error)
         case _:
-            return describe(error)
+            return describe(error, host)
     said = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
     return f"answered {code}: {' '.join(said.split())[:SHOWN]}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from difflib import get_close_matches
 from email.utils import make_msgid
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
 
 from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType, OverflowMode, PersistentStoreMode
 from apprise.manager_plugins import NotificationManager
@@ -71,7 +73,7 @@ class AppriseServices:
         met = Met(ask.delivery if isinstance(ask, SendText) else "")
         current.set(met)
         try:
-            service = self._service(ask.url)
+            service = self._service(with_defaults(ask) if isinstance(ask, SendText) else ask.url)
         except UnusableAddress as error:
             return HelperAnswer(id=ask.id, ok=False, reason=str(error), is_address_wrong=True)
         if isinstance(ask, SendText):
@@ -104,7 +106,7 @@ class AppriseServices:
         reason = met.reason or met.log or "not delivered"
         if met.answered and not may_repeat_login(ask.url):
             reason += f": {met.answered}"
-        reason, retry_after = hide_address(reason, ask.url), met.retry_after[:100]
+        reason, retry_after = hide_address(reason, ask.url, ask.host), met.retry_after[:100]
         return replace(answer, reason=reason, status=met.status, retry_after=retry_after)
 
     def _service(self, url: str) -> Any:
@@ -122,6 +124,52 @@ class AppriseServices:
         if "overflow=" not in url:
             service.overflow_mode = OverflowMode.TRUNCATE  # the default sends too much, which services refuse for ever
         return service
+
+
+class UrgencyParameters(NamedTuple):
+    """The parameters of a service's address for the urgency of a message, its link, and its tag."""
+
+    urgency: str = ""
+    values: tuple[str, str, str] = ("moderate", "normal", "high")  # for what recovered; has failed; is critical
+    link: str = ""
+    tag: str = ""
+
+
+PARAMETERS: Mapping[str, UrgencyParameters] = {
+    "ntfy": UrgencyParameters("priority", ("low", "default", "high"), "click", "tags"),
+    "pover": UrgencyParameters("priority", link="url"),
+    "gotify": UrgencyParameters("priority"),
+    "prowl": UrgencyParameters("priority"),
+    "join": UrgencyParameters("priority"),
+    "psafer": UrgencyParameters("priority", ("-1", "0", "1")),
+    "opsgenie": UrgencyParameters("priority"),
+    "bark": UrgencyParameters("level", ("passive", "active", "timeSensitive"), "click"),
+    "lametric": UrgencyParameters("priority", ("info", "warning", "critical")),
+    "tgram": UrgencyParameters("silent", ("yes", "no", "no")),
+    "nctalk": UrgencyParameters("silent", ("yes", "no", "no")),
+    "pagerduty": UrgencyParameters(link="click"),
+}
+# The urgency of each mood, as the place of its value, and its tag: an emoji of ntfy.
+MOODS: Mapping[str, tuple[int, str]] = {
+    "success": (0, "white_check_mark"),
+    "info": (1, "information_source"),
+    "warning": (1, "warning"),
+    "failure": (2, "rotating_light"),
+}
+
+
+def with_defaults(ask: SendText) -> str:
+    """Return the address of a message with parameters for its urgency, link and tag; those of the user win."""
+    scheme = ask.url.partition("://")[0].lower()
+    known = PARAMETERS.get(scheme) or PARAMETERS.get(scheme.removesuffix("s"))
+    if known is None:
+        return ask.url
+    place, tag = MOODS[ask.mood]
+    query = ask.url.partition("?")[2]
+    given = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
+    wanted = ((known.urgency, known.values[place]), (known.link, ask.link), (known.tag, tag))
+    added = urlencode({name: value for name, value in wanted if name and value and not given & {name, f"x{name}"}})
+    return f"{ask.url}{'&' if '?' in ask.url else '?'}{added}" if added else ask.url
 
 
 def schemes_of(service: Any) -> set[str]:
