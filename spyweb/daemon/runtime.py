@@ -33,6 +33,7 @@ from spyweb.monitor.context import CycleServices
 from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.address_check import OwnSockets
+from spyweb.ops.network.host_slots import HostSlots
 from spyweb.ops.world import Call, World, untold
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
@@ -288,6 +289,7 @@ async def open_runtime(
     tasks = await stack.enter_async_context(owned_tasks())
     of_cycles = CycleServices(
         http=world.http,
+        slots=HostSlots(settings.http.per_host),
         extractor=extractor,
         runs=store.runs,
         records=store.records,

@@ -29,6 +29,7 @@ from spyweb.monitor.items import Item, ItemReader, items_to_lua, prepare_for_lua
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.files.files import Files
+from spyweb.ops.network.host_slots import HostSlots
 from spyweb.ops.network.request import Http
 from spyweb.ops.world import AlertChannels
 from spyweb.store.sqlite.outbox import Outbox
@@ -241,6 +242,7 @@ class CycleServices(Struct, frozen=True, kw_only=True):
     """The parts of the daemon that all cycles use."""
 
     http: Http
+    slots: HostSlots
     extractor: Extractor
     runs: Runs
     records: Records

@@ -129,7 +129,9 @@ async def _fetch_over_network(context: CycleContext, request: FetchRequest) -> F
     gate, http = context.host.gate("fetch"), context.services.http
     try:
         with context.telemetry.timed("fetch"):
-            response = await http.fetch(fetch_of(request, http.settings, most, gate))
+            wanted = fetch_of(request, http.settings, most, gate)
+            async with context.services.slots.slot(wanted.url.raw_host or ""):
+                response = await http.fetch(wanted)
     except FetchError as error:
         return failed(request, str(error), error.kind)
     received = FetchResponse(

@@ -1,7 +1,7 @@
 """Compare the results of a monitor's runs with what is expected, and count the runs in a row that fell short.
 
-A single bad answer is not reported.  After `empty_after` runs in a row it is: in the run's row, where the list of jobs
-and the daemon's health find it after a restart as well, and in the log.
+A single bad answer is reported only while no run has ever found anything; else `empty_after` of them in a row are: in
+the run's row, where the list of jobs and the daemon's health find it after a restart as well, and in the log.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class Streak(Struct):
 
     count: int = 0
     has_found: bool = False  # an earlier run has found items, so that there should be some
+
+    def is_reported(self, monitor: Monitor) -> bool:
+        """Return whether so many runs in a row are reported: one is enough while none has ever found anything."""
+        return self.count >= (monitor.empty_after if self.has_found else 1)
 
 
 def expects(monitor: Monitor, status: int | None) -> bool:
@@ -75,19 +79,19 @@ async def streak_before(monitor: Monitor, run: Run, ending: Ending, runs: Runs, 
 
 def judge(monitor: Monitor, run: Run, ending: Ending, streak: Streak) -> Ending:
     """Return the run's ending, with a note where this run and the runs before it fell short."""
-    short = shortfall(monitor, ending, has_found=streak.has_found)
+    short, was_reported = shortfall(monitor, ending, has_found=streak.has_found), streak.is_reported(monitor)
     streak.has_found |= bool(ending.items_found)
     if not short:
-        if streak.count >= monitor.empty_after:
+        if was_reported:
             log.info("as expected again", job=run.job, run=run.id, after_runs=streak.count)
         streak.count = 0
         return ending
     streak.count += 1
-    if streak.count < monitor.empty_after or ending.outcome is not Outcome.SUCCESS:
+    if not streak.is_reported(monitor) or ending.outcome is not Outcome.SUCCESS:
         return ending
-    if monitor.on_empty is OnEmpty.FAIL:
+    if monitor.on_empty is OnEmpty.FAIL and streak.count >= monitor.empty_after:
         return replace(ending, outcome=Outcome.FAILED, failure=Failure.ERROR, reason=_note(short, streak))
-    if streak.count == monitor.empty_after:
+    if not was_reported:
         log.warning("a monitor does not find what is expected", job=run.job, run=run.id, reason=_note(short, streak))
     return _with_note(ending, _note(short, streak))
 
@@ -95,7 +99,7 @@ def judge(monitor: Monitor, run: Run, ending: Ending, streak: Streak) -> Ending:
 def judge_preview(monitor: Monitor, ending: Ending, streak: Streak) -> Ending:
     """Judge a debug run: it is not counted, but the note of earlier runs is repeated while it holds."""
     short = shortfall(monitor, ending, has_found=streak.has_found)
-    return _with_note(ending, _note(short, streak)) if short and streak.count >= monitor.empty_after else ending
+    return _with_note(ending, _note(short, streak)) if short and streak.is_reported(monitor) else ending
 
 
 def _note(short: str, streak: Streak) -> str:

@@ -203,6 +203,7 @@ class HttpSettings:
     )
     timeout_ms: int = setting(30 * SECOND_MS, duration(1), "How long one request may take.")
     max_body_size: int = setting(10 * MIB, size(1, GIB), "The largest body of a response, after decompression.")
+    per_host: int = setting(2, whole(1, 1_000), "The number of requests of all monitors to one host at a time.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

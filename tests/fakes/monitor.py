@@ -25,6 +25,7 @@ from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, R
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.files.files import Files
+from spyweb.ops.network.host_slots import HostSlots
 from spyweb.ops.network.request import Response
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import ctx_of
@@ -197,12 +198,13 @@ class Shop:
 
 
 @asynccontextmanager
-async def shop(root: Path = Path("/nonexistent")) -> AsyncIterator[Shop]:
+async def shop(root: Path = Path("/nonexistent"), *, per_host: int = 100) -> AsyncIterator[Shop]:
     story: list[str] = []
     clock = FakeClock()
     store, http, extractor = MemoryStore(clock), FakeHttp(story=story, usual=page), FakeExtractor(story)
     services = CycleServices(
         http=http,
+        slots=HostSlots(per_host),
         extractor=extractor,
         runs=store.runs,
         records=store.records,

@@ -93,10 +93,18 @@ def test_runs_in_a_row_are_counted_by_their_rows() -> None:
 
 async def test_a_page_that_answers_404_is_told_after_three_runs_and_no_longer_once_it_is_back() -> None:
     async with shop() as s:
-        notes = await watch_all(s, make_monitor(), MISSING, MISSING, MISSING, MISSING, GOOD, MISSING)
+        notes = await watch_all(s, make_monitor(), GOOD, MISSING, MISSING, MISSING, MISSING, GOOD, MISSING)
     assert notes == [
-        *["", "", "not as expected: http status 404 in 3 runs in a row"],
+        *["", "", "", "not as expected: http status 404 in 3 runs in a row"],
         *["not as expected: http status 404 in 4 runs in a row", "", ""],
+    ]
+
+
+async def test_a_404_is_reported_at_once_where_no_run_has_ever_found_anything(s: Shop) -> None:
+    notes = await watch_all(s, make_monitor(), MISSING, MISSING, GOOD, MISSING, MISSING, MISSING)
+    assert notes == [
+        *["not as expected: http status 404", "not as expected: http status 404 in 2 runs in a row"],
+        *["", "", "", "not as expected: http status 404 in 3 runs in a row"],
     ]
 
 
@@ -150,12 +158,14 @@ async def test_what_was_told_stays_told_where_a_person_looks_and_sees_the_same(s
 
 async def test_it_is_logged_once_and_again_when_it_is_over(capsys: pytest.CaptureFixture[str]) -> None:
     async with shop() as s:
-        await watch_all(s, make_monitor(), *[MISSING] * 5, GOOD)
+        await watch_all(s, make_monitor(), *[MISSING] * 5, GOOD, *[MISSING] * 5, GOOD)
     lines = [line for line in capsys.readouterr().out.splitlines() if "expected" in line]
-    assert len(lines) == 2
-    assert "a monitor does not find what is expected" in lines[0]
-    assert "http status 404 in 3 runs in a row" in lines[0]
+    assert len(lines) == 4
+    for line, times in ((lines[0], ""), (lines[2], " in 3 runs in a row")):
+        assert "a monitor does not find what is expected" in line
+        assert f"http status 404{times}" in line
     assert "as expected again" in lines[1]
+    assert "as expected again" in lines[3]
 
 
 def test_a_run_that_was_told_of_is_known_by_its_row() -> None:
