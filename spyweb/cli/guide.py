@@ -20,6 +20,11 @@ GUIDE: Mapping[str, tuple[str, ...]] = {
         "spyweb jobs --failing",
         "spyweb jobs --tag web",
     ),
+    "show": (
+        "Show a job's state, last error, settings and runs.",
+        "spyweb show hello",
+        "spyweb show hello -n 20 --all",
+    ),
     "runs": ("List runs, newest first.", "spyweb runs hello -n 5", "spyweb runs --outcome failed"),
     "artifacts": ("List the files that the tasks of a run have kept.", "spyweb artifacts build --get report.html"),
     "records": ("List what monitor jobs have found, newest first.", "spyweb records", "spyweb records page -o csv"),

@@ -35,6 +35,7 @@ COMMANDS = {
     "check": "spyweb.daemon.commands.check:check",
     "test": "spyweb.daemon.commands.test:lua_tests",
     "jobs": "spyweb.subjects.jobs.commands:jobs",
+    "show": "spyweb.subjects.jobs.show:show",
     "runs": "spyweb.subjects.runs.commands:runs",
     "artifacts": "spyweb.subjects.runs.commands:artifacts",
     "records": "spyweb.subjects.records.commands:records",

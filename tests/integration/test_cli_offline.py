@@ -214,6 +214,22 @@ def test_next_runs_are_in_the_future_and_in_the_zone_of_the_job(ran: Path) -> No
     assert nightly[0].endswith("03:00:00 JST")
 
 
+def test_a_job_is_shown_with_its_last_error_and_the_origin_of_each_setting(ran: Path) -> None:
+    (ran / "config.toml").write_text('[daemon]\ntimezone = "UTC"\n[jobs.tick]\nretries = 3\n')
+    answer = spyweb("show", "tick", root=ran)
+    facts = dict(line.split("  ", 1) for line in answer.lines if "  " in line)
+    assert facts["state"].strip().startswith("failing: 1 run, since ")
+    assert facts["last run"].strip().startswith(("1, failed 59", "1, failed 1m"))
+    assert facts["success rate"].strip().startswith("0 % of 1 run")
+    assert "last error, run 1:\n  jobs/tick.lua:1: no\n" in answer.out
+    shown = [line.split() for line in answer.lines]
+    assert ["retries", "3", "config.toml:4,", "[jobs.tick]"] in shown
+    assert ["run", "job", "began", "took", "trigger", "outcome"] in shown
+    assert answer.err.endswith("defaults: --all shows them\n")
+    detail = spyweb("show", "tick", "-o", "json", root=ran).json
+    assert (detail["job"]["row"]["failing"]["count"], [run["id"] for run in detail["runs"]]) == (1, [1])
+
+
 def test_reading_does_not_need_the_lock(ran: Path) -> None:
     with hold_lock(ran / "data"):
         assert states_of(ran) == {"backup": "idle", "tick": "failing"}

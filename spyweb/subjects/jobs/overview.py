@@ -22,10 +22,11 @@ from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_at_once, run_in_slices
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.output import tell_refusal
-from spyweb.model import JobId, Outcome, Run, RunId
+from spyweb.model import JobId, JobSpec, Outcome, Run, RunId
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import NOT_AS_EXPECTED
-from spyweb.store.model.runs import Change, FailingSeries, RunStrip, StripWish
+from spyweb.store.model.runs import Change, FailingSeries, RunFilter, RunStrip, StripWish
+from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.health.views import Health, Restriction
 from spyweb.views.jobs import JobState, JobView, is_failing
@@ -249,6 +250,7 @@ def make_overview(
 
 SHOWN_RUNS = 40  # of each job
 KEPT_S = 60.0  # after the latest request
+COMPARED = 50  # failures whose reasons are compared
 READ_AT_ONCE = 25  # jobs in one question to the store, so that others get their turn
 
 
@@ -389,9 +391,7 @@ class OverviewService:
 
     async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
         live, changes = filter(None, map(self.live.find, jobs)), {job: strips.changes[job] for job in jobs}
-        found = await self.store.past_runs.strips([StripWish(job.id, late_after(job.spec)) for job in live], SHOWN_RUNS)
-        failing = [job for job, strip in found.items() if may_be_failing(strip.marks)]
-        series = await self.store.past_runs.failing(failing) if failing else {}
+        found, series = await read_strips(self.store, [job.spec for job in live])
         for job, strip in found.items():
             packed = RunStrip(ids=array("q", strip.ids), marks=strip.marks, took_ms=array("q", strip.took_ms))
             strips.of_job[job] = JobStrip(packed, series.get(job), changes[job])
@@ -405,6 +405,21 @@ class OverviewService:
             self._strips = self._leave = None
             self._rows.clear()
             self.rendered.clear()
+
+
+async def read_strips(
+    store: Store, specs: Iterable[JobSpec]
+) -> tuple[Mapping[JobId, RunStrip], Mapping[JobId, FailingSeries]]:
+    """Return the newest runs of these jobs, and the series of failures of those that fail."""
+    found = await store.past_runs.strips([StripWish(spec.id, late_after(spec)) for spec in specs], SHOWN_RUNS)
+    failing = [job for job, strip in found.items() if may_be_failing(strip.marks)]
+    return found, await store.past_runs.failing(failing) if failing else {}
+
+
+async def failed_runs(past_runs: PastRuns, job: JobId, in_a_row: int) -> Sequence[Run]:
+    """Return the failures of a job that fails, newest first; of very many the newest."""
+    wanted = RunFilter(job=job, outcomes=[Outcome.FAILED, Outcome.LOST])
+    return (await past_runs.search(wanted, limit=min(in_a_row, COMPARED))).runs if in_a_row else ()
 
 
 def facts_of(job: LiveJob, strip: JobStrip | None) -> Facts:

@@ -13,7 +13,7 @@ from msgspec import structs
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_at_once, run_in_slices
 from spyweb.errors import Problem, Refused
-from spyweb.model import JobId, JobSpec, Outcome, Pings
+from spyweb.model import JobId, JobSpec, Pings
 from spyweb.reload.swap import Reloader
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
@@ -22,9 +22,8 @@ from spyweb.settings.sections import Settings
 from spyweb.specs.origins import resolve_settings
 from spyweb.specs.tree import SUFFIXES, read_source
 from spyweb.store.model.entries import job_namespace
-from spyweb.store.model.runs import RunFilter
 from spyweb.store.sqlite.past_runs import PastRuns
-from spyweb.subjects.jobs.overview import OverviewService
+from spyweb.subjects.jobs.overview import OverviewService, failed_runs
 from spyweb.subjects.jobs.views import NEXT_SHOWN, JobDetail, LastError, last_error, listen_words, schedule_words, tie
 from spyweb.subjects.runs.service import located
 from spyweb.views.jobs import (
@@ -175,9 +174,6 @@ class JobService:
         return JobPaused(job=job, paused=False, was_paused=was_paused, next_due_ms=due_ms)
 
 
-COMPARED = 50  # failures whose reasons are compared
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDetails:
     jobs: JobService
@@ -243,14 +239,8 @@ class JobDetails:
 
     async def _last_error(self, job: LiveJob, in_a_row: int) -> LastError | None:
         """Return the latest error of a failing job."""
-        if not in_a_row:
-            return None
-        wanted = RunFilter(job=job.id, outcomes=[Outcome.FAILED, Outcome.LOST])
-        page = await self.past_runs.search(wanted, limit=min(in_a_row, COMPARED))
-        if not page.runs:
-            return None
-        newest = page.runs[0]
-        return last_error(newest, *located(job, newest), [run.reason for run in page.runs])
+        runs = await failed_runs(self.past_runs, job.id, in_a_row)
+        return last_error(runs[0], *located(job, runs[0]), [run.reason for run in runs]) if runs else None
 
 
 def read_part(root: Path, problem: Problem, show: Callable[[str, bytes, int | None], SourceView]) -> SourceView:
