@@ -109,7 +109,6 @@ def make_project(root: Path) -> Project:
 
 async def record_past(root: Path) -> None:
     """Put a day of runs on record, as a daemon would have."""
-    (root / "data").mkdir(mode=0o700)
     store = await open_store(root / "data/spyweb.db", clock=RealClock(), durability=Durability.NORMAL)
     for name, (_, _, minutes, took_ms, says, failures) in JOBS.items():
         chance, count = random.Random(name), max(12, 24 * 60 // minutes) if minutes else 0
@@ -190,6 +189,8 @@ def main() -> None:
         root = Path(folder) / "demo"
         root.mkdir()
         project = make_project(root)
+        with project.daemon():  # it sees the jobs before their past is recorded
+            project.ended("tea_shop")
         asyncio.run(record_past(root))
         with project.daemon() as daemon:
             project.spyweb("pause", "thumbnails")
