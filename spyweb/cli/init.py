@@ -27,7 +27,12 @@ class ProjectKind(StrEnum):
 TEMPLATE = files("spyweb.cli") / "template"
 COMMON = {"config.toml": "config.toml", ".gitignore": "gitignore"}
 TEMPLATES: Mapping[ProjectKind, Mapping[str, str]] = {
-    ProjectKind.SCRIPTS: {**COMMON, "jobs/hello.lua": "hello.lua", "jobs/check-site.lua": "check-site.lua"},
+    ProjectKind.SCRIPTS: {
+        **COMMON,
+        "jobs/hello.lua": "hello.lua",
+        "jobs/check-site.lua": "check-site.lua",
+        "jobs/page/config.toml": "monitor.toml",
+    },
     ProjectKind.MONITOR: {
         **COMMON,
         "jobs/page/config.toml": "monitor.toml",
@@ -42,7 +47,9 @@ FIRST = {ProjectKind.SCRIPTS: "hello", ProjectKind.MONITOR: "page"}  # the job t
 def init(
     context: typer.Context,
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder, made if it is missing.")] = Path(),
-    template: Annotated[ProjectKind, typer.Option(help="Two scripts, or a monitor of a page.")] = ProjectKind.SCRIPTS,
+    template: Annotated[
+        ProjectKind, typer.Option(help="Scripts and a monitor, or a monitor with hooks.")
+    ] = ProjectKind.SCRIPTS,
     form: Output = Format.TABLE,
 ) -> None:
     """Make a small working project.

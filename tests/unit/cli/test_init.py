@@ -32,7 +32,9 @@ def test_the_project_has_settings_jobs_and_what_git_should_ignore(kind: ProjectK
     assert files_of(tmp_path / "new" / "project") == {*TEMPLATES[kind], *editor_files()}
 
 
-@pytest.mark.parametrize(("words", "jobs"), [([], {"hello", "check_site"}), (["--template", "monitor"], {"page"})])
+@pytest.mark.parametrize(
+    ("words", "jobs"), [([], {"hello", "check_site", "page"}), (["--template", "monitor"], {"page"})]
+)
 def test_everything_in_the_project_is_right(words: list[str], jobs: set[str], tmp_path: Path) -> None:
     spyweb("init", *words, root=tmp_path)
     settings = load_settings(tmp_path, environ={}, flags={})
