@@ -173,8 +173,8 @@ class RunScreen:
         if ended.result is not None:
             shown = ended.result if isinstance(ended.result, str) else to_json(ended.result).decode()
             output.say(f"returned {shown}")
-        if ended.outcome is not Outcome.SUCCESS:
-            output.say(describe_failure(ended.reason, ended.traceback))
+        if ended.outcome is not Outcome.SUCCESS and (why := describe_failure(ended.reason, ended.traceback)):
+            output.say(why)
         cause = f" ({ended.failure})" if ended.failure else ""
         more = "; ".join(
             filter(None, (describe_storage_errors(ended.storage_errors), describe_page(ended), ended.note))

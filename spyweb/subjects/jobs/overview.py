@@ -53,6 +53,7 @@ class Standing(StrEnum):
     RUNNING = "running"
     WAITING = "waiting"
     WELL = "well"
+    SKIPPED = "skipped"  # each of its runs was skipped
     NEW = "new"  # it has not run yet
     PAUSED = "paused"
     DISABLED = "disabled"
@@ -169,6 +170,8 @@ def standing_of(job: JobView, *, is_failing: bool) -> Standing:
         return Standing(job.state.value)
     if job.last is None:
         return Standing.NEW
+    if job.last.outcome is Outcome.SKIPPED:  # then it has no other run
+        return Standing.SKIPPED
     return Standing.DOUBTFUL if is_doubtful(job.last) else Standing.WELL
 
 

@@ -30,6 +30,7 @@ STANDINGS: Mapping[Standing, StandingWords] = {
     Standing.RUNNING: StandingWords("run", "running", "running"),
     Standing.WAITING: StandingWords("wait", "waiting", "waiting"),
     Standing.WELL: StandingWords("ok", "healthy", "healthy"),
+    Standing.SKIPPED: StandingWords("none", "skipped", "all runs skipped so far"),
     Standing.NEW: StandingWords("none", "new", "no run yet"),
     Standing.PAUSED: StandingWords("off", "paused", "paused"),
     Standing.DISABLED: StandingWords("none", "disabled", "disabled"),

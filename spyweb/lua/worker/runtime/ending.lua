@@ -136,7 +136,7 @@ end
 function ending.skip(reason)
   local run = now.run
   if reason ~= nil and type(reason) ~= "string" then runtime.bad_argument(1, "skip", "string", reason) end
-  if not run.may_skip then internals.fail("skip is for the run of a job: no hook, endpoint or task is skipped by it") end
+  if not run.may_skip then internals.fail("skip is for the run of a job, not for a hook, an endpoint or a task, which has run_if") end
   run.skip, run.skip_reason = { skipped = reason or "" }, reason or ""
   return run.skip
 end

@@ -26,6 +26,7 @@ from spyweb.subjects.jobs.overview import (
     view_row,
 )
 from spyweb.views.jobs import JobState, JobView, view_job
+from spyweb.views.runs import last_run
 from tests.fakes.daemon_service import NOW_MS, make_run, three_jobs
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of
 from tests.fakes.harness import make_job, make_spec
@@ -59,6 +60,8 @@ def rows(*standings: Standing) -> list[OverviewRow]:
         ({"enabled": False, "state": JobState.RUNNING}, False, Standing.RUNNING),
         ({"state": JobState.BROKEN, "enabled": False}, False, Standing.BROKEN),
         ({"last": None}, False, Standing.NEW),
+        ({"last": last_run(make_run(4, outcome=Outcome.SKIPPED))}, False, Standing.SKIPPED),
+        ({"last": last_run(make_run(4, outcome=Outcome.SKIPPED))}, True, Standing.FAILING),
     ],
 )
 def test_what_needs_somebody_is_stronger_than_what_goes_on(
