@@ -39,7 +39,7 @@ from spyweb.settings.units import parse_duration
 
 FAMILY = OpFamily(
     name="commands",
-    errors="What is not found or not executable, or over its timeout, gives nil and a text; what the job's policy does "
+    errors="A missing or non-executable program and a timeout return nil and a text; what the job's policy does "
     "not permit raises.",
 )
 
@@ -142,10 +142,10 @@ Options = Annotated[ExecOptions, ArgumentReader("table", "table", options_from)]
     types="(command: string|string[], options?: ExecOptions): ExecResult? result, string? message",
 )
 async def run(call: Call, command: CommandWords, options: Options | None = None) -> Outcome:
-    """Run a command and wait for its end; gives its output and exit code, or nil and a text.
+    """Run a command and wait for its end; return its output and exit code, or nil and a text.
 
-    A text goes through `bash -c`, or `sh -c`; an array is a program and its arguments.  Whatever the command has
-    started ends with it, and with the run: SIGTERM, and SIGKILL after five seconds.
+    A text goes through `bash -c`, or `sh -c`; an array is a program and its arguments.  All processes that the command
+    has started end with it, and with the run: SIGTERM, and SIGKILL after five seconds.
     """
     return await _run(call, "exec.run", command, options or options_from({}))
 

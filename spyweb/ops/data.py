@@ -16,7 +16,7 @@ from spyweb.ops.world import Call
 
 FAMILY = OpFamily(
     name="data",
-    errors="Each gives nil and a message for what it can't read or write; a wrong type raises.",
+    errors="Each returns nil and a message for an invalid text or value; a wrong type raises.",
 )
 
 LARGEST = MIB  # bytes of a YAML text
@@ -24,7 +24,7 @@ LARGEST = MIB  # bytes of a YAML text
 
 @op(name="data.parse_yaml", effect=OpEffect.NONE, types="(text: string): any value, string? message")
 async def parse_yaml(call: Call, text: Text) -> tuple[object, str | None]:
-    """The value of a YAML text, up to 1 MB of it."""
+    """Return the value of a YAML text of at most 1 MB."""
     if len(text) > LARGEST:
         return None, limits.too_large("the YAML text", len(text), LARGEST)
     try:

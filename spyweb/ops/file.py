@@ -93,7 +93,7 @@ def _mode(value: object) -> int:
 
 @op(name="file.copy", needs=FILES, effect=OpEffect.LOOKS, types=OUTCOME)
 async def copy(call: Call, given: Table) -> Answer:
-    """Make the file `dest` equal to the file `src`; `mode` is that of `src` for a new file, unless given."""
+    """Make the file `dest` equal to the file `src`; without `mode` a new file has that of `src`."""
     arguments = Arguments(call, "file.copy", given, {"src", "dest", "mode", "check"})
     source, place = arguments.place("src", write=False), arguments.place("dest", write=True)
     mode, check = arguments.mode(), arguments.check()
@@ -106,9 +106,9 @@ async def copy(call: Call, given: Table) -> Answer:
 
 @op(name="file.line", needs=FILES, effect=OpEffect.LOOKS, types=OUTCOME)
 async def line(call: Call, given: Table) -> Answer:
-    """Keep a `line` in the file `path`, or keep it out (`state = "absent"`).
+    """Ensure that the file `path` has a `line`, or lacks it (`state = "absent"`).
 
-    With `regexp` the last line that it finds is replaced, or all that it finds are removed.
+    With `regexp` the last matching line is replaced, or all matching lines are removed.
     """
     arguments = Arguments(call, "file.line", given, {"path", "line", "regexp", "state", "check"})
     place, check = arguments.place("path", write=True), arguments.check()
@@ -175,7 +175,7 @@ def _edited(text: bytes, wanted: bytes | None, found: list[int], *, has_regexp: 
 
 @op(name="file.mkdir", needs=FILES, effect=OpEffect.LOOKS, types=OUTCOME)
 async def mkdir(call: Call, given: Table) -> Answer:
-    """Make the folder `path`, with those above it; `mode` is 0755 for a new one, unless given."""
+    """Create the folder `path`, with its parents; without `mode` a new one has 0755."""
     arguments = Arguments(call, "file.mkdir", given, {"path", "mode", "check"})
     place, mode, check = arguments.place("path", write=True), arguments.mode(), arguments.check()
     return await _outcome(arguments, place, Expected.FOLDER, lambda: call.world.files.mkdir(place, mode, check=check))
@@ -191,7 +191,7 @@ async def remove(call: Call, given: Table) -> Answer:
 
 @op(name="file.stat", needs=FILES, effect=OpEffect.NONE, types="(given: table): FileStatus? status, string? message")
 async def stat(call: Call, given: Table) -> Answer:
-    """What is at `path`; a link is not followed."""
+    """Return the status of `path`; a link is not followed."""
     arguments = Arguments(call, "file.stat", given, {"path"})
     place = arguments.place("path", write=False)
     return await _in_thread(call, "file.stat", arguments.text("path"), lambda: call.world.files.stat(place))

@@ -30,19 +30,19 @@ T = TypeVar("T")
 
 @op(needs=FILES, effect=OpEffect.NONE)
 async def fs_read(call: Call, filename: Text) -> bytes | None:
-    """Read a text file of the job's folder, or of `shared/` when the job has none; nil when there is neither."""
+    """Return the text of a file in the job's folder, else in `shared/`; nil when neither exists."""
     return await _read(call, "fs_read", filename, TEXT_KINDS)
 
 
 @op(needs=FILES, effect=OpEffect.NONE)
 async def fs_read_binary(call: Call, filename: Text) -> bytes | None:
-    """As fs_read, for images, fonts, PDF and ZIP files as well."""
+    """Return the bytes of a file, as `fs_read`, also of images, fonts, PDF and ZIP files."""
     return await _read(call, "fs_read_binary", filename, BINARY_KINDS)
 
 
 @op(needs=FILES)
 async def fs_append(call: Call, filename: Text, content: Text) -> None:
-    """Add to the end of a text file, made where it is missing.  Before it passes 10 MB a new one begins."""
+    """Append to a text file; a missing one is created.  Before it exceeds 10 MB it is renamed, and a new one begins."""
     await _in_thread(
         "fs_append", filename, lambda: call.world.files.append(_place(call, "fs_append", filename), content)
     )
@@ -50,7 +50,7 @@ async def fs_append(call: Call, filename: Text, content: Text) -> None:
 
 @op(needs=FILES)
 async def fs_overwrite(call: Call, filename: Text, content: Text) -> None:
-    """Write a text file anew: at any moment it is the old one or the new one, whole."""
+    """Replace the content of a text file, atomically."""
     await _in_thread(
         "fs_overwrite", filename, lambda: call.world.files.overwrite(_place(call, "fs_overwrite", filename), content)
     )

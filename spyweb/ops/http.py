@@ -39,7 +39,7 @@ LUA_RESULTS = "HttpResponse? response, HttpError? error"
 
 FAMILY = OpFamily(
     name="HTTP",
-    errors="A failed request gives nil and an `HttpError`; only a wrong type of argument raises.",
+    errors="A failed request returns nil and an `HttpError`; only a wrong type of argument raises.",
 )
 
 FORM = b"application/x-www-form-urlencoded"
@@ -104,15 +104,15 @@ Parts = Annotated[Sequence[Part], ArgumentReader("table", "table", read_parts)]
 
 @op(needs=NET, effect=OpEffect.NONE, types=f"(url: string, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
 async def http_get(call: Call, url: Text, headers: Headers | None = None) -> Outcome:
-    """Fetch an address.  Gives a response, or nil and an error."""
+    """Fetch an address; return a response, or nil and an error."""
     return await _fetch(call, "http_get", FetchRequest(url=url, headers=headers or {}))
 
 
 @op(needs=NET, types=f"(url: string, body: string|number, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
 async def http_post(call: Call, url: Text, body: Text, headers: Headers | None = None) -> Outcome:
-    """Post a body.  Gives a response, or nil and an error.
+    """Post a body; return a response, or nil and an error.
 
-    Without another content type among the headers it is a form.
+    Without a content type among the headers the body is sent as a form.
     """
     headers = headers or {}
     if not any(name.lower() == CONTENT_TYPE for name in headers):
@@ -122,7 +122,7 @@ async def http_post(call: Call, url: Text, body: Text, headers: Headers | None =
 
 @op(needs=NET, effect=OpEffect.LOOKS, types=f"(options: HttpOptions): {LUA_RESULTS}")
 async def http_request(call: Call, options: Table) -> Outcome:
-    """Make a request of any kind.  Gives a response, or nil and an error.
+    """Make a request of any kind; return a response, or nil and an error.
 
     The options are `url`, and `method`, `body`, `headers`, `proxy`, `timeout` (seconds) and `max_body_size` (MB).
     """
@@ -148,7 +148,7 @@ async def http_request(call: Call, options: Table) -> Outcome:
     types=f"(url: string, fields: table<string, string|number|HttpFile>, headers?: {LUA_HEADERS}): {LUA_RESULTS}",
 )
 async def http_multipart(call: Call, url: Text, fields: Parts, headers: Headers | None = None) -> Outcome:
-    """Post a form with files.  Gives a response, or nil and an error.
+    """Post a form with files; return a response, or nil and an error.
 
     A field is a text, or a table with `content` and optionally `filename` and `type`.
     """

@@ -41,18 +41,18 @@ def read_parameters(value: object) -> Sequence[Parameter]:
 Sql = Annotated[str, ArgumentReader("string", "string", read_sql)]
 Parameters = Annotated[Sequence[Parameter], ArgumentReader("table", "table", read_parameters)]
 
-FAMILY = OpFamily(name="SQL", errors="Whatever SQLite refuses raises, with its message.")
+FAMILY = OpFamily(name="SQL", errors="A statement that SQLite refuses raises its message.")
 
 
 @op(needs=DB, effect=OpEffect.LOOKS, types=f"(sql: string, params?: any[]): {HEADERS}[] rows")
 async def db_query(call: Call, sql: Sql, params: Parameters = ()) -> list[Row]:
-    """Carry out one SQL statement of any kind and give its rows, each a table by column; NULL columns are absent."""
+    """Execute one SQL statement of any kind and return its rows, each a table by column; NULL columns are absent."""
     return list((await _ask(call, "db_query", sql, params, wants_rows=True)).rows)
 
 
 @op(needs=DB, types="(sql: string, params?: any[]): integer changed")
 async def db_exec(call: Call, sql: Sql, params: Parameters = ()) -> int:
-    """Carry out one SQL statement and give the number of rows that it inserted, updated or deleted."""
+    """Execute one SQL statement and return the number of rows that it inserted, updated or deleted."""
     return (await _ask(call, "db_exec", sql, params, wants_rows=False)).changed
 
 

@@ -22,7 +22,7 @@ from spyweb.store.model.entries import KEEP, Addition, Drop, Entry, Leave, Put, 
 
 FAMILY = OpFamily(
     name="state",
-    errors="What can't be done gives false, nil, -1 or 0 (for `state.list_length`), and a text with the key and the "
+    errors="A call that fails returns false, nil, -1 or 0 (for `state.list_length`), and a text with the key and the "
     "reason. With a table first it raises a table `{code, message}`.",
 )
 
@@ -34,9 +34,9 @@ FAMILY = OpFamily(
     overloads=("fun(options: {scope: string, key: string, value: any, ttl?: number}): StateChange",),
 )
 def put(state: StateCall, key: KeyOrTable, value: Value, ttl: Number | None = None) -> StoreAnswer[object]:
-    """Keep a value, for good or for `ttl` seconds; whatever expiry the key had is replaced.
+    """Store a value, without expiry or for `ttl` seconds; an earlier expiry of the key is replaced.
 
-    With a table `{scope, key, value, ttl?}` it gives `{old_value, new_value}`.
+    With a table `{scope, key, value, ttl?}` it returns `{old_value, new_value}`.
     """
     if not isinstance(key, bytes):
         return scopes.put(state, key)
@@ -47,7 +47,7 @@ def put(state: StateCall, key: KeyOrTable, value: Value, ttl: Number | None = No
     "state.set_with_ttl", failure=False, types="(key: string, value: any, ttl: number): boolean ok, string? message"
 )
 def put_with_ttl(state: StateCall, key: Text, value: Value, ttl: Number) -> StoreAnswer[object]:
-    """Keep a value for `ttl` seconds."""
+    """Store a value for `ttl` seconds."""
     return _put(state.about(key), value, ttl)
 
 
@@ -63,9 +63,9 @@ def _put(state: StateCall, given: object, ttl: float | None) -> StoreAnswer[obje
     overloads=("fun(options: {scope: string, key: string}): any",),
 )
 def get(state: StateCall, key: KeyOrTable, default: Value = None) -> StoreAnswer[object]:
-    """The value of a key, or the default.
+    """Return the value of a key, or the default.
 
-    With a table `{scope, key}` the value or nil.
+    With a table `{scope, key}` it returns the value or nil.
     """
     if not isinstance(key, bytes):
         return scopes.get(state, key)
@@ -75,7 +75,7 @@ def get(state: StateCall, key: KeyOrTable, default: Value = None) -> StoreAnswer
 
 @positional("state.exists", failure=False, types="(key: string): boolean exists, string? message")
 def exists(state: StateCall, key: Text) -> StoreAnswer[Entry | None]:
-    """Whether there is such a key."""
+    """Return whether the key exists."""
     return state.about(key).read(lambda entry: (entry is not None,))
 
 
@@ -86,9 +86,9 @@ def exists(state: StateCall, key: Text) -> StoreAnswer[Entry | None]:
     overloads=("fun(options: {scope: string, key: string}): any",),
 )
 def delete(state: StateCall, key: KeyOrTable) -> StoreAnswer[object]:
-    """Forget a key; true even when there was none.
+    """Delete a key; true also for a missing key.
 
-    With a table `{scope, key}` it gives the old value.
+    With a table `{scope, key}` it returns the old value.
     """
     if not isinstance(key, bytes):
         return scopes.delete(state, key)
@@ -97,9 +97,9 @@ def delete(state: StateCall, key: KeyOrTable) -> StoreAnswer[object]:
 
 @writing("state.clear", failure=False, types="(pattern?: string): boolean ok, string? message")
 def clear(state: StateCall, pattern: Text = b"*") -> StoreAnswer[int]:
-    """Forget every key that matches, or all of them; never locks, and nothing of store_* or of scopes.
+    """Delete every key that matches, or all keys; never locks, and no key of store_* or of scopes.
 
-    More than 200 go bit by bit, so that no other job waits.
+    More than 200 keys are deleted in steps, so that no other job waits.
     """
     source = state.values.clear(state.namespace, state.pattern(pattern), origin=state.call.origin)
     return state.answer(source, lambda _: (True,))
@@ -112,11 +112,11 @@ def clear(state: StateCall, pattern: Text = b"*") -> StoreAnswer[int]:
     overloads=("fun(options: {scope: string, pattern?: string}): string[]",),
 )
 def keys(state: StateCall, pattern: KeyOrTable = b"*") -> StoreAnswer[list[bytes]]:
-    """All keys that match, sorted; `*` is any run of characters, `?` one.
+    """Return all keys that match, sorted; `*` is any run of characters, `?` one.
 
     A pattern has at most 1,024 bytes.
 
-    With a table `{scope, pattern?}` those of a scope.
+    With a table `{scope, pattern?}` it returns the keys of a scope.
     """
     if not isinstance(pattern, bytes):
         return scopes.keys(state, pattern)
@@ -130,9 +130,9 @@ def keys(state: StateCall, pattern: KeyOrTable = b"*") -> StoreAnswer[list[bytes
     overloads=("fun(options: {scope: string}): any[]",),
 )
 def list_items(state: StateCall, prefix: KeyOrTable = b"") -> StoreAnswer[object]:
-    """A table of the keys that begin so, each with its value.
+    """Return a table of the keys with this prefix, each with its value.
 
-    With a table `{scope}` an array of values, in the order of their creation.
+    With a table `{scope}` it returns an array of values, in the order of their creation.
     """
     if not isinstance(prefix, bytes):
         return scopes.list_values(state, prefix)
@@ -144,13 +144,13 @@ def list_items(state: StateCall, prefix: KeyOrTable = b"") -> StoreAnswer[object
 
 @positional("state.list_groups", failure=None, needs=ALL_SCOPES, types="(): {groups: string[]} scopes")
 def list_groups(state: StateCall) -> StoreAnswer[list[str]]:
-    """All scopes that hold something: `{groups = {...}}`, sorted."""
+    """Return all scopes that are not empty, sorted: `{groups = {...}}`."""
     return scopes.list_groups(state)
 
 
 @writing("state.update", failure=None, types="(options: StateUpdate): StateChange change")
 def update(state: StateCall, options: Table) -> StoreAnswer[object]:
-    """Apply `ops` to the value of `key` in `scope`, all in one step; gives `{old_value, new_value, errors?}`.
+    """Apply `ops` to the value of `key` in `scope`, in one step; returns `{old_value, new_value, errors?}`.
 
     At most 1,000 ops.
     """
@@ -159,7 +159,7 @@ def update(state: StateCall, options: Table) -> StoreAnswer[object]:
 
 @writing("state.set_ttl", failure=False, types="(key: string, seconds: number): boolean ok, string? message")
 def set_ttl(state: StateCall, key: Text, seconds: Number) -> StoreAnswer[bool]:
-    """Let a key end in so many seconds; never, for zero and less."""
+    """Let a key expire after so many seconds; zero or less: never."""
     state.about(key)
     expires_ms = None if seconds <= 0 else state.expiry(seconds)
     source = state.values.expire(state.namespace, key, expires_ms)
@@ -169,19 +169,19 @@ def set_ttl(state: StateCall, key: Text, seconds: Number) -> StoreAnswer[bool]:
 
 @positional("state.get_ttl", failure=-1, types="(key: string): integer seconds, string? message")
 def get_ttl(state: StateCall, key: Text) -> StoreAnswer[Entry | None]:
-    """Seconds that a key has left, rounded up; -1 when it never ends, -2 when it is not there."""
+    """Return the seconds until a key expires, rounded up; -1: it never does; -2: there is no such key."""
     return state.about(key).read(lambda entry: (remaining(entry, state.call.world.clock.now_ms()),))
 
 
 @writing("state.increment", failure=None, types="(key: string, delta?: number): number? sum, string? message")
 def increment(state: StateCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
-    """Add to a number, atomically, and give the sum; a missing key counts as 0."""
+    """Add to a number, atomically, and return the sum; a missing key counts as 0."""
     return _add(state.about(key), delta)
 
 
 @writing("state.decrement", failure=None, types="(key: string, delta?: number): number? difference, string? message")
 def decrement(state: StateCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
-    """Subtract from a number, atomically, and give the difference; a missing key counts as 0."""
+    """Subtract from a number, atomically, and return the difference; a missing key counts as 0."""
     return _add(state.about(key), -delta)
 
 
@@ -207,7 +207,7 @@ def _add(state: StateCall, delta: int | float) -> StoreAnswer[object]:
 
 @writing("state.append", failure=-1, types="(key: string, value: string|number): integer? length, string? message")
 def append(state: StateCall, key: Text, value: Text) -> StoreAnswer[object]:
-    """Add to the end of a text, and give its length in bytes; a missing key is an empty text."""
+    """Append to a text, and return its length in bytes; a missing key is an empty text."""
 
     def change(entry: Entry | None) -> Put | Leave:
         text = entry.value if entry else b""
@@ -222,9 +222,9 @@ def append(state: StateCall, key: Text, value: Text) -> StoreAnswer[object]:
     "state.compare_swap", failure=False, types="(key: string, old: any, new: any): boolean swapped, string? message"
 )
 def compare_swap(state: StateCall, key: Text, old: Value, new: Value) -> StoreAnswer[object]:
-    """Put `new` in the place of `old`, if that is what is there, and say whether it was.
+    """Replace the value by `new` if it equals `old`; return whether it did.
 
-    nil is what a missing key holds; tables are compared deeply.
+    A missing key has the value nil; tables are compared deeply.
     """
     kept = state.about(key).value(new, 3)
     expected = None if old is None else state.item(old, 2)
@@ -238,7 +238,7 @@ def compare_swap(state: StateCall, key: Text, old: Value, new: Value) -> StoreAn
 
 @writing("state.list_push", failure=-1, types="(key: string, item: any): integer? length, string? message")
 def list_push(state: StateCall, key: Text, item: Value) -> StoreAnswer[object]:
-    """Add to the end of a list, and give its length; a missing key is an empty list."""
+    """Append to a list, and return its length; a missing key is an empty list."""
     added_item = state.about(key).item(item, 2)
 
     def change(entry: Entry | None) -> Put | Leave:
@@ -255,7 +255,7 @@ def list_push(state: StateCall, key: Text, item: Value) -> StoreAnswer[object]:
 
 @writing("state.list_pop", failure=None, types="(key: string): any item, string? message")
 def list_pop(state: StateCall, key: Text) -> StoreAnswer[object]:
-    """Take the last item of a list away and give it; nil when there is none."""
+    """Remove the last item of a list and return it; nil for an empty list."""
 
     def change(entry: Entry | None) -> Put | Leave:
         items = _list_in(entry)
@@ -268,7 +268,7 @@ def list_pop(state: StateCall, key: Text) -> StoreAnswer[object]:
 
 @positional("state.list_length", failure=0, types="(key: string): integer length, string? message")
 def list_length(state: StateCall, key: Text) -> StoreAnswer[Entry | None]:
-    """How many items a list has; none for a missing key."""
+    """Return the number of items in a list; 0 for a missing key."""
 
     def length_of(entry: Entry | None) -> Results:
         items = _list_in(entry)
@@ -293,9 +293,9 @@ def _no_list(entry: Entry | None) -> str:
     "state.history", failure=None, types="(key: string, count?: integer): StateVersion[]? versions, string? message"
 )
 def history(state: StateCall, key: Text, count: Int | None = None) -> StoreAnswer[list[Entry]]:
-    """The versions of a key, newest first: an array of `{version, value, updated_at}`.
+    """Return the versions of a key, newest first: an array of `{version, value, updated_at}`.
 
-    Past ones are kept where `[state.history]` in the settings says so.
+    Past versions are kept where `[state.history]` is set.
     """
 
     def results_of(entries: list[Entry]) -> Results:
@@ -310,14 +310,14 @@ def history(state: StateCall, key: Text, count: Int | None = None) -> StoreAnswe
 
 @positional("state.get_version", failure=None, types="(key: string, version: integer): any value, string? message")
 def get_version(state: StateCall, key: Text, version: Int) -> StoreAnswer[Entry | None]:
-    """The value that a key had in that version; nil when it is not kept."""
+    """Return the value of a key in that version; nil when the version is not kept."""
     source = state.about(key).values.version(state.namespace, key, version)
     return state.answer(source, lambda entry: (entry.value if entry else None,))
 
 
 @writing("state.rollback", failure=False, types="(key: string, version: integer): boolean ok, string? message")
 async def rollback(state: StateCall, key: Text, version: Int) -> Results:
-    """Put the value back that a key had in that version, as a newer version and without an expiry."""
+    """Restore the value of a key in that version, as a newer version without expiry."""
     past = await state.about(key).values.version(state.namespace, key, version)
     if past is None:
         return state.refusal(state.of_key(f"version {version} is not kept"))
@@ -326,7 +326,7 @@ async def rollback(state: StateCall, key: Text, version: Int) -> Results:
 
 @positional("state.stats", failure=None, types="(): StateStats? stats, string? message")
 def stats(state: StateCall) -> StoreAnswer[ValueStats]:
-    """What there is of stored values, and how long the functions of `state` took since start."""
+    """Return figures of the stored values, and how long the functions of `state` took since start."""
 
     def results_of(found: ValueStats) -> Results:
         store, metrics = state.call.world.store.stats(), state.call.world.metrics.state

@@ -21,7 +21,7 @@ from spyweb.ops.rules.values import shown
 from spyweb.ops.world import Call
 from spyweb.store.model.entries import Held
 
-FAMILY = OpFamily(name="locks", errors="A lock that is not to be had gives false and a text that names its holder.")
+FAMILY = OpFamily(name="locks", errors="A lock that is taken returns false and a text that names its holder.")
 
 DEFAULT_TIMEOUT = 30
 LONGEST_TIMEOUT = 366 * 86_400.0  # seconds: longer than any run; timers can't take infinity
@@ -42,7 +42,7 @@ class LockTerms(Struct, frozen=True):
     overloads=("fun(name: string, ttl?: number): boolean, string?",),
 )
 async def try_lock(state: StateCall, name: Text, holder: Value = None, ttl: Value = None) -> Results:
-    """Take a lock if it is free: true, or false and who has it.  `ttl` seconds are how long it outlasts a crash."""
+    """Acquire a lock if it is free: true, or false and its holder.  It outlasts a crash by `ttl` seconds."""
     request = _request(state, name, terms_of(state.function, holder, ttl))
     held = await state.call.world.locks.take(request)
     return (True,) if held is None else (False, _refusal(state, held))
@@ -56,10 +56,10 @@ async def try_lock(state: StateCall, name: Text, holder: Value = None, ttl: Valu
     overloads=("fun(name: string, timeout?: number): boolean, string?",),
 )
 async def lock(state: StateCall, name: Text, holder: Value = None, timeout: Value = None) -> Results:
-    """Take a lock: true, or false and who has it.
+    """Acquire a lock: true, or false and its holder.
 
-    Without a holder it waits for the lock, up to `timeout` seconds.  With one it doesn't wait, and a lock that is not
-    to be had is logged as well.
+    Without a holder it waits for the lock, up to `timeout` seconds.  With a holder it doesn't wait, and a lock that is
+    taken is logged as well.
     """
     terms, locks = terms_of(state.function, holder, timeout), state.call.world.locks
     request = _request(state, name, terms)
@@ -81,7 +81,7 @@ async def lock(state: StateCall, name: Text, holder: Value = None, timeout: Valu
     types="(name: string, holder?: string): boolean ok, string? message",
 )
 async def unlock(state: StateCall, name: Text, holder: Text | None = None) -> Results:
-    """Give a lock back: true, or false and a text when somebody else has it, or nobody."""
+    """Release a lock: true, or false and a text when another holder has it, or it is free."""
     own = _own_name(state.call) if holder is None else holder
     held = await state.call.world.store.locks.release(name, own)
     if held is not None and held.holder == own:
@@ -92,7 +92,7 @@ async def unlock(state: StateCall, name: Text, holder: Text | None = None) -> Re
 
 @positional("state.is_locked", failure=False, types="(name: string): boolean is_locked, string? holder")
 async def is_locked(state: StateCall, name: Text) -> Results:
-    """Whether somebody has a lock, and who."""
+    """Return whether a lock is held, and its holder."""
     held = await state.call.world.store.locks.holder(name)
     return (False, None) if held is None else (True, held.holder)
 

@@ -28,7 +28,7 @@ from spyweb.store.sqlite.values import Values
 
 FAMILY = OpFamily(
     name="stored values",
-    errors="A failing disk is logged and marks the run (`success, 3 storage errors`), `store_get` gives nil and "
+    errors="A failing disk is logged and marks the run (`success, 3 storage errors`), `store_get` returns nil and "
     "`global_store_incr` its default.",
 )
 
@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 @op(effect=OpEffect.KEEPS, types="(key: string|number, value: string|number)")
 def store_set(call: Call, key: Text, value: KeptText) -> StoreAnswer[None]:
-    """Keep a text, or a number as its text, under a key of this job's own, of at most 4 KB."""
+    """Store a text, or a number as its text, under a key of this job alone; the key has at most 4 KB."""
     return _ask(
         call, "store_set", key, lambda values: values.set(call.namespace, key, value, origin=call.origin), NOTHING
     )
@@ -50,13 +50,13 @@ def store_set(call: Call, key: Text, value: KeptText) -> StoreAnswer[None]:
 
 @op(effect=OpEffect.NONE, types="(key: string|number): string? value")
 def store_get(call: Call, key: Text) -> StoreAnswer[object]:
-    """The text under a key of this job's own, or nil."""
+    """Return the text under a key of this job alone, or nil."""
     return _ask(call, "store_get", key, lambda values: values.get(call.namespace, key), NIL, _as_text)
 
 
 @op(effect=OpEffect.KEEPS, types="(key: string|number)")
 def store_delete(call: Call, key: Text) -> StoreAnswer[None]:
-    """Forget a key of this job's own; a missing one is fine."""
+    """Delete a key of this job alone; a missing key is no error."""
     return _ask(
         call, "store_delete", key, lambda values: values.delete(call.namespace, key, origin=call.origin), NOTHING
     )
@@ -64,7 +64,7 @@ def store_delete(call: Call, key: Text) -> StoreAnswer[None]:
 
 @op(needs=GLOBAL_STORE, effect=OpEffect.KEEPS, types="(key: string|number, value: string|number)")
 def global_store_set(call: Call, key: Text, value: KeptText) -> StoreAnswer[None]:
-    """Keep a text, or a number as its text, under a key that all jobs share, of at most 4 KB."""
+    """Store a text, or a number as its text, under a key that all jobs share; the key has at most 4 KB."""
     return _ask(
         call, "global_store_set", key, lambda values: values.set(GLOBAL, key, value, origin=call.origin), NOTHING
     )
@@ -72,13 +72,13 @@ def global_store_set(call: Call, key: Text, value: KeptText) -> StoreAnswer[None
 
 @op(needs=GLOBAL_STORE, effect=OpEffect.NONE, types="(key: string|number): string? value")
 def global_store_get(call: Call, key: Text) -> StoreAnswer[object]:
-    """The text under a key that all jobs share, or nil."""
+    """Return the text under a key that all jobs share, or nil."""
     return _ask(call, "global_store_get", key, lambda values: values.get(GLOBAL, key), NIL, _as_text)
 
 
 @op(needs=GLOBAL_STORE, effect=OpEffect.KEEPS, types="(key: string|number)")
 def global_store_delete(call: Call, key: Text) -> StoreAnswer[None]:
-    """Forget a key that all jobs share; a missing one is fine."""
+    """Delete a key that all jobs share; a missing key is no error."""
     return _ask(
         call, "global_store_delete", key, lambda values: values.delete(GLOBAL, key, origin=call.origin), NOTHING
     )
@@ -90,10 +90,10 @@ def global_store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     types="(key: string|number, default: integer, delta: integer): integer sum",
 )
 def global_store_incr(call: Call, key: Text, default: Whole, delta: Whole) -> StoreAnswer[int]:
-    """Add to a number that all jobs share, atomically, and give the sum.
+    """Add to a number that all jobs share, atomically, and return the sum.
 
-    A missing key, or a text that is not a whole number, counts as `default`.  When the sum leaves 64 bits, nothing is
-    written and `default` is given.
+    A missing key, or a text that is not a whole number, counts as `default`.  When the sum exceeds 64 bits, nothing is
+    written and `default` is returned.
     """
     return _ask(
         call,

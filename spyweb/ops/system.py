@@ -46,7 +46,7 @@ async def notify(
 
 @op(effect=OpEffect.NONE)
 async def sleep(call: Call, ms: Number) -> None:
-    """Wait, without holding anything else up.  A negative time is none."""
+    """Wait so many milliseconds; other runs go on.  A negative time does not wait."""
     if math.isnan(ms):
         raise OpError("bad argument #1 to 'sleep' (a time in milliseconds expected, got nan)")
     await call.world.clock.sleep(min(max(ms, 0), LONGEST_SLEEP_MS) / 1000)

@@ -41,7 +41,7 @@ STATUSES = {status.value.encode(): status for status in TaskStatus}
 async def begin(call: Call, names: Table, needs: Table | None = None) -> tuple[str, str, list[list[object]]]:
     """Take the plan of a run: workflow and name of each task, and, as text, the numbers of those that it depends on.
 
-    Gives the job's folder, its agent, and the finished tasks.
+    Returns the job's folder, its agent, and the finished tasks.
     """
     given = list(names.values())
     if len(given) > 2 * MOST_TASKS:
@@ -107,13 +107,13 @@ def skip(call: Call, rows: Table) -> StoreAnswer[None]:
 
 @op(name="_artifacts", needs=FILES, effect=OpEffect.LOOKS)
 async def keep_artifacts(call: Call, patterns: Table) -> int:
-    """Keep the files of the job's folder that match; gives how many."""
+    """Keep the files of the job's folder that match; return their number."""
     return await _copied("artifacts", call.world.artifacts.keep, call, patterns)
 
 
 @op(name="_consume", needs=FILES, effect=OpEffect.LOOKS)
 async def consume_artifacts(call: Call, patterns: Table) -> int:
-    """Copy what tasks of this run have kept, and matches, into the job's folder; gives how many files."""
+    """Copy matching artifacts of this run's tasks into the job's folder; return their number."""
     return await _copied("consumes", call.world.artifacts.give_back, call, patterns)
 
 

@@ -14,7 +14,7 @@ from spyweb.ops.network.certificate import read_certificate
 from spyweb.ops.op import NET, OpEffect, OpFamily, op
 from spyweb.ops.world import Call
 
-FAMILY = OpFamily(name="TLS", errors="Gives nil and a message.")
+FAMILY = OpFamily(name="TLS", errors="A failure returns nil and a message.")
 
 HTTPS = 443
 HIGHEST_PORT = 65_535
@@ -24,7 +24,7 @@ Outcome: TypeAlias = tuple[dict[str, object] | None, str | None]  # a certificat
 
 @op(needs=NET, effect=OpEffect.NONE, types="(host: string, port?: integer): Certificate? certificate, string? message")
 async def tls_probe(call: Call, host: Text, port: Int = HTTPS) -> Outcome:
-    """Look at the certificate of a TLS server, trusted or not.  Gives a table, or nil and a message."""
+    """Return the certificate of a TLS server, trusted or not, as a table; or nil and a message."""
     try:
         name, gate = name_of(host), call.gate("tls_probe")
         if not 0 < port <= HIGHEST_PORT:

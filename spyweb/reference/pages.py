@@ -74,7 +74,7 @@ def functions_part(name: str) -> str:
         )
         for each in functions
     ]
-    grid = _grid(("function", "gives", ""), rows)
+    grid = _grid(("function", "returns", ""), rows)
     errors = " ".join(dict.fromkeys(family.errors for family in chosen))
     return f"{grid}\n{ALL_WAIT if all_wait else ''}{errors}\n"
 

@@ -20,7 +20,7 @@ def test_it_is_lua_that_nobody_can_require() -> None:
 
 def test_an_op_has_its_words_its_parameters_and_what_it_gives() -> None:
     assert block_of("function http_get(url, headers) end") == [
-        "---Fetch an address. Gives a response, or nil and an error.",
+        "---Fetch an address; return a response, or nil and an error.",
         "---@async",
         "---@param url string",
         "---@param headers? table<string, string|number>",

@@ -18,9 +18,9 @@ By hand, too.
 
 def test_only_what_is_between_the_marks_is_written_anew() -> None:
     page = renewed(PAGE)
-    assert page.startswith("# Files\n\nBy hand.\n\n<!-- generated: functions files -->\n\n| function | gives | |\n")
+    assert page.startswith("# Files\n\nBy hand.\n\n<!-- generated: functions files -->\n\n| function | returns | |\n")
     assert page.endswith("\n<!-- end -->\n\nBy hand, too.\n")
-    assert "| `fs_read(filename)` | `string?` | Read a text file" in page
+    assert "| `fs_read(filename)` | `string?` | Return the text of a file" in page
     assert "whatever" not in page
 
 
@@ -31,7 +31,7 @@ def test_what_is_up_to_date_stays_as_it_is() -> None:
 def test_functions_that_wait_are_said_to() -> None:
     page = renewed("<!-- generated: functions files, environment and tables -->\n<!-- end -->")
     assert "All of these *wait*. A name that leads out" in page
-    assert "`require(name)` | `any` | The module" in page
+    assert "`require(name)` | `any` | Return the module" in page
     assert "executed once in a VM. *Waits.* |" in page
 
 
