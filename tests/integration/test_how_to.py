@@ -21,7 +21,7 @@ from spyweb.store.model.entries import job_namespace
 from spyweb.views.runs import describe_details
 from tests.fakes.certificates import self_signed
 from tests.fakes.monitor_project import MonitorProject
-from tests.fakes.repository import file_of, files_of, read
+from tests.fakes.repository import code_blocks, file_of, files_of, read
 from tests.fakes.socks_server import open_socks_server
 from tests.fakes.web_server import open_proxy, open_web_server
 
@@ -85,7 +85,10 @@ async def bodies(project: MonitorProject) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-async def test_every_file_of_a_page_passes_the_check(page: str, tmp_path: Path) -> None:
+async def test_every_file_of_a_page_passes_the_check(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NTFY_TOPIC", "my-alerts-7f3a9c")
     versions: dict[str, list[str]] = {}
     for name, text in files_of(path_of(page)):
         versions.setdefault(name, []).append(text)
@@ -95,6 +98,9 @@ async def test_every_file_of_a_page_passes_the_check(page: str, tmp_path: Path) 
             path = tmp_path / str(number) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(texts[min(number, len(texts) - 1)])
+        channels = [block for block in code_blocks(read(path_of(page)), "toml") if block.startswith("[channels.")]
+        for block in channels[:1]:
+            (tmp_path / str(number) / "config.toml").write_text(block)
         assert await check_project(tmp_path / str(number)) == []
 
 
