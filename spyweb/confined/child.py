@@ -51,7 +51,7 @@ def describe_exit(code: int) -> str:
 
 
 class ChildOutput:
-    """Copies what a process, `who`, writes to its stdout and stderr to the log: now and then, cut, and labelled.
+    """Copies the stdout and stderr of a process, `who`, to the log: now and then, cut, and labelled.
 
     It writes to a pipe: if it writes more than is read, the pipe is full and its write fails: it never waits.
     """
@@ -93,7 +93,7 @@ class ChildOutput:
             self._loop.add_reader(self._reader, self._wait)
 
     def _read(self) -> bool:
-        """Log what the pipe holds, and return whether there may be more."""
+        """Log the content of the pipe, and return whether there may be more."""
         with suppress(BlockingIOError):
             data = os.read(self._reader, MOST_READ)
             if not data:
@@ -155,7 +155,7 @@ class ChildProcess:
             timer.cancel()
 
     def close(self) -> None:
-        """Kill it and close what is open; one that waits for a disk is waited for beside the event loop."""
+        """Kill it and close its descriptors; the wait for a process that waits for a disk is off the event loop."""
         self.socket.close()
         self.kill()
         if self._process.poll() is None:
@@ -188,7 +188,7 @@ class ForkServer:
         socket.send_fds(self._child.socket, [b"+"], descriptors)
 
     def close(self) -> None:
-        """End the process; what it has forked notices that by itself, or by its own sockets."""
+        """End the process; its forks notice that by themselves, or by their own sockets."""
         if self._child is not None:
             self._child.close()
             self._child = None

@@ -1,4 +1,4 @@
-"""Give up what a worker does not need: files, network, other processes.  A script acts through ops alone.
+"""Give up rights that a worker does not need: files, network, other processes.  A script acts through ops alone.
 
 In the order that works: the user and its capabilities, no new privileges, no core and no ptrace, resource limits,
 Landlock, and last a seccomp allow-list, as raw BPF through ctypes.  It must be called before any thread is started and
@@ -96,7 +96,7 @@ _MOST_CAPABILITIES = 64
 
 
 def give_up_rights() -> list[str]:
-    """Give up this process's rights; return descriptions of what is in force and of what could not be done."""
+    """Give up this process's rights; return descriptions of those in force and of failed steps."""
     limits = _limit_resources()
     if sys.platform != "linux":
         return [*limits, f"no system-call filter and no Landlock: {sys.platform} has none"]

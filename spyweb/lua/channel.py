@@ -164,7 +164,7 @@ def _unpack(call: PackedOpCall) -> list[object]:
 
 
 class RunChannel:
-    """One run under way in a worker, with those of its branches that have asked for an op, or that have a timeout.
+    """One run under way in a worker, with its branches that have asked for an op or have a timeout.
 
     `overdue` is called when the run was asked to end and did not.  A message against the protocol raises ValueError.
     """

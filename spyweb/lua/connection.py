@@ -142,7 +142,7 @@ class BulkStream(asyncio.BufferedProtocol):
 
 
 class SocketWriter:
-    """Writes to one of the sockets; what is written before it is open is kept until then."""
+    """Writes to one of the sockets; earlier writes are kept until it is open."""
 
     def __init__(self, protocol: SmallStream | BulkStream) -> None:
         self._protocol = protocol

@@ -74,7 +74,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 class Quarantine:
-    """Tracks the jobs that need a worker of their own because of what their runs have done, not of their settings."""
+    """Tracks the jobs that need their own worker because of the behaviour of their runs, not of their settings."""
 
     def __init__(self) -> None:
         self._cases: dict[JobId, Case] = {}
@@ -329,7 +329,7 @@ class Pool:
         return code.isolation is Isolation.PROCESS or self._quarantine.holds(code)
 
     def _worker_for(self, code: Code) -> WorkerProcess | None:
-        """Return the worker where a VM of this code belongs; None if there is no room for one of its own."""
+        """Return the worker where a VM of this code belongs; None if there is no room for a separate one."""
         is_alone = self._needs_own_worker(code)
         return self._supervisor.own_worker(code.job) if is_alone else self._supervisor.least_loaded()
 

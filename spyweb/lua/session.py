@@ -178,7 +178,7 @@ class Host(Protocol):
         """
 
     def end_branch(self, lineage: Lineage) -> None:
-        """Let go of what a branch has: its locks, its transaction."""
+        """Release the locks and the transaction of a branch."""
 
     def log(self, level: str, text: bytes) -> None:
         """Take a line that the script logged or printed (level "print")."""

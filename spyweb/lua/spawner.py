@@ -1,4 +1,4 @@
-"""The client of the zygote, a small process that has imported what a worker needs and forks workers.
+"""The client of the zygote, a small process that has imported a worker's modules and forks workers.
 
 A zygote is started with the pool, and again when it has died; its workers die with it.  This module is the daemon's
 side; the messages are in wire.py.  Here too is the memory shared with a worker.

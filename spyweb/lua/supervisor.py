@@ -1,4 +1,4 @@
-"""The supervisor starts and replaces workers: those that jobs share, and those of a single job.
+"""The supervisor starts and replaces workers: shared ones, and workers of a single job.
 
 There are always as many shared ones as were asked for, some of them perhaps still starting.  Those of single jobs have
 a third of the descriptors and start a few at a time; the runs beyond wait in the pool's line (docs/design/0060).

@@ -33,7 +33,7 @@ from spyweb.model import MIB, JobId, RunId
 log = structlog.get_logger()
 
 READY_LIMIT = 10.0  # seconds from its fork until it says that it is ready
-DEATH_LIMIT = 1.0  # seconds from SIGKILL, or from the end of its sockets, until it is dead whatever the kernel says
+DEATH_LIMIT = 1.0  # seconds from SIGKILL, or from the end of its sockets, until it counts as dead in any case
 MOST_OF_REASON = 200  # characters of what was wrong with a message
 
 # Pings without any message since.  Counted rather than timed, so that a pause of the daemon itself kills no worker.
@@ -81,7 +81,7 @@ class Template(Struct, kw_only=True, eq=False):
 
 
 class WorkerPool(Protocol):
-    """The pool as its workers see it: what they share, and what they report to it."""
+    """The pool as its workers see it: their shared parts, and the calls by which they report."""
 
     clock: Clock
     spawner: Spawner
@@ -105,7 +105,7 @@ class WorkerPool(Protocol):
 
 
 class LogCredit:
-    """Grants a worker new log lines for those that it sent, at a rate bounded in lines and in bytes."""
+    """Grants a worker new log lines for the lines that it sent, at a rate bounded in lines and in bytes."""
 
     def __init__(self, clock: Clock, grant: Callable[[int], None]) -> None:
         self._clock = clock
@@ -529,7 +529,7 @@ class WorkerProcess:
         self.kill("it is not needed any more", blameless=True)
 
     def kill(self, reason: str, *, blameless: bool = False) -> None:
-        """Send SIGKILL.  The first reason given is the one that its death reports."""
+        """Send SIGKILL.  Its death reports the first given reason."""
         if self._kill_reason or self.dead.done():
             return
         self._kill_reason, self._is_blameless = reason, blameless
@@ -554,7 +554,7 @@ class WorkerProcess:
             self._clock.call_later(DEATH_LIMIT, self._conclude)
 
     def _conclude(self) -> None:
-        """Note that the process is dead and sends nothing more, and end whatever waits for it."""
+        """Note that the process is dead and sends nothing more, and end all that waits for it."""
         if self.dead.done():
             return
         self.dead.set_result(None)

@@ -36,7 +36,7 @@ _TYPE_NAMES = {types.NoneType: "nil", bool: "boolean", int: "number", float: "nu
 
 
 class Mismatch(Exception):
-    """A value is not what the parameter expects; the text is for the parentheses of Lua's message."""
+    """A value that the parameter does not accept; the text is for the parentheses of Lua's message."""
 
 
 class ArgumentReader(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The ops exec.run and cmd: run a command of the system, with everything it starts, and give what it wrote.
+"""The ops exec.run and cmd: run a command of the system, with everything it starts, and return its output.
 
 What a job may run its policy says; programs/ runs it outside the daemon.  A text goes through the shell.
 """
@@ -173,7 +173,7 @@ async def _run(call: Call, function: str, words: Words, options: ExecOptions) ->
 async def _perform(
     call: Call, function: str, words: Words, options: ExecOptions, found: tuple[bytes, bool, list[Program]]
 ) -> dict[str, object]:
-    """Run a command that is permitted, unless what it is for is done, or nothing is to be changed."""
+    """Run a permitted command, unless its purpose is fulfilled, or in a dry run."""
     workdir, made, programs = found
     kept = None if options.is_check else _kept(call, function, words, options, workdir)
     if options.creates is not None and made:
@@ -196,7 +196,7 @@ async def _perform(
 
 
 def _kept(call: Call, function: str, words: Words, options: ExecOptions, workdir: bytes) -> Kept | None:
-    """Return what a command keeps in a state; None for one that is run every time."""
+    """Return the resource of a command; None for one that is run every time."""
     if options.creates is not None:
         path = os.path.normpath(os.path.join(workdir, options.creates))
         own = os.fsencode(call.world.files.root / call.folder) + b"/"
@@ -216,12 +216,12 @@ def _kept(call: Call, function: str, words: Words, options: ExecOptions, workdir
 
 
 def _is_made(options: ExecOptions, workdir: bytes) -> bool | None:
-    """Return whether what the command creates is there; None where it does not say."""
+    """Return whether the file that the command creates exists; None where none is named."""
     return None if options.creates is None else os.path.lexists(os.path.join(workdir, options.creates))
 
 
 def _look(call: Call, options: ExecOptions, asked: Sequence[Words]) -> tuple[bytes, bool, list[Program]]:
-    """Return the folder to work in, whether what the command creates is there, and the program of each command.
+    """Return the working directory, whether the file that the command creates exists, and the program of each command.
 
     The folder is the job's own, made at first need, or another from there.  Waits for the disk.  Raises CommandError.
     """
@@ -249,7 +249,7 @@ def _find(words: Words, shell: bytes | None, workdir: bytes) -> Program:
 
 
 def _asked(words: Words, program: bytes) -> str | list[str]:
-    """Return what the policy is asked about: a text for the shell, or a program by its path, and its arguments."""
+    """Return the question for the policy: a text for the shell, or a program by its path, and its arguments."""
     if isinstance(words, bytes):
         return os.fsdecode(words)
     return [os.fsdecode(word) for word in (program or words[0], *words[1:])]

@@ -156,7 +156,7 @@ def _end_span(span: TraceSpan, source: Future[object]) -> None:
 
 @lru_cache(maxsize=256)
 def free_ops(restricted: frozenset[str]) -> frozenset[str]:
-    """Return the ops that a policy with these restricted keys permits, whatever their arguments."""
+    """Return the ops that a policy with these restricted keys permits with any arguments."""
     return frozenset(
         name
         for name, operation in CATALOGUE.items()

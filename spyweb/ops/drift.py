@@ -1,4 +1,4 @@
-"""Compare what is at a place with what was recorded of it: no Lua runs and no command.
+"""Compare files with the recorded resources: no Lua runs and no command.
 
 A file is read as `file.*` reads it, so no link leads out of the folders that the job may use.  What differs is what
 the job would change if it ran again: a mode counts where the script has given one, of a file that it keeps a line in
@@ -69,7 +69,7 @@ def describe_expected(kept: Kept) -> str:
 
 
 def find_difference(files: Files, spec: JobSpec, kept: Kept) -> str | None:
-    """Return what is there instead of what was recorded; None where that is as it was."""
+    """Return the state of a resource that differs from the recorded one; None where they are equal."""
     if kept.expected is Expected.COMMAND:
         return None
     try:
@@ -121,7 +121,7 @@ def _difference_of_line(files: Files, place: FilePlace, kept: Kept) -> str | Non
 
 
 def _described(found: Mapping[str, object]) -> str:
-    """Describe what is there: `file 9c0d12ab34cd 0644`."""
+    """Describe the state of a place: `file 9c0d12ab34cd 0644`."""
     if not found["exists"]:
         return NOT_THERE
     checksum = found.get("checksum")

@@ -213,7 +213,7 @@ async def put_template(call: Call, given: Table, content: Text) -> Answer:
 
     def put() -> FileOutcome:
         outcome = call.world.files.put(place, content, mode, check=check)
-        assert outcome is not None  # nothing was expected of what is there
+        assert outcome is not None  # nothing was recorded of the present file
         return outcome
 
     return await _outcome(arguments, place, Expected.FILE, put)
@@ -222,7 +222,7 @@ async def put_template(call: Call, given: Table, content: Text) -> Answer:
 async def _outcome(
     arguments: Arguments, place: FilePlace, expected: Expected, work: Callable[[], FileOutcome]
 ) -> Answer:
-    """Do the work in a thread, and then record what is kept so."""
+    """Do the work in a thread, and then record the resource."""
     call, function, name = arguments.call, arguments.function, "path" if b"path" in arguments.fields else "dest"
     try:
         async with call.world.files.turns:
@@ -236,7 +236,7 @@ async def _outcome(
 
 
 async def _kept(call: Call, place: FilePlace, kept: Kept, outcome: FileOutcome, *, check: bool) -> dict[str, object]:
-    """Record what is kept in a state now; in a dry run tell what would be."""
+    """Record the resource; in a dry run report it only."""
     if call.is_dry and outcome.changed:
         _tell(call, kept.module, place, outcome.message)
         if kept.expected is not Expected.ABSENT:

@@ -1,4 +1,4 @@
-"""The ops fs_read, fs_read_binary, fs_append and fs_overwrite: a job's own files, and those that all jobs share.
+"""The ops fs_read, fs_read_binary, fs_append and fs_overwrite: a job's own files, and the shared ones.
 
 The work is done in threads.  ops/files/names.py decides which names are allowed; every refusal and every error raises
 in the script; only a missing file is nil.

@@ -55,7 +55,7 @@ class Desktop:
             return await run_command([program, *arguments(*texts, shown_ms)])
 
     def find_missing(self) -> str:
-        """Return what is missing to show notifications, empty where nothing is."""
+        """Return the reason why notifications can't be shown; empty where they can."""
         if self._found:
             return ""
         is_mac = self._platform == "darwin"

@@ -130,13 +130,13 @@ class Operation(Struct, frozen=True, kw_only=True):
         return f"{self.name}({', '.join(each.name + '?' * each.optional for each in self.parameters)})"
 
     def check_for(self, call: Call) -> Check | None:
-        """Return what is asked before a call begins; None where nothing is, or the op asks itself."""
+        """Return the check before a call begins; None where there is none, or the op checks itself."""
         if call.is_dry and self.effect is OpEffect.WRITES:
             return refuse_in_dry_run
         return None if self.needs is None else self.needs.check
 
     def begin(self, call: Call, given: Sequence[object], check: Check | None = None) -> object:
-        """Convert the arguments and call the handler; returns what it returns: a future or a StoreAnswer.
+        """Convert the arguments and call the handler; return its result: a future or a StoreAnswer.
 
         An `async def` runs when the returned value is awaited.  Extra arguments are ignored.  Raises OpError for a
         wrong one, and what `check` raises.

@@ -126,7 +126,7 @@ class StateCall:
         return self.failure, message
 
     def failed(self, error: Exception) -> Results:
-        """Return what the script gets for an exception of its call."""
+        """Return the script's results for an exception of its call."""
         match error:
             case TooLarge():
                 return self.refusal(f"{error}, which is this job's memory limit")
@@ -151,7 +151,7 @@ class StateCall:
             return self.failed(error)
 
     def change(self, transform: Transform) -> StoreAnswer[object]:
-        """Apply a transform to the key; its result is what the script gets."""
+        """Apply a transform to the key; the script gets its result."""
         source = self.values.transform(self.namespace, self.key, transform, origin=self.call.origin)
         return self.answer(source, lambda results: cast("Results", results))
 

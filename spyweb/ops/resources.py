@@ -1,4 +1,4 @@
-"""Record what scripts keep in a state, in the scope `resources`: what `spyweb drift` compares with what is there.
+"""Record the resources of scripts in the scope `resources`; `spyweb drift` compares them with the files.
 
 A row is written once the work is done, never before: after a crash in between, what was done is not on record, and
 what is on record was done.  Scripts read the scope like any other, and nothing but this writes it.
@@ -54,7 +54,7 @@ class Kept(Struct, frozen=True, kw_only=True):
 
 
 class Resource(Struct, frozen=True, kw_only=True):
-    """A row of the scope: what was kept, by whom, and when that was last so."""
+    """A row of the scope: the resource, its job, and when it was last confirmed."""
 
     key: bytes
     job: JobId
@@ -146,7 +146,7 @@ def job_of(key: bytes) -> JobId:
 
 
 async def record(call: Call, kept: Kept | None, *, changed: bool) -> None:
-    """Write the row of what a call has kept, if anything, and if its run is one that is on record.
+    """Write the row of a call's resource, if it has one and its run is recorded.
 
     What has changed is on record before the script goes on.  What was as it should be needs not be waited for: its row
     is committed before the end of the run.

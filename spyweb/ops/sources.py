@@ -98,7 +98,7 @@ class Sources:
         return None if source is None else digest_of(source)
 
     async def foresee(self, job: JobId, generation: int, folder: str, sources: Iterable[bytes]) -> None:
-        """Read the modules that these sources name, and those that they name: the generation will require these."""
+        """Read the modules that these sources require, directly or through others: those of the generation."""
         self.forget(job, generation)
         names = [name for source in sources for name in REQUIRED.findall(source)]
         seen: set[bytes] = set()
@@ -130,7 +130,7 @@ class Sources:
     def _search(
         self, candidates: list[str], known: Mapping[str, ModuleText | None]
     ) -> tuple[Dependencies, Module | OpError | None]:
-        """Look at each place where a module may be; return what was seen, and the module or why it is refused."""
+        """Check each place where a module may be; return the files seen, and the module or why it is refused."""
         seen: Dependencies = {}
         for path in candidates:
             text = known.get(path, REFUSED)

@@ -67,7 +67,7 @@ class FilesRule:
 
 
 class Refusal(NamedTuple):
-    """A check has failed: what was wanted, and what would permit it."""
+    """A failed check: the refused deed, and the setting that would permit it."""
 
     key: str
     deed: str  # after "may not"
@@ -93,7 +93,7 @@ class Refusal(NamedTuple):
 
 
 class Grants(Struct, frozen=True, kw_only=True):
-    """One list of what is permitted.  None: everything that the key is about."""
+    """One list of permitted items.  None: everything that the key is about."""
 
     net: NetRule | None = None
     exec: tuple[ExecRule, ...] | None = None
@@ -114,7 +114,7 @@ class Policy:
     granted: Grants = USUAL  # by config.toml
     own: Grants | None = None  # by the job's own settings; None: they say nothing
     is_server: bool = False
-    is_test: bool = False  # commands are off, whatever the lists say
+    is_test: bool = False  # commands are off, with any lists
     layers: tuple[Grants, ...] = field(init=False)
     net: tuple[NetRule, ...] = field(init=False)  # empty: any host
     restricted: frozenset[str] = field(init=False)  # the keys that do not permit everything
@@ -241,7 +241,7 @@ class Policy:
         return None
 
     def all_scopes(self) -> Refusal | None:
-        """Check what is about scopes without naming one."""
+        """Check a call about scopes that names none."""
         for rule in self._states:
             if not rule.reads_all:
                 is_own = rule is not self.granted.state
@@ -282,7 +282,7 @@ class Policy:
         return Refusal("env", f"read SPYWEB_{name}", f'"{name}"', is_own=is_own, is_server=self.is_server)
 
     def _refusal(self, key: str, deed: str, add: str, *, is_own: bool) -> Refusal:
-        """Make a refusal of one line, whatever a script has written into the deed."""
+        """Make a refusal of one line, with any text of a script in the deed."""
         return Refusal(key, "".join(map(_escaped, deed)), add, is_own=is_own, is_server=self.is_server)
 
 
@@ -321,7 +321,7 @@ def exec_item(words: Sequence[str], env: Iterable[str] = ()) -> str:
 def _refused_command(
     listed: tuple[ExecRule, ...], command: str | Sequence[str], env: Collection[str]
 ) -> tuple[str, str] | None:
-    """Return what a command may not do, and the item that would permit it; None if it may."""
+    """Return the refused part of a command, and the item that would permit it; None if it is permitted."""
     if isinstance(command, str) or not command:
         return "run shell text", quoted(EVERYTHING)
     fitting = [rule for rule in listed if tuple(command[: len(rule.words)]) == rule.words]
@@ -426,7 +426,7 @@ class Audit:
         self._count = 0
 
     def note(self, check: str, *arguments: object) -> None:
-        """Note what a check of the policy has permitted."""
+        """Note an item that a check of the policy has permitted."""
         if check in SWITCHES:
             self._switches.add(check)
             return
@@ -441,7 +441,7 @@ class Audit:
             self._items[key].add(item_for(*arguments))
 
     def block(self, job: str) -> str:
-        """Return what was reached as TOML: every key, so that nothing else is permitted."""
+        """Return the used items as TOML: every key, so that nothing else is permitted."""
         lists = {
             key: [item if key == "exec" else quoted(item) for item in sorted(items)]
             for key, items in self._items.items()

@@ -41,7 +41,7 @@ def _is_delegated(group: Path) -> bool:
 
 
 def make_groups(group: Path) -> Path:
-    """Move all processes to `main`, end what is left of commands, and return their folder.  Raises OSError."""
+    """Move all processes to `main`, end commands that are left, and return their folder.  Raises OSError."""
     main, commands = group / MAIN, group / COMMANDS
     main.mkdir(exist_ok=True)
     while pids := (group / "cgroup.procs").read_text().split():
@@ -96,7 +96,7 @@ class CommandGroup:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Put this process into the group for a while: what it starts meanwhile stays there.  Raises OSError."""
+        """Put this process into the group for a while: processes started meanwhile stay there.  Raises OSError."""
         if self._folder is None:
             yield
             return
@@ -112,7 +112,7 @@ class CommandGroup:
                 (self._folder / "cgroup.kill").write_text("1")
 
     def remove(self) -> None:
-        """Remove the group, with those that the command has made in it."""
+        """Remove the group, with the groups that the command has made in it."""
         if self._folder is None:
             return
         for _ in range(REMOVAL_TRIES):

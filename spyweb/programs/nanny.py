@@ -103,7 +103,7 @@ class Nanny:
                 self._deadline = time.monotonic() + AGAIN_S
 
     def _reap(self) -> bool:
-        """Take note of what has ended; return whether anything is left."""
+        """Note the ended processes; return whether any is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

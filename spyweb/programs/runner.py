@@ -143,7 +143,7 @@ class CommandRunner:
         return running
 
     async def _is_taken(self, running: RunningCommand, deadline: float) -> bool:
-        """Wait until a nanny has the command; meanwhile what was stopped is replaced."""
+        """Wait until a nanny has the command; meanwhile a stopped nanny is replaced."""
         now = self._clock.monotonic
         try:
             while not await within(self._clock, max(min(deadline - now(), TAKEN_S), 0), running.taken):

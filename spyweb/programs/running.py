@@ -171,7 +171,7 @@ class RunningCommand:
         self.theirs = []
 
     def stop(self) -> None:
-        """Ask for its end: SIGTERM, and SIGKILL for what is left after GRACE_S."""
+        """Ask for its end: SIGTERM, and SIGKILL for processes left after GRACE_S."""
         if self.gone.done() or self._timer is not None:
             return
         if self._start_writer in self._writers:  # STOP can't overtake what begins it
@@ -290,7 +290,7 @@ class RunningCommand:
             self.taken.set_result(outcome is not None)
 
     def _close_streams(self) -> None:
-        """Read what is left in the pipes, and close them."""
+        """Read the rest of the pipes, and close them."""
         for writer in list(self._writers):
             self._close_writer(writer)
         for reader in list(self._readers):

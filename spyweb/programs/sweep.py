@@ -38,7 +38,7 @@ def descendants_of(pids: Iterable[int]) -> list[int]:
 
 
 def kill_left(folder: bytes) -> None:
-    """Kill what has this folder for temporary files in its environment, and all below; nothing without /proc."""
+    """Kill processes with this temporary folder in their environment, and all below; nothing without /proc."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # it has ended, or is another user's

@@ -143,7 +143,7 @@ TABLES = {
     name: TableType(name=name, text=fields.pop("about"), fields=tuple(argument(*field) for field in fields.items()))
     for name, fields in _read("tables.toml").items()
 }
-ABSENT = tuple(name.decode() for name in ABSENT_FAMILIES)  # they raise, whatever is asked of them
+ABSENT = tuple(name.decode() for name in ABSENT_FAMILIES)  # every use of them raises
 METHODS = ("get", "post", "put", "patch", "delete", "all")  # tables of the server's handlers
 
 # The functions that a job's files may define: the hooks of monitors, and the entries of scripts.

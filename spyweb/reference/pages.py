@@ -114,7 +114,7 @@ def order_part(_: str) -> str:
 
 
 def settings_part(name: str) -> str:
-    """Make the table of a section's keys, or of those that are named behind it."""
+    """Make the table of a section's keys, or of the keys that are named after it."""
     section, *wanted = name.split()
     keys = keys_of(section)
     return _grid(("key", "default", ""), [row for key in wanted or keys for row in _setting_rows(key, keys[key])])

@@ -1,4 +1,4 @@
-"""Make a JSON Schema of the project's TOML files, and config.example.toml, from what the parser itself asks for."""
+"""Make a JSON Schema of the project's TOML files, and config.example.toml, from the keys that the parser asks for."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PREFACE = """\
 # A duration is a number of seconds, or text such as "1h30m" or "250ms"; a size is a number of bytes, or text such as
 # "64MB".  A command-line flag or a SPYWEB_* variable is stronger than this file.  docs/reference/settings.md says more.
 """
-HEADS = {  # of what is no section of its own
+HEADS = {  # of tables that are no plain section
     "channels": "# [channels.ops]",
     "maintenance": "# [[maintenance]]",
     "values": '[values]\n# host = "web1"',
@@ -162,7 +162,7 @@ def _explain_inside(value: Schema, words: Mapping[str, str], prefix: str) -> dic
 
 
 def example() -> str:
-    """Return config.example.toml: every key, switched off, with its default and what it is for."""
+    """Return config.example.toml: every key, commented out, with its default and its purpose."""
     sections = config_schema()["properties"]
     assert isinstance(sections, Mapping)
     return PREFACE + "".join("\n" + "\n".join(_example_of(*each)) + "\n" for each in sections.items())
@@ -180,7 +180,7 @@ def _example_of(section: str, shape: Mapping[str, object]) -> Iterator[str]:
 
 
 def _keys_of(section: str, shape: Mapping[str, object]) -> Mapping[str, Mapping[str, object]]:
-    """Return the keys of a section; of [jobs.ID] those that no other section has."""
+    """Return the keys of a section; of [jobs.ID] the keys that no other section has."""
     inner = shape.get("items", shape.get("additionalProperties")) or shape
     keys = inner.get("properties", {}) if isinstance(inner, Mapping) else {}
     assert isinstance(keys, Mapping)

@@ -92,7 +92,7 @@ class _Context(Struct, frozen=True, kw_only=True):
     linter: Linter
 
     def doubts(self, file: str, folder: str, texts: Sequence[bytes], doubts: Doubts) -> tuple[Problem, ...]:
-        """Return what is doubtful about the Lua files of a folder; a module is found as its `require` finds it."""
+        """Return the doubts about the Lua files of a folder; a module is found as its `require` finds it."""
         read = partial(read_module, self.modules, folder)
         return self.linter.look(file, _digest(*texts).encode(), doubts, read)
 

@@ -63,7 +63,7 @@ class PlannedWindow(NamedTuple):
 
 
 class MaintenanceCalendar:
-    """The rules, with those that hold now remembered until another one begins or ends."""
+    """The rules; the active ones are remembered until another one begins or ends."""
 
     def __init__(self, rules: Sequence[MaintenanceRule] = ()) -> None:
         self.rules = tuple(rules)
@@ -231,7 +231,7 @@ def _take_rule(zone: str, read: Reading) -> MaintenanceRule | None:
 
 
 def _has_one_window(read: Reading) -> bool:
-    """Tell whether a rule says when, in one of the two ways; say what is missing, or too much."""
+    """Tell whether a rule has its times, in one of the two forms; report missing and excess keys."""
     given = [pair for pair in (RECURRING, ONCE) if any(map(read.has, pair))]
     if len(given) != 1:
         other = next(filter(read.has, ONCE), RECURRING[0])

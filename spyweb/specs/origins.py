@@ -1,4 +1,4 @@
-"""Say of each setting of a job what it is and where it comes from.  Pure."""
+"""List the settings of a job with the value and the source of each.  Pure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _given(key: str, having: Sequence[tuple[OriginKind, TomlTable]], job: str) -
 
 
 def write(key: str, value: object) -> str:
-    """Write a value as a file would, without what is secret."""
+    """Write a value as a file would, without secrets."""
     if is_secret(key):
         return HIDDEN
     if key == PING_URL:  # often all that one needs to know
@@ -88,7 +88,7 @@ def write(key: str, value: object) -> str:
 
 
 def _without_secrets(key: str, value: object) -> object:
-    """Hide what a name does not give away: most headers, and all of a webhook's address but its host."""
+    """Hide the values of most headers, and all of a webhook's address but its host."""
     if not isinstance(value, Mapping):
         return value
     if key == "headers":

@@ -238,7 +238,7 @@ class JobDraft(Struct, frozen=True, kw_only=True):
 
 
 def job_id(name: str) -> JobId:
-    """Return the id that a name gives: lower case, `_` for what is not alphanumeric, no `_` at the ends; or ""."""
+    """Return the id of a name: lower case, `_` for other characters, no `_` at the ends; or ""."""
     if _PLAIN_ID.fullmatch(name):
         return JobId(name)
     return JobId("".join(char.lower() if char.isalnum() else "_" for char in name).strip("_"))
@@ -269,7 +269,7 @@ def parse_job(block: TomlTable, place: JobPlace, *, override: TomlTable, setting
 
 
 def _refused_with_pings(place: JobPlace, tables: Sequence[TomlTable]) -> Iterator[Problem]:
-    """Yield what is wrong with a job that expects pings: nothing of it runs here."""
+    """Yield the problems of a job that expects pings: none of its code runs here."""
     if place.is_script or place.is_monitor:
         reason = "a job that expects pings runs elsewhere: here it has no file"
         teller = next((table for table in tables if EXPECT in table.values), tables[-1])

@@ -23,7 +23,7 @@ def find_server(root: Path) -> bytes | Problem | None:
 
 
 def find_files(root: Path) -> tuple[dict[str, bytes], list[Problem]]:
-    """Return the sources of the server and of its tests, by path, and the problems of those that can't be read."""
+    """Return the sources of the server and of its tests, by path, and the problems of unreadable ones."""
     read = {path: _read(root, path) for path in (INIT, TESTS)}
     sources = {path: found for path, found in read.items() if isinstance(found, bytes)}
     return sources, [found for found in read.values() if isinstance(found, Problem)]

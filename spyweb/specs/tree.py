@@ -31,7 +31,7 @@ class Notes(Struct, frozen=True):
     """Problems and doubts met while the files were looked for."""
 
     problems: list[Problem] = field(default_factory=list)
-    refused: list[Problem] = field(default_factory=list)  # what is there, and may well be a job
+    refused: list[Problem] = field(default_factory=list)  # found, and possibly a job
     warnings: list[Problem] = field(default_factory=list)
     ignored: list[Problem] = field(default_factory=list)
 
@@ -158,7 +158,7 @@ def _note_no_job(file: str, reason: str, meant: str, notes: Notes) -> None:
 
 
 def _meant_file(name: str) -> str:
-    """Say what was expected in the place of a file that looks like a job; nothing of any other file."""
+    """Name the expected file in place of one that resembles a job; nothing for any other file."""
     stem, _, ending = name.rpartition(".")
     lowered = name.lower()
     if lowered == MONITOR:
@@ -172,7 +172,7 @@ def _meant_file(name: str) -> str:
 
 
 def _meant_folder(folder: str, held: Collection[str]) -> str:
-    """Say what was expected in a folder that looks like a job's; nothing of any other folder."""
+    """Name the expected file in a folder that resembles a job's; nothing for any other folder."""
     for name in sorted(held):
         if name.lower() in _NEARLY_SETTINGS or get_close_matches(name.lower()[:80], [MONITOR], cutoff=0.85):
             return f"holds {legible(name)}; a monitor's settings are in {MONITOR}"

@@ -75,7 +75,7 @@ ON = Tables(
 
 
 def watches_of(specs: Iterable[JobSpec]) -> list[Watch]:
-    """Return what the store has to watch for these jobs."""
+    """Return the watches of the store for these jobs."""
     asked = [(spec.id, on) for spec in specs if spec.enabled for on in spec.on]
     watches = [
         Watch(job=job, namespace=on.namespace, is_prefix=on.is_prefix, key=on.key, kinds=on.kinds) for job, on in asked

@@ -1,4 +1,4 @@
-"""The stored values as a dry run sees them: what it writes is kept for that run alone, and dropped with it."""
+"""The stored values as a dry run sees them: its writes are kept for that run alone, and dropped with it."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def number_keys(keys: Collection[ValueKey]) -> int:
 
 
 def count_number_keys(value: Value) -> int:
-    """Count those of all tables of a value; what is stored already may have more than NUMBER_KEYS."""
+    """Count the number keys of all tables of a value; a stored value may have more than NUMBER_KEYS."""
     if isinstance(value, dict):
         return number_keys(value) + sum(map(count_number_keys, value.values()))
     if isinstance(value, list) and not SCALARS.issuperset(map(type, value)):

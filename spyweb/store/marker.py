@@ -74,7 +74,7 @@ class Marker:
 
     @property
     def found(self) -> Contents | None:
-        """Return what is noted about this database, or None."""
+        """Return the note about this database, or None."""
         found = self._contents
         return found if found and found.database in ("", self._name) else None
 

@@ -70,7 +70,7 @@ def next_prefix(prefix: bytes) -> bytes | None:
 
 
 def is_within(patterns: Sequence[str], job: str) -> bool:
-    """Return whether a key with these patterns may see a job; without any it may see what is of no job, "", too."""
+    """Return whether a key with these patterns may see a job; without any it may also see things of no job, ""."""
     if not patterns or not job:
         return not patterns
     return any(compile_pattern(each.encode()).matches(job.encode()) for each in patterns)

@@ -89,5 +89,5 @@ _FUNCTIONS: Mapping[bytes, Compute] = {
 
 
 def compute(name: bytes, *given: bytes | int) -> bytes | int:
-    """Return what a function of `crypto` gives; library/crypto.lua has checked what it is given."""
+    """Return the result of a function of `crypto`; library/crypto.lua has checked its arguments."""
     return _FUNCTIONS[name](*given)

@@ -1,4 +1,4 @@
-"""Carries out one task in a VM: pushes its values, steps the run, and sends the daemon what the step results in.
+"""Carries out one task in a VM: pushes its values, steps the run, and sends the step's result to the daemon.
 
 An error that a script causes in its VM ends the run, and the VM with it; the worker goes on.
 """
@@ -213,7 +213,7 @@ class Executor:
         return self._kill(run) if run.why else run.hosted.vm.next(run.id, 0)
 
     def _allow_aftermath(self, run: WorkerRun, thread: ThreadState, result: Result) -> None:
-        """Give the hooks that follow a kill a time limit of their own, and no CPU limit."""
+        """Give the hooks that follow a kill a separate time limit, and no CPU limit."""
         run.branch = None
         if result[2] == Ended.MEMORY:
             run.hosted.vm.stretch()

@@ -202,7 +202,7 @@ class VM:
         return _checked(self._control(_TURN, run, number))
 
     def next(self, run: int, number: int) -> tuple[object, ...]:
-        """Turn to the next branch that can go on; the present one waits for this op of its own (0: there is none)."""
+        """Turn to the next branch that can run; this one waits for its op of that number (0: for none)."""
         return _checked(self._control(_NEXT, run, number))
 
     @property
@@ -293,7 +293,7 @@ _PRELUDE_SIZE = 16 << 10  # bytes that a VM takes before its files
 
 
 class Scratch:
-    """Compiles files within the memory limit of a VM, and does nothing else.  It raises what a VM raises."""
+    """Compiles files within the memory limit of a VM, and does nothing else.  Raises the same errors as a VM."""
 
     def __init__(self, bytecode: Bytecode, limit: int) -> None:
         self._room = limit - _PRELUDE_SIZE

@@ -53,7 +53,7 @@ class Artifacts:
         return names
 
     def give_back(self, job: JobId, run: RunId, folder: str, patterns: Sequence[str]) -> list[str]:
-        """Copy what a run has kept and matches into the job's folder; return the names.  Raises Forbidden, OSError."""
+        """Copy a run's matching artifacts into the job's folder; return the names.  Raises Forbidden, OSError."""
         source = self._of(job, run)
         kept = list_files(source)
         for pattern in patterns:
@@ -66,7 +66,7 @@ class Artifacts:
         return names
 
     def carry_over(self, job: JobId, earlier: Sequence[RunId], run: RunId) -> None:
-        """Let a run that goes on with others have what they have kept.  Raises OSError."""
+        """Give a run the artifacts of the runs that it continues.  Raises OSError."""
         for each in earlier:
             source, target = self._of(job, each), self._of(job, run)
             for name in list_files(source):
@@ -76,7 +76,7 @@ class Artifacts:
                 os.link(source / name, place)  # neither is ever changed, only replaced
 
     def prune(self, keep: int) -> int:
-        """Delete those of all but the newest runs of each job that have some; return of how many runs."""
+        """Delete the artifacts of all but the newest runs of each job; return the number of runs."""
         deleted = 0
         for job in _folders(self._folder):
             runs = sorted((int(folder.name) for folder in _folders(job) if folder.name.isdecimal()), reverse=True)

@@ -107,7 +107,7 @@ class Files:
             replace(folder, name, [content], is_alone=False)
 
     def stat(self, place: FilePlace, *, hashed: bool = True) -> dict[str, object]:
-        """Return what is there; of a file its checksum too, unless that is not wanted.  A link is not followed."""
+        """Return the status of a path; of a file its checksum too, if wanted.  A link is not followed."""
         try:
             with self._entered(place) as folder:
                 status = os.stat(place.name, dir_fd=folder, follow_symlinks=False)
@@ -250,7 +250,7 @@ class Files:
 
 
 def _refuse_log(place: FilePlace, path: RealPath) -> None:
-    """Raise Forbidden for the job's log, by whatever name, even if the file system ignores case."""
+    """Raise Forbidden for the job's log, by any name, even if the file system ignores case."""
     if place.base == SHARED:
         return
     try:
@@ -268,7 +268,7 @@ def _source(place: FilePlace) -> AbstractContextManager[int]:
 
 @contextmanager
 def _checked(file: int) -> Iterator[int]:
-    """Close a file in the end.  Raises Forbidden if it is not a plain one."""
+    """Close a file at the end of the block.  Raises Forbidden if it is not a plain one."""
     try:
         _check_file(os.fstat(file))
         yield file
@@ -306,7 +306,7 @@ def _read_at_most(file: int, limit: int) -> bytes:
 
 
 def _is_inside(folder: int, outer: os.stat_result) -> bool:
-    """Return whether a folder is another one, or below it, by whatever path it was opened."""
+    """Return whether a folder is another one, or below it, opened by any path."""
     here = os.dup(folder)
     try:
         status = os.fstat(here)
@@ -378,7 +378,7 @@ def _mode_for(existing: int | None, wanted: int | None, default: int) -> int:
 
 
 def _with_mode(opened: int, wanted: int | None, checksum: str | None, *, check: bool) -> FileOutcome:
-    """Return the outcome for what is as it should be, but perhaps for its mode."""
+    """Return the outcome for an unchanged file, whose mode may differ."""
     mode = stat.S_IMODE(os.fstat(opened).st_mode)
     if wanted is None or mode == wanted:
         return FileOutcome(False, "unchanged", checksum)
@@ -408,7 +408,7 @@ def rotate(folder: int, name: str, now_ms: int) -> None:
 
 
 def name_aside(names: list[str], name: str, now_ms: int) -> str:
-    """Return the new name of a full file, which sorts after those of the others, whatever the clock says."""
+    """Return the new name of a full file, which sorts after the names of the others, also with a clock set back."""
     stem, _, kind = name.rpartition(".")
     stamp, number = f"{datetime.fromtimestamp(now_ms // 1000, UTC):%Y%m%d-%H%M%S}", 1
     last = max((place_in_line(found, name) or FIRST for found in names), default=FIRST)

@@ -99,7 +99,7 @@ def steps_of(name: bytes) -> tuple[str, ...]:
 
 
 def check_names(steps: Sequence[str]) -> None:
-    """Raise Forbidden where spyweb would take a step for a file of its own.
+    """Raise Forbidden where spyweb would load a step as one of its own files.
 
     A folder of such a name is as bad: the jobs around it do not load any more.
     """

@@ -1,4 +1,4 @@
-"""Convert what a script passes to a Value of the model, and back.
+"""Convert a script's values to Values of the model, and back.
 
 A Value comes back as it was written, except that a float that is integral within 64 bits becomes the integer.
 """

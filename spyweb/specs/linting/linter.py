@@ -1,4 +1,4 @@
-"""Warn of what is doubtful in a job's Lua files, with file and line: spyweb would ignore it in silence.
+"""Warn of doubtful code in a job's Lua files, with file and line: spyweb would ignore it in silence.
 
 Guesses from the text: nothing is run, nothing is refused, and where one can't be sure nothing is said.
 """
@@ -139,7 +139,7 @@ class Linter:
         self._last, self._now, self._put_off = self._now, {}, {}
 
     def look(self, place: str, digest: bytes, doubts: Doubts, read: ReadModule) -> tuple[Problem, ...]:
-        """Return the doubts about the files of this digest.  Those that depend on modules are looked for each time."""
+        """Return the doubts about the files of this digest.  Doubts that depend on modules are searched each time."""
         kept = self._last.get(place)
         if kept and kept[0] == digest:
             self._now[place] = kept
@@ -187,7 +187,7 @@ def doubts_of_script(file: File, block: Block, read: ReadModule) -> Iterator[Pro
 
 
 def doubts_of_hooks(files: Sequence[File], read: ReadModule) -> Iterator[Problem]:
-    """Yield what is doubtful about a monitor's Lua files, which share a VM."""
+    """Yield the doubts about a monitor's Lua files, which share a VM."""
     together = {path: LuaFile(source) for path, source in files}
     for path, source in files:
         if line := find_misplaced_block(source):

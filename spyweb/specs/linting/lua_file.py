@@ -82,7 +82,7 @@ def _is_variable(word: bytes) -> bool:
 
 
 class LuaFile:
-    """A Lua file, with what it does with names as far as its text tells."""
+    """A Lua file, with its use of names as far as its text shows."""
 
     def __init__(self, source: bytes) -> None:
         self.source = source

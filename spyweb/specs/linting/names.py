@@ -1,4 +1,4 @@
-"""The names that a script finds in its globals, and the replacements for those that do not exist.
+"""The names of a script's globals, and the replacements for names that do not exist.
 
 A command that reads files imports neither Lua nor the ops: a test compares them with a real VM.
 """
@@ -46,7 +46,7 @@ MEMBERS: Mapping[bytes, frozenset[bytes]] = {
         b"workflow": b"define",
     }.items()
 }
-ABSENT_FAMILIES = (b"cdp",)  # placeholders, which raise whatever is asked of them
+ABSENT_FAMILIES = (b"cdp",)  # placeholders: every use of them raises
 SERVER = frozenset(b"all delete get patch post public put".split())  # the tables of handlers in server/init.lua
 
 # Modules of sloth-runner that are nil here, with what to use instead.  lua/worker/library/absent.lua has them too.

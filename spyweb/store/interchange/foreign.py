@@ -265,7 +265,7 @@ def read_records(connection: sqlite3.Connection) -> tuple[dict[JobId, list[OldRe
 
 
 def read_record(number: object, text: object) -> OldRecord | None:
-    """Read a record, whose fields are an object of their own or stand among the others; None if it can't be read."""
+    """Read a record, whose fields are a nested object or members of the record; None if it can't be read."""
     try:
         plain = msgspec.json.decode(text, type=dict[str, object]) if isinstance(text, bytes) else {}
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -57,7 +57,7 @@ class LineReader:
         self._seen: dict[tuple[str, bytes], int] = {}
 
     def read(self, line: bytes) -> PortableEntry | None:
-        """Return the entry, or None for a blank line and the one that ends an export.
+        """Return the entry, or None for a blank line and for the last line of an export.
 
         Raises BadLine for an invalid or repeated entry, and where an export has lost some.
         """

@@ -1,4 +1,4 @@
-"""The entries, locks and change events of a store: values, and what is asked of them."""
+"""The types of a store's entries, locks and change events, and of questions about them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCOPES = "scope:"  # the prefix of all scopes' namespaces
 
 
 def job_namespace(job: JobId) -> str:
-    """Return the namespace of a job's store_*: a column of its own, so that no key can lead into another's."""
+    """Return the namespace of a job's store_*: a separate column, so that no key can lead into another namespace."""
     return f"job:{job}"
 
 

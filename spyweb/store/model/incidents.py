@@ -1,4 +1,4 @@
-"""The incidents of a store: what is wrong, since when, and which channels have been notified."""
+"""The incidents of a store: their signs, their times, and which channels have been notified."""
 
 from __future__ import annotations
 

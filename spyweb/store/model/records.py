@@ -49,7 +49,7 @@ class RecordFilter(Struct, frozen=True, kw_only=True):
     """The filter of a search for records."""
 
     job: JobId | None = None
-    text: str = ""  # in a field, a keyword or the address, whatever its case
+    text: str = ""  # in a field, a keyword or the address, in any case
     since_ns: int | None = None
 
     def matches(self, record: Record) -> bool:

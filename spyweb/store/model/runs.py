@@ -1,4 +1,4 @@
-"""The runs of a store: what is recorded of them together, and what people ask about many."""
+"""The runs of a store: the changes recorded together, and questions about many runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Begin(Struct, frozen=True, kw_only=True):
 
 
 class End(Ending, frozen=True, kw_only=True):
-    """The end of a run as it is recorded, and what is recorded with it."""
+    """The end of a run, with the changes recorded together with it."""
 
     run: RunId
     ended_ms: int

@@ -141,7 +141,7 @@ def try_together(connection: sqlite3.Connection, batch: Sequence[Op], committer:
 
 
 def finish(connection: sqlite3.Connection, before: int, committer: Committer | None) -> None:
-    """Commit; what has changed nothing is not counted, since that would write."""
+    """Commit; a batch without changes is not counted, since counting writes."""
     if committer and connection.total_changes != before:
         committer.commit(connection)
     else:
@@ -249,7 +249,7 @@ class PendingWrites:
         return bool(writes) and ((namespace, key) in writes or namespace in writes or EVERYTHING in writes)
 
     def cached(self, namespace: str, key: bytes) -> CachedValue:
-        """Return what is known of an entry; where nothing is, something that the next read fills."""
+        """Return the cached entry; an unknown one is filled by the next read."""
         return self._cached.get((namespace, key)) or self.cache(namespace, key)
 
     def cache(self, namespace: str, key: bytes) -> CachedValue:
@@ -410,7 +410,7 @@ class BatchQueue:
             self._running = None
 
     def _take_batch(self) -> None:
-        """Take the next batch without the ops cancelled so far; from here on, what is in it will be committed."""
+        """Take the next batch without the ops cancelled so far; from here on, its ops will be committed."""
         self._batch, self._queue = self._queue[: self._limit], self._queue[self._limit :]
         dropped = [op for op in self._batch if op.future.cancelled()]
         if dropped:
@@ -476,7 +476,7 @@ class BatchQueue:
             op.future.set_exception(refusal)
 
     def _fail_all(self, error: BaseException) -> None:
-        """Fail everything that waits: nobody knows what has become of it."""
+        """Fail all waiting ops: whether they were committed is unknown."""
         self._fault = f"{self._path}: the writer failed: {str(error) or type(error).__name__}"
         stranded, self._batch, self._queue = self._batch + self._queue, [], []
         for op in stranded:

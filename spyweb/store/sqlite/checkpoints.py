@@ -1,4 +1,4 @@
-"""Copies the log into the database while commits go on, on a thread and a connection of its own.
+"""Copies the log into the database during commits, on a separate thread and connection.
 
 SQLite would do it in the commit that makes the log too long, and answer no op until many scattered pages are written
 and synced.  Here commits go on meanwhile.  The log is restarted once all of it is copied at a moment when nothing is
@@ -59,7 +59,7 @@ class Checkpoints:
                 self._under_way = asyncio.get_running_loop().run_in_executor(self._thread, self._copy)
 
     async def stop(self) -> None:
-        """Stop checkpointing, before the connections are closed: the last of these copies what is still written."""
+        """Stop checkpointing, before the connections are closed: the last one closed copies the rest of the log."""
         self._is_stopping = True
         if self._under_way is not None:
             await asyncio.wait([self._under_way])

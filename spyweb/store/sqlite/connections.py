@@ -69,7 +69,7 @@ class Connections:
 
 
 class StorePart:
-    """A part of the store; those of its methods that take a connection run on the connection's thread."""
+    """A part of the store; its methods with a parameter `connection` run on the connection's thread."""
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._connections = connections
@@ -131,7 +131,7 @@ class Announcer(StorePart, Generic[T]):
         self._callbacks.append(callback)
 
     def tell(self, what: Sequence[T]) -> None:
-        """Announce what has been committed."""
+        """Announce the committed changes."""
         for callback in self._callbacks if what else ():
             callback(what)
 
@@ -171,7 +171,7 @@ def on_questions_after_writes(work: Work[S, P, T]) -> Call[S, P, T]:
 
 
 def columns_of(kind: type[Struct]) -> str:
-    """Return the columns of a table whose rows are read as this: those of its fields' names."""
+    """Return the columns of a table whose rows are read as this type: the names of its fields."""
     return ", ".join(f'"{name}"' for name in kind.__struct_fields__)
 
 

@@ -112,7 +112,7 @@ def move_aside(path: Path) -> Path:
 
 
 def copy_log_aside(path: Path) -> Path | None:
-    """Copy what is left of a database's log, of which SQLite drops what it can't read."""
+    """Copy the rest of a database's log; SQLite would drop the unreadable part."""
     if not size_of(wal_of(path)):
         return None
     try:
@@ -171,7 +171,7 @@ class FileIdentity:
                 self._index = os.open(files_of(path)[2], os.O_RDONLY | os.O_CLOEXEC)
 
     def trouble(self) -> StoreError | None:
-        """Return an error if the files are not those that were opened.  Any thread may call this."""
+        """Return an error if the opened files were replaced.  Any thread may call this."""
         for file, opened in self._opened.items():
             try:
                 found = os.stat(file)

@@ -150,7 +150,7 @@ class Incidents(Announcer[SubjectChange]):
 
     @on_writer(OpKind.READ)
     def signs(self, connection: sqlite3.Connection) -> dict[str, Mapping[str, Sign]]:
-        """Return what is wrong with each subject that is not well."""
+        """Return the signs of each subject that has some."""
         return {name: decode_signs(signs) for name, signs in connection.execute(SIGNS)}
 
     @on_writer(OpKind.READ)
@@ -164,7 +164,7 @@ class Incidents(Announcer[SubjectChange]):
         return [subject for (subject,) in connection.execute(UNSETTLED)]
 
     async def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Planned:
-        """Write the messages that are missing, those of a channel in one transaction with the note of what it knows.
+        """Write the missing messages, for each channel in one transaction with the note of its notifications.
 
         One plan at a time: none may begin before the one before has ended.  Messages are decided beside the writer,
         since thousands of incidents would hold it up, from facts that may be outdated when it writes.  That does no
@@ -248,7 +248,7 @@ class Incidents(Announcer[SubjectChange]):
         before: int | None = None,
         limit: int = 30,
     ) -> list[Incident]:
-        """Return incidents, newest first; those that were open at `since_ms` or later."""
+        """Return the incidents that were open at `since_ms` or later, newest first."""
         below = before or maxsize
         if is_open:  # few, among very many
             rows = connection.execute(LIST_OPEN, (subject, below, limit)).fetchall()
@@ -390,7 +390,7 @@ def find_channel(connection: sqlite3.Connection, channel: str, now_ms: int) -> t
 
 
 def tell(connection: sqlite3.Connection, channel: str, planned: telling.TellingPlan, now_ms: int) -> None:
-    """Write the messages to a channel, and what it knows by them."""
+    """Write the messages to a channel, and the note of its notifications."""
     told = [(each.incident, channel, each.told.value, each.remind_ms) for each in planned.told]
     connection.executemany(TELL, told)
     for items in planned.messages:

@@ -85,7 +85,7 @@ def read_key(row: Sequence[Any]) -> AccessKey:
 
 
 class AuditTrail(StorePart):
-    """Lists on the writer's connection, after what was added.  A trigger of its table deletes what is too old."""
+    """Lists on the writer's connection, after the latest additions.  A trigger of its table deletes old rows."""
 
     @on_writer(OpKind.WRITE)
     def add(self, connection: sqlite3.Connection, line: NewAuditLine) -> None:

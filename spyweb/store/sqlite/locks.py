@@ -22,7 +22,7 @@ FREE = "DELETE FROM lock WHERE name = ?"
 
 
 class Locks(Announcer[bytes]):
-    """Locks by name, each with a lease; announces the names of those that may have become free.
+    """Locks by name, each with a lease; announces the names of locks that may have become free.
 
     A lock whose lease has expired is free, unless its run is alive.  All locks that a run has acquired since the store
     was opened are released in the transaction that ends it (`Change.end`); those of an earlier daemon's runs last
@@ -35,7 +35,7 @@ class Locks(Announcer[bytes]):
         self.alive: Alive = lambda _run: False  # whether a run lives, asked on the store's thread: it must be quick
 
     def holders_among(self, runs: Iterable[RunId]) -> list[RunId]:
-        """Return those of these runs that may hold a lock."""
+        """Return the runs among these that may hold a lock."""
         return [run for run in runs if run in self._names] if self._names else []
 
     def tell_of_ended(self, runs: Iterable[RunId]) -> None:

@@ -94,7 +94,7 @@ class PastRuns(StorePart):
 
     @on_questions
     def failing(self, connection: sqlite3.Connection, jobs: Sequence[JobId]) -> Mapping[JobId, FailingSeries]:
-        """Return the series of failures of those of these jobs whose latest run did not succeed.
+        """Return the series of failures of each of these jobs whose latest run did not succeed.
 
         A run that was cancelled, stopped or skipped neither belongs to a series nor ends it.  Of a very long series
         the latest part is returned.

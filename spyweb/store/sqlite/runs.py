@@ -88,7 +88,7 @@ LATEST_RUNS = f"""
         )) FROM jobs
     )
 """
-# A job that has long failed is looked through to the end of what is kept of it.
+# For a job that has failed for long, all its kept runs are read.
 NEWEST_MOMENTS = f"""
     {EACH_JOB} SELECT name, (
         SELECT {{moment}} FROM run INDEXED BY run_of_job
@@ -269,7 +269,7 @@ def tell(listeners: Sequence[Recorded], change: Change, answer: Future[list[RunI
 def record(
     connection: sqlite3.Connection, change: Change, holders: Sequence[RunId], subjects: list[SubjectChange]
 ) -> list[RunId | None]:
-    """Write a change.  `holders` are those of its ending runs that hold locks; `subjects` is filled."""
+    """Write a change.  `holders` are its ending runs with locks; `subjects` is filled."""
     for run in holders:
         release_run(connection, run)
     expect_cursors(connection, change.expects)

@@ -98,7 +98,7 @@ class Store:
         return self._connections.writer.commit_sizes
 
     def probe(self) -> Future[None]:
-        """Commit nothing, behind whatever waits: whether the writer makes progress."""
+        """Commit nothing, after all waiting ops: it shows whether the writer makes progress."""
         return self._connections.writer.submit(OpKind.WRITE, do_nothing)
 
     def try_write(self) -> Future[None]:
@@ -154,7 +154,7 @@ async def open_store(  # noqa: PLR0913 - each but the first is an option
 
 
 async def open_in_memory(*, clock: Clock, history: HistoryRules = NO_HISTORY) -> Store:
-    """Open a database in memory.  It has one connection, since another would not see what the first writes."""
+    """Open a database in memory.  It has one connection, since another would not see its writes."""
 
     def make() -> sqlite3.Connection:
         connection = connect(IN_MEMORY, "memory")

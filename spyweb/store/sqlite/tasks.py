@@ -113,7 +113,7 @@ def add(connection: sqlite3.Connection, run: RunId, rows: Sequence[TaskRow]) -> 
 
 
 def chain_of(connection: sqlite3.Connection, run: RunId) -> Sequence[RunId]:
-    """Return the runs whose tasks a run takes over: those before it that it resumes, then the one that it retries."""
+    """Return the runs whose tasks a run takes over: the earlier ones that it resumes, then the one that it retries."""
     chain: list[RunId] = []
     at: RunId | None = run
     for _ in range(MOST_LINKS):
@@ -138,7 +138,7 @@ def done_by(connection: sqlite3.Connection, run: RunId) -> Iterator[TaskRow]:
 
 
 def match_plan(done: Sequence[TaskRow], plan: Sequence[PlannedTask]) -> list[TaskRow]:
-    """Return what is done of a plan, as rows of its own: of several rows of a task the last one counts."""
+    """Return the finished tasks of a plan, a row each: of several rows of a task the last one counts."""
     rows = {(row.workflow, row.name): row for row in done}
     by_name = {row.name: row for row in rows.values()}
     recorded, planned = Counter(name for _, name in rows), Counter(name for _, name in plan)

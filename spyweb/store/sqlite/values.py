@@ -188,7 +188,7 @@ class Values(StorePart):
         meanwhile may be deleted too.  If a slice fails, the entries of the slices before it stay deleted.
         """
         compiled = compile_pattern(pattern)
-        # Now: it comes before what is asked for next.
+        # Queued now: before the next op of the caller.
         first = self._clear_slice(namespace, compiled, compiled.prefix, origin)
 
         async def clear_all() -> int:
@@ -285,7 +285,7 @@ class Values(StorePart):
     def history(
         self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None
     ) -> Future[list[Entry]]:
-        """Return the known versions, newest first: the live one, then those that it replaced."""
+        """Return the known versions, newest first: the live one, then the earlier ones."""
         queue = self._connections.reading(namespace, key)
         return queue.submit(OpKind.READ, scanning.find_history, self._context(namespace, key), limit, largest)
 

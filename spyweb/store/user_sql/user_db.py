@@ -131,12 +131,12 @@ class SqlProcess:
             self._commands.send(self._number.to_bytes(HEADER, "little"))
 
     def end(self) -> None:
-        """End the process at once, whatever it is doing."""
+        """End the process at once, also during a statement."""
         self._commands.close()
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Let the process close its connection, which rolls back what is open and, for the last one, merges the log."""
+        """Let the process close its connection: a transaction is rolled back, and the last close merges the log."""
         try:
             self._writer.write_eof()
             async with asyncio.timeout(END_LIMIT_S):
@@ -395,7 +395,7 @@ class UserDatabase:
         return session.cpu_of(statement) if session else 0.0
 
     def run_ended(self, run: Owner) -> None:
-        """Note that a run's end is committed, or that a branch has ended, and roll back what it left open."""
+        """Note that a run's end is committed, or that a branch has ended, and roll back its open transaction."""
         for session in self._sessions.values():
             if run not in session.runs:
                 continue

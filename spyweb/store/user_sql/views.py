@@ -161,7 +161,7 @@ def make_views(
     *,
     sees_others: bool = True,
 ) -> None:
-    """Make the three views on a connection that has no guard yet; without `sees_others` they show what is the job's."""
+    """Make the three views on a connection that has no guard yet; without `sees_others` they show the job's rows."""
     bodies = dict(EMPTY)
     if engine is not None:
         connection.execute(f"ATTACH ? AS {ENGINE}", (f"{engine.path.absolute().as_uri()}?mode=ro",))
