@@ -42,6 +42,7 @@ async def test_a_list_is_filtered_at_once_and_its_address_says_so(tab: Tab) -> N
     await expect(page.get_by_role("searchbox")).to_be_focused()
     await page.keyboard.type("PRICES")
     await expect(page.locator("#jobs > li:visible")).to_have_count(1)
+    await expect(page.locator("#attention")).to_be_hidden()
     assert page.url.endswith("?q=PRICES&sort=worst")
     await page.reload()
     await expect(page.locator("#jobs > li:visible")).to_have_count(1)

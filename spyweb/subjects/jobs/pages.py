@@ -273,7 +273,8 @@ async def job_page(asked: Asked, problems: Mapping[str, str]) -> Shown:
         "typed": asked.form,
         "problems": problems,
     }
-    return Shown(title=str(values["title"]), values={**values, **more}, status=422 if problems else 200)
+    status = 422 if problems else 200
+    return Shown(title=str(values["title"]), values={**values, **more}, status=status, is_live=not problems)
 
 
 def more_of_log(asked: Asked, job: JobId) -> dict[str, object]:

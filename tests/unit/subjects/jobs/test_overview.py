@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, StoreError
 from spyweb.model import After, Every, Failure, JobId, Never, Outcome, RunId, RunMark
+from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import FailingSeries, RunStrip, StripWish
 from spyweb.subjects.jobs.overview import (
     KEPT_S,
@@ -28,7 +29,7 @@ from spyweb.subjects.jobs.overview import (
 from spyweb.views.jobs import JobState, JobView, view_job
 from spyweb.views.runs import last_run
 from tests.fakes.daemon_service import NOW_MS, make_run, three_jobs
-from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, signed_in
 from tests.fakes.harness import make_job, make_spec
 from tests.fakes.pool import FAILED, SUCCESS
 from tests.fakes.served import Served, serving
@@ -328,6 +329,11 @@ async def test_without_jobs_it_teaches_a_job_a_monitor_and_an_alert(tmp_path: Pa
         assert f"<code>{file}</code>" in page
     assert page.count("data-copy=") == 3
     assert f"<code>{tmp_path}</code>" in page
+    service = make_dashboard_service([], tmp_path)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/", **await signed_in(service, Scope.READ, jobs=("backup",)))
+    assert "Your key permits no job of this project." in page
+    assert str(tmp_path) not in page
 
 
 async def test_a_thousand_jobs_are_few_bytes() -> None:

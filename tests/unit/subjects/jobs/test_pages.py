@@ -193,5 +193,6 @@ async def test_a_form_that_can_not_be_read_is_shown_again_with_what_was_expected
             status, _, page = await post_form(service, "/jobs/prices/start", None, **{name: text})
             assert (status, reason in page) == (422, True), page.partition('class="bad" role')[2][:200]
             assert f'aria-describedby="wrong-{name}"' in page
+            assert "data-mark" not in page  # its address is that of the form: nothing follows it
             assert '<details id="job-start" class="card" open>' in page
     assert service.story == []
