@@ -206,7 +206,7 @@ async def test_an_incident_is_read_taken_care_of_and_over(wide: Tab, small: Tab,
     await wide.page.locator("#i-1 a.name").click()
     await wide.page.get_by_label("Acknowledged by").fill("Anna <b>")
     await wide.page.keyboard.press("Enter")
-    await expect(wide.page.get_by_role("button", name="Acknowledge")).to_have_count(0)
+    await expect(wide.page.get_by_role("button", name="Acknowledge", exact=True)).to_have_count(0)
     await expect(wide.page.locator(".history")).to_contain_text("acknowledged by Anna <b>")
     await expect(small.page.locator("#i-1")).to_contain_text("acknowledged by Anna <b>")
     await expect(small.page.locator("#count-incidents")).to_have_text("1")
