@@ -31,9 +31,12 @@ async def told(store: Store, run: RunId) -> list[str]:
     return story((await store.tasks.of_runs([run])).get(run, ()))
 
 
-async def begin_run(store: Store, resumes: RunId | None = None, **changes: object) -> RunId:
-    """Record a run of PRICES, which may go on with an earlier one."""
-    trigger = Trigger(type="manual") if resumes is None else Trigger(type="retry", of=resumes, resumes=resumes)
+async def begin_run(
+    store: Store, resumes: RunId | None = None, retry_of: RunId | None = None, **changes: object
+) -> RunId:
+    """Record a run of PRICES, which may resume or retry an earlier one."""
+    kind = "manual" if resumes is None and retry_of is None else "retry"
+    trigger = Trigger(type=kind, of=resumes, resumes=resumes, retry_of=retry_of)
     new: NewRun = structs.replace(make_run(PRICES, due_ms=None), trigger=trigger, **changes)
     (run,) = await store.runs.record(Change(new=[new]))
     assert run is not None

@@ -12,10 +12,10 @@ from spyweb.errors import Refused
 from spyweb.model import Outcome, Run, RunId, RunState, TaskRow, TaskStatus, Trigger, TriggerType
 from spyweb.ops.sources import Sources
 from spyweb.runs.live import LiveJob
-from spyweb.runs.records import is_finding
+from spyweb.runs.records import first_of, is_finding
 from spyweb.runs.runner import Claims, RunRequest
 from spyweb.store.model.runs import RequestKey, RunPlan
-from spyweb.subjects.runs.service import RunService, StartedRun, request_key
+from spyweb.subjects.runs.service import MOST_FOLLOWERS, RunService, StartedRun, request_key
 from spyweb.views.runs import RunRetried
 from spyweb.words import counted
 
@@ -39,15 +39,24 @@ class RetryService:
     async def prospect(self, run: Run) -> Prospect:
         """Return the tasks that a retry of a run would take over.  Raises Refused where it can't be retried."""
         job = self.runs.past.live.find(run.job)
-        if reason := refusal_of(run) or ("" if job else f"its job {run.job} no longer exists: put its file back first"):
+        reason = refusal_of(run) or ("" if job else f"its job {run.job} no longer exists: put its file back first")
+        if reason := reason or await self._tried_again(run):
             raise Refused(f"run {run.id} can't be retried: {reason}")
         tasks = self.runs.past.store.tasks
         rows = (await tasks.of_runs([run.id])).get(run.id, ())
         done = [row for row in rows if is_done(row)]
         if not done or job is None:
             return Prospect()
-        changed = await self._changed(job, await tasks.plan(run.id))
-        return Prospect(first=first_open(rows), taken_over=len(done), changed=changed)
+        plan = await tasks.plan(run.id)
+        changed = await self._changed(job, plan)
+        return Prospect(first=first_open(rows, plan), taken_over=len(done), changed=changed)
+
+    async def _tried_again(self, run: Run) -> str:
+        """Return the refusal of a run that was followed by another attempt; empty where it is the last one."""
+        first = first_of(run)
+        followers = await self.runs.past.store.past_runs.followers(first, limit=MOST_FOLLOWERS)
+        later = [each.id for each in followers if each.trigger.of == first and each.id > run.id]
+        return f"run {later[-1]} is a later attempt; `spyweb retry {later[-1]}` retries that one" if later else ""
 
     async def _changed(self, job: LiveJob, plan: RunPlan | None) -> Sequence[str]:
         if plan is None:  # of an earlier version of spyweb
@@ -120,6 +129,8 @@ def is_done(row: TaskRow) -> bool:
     return row.status is not TaskStatus.FAILED and row.started_ms is not None
 
 
-def first_open(rows: Sequence[TaskRow]) -> str:
-    """Return the first task that did not end well; empty where all did."""
-    return next((row.name for row in rows if not is_done(row)), "")
+def first_open(rows: Sequence[TaskRow], plan: RunPlan | None) -> str:
+    """Return the first task that is not finished; empty where all are."""
+    done = {(row.workflow, row.name) for row in rows if is_done(row)}
+    tasks = (plan.tasks if plan else ()) or [(row.workflow, row.name) for row in rows]
+    return next((name for workflow, name in tasks if (workflow, name) not in done), "")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from spyweb.limits import SHOWN_OUTPUTS
 from spyweb.model import RunId
-from spyweb.store.model.runs import Change
+from spyweb.store.model.runs import Change, RunPlan
 from spyweb.store.sqlite.store import Store
 from spyweb.store.sqlite.tasks import MOST_ROWS, match_plan
-from tests.fakes.changes import make_end
+from tests.fakes.changes import PRICES, make_end
 from tests.fakes.task_rows import FAILED, SKIPPED, begin_run, row, story
 
 
@@ -61,6 +61,36 @@ async def test_a_chain_is_gathered_also_over_a_run_that_took_nothing_over(store:
     taken = await store.tasks.take_over(fourth, [("", "a"), ("", "b"), ("", "c")])
 
     assert story(taken) == ["a success", "b success"]
+
+
+async def test_a_retry_takes_over_the_run_that_it_names_and_what_resumes_it_both(store: Store) -> None:
+    first = await begin_run(store)
+    await store.tasks.add(first, [row("a"), row("b", 1, FAILED)])
+    retry = await begin_run(store, retry_of=first)
+    await store.tasks.take_over(retry, [("", "a"), ("", "b"), ("", "c")])
+    await store.tasks.add(retry, [row("b", 1)])
+    await begin_run(store, retry_of=first)  # another retry, which did nothing
+    resumed = await begin_run(store, retry_of=first, resumes=retry)
+
+    taken = await store.tasks.take_over(resumed, [("", "a"), ("", "b"), ("", "c")])
+
+    assert [(each.name, each.taken_from) for each in taken] == [("a", first), ("b", retry)]
+    assert await store.tasks.chain(resumed) == [first, retry]
+    again = await begin_run(store, retry_of=resumed)
+    taken = await store.tasks.take_over(again, [("", "a"), ("", "b")])
+    assert [(each.name, each.taken_from) for each in taken] == [("a", first), ("b", retry)]
+
+
+async def test_a_plan_goes_with_the_tasks_of_its_run_and_with_the_run(store: Store) -> None:
+    plan = RunPlan(code={"": "d1"}, tasks=[("", "a"), ("", "b")], needs=[[], [0]])
+    runs = [await ended_run(store) for _ in range(3)]
+    for run in runs:
+        await store.tasks.declare(run, plan)
+    assert await store.tasks.plan(runs[0]) == plan
+    assert await store.tasks.newest_of(PRICES) == runs[-1]
+    await store.tasks.prune(keep=2)
+    await store.runs.prune(keep=1, older_than_ms=0)
+    assert [await store.tasks.plan(run) is not None for run in runs] == [False, False, True]
 
 
 async def test_a_task_is_known_by_its_workflow_and_name_and_by_a_name_that_is_the_only_one(store: Store) -> None:
