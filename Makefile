@@ -56,6 +56,7 @@ dist: $(VENV)/installed-dev  ## build the wheel and the source archive of the la
 	@git archive -o build/source.tar HEAD && tar -xf build/source.tar -C build/source
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation -o dist build/source
 	@cp build/source/constraints.txt dist/ && rm -rf build
+	@git diff --quiet HEAD || echo "uncommitted changes are not in it"
 
 dist-check: dist  ## install that wheel into a bare environment, and run a new project there
 	@.ci/installed dist/spyweb-*.whl
