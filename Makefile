@@ -13,7 +13,7 @@ ARGS ?=
 .DELETE_ON_ERROR:
 
 help:  ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "%-16s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "%-18s %s\n", $$1, $$2}'
 
 start: $(VENV)/installed  ## run the daemon on the sample jobs in jobs/ (Ctrl-C stops it; ARGS="--port 8000")
 	@$(BIN)/spyweb -C . start $(ARGS)
