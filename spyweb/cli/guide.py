@@ -13,6 +13,7 @@ GUIDE: Mapping[str, tuple[str, ...]] = {
     "start": ("Run the daemon, until Ctrl-C or SIGTERM.", "spyweb start", "spyweb -C demo start --port 8080"),
     "run": ("Run a job once and wait for its end.", "spyweb run hello", "spyweb run hello --var name=Ada --dry-run"),
     "debug": ("Run a job once with all details.", "spyweb debug page"),
+    "try": ("Show what a monitor would find on a page.", "spyweb try https://example.com/ h1 title:"),
     "check": ("Find the problems in the project's files.", "spyweb check", "spyweb check --permissions"),
     "test": ("Run the tests of jobs and of the server.", "spyweb test", "spyweb test page --junit results.xml"),
     "jobs": (

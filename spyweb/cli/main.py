@@ -32,6 +32,7 @@ COMMANDS = {
     "start": "spyweb.daemon.commands.start:start",
     "run": "spyweb.daemon.commands.run:run",
     "debug": "spyweb.daemon.commands.run:debug",
+    "try": "spyweb.daemon.commands.try_page:try_page",
     "check": "spyweb.daemon.commands.check:check",
     "test": "spyweb.daemon.commands.test:lua_tests",
     "jobs": "spyweb.subjects.jobs.commands:jobs",
@@ -103,7 +104,7 @@ SETTINGS = {
     STATE["set"]: {"ignore_unknown_options": True},  # `state set n -5`: a negative number is no option
 }
 
-OF_FILES = {"start", "check", "test", "artifacts", "init", "schema", "types", "systemd"}  # work without a daemon
+OF_FILES = {"start", "try", "check", "test", "artifacts", "init", "schema", "types", "systemd"}  # work without a daemon
 
 EXIT_CODES = (
     "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C; 141 nobody reads."
