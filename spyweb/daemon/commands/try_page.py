@@ -27,7 +27,7 @@ LONGEST_CELL, LONGEST_NAMED = 80, 60  # characters of a text, and of a selector 
 
 
 class TriedPage(Struct, frozen=True, kw_only=True):
-    """What was found on a page."""
+    """A page, and the items that were found on it."""
 
     url: str  # after redirects
     http_status: int
