@@ -52,6 +52,13 @@ GUIDE: Mapping[str, tuple[str, ...]] = {
     "alerts unsilence": ("Send notifications about a silenced job again.", "spyweb alerts unsilence hello"),
     "alerts channels": ("List the notification channels and their queues.", "spyweb alerts channels"),
     "alerts test": ("Send a test notification to a channel.", "spyweb alerts test phone"),
+    "maintenance": ("List maintenance windows, begin one, and end it.", "spyweb maintenance list"),
+    "maintenance list": ("List the current and the next maintenance windows.", "spyweb maintenance list --days 30"),
+    "maintenance begin": (
+        "Begin a maintenance window now.",
+        "spyweb maintenance begin 2h --job 'backup-*' --text reboot",
+    ),
+    "maintenance end": ("End a maintenance window that was begun.", "spyweb maintenance end 3"),
     "state": ("List and change stored values.", "spyweb state list --job hello"),
     "state list": ("List the entries, sorted by key.", "spyweb state list", "spyweb state list --job hello"),
     "state show": ("Show an entry with its type, times and version.", "spyweb state show count --job hello"),

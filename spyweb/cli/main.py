@@ -94,8 +94,13 @@ ALERTS = {
     "channels": "spyweb.subjects.incidents.commands:list_channels",
     "test": "spyweb.subjects.incidents.commands:try_channel",
 }
+MAINTENANCE = {
+    "list": "spyweb.subjects.when.commands:list_maintenance",
+    "begin": "spyweb.subjects.when.commands:begin",
+    "end": "spyweb.subjects.when.commands:end",
+}
 SYSTEMD = {"install": "spyweb.cli.systemd:install", "uninstall": "spyweb.cli.systemd:uninstall"}
-GROUPS = {"alerts": ALERTS, "state": STATE, "keys": KEYS, "systemd": SYSTEMD}
+GROUPS = {"alerts": ALERTS, "maintenance": MAINTENANCE, "state": STATE, "keys": KEYS, "systemd": SYSTEMD}
 
 ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 SETTINGS = {

@@ -44,6 +44,7 @@ from spyweb.specs.server_file import FOLDER, SERVER, find_server
 from spyweb.stalls import LoopWatch
 from spyweb.store.model.entries import job_namespace
 from spyweb.subjects.health.views import Vitals, find_parts
+from spyweb.subjects.when.service import MaintenanceService
 from spyweb.views.jobs import join_problems
 from spyweb.web.access.keys import AccessService
 from spyweb.web.api.services import Services
@@ -105,6 +106,7 @@ async def build_daemon(stack: AsyncExitStack, file: SettingsFile, clock: Clock, 
     stack.enter_context(LoopWatch(runtime.world.stalls, clock))
     daemon = assemble(runtime, file, await open_server(stack, runtime))
     await daemon.services[AccessService].load()
+    await daemon.services[MaintenanceService].load()
     await runtime.sending.ack_links.load(runtime.store.keys)
     return daemon
 
@@ -188,7 +190,6 @@ def build_alerts(runtime: JobRuntime, scheduler: Scheduler, reloader: Reloader) 
         incidents=runtime.store.incidents,
         live=runtime.live,
         settings=lambda: reloader.settings.alerts,
-        maintenance=lambda: reloader.maintenance,
         measures=JobMeasures(runtime.live, scheduler.pause_together, runtime.runner.start_by_hand),
         clock=runtime.clock,
     )

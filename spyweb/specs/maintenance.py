@@ -46,12 +46,18 @@ class Recurring(NamedTuple):
 
 class MaintenanceRule(NamedTuple):
     window: Once | Recurring
-    jobs: tuple[str, ...] = ()  # ids or patterns; empty: all, and spyweb itself
+    jobs: tuple[str, ...] = ()  # ids or patterns; with no tags either: all, and spyweb itself
     text: str = ""
+    tags: tuple[str, ...] = ()  # of a window that was begun at runtime ...
+    tagged: frozenset[str] = frozenset()  # ... with the ids of the jobs that have them now
+    id: int | None = None
+    by: str = ""
 
     def covers(self, job: str | None) -> bool:
         """Tell whether it is about a job; None stands for spyweb itself and its notification channels."""
-        return not self.jobs or (job is not None and any(fnmatchcase(job, pattern) for pattern in self.jobs))
+        if not self.jobs and not self.tags:
+            return True
+        return job is not None and (job in self.tagged or any(fnmatchcase(job, pattern) for pattern in self.jobs))
 
 
 class PlannedWindow(NamedTuple):
@@ -161,9 +167,9 @@ def _span_at(window: Once | Recurring, moment_ms: int) -> Once | None:
 MOST_RULES = 100
 RECURRING, ONCE = ("cron", "duration"), ("start", "end")
 
-_DURATION = duration(MINUTE_MS, 7 * DAY_MS)
+DURATION = duration(MINUTE_MS, 7 * DAY_MS)
 _TEXT = line(200)
-_JOBS = shaped(list_of(NOT_BLANK), list)(lambda value: tuple(dict.fromkeys(map(_job, texts(value)))))
+_JOBS = shaped(list_of(NOT_BLANK), list)(lambda value: tuple(dict.fromkeys(map(job_pattern, texts(value)))))
 _OTHER = re.compile(r"[^\w*?]")  # what stands as _ in an id
 _WILD = frozenset("*?[")
 
@@ -206,7 +212,7 @@ def is_pattern(text: str) -> bool:
 def _take_rule(zone: str, read: Reading) -> MaintenanceRule | None:
     zone = read.take("timezone", timezone, zone)
     cron = read.take("cron", read_cron, None)
-    duration_ms = read.take("duration", _DURATION, None)
+    duration_ms = read.take("duration", DURATION, None)
     start, end = read.take("start", read_moment, None), read.take("end", read_moment, None)
     jobs: tuple[str, ...] = read.take("jobs", _JOBS, ())
     text = read.take("text", _TEXT, "")
@@ -243,7 +249,8 @@ def _has_one_window(read: Reading) -> bool:
     return missing is None
 
 
-def _job(given: str) -> str:
+def job_pattern(given: str) -> str:
+    """Return the id or pattern of jobs that a text means.  Raises ValueError."""
     text = one_line(given).strip()
     if is_pattern(text):
         return text.lower() if "[" in text else _OTHER.sub("_", text.lower())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -66,6 +67,30 @@ def test_in_maintenance_failures_do_not_count_and_once_it_is_taken_away_they_do(
         assert kinds_of(hook) == ["opened"], "which waits for the end of the maintenance"
         project.save("config.toml", CONFIG.format(url=hook.url))
         eventually(lambda: kinds_of(hook) == ["opened", "closed"], "the message about its end")
+
+
+def test_maintenance_that_was_begun_outlasts_a_killed_daemon_and_is_ended_early(project: Project, hook: Hook) -> None:
+    project.save("config.toml", CONFIG.format(url=hook.url))
+    project.job("tick", "return 1", 'every = "200ms"\ntags = ["shop"]')
+    project.job("other", "return 1", 'every = "1h"')
+    refused = {"--job tock": "did you mean", "--tag shp": 'did you mean "shop"', "--job 'x*'": 'no job matches "x*"'}
+    with project.daemon() as daemon:
+        for words, expected in refused.items():
+            assert expected in project.spyweb("maintenance", "begin", "1h", *shlex.split(words), code=2).stderr
+        begun = project.spyweb("maintenance", "begin", "1h", "--tag", "shop", "--text", "move").stdout
+        assert begun == "maintenance 1 has begun, for 1h\n"
+        project.job("tick", 'error("no")', 'every = "200ms"\ntags = ["shop"]')
+        daemon.kill()
+    with project.daemon():
+        eventually(lambda: sum(run.outcome == "failed" for run in project.runs("tick")) > 5, "failures")
+        (window,) = project.ask("maintenance", "list")
+        assert (window["tags"], window["job_count"], window["text"]) == (["shop"], 1, "move")
+        assert incidents(project) == []
+        assert project.spyweb("maintenance", "end", "1").stdout == "maintenance 1 has ended\n"
+        eventually(lambda: incidents(project), "an incident")
+        assert "no maintenance 1" in project.spyweb("maintenance", "end", "1", code=2).stderr
+        audited = [line["action"] for line in project.ask("keys", "audit")]
+    assert {"POST /api/maintenance", "DELETE /api/maintenance/{window}"} <= set(audited)
 
 
 def test_a_job_that_fails_too_often_is_paused_also_where_the_daemon_died_before_it_could(

@@ -23,7 +23,9 @@ def test_the_generated_parts_are_as_make_docs_writes_them() -> None:
 def test_every_address_is_on_the_page() -> None:
     served = {
         re.sub(
-            r"\{(job|run|name|incident|channel|says)\}", lambda found: found[1].upper(), f"{each.method} {each.path}"
+            r"\{(job|run|name|incident|channel|says|window)\}",
+            lambda found: found[1].upper(),
+            f"{each.method} {each.path}",
         )
         for each in ROUTES
     }

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from spyweb.cli.guide import GUIDE
-from spyweb.cli.main import ALERTS, COMMANDS, EXIT_CODES, GROUPS, HIDDEN, KEYS, STATE, build
+from spyweb.cli.main import ALERTS, COMMANDS, EXIT_CODES, GROUPS, HIDDEN, KEYS, MAINTENANCE, STATE, build
 from spyweb.errors import ExitCode
 from spyweb.model import Outcome
 from spyweb.views.jobs import JobState
@@ -72,6 +72,7 @@ def section_of(command: str) -> str:
 def test_all_commands_are_looked_at() -> None:
     of_state = {f"state {name}" for name in STATE}
     of_others = {*(f"keys {name}" for name in KEYS), *(f"alerts {name}" for name in ALERTS)}
+    of_others |= {f"maintenance {name}" for name in MAINTENANCE}
     assert {*COMMANDS, *of_state, *of_others, "systemd install", "systemd uninstall"} == set(NAMES)
 
 

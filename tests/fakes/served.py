@@ -84,5 +84,7 @@ async def serving(root: Path, *live_jobs: LiveJob) -> AsyncIterator[Served]:
             details=details,
             runs=RunService(runner=t.runner, past=past, once=OnceService(t.store.runs, t.clock)),
             calendar=CalendarService(past=past),
-            maintenance=MaintenanceService(live=t.live, windows=lambda: reloader.maintenance, clock=t.clock),
+            maintenance=MaintenanceService(
+                live=t.live, planned=lambda: reloader.maintenance, store=t.store.incidents, clock=t.clock
+            ),
         )

@@ -103,6 +103,18 @@ class ScriptTold(NamedTuple):
     told: Told
 
 
+class BegunMaintenance(Struct, frozen=True, kw_only=True):
+    """A maintenance window that was begun at runtime."""
+
+    id: int
+    start_ms: int
+    end_ms: int
+    jobs: tuple[str, ...]  # ids and patterns; with no tags either: all jobs, and spyweb itself
+    tags: tuple[str, ...]
+    text: str
+    by: str
+
+
 class AlertChannelNow(Struct, frozen=True, kw_only=True):
     """A notification channel of the settings, at this moment."""
 

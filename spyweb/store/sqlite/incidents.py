@@ -19,6 +19,7 @@ from spyweb.incidents.truth import JOB, Decision, Sign, SubjectState, advance, f
 from spyweb.model import JobId
 from spyweb.store.model.incidents import (
     AlertChannelNow,
+    BegunMaintenance,
     Incident,
     Note,
     OpenIncident,
@@ -118,9 +119,14 @@ FOR_SCRIPTS = f"""
     ORDER BY id LIMIT ?3
 """
 
+BEGIN_MAINTENANCE = """
+    INSERT INTO maintenance (start_ms, end_ms, jobs, tags, text, by) VALUES (?, ?, ?, ?, ?, ?) RETURNING id
+"""
+
 NO_SIGN = Sign(0, "")
 
 encode = msgspec.json.encode
+decode = msgspec.json.Decoder(tuple[str, ...]).decode
 decode_signs = msgspec.json.Decoder(dict[str, Sign]).decode
 decode_moments = msgspec.json.Decoder(tuple[int, ...]).decode
 decode_notes = msgspec.json.Decoder(tuple[Note, ...]).decode
@@ -210,6 +216,25 @@ class Incidents(Announcer[SubjectChange]):
     def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
         """Tell nothing of a subject for so long; None ends that."""
         return self._writer.submit(OpKind.SEVERAL, silence, subject, for_ms, by, self._clock.now_ms())
+
+    @on_writer(OpKind.READ)
+    def maintenance(self, connection: sqlite3.Connection) -> list[BegunMaintenance]:
+        """Return the maintenance windows that were begun at runtime."""
+        rows = connection.execute(f"SELECT {columns_of(BegunMaintenance)} FROM maintenance ORDER BY id")
+        return [read_as(BegunMaintenance, row, jobs=decode(row[3]), tags=decode(row[4])) for row in rows]
+
+    @on_writer(OpKind.SEVERAL)
+    def begin_maintenance(self, connection: sqlite3.Connection, new: BegunMaintenance) -> BegunMaintenance:
+        """Store a window under a new id, and delete those that have ended."""
+        connection.execute("DELETE FROM maintenance WHERE end_ms <= ?", (new.start_ms,))
+        jobs, tags = encode(new.jobs).decode(), encode(new.tags).decode()
+        row = (new.start_ms, new.end_ms, jobs, tags, new.text, new.by)
+        return replace(new, id=connection.execute(BEGIN_MAINTENANCE, row).fetchone()[0])
+
+    @on_writer(OpKind.WRITE)
+    def end_maintenance(self, connection: sqlite3.Connection, window: int) -> bool:
+        """Delete a window; give False where there is none."""
+        return connection.execute("DELETE FROM maintenance WHERE id = ?", (window,)).rowcount > 0
 
     @on_questions
     def silence_of(self, connection: sqlite3.Connection, subject: str) -> Silence | None:

@@ -312,7 +312,7 @@ CREATE TABLE notice_digest (
 ) WITHOUT ROWID;
 
 CREATE TABLE maintenance (
-    id       INTEGER PRIMARY KEY,
+    id       INTEGER PRIMARY KEY AUTOINCREMENT,
     start_ms INTEGER NOT NULL,
     end_ms   INTEGER NOT NULL,
     jobs     TEXT NOT NULL,             -- JSON: ids and patterns; with no tags either: all jobs, and spyweb itself

@@ -5,21 +5,24 @@ from __future__ import annotations
 from typing import Annotated
 
 from aiohttp import web
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from spyweb.model import RunId
+from spyweb.specs.maintenance import DURATION
 from spyweb.subjects.when.service import (
     MOST_DAYS,
     USUAL_DAYS,
     CalendarService,
     DayAhead,
     GapPage,
+    MaintenanceBegun,
+    MaintenanceEnded,
     MaintenanceService,
     MaintenanceView,
 )
-from spyweb.web.access.principal import principal_of
-from spyweb.web.answer import json_answer, page_answer
-from spyweb.web.api.query import MOST, PageQuery, job_of, query_of
+from spyweb.web.access.principal import principal_of, typed_name
+from spyweb.web.answer import BadBody, json_answer, page_answer
+from spyweb.web.api.query import MOST, PageQuery, body_of, job_of, number_in_path, query_of
 from spyweb.web.api.route import Right, Route
 from spyweb.web.api.services import service_of
 
@@ -57,8 +60,38 @@ class MaintenanceQuery(Struct, frozen=True):
     days: Annotated[int, Meta(ge=1, le=MOST_DAYS)] = USUAL_DAYS
 
 
+class MaintenanceBody(Struct, frozen=True):
+    """A window that begins now."""
+
+    for_: str = field(name="for")  # as "2h"
+    jobs: list[str] = []  # names, ids or patterns; with no tags either: all jobs, and spyweb itself
+    tags: list[str] = []
+    text: str = ""
+
+
 @Route("GET", "/api/maintenance", right=Right.READ, answer=MaintenanceView, query=MaintenanceQuery, of_job=True)
 async def show_maintenance(request: web.Request) -> web.Response:
-    """Show the windows of `[[maintenance]]` that have begun, and those of the next days."""
+    """Show current maintenance windows, and those of the next days."""
     days, may_see = query_of(request, MaintenanceQuery).days, principal_of(request).may_see
     return json_answer(await service_of(request, MaintenanceService).view(days, may_see))
+
+
+@Route("POST", "/api/maintenance", right=Right.RUN, answer=MaintenanceBegun, body=MaintenanceBody)
+async def begin_maintenance(request: web.Request) -> web.Response:
+    """Begin a maintenance window: failures of its jobs do not count, and nobody is notified.  A restart keeps it."""
+    body = await body_of(request, MaintenanceBody)
+    try:
+        for_ms = DURATION(body.for_)
+    except ValueError as error:
+        raise BadBody("for", str(error)) from error
+    service, by = service_of(request, MaintenanceService), principal_of(request).name
+    begun = await service.begin(for_ms, by, jobs=body.jobs, tags=body.tags, text=typed_name(body.text))
+    return json_answer(MaintenanceBegun(begun=begun))
+
+
+@Route("DELETE", "/api/maintenance/{window}", right=Right.RUN, answer=MaintenanceEnded)
+async def end_maintenance(request: web.Request) -> web.Response:
+    """End a window that was begun by `POST /api/maintenance`."""
+    window = number_in_path(request, "window")
+    await service_of(request, MaintenanceService).end(window)
+    return json_answer(MaintenanceEnded(ended=window))

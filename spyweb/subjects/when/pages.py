@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
+from aiohttp import web
 from msgspec import Struct
+from msgspec.structs import replace
 
+from spyweb.errors import Refused
 from spyweb.model import JobId, RunId
 from spyweb.settings.units import DAY_MS, HOUR_MS
+from spyweb.specs.maintenance import DURATION
 from spyweb.subjects.runs.words import mark_of_outcome
 from spyweb.subjects.when.service import (
     USUAL_DAYS,
@@ -20,9 +24,11 @@ from spyweb.subjects.when.service import (
     MaintenanceView,
     MaintenanceWindow,
 )
-from spyweb.web.api.query import Natural
+from spyweb.web.access.principal import Right, typed_name
+from spyweb.web.api.query import Natural, whole_number
 from spyweb.web.pages.charts import Herd, heat, herd
-from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
+from spyweb.web.pages.site import answer_with
 
 ROWS = 60  # of the heat map on a page
 LEVELS = (("h1", "1 run in 15 min"), ("h2", "2\N{EN DASH}3"), ("h3", "4\N{EN DASH}15"), ("h4", "more"))
@@ -118,7 +124,7 @@ def draw_maintenance(view: MaintenanceView, days: int) -> MaintenancePicture:
     from_ms = view.until_ms - days * DAY_MS
     of_rule: dict[tuple[object, ...], list[MaintenanceWindow]] = {}
     for window in (*view.now, *view.next):
-        of_rule.setdefault((*window.jobs, window.text, window.cron, window.timezone), []).append(window)
+        of_rule.setdefault((*window.jobs, window.text, window.cron, window.timezone, window.id), []).append(window)
     rows, span_ms = [], max(view.until_ms - from_ms, 1)
     for windows in of_rule.values():
         path = ""
@@ -136,17 +142,23 @@ def draw_maintenance(view: MaintenanceView, days: int) -> MaintenancePicture:
     )
 
 
+MAINTENANCE, PLACE = "maintenance.html", "settings"
+
+
 @DashboardPage(
     "maintenance",
-    "maintenance.html",
-    place="settings",
+    MAINTENANCE,
+    place=PLACE,
     of_job=True,
     parts={"maintenance-now": PagePart("maintenance_now.html", ("incident", "jobs"))},
 )
 async def show_maintenance(asked: Asked) -> Shown:
-    """Show current windows, and those of the next days."""
+    """Show current windows, and those of the next days, with a form that begins one."""
     view = await asked.services[MaintenanceService].view(USUAL_DAYS, asked.principal.may_see)
     values = {
+        "given": {"for": "1h", "jobs": "", "tags": "", "text": "", **asked.form},
+        "problem": "",
+        "may_begin": asked.principal.may(Right.RUN) and not asked.principal.jobs,
         "picture": draw_maintenance(view, USUAL_DAYS),
         "is_cut": view.is_cut,
         "width": WIDTH,
@@ -154,3 +166,30 @@ async def show_maintenance(asked: Asked) -> Shown:
         "now_ms": asked.services.clock.now_ms(),
     }
     return Shown(title="Maintenance", values=values)
+
+
+@Action("maintenance", right=Right.RUN)
+async def begin_maintenance(asked: Asked) -> web.Response:
+    """Begin a maintenance window; invalid values are shown again."""
+    form, by = asked.form, "somebody at this machine" if asked.principal.source == "loopback" else asked.principal.name
+    jobs, tags = (form.get(name, "").replace(",", " ").split() for name in ("jobs", "tags"))
+    text = typed_name(form.get("text", ""))
+    try:
+        for_ms = DURATION(form.get("for", ""))
+        await asked.services[MaintenanceService].begin(for_ms, by, jobs=jobs, tags=tags, text=text)
+    except (ValueError, Refused) as error:
+        shown = await show_maintenance(asked)
+        status = web.HTTPUnprocessableEntity.status_code
+        again = replace(shown, values={**shown.values, "problem": str(error)}, status=status)
+        return await answer_with(asked, MAINTENANCE, PLACE, again)
+    return lead_to(asked.to("maintenance"))
+
+
+@Action("maintenance/{window}/end", right=Right.RUN)
+async def end_maintenance(asked: Asked) -> web.Response:
+    """End a window that was begun here."""
+    number = whole_number(asked.request.match_info["window"])
+    if number is None:
+        raise PageMissing("There is no such maintenance window")
+    await asked.services[MaintenanceService].end(number)
+    return lead_to(asked.back())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice, pairwise
 from typing import Final
@@ -12,12 +12,24 @@ from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
+from spyweb.errors import Refused
 from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, RunId
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.schedules.cron import cron_after, cron_count
+from spyweb.settings.reading import Names, nearest
 from spyweb.settings.units import DAY_MS, MINUTE_MS
-from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Recurring, planned_windows
+from spyweb.specs.maintenance import (
+    MaintenanceCalendar,
+    MaintenanceRule,
+    Once,
+    Recurring,
+    is_pattern,
+    job_pattern,
+    planned_windows,
+)
+from spyweb.store.model.incidents import BegunMaintenance
 from spyweb.store.model.runs import RunFilter
+from spyweb.store.sqlite.incidents import Incidents
 from spyweb.subjects.runs.service import PastRunsService
 from spyweb.subjects.runs.views import RunBrief, brief
 from spyweb.views.jobs import MaySee, anything
@@ -244,11 +256,88 @@ USUAL_DAYS, MOST_DAYS = 7, 366  # of the maintenance that is shown
 MOST_WINDOWS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+MOST_BEGUN, MOST_NAMED = 50, 50  # windows at a time; jobs and tags of one
+
+
+def rule_of(begun: BegunMaintenance, live: Iterable[LiveJob]) -> MaintenanceRule:
+    """Return the rule of a begun window, with the jobs that have its tags now."""
+    tagged = frozenset(str(job.id) for job in live if not set(begun.tags).isdisjoint(job.spec.tags))
+    window = Once(begun.start_ms, begun.end_ms)
+    return MaintenanceRule(
+        window, begun.jobs, begun.text, begun.tags, tagged if begun.tags else frozenset(), begun.id, begun.by
+    )
+
+
+def find_pattern(given: str, jobs: Sequence[JobId]) -> str:
+    """Return the id or pattern that a text means.  Raises Refused where no job is called so."""
+    try:
+        pattern = job_pattern(given)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    if not any(fnmatchcase(job, pattern) for job in jobs):
+        guess = "" if is_pattern(pattern) else nearest(pattern, Names(jobs))
+        raise Refused(f'no job {"matches" if is_pattern(pattern) else "is called"} "{given[:80]}"{guess}')
+    return pattern
+
+
+@dataclass(slots=True, kw_only=True)
 class MaintenanceService:
+    """Knows the windows of config.toml, and begins others, which a restart keeps."""
+
     live: LiveJobs
-    windows: Callable[[], MaintenanceCalendar]
+    planned: Callable[[], MaintenanceCalendar]  # of config.toml
+    store: Incidents
     clock: Clock
+    _begun: dict[int, BegunMaintenance] = field(init=False, default_factory=dict)
+    _whole: tuple[MaintenanceCalendar, MaintenanceCalendar] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.live.on_linked(self._forget)  # jobs may have other tags
+
+    async def load(self) -> None:
+        """Read the windows that an earlier daemon began."""
+        self._begun = {each.id: each for each in await self.store.maintenance()}
+        self._forget()
+
+    def windows(self) -> MaintenanceCalendar:
+        """Return all windows, those of config.toml and those that were begun."""
+        planned = self.planned()
+        if not self._begun:
+            return planned
+        if self._whole is None or self._whole[0] is not planned:
+            rules = [rule_of(each, self.live) for each in self._begun.values()]
+            self._whole = planned, MaintenanceCalendar((*planned.rules, *rules))
+        return self._whole[1]
+
+    async def begin(self, for_ms: int, by: str, *, jobs: Sequence[str], tags: Sequence[str], text: str) -> int:
+        """Begin a window; return its id.  Raises Refused where no job is called so, and of too many windows."""
+        now_ms = self.clock.now_ms()
+        self._begun = {number: each for number, each in self._begun.items() if now_ms < each.end_ms}
+        if len(self._begun) >= MOST_BEGUN or len(jobs) + len(tags) > MOST_NAMED:
+            raise Refused(f"at most {MOST_BEGUN} windows at a time, of {MOST_NAMED} jobs and tags: use a pattern")
+        ids = [job.id for job in self.live]
+        chosen = tuple(dict.fromkeys(find_pattern(each, ids) for each in jobs))
+        known = {tag for job in self.live for tag in job.spec.tags}
+        if unknown := next((each for each in tags if each not in known), None):
+            raise Refused(f'no job has the tag "{unknown[:80]}"{nearest(unknown, Names(known))}')
+        begun = await self.store.begin_maintenance(
+            BegunMaintenance(
+                id=0, start_ms=now_ms, end_ms=now_ms + for_ms, jobs=chosen, tags=tuple(tags), text=text, by=by
+            )
+        )
+        self._begun[begun.id] = begun
+        self.live.link()  # incidents are planned again, and open pages change
+        return begun.id
+
+    async def end(self, window: int) -> None:
+        """End a window that was begun.  Raises Refused where there is none."""
+        if not await self.store.end_maintenance(window):
+            raise Refused(f"no maintenance {window} was begun: windows of config.toml end by themselves")
+        self._begun.pop(window, None)
+        self.live.link()
+
+    def _forget(self) -> None:
+        self._whole = None
 
     def until(self, job: JobId) -> int | None:
         """Return the end of the maintenance that covers a job now; None where none does."""
@@ -267,7 +356,10 @@ class MaintenanceWindow(Struct, frozen=True, kw_only=True):
 
     start_ms: int
     end_ms: int
-    jobs: Sequence[str]  # ids or patterns; empty: all jobs, and spyweb itself
+    id: int | None = None  # of a window that was begun at runtime: it can be ended
+    jobs: Sequence[str]  # ids or patterns; with no tags either: all jobs, and spyweb itself
+    tags: Sequence[str] = ()
+    by: str = ""  # the client that began it
     job_count: int  # how many jobs they match now
     text: str
     cron: str  # "" for a window that comes once
@@ -281,6 +373,18 @@ class MaintenanceView(Struct, frozen=True, kw_only=True):
     next: list[MaintenanceWindow]
     until_ms: int  # the end of the period that was searched
     is_cut: bool  # there are more windows
+
+
+class MaintenanceBegun(Struct, frozen=True, kw_only=True):
+    """The window that was begun."""
+
+    begun: int
+
+
+class MaintenanceEnded(Struct, frozen=True, kw_only=True):
+    """The window that was ended."""
+
+    ended: int
 
 
 def view_maintenance(
@@ -300,9 +404,9 @@ def view_maintenance(
                 seen.append(job)
             yield
         if seen or sees_all:
-            if not sees_all:  # without patterns that name no visible job
+            if not sees_all and (rule.jobs or rule.tags):  # without patterns that name no visible job, and without tags
                 patterns = (each for each in rule.jobs if any(fnmatchcase(job, each) for job in seen))
-                rule = rule._replace(jobs=tuple(patterns))
+                rule = rule._replace(jobs=tuple(patterns) or tuple(seen[:MOST_NAMED]), tags=())
             known.append((rule, len(seen)))
     found: list[MaintenanceWindow] = []
     planned = planned_windows([rule for rule, _ in known], now_ms, until_ms)
@@ -313,7 +417,10 @@ def view_maintenance(
             MaintenanceWindow(
                 start_ms=start_ms,
                 end_ms=end_ms,
+                id=rule.id,
                 jobs=rule.jobs,
+                tags=rule.tags,
+                by=rule.by,
                 job_count=job_count,
                 text=rule.text,
                 cron=recurring.cron if recurring else "",

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from spyweb.cooperative import run_at_once
+from spyweb.errors import Refused
 from spyweb.model import Cron, Every, JobId, Never, Outcome, Schedule
 from spyweb.runs.live import LiveJob
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once, Recurring
+from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import Change
 from spyweb.subjects.runs.views import brief
 from spyweb.subjects.when.pages import ROWS, WIDTH, draw_heat_map, draw_maintenance
 from spyweb.subjects.when.service import (
+    MOST_BEGUN,
+    MOST_NAMED,
     MOST_WINDOWS,
     MaintenanceView,
     MaintenanceWindow,
@@ -27,7 +32,7 @@ from spyweb.subjects.when.service import (
 from tests.fakes.changes import make_skipped
 from tests.fakes.client import Client, get_json
 from tests.fakes.daemon_service import NOW_MS, make_run
-from tests.fakes.dashboard import dashboard, get_page, page_of
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 from tests.fakes.harness import make_job, make_planned
 from tests.fakes.keys import Doors
 from tests.fakes.pool import LOST
@@ -137,6 +142,34 @@ async def test_maintenance_is_that_of_the_rules_and_jobs_of_the_moment(served: S
     assert (maintenance.until(PRICES), maintenance.until(NEWS)) == (window.end_ms, None)
 
 
+async def test_maintenance_begins_now_for_jobs_and_tags_and_ends_early(served: Served) -> None:
+    maintenance, now_ms = served.maintenance, served.t.clock.now_ms()
+    first = await maintenance.begin(HOUR_MS, "anna", jobs=["pri*"], tags=[], text="move")
+    assert (maintenance.until(PRICES), maintenance.until(NEWS)) == (now_ms + HOUR_MS, None)
+    every = await maintenance.begin(2 * HOUR_MS, "anna", jobs=[], tags=[], text="")
+    assert (maintenance.until(NEWS), maintenance.windows().until(None, now_ms)) == (now_ms + 2 * HOUR_MS,) * 2
+    shown = (await maintenance.view(may_see=lambda job: job == NEWS)).now
+    assert [(each.id, each.jobs) for each in shown] == [(every, ())], "windows of other jobs are not shown"
+    await maintenance.end(every)
+    assert (maintenance.until(PRICES), maintenance.until(NEWS)) == (now_ms + HOUR_MS, None)
+    again = replace(maintenance)
+    await again.load()
+    assert again.until(PRICES) == now_ms + HOUR_MS, "a restart keeps it"
+    for jobs, tags in ((["nothing"], []), ([], ["nothing"]), (["!"], []), (["pri*"] * (MOST_NAMED + 1), [])):
+        with pytest.raises(Refused):
+            await maintenance.begin(HOUR_MS, "anna", jobs=jobs, tags=tags, text="")
+    for _ in range(MOST_BEGUN - 1):
+        await maintenance.begin(HOUR_MS, "anna", jobs=[], tags=[], text="")
+    with pytest.raises(Refused, match="at most"):
+        await maintenance.begin(HOUR_MS, "anna", jobs=[], tags=[], text="")
+    served.t.clock.advance(3_600)
+    assert maintenance.until(PRICES) is None
+    await maintenance.begin(HOUR_MS, "anna", jobs=[], tags=[], text="")
+    assert len(await served.t.store.incidents.maintenance()) == 1, "those that ended are deleted"
+    with pytest.raises(Refused, match=f"no maintenance {first}"):
+        await maintenance.end(first)
+
+
 def planned(count: int) -> list[LiveJob]:
     return [make_planned(f"j{n:04}", Every(period_ms=HOUR_MS), 0) for n in range(count)]
 
@@ -175,6 +208,17 @@ async def test_it_says_what_is_now_and_what_comes() -> None:
         _, page = await get_page(client, "/incidents")
         assert '<a href="/maintenance">Maintenance</a> until' in page
         assert "failures do not count" in (await get_page(client, "/jobs/backup"))[1]
+
+
+async def test_the_form_that_begins_maintenance_shows_what_is_wrong_and_what_was_typed() -> None:
+    for given, expected in (({"for": "soon"}, "expected"), ({"for": "9w"}, "at most"), ({"for": ""}, "expected")):
+        status, _, page = await post_form(make_dashboard_service(), "/maintenance", None, text="move <b>", **given)
+        assert (status, expected in page, "move &lt;b&gt;" in page) == (422, True, True), given
+    service = make_dashboard_service()
+    assert (await post_form(service, "/maintenance", await signed_in(service, Scope.READ), **{"for": "1h"}))[0] == 403
+    assert "Begin maintenance" not in await page_of(
+        "/maintenance", service, await signed_in(service, Scope.READ, name="b")
+    )
 
 
 MONDAY_MS = 1_795_417_200_000  # Monday, 23 November 2026, 07:00 UTC

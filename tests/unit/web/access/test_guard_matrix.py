@@ -20,7 +20,15 @@ from tests.fakes.keys import Doors, open_doors
 
 SCOPES = ("read", "run", "state", "admin")
 REFUSED = {401, 403, 429}
-IN_PATH = {"job": "prices", "run": "1", "incident": "1", "channel": "ops", "name": "nobody", "says": "fail"}
+IN_PATH = {
+    "job": "prices",
+    "run": "1",
+    "incident": "1",
+    "channel": "ops",
+    "name": "nobody",
+    "says": "fail",
+    "window": "1",
+}
 OF_ONE = {"job", "job_id", "namespace", "old"}  # parameters that say what is asked about
 QUERY = "?namespace=job:prices&key=k&job=prices&job_id=prices&name=n&old=job:prices&new=job:prices&version=1"
 
