@@ -16,7 +16,7 @@ from spyweb.events.changes import LOG_LINES, ChangeHub
 from spyweb.events.hub import EventHub
 from spyweb.limits import SCRIPT_VALUES, too_large
 from spyweb.model import JobId, Outcome
-from spyweb.settings.script_values import values_table
+from spyweb.settings.script_values import to_text, values_table
 from spyweb.specs.origins import OriginKind
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.incidents import job_of
@@ -304,10 +304,11 @@ def read_field(text: str) -> object:
 def read_values(text: str) -> Mapping[str, object]:
     """Return the values of a field.  Raises ValueError."""
     found = read_field(text)
-    try:
-        return {} if found is None else values_table(found)
-    except ValueError as error:
-        raise ValueError('expected a JSON object, such as {"host": "web1"}') from error
+    if not isinstance(found, dict | None):
+        raise ValueError('expected a JSON object, such as {"host": "web1"}')
+    values = values_table(found or {})
+    to_text(values)
+    return values
 
 
 @Action("jobs/{job}/start", right=Right.RUN)

@@ -181,7 +181,11 @@ async def test_a_run_starts_with_values_and_a_payload_of_a_form() -> None:
 async def test_a_form_that_can_not_be_read_is_shown_again_with_what_was_expected() -> None:
     service = make_dashboard_service()
     expected = {
-        "values": {"[1]": "Values: expected a JSON object, such as {&#34;host&#34;: &#34;web1&#34;}"},
+        "values": {
+            "[1]": "Values: expected a JSON object, such as {&#34;host&#34;: &#34;web1&#34;}",
+            '{"a":' * 70 + "1" + "}" * 70: "Values: is nested deeper than",
+            '{"a": [' + "1E9," * 15_000 + "1]}": "Values: values has ",
+        },
         "payload": {
             MARKUP: "Payload: is not JSON: ",
             '"' + "x" * 65_536 + '"': "Payload: it has 65538 bytes, at most 65536 are allowed",
