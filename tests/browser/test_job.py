@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.async_api import expect
 
+from spyweb.model import Outcome
 from tests.fakes.browser import Tab
 from tests.fakes.project import Project, eventually
 
@@ -141,3 +142,50 @@ async def test_on_a_phone_nothing_is_too_wide(phone: Tab, project: Project) -> N
         page = await phone.open(path)
         assert await page.evaluate("document.documentElement.scrollWidth") <= 390
         assert await phone.violations() == [], path
+
+
+SHIP = """
+local name = "announce_" .. ("to_everybody_"):rep(9)
+task("build"):command(function() return true, "built", {file = "site.tar"} end)
+task("upload"):depends_on("build"):command(function() return fs_read("bucket.txt") ~= nil, "bucket answers 503" end)
+task(name):depends_on("upload"):command(function() end)
+workflow.define("ship"):tasks{"build", "upload", name}
+"""
+
+
+async def test_a_failed_run_with_tasks_shows_its_plan_and_is_retried_from_it(
+    tab: Tab, phone: Tab, plain: Tab, project: Project
+) -> None:
+    project.job("ship", SHIP)
+    eventually(lambda: "ship" in {job.id for job in project.daemon_client().jobs()}, "the job")
+    project.result("ship")
+    path = f"/runs/{project.ended('ship')[0].id}"
+
+    page = await tab.open(path)
+    await expect(page.locator(".levels > li")).to_have_count(3)
+    await expect(page.get_by_role("list", name="Level 2")).to_have_text(
+        re.compile("upload.*failed.*bucket answers 503.*after build", re.S)
+    )
+    await expect(page.locator(".waterfall")).to_contain_text("skipped: stopped after upload")
+    assert await tab.violations() == []
+    await phone.open(path)
+    assert await phone.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert await phone.violations() == []
+
+    await page.get_by_role("button", name="Retry from upload").click()
+    await expect(page.locator(".levels")).to_contain_text("succeeded, taken over from run")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Failed after")
+
+    project.save("jobs/ship/bucket.txt", "")
+    project.job("ship", SHIP + "-- another version\n")
+    eventually(lambda: project.shown("ship").generation == 2, "the new version")
+    page = await plain.open(path)
+    await page.get_by_role("button", name="Retry from upload").click()
+    await expect(page.locator("main")).to_contain_text("jobs/ship.lua changed since this run.")
+    await page.get_by_role("button", name="Retry anyway").click()
+    assert project.ended("ship", 3)[0].outcome is Outcome.SUCCESS
+    await plain.open("/jobs/ship")
+    await expect(plain.page.locator(".levels")).to_contain_text("taken over from run")
+    await plain.page.goto("about:blank")
+    (project.root / "jobs/ship.lua").unlink()
+    eventually(lambda: "ship" not in {job.id for job in project.daemon_client().jobs()}, "its end")

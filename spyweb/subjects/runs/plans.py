@@ -10,8 +10,10 @@ from msgspec import Struct
 from spyweb.model import Run, RunId, RunState, TaskStatus
 from spyweb.store.model.runs import RunPlan
 from spyweb.views.runs import TaskView
+from spyweb.words import cut, first_line
 
 PENDING, NOT_RUN = "pending", "not run"
+LONGEST_MESSAGE = 120  # characters in a box
 MOST_NAMED = 3  # dependencies of a task that its box names
 # The state of a task → the mark that stands for it, and its word.
 STATES: Mapping[str, tuple[str, str]] = {
@@ -103,7 +105,7 @@ class TaskBox(Struct, frozen=True, kw_only=True):
     mark: str
     words: str  # its state, and the run that it was taken over from
     after: str  # the tasks that it depends on
-    message: str
+    message: str  # of a task that did not succeed; cut
 
 
 def box_of(task: PlannedTaskView) -> TaskBox:
@@ -112,7 +114,8 @@ def box_of(task: PlannedTaskView) -> TaskBox:
     more = len(names) - MOST_NAMED
     after = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
     origin = f", taken over from run {task.taken_from}" if task.taken_from else ""
-    return TaskBox(name=task.task, mark=mark, words=words + origin, after=after, message=task.message)
+    message = cut(first_line(task.message), LONGEST_MESSAGE) if mark in ("bad", "off") else ""
+    return TaskBox(name=task.task, mark=mark, words=words + origin, after=after, message=message)
 
 
 def draw_plan(plan: PlanView | None) -> list[tuple[str, list[list[TaskBox]]]]:

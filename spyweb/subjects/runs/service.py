@@ -127,7 +127,8 @@ class PastRunsService:
         """Return the plan of the newest run of a job with tasks, with the states of that run."""
         number = await self.store.tasks.newest_of(job)
         run = None if number is None else await self.find(number)
-        return view_plan(run, await self.store.tasks.plan(run.id), await self.tasks(run.id)) if run else None
+        plan = await self.store.tasks.plan(run.id) if run else None
+        return view_plan(run, plan, await self.tasks(run.id)) if run and plan and plan.tasks else None
 
     async def find(self, run: RunId) -> Run | None:
         return await self.store.past_runs.find(run)
