@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import Outcome
+from tests.fakes.http_server import Answer, Arrived, serving
 from tests.fakes.project import Project, eventually
 from tests.fakes.repository import ROOT
 
@@ -49,14 +50,26 @@ def test_the_circuit_breaker_compiles_and_checks(tmp_path: Path) -> None:
     assert "no problems" in project.spyweb("check").stderr
 
 
-def test_the_first_alert_is_what_the_settings_take(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    (settings,) = (block for block in TOML if "[channels.phone]" in block)
-    project.save("config.toml", settings)
-    project.job("plain", "return 1")
-    assert "no problems" in project.spyweb("check").stderr
-    (command,) = re.findall(r"`spyweb (alerts .*?)`", README)
-    project.save("config.toml", settings.replace("ntfy://", "ntfy://127.0.0.1:9/"))
-    with project.daemon():
-        refused = project.spyweb(*command.split(), code=1)
-    assert "phone: 127.0.0.1:9 refused the connection" in refused.stdout
+def test_the_alert_channel_and_the_monitor_notify_of_what_is_new_after_the_first_cycle(tmp_path: Path) -> None:
+    project, received = Project(tmp_path), []
+    pages = [b'<article class="item"><h2><a href="/1">A release</a></h2></article>']
+
+    def answer(request: Arrived) -> Answer:
+        if request.method == "GET":
+            return Answer(body=b"".join(pages), headers={"Content-Type": "text/html"})
+        received.append(request.text)
+        return Answer()
+
+    with serving(answer) as origin:
+        settings, monitor = TOML
+        project.save("config.toml", settings.replace("ntfy://", f"ntfy://{origin.removeprefix('http://')}/"))
+        project.save("jobs/articles/config.toml", monitor.replace("https://example.org", origin))
+        assert "no problems" in project.spyweb("check").stderr
+        (command,) = re.findall(r"`spyweb (alerts .*?)`", README)
+        with project.daemon():
+            assert project.ended("articles")[0].outcome is Outcome.SUCCESS
+            assert "delivered to phone" in project.spyweb(*command.split()).stdout
+            pages.append(pages[0].replace(b"/1", b"/2").replace(b"A release", b"Another release"))
+            assert project.spyweb("run", "articles").stdout
+            eventually(lambda: any("Another release" in text for text in received), "a notification")
+        assert not [text for text in received if "A release" in text]
