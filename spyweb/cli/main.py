@@ -112,7 +112,7 @@ SETTINGS = {
 OF_FILES = {"start", "try", "check", "test", "artifacts", "init", "schema", "types", "systemd"}  # work without a daemon
 
 EXIT_CODES = (
-    "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C; 141 nobody reads."
+    "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C; 141 output closed."
 )
 
 

@@ -201,7 +201,7 @@ class FakeReloader(Reloader):
     def __init__(self, root: Path) -> None:
         self.root = root
         self.broken = {TYPO: [Problem("jobs/typo.lua", 1, None, "unexpected symbol near 'x'")]}
-        self.warnings = [Problem("jobs/prices.lua", 3, None, "nobody defines htp_get", is_warning=True)]
+        self.warnings = [Problem("jobs/prices.lua", 3, None, "undefined name htp_get", is_warning=True)]
         self.maintenance = MaintenanceCalendar()
 
     @property

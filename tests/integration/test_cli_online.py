@@ -59,7 +59,7 @@ def test_jobs_show_state_schedule_last_run_and_error(online: Project) -> None:
     assert rows["prices"][:2] == ["idle", "every 30s"]
     assert "1.234s" in rows["prices"]
     assert rows["typo"] == ["broken", "jobs/typo.lua:1: unexpected symbol near 'x'"]
-    assert answer.err == "warning: jobs/prices.lua:3: nobody defines htp_get\n"
+    assert answer.err == "warning: jobs/prices.lua:3: undefined name htp_get\n"
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def find_idle(file: LuaFile) -> tuple[int, str]:
     if file.returns:
         value, offset = file.returns
         is_module = value != b"?" and b"function" in file.makes and file.called_outside <= {b"require"}
-        return file.line(offset) * is_module, f"{_NOTHING} returns a table of functions, which nobody calls"
+        return file.line(offset) * is_module, f"{_NOTHING} returns a table of functions, which are never called"
     if file.called_outside or not (file.outside and file.makes):
         return 0, ""
     names = [name.decode()[:40] for name in list(file.outside)[:_SHOWN]]
@@ -114,7 +114,7 @@ def _loaded(files: Sequence[LuaFile], read: ReadModule) -> Iterator[LuaFile | No
 def _reason(name: str, known: frozenset[bytes]) -> str:
     table, dot, member = name.rpartition(".")
     if name in ABSENT:
-        return f"nobody defines {name}; {_absence(name)}"
+        return f"undefined name {name}; {_absence(name)}"
     if (table or name).encode() in ABSENT_FAMILIES:
         return f"{name} is not part of this version"
     if instead := INSTEAD.get(name) or INSTEAD.get(table):
@@ -122,7 +122,7 @@ def _reason(name: str, known: frozenset[bytes]) -> str:
     there: Iterable[bytes] = MEMBERS.get(table.encode(), ()) if dot else GLOBALS | known
     close = Names(sorted(each.decode() for each in there)).nearest(member, CLOSE)
     guess = f'; did you mean "{table}{dot}{close}"?' if close else ""
-    return f"nobody defines {name[:LONGEST]}{guess}"
+    return f"undefined name {name[:LONGEST]}{guess}"
 
 
 class Linter:
@@ -183,7 +183,7 @@ def doubts_of_script(file: File, block: Block, read: ReadModule) -> Iterator[Pro
         if name in HOOK_NAMES:
             yield _warning(path, line, f"{name} is a hook of monitors: of a script spyweb calls {', '.join(CALLED)}")
         elif close := _nearly(name, CALLED):
-            yield _warning(path, line, f'nobody calls {name}; did you mean "{close}"?')
+            yield _warning(path, line, f'{name} is never called; did you mean "{close}"?')
 
 
 def doubts_of_hooks(files: Sequence[File], read: ReadModule) -> Iterator[Problem]:
@@ -196,7 +196,7 @@ def doubts_of_hooks(files: Sequence[File], read: ReadModule) -> Iterator[Problem
     for path, lua in together.items():
         for line, name in _unused_functions(lua, together.values(), OF_MONITORS):
             if close := _nearly(name, OF_MONITORS):
-                yield _warning(path, line, f'no hook is called {name}; did you mean "{close}"?')
+                yield _warning(path, line, f'no hook is named {name}; did you mean "{close}"?')
 
 
 def doubts_of_server(files: Sequence[File], read: ReadModule) -> Iterator[Problem]:

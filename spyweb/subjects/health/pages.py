@@ -70,7 +70,7 @@ def limits_of(settings: Settings) -> dict[str, str]:
     server, store, http = settings.server, settings.store, settings.http
     runs, records = settings.runs, settings.records
     where = f"{server.host}:{server.port}" + (" with TLS" if server.tls_cert else "")
-    kept_for = "for good" if records.keep_for_ms is None else show_duration(records.keep_for_ms)
+    kept_for = "forever" if records.keep_for_ms is None else show_duration(records.keep_for_ms)
     private = "not to private networks" if http.deny_private else "also to private networks"
     return {
         "address": where if server.enabled else "nowhere: the server is off",

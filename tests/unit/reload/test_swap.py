@@ -586,7 +586,7 @@ async def test_what_is_doubtful_is_told_once_and_shown_with_its_job(tmp_path: Pa
             await h.look()
         told = [line["problem"] for line in lines if line["event"] == "doubtful"]
         assert told == ["jobs/other.luau: is no job: a script's name ends in .lua; expected jobs/other.lua"]
-        warning = 'jobs/hello.lua:1: nobody defines htp_get; did you mean "http_get"?'
+        warning = 'jobs/hello.lua:1: undefined name htp_get; did you mean "http_get"?'
         assert [str(each) for each in h.job("hello").warnings] == [warning]
         assert warning in [str(each) for each in h.reloader.warnings]
 
@@ -607,7 +607,7 @@ async def test_hooks_that_can_not_be_executed_are_told_with_what_is_doubtful_abo
     await edit_monitor(bare, hooks=HOOKS + "htp_get(1)")
     assert errors_of(bare.job("watch")) == ["attempt to call a nil value (global 'htp_get')"]
     assert [str(each) for each in bare.job("watch").warnings] == [
-        'jobs/w/hooks.lua:2: nobody defines htp_get; did you mean "http_get"?'
+        'jobs/w/hooks.lua:2: undefined name htp_get; did you mean "http_get"?'
     ]
 
 

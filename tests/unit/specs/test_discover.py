@@ -246,9 +246,9 @@ def test_doubts_about_lua_are_shown_beside_settings_that_are_not_toml(tmp_path: 
         "jobs/w/config.toml:1: not valid TOML: invalid value",
     ]
     assert sorted(told(found.warnings)) == [
-        "jobs/a.lua:4: nobody defines lgo",
-        "jobs/b.lua:4: nobody defines lgo",
-        "jobs/w/hooks.lua:1: nobody defines lgo",
+        "jobs/a.lua:4: undefined name lgo",
+        "jobs/b.lua:4: undefined name lgo",
+        "jobs/w/hooks.lua:1: undefined name lgo",
     ]
 
 
@@ -414,10 +414,10 @@ def test_what_is_doubtful_is_told_of_its_job_of_the_server_and_of_the_project(tm
     )
     assert not found.problems
     assert sorted(told(found.warnings)) == [
-        'jobs/a.lua:1: nobody defines htp_get; did you mean "http_get"?',
+        'jobs/a.lua:1: undefined name htp_get; did you mean "http_get"?',
         "jobs/old/: is no job: holds main.lua; expected init.lua, or jobs/NAME.lua",
         'jobs/w/config.toml:5: interva: unknown key; did you mean "interval"?',
-        'jobs/w/hooks.lua:1: no hook is called before_fech; did you mean "before_fetch"?',
+        'jobs/w/hooks.lua:1: no hook is named before_fech; did you mean "before_fetch"?',
         "server/init.lua:2: cdp.launch is not part of this version",
     ]
     assert all(warning.is_warning for warning in found.warnings)

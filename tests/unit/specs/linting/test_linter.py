@@ -76,10 +76,10 @@ BLOCK = '-- /// job\n-- every = "30s"\n-- ///\n'
         ("run = function() end workflow.define('w')", f"1: {TASKS_AND_RUN}"),
         ("ModernDSLs = {}\nfunction run() end", f"2: {TASKS_AND_RUN}"),
         ("task({\nname = 'a',\nrun = print\n})\nrun = print", f"5: {TASKS_AND_RUN}"),
-        ("log(1)\nworkflow.defin('w')", '2: nobody defines workflow.defin; did you mean "workflow.define"?'),
-        ("htp_get('x')", '1: nobody defines htp_get; did you mean "http_get"?'),
-        ("log(1) function on_sucess() end", '1: nobody calls on_sucess; did you mean "on_success"?'),
-        ("log(1)\nRun = function() end", '2: nobody calls Run; did you mean "run"?'),
+        ("log(1)\nworkflow.defin('w')", '2: undefined name workflow.defin; did you mean "workflow.define"?'),
+        ("htp_get('x')", '1: undefined name htp_get; did you mean "http_get"?'),
+        ("log(1) function on_sucess() end", '1: on_sucess is never called; did you mean "on_success"?'),
+        ("log(1)\nRun = function() end", '2: Run is never called; did you mean "run"?'),
         (
             "log(1) function before_fetch() end",
             "1: before_fetch is a hook of monitors: of a script spyweb calls run, on_state, on_success, on_error, "
@@ -110,8 +110,8 @@ def test_what_is_in_order_is_not(source: str) -> None:
 
 def test_a_misspelt_hook_is_told_with_the_nearest_one() -> None:
     assert of_hooks(hooks="function before_fech(r) return r end", defer="\non_finsihed = function() end") == [
-        'hooks.lua:1: no hook is called before_fech; did you mean "before_fetch"?',
-        'defer.lua:2: no hook is called on_finsihed; did you mean "on_finished"?',
+        'hooks.lua:1: no hook is named before_fech; did you mean "before_fetch"?',
+        'defer.lua:2: no hook is named on_finsihed; did you mean "on_finished"?',
     ]
     assert (
         of_hooks(hooks="function after_extracted(i) return i end", defer="function on_success() after_extracted() end")
@@ -121,7 +121,7 @@ def test_a_misspelt_hook_is_told_with_the_nearest_one() -> None:
 
 def test_a_monitor_s_files_share_their_names() -> None:
     assert of_hooks(hooks="function tidy() end", defer="function on_success() tidy() end") == []
-    assert of_hooks(hooks="function filter_item(i) return tdy(i) end") == ["hooks.lua:1: nobody defines tdy"]
+    assert of_hooks(hooks="function filter_item(i) return tdy(i) end") == ["hooks.lua:1: undefined name tdy"]
 
 
 def test_a_block_in_a_monitor_s_file_has_no_effect() -> None:
@@ -130,7 +130,7 @@ def test_a_block_in_a_monitor_s_file_has_no_effect() -> None:
 
 def test_a_server_may_use_the_tables_of_its_handlers() -> None:
     source = b"function get:users() return usr end"
-    assert [str(each) for each in doubts_of_server([("s.lua", source)], nothing)] == ["s.lua:1: nobody defines usr"]
+    assert [str(each) for each in doubts_of_server([("s.lua", source)], nothing)] == ["s.lua:1: undefined name usr"]
 
 
 def test_a_module_is_found_as_require_finds_it(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_a_deferred_look_keeps_nobody_waiting() -> None:
         return linter.look("a.lua", source, lambda read: doubts_of_hooks([("a.lua", source)], read), nothing)
 
     assert look(b"tdy()") == ()
-    assert [str(each) for each in linter.finish()["a.lua"]] == ["a.lua:1: nobody defines tdy"]
-    assert [str(each) for each in look(b"tdy()")] == ["a.lua:1: nobody defines tdy"]
+    assert [str(each) for each in linter.finish()["a.lua"]] == ["a.lua:1: undefined name tdy"]
+    assert [str(each) for each in look(b"tdy()")] == ["a.lua:1: undefined name tdy"]
     assert linter.finish() == {}
 
 
@@ -234,36 +234,36 @@ def told(source: str | bytes, *others: str, known: frozenset[bytes] = frozenset(
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("local r = htp_get('x')", ['1: nobody defines htp_get; did you mean "http_get"?']),
-        ("-- a\n\nlogg('x')\nlogg('y')", ['3: nobody defines logg; did you mean "log"?']),
-        ("return price_of(1)", ["1: nobody defines price_of"]),
+        ("local r = htp_get('x')", ['1: undefined name htp_get; did you mean "http_get"?']),
+        ("-- a\n\nlogg('x')\nlogg('y')", ['3: undefined name logg; did you mean "log"?']),
+        ("return price_of(1)", ["1: undefined name price_of"]),
         ("f = io.open('x')", ["1: scripts have no io: fs_read, fs_append and fs_overwrite are for files"]),
         ("os.execute('ls')", ["1: scripts have no os.execute: use exec.run"]),
         ("x = os.getenv('A')", ['1: scripts have no os.getenv: env_get("NAME") reads the variable SPYWEB_NAME']),
-        ("x = string.splt('a')", ['1: nobody defines string.splt; did you mean "string.split"?']),
-        ("x = 'a' .. naem .. [[b]]", ["1: nobody defines naem"]),
-        ("if stat.get('x') then end", ['1: nobody defines stat; did you mean "state"?']),
-        ("function jobb:run() end", ["1: nobody defines jobb"]),
+        ("x = string.splt('a')", ['1: undefined name string.splt; did you mean "string.split"?']),
+        ("x = 'a' .. naem .. [[b]]", ["1: undefined name naem"]),
+        ("if stat.get('x') then end", ['1: undefined name stat; did you mean "state"?']),
+        ("function jobb:run() end", ["1: undefined name jobb"]),
         (
             "for docker in pairs({}) do log(docker) end\ndocker.run('x')",
-            [f"2: nobody defines docker; {reason_of('docker')}"],
+            [f"2: undefined name docker; {reason_of('docker')}"],
         ),
-        ("local function on(event) log(event) end\nevent.on()", [f"2: nobody defines event; {reason_of('event')}"]),
-        ("t = { f = function(tme) return { tme } end } log(tme)", ["1: nobody defines tme"]),
-        ("for secrets in secrets.all() do log(secrets) end", [f"1: nobody defines secrets; {reason_of('secrets')}"]),
-        ("x = [[\n\n]] y()", ["3: nobody defines y"]),
-        ("--[[ y() ]] z()\n", ["1: nobody defines z"]),
+        ("local function on(event) log(event) end\nevent.on()", [f"2: undefined name event; {reason_of('event')}"]),
+        ("t = { f = function(tme) return { tme } end } log(tme)", ["1: undefined name tme"]),
+        ("for secrets in secrets.all() do log(secrets) end", [f"1: undefined name secrets; {reason_of('secrets')}"]),
+        ("x = [[\n\n]] y()", ["3: undefined name y"]),
+        ("--[[ y() ]] z()\n", ["1: undefined name z"]),
         (
             "\ngoroutine.spawn(f) f = 1",
             [
-                "2: nobody defines goroutine; sloth-runner's goroutine is not part of this version: "
+                "2: undefined name goroutine; sloth-runner's goroutine is not part of this version: "
                 "use parallel(f, g) or parallel_map(list, f, limit)"
             ],
         ),
-        ("sloth.log('x')", ["1: nobody defines sloth; sloth-runner's sloth is not part of this version"]),
+        ("sloth.log('x')", ["1: undefined name sloth; sloth-runner's sloth is not part of this version"]),
         (
             "event.dispatch('x') import 'y'",
-            [f"1: nobody defines {name}; {reason_of(name)}" for name in ("event", "import")],
+            [f"1: undefined name {name}; {reason_of(name)}" for name in ("event", "import")],
         ),
         ("log.success('x')", ["1: scripts have no log.success: log.info"]),
         ('cdp.open("x")', ["1: cdp.open is not part of this version"]),
@@ -271,7 +271,7 @@ def told(source: str | bytes, *others: str, known: frozenset[bytes] = frozenset(
         ("return cdp:read()", ["1: cdp.read is not part of this version"]),
         (
             "pcall(htp_get, url_of())",
-            ['1: nobody defines htp_get; did you mean "http_get"?', "1: nobody defines url_of"],
+            ['1: undefined name htp_get; did you mean "http_get"?', "1: undefined name url_of"],
         ),
     ],
 )
@@ -336,9 +336,9 @@ def test_names_come_from_the_files_of_the_same_vm_and_from_modules_of_modules() 
         )
         == []
     )
-    assert told("require('lib') misspelt()", lib="function other() end") == ["1: nobody defines misspelt"]
+    assert told("require('lib') misspelt()", lib="function other() end") == ["1: undefined name misspelt"]
     assert told("require('lib') unknown()", lib="setmetatable(_G, {})") == []
-    assert told("require('absent') unknown()") == ["1: nobody defines unknown"]
+    assert told("require('absent') unknown()") == ["1: undefined name unknown"]
 
 
 def test_modules_are_read_only_where_a_name_is_open() -> None:
