@@ -11,6 +11,7 @@ import errno
 import http.client
 import socket
 import ssl
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -67,6 +68,18 @@ class SocketTransport:
 
     def connection(self) -> http.client.HTTPConnection:
         return UnixConnection(self._path, PATIENCE)
+
+    def peer(self) -> int:
+        """Return the id of the process that listens, as this process sees it; 0: it is in another container.
+
+        Raises OSError.
+        """
+        with contextlib.closing(UnixConnection(self._path, PATIENCE)) as connection:
+            connection.connect()
+            if sys.platform == "darwin":
+                return int(connection.sock.getsockopt(0, 2))  # SOL_LOCAL, LOCAL_PEERPID
+            found = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            return int.from_bytes(found[:4], sys.byteorder)
 
     def is_from_a_daemon(self, answer: http.client.HTTPResponse) -> bool:
         return True

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 GUIDE: Mapping[str, tuple[str, ...]] = {
     "": ("", "spyweb init demo", "spyweb -C demo start", "spyweb -C demo jobs"),
     "start": ("Run the daemon, until Ctrl-C or SIGTERM.", "spyweb start", "spyweb -C demo start --port 8080"),
+    "stop": ("Stop the daemon, and wait for its end.", "spyweb stop", "spyweb -C demo stop"),
     "run": ("Run a job once and wait for its end.", "spyweb run hello", "spyweb run hello --var name=Ada --dry-run"),
     "debug": ("Run a job once with all details.", "spyweb debug page"),
     "try": ("Show what a monitor would find on a page.", "spyweb try https://example.com/ h1 title:"),

@@ -30,6 +30,7 @@ Command = Callable[..., ExitCode | None]
 # The module and the function of each command; a module is imported when its command is used.
 COMMANDS = {
     "start": "spyweb.daemon.commands.start:start",
+    "stop": "spyweb.daemon.commands.start:stop",
     "run": "spyweb.daemon.commands.run:run",
     "debug": "spyweb.daemon.commands.run:debug",
     "try": "spyweb.daemon.commands.try_page:try_page",
@@ -109,7 +110,8 @@ SETTINGS = {
     STATE["set"]: {"ignore_unknown_options": True},  # `state set n -5`: a negative number is no option
 }
 
-OF_FILES = {"start", "try", "check", "test", "artifacts", "init", "schema", "types", "systemd"}  # work without a daemon
+# They work without a daemon.
+OF_FILES = {"start", "stop", "try", "check", "test", "artifacts", "init", "schema", "types", "systemd"}
 
 EXIT_CODES = (
     "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C; 141 output closed."

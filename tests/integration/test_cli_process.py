@@ -15,12 +15,13 @@ from typing import IO
 import pytest
 
 from spyweb.cli.client import DaemonClient, find_daemon
+from spyweb.daemon.commands import start
 from spyweb.daemon.commands.run import RunOptions, run_in_daemon
 from spyweb.model import JobId
 from spyweb.settings.sections import LOCK_NAME
 from spyweb.subjects.health.views import Health
 from spyweb.subjects.runs.commands import newest_runs
-from tests.fakes.command import spyweb
+from tests.fakes.command import Answer, spyweb
 from tests.fakes.project import Project
 
 pytestmark = pytest.mark.slow
@@ -95,6 +96,40 @@ def test_start_becomes_the_daemon_and_ctrl_c_ends_it_with_0(project: Path) -> No
         assert started.wait(PATIENCE) == 0
     assert find_daemon(project / "data") is None
     assert not (project / "data" / "spyweb.sock").exists()
+
+
+def test_stop_ends_the_daemon_waits_for_its_end_and_names_the_runs_that_it_cut_short(project: Path) -> None:
+    (project / "config.toml").write_text('[daemon]\nshutdown_grace = "100ms"\n')
+    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
+        wait_for_daemon(project)
+        run = spyweb("trigger", "sleeper", "-o", "json", root=project).json["run"]
+        answer = spyweb("stop", root=project)
+        assert started.poll() is None or started.returncode == 0
+        assert started.wait(PATIENCE) == 0
+        assert answer.out.startswith(f"stopped the daemon of {project} (pid {started.pid}) in ")
+        assert answer.err == "runs of sleeper may go on for 100ms\n"
+    (row,) = spyweb("runs", "-o", "json", root=project).json
+    assert (row["id"], row["outcome"]) == (run, "stopped")
+
+
+def test_stop_without_a_daemon_says_so_in_one_line(project: Path) -> None:
+    assert spyweb("stop", root=project) == Answer(0, f"no daemon runs in {project}\n", "")
+    nothing: dict[str, object] = {"stopped": False, "pid": None, "took_ms": 0, "running": []}
+    assert spyweb("stop", "-o", "json", root=project).json == nothing
+
+
+def test_stop_gives_up_on_a_daemon_that_hangs_and_says_how_to_end_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "PATIENCE_MS", 0)
+    monkeypatch.setattr(start, "ANSWER_S", 0.2)
+    (project / "config.toml").write_text('[daemon]\nshutdown_grace = "100ms"\n')
+    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
+        wait_for_daemon(project)
+        started.send_signal(signal.SIGSTOP)
+        answer = spyweb("stop", root=project)
+        assert (answer.code, answer.out) == (2, "")
+        assert answer.err.endswith(f"`kill -9 {started.pid}` ends it at once\n")
 
 
 @pytest.fixture

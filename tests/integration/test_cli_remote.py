@@ -33,6 +33,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
 
 COMMANDS = [
     ("jobs", 0),
+    ("show prices", 0),
     ("runs", 0),
     ("runs prices", 0),
     ("next", 0),
@@ -40,6 +41,7 @@ COMMANDS = [
     ("outbox", 0),
     ("outbox retry", 0),
     ("trigger prices", 0),
+    ("retry 3", 0),
     ("pause prices", 0),
     ("resume prices", 0),
     ("health", 0),
@@ -66,6 +68,7 @@ COMMANDS = [
     ("alerts list", 0),
     ("alerts history", 0),
     ("alerts channels", 0),
+    ("maintenance list", 0),
     ("alerts silence prices 1h", 0),
     ("alerts unsilence prices", 0),
     ("keys list", 0),
@@ -76,8 +79,9 @@ COMMANDS = [
 
 ALONE = {"version"}  # asks nobody
 ENDLESS, OF_FILES_TOO = {"state watch"}, {"state rekey"}
-REFUSED_THERE = {"state rollback", "keys revoke", "alerts show", "alerts ack", "alerts test"}
-ELSEWHERE = ENDLESS | OF_FILES_TOO | REFUSED_THERE
+REFUSED_THERE = {"state rollback", "keys revoke", "alerts show", "alerts ack", "alerts unack", "alerts test"}
+BY_A_REAL_DAEMON = {"maintenance begin", "maintenance end"}  # the fake has none
+ELSEWHERE = ENDLESS | OF_FILES_TOO | REFUSED_THERE | BY_A_REAL_DAEMON
 
 
 @pytest.mark.parametrize(("words", "code"), COMMANDS)
@@ -100,7 +104,7 @@ def test_no_command_that_asks_a_daemon_is_left_out() -> None:
 
 def test_what_is_not_there_is_refused_there(remote: tuple[str, FakeDaemonService]) -> None:
     assert "there is no key 'phone'" in spyweb("--url", remote[0], "keys", "revoke", "phone").err
-    for words in ("show", "ack"):
+    for words in ("show", "ack", "unack"):
         assert f"{remote[0]}: there is no incident 1" in spyweb("--url", remote[0], "alerts", words, "1").err
     assert "there is no channel nobody" in spyweb("--url", remote[0], "alerts", "test", "nobody").err
     assert "there is no version 9" in spyweb("--url", remote[0], "state", "rollback", "greeting", "9", "--yes").err
@@ -108,7 +112,7 @@ def test_what_is_not_there_is_refused_there(remote: tuple[str, FakeDaemonService
 
 def test_what_a_command_does_is_done_there(remote: tuple[str, FakeDaemonService]) -> None:
     url, service = remote
-    assert spyweb("--url", url, "trigger", "prices").out == "run 9 starts\n"
+    assert spyweb("--url", url, "trigger", "prices").out.startswith("run 9 of prices starts: ")
     assert spyweb("--url", url, "logs", "prices", "-n", "1").out == "two\n"
     assert spyweb("--url", url, "state", "set", "greeting", "hello").code == 0
     assert spyweb("--url", url, "state", "get", "greeting").out == "hello\n"
@@ -128,7 +132,7 @@ def test_the_variable_stands_for_the_option_unless_a_folder_is_named(
 
 
 @pytest.mark.parametrize(
-    "words", ["start", "check", "test", "init x", "schema", "types", "systemd install", "artifacts prices"]
+    "words", ["start", "stop", "check", "test", "init x", "schema", "types", "systemd install", "artifacts prices"]
 )
 def test_a_command_that_works_on_files_says_so(words: str) -> None:
     answer = spyweb("--url", "http://127.0.0.1:1", *words.split())

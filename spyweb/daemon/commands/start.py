@@ -1,4 +1,4 @@
-"""`spyweb start`: become the daemon.
+"""`spyweb start`: become the daemon.  `spyweb stop`: end it as SIGTERM does, and wait for its end.
 
 The daemon lives for months and needs neither typer nor rich, so it replaces this process instead of running inside
 it: same process id (systemd and Ctrl-C see one program), nothing of the command line left in memory.
@@ -8,19 +8,33 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 
-from spyweb.cli.options import root_of
-from spyweb.cli.project import open_project
+from spyweb.cli import output
+from spyweb.cli.client import SocketTransport
+from spyweb.cli.options import Output, root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import Project, open_project
 from spyweb.daemon.startup import put_hang_up_off
-from spyweb.errors import Refused, legible
+from spyweb.errors import NoAccess, Refused, legible
+from spyweb.settings.socket_path import find_socket
+from spyweb.settings.units import SECOND_MS, format_duration
+from spyweb.views.jobs import JobView
 
 PROJECT = ("jobs", "jobs.toml", "config.toml", "server")  # one of them makes a folder a project
+PATIENCE_MS = 20 * SECOND_MS  # beyond the grace of runs: the daemon records what it ended, and commits
+ANSWER_S = 3.0  # for an answer; a daemon that takes longer is ended all the same
+STEP_S = 0.2
 LEVELS = (None, "warning", "error")  # -q, -qq
 
 
@@ -77,3 +91,91 @@ def become(command: list[str]) -> None:
     sys.stderr.flush()
     put_hang_up_off()
     os.execv(command[0], command)
+
+
+class Stopped(Struct, frozen=True, kw_only=True):
+    """The outcome of `spyweb stop`."""
+
+    stopped: bool  # false: no daemon ran
+    pid: int | None = None
+    took_ms: int = 0
+    running: Sequence[str] = ()  # jobs with a run under way at the beginning
+
+
+def stop(context: typer.Context, form: Output = Format.TABLE) -> None:
+    """Stop the daemon, and wait for its end.
+
+    Nothing new starts; runs that are under way may end within shutdown_grace, and the rest is recorded as stopped.
+    Exit code 0 too when no daemon runs.
+    """
+    project = open_project(root_of(context))
+    project.refuse_strangers()
+    daemon = project.find_daemon()
+    if daemon is None:
+        output.tell(form, f"no daemon runs in {project.root}", Stopped(stopped=False))
+        return
+    try:
+        jobs = daemon.ask("GET", "/api/jobs", list[JobView], timeout=ANSWER_S)
+        running = [job.id for job in jobs if job.in_flight]
+    except Refused:  # it does not answer; SIGTERM may end it all the same
+        running = []
+    if running:
+        grace = format_duration(project.settings.daemon.shutdown_grace_ms)
+        output.note(f"runs of {', '.join(running)} may go on for {grace}")
+    began = time.monotonic()
+    pid = end_daemon(project)
+    took_ms = round((time.monotonic() - began) * 1000)
+    line = f"stopped the daemon of {project.root} (pid {pid}) in {format_duration(took_ms)}"
+    output.tell(form, line, Stopped(stopped=True, pid=pid, took_ms=took_ms, running=running))
+
+
+def end_daemon(project: Project) -> int:
+    """Send SIGTERM to the daemon and wait for its end.  Raises Refused when it does not end in time."""
+    pid = SocketTransport(find_socket(project.settings.daemon.data_dir)).peer()
+    if not pid:
+        raise Refused(f"the daemon of {project.root} runs in another container: stop it there")
+    began = time.monotonic()
+    patience_s = (project.settings.daemon.shutdown_grace_ms + PATIENCE_MS) / 1000
+    with _watched(pid) as has_ended:
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            return pid
+        except PermissionError as error:
+            raise NoAccess(f"the daemon (pid {pid}) is another user's: {error.strerror}") from error
+        while not has_ended():
+            waited_s = time.monotonic() - began
+            output.show_passing(f"stopping the daemon (pid {pid}): {waited_s:.0f} s")
+            if waited_s > patience_s:
+                output.show_passing("")
+                raise Refused(f"the daemon (pid {pid}) has not ended: see its log; `kill -9 {pid}` ends it at once")
+    output.show_passing("")
+    return pid
+
+
+@contextmanager
+def _watched(pid: int) -> Iterator[Callable[[], bool]]:
+    """Yield a function that waits a moment, and returns whether the process has ended."""
+    if sys.platform == "darwin":
+        yield lambda: _has_ended(pid)
+        return
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        yield lambda: True
+        return
+    try:
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        yield lambda: bool(poller.poll(STEP_S * 1000))
+    finally:
+        os.close(descriptor)
+
+
+def _has_ended(pid: int) -> bool:
+    time.sleep(STEP_S)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
