@@ -413,7 +413,7 @@ class FakeRetries(RetryService):
 
     def __init__(self, service: FakeDaemonService) -> None:
         self.service = service
-        self.changed: Sequence[str] = ()
+        self.changed = ""
 
     async def prospect(self, run: Run) -> Prospect:
         if run.outcome is not Outcome.FAILED:

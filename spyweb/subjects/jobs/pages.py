@@ -38,7 +38,6 @@ from spyweb.subjects.jobs.overview import (
 from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.jobs.views import detail_seen_by, schedule_words
 from spyweb.subjects.records.service import RecordSearch
-from spyweb.subjects.runs.plans import draw_plan
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.starting import read_payload
 from spyweb.subjects.runs.views import TimeSpan
@@ -254,10 +253,8 @@ async def job_page(asked: Asked, problems: Mapping[str, str]) -> Shown:
     spec = services.catalogue.spec(job)
     limit_ms = spec.timeout_ms if spec else None
     entries = services[StateService].entries(job_namespace(job), b"", STORED_SHOWN)
-    plan = await services[PastRunsService].newest_plan(job)
     more = {
-        "plan": draw_plan(plan),
-        "plan_run": plan.run if plan else None,
+        "plan": await services[PastRunsService].newest_plan(job),
         "chart": chart(statistics.points, start_ms=statistics.since_ms, end_ms=statistics.until_ms, limit_ms=limit_ms),
         "statistics": statistics,
         "span_words": words.SPAN_WORDS[span],

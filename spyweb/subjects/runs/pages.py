@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import suppress
 
 from aiohttp import web
 from msgspec import Struct
@@ -12,7 +12,6 @@ from spyweb.events.happenings import lines_in_file
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.store.model.runs import RunFilter
 from spyweb.subjects.runs import words
-from spyweb.subjects.runs.plans import draw_plan
 from spyweb.subjects.runs.retries import RetryService
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.views import run_seen_by
@@ -20,9 +19,10 @@ from spyweb.views.runs import late_after
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural, run_in_path
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, coloured, lead_to
-from spyweb.words import counted
+from spyweb.words import counted, cut
 
 PAGE = 50  # runs of a list
+LONGEST_LABEL = 40  # characters of a task's name on a button
 WORDS = {Outcome.SUCCESS: "Succeeded"}
 OUTCOMES = [("", "All"), *((each.value, WORDS.get(each, each.value.capitalize())) for each in Outcome)]
 
@@ -56,9 +56,8 @@ async def show_run_page(asked: Asked) -> Shown:
         "said": words.said_of(detail),
         "is_open": words.is_open(detail),
         "bars": words.task_bars(detail),
-        "plan": draw_plan(detail.plan),
-        "plan_run": None,
-        **await retry_values(asked, detail.run),
+        "plan": detail.plan,
+        "retry": await retry_label(asked, detail.run),
         "scale": [whole_ms * step // 4 for step in range(5)],
         "cpu_share": min(1.0, detail.run.cpu_ms / detail.took_ms) if detail.took_ms else None,
         "causes": words.causes_of(detail),
@@ -69,26 +68,12 @@ async def show_run_page(asked: Asked) -> Shown:
     return Shown(title=f"{detail.words}: {detail.name}, run {number}", values=values, is_live=words.is_open(detail))
 
 
-def retry_question(changed: Sequence[str], taken_over: int) -> Question | None:
-    """Return the question that a retry asks first where the code has changed since the run."""
-    if not changed:
-        return None
-    files = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-    return Question(
-        title="Retry although the code has changed?",
-        words=f"{files} changed since this run. The results of {counted(taken_over, 'task')} are taken over unchanged.",
-        button="Retry anyway",
-    )
-
-
-async def retry_values(asked: Asked, run: Run) -> dict[str, object]:
-    """Return the button that retries a run: its words, and the question where the code has changed; else none."""
-    try:
-        found = await asked.services[RetryService].prospect(run)
-    except Refused:
-        return {"retry": ""}
-    question = retry_question(found.changed, found.taken_over)
-    return {"retry": words.retry_label(found.first), "retry_question": question.words if question else ""}
+async def retry_label(asked: Asked, run: Run) -> str:
+    """Return the words of the button that retries a run; empty where it can't be retried."""
+    with suppress(Refused):
+        first = (await asked.services[RetryService].prospect(run)).first
+        return f"Retry from {cut(first, LONGEST_LABEL)}" if first else "Retry"
+    return ""
 
 
 async def find_run(asked: Asked, number: RunId) -> Run:
@@ -123,9 +108,15 @@ async def list_runs(asked: Asked) -> Shown:
 
 
 async def ask_before_retry(asked: Asked) -> Question | None:
-    run = await find_run(asked, run_in_path(asked.request))
-    found = await asked.services[RetryService].prospect(run)
-    return retry_question(found.changed, found.taken_over)
+    found = await asked.services[RetryService].prospect(await find_run(asked, run_in_path(asked.request)))
+    if not found.changed:
+        return None
+    taken_over = counted(found.taken_over, "task")
+    return Question(
+        title="Retry although the code has changed?",
+        words=f"{found.changed} changed since this run. The results of {taken_over} are taken over unchanged.",
+        button="Retry anyway",
+    )
 
 
 @Action("runs/{run}/retry", right=Right.RUN, of_job=True, question=ask_before_retry)

@@ -36,6 +36,26 @@ class PlannedTaskView(Struct, frozen=True, kw_only=True):
     message: str = ""
     taken_from: RunId | None = None  # the run that performed it, where this one has taken over the result
 
+    @property
+    def mark(self) -> str:
+        return STATES[self.status][0]
+
+    @property
+    def words(self) -> str:
+        origin = f", taken over from run {self.taken_from}" if self.taken_from else ""
+        return STATES[self.status][1] + origin
+
+    @property
+    def after(self) -> str:
+        """The tasks that it depends on; of many the first ones, and how many more."""
+        more = len(self.depends_on) - MOST_NAMED
+        return ", ".join(self.depends_on[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+    @property
+    def why(self) -> str:
+        """The beginning of the message of a task that did not succeed."""
+        return cut(first_line(self.message), LONGEST_MESSAGE) if self.mark in ("bad", "off") else ""
+
 
 class WorkflowPlan(Struct, frozen=True, kw_only=True):
     """The tasks of one workflow, by level."""
@@ -96,29 +116,3 @@ def levels_of(needs: Sequence[Sequence[int]]) -> list[int]:
             if not waits_for[follower]:
                 ready.append(follower)
     return levels
-
-
-class TaskBox(Struct, frozen=True, kw_only=True):
-    """A task as a box of the picture."""
-
-    name: str
-    mark: str
-    words: str  # its state, and the run that it was taken over from
-    after: str  # the tasks that it depends on
-    message: str  # of a task that did not succeed; cut
-
-
-def box_of(task: PlannedTaskView) -> TaskBox:
-    mark, words = STATES.get(task.status, ("none", task.status))
-    names = list(task.depends_on)
-    more = len(names) - MOST_NAMED
-    after = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-    origin = f", taken over from run {task.taken_from}" if task.taken_from else ""
-    message = cut(first_line(task.message), LONGEST_MESSAGE) if mark in ("bad", "off") else ""
-    return TaskBox(name=task.task, mark=mark, words=words + origin, after=after, message=message)
-
-
-def draw_plan(plan: PlanView | None) -> list[tuple[str, list[list[TaskBox]]]]:
-    """Return the name of each workflow with its boxes by level."""
-    workflows = plan.workflows if plan else ()
-    return [(each.workflow, [[box_of(task) for task in level] for level in each.levels]) for each in workflows]

@@ -6,20 +6,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from spyweb.errors import Refused
 from spyweb.model import Outcome, Run, RunId, RunState, TaskRow, TaskStatus, Trigger, TriggerType
 from spyweb.ops.sources import Sources
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import first_of, is_finding
-from spyweb.runs.runner import Claims, RunRequest
-from spyweb.store.model.runs import RequestKey, RunPlan
-from spyweb.subjects.runs.service import MOST_FOLLOWERS, RunService, StartedRun, request_key
+from spyweb.runs.runner import RunRequest
+from spyweb.store.model.runs import RunPlan
+from spyweb.subjects.runs.service import MOST_FOLLOWERS, RunService
 from spyweb.views.runs import RunRetried
 from spyweb.words import counted
 
 RETRIED = (Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)
+MOST_FILES = 3  # that a refusal names
 OWN = ""  # in the code of a plan: the job's own files
 
 
@@ -28,7 +29,7 @@ class Prospect(Struct, frozen=True, kw_only=True):
 
     first: str = ""  # the first task that would run; empty where the job starts from the beginning
     taken_over: int = 0  # finished tasks
-    changed: Sequence[str] = ()  # files of the job that differ from those of the run; with finished tasks only
+    changed: str = ""  # files of the job that differ from those of the run, where there are finished tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +59,11 @@ class RetryService:
         later = [each.id for each in followers if each.trigger.of == first and each.id > run.id]
         return f"run {later[-1]} is a later attempt; `spyweb retry {later[-1]}` retries that one" if later else ""
 
-    async def _changed(self, job: LiveJob, plan: RunPlan | None) -> Sequence[str]:
-        if plan is None:  # of an earlier version of spyweb
-            return [job.spec.path]
-        modules = {path: digest for path, digest in plan.code.items() if path != OWN}
-        own = [job.spec.path] if plan.code.get(OWN) != job.digest else []
-        return [*own, *await asyncio.to_thread(self.sources.differing, modules)]
+    async def _changed(self, job: LiveJob, plan: RunPlan | None) -> str:
+        code = dict(plan.code) if plan else {}  # none: the run is of an earlier version of spyweb
+        changed = [job.spec.path] if code.pop(OWN, None) != job.digest else []
+        changed += await asyncio.to_thread(self.sources.differing, code)
+        return ", ".join(changed[:MOST_FILES]) + (", ..." if changed[MOST_FILES:] else "")
 
     async def retry(self, run_id: RunId, *, anyway: bool = False, key: str | None = None) -> tuple[RunRetried, bool]:
         """Start a run that retries another; return it, and whether an earlier request with this key has started it.
@@ -76,11 +76,11 @@ class RetryService:
         prospect = await self.prospect(run)
         if prospect.changed and not anyway:
             raise Refused(
-                f"{', '.join(prospect.changed[:3])} changed since run {run_id}: `spyweb retry {run_id} --anyway` takes "
-                f"over {counted(prospect.taken_over, 'task')} all the same, `spyweb trigger {run.job}` starts from the "
-                "beginning"
+                f"{prospect.changed} changed since run {run_id}: `spyweb retry {run_id} --anyway` takes over "
+                f"{counted(prospect.taken_over, 'task')} all the same, `spyweb trigger {run.job}` starts anew"
             )
-        started = await self._start(self.runs.past.live.get(run.job), request_of(run), key)
+        asked = str(run_id).encode()
+        started = await self.runs.start_as(run.job, request_of(run), key, f"retry {run.job}", asked)
         view = RunRetried(
             run=started.run,
             job=run.job,
@@ -89,17 +89,6 @@ class RetryService:
             first_task=prospect.first,
         )
         return view, started.is_repeated
-
-    async def _start(self, job: LiveJob, request: RunRequest, key: str | None) -> StartedRun:
-        known = None
-        if key is not None:
-            asked = str(request.trigger.retry_of).encode()
-            known = request_key(f"retry {job.id}", key, asked, self.runs.past.clock.now_ms())
-
-        def begin(key: RequestKey | None) -> Claims:
-            return self.runs.runner.start_by_hand(job, structs.replace(request, key=key))
-
-        return await self.runs.once.start(known, begin)
 
 
 def request_of(run: Run) -> RunRequest:

@@ -17,7 +17,7 @@ from spyweb.logs.reading import lines_between
 from spyweb.model import MIB, Ending, JobId, Run, RunId, TaskBegun, TaskRow
 from spyweb.permissions.policy import Audit
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.runner import Claims, Runner, by_hand
+from spyweb.runs.runner import Claims, Runner, RunRequest, by_hand
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.runs import RequestKey, RunFilter, RunPage, RunPoint
 from spyweb.store.sqlite.runs import Runs
@@ -324,9 +324,14 @@ class RunService:
         values: Mapping[str, object] | None = None,
     ) -> StartedRun:
         """Start a run, or queue it.  Raises as OnceService, and Refused where a due time would be skipped."""
-        live, request, known = self.past.live.get(job), by_hand(payload=payload, parent=parent, values=values), None
+        request = by_hand(payload=payload, parent=parent, values=values)
+        return await self.start_as(job, request, key, f"trigger {job}", to_json(payload))
+
+    async def start_as(self, job: JobId, request: RunRequest, key: str | None, scope: str, asked: bytes) -> StartedRun:
+        """Start a run by this request; the key counts within `scope`, for the same `asked`.  Raises as `start`."""
+        live, known = self.past.live.get(job), None
         if key is not None:
-            known = request_key(f"trigger {job}", key, to_json(payload), self.past.clock.now_ms())
+            known = request_key(scope, key, asked, self.past.clock.now_ms())
 
         def begin(key: RequestKey | None) -> Claims:
             return self.runner.start_by_hand(live, structs.replace(request, key=key))

@@ -11,13 +11,12 @@ from spyweb.subjects.runs.views import RunDetail
 from spyweb.views.runs import describe_details, lateness_of, mark_of, moment_of, took_of
 from spyweb.web.pages.charts import KINDS, WaterfallBar, span
 from spyweb.web.pages.words import show_duration, show_size
-from spyweb.words import cut, first_line
+from spyweb.words import first_line
 
 _TASK_TONES = {TaskStatus.FAILED.value: "bad", TaskStatus.SKIPPED.value: "off", TaskStatus.UNCHANGED.value: "off"}
 
 
 MOST_BARS = 300  # tasks of a timeline
-LONGEST_LABEL = 40  # characters of a task's name on a button
 
 OUTCOME_MARKS: Mapping[RunMark, str] = {
     RunMark.SUCCESS: "ok",
@@ -183,11 +182,6 @@ def facts_of(detail: RunDetail) -> list[Fact]:
         "version": f"{run.generation:,} since the daemon's start" if run.generation else "",
     }
     return facts + [Fact(name=name, words=words) for name, words in known.items() if words]
-
-
-def retry_label(first: str) -> str:
-    """Return the words of the button that retries a run, from its first open task on."""
-    return f"Retry from {cut(first, LONGEST_LABEL)}" if first else "Retry"
 
 
 def said_of(detail: RunDetail) -> str:

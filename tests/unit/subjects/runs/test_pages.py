@@ -102,7 +102,7 @@ async def test_a_failed_run_is_retried_from_its_first_open_task_and_asks_where_i
     assert '<button form="do" formaction="/runs/7/retry" class="main" data-plain>Retry from upload' in page
     assert "Retry" not in await page_of("/runs/8", service)
     assert (await post_form(service, "/runs/7/retry"))[:2] == (303, "/runs/9")
-    service.retries.changed = ["jobs/a.lua", "shared/b.lua"]
+    service.retries.changed = "jobs/a.lua, shared/b.lua"
     status, _, asks = await post_form(service, "/runs/7/retry")
     assert status == 200
     assert "jobs/a.lua, shared/b.lua changed since this run. The results of 1 task are taken over unchanged." in asks

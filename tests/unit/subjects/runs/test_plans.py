@@ -6,7 +6,7 @@ import pytest
 
 from spyweb.model import RunId, RunState
 from spyweb.store.model.runs import RunPlan
-from spyweb.subjects.runs.plans import draw_plan, levels_of, view_plan
+from spyweb.subjects.runs.plans import levels_of, view_plan
 from spyweb.views.runs import TaskView
 from tests.fakes.daemon_service import make_run
 
@@ -39,19 +39,20 @@ def test_each_task_has_the_state_of_its_end_and_the_others_say_that_they_did_not
     run = make_run(9)
     tasks = [ended("build", "success", taken_from=RunId(7)), ended("upload", "failed", message="bucket answers 503")]
 
-    drawn = draw_plan(view_plan(run, PLAN, tasks))
+    found = view_plan(run, PLAN, tasks)
 
-    assert [(workflow, [len(level) for level in levels]) for workflow, levels in drawn] == [
+    assert found is not None
+    assert [(each.workflow, [len(level) for level in each.levels]) for each in found.workflows] == [
         ("site", [1, 1, 1]), ("checks", [1]),
     ]  # fmt: skip
-    boxes = [box for _, levels in drawn for level in levels for box in level]
-    assert [(box.name, box.mark, box.words, box.after) for box in boxes] == [
+    planned = [task for each in found.workflows for task in each.tasks]
+    assert [(task.task, task.mark, task.words, task.after) for task in planned] == [
         ("build", "ok", "succeeded, taken over from run 7", ""),
         ("upload", "bad", "failed", "build"),
         ("announce", "none", "not run", "upload, build"),
         ("audit", "none", "not run", ""),
     ]
-    assert boxes[1].message == "bucket answers 503"
+    assert [task.why for task in planned] == ["", "bucket answers 503", "", ""]
 
 
 def test_a_task_of_a_run_under_way_is_pending_and_a_run_without_a_plan_draws_none() -> None:
@@ -59,5 +60,5 @@ def test_a_task_of_a_run_under_way_is_pending_and_a_run_without_a_plan_draws_non
     found = view_plan(run, PLAN, [])
     assert found is not None
     assert {task.status for each in found.workflows for task in each.tasks} == {"pending"}
-    assert draw_plan(view_plan(run, None, [])) == []
-    assert draw_plan(view_plan(run, RunPlan(code={}), [])) == []  # too many tasks to be drawn
+    assert view_plan(run, None, []) is None
+    assert view_plan(run, RunPlan(code={}), []) is None  # too many tasks to be drawn
