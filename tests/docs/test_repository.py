@@ -13,7 +13,7 @@ from tests.fakes.repository import ROOT, pages, read, tracked_files
 
 TOP_LEVEL = {
     "pyproject.toml", "spyweb", "jobs", "tests", "config.example.toml", "README.md", "Makefile", "docs", "benchmarks",
-    "deploy", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "constraints.txt", ".gitignore", ".containerignore", ".ci",
+    "deploy", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "constraints.txt", ".gitignore", ".dockerignore", ".ci",
 }  # fmt: skip
 
 # Written in two halves, so that this file does not name them either.
@@ -87,7 +87,7 @@ def test_an_image_is_built_from_all_that_it_copies() -> None:
         for line in re.findall(r"^COPY (?!--from)(.*) \S+$", read("deploy/Containerfile"), re.M)
         for name in line.split()
     }
-    kept = set(re.findall(r"^!(\S+)$", read(".containerignore"), re.M))
+    kept = set(re.findall(r"^!(\S+)$", read(".dockerignore"), re.M))
     assert copied == kept
 
 
