@@ -6,7 +6,7 @@ over midnight (Beirut), and gives expressions with seconds no daylight-saving ru
 
 Daylight saving as in Debian's cron: an expression whose minute and hour fields are both free of a leading `*` runs once
 for every local time; those that the clock jumps over run when it lands, those that it shows twice run the first time.
-Any other expression goes by the clock as it is shown.
+Any other expression follows the local clock, with its gaps and repetitions.
 
 For one UTC day at a time, runs of due minutes are slices of one shared tuple, so that counting takes a few slices per
 day and not a step per due time.
@@ -166,7 +166,7 @@ def parse_cron(expression: str) -> Rule:
         alone = [text if field == name else "*" for field in _EXPECTED]
         try:
             CronSim(" ".join(alone), datetime(2000, 1, 1, tzinfo=UTC))
-        except CronSimError as error:  # which does not say which field is wrong
+        except CronSimError as error:  # it does not name the wrong field
             raise ValueError(f"bad {name} {text!r} in the cron expression; expected {_EXPECTED[name]}") from error
     try:
         sim = CronSim(" ".join(fields), datetime(2000, 1, 1, tzinfo=UTC))

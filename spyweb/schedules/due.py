@@ -1,7 +1,7 @@
 """Compute when jobs are due.  Pure: due times are integer milliseconds, a function of schedule and cursor alone.
 
-The cursor is the last due time that has been dealt with; the next one is the first later than it.  `activate` moves it
-for a reason other than a due time: first sight, an edit, an absence.
+The cursor is the last due time that was run or recorded; the next due time is the first one after it.  `activate` moves
+the cursor for other reasons: a new job, an edit, an absence.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from spyweb.settings.values import is_timezone
 from spyweb.store.model.runs import SkippedRange
 
 SPREAD_MS = 10_000  # over which the first runs of many new jobs are spread, at most
-UNARMED = 0  # the cursor of a job that expects pings, until the first has come; from then on when the last one did
-ON_TIME_MS = 5_000  # how late a daemon that keeps the schedule may be under `misfire = "skip"`
+UNARMED = 0  # the cursor of a job that expects pings, before the first ping; later it is the time of the last ping
+ON_TIME_MS = 5_000  # how late a running daemon may start a run under `misfire = "skip"`
 
 
 class Missed(Struct, frozen=True, kw_only=True):
@@ -182,9 +182,9 @@ def jittered(spec: JobSpec, due_ms: int) -> int:
 def decide_due(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int = 0) -> DueDecision:
     """Decide which due times that have come run now, and which are recorded as missed.
 
-    A due time is missed when a later one has come too, or when it is later than its grace.  The newest ones run, so
-    those missed are one range before them.  Under `misfire = "skip"` without a grace it is missed when it came before
-    this daemon kept the schedule, or longer ago than a daemon is ever busy.
+    A due time is missed when a later one has come too, or when its grace is over.  The newest due times run, so the
+    missed ones are one range before them.  Under `misfire = "skip"` without a grace a due time is missed when it came
+    before this daemon took over the schedule, or more than ON_TIME_MS ago.
     """
     schedule, misfire = spec.schedule, spec.misfire
     passed = missed_until(schedule, cursor_ms, now_ms)
@@ -207,7 +207,7 @@ def decide_due(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int
 
 
 def _before(spec: JobSpec, cursor_ms: int, passed: Missed, runs: Sequence[int]) -> Missed | None:
-    """Return the rest of the range before the runs; the store joins neighbours that have the same reason."""
+    """Return the rest of the range before the runs; the store joins adjacent ranges with the same reason."""
     if not runs:
         is_late = spec.misfire.grace_ms is not None
         return replace(passed, reason="later than its misfire_grace" if is_late else "passed while nothing could run")
@@ -278,7 +278,7 @@ REPEATED_MS = 600_000  # a clock set back by no more than this is a correction: 
 
 
 class Activation(Struct, frozen=True, kw_only=True):
-    """The cursor with which a job's schedule goes on, and the skipped ranges to record for the time before."""
+    """The cursor from which a job's schedule continues, and the skipped ranges to record for the time before."""
 
     cursor: Cursor
     skipped: tuple[SkippedRange, ...] = ()
@@ -304,8 +304,8 @@ def activate(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -
 def waits_for_the_past(schedule: Schedule, cursor_ms: int, now_ms: int) -> bool:
     """Return whether a job would not run until the clock has caught up after it was set back.
 
-    A cron's due times are times on the clock, so those that were dealt with are not due again after a mere correction.
-    After more than that it goes on from now; the store still knows the times that have run, and none runs twice.
+    The due times of a cron are times on the clock: after a small correction the handled ones are not due again.  After
+    a larger one the schedule continues from now; the store still knows the times that have run, so none runs twice.
     """
     match schedule:
         case Every() | Pings():
@@ -338,7 +338,7 @@ def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Activation:
     edited = _after_edit(spec, known, now_ms, Outcome.PAUSED, AWAY) if is_edited else None
     cursor = replace(edited.cursor if edited else known, idle_since_ms=None, active_since_ms=now_ms)
     if isinstance(spec.schedule, Pings) and cursor.due_ms != UNARMED:
-        cursor = replace(cursor, due_ms=now_ms)  # what was not expected meanwhile is not late
+        cursor = replace(cursor, due_ms=now_ms)  # pings that were not expected meanwhile are not late
     absent = missed_until(spec.schedule, cursor.due_ms, now_ms)
     before = edited.skipped if edited else ()
     return Activation(
@@ -352,7 +352,7 @@ def _after_edit(
 ) -> Activation:
     try:
         earlier = parse_schedule_text(known.schedule)
-    except ValueError:  # its times can't be computed any more, so that none is recorded
+    except ValueError:  # its times can no longer be computed, so none is recorded
         earlier = Never()
     cursor = replace(
         known,
