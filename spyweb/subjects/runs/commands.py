@@ -112,7 +112,7 @@ def _row(run: Run, timezone: str, now_ms: int) -> dict[str, str]:
 
 def retry(
     context: typer.Context,
-    run: Annotated[int, typer.Argument(metavar="RUN", min=1, help="A run that failed.", show_default=False)],
+    run: Annotated[int, typer.Argument(metavar="RUN", help="The number of a failed run.", show_default=False)],
     anyway: Annotated[bool, typer.Option("--anyway", help="Also if the job's code has changed since.")] = False,
     form: Output = Format.TABLE,
 ) -> None:
