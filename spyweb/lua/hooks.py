@@ -32,8 +32,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-AS_IF_ABSENT = "as if the hook were absent"
-JUST_LOGGED = "logged, and nothing else: the cycle is over"
+AS_IF_ABSENT = "the cycle continues as without the hook"
+JUST_LOGGED = "logged only: the cycle has ended"
 
 
 class Hook(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Hook(Struct, frozen=True, kw_only=True):
     signature: str  # its arguments and results, in the notation of reference/language.py
     overloads: tuple[str, ...] = ()
     called: str  # when, and with what
-    returns: str = "nothing is taken back"
+    returns: str = "no result is used"
     nothing: str = ""  # what nil and false mean; empty: nothing
     error: str = AS_IF_ABSENT  # under on_hook_error = "skip"
     can_fail: bool = True  # whether "fail" makes it the cycle's failure
@@ -55,7 +55,7 @@ HOOKS = (
         name="before_fetch",
         signature="(request: Request, ctx: Ctx): Request|false|nil",
         called="First in a cycle, before anything is fetched.",
-        returns="the request that is made; what can't be missing stays as it was where it is",
+        returns="the request to make; a missing required field keeps its value",
         nothing="the cycle ends here, as a success",
     ),
     Hook(
@@ -69,16 +69,16 @@ HOOKS = (
     Hook(
         name="after_fetch",
         signature="(fetch_result: FetchResult, ctx: Ctx): FetchResult|Response|false|nil",
-        called="After every fetch, failed ones too.",
-        returns="of a fetch that is ok its `response.body`; of a failed one a `response`, in place of the failure. "
-        "The response may also be returned itself",
+        called="After every fetch, also a failed one.",
+        returns="the fetch result: of a successful fetch with another `response.body`, of a failed one with a `response` "
+        "that replaces the failure; or the response alone",
         nothing="the cycle ends here, as a success",
     ),
     Hook(
         name="override_extract",
         about_items=True,
         signature="(response: Response, ctx: Ctx): (Item|table<string, string>)[]|nil",
-        called="In place of the selectors, with whatever status.",
+        called="In place of the selectors, with any status.",
         returns="the items, each `{fields = {…}}` or just its fields",
         nothing="no items",
         error="no items",
@@ -88,7 +88,7 @@ HOOKS = (
         about_items=True,
         signature="(items: Item[], ctx: Ctx): Item[]|nil",
         called="With all items of the page.",
-        returns="the items that go on",
+        returns="the items for the next stage",
         nothing="no items",
     ),
     Hook(
@@ -96,37 +96,37 @@ HOOKS = (
         about_items=True,
         signature="(item: Item, ctx: Ctx): Item|boolean|nil",
         called="With one item after the other, in place of the keywords.",
-        returns="the item, which goes on, changed or not; or true, which keeps it",
+        returns="the item, changed or not, which is kept; or true, which keeps it as it is",
         nothing="this item is dropped",
-        error="the keywords decide about this item; the first error is logged, with how many more there were",
+        error="the keywords decide about this item; the first error is logged, with the number of further ones",
     ),
     Hook(
         name="before_store",
         about_items=True,
         signature="(items: Item[], ctx: Ctx): Item[]|false|nil",
-        called="With the items that are to be stored, if there are any.",
-        returns="the items that are stored where they are new",
+        called="With the items to store, if there are any.",
+        returns="the items to store; only new ones are stored",
         nothing="nothing is stored or sent, and the cycle ends as a success",
     ),
     Hook(
         name="before_notify",
         about_items=True,
         signature="(items: Item[], ctx: Ctx): Item[]|false|nil",
-        called="With the items that are new and stored, if there are any.",
-        returns="the items that the notification is about",
+        called="With the newly stored items, if there are any.",
+        returns="the items of the notification",
         nothing="no notification",
     ),
     Hook(
         name="before_webhook",
         signature="(payload: Payload, ctx: Ctx): table|false|nil",
-        called="With what the webhook is about to be sent, if anything is new.",
-        returns="what is sent, as JSON, in its place",
+        called="With the payload of the webhook, if anything is new.",
+        returns="the JSON to send instead",
         nothing="no webhook",
     ),
     Hook(
         name="on_success",
         signature="(ctx: Ctx)",
-        called="At the end of a cycle that has not failed, skipped or not.",
+        called="At the end of a cycle that has not failed; a skipped one too.",
         overloads=("fun(ctx: Ctx, result: any)",),  # a script job's
         error=JUST_LOGGED,
         can_fail=False,
@@ -148,7 +148,7 @@ HOOKS = (
     Hook(
         name="on_finished",
         signature="()",
-        called="Once in a run, when all workers have ended all their cycles.",
+        called="Once in a run, when all cycles of all workers have ended.",
         error=JUST_LOGGED,
         can_fail=False,
     ),

@@ -262,7 +262,7 @@ class Policy:
 
     def notify(self, channel: str = DESKTOP) -> Refusal | None:
         """Check a message to a notification channel, or a notification on the desktop."""
-        deed = "show notifications" if channel == DESKTOP else f"tell the channel {channel}"
+        deed = "show notifications" if channel == DESKTOP else f"notify the channel {channel}"
         for layer in self.layers:
             may = layer.notify
             if may is False or (may is not True and channel not in may):

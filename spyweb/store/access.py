@@ -20,9 +20,7 @@ def make_private(directory: Path) -> None:
     if directory.stat().st_mode & 0o077:
         names = set(os.listdir(directory))
         if names.isdisjoint(OURS) and (foreign := sorted(names - OF_A_DISK)):
-            raise Refused(
-                f"{directory}: holds {foreign[0]}, which is not spyweb's: data_dir must be a folder of its own"
-            )
+            raise Refused(f"{directory}: holds {foreign[0]}, which is not spyweb's: data_dir must be a separate folder")
         directory.chmod(PRIVATE)
 
 

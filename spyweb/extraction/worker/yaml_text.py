@@ -68,7 +68,7 @@ def parse_yaml(text: bytes) -> Value:
 
 
 def _check_shape(text: str) -> None:
-    """Refuse a second document, an anchor that is there twice, too many levels, and far too many nodes."""
+    """Refuse a second document, an anchor that is defined twice, too many levels, and far too many nodes."""
     level = documents = nodes = 0
     anchors = set[str]()
     for event in yaml.parse(text, Loader=_CoreLoader):
@@ -76,14 +76,14 @@ def _check_shape(text: str) -> None:
         nodes += isinstance(event, NodeEvent)
         level += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if documents > 1:
-            _refuse(event, "one document expected, and here begins another")
+            _refuse(event, "one document expected, but another begins here")
         if level > LEVELS:
             _refuse(event, f"more than {LEVELS} levels")
         if nodes > 2 * NODES:  # keys are no nodes of a value
             _refuse(event, f"more than {NODES} nodes")
         anchor = None if isinstance(event, AliasEvent) else getattr(event, "anchor", None)
         if anchor in anchors:
-            _refuse(event, f"the anchor {anchor[:80]} is there twice")
+            _refuse(event, f"the anchor {anchor[:80]} is defined twice")
         if anchor is not None:
             anchors.add(anchor)
 
@@ -103,7 +103,7 @@ class _Builder:
             self._count(node, text=len(node.value))  # a number's text is read for each alias, too
             return _scalar(node)
         if id(node) in self._under_way:
-            _refuse(node, "it is inside what it stands for")
+            _refuse(node, "the alias is inside its own anchor")
         if level == LEVELS:
             _refuse(node, f"more than {LEVELS} levels")
         is_list = isinstance(node, yaml.SequenceNode)
@@ -129,7 +129,7 @@ class _Builder:
                     _refuse(value_node, "<< names something that is not a mapping")
                 merged += found
             elif key in made:
-                _refuse(key_node, f"the key {key[:80].decode('utf-8', 'replace')} is there twice")
+                _refuse(key_node, f"the key {key[:80].decode('utf-8', 'replace')} is defined twice")
             else:
                 made[key] = value
         first: dict[bytes, Value] = {}
@@ -142,9 +142,9 @@ class _Builder:
         self._nodes += nodes
         self._text += text
         if self._nodes > NODES:
-            _refuse(node, f"more than {NODES} nodes, aliases counted as what they stand for")
+            _refuse(node, f"more than {NODES} nodes, with aliases expanded")
         if self._text > TEXT:
-            _refuse(node, f"more than {TEXT >> 20} MB of text, aliases counted as what they stand for")
+            _refuse(node, f"more than {TEXT >> 20} MB of text, with aliases expanded")
 
 
 def _integer(text: str) -> int | float:

@@ -67,7 +67,7 @@ class LineReader:
         if line.startswith(END):
             if b"".join(line.split()) != b"%s%d}" % (END, self._entries):
                 end = line.strip()[:40].decode("utf-8", "replace")
-                raise BadLine(self._number, f"{end} ends an export: {self._entries} of its entries are here")
+                raise BadLine(self._number, f"{end} ends an export, but {self._entries} entries precede it")
             self._entries = 0
             return None
         self._entries += 1

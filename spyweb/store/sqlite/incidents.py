@@ -388,7 +388,7 @@ def silence(connection: sqlite3.Connection, subject: str, for_ms: int | None, by
     connection.execute(SILENCE, (subject, until_ms, for_ms, by))
     opened = connection.execute(FIND_OPEN, (subject,)).fetchone()
     if opened:
-        text = f"no longer silent, by {by}" if for_ms is None else f"silenced by {by}"
+        text = f"unsilenced by {by}" if for_ms is None else f"silenced by {by}"
         add_notes(connection, opened[0], [Note(now_ms, text)])
     if for_ms is None and find_subject(connection, subject, opened, now_ms)[0].is_blank:
         connection.execute(FORGET_SUBJECT, (subject,))

@@ -260,7 +260,8 @@ async def test_each_channel_is_permitted_by_its_name_and_the_desktop_by_one_of_i
     narrowed = with_policy(call, Grants(notify=frozenset({"phone"})))
     assert await outcome(narrowed, "notify", phone) == ""
     assert await outcome(narrowed, "notify", [table(channel=b"ops", title=b"disk")]) == (
-        "notify: 'prices' may not tell the channel ops: add \"ops\" to [jobs.prices.permissions] notify in config.toml"
+        "notify: 'prices' may not notify the channel ops: "
+        'add "ops" to [jobs.prices.permissions] notify in config.toml'
     )
     assert 'add "desktop" to [jobs.prices.permissions] notify' in await outcome(narrowed, "notify", desktop)
     assert 'add "phone" to' in await outcome(with_policy(call, Grants(notify=False)), "notify", phone)

@@ -52,7 +52,7 @@ def test_a_hook_says_what_nil_and_an_error_do() -> None:
 
 def test_a_hook_at_the_end_of_a_cycle_can_not_fail_it() -> None:
     page = renewed("<!-- generated: hooks on_finally -->\n<!-- end -->")
-    assert "| an error | logged, and nothing else: the cycle is over |" in page
+    assert "| an error | logged only: the cycle has ended |" in page
 
 
 @pytest.mark.parametrize("part", ["nonsense x", "functions nonsense", "table Nonsense", "hooks nonsense"])

@@ -22,7 +22,7 @@ def test_the_line_that_ends_an_export_is_read_and_counts_its_entries() -> None:
     reader = LineReader()
     other = LINE.replace(b'"a"', b'"b"')
     assert [reader.read(line) for line in (LINE, b'{"end":1}\n', other, b"\n", b'{"end": 1}')][1::2] == [None, None]
-    with pytest.raises(BadLine, match=r"line 6: .* ends an export: 0 of its entries are here"):
+    with pytest.raises(BadLine, match=r"line 6: .* ends an export, but 0 entries precede it"):
         reader.read(b'{"end":2}\n')
 
 

@@ -78,7 +78,7 @@ async def test_a_job_is_silent_for_a_while(client: Client) -> None:
     answer = await client.delete("/api/jobs/prices/silence")
     assert (answer.status, await answer.json()) == (200, {"job": "prices", "for_ms": 0})
     _, shown = await get_json(client, "/api/incidents/2")
-    assert [each["text"] for each in shown["notes"]] == ["silenced by me", "no longer silent, by local"]
+    assert [each["text"] for each in shown["notes"]] == ["silenced by me", "unsilenced by local"]
 
 
 @pytest.mark.parametrize("how_long", ["2s", "soon", "1000d", ""])

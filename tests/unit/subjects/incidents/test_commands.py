@@ -66,7 +66,7 @@ def test_a_job_is_silent_for_a_while(project: Path) -> None:
     assert spyweb("alerts", "unsilence", "prices", "--by", "me", root=project).out == "prices is no longer silenced\n"
     shown = spyweb("alerts", "show", "2", root=project).out
     assert "silenced by me" in shown
-    assert "no longer silent, by me" in shown
+    assert "unsilenced by me" in shown
     assert "must be at least 1m" in spyweb("alerts", "silence", "prices", "2s", root=project).err
     assert spyweb("alerts", "silence", "prise", "2h", root=project).code == 2
 
@@ -86,7 +86,7 @@ def test_a_daemon_is_asked_where_one_runs(project: Path) -> None:
         assert spyweb("alerts", "unsilence", "prices", "--by", "me", root=project).code == 0
     assert silent.silent_until_ms == service.clock.now_ms() + 7_200_000
     told = [note.text for note in asyncio.run(service.incidents.get(2)).notes]
-    assert told[-3:] == ["acknowledged by me", "silenced by me", "no longer silent, by me"]
+    assert told[-3:] == ["acknowledged by me", "silenced by me", "unsilenced by me"]
 
 
 def test_a_channel_is_tried_out_by_the_daemon_alone(project: Path) -> None:

@@ -70,7 +70,7 @@ async def test_the_wrong_one_of_two_namespaces_is_named(client: Client, query: s
 async def test_a_damaged_import_changes_nothing(client: Client) -> None:
     good = b'{"namespace":"state","key":"a","value":1}\n'
     async with client.post(f"{STATE}/import", data=good + b'{"end":2}') as answer:
-        text = 'line 2: {"end":2} ends an export: 1 of its entries are here'
+        text = 'line 2: {"end":2} ends an export, but 1 entries precede it'
         assert (answer.status, (await answer.json())["error"]) == (400, text)
     async with client.post(f"{STATE}/import", data=good + b"\n" + good.replace(b"1}", b"1")) as answer:
         assert (answer.status, (await answer.json())["error"][:22]) == (400, "line 3: is not JSON: I")
