@@ -70,8 +70,8 @@ HOOKS = (
         name="after_fetch",
         signature="(fetch_result: FetchResult, ctx: Ctx): FetchResult|Response|false|nil",
         called="After every fetch, also a failed one.",
-        returns="the fetch result: of a successful fetch with another `response.body`, of a failed one with a `response` "
-        "that replaces the failure; or the response alone",
+        returns="the fetch result, with another `response.body` after a success, or with a `response` in place of a "
+        "failure; or the response alone",
         nothing="the cycle ends here, as a success",
     ),
     Hook(
