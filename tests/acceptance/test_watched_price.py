@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import pytest
 from tests.fakes.hook import Hook, open_hook
 from tests.fakes.http_server import Answer, Arrived, serving
 from tests.fakes.project import Project, eventually
+from tests.fakes.repository import files_of, read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -40,9 +42,12 @@ class PriceStory:
     site: str = ""
     phone: Hook = field(default_factory=Hook)
     hook: Hook = field(default_factory=Hook)
+    pages: dict[str, str] = field(default_factory=dict)  # by path, beside the shop
     prices: dict[str, str] = field(default_factory=lambda: {"Lamp": "30.99 €", "Desk": "90 €"})
 
-    def answer(self, _arrived: Arrived) -> Answer:
+    def answer(self, arrived: Arrived) -> Answer:
+        if arrived.path in self.pages:
+            return Answer(200, {"Content-Type": "text/html; charset=utf-8"}, self.pages[arrived.path].encode())
         items = "".join(ITEM.format(title=title, price=price) for title, price in self.prices.items())
         return Answer(200, {"Content-Type": "text/html; charset=utf-8"}, f"<ul>{items}</ul>".encode())
 
@@ -99,28 +104,59 @@ def test_each_change_of_a_price_reaches_a_phone_and_a_webhook_with_both_values_a
         records = project.ask("records")
         assert project.daemon_client().incidents(is_open=None, limit=10) == []
 
-    link = f"{story.site}/Lamp"
-    assert story.phoned() == [
-        *[(f"Lamp: price {old} → {new}", link) for old, new in steps],
-        ("Shop: Chair: price 7 €", f"{story.site}/Chair"),
-    ]
-    places = {"keywords": [], "page_url": f"{story.site}/shop"}
-    chair = {"title": "Chair", "price": "7 €", "link": f"{story.site}/Chair"}
-    assert story.posted() == [
-        *[
-            {
-                "change": "changed",
-                "fields": {"title": "Lamp", "price": new, "link": link},
-                "old": {"price": old},
-                "link": link,
-                **places,
-            }
-            for old, new in steps
-        ],
-        {"change": "new", "fields": chair, "link": chair["link"], **places},
-    ]
+    lamp, chair = f"{story.site}/Lamp", f"{story.site}/Chair"
+    changes = [(f"Lamp: price {old} → {new}", lamp) for old, new in steps]
+    assert story.phoned() == [*changes, ("Shop: Chair: price 7 €", chair)]
+    changed = [entry("Lamp", new, lamp, story, change="changed", old={"price": old}) for old, new in steps]
+    assert story.posted() == [*changed, entry("Chair", "7 €", chair, story, change="new")]
     assert [record["old"] for record in records] == [{}, *({"price": old} for old, _ in reversed(steps)), {}, {}]
     assert ["30.99 € → 24.99 €" in line for line in shown] == [False, False, True, False, True, False]
+
+
+def entry(title: str, price: str, link: str, story: PriceStory, **change: object) -> dict[str, object]:
+    fields = {"title": title, "price": price, "link": link}
+    return {"fields": fields, "keywords": [], "page_url": f"{story.site}/shop", "link": link, **change}
+
+
+LAMP = '<main><h1>Lamp</h1><b class="price">{}</b></main>'
+NEWS = '<article class="item"><h2><a href="/{}">{}</a></h2></article>'
+STORIES = {  # by how-to: the job, its page, what is on it one after the other, and what the phone is sent of that
+    "watch-a-value": (
+        "lamp",
+        [LAMP.format("30.99 €"), LAMP.format("24.99 €"), LAMP.format("40 €"), LAMP.format("39 €")],
+        [("Lamp: price 30.99 € → 24.99 €", "{site}/lamp"), ("Lamp: price 40 € → 39 €", "{site}/lamp")],
+    ),
+    "be-notified-of-new-items": (
+        "articles",
+        [NEWS.format(1, "A release"), NEWS.format(1, "A release") + NEWS.format(4, "Another release")],
+        [("Articles: Another release", "{site}/4")],
+    ),
+}
+
+
+@pytest.mark.parametrize("page", STORIES)
+def test_a_how_to_works_as_it_stands_from_the_first_try_to_the_message(
+    project: Project, story: PriceStory, page: str
+) -> None:
+    job, texts, expected = STORIES[page]
+    path = f"docs/how-to/{page}.md"
+    story.pages[f"/{job}"] = texts[0]
+    (tried,) = (line for line in read(path).splitlines() if line.startswith("$ spyweb try"))
+    _, _, *words = shlex.split(tried.replace("https://example.org", story.site))
+    assert project.spyweb(*words).stdout.splitlines()[1].startswith(("Lamp   30.99 €", "A release  "))
+    for name, text in files_of(path):
+        project.save(name, text.replace("https://example.org", story.site))
+    project.spyweb("check")
+
+    with project.daemon():
+        for number, text in enumerate(texts, 1):
+            story.pages[f"/{job}"] = text
+            if number > 1:
+                project.spyweb("trigger", job)
+            project.ended(job, number)
+        sent = [(title, text.format(site=story.site)) for title, text in expected]
+        eventually(lambda: len(story.phoned()) == len(sent), "the messages")
+        assert story.phoned() == sent
 
 
 def test_a_channel_that_is_not_there_is_found_by_check_and_the_daemon_keeps_the_version_before(

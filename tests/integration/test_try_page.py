@@ -60,9 +60,6 @@ def test_the_items_of_a_page_are_a_table_and_the_settings_of_a_monitor_that_find
         "first": "silent",
     }
     assert list(tmp_path.iterdir()) == [], "nothing is left in the folder"
-
-
-def test_as_json_it_has_what_a_program_asks_for(site: str, tmp_path: Path) -> None:
     found = spyweb("try", f"{site}/shop", ".item", "-n", "1", "-o", "json", root=tmp_path).json
     assert (found["http_status"], found["found"]) == (200, 2)
     assert [(item["text"][:4], item["link"]) for item in found["items"]] == [("Lamp", f"{site}/lamp")]
@@ -76,6 +73,7 @@ def test_as_json_it_has_what_a_program_asks_for(site: str, tmp_path: Path) -> No
         (("/nope", "p"), 1, "status 404: a monitor reports this as not as expected"),
         (("/large", "p"), 1, "spyweb: {site}/large: the response is larger than 0.000976562 MB"),
         (("/hangs", "p"), 1, "spyweb: {site}/hangs: no complete response within 0.2 s"),
+        (("://x", "li"), 2, "spyweb: '{site}://x' is no URL: "),
         (("/shop", "li["), 2, "spyweb: 'li[' is not a CSS selector"),
         (("/shop", "li", "title:h2["), 2, "spyweb: 'h2[' is not a CSS selector"),
         (("/shop", "li", ":h2"), 2, 'spyweb: a field has no name: expected "name:selector"'),
@@ -91,9 +89,3 @@ def test_what_is_wrong_is_one_line_and_the_exit_code(
     (said,) = [each for each in answer.err.splitlines() if each.startswith(line.format(site=site))]
     assert answer.out == "" or code == 0 or words[0] == "/nope"
     assert said
-
-
-def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
-    answer = spyweb("try", "example.com", "li", root=tmp_path)
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err == "spyweb: expected an absolute URL such as https://example.com/page, not 'example.com'\n"
