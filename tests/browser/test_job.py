@@ -138,10 +138,17 @@ async def test_a_run_is_cancelled_without_javascript(plain: Tab, project: Projec
 
 
 async def test_on_a_phone_nothing_is_too_wide(phone: Tab, project: Project) -> None:
-    for path in ("/", "/jobs/backup", "/runs", f"/runs/{project.runs('backup')[0].id}"):
+    long = "x" * 100
+    project.job("long", f'error("{long}")', f'name = "{long}"\nevery = "never"')
+    eventually(lambda: long in {job.id for job in project.daemon_client().jobs()}, "the job")
+    project.result(long)
+    for path in ("/", "/jobs/backup", f"/jobs/{long}", "/runs", f"/runs/{project.runs(long)[0].id}"):
         page = await phone.open(path)
         assert await page.evaluate("document.documentElement.scrollWidth") <= 390
         assert await phone.violations() == [], path
+    await phone.page.goto("about:blank")
+    (project.root / "jobs/long.lua").unlink()
+    eventually(lambda: long not in {job.id for job in project.daemon_client().jobs()}, "its end")
 
 
 SHIP = """
