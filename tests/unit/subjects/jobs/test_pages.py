@@ -168,35 +168,25 @@ async def test_a_page_shows_the_run_that_its_button_has_started() -> None:
 
 
 async def test_a_run_starts_with_values_and_a_payload_of_a_form() -> None:
-    service = make_dashboard_service()
-    form = {"values": '{"region": "eu"}', "payload": " [1, null] ", "back": "/jobs/prices"}
-    assert (await post_form(service, "/jobs/prices/start", None, **form))[:2] == (
-        303,
-        f"/jobs/prices?started={service.next_id}",
-    )
-    assert (await post_form(service, "/jobs/prices/start", values="", payload=""))[0] == 303
+    service, path = make_dashboard_service(), "/jobs/prices/start"
+    done = await post_form(service, path, values='{"region": "eu"}', payload=" [1, null] ", back="/jobs/prices")
+    assert done[:2] == (303, f"/jobs/prices?started={service.next_id}")
+    assert (await post_form(service, path, values="", payload=""))[0] == 303
     assert service.story == ["trigger prices with [1, None] and {'region': 'eu'}", "trigger prices"]
 
 
 async def test_a_form_that_can_not_be_read_is_shown_again_with_what_was_expected() -> None:
     service = make_dashboard_service()
-    expected = {
-        "values": {
-            "[1]": "Values: expected a JSON object, such as {&#34;host&#34;: &#34;web1&#34;}",
-            '{"a":' * 70 + "1" + "}" * 70: "Values: is nested deeper than",
-            '{"a": [' + "1E9," * 15_000 + "1]}": "Values: values has ",
-        },
-        "payload": {
-            MARKUP: "Payload: is not JSON: ",
-            '"' + "x" * 65_536 + '"': "Payload: it has 65538 bytes, at most 65536 are allowed",
-            "[" * 90 + "]" * 90: "Payload: is nested deeper than",
-        },
-    }
-    for name, cases in expected.items():
-        for text, reason in cases.items():
-            status, _, page = await post_form(service, "/jobs/prices/start", None, **{name: text})
-            assert (status, reason in page) == (422, True), page.partition('class="bad" role')[2][:200]
-            assert f'aria-describedby="wrong-{name}"' in page
-            assert "data-mark" not in page  # its address is that of the form: nothing follows it
-            assert '<details id="job-start" class="card" open>' in page
+    for name, text, reason in (
+        ("values", "[1]", "Values: expected a JSON object, such as {&#34;host&#34;: &#34;web1&#34;}"),
+        ("values", '{"a":' * 70 + "1" + "}" * 70, "Values: is nested deeper than"),
+        ("values", '{"a": [' + "1E9," * 15_000 + "1]}", "Values: values has "),
+        ("payload", MARKUP, "Payload: is not JSON: "),
+        ("payload", '"' + "x" * 65_536 + '"', "Payload: it has 65538 bytes, at most 65536 are allowed"),
+    ):
+        status, _, page = await post_form(service, "/jobs/prices/start", None, **{name: text})
+        assert (status, reason in page) == (422, True), page.partition('class="bad" role')[2][:200]
+        assert f'aria-describedby="wrong-{name}"' in page
+        assert "data-mark" not in page  # its address is that of the form: nothing follows it
+        assert '<details id="job-start" class="card" open>' in page
     assert service.story == []
