@@ -145,7 +145,7 @@ def test_what_is_doubtful_is_told_beside_a_wrong_selector_but_not_of_a_text_that
     found = spyweb("check", root=project)
     assert found.code == 1
     assert [row[0] for row in found.table] == ["jobs/torn.lua", *["jobs/w/config.toml"] * 2, "jobs/w/hooks.lua"]
-    assert 'warning: no hook is called before_fech; did you mean "before_fetch"?' in found.out
+    assert 'warning: no hook is named before_fech; did you mean "before_fetch"?' in found.out
 
 
 def test_what_is_wrong_with_alert_channels_is_told_with_its_line_and_without_its_secret(project: Path) -> None:
