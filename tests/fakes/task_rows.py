@@ -32,11 +32,11 @@ async def told(store: Store, run: RunId) -> list[str]:
 
 
 async def begin_run(
-    store: Store, resumes: RunId | None = None, retry_of: RunId | None = None, **changes: object
+    store: Store, resumes: RunId | None = None, retry_of: RunId | None = None, dry_run: bool = False, **changes: object
 ) -> RunId:
     """Record a run of PRICES, which may resume or retry an earlier one."""
     kind = "manual" if resumes is None and retry_of is None else "retry"
-    trigger = Trigger(type=kind, of=resumes, resumes=resumes, retry_of=retry_of)
+    trigger = Trigger(type=kind, of=resumes, resumes=resumes, retry_of=retry_of, dry_run=dry_run)
     new: NewRun = structs.replace(make_run(PRICES, due_ms=None), trigger=trigger, **changes)
     (run,) = await store.runs.record(Change(new=[new]))
     assert run is not None

@@ -14,7 +14,7 @@ from spyweb.model import JobId, RunId, TaskRow, Trigger
 from spyweb.store.model.runs import PlannedTask, RunPlan
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import StorePart, columns_of, on_questions, on_writer, read_as, upsert
-from spyweb.store.sqlite.runs import read_trigger
+from spyweb.store.sqlite.runs import NOT_ASIDE, read_trigger
 
 COLUMNS = columns_of(TaskRow)
 ADD = upsert("task", f"run, {COLUMNS}", key="run, ordinal")
@@ -22,9 +22,9 @@ SHOWN = f"CASE WHEN sum(length(output)) OVER (ORDER BY ordinal) <= {SHOWN_OUTPUT
 SHOWN_COLUMNS = COLUMNS.replace('"output"', SHOWN)
 OF_RUN = f"SELECT {SHOWN_COLUMNS} FROM task WHERE run = ? ORDER BY ordinal"
 DECLARE = "INSERT OR REPLACE INTO plan (run, plan) VALUES (?, ?)"
-NEWEST_PLAN = """
-    SELECT id FROM (SELECT id FROM run INDEXED BY run_of_job WHERE job = ? ORDER BY id DESC LIMIT 1000) AS newest
-    WHERE EXISTS (SELECT 1 FROM plan WHERE plan.run = newest.id) ORDER BY id DESC LIMIT 1
+NEWEST_PLAN = f"""
+    SELECT id FROM (SELECT id, "trigger" FROM run INDEXED BY run_of_job WHERE job = ? ORDER BY id DESC LIMIT 1000)
+    WHERE id IN (SELECT run FROM plan) AND {NOT_ASIDE} ORDER BY id DESC LIMIT 1
 """
 NEWEST = "SELECT run FROM task GROUP BY run ORDER BY run DESC LIMIT ?"
 BETWEEN = 'SELECT id, "trigger" FROM run WHERE job = ? AND id >= ? AND id < ? ORDER BY id'
@@ -85,7 +85,7 @@ class Tasks(StorePart):
 
     @on_questions
     def newest_of(self, connection: sqlite3.Connection, job: JobId) -> RunId | None:
-        """Return the newest run of a job that has declared a plan."""
+        """Return the newest run of a job that has declared a plan, and is no dry run."""
         row = connection.execute(NEWEST_PLAN, (job,)).fetchone()
         return RunId(row[0]) if row else None
 

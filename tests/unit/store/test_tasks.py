@@ -87,6 +87,7 @@ async def test_a_plan_goes_with_the_tasks_of_its_run_and_with_the_run(store: Sto
     for run in runs:
         await store.tasks.declare(run, plan)
     assert await store.tasks.plan(runs[0]) == plan
+    await store.tasks.declare(await begin_run(store, dry_run=True), plan)
     assert await store.tasks.newest_of(PRICES) == runs[-1]
     await store.tasks.prune(keep=2)
     await store.runs.prune(keep=1, older_than_ms=0)
