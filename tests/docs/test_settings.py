@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -13,14 +14,15 @@ from spyweb.ops.network.request import clean_headers
 from spyweb.reference.pages import SETTINGS_PAGES, parts_of, settings_part
 from spyweb.reference.schema import EXAMPLE, example, keys_of
 from spyweb.schedules.cron import ALIASES, parse_cron
-from spyweb.settings.load import load_settings, section_keys
+from spyweb.settings.load import examine_settings, load_settings, section_keys
 from spyweb.settings.units import parse_duration
 from spyweb.specs.discover import scan
 from spyweb.specs.parse import ANY, RUN_OUTCOMES
-from tests.fakes.repository import read
+from tests.fakes.repository import ROOT, read
 
 INDEX = "docs/reference/settings.md"
 PAGES = {name.rsplit("/", 1)[1].removesuffix(".md"): read(name) for name in SETTINGS_PAGES}
+_EXCERPT = re.compile(r"^ *```toml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _VARIABLE = re.compile(r"SPYWEB_[A-Z_]+")
 _SENTENCE = re.compile(r"[.!?] +(?=[A-Z])")
 
@@ -115,3 +117,20 @@ def test_what_the_page_about_not_being_woken_shows_is_right(tmp_path: Path) -> N
         found = scan(tmp_path, settings)
         assert (found.problems, found.warnings) == ([], []), block
         assert settings.alerts.policy != NOBODY or found.maintenance or settings.jobs
+
+
+def excerpts_of_settings() -> list[tuple[str, str]]:
+    """Return each excerpt of config.toml in the how-tos, with its page: it begins with a table, but not a monitor's."""
+    pages = sorted((ROOT / "docs/how-to").glob("*.md"))
+    blocks = [(page.name, block) for page in pages for block in _EXCERPT.findall(page.read_text("utf-8"))]
+    return [(name, block) for name, block in blocks if re.match(r"(#.*\n)*\[(?!webhook)", dedent(block))]
+
+
+@pytest.mark.parametrize(("page", "block"), excerpts_of_settings())
+def test_each_excerpt_of_settings_in_a_how_to_is_right(page: str, block: str, tmp_path: Path) -> None:
+    """With the channels that it names and another excerpt sets up."""
+    text = dedent(block)
+    for name in ("phone", "ops", "boss"):
+        text += "" if f"[channels.{name}]" in text else f'\n[channels.{name}]\nurl = "ntfy://x"\n'
+    (tmp_path / "config.toml").write_text(text)
+    assert examine_settings(tmp_path, environ={}, flags={})[1] == []
