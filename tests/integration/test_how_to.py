@@ -570,7 +570,3 @@ async def test_the_jobs_of_the_page_for_assistants_work(project: MonitorProject)
     place(project, page, "hooks.lua")
     assert (await project.run()).outcome is Outcome.SUCCESS
     assert [record["title"] for record in await project.records()] == ["A new release", "Security notes", "The weather"]
-
-    project.renew()
-    row = await fail_until_open(project, local(file_of(path_of(page), "breaker.lua"), project, NOTHING))
-    assert row.reason == "open: not asking"
