@@ -13,11 +13,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from spyweb import words
+from spyweb.clock import RealClock
 from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ COLOURS = {
     "disabled": FAINT, "skipped": FAINT, "debug": FAINT, "print": FAINT,
 }  # fmt: skip
 NAMES = {GOOD: "green", BAD: "red", CARE: "yellow", BUSY: "cyan", FAINT: "dim"}  # as rich calls them
+LOG_LEVELS = {"print": "info", "warn": "warning"}  # levels of scripts, in the words of the daemon's log
 GAP = 2  # spaces between the columns of a table
 SHORTEST = 12  # characters that are left of a cell that is cut
 ENOUGH = 40  # characters that a column which may be cut gets before a spare column gets room
@@ -251,9 +254,26 @@ def show_fields(fields: Sequence[tuple[str, str]]) -> None:
         say(f"{name:<{width}}  {value}")
 
 
+def log_stamp(at_ms: int) -> str:
+    """Return the moment of a line of a log: local time on a terminal, elsewhere as in hooks.log."""
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    if not sys.stdout.isatty():
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    local = moment.astimezone()
+    today = datetime.fromtimestamp(RealClock().now_ms() / 1000, UTC).astimezone().date()
+    day = "" if local.date() == today else f"{local:%m-%d} "
+    return f"{day}{local:%H:%M:%S}.{local.microsecond // 1000:03d}"
+
+
 def show_log_line(stamp: str, level: str, text: str) -> None:
-    label = paint(f"{level:<5}", COLOURS.get(level), sys.stdout)
-    print(f"{paint(stamp, FAINT, sys.stdout)} {label} {clean(text)}", flush=True)
+    """Show a line of a log: on a terminal as the daemon shows it there, elsewhere as in hooks.log."""
+    level = LOG_LEVELS.get(level, level)
+    shown = clean(text).rstrip("\n").replace("\n", "\n    ")
+    if sys.stdout.isatty():
+        label = paint(f"{level:<7}", COLOURS.get(level), sys.stdout)
+        print(f"{paint(stamp, FAINT, sys.stdout)} {label} {shown}", flush=True)
+    else:
+        print(stamp, "WARN" if level == "warning" else level.upper(), shown, flush=True)
 
 
 def show_verdict(word: str, rest: str) -> None:

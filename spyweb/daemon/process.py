@@ -44,7 +44,8 @@ def read_options(argv: Sequence[str]) -> Options:
     root, flags = given.root.absolute(), dict(given.flags)
     if legible(root) != str(root):  # watchfiles takes text only
         raise Refused(f"{legible(root)}: a daemon's folder needs a path that is UTF-8")
-    return Options(root=root, repair=bool(flags.pop("repair", False)), flags=flags)
+    repair, verbose = bool(flags.pop("repair", False)), bool(flags.pop("verbose", False))
+    return Options(root=root, repair=repair, verbose=verbose, flags=flags)
 
 
 def run(options: Options) -> None:

@@ -8,12 +8,10 @@ import os
 import socket
 import sys
 from asyncio import Task, TaskGroup
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import structlog
 from msgspec import Struct
@@ -24,7 +22,7 @@ from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.chores import list_chores, status_line
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.startup import catch_signals
-from spyweb.errors import Problem, Refused
+from spyweb.errors import Refused
 from spyweb.logs.output import printable, set_up
 from spyweb.reload.swap import SettingsFile
 from spyweb.reload.watch import Watcher
@@ -38,14 +36,15 @@ from spyweb.views.jobs import JobView
 from spyweb.web.access.keys import AccessService
 from spyweb.web.serve import PrivateSocket, serve_socket
 from spyweb.web.tls import ServerCertificate
-from spyweb.words import counted
+from spyweb.words import describe_moment
 
 log = structlog.get_logger()
 
 SHORT_KEY = 20  # characters of SPYWEB_API_KEY, which people choose; a token of `spyweb keys add` has more
 LAST_SENDING_S = 2.0  # for messages that are being sent at a stop: one that is cut off is sent twice
 SWITCH_S = 0.0005  # how long a thread waits for the interpreter's lock before it asks for it
-NO_JOBS = "no jobs yet: put a Lua file into jobs/, it starts as soon as it is saved"
+JOBS = "jobs"
+NO_JOBS = "none yet: put a Lua file into jobs/, it starts as soon as it is saved"
 GARBAGE = 20_000  # objects between two collections of cycles; a run leaves none
 
 
@@ -55,6 +54,7 @@ class Options(Struct, frozen=True, kw_only=True):
     root: Path
     flags: Mapping[str, object] = {}  # settings given on the command line
     repair: bool = False  # move a damaged database aside
+    verbose: bool = False  # show more of the start on a terminal
 
 
 async def serve(options: Options) -> None:
@@ -80,7 +80,7 @@ async def serve(options: Options) -> None:
             daemon.chores.start(list_chores(daemon, lock, private, certificate))
             stack.push_async_callback(daemon.timers.stop)
             daemon.services[ReadinessService].stage = ""
-            announce(daemon)
+            announce(daemon, verbose=options.verbose)
             await daemon.stop.wait()
         await wind_down(daemon)
         for task in background:
@@ -187,7 +187,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
     ]
 
 
-def announce(daemon: Daemon) -> None:
+def announce(daemon: Daemon, *, verbose: bool) -> None:
     """Report the start: to systemd, to the log, and on a terminal to the person there."""
     settings, live, rights = daemon.runtime.settings, daemon.runtime.live, daemon.runtime.pool.stats().rights
     if what := describe_data_file(settings.root / DATA_FILE):
@@ -198,33 +198,39 @@ def announce(daemon: Daemon) -> None:
     if not sys.stdout.isatty():
         log.info("started", version=__version__, jobs=len(live), url=url, dashboard=dashboard, rights=list(rights))
     elif settings.daemon.log_level in (LogLevel.DEBUG, LogLevel.INFO):
-        facts = {
-            "project": str(settings.root),
-            "data": f"{settings.daemon.data_dir} (durability {settings.store.durability.value})",
-            "server": url or "off",
-            "dashboard": dashboard or "",
-            "sandbox": "; ".join(rights) or "none: scripts run with this user's rights",
-        }
         views = daemon.services[JobService].jobs()
-        jobs = [job for job in views if job.generation]  # the others are among the problems
-        lines = first_screen(facts, jobs, daemon.reloader.problems, ZoneInfo(settings.daemon.timezone))
+        facts = first_screen(settings, views, dashboard or url)
+        if verbose or not rights:
+            facts["sandbox"] = "; ".join(rights) or "none: scripts run with this user's rights"
+        if verbose:
+            facts |= more_facts(settings, views, url)
+        lines = [f"spyweb {__version__}", *(f"  {name:<10} {text}" for name, text in facts.items())]
         sys.stdout.write("\n".join(map(printable, lines)) + "\n\n")
         sys.stdout.flush()
 
 
-def first_screen(
-    facts: Mapping[str, str], jobs: Sequence[JobView], problems: Sequence[Problem], zone: ZoneInfo
-) -> Iterator[str]:
-    """Yield what a person sees first: what is in force, what was found, and what is due next."""
-    yield f"spyweb {__version__}"
-    yield from (f"  {name:<10} {text}" for name, text in facts.items() if text)
-    due = sorted((job.next_due_ms, job.id) for job in jobs if job.next_due_ms is not None)
-    if due:
-        moment = datetime.fromtimestamp(due[0][0] / 1000, zone)
-        yield f"  {'next':<10} {due[0][1]}, at {moment:%Y-%m-%d %H:%M:%S} {zone.key}"
-    yield f"{counted(len(jobs), 'job')}: spyweb jobs" if jobs else NO_JOBS
-    for problem in problems:
-        yield f"problem: {problem}"
+def first_screen(settings: Settings, jobs: Sequence[JobView], address: str | None) -> dict[str, str]:
+    """Return what a person needs after a start: the address, the jobs, the data, and how to stop."""
+    broken = sum(bool(job.error) for job in jobs)
+    found = f"{len(jobs):,} in {settings.root / JOBS}"
+    return {
+        "dashboard": address or "off",
+        "jobs": f"{found}, {broken} broken: `spyweb check` says why" if broken else found if jobs else NO_JOBS,
+        "data": str(settings.daemon.data_dir),
+        "stop": "Ctrl-C, or `spyweb stop`",
+    }
+
+
+def more_facts(settings: Settings, jobs: Sequence[JobView], url: str | None) -> dict[str, str]:
+    """Return the facts that `start -v` adds."""
+    due = min(((job.next_due_ms, job.id) for job in jobs if job.next_due_ms is not None), default=None)
+    next_due = f"{due[1]}, {describe_moment(due[0] // 1000 * 1000, settings.daemon.timezone)}" if due else "none"
+    return {
+        "server": url or "off",
+        "durability": settings.store.durability.value,
+        "workers": str(settings.daemon.workers),
+        "next run": next_due,
+    }
 
 
 async def wind_down(daemon: Daemon) -> None:

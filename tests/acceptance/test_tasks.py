@@ -147,7 +147,7 @@ def test_values_come_from_the_settings_and_the_command_line(project: Project) ->
 
     def logged(*more: str) -> list[str]:
         shown = project.spyweb("run", "shows", *more).stdout
-        return [line.split(" info  ")[1] for line in shown.splitlines() if " info  " in line]
+        return [line.split(" INFO ")[1] for line in shown.splitlines() if " INFO " in line]
 
     def all_logged() -> list[list[str]]:
         return [sorted_keys(logged()), sorted_keys(logged(*options)), sorted_keys(logged())]

@@ -104,7 +104,6 @@ def test_stop_ends_the_daemon_waits_for_its_end_and_names_the_runs_that_it_cut_s
         wait_for_daemon(project)
         run = spyweb("trigger", "sleeper", "-o", "json", root=project).json["run"]
         answer = spyweb("stop", root=project)
-        assert started.poll() is None or started.returncode == 0
         assert started.wait(PATIENCE) == 0
         assert answer.out.startswith(f"stopped the daemon of {project} (pid {started.pid}) in ")
         assert answer.err == "runs of sleeper may go on for 100ms\n"
@@ -114,8 +113,7 @@ def test_stop_ends_the_daemon_waits_for_its_end_and_names_the_runs_that_it_cut_s
 
 def test_stop_without_a_daemon_says_so_in_one_line(project: Path) -> None:
     assert spyweb("stop", root=project) == Answer(0, f"no daemon runs in {project}\n", "")
-    nothing: dict[str, object] = {"stopped": False, "pid": None, "took_ms": 0, "running": []}
-    assert spyweb("stop", "-o", "json", root=project).json == nothing
+    assert spyweb("stop", "-o", "json", root=project).json["stopped"] is False
 
 
 def test_stop_gives_up_on_a_daemon_that_hangs_and_says_how_to_end_it(

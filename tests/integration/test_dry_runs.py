@@ -27,7 +27,7 @@ log(tostring(store_get("k")), tostring(ctx == nil and ctx))
 
 def messages(answer: Answer) -> list[str]:
     """What was logged, without the times."""
-    return [line.split(" ", 1)[1].strip() for line in answer.lines if line[2:3] == ":"]
+    return [line.split(" ", 1)[1].strip() for line in answer.lines if line[10:11] == "T"]
 
 
 def everything(root: Path) -> dict[str, bytes]:
@@ -52,11 +52,11 @@ def test_the_page_s_job_says_what_it_would_do_on_a_machine_that_has_nothing_yet(
     answer = spyweb("run", "web-config", "--dry-run", root=root)
     assert answer.code == 0, answer
     assert messages(answer) == [
-        "info  dry run: file.mkdir: 'shared/web/sites': it would be made",
-        "info  dry run: file.template: 'shared/web/sites/all.conf': it would be written",
-        "info  dry run: file.copy: 'shared/web/banner.txt': it would be written",
-        "info  dry run: file.line: 'shared/web/limits.conf': it would be written",
-        "info  changed:\tfolder it would be made, sites it would be written, banner it would be written, "
+        "INFO dry run: file.mkdir: 'shared/web/sites': it would be made",
+        "INFO dry run: file.template: 'shared/web/sites/all.conf': it would be written",
+        "INFO dry run: file.copy: 'shared/web/banner.txt': it would be written",
+        "INFO dry run: file.line: 'shared/web/limits.conf': it would be written",
+        "INFO changed:\tfolder it would be made, sites it would be written, banner it would be written, "
         "limit it would be written",
     ]
     assert answer.lines[-1].endswith(": dry run: nothing was changed")
@@ -87,7 +87,7 @@ def test_what_it_stores_is_there_for_it_alone(tmp_path: Path) -> None:
     """)
     for _ in range(2):
         answer = spyweb("run", "x", "--dry-run", root=tmp_path)
-        assert (answer.code, messages(answer)) == (0, ["info  3\tv\t1\t1"]), answer
+        assert (answer.code, messages(answer)) == (0, ["INFO 3\tv\t1\t1"]), answer
         assert "returned 0" in answer.out
     assert json.loads(spyweb("state", "list", "-o", "json", root=tmp_path).out) == []
 

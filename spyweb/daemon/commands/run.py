@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -166,8 +165,7 @@ class RunScreen:
             self.end(event)
 
     def stamp(self, line: LogLine) -> str:
-        at = datetime.fromtimestamp(line.at_ms // 1000, tz=UTC).astimezone()
-        return f"{at:%H:%M:%S}.{line.at_ms % 1000:03d}"
+        return output.log_stamp(line.at_ms)
 
     def end(self, ended: RunEnded) -> None:
         if ended.result is not None:

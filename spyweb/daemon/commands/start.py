@@ -57,6 +57,7 @@ def start(  # noqa: PLR0913 - each parameter is an option
         typer.Option(metavar="N", min=1, help="The number of worker processes; default: one per core, at least 2."),
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Move a damaged database aside.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show more of the start on a terminal.")] = False,
 ) -> None:
     """Run the daemon, until Ctrl-C or SIGTERM."""
     root = root_of(context)
@@ -71,6 +72,7 @@ def start(  # noqa: PLR0913 - each parameter is an option
         "workers": workers,
         "log_level": LEVELS[min(quiet, 2)],
         "repair": repair or None,
+        "verbose": verbose or None,
     }
     become(daemon_command(root, flags))
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -36,6 +38,7 @@ AGAIN_S = 1.0  # the time between two searches for a daemon, while none runs
 MISSED = 1_000  # lines that a daemon may have logged before it was found again
 COMPARED = 1_000  # characters by which a line is recognised: its event may be cut
 NO_JOBS = "no jobs: put a Lua file into jobs/"
+_STAMPED = re.compile(r"(?P<at>[0-9T:.-]{23}Z) (?P<level>[A-Z]+) (?P<text>.*)", re.DOTALL)
 FAILURE_WORDS = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
 
 
@@ -307,6 +310,9 @@ class LogFollower:
         """Print a line; as JSON, one string per line."""
         if self._form is Format.JSON:
             output.show_json_line(to_json(line))
+        elif sys.stdout.isatty() and (found := _STAMPED.fullmatch(line)):
+            at_ms = round(datetime.fromisoformat(found["at"]).timestamp() * 1000)
+            output.show_log_line(output.log_stamp(at_ms), found["level"].lower(), found["text"])
         else:
             output.say(line)
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from zoneinfo import ZoneInfo
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from spyweb import __version__
-from spyweb.daemon.serve import NO_JOBS, first_screen, unless_set
+from spyweb.daemon.serve import NO_JOBS, first_screen, more_facts, unless_set
 from spyweb.errors import Problem, StoreError
-from spyweb.views.jobs import JobView, view_job
+from spyweb.model import JobId
+from spyweb.settings.load import load_settings
+from spyweb.views.jobs import broken_job, view_job
 from tests.fakes.clock import START_MS
 from tests.fakes.harness import make_spec
 
@@ -44,20 +44,17 @@ async def test_a_start_that_fails_tells_its_error_as_it_is() -> None:
         await unless_set(asyncio.Event(), load())
 
 
-def shown(*jobs: JobView, problems: Sequence[Problem] = ()) -> list[str]:
-    facts = {"project": "/srv/watch", "server": "off", "dashboard": ""}
-    return list(first_screen(facts, jobs, problems, ZoneInfo("Europe/Berlin")))
-
-
-def test_a_person_sees_what_was_found_what_is_due_next_and_what_is_wrong() -> None:
+def test_a_person_sees_the_address_the_jobs_the_data_and_how_to_stop(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, environ={"TZ": "Europe/Berlin"}, flags={})
     off, nightly, prices = (view_job(make_spec(name)) for name in ("off", "nightly", "prices"))
+    typo = broken_job(JobId("typo"), [Problem("jobs/typo.lua", 2, "every", "expected a duration")])
     jobs = [off, replace(nightly, next_due_ms=START_MS + 10_800_000), replace(prices, next_due_ms=START_MS)]
-    assert shown(*jobs, problems=[Problem("jobs/a.lua", 2, "every", "expected a duration")]) == [
-        f"spyweb {__version__}",
-        "  project    /srv/watch",
-        "  server     off",
-        "  next       prices, at 2026-01-01 01:00:00 Europe/Berlin",
-        "3 jobs: spyweb jobs",
-        "problem: jobs/a.lua:2: every: expected a duration",
-    ]
-    assert shown()[-1] == NO_JOBS
+    stop = "Ctrl-C, or `spyweb stop`"
+    found, data = f"{tmp_path / 'jobs'}", f"{tmp_path / 'data'}"
+    assert first_screen(settings, jobs, "http://127.0.0.1:7979") == {
+        "dashboard": "http://127.0.0.1:7979", "jobs": f"3 in {found}", "data": data, "stop": stop
+    }  # fmt: skip
+    assert first_screen(settings, [*jobs, typo], None)["jobs"] == f"4 in {found}, 1 broken: `spyweb check` says why"
+    assert first_screen(settings, [], None) == {"dashboard": "off", "jobs": NO_JOBS, "data": data, "stop": stop}
+    assert more_facts(settings, jobs, None)["next run"] == "prices, Thu 2026-01-01 01:00:00 CET"
+    assert more_facts(settings, [off], None)["next run"] == "none"

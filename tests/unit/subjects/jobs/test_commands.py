@@ -116,6 +116,21 @@ def test_a_line_of_a_log_is_followed_once_however_long_and_whatever_is_in_it(
     assert [line[:60] for line in printed] == [line[:60] for line in file]
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_line_of_a_log_reads_the_same_from_its_run_and_from_its_file(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = open_terminal(monkeypatch) if is_terminal else None
+    file = [stamped(NOW_MS, level, "full").decode().rstrip("\n") for level in ("warn", "print")]
+    monkeypatch.setattr(commands, "log_lines", lambda *_: file)
+    LogFollower(FollowedProject(), make_view("prices"), Format.TABLE).show_file(2)  # type: ignore[arg-type]
+    for level in ("warn", "print"):
+        output.show_log_line(output.log_stamp(NOW_MS), level, "full")
+    lines = shown_lines(terminal) if terminal else capsys.readouterr().out.splitlines()
+    assert lines[:2] == lines[2:]
+    assert lines[0].endswith(" warning full" if is_terminal else "Z WARN full")
+
+
 def test_a_reason_of_several_lines_can_not_pass_for_lines_of_the_log() -> None:
     run = RunHappened(
         what="ended", job=PRICES, run=RunId(7), outcome=Outcome.FAILED, reason="a\n2026 INFO b", ended_ms=0
