@@ -227,6 +227,8 @@ class AlertDelivery:
                 item,
                 text=self.secrets.hide_in_prose(item.text),
                 title=self.secrets.hide_in_text(item.title),
+                link=self.secrets.hide_in_text(item.link),
+                page_url=self.secrets.hide_in_text(item.page_url),
                 name=self.name_of(item.subject),
             )
             for item in facts.items

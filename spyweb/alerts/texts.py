@@ -56,6 +56,8 @@ class AlertItem(Struct, frozen=True, kw_only=True):
     title: str = ""  # of a script's message
     ack_url: str = ""  # the acknowledge link; never stored
     name: str = ""  # the job's name; "" where that is unknown
+    link: str = ""  # of the item that a monitor's message is about
+    page_url: str = ""  # the page on which a monitor found it; in templates else the incident's
 
 
 class AlertFacts(Struct, frozen=True, kw_only=True):
@@ -76,7 +78,7 @@ class AlertFacts(Struct, frozen=True, kw_only=True):
 decode_facts = msgspec.json.Decoder(AlertFacts).decode
 
 # The names that a template may use.
-TEMPLATE_FACTS = (*AlertFacts.__struct_fields__, *AlertItem.__struct_fields__, "log", "page_url")
+TEMPLATE_FACTS = (*AlertFacts.__struct_fields__, *AlertItem.__struct_fields__, "log")
 
 
 def title_of(facts: AlertFacts) -> str:
@@ -185,8 +187,10 @@ class AlertWriter:
         number = facts.alone.incident if facts.alone else None
         page = f"{self.pages}incidents/{number}" if self.pages and number is not None else ""
         title, plain = title_of(facts), body_of(facts, self.timezone)
-        named = template_facts(facts, plain, {"title": title, "page_url": page, "log": "\n".join(log)})
-        link = (facts.alone.ack_url if facts.alone else "") or page or (self.pages and f"{self.pages}incidents")
+        alone = facts.alone
+        shown = page or (alone.page_url if alone else "")
+        named = template_facts(facts, plain, {"title": title, "page_url": shown, "log": "\n".join(log)})
+        link = (alone.ack_url or alone.link if alone else "") or shown or (self.pages and f"{self.pages}incidents")
         return AlertText(title, body_of(facts, self.timezone, page=page, log=log), mood_of(facts), link, named)
 
     async def _last_lines(self, facts: AlertFacts) -> Sequence[str]:

@@ -23,7 +23,7 @@ from spyweb.incidents.policy import Level
 from spyweb.model import FirstFind, JobId, Monitor, Notification, Webhook
 from spyweb.monitor.context import CycleContext, CycleFailed, in_one_step
 from spyweb.monitor.items import Item
-from spyweb.monitor.texts import body_of, entry_of, moment, notice_of, title_of, webhook_payload
+from spyweb.monitor.texts import LONGEST_LINK, body_of, entry_of, link_of, moment, notice_of, title_of, webhook_payload
 from spyweb.ops.arguments import read_text
 from spyweb.ops.network.request import parse_url
 from spyweb.ops.notify_desktop import LONGEST_BODY, LONGEST_TITLE, plain
@@ -192,6 +192,7 @@ def _notices(context: CycleContext, items: Sequence[Item]) -> list[Notice]:
         if channel.level is not Level.INFO:  # `spyweb check` warns of it
             continue
         title, body = notice_of(spec.name, context.page_url, monitor, items)
+        link = link_of(items[0], monitor) if len(items) == 1 else ""
         notices.append(
             Notice(
                 job=spec.id,
@@ -200,6 +201,8 @@ def _notices(context: CycleContext, items: Sequence[Item]) -> list[Notice]:
                 level=Level.INFO,
                 title=plain(title, LONGEST_TITLE),
                 text=plain(body, LONGEST_BODY),
+                link=link[:LONGEST_LINK],
+                page_url=context.page_url[:LONGEST_LINK],
                 held_until_ms=channel.quiet_until_ms,
             )
         )

@@ -107,6 +107,8 @@ def test_each_change_of_a_price_reaches_a_phone_and_a_webhook_with_both_values_a
     lamp, chair = f"{story.site}/Lamp", f"{story.site}/Chair"
     changes = [(f"Lamp: price {old} → {new}", lamp) for old, new in steps]
     assert story.phoned() == [*changes, ("Shop: Chair: price 7 €", chair)]
+    last = json.loads(story.phone.messages[-1])["items"][0]
+    assert (last["link"], last["page_url"], last["incident"]) == (chair, f"{story.site}/shop", None)
     changed = [entry("Lamp", new, lamp, story, change="changed", old={"price": old}) for old, new in steps]
     assert story.posted() == [*changed, entry("Chair", "7 €", chair, story, change="new")]
     assert [record["old"] for record in records] == [{}, *({"price": old} for old, _ in reversed(steps)), {}, {}]

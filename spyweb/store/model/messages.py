@@ -76,6 +76,8 @@ class Notice(Struct, frozen=True, kw_only=True):
     text: str = ""
     key: bytes = b""  # sent once a day; empty: each time
     day: str = ""  # today, by the daemon's time zone
+    link: str = ""  # of the item that it is about
+    page_url: str = ""  # where a monitor found it
     held_until_ms: int | None = None  # the end of quiet hours that hold it
 
 

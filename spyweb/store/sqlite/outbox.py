@@ -306,6 +306,8 @@ def item_of(notice: Notice, now_ms: int) -> dict[str, object]:
         "reason": "",
         "title": notice.title,
         "text": notice.text,
+        "link": notice.link,
+        "page_url": notice.page_url,
         "run": notice.run,
         "since_ms": now_ms,
         "opened_ms": now_ms,

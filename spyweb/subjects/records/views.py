@@ -45,6 +45,10 @@ class RecordView(Struct, frozen=True, kw_only=True):
     hash: str  # in hex
     old: dict[str, str] = {}  # tracked fields before they changed; empty: the item was new
 
+    def texts(self) -> list[str]:
+        """List the fields' texts; of one that has changed, the old text and the new one."""
+        return [show_change(self, name) for name in self.fields]
+
 
 class RecordsPage(Struct, frozen=True, kw_only=True):
     """A page of one job's records, newest first."""

@@ -163,6 +163,7 @@ async def test_no_secret_leaves_with_a_reason_or_a_title_by_a_webhook_either() -
     assert (item["text"], item["title"]) == ("login [hidden]: password=[hidden]", "of [hidden]")
 
 
+NO_TEXTS = {"title": "", "name": "", "link": "", "page_url": ""}
 CHANNELS = {name: AlertChannelSettings(name=name, webhook="https://example.org") for name in ("phone", "ops")}
 SITE = "https://spyweb.example.org/sub"
 
@@ -192,7 +193,7 @@ async def test_of_what_goes_on_a_link_is_sent_along_the_same_at_each_attempt(kin
     first, second = (json.loads(fetch.body or b"") for fetch in http.asked)
     assert first == second
     (item,) = first["items"]
-    assert item == {**ITEM, "kind": kind, "title": "", "name": "", "ack_url": links.ack_link(42, "ops", 3)}
+    assert item == {**ITEM, "kind": kind, **NO_TEXTS, "ack_url": links.ack_link(42, "ops", 3)}
 
 
 @pytest.mark.parametrize(
