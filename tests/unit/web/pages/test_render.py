@@ -38,7 +38,7 @@ def test_a_page_has_a_bar_with_every_place_and_marks_the_one_it_is() -> None:
         assert f">{tab.words}</a>" in settings
     assert '<a href="/maintenance" aria-current="page">' in settings
     limited = error_page(make_frame(place="settings", sees_all=False))
-    assert not any(f'href="/{path}"' in limited for path in ("channels", "keys"))
+    assert not any(f'href="/{path}"' in limited for path in ("channels", "keys", "health"))
     assert '<a href="/state" aria-current="page">' in page
     assert '<b id="count-jobs">2</b>' in page
     assert '<b id="count-health"></b>' in page
