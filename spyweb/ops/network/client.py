@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import resource
 import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -368,4 +369,6 @@ def _text_of_answer(error: aiohttp.ClientResponseError) -> str:
 
 
 def _reason(error: OSError) -> str:
+    if error.errno and (error.strerror or "").startswith("Connect call failed"):  # asyncio repeats the address there
+        return os.strerror(error.errno)
     return error.strerror or str(error) or type(error).__name__

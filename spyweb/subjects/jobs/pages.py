@@ -255,12 +255,16 @@ async def job_page(asked: Asked, problems: Mapping[str, str]) -> Shown:
     entries = services[StateService].entries(job_namespace(job), b"", STORED_SHOWN)
     more = {
         "plan": await services[PastRunsService].newest_plan(job),
-        "chart": chart(statistics.points, start_ms=statistics.since_ms, end_ms=statistics.until_ms, limit_ms=limit_ms),
+        "chart": chart(
+            statistics.points,
+            start_ms=statistics.since_ms,
+            end_ms=statistics.until_ms,
+            zone=asked.moments.zone,
+            limit_ms=limit_ms,
+        ),
         "statistics": statistics,
         "span_words": words.SPAN_WORDS[span],
         "spans": asked.chips(query, "span", [(each.value, words.SPAN_WORDS[each]) for each in TimeSpan]),
-        "is_short": span is TimeSpan.DAY,
-        "ticks": [statistics.since_ms + span.ms * number // 4 for number in range(5)],
         "after_words": words.after_words,
         "nobody": "none that you may see" if asked.principal.jobs else "no other job",
         "lines": await services[ChangeHub].log_until(job, asked.mark),

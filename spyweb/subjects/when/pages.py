@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, tzinfo
 from functools import partial
 
 from aiohttp import web
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import Refused
 from spyweb.model import JobId, RunId
-from spyweb.settings.units import DAY_MS, HOUR_MS
+from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.specs.maintenance import DURATION
 from spyweb.subjects.runs.words import mark_of_outcome
 from spyweb.subjects.when.service import (
@@ -26,38 +27,46 @@ from spyweb.subjects.when.service import (
 )
 from spyweb.web.access.principal import Right, typed_name
 from spyweb.web.api.query import Natural, whole_number
-from spyweb.web.pages.charts import Herd, heat, herd
+from spyweb.web.pages.charts import Herd, Tick, bounds_of, heat, herd, level_class, time_ticks
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
 from spyweb.web.pages.site import answer_with
 
 ROWS = 60  # of the heat map on a page
-LEVELS = (("h1", "1 run in 15 min"), ("h2", "2\N{EN DASH}3"), ("h3", "4\N{EN DASH}15"), ("h4", "more"))
+OFTEN_MS = 10 * MINUTE_MS  # jobs that run more often are not worth spreading
 
 
 class HeatMap(Struct, frozen=True, kw_only=True):
     """A page of the heat map."""
 
     rows: Sequence[tuple[DayRow, Sequence[tuple[str, str]]]]
+    levels: Sequence[tuple[str, str]]  # classes, and counts of runs
     herd: Herd
-    peak_ms: int | None  # when the quarter of an hour begins in which most runs do
-    ticks: Sequence[int]
+    peak_ms: int | None  # when the quarter of an hour with most runs begins
+    is_even: bool  # more than half of the day is as busy
+    crowd: int  # jobs that start in the busiest minute and are rare enough to be spread
+    ticks: Sequence[Tick]
     page: int
     pages: int
 
 
-def draw_heat_map(day: DayAhead, page: int) -> HeatMap:
+def draw_heat_map(day: DayAhead, page: int, zone: tzinfo = UTC) -> HeatMap:
     """Draw a page of the day; a page beyond the last is the last."""
     pages = max(1, -(-len(day.rows) // ROWS))
     page = min(max(page, 1), pages)
-    slot = None  # with the busiest minute, which the heading names; another may have more runs in all
-    if day.busiest:
-        slot = max(0, min((day.busiest.at_ms - day.from_ms) // day.slot_ms, len(day.sums) - 1))
-    sums = herd(day.sums, slot)
+    sums, bounds = herd(day.sums), bounds_of(max((max(row.counts) for row in day.rows), default=0))
+    least = [1, *(bound + 1 for bound in bounds)]
+    often = sum(row.total > DAY_MS // OFTEN_MS for row in day.rows)
     return HeatMap(
-        rows=[(row, heat(row.counts)) for row in day.rows[(page - 1) * ROWS : page * ROWS]],
+        rows=[(row, heat(row.counts, bounds)) for row in day.rows[(page - 1) * ROWS : page * ROWS]],
+        levels=[
+            (level_class(number, bounds), str(bound) if bound == low else f"{low:,}\N{EN DASH}{bound:,}")
+            for number, (low, bound) in enumerate(zip(least, bounds, strict=False))
+        ],
+        is_even=sum(count > 0.9 * sums.most for count in day.sums) > len(day.sums) // 2,
+        crowd=max(0, day.busiest.jobs - often) if day.busiest else 0,
         herd=sums,
         peak_ms=None if sums.peak_slot is None else day.from_ms + sums.peak_slot * day.slot_ms,
-        ticks=range(day.from_ms, day.from_ms + DAY_MS + 1, 3 * HOUR_MS),
+        ticks=time_ticks(day.from_ms, day.from_ms + len(day.sums) * day.slot_ms, zone),
         page=page,
         pages=pages,
     )
@@ -88,8 +97,7 @@ async def show_when(asked: Asked) -> Shown:
     )
     values = {
         "day": day,
-        "map": await asyncio.to_thread(draw_heat_map, day, query.page),
-        "levels": LEVELS,
+        "map": await asyncio.to_thread(draw_heat_map, day, query.page, asked.moments.zone),
         "gaps": found.gaps,
         "count": found.count,
         "mark_of": mark_of_outcome,
@@ -114,12 +122,12 @@ class MaintenanceRow(Struct, frozen=True, kw_only=True):
 
 class MaintenancePicture(Struct, frozen=True, kw_only=True):
     rows: Sequence[MaintenanceRow]
-    ticks: Sequence[int]
+    ticks: Sequence[Tick]
     until_ms: int | None  # the end of the last current window
     next_ms: int | None
 
 
-def draw_maintenance(view: MaintenanceView, days: int) -> MaintenancePicture:
+def draw_maintenance(view: MaintenanceView, days: int, zone: tzinfo = UTC) -> MaintenancePicture:
     """Draw the windows of so many days, which end with the period of the view."""
     from_ms = view.until_ms - days * DAY_MS
     of_rule: dict[tuple[object, ...], list[MaintenanceWindow]] = {}
@@ -136,7 +144,7 @@ def draw_maintenance(view: MaintenanceView, days: int) -> MaintenancePicture:
         rows.append(MaintenanceRow(window=windows[0], path=path, count=len(windows)))
     return MaintenancePicture(
         rows=rows,
-        ticks=range(from_ms, view.until_ms + 1, DAY_MS),
+        ticks=time_ticks(from_ms, view.until_ms, zone),
         until_ms=max((window.end_ms for window in view.now), default=None),
         next_ms=view.next[0].start_ms if view.next else None,
     )
@@ -159,7 +167,7 @@ async def show_maintenance(asked: Asked) -> Shown:
         "given": {"for": "1h", "jobs": "", "tags": "", "text": "", **asked.form},
         "problem": "",
         "may_begin": asked.principal.may(Right.RUN) and not asked.principal.jobs,
-        "picture": draw_maintenance(view, USUAL_DAYS),
+        "picture": draw_maintenance(view, USUAL_DAYS, asked.moments.zone),
         "is_cut": view.is_cut,
         "width": WIDTH,
         "days": USUAL_DAYS,

@@ -7,8 +7,10 @@ The style sheet gives paths their colours and dashes; a letter is both the kind 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import groupby
 
@@ -42,6 +44,14 @@ KINDS: Mapping[str, tuple[tuple[int, ...], str]] = {
 }
 OTHER = "k"  # stands for a letter of a later version
 
+STEPS_MS = (
+    *(n * SECOND_MS for n in (1, 5, 15, 30)),
+    *(n * MINUTE_MS for n in (1, 5, 15, 30)),
+    *(n * HOUR_MS for n in (1, 3, 6, 12)),
+    *(n * DAY_MS for n in (1, 7)),
+)
+TICKS, LAST_TICK = 9, 88  # at most so many on an axis, and the share of its width at which the last label has room
+LEVELS = 5  # of a heat map
 DURATIONS_MS = (1, 10, 100, SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, 10 * HOUR_MS, DAY_MS)
 
 
@@ -52,14 +62,24 @@ class Strip(Struct, frozen=True):
     label: str  # the same in words
 
 
+class Tick(Struct, frozen=True):
+    """A round time on an axis, in percent of its width."""
+
+    x: float
+    at_ms: int
+    unit: str  # the smallest one that its label needs: "second", "minute" or "day"
+
+
 class Chart(Struct, frozen=True, kw_only=True):
     """Durations over time, on a logarithmic scale, and under them how late the runs began."""
+
+    ticks: tuple[Tick, ...]
 
     paths: tuple[tuple[str, str], ...]  # letter and path: a dot for each run
     lines: tuple[tuple[float, str], ...]  # height and words of each line of the grid, topmost first
     late: str  # a path: a bar for each run
     label: str
-    late_label: str
+    latest: str  # the longest lateness
     limit: float | None = None  # the height of the longest that a run may take, if that is in the picture
 
 
@@ -99,9 +119,13 @@ def describe(letters: Iterable[str]) -> str:
     return ", ".join(f"{counts[letter]} {word}" for letter, (_, word) in KINDS.items() if counts[letter]) or "no runs"
 
 
-def chart(points: Iterable[RunPoint], *, start_ms: int, end_ms: int, limit_ms: int | None = None) -> Chart:
-    """Draw durations from `start_ms` to `end_ms`; points outside are left out."""
+def chart(
+    points: Iterable[RunPoint], *, start_ms: int, end_ms: int, zone: tzinfo = UTC, limit_ms: int | None = None
+) -> Chart:
+    """Draw durations from `start_ms`, or a little before the first run, to `end_ms`; points outside are left out."""
     seen = sorted((p for p in points if start_ms <= p.at_ms <= end_ms), key=lambda point: point.at_ms)
+    if seen:
+        start_ms = max(start_ms, seen[0].at_ms - max((end_ms - seen[0].at_ms) // 50, SECOND_MS))
     longest = max((point.took_ms for point in seen), default=SECOND_MS)
     shortest = min((point.took_ms for point in seen), default=100)
     low, high = _bounds(shortest, longest)
@@ -122,7 +146,8 @@ def chart(points: Iterable[RunPoint], *, start_ms: int, end_ms: int, limit_ms: i
         lines=tuple((_height(ms, low, high), show_duration(ms)) for ms in grid),
         late=late,
         label=label if seen else "Durations: no runs",
-        late_label=f"Lateness: at most {show_duration(latest)}",
+        latest=show_duration(latest),
+        ticks=time_ticks(start_ms, end_ms, zone),
         limit=_height(limit_ms, low, high) if limit_ms is not None and low <= limit_ms <= high else None,
     )
 
@@ -142,30 +167,46 @@ def _across(at_ms: int, start_ms: int, end_ms: int) -> float:
     return round(CHART_WIDTH * (at_ms - start_ms) / max(1, end_ms - start_ms), 1)
 
 
-def heat(counts: Sequence[int]) -> tuple[tuple[str, str], ...]:
-    """Draw one row of a heat map: a path for each of four levels."""
+def time_ticks(start_ms: int, end_ms: int, zone: tzinfo) -> tuple[Tick, ...]:
+    """Return round times of a zone, at most TICKS of them."""
+    span_ms = max(end_ms - start_ms, 1)
+    step_ms = next((step for step in STEPS_MS if span_ms <= TICKS * step), span_ms // TICKS)
+    offset = datetime.fromtimestamp(start_ms / 1000, zone).utcoffset() or timedelta()
+    shift_ms = int(offset.total_seconds() * 1000) % step_ms
+    first_ms = start_ms + -(start_ms + shift_ms) % step_ms
+    unit = "day" if step_ms >= DAY_MS else "minute" if step_ms >= MINUTE_MS else "second"
+    ticks = (Tick((at - start_ms) * 100 / span_ms, at, unit) for at in range(first_ms, end_ms, step_ms))
+    return tuple(tick for tick in ticks if tick.x <= LAST_TICK)
+
+
+def bounds_of(most: int) -> list[int]:
+    """Return the highest counts of at most LEVELS levels, each as many times the one before."""
+    return sorted({round(most ** (level / LEVELS)) for level in range(1, LEVELS + 1)}) if most else []
+
+
+def heat(counts: Sequence[int], bounds: Sequence[int]) -> tuple[tuple[str, str], ...]:
+    """Draw one row of a heat map: a path for each level, whose class is a letter and its number."""
     paths: dict[str, list[str]] = {}
     for slot, count in enumerate(counts):
         if count > 0:
-            level = "h1" if count == 1 else "h2" if count < 4 else "h3" if count < 16 else "h4"
-            paths.setdefault(level, []).append(f"M{slot} .5h{HEAT_GAP}")
+            paths.setdefault(level_class(bisect_left(bounds, count), bounds), []).append(f"M{slot} .5h{HEAT_GAP}")
     return tuple((level, "".join(paths[level])) for level in sorted(paths))
 
 
-def herd(counts: Sequence[int], marked: int | None = None) -> Herd:
-    """Draw the sum over all jobs, one bar apart: that of the slot `marked`, or else the tallest."""
+def level_class(level: int, bounds: Sequence[int]) -> str:
+    """Return the class of a level: few levels are as far apart as possible, one alone is in the middle."""
+    return f"h{1 + round(level * (LEVELS - 1) / (len(bounds) - 1))}" if len(bounds) > 1 else f"h{1 + LEVELS // 2}"
+
+
+def herd(counts: Sequence[int]) -> Herd:
+    """Draw the sum over all jobs, with the tallest bar apart."""
     most = max(counts, default=0)
     if most == 0:
         return Herd(bars="", peak="", peak_slot=None, most=0)
     peak_slot = counts.index(most)
-    bars = [(slot, f"M{slot + 0.5} {SUM_HEIGHT}v-{count / most * SUM_HEIGHT:.3g}") for slot, count in enumerate(counts)]
-    apart = peak_slot if marked is None or not counts[marked] else marked
-    return Herd(
-        bars="".join(bar for slot, bar in bars if slot != apart and counts[slot]),
-        peak=bars[apart][1],
-        peak_slot=peak_slot,
-        most=most,
-    )
+    bars = [f"M{slot + 0.5} {SUM_HEIGHT}v-{count / most * SUM_HEIGHT:.3g}" for slot, count in enumerate(counts)]
+    others = "".join(bar for slot, bar in enumerate(bars) if slot != peak_slot and counts[slot])
+    return Herd(bars=others, peak=bars[peak_slot], peak_slot=peak_slot, most=most)
 
 
 def span(start_ms: float, took_ms: float, whole_ms: float) -> WaterfallBar:

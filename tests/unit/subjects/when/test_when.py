@@ -183,9 +183,20 @@ def test_a_page_has_so_many_rows_and_the_sum_is_of_all_of_them() -> None:
     assert first.herd.most == ROWS + 1
 
 
+def test_jitter_is_proposed_for_a_crowd_of_rare_jobs_alone_and_the_busiest_bar_is_the_tallest() -> None:
+    often = [make_planned(f"often{n}", Every(period_ms=10_000), 0) for n in range(5)]
+    nightly = [plan(f"nightly{n}", AT_THREE) for n in range(5)]
+    calm, crowded = (draw_heat_map(run_at_once(day_ahead(jobs, NOW_MS + 1)), 1) for jobs in (often, [*often, *nightly]))
+    assert (calm.crowd, calm.is_even, crowded.crowd, crowded.peak_ms) == (0, True, 5, NOW_MS + 3 * HOUR_MS)
+    assert crowded.herd.most == 5 * 90 + 5
+    classes = {row.name: {level for level, _ in drawn} for row, drawn in crowded.rows}
+    assert (classes["nightly0"], max(classes["often0"])) == ({"h1"}, "h5")
+
+
 async def test_it_says_when_most_jobs_start_draws_the_day_and_gives_gaps_their_reasons() -> None:
     page = await page_of("/when")
-    assert re.search(r"Busiest at <time[^>]*>03:00</time>: 3 jobs start within a minute</h1>", page)
+    assert re.search(r"Busiest at <time[^>]*>03:00</time>: 3.runs in 15 minutes</h1>", page)
+    assert re.search(r"At <time[^>]*>03:00</time> 3 jobs start within a minute", page)
     assert page.count('<svg viewBox="0 0 97 1"') == 3
     assert "3\N{NO-BREAK SPACE}runs in the next 24 hours, of 3\N{NO-BREAK SPACE}jobs." in page
     assert '<a href="/when" aria-current="page">When' in page
@@ -299,7 +310,7 @@ def test_each_rule_has_a_row_with_its_windows() -> None:
     assert [(row.window.text, row.count) for row in picture.rows] == [("reboot", 2), ("", 1)]
     assert picture.rows[0].path == "M0 .5h100M500 .5h100"
     assert (picture.until_ms, picture.next_ms) == (DAY_MS, 5 * DAY_MS)
-    assert [*picture.ticks] == [day * DAY_MS for day in range(11)]
+    assert [tick.at_ms % DAY_MS for tick in picture.ticks] == [0] * len(picture.ticks)
 
 
 def test_the_shortest_is_seen_and_none_is_outside() -> None:
