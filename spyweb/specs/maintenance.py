@@ -13,17 +13,7 @@ from typing import NamedTuple
 from spyweb.errors import Problem
 from spyweb.model import JobId
 from spyweb.schedules.cron import cron_after, cron_until
-from spyweb.settings.reading import (
-    NOT_BLANK,
-    Names,
-    Reading,
-    Schema,
-    asked_of,
-    list_of,
-    nearest,
-    read_whole,
-    shaped,
-)
+from spyweb.settings.reading import NOT_BLANK, Names, Reading, Schema, asked_of, list_of, nearest, read_whole, shaped
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration, line, one_line, texts, timezone
@@ -198,11 +188,16 @@ def doubts_of_maintenance(
     """Yield a warning for each name or pattern that no job has."""
     names = Names(jobs)
     for rule, table in rules:
-        for pattern in rule.jobs:
-            if not any(fnmatchcase(job, pattern) for job in jobs):
-                what = "matches" if is_pattern(pattern) else "is called"
-                guess = "" if is_pattern(pattern) else nearest(pattern, names)
-                yield table.problem(f'no job {what} "{pattern}"{guess}', "jobs")
+        for problem in filter(None, (missing_job(pattern, jobs, names) for pattern in rule.jobs)):
+            yield table.problem(problem, "jobs")
+
+
+def missing_job(pattern: str, jobs: Collection[JobId], names: Names) -> str:
+    """Return the problem of a name or pattern that no job has; "" where one has it."""
+    if any(fnmatchcase(job, pattern) for job in jobs):
+        return ""
+    named = "matches" if is_pattern(pattern) else "is called"
+    return f'no job {named} "{pattern}"{"" if is_pattern(pattern) else nearest(pattern, names)}'
 
 
 def is_pattern(text: str) -> bool:

@@ -77,9 +77,7 @@ ACKNOWLEDGE = """
     UPDATE incident SET acked_ms = coalesce(acked_ms, ?), acked_by = CASE WHEN acked_ms IS NULL THEN ? ELSE acked_by END
     WHERE id = ? AND closed_ms IS NULL
 """
-UNACKNOWLEDGE = """
-    UPDATE incident SET acked_ms = NULL, acked_by = '' WHERE id = ? AND acked_ms IS NOT NULL AND closed_ms IS NULL
-"""
+WITHDRAW = "UPDATE incident SET acked_ms = NULL, acked_by = '' WHERE id = ? AND acked_ms NOT NULL AND closed_ms IS NULL"
 SILENCE = """
     INSERT INTO subject (
         name, failures, successes, signs, openings, silent_until_ms, silent_for_ms, silent_by
@@ -205,13 +203,9 @@ class Incidents(Announcer[SubjectChange]):
         ).fetchall()
         return [whole(connection, read(row)) for row in rows]
 
-    def acknowledge(self, incident: int, by: str) -> Future[bool]:
-        """Acknowledge an incident; gives False where there is no such open incident."""
-        return self._writer.submit(OpKind.SEVERAL, acknowledge, incident, by, self._clock.now_ms())
-
-    def unacknowledge(self, incident: int, by: str) -> Future[bool]:
-        """Undo an acknowledgement; gives False where no open incident of this number is acknowledged."""
-        return self._writer.submit(OpKind.SEVERAL, unacknowledge, incident, by, self._clock.now_ms())
+    def acknowledge(self, incident: int, by: str, *, undo: bool = False) -> Future[bool]:
+        """Acknowledge an incident, or withdraw that; gives False where it is closed, or was not acknowledged."""
+        return self._writer.submit(OpKind.SEVERAL, acknowledge, incident, by, self._clock.now_ms(), undo)
 
     def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
         """Tell nothing of a subject for so long; None ends that."""
@@ -369,18 +363,13 @@ def add_notes(connection: sqlite3.Connection, incident: int, notes: Sequence[Not
         connection.execute("UPDATE incident SET notes = ? WHERE id = ?", (encode(kept).decode(), incident))
 
 
-def acknowledge(connection: sqlite3.Connection, incident: int, by: str, now_ms: int) -> bool:
-    is_open = connection.execute(ACKNOWLEDGE, (now_ms, by, incident)).rowcount == 1
-    if is_open:
-        add_notes(connection, incident, [Note(now_ms, f"acknowledged by {by}")])
-    return is_open
-
-
-def unacknowledge(connection: sqlite3.Connection, incident: int, by: str, now_ms: int) -> bool:
-    is_undone = connection.execute(UNACKNOWLEDGE, (incident,)).rowcount == 1
-    if is_undone:
-        add_notes(connection, incident, [Note(now_ms, f"acknowledgement withdrawn by {by}")])
-    return is_undone
+def acknowledge(connection: sqlite3.Connection, incident: int, by: str, now_ms: int, undo: bool = False) -> bool:
+    asked: tuple[str, Sequence[object]] = (WITHDRAW, [incident]) if undo else (ACKNOWLEDGE, [now_ms, by, incident])
+    is_done = connection.execute(*asked).rowcount == 1
+    if is_done:
+        words = "acknowledgement withdrawn" if undo else "acknowledged"
+        add_notes(connection, incident, [Note(now_ms, f"{words} by {by}")])
+    return is_done
 
 
 def silence(connection: sqlite3.Connection, subject: str, for_ms: int | None, by: str, now_ms: int) -> None:

@@ -15,7 +15,6 @@ from spyweb.subjects.incidents.views import (
     ChannelTried,
     ChannelView,
     IncidentAcked,
-    IncidentUnacked,
     IncidentView,
     JobSilenced,
     incident_seen_by,
@@ -99,15 +98,13 @@ async def acknowledge_incident(request: web.Request) -> web.Response:
     return json_answer(IncidentAcked(acked=incident.id, by=by))
 
 
-@Route(
-    "DELETE", "/api/incidents/{incident}/ack", right=Right.RUN, answer=IncidentUnacked, query=SenderQuery, of_job=True
-)
+@Route("DELETE", "/api/incidents/{incident}/ack", right=Right.RUN, answer=IncidentAcked, query=SenderQuery, of_job=True)
 async def unacknowledge_incident(request: web.Request) -> web.Response:
     """Withdraw the acknowledgement of an open incident: reminders and escalation go on."""
     incident = await _find(request)
     by = _named(request, query_of(request, SenderQuery).by)
-    await service_of(request, IncidentService).unacknowledge(incident.id, by)
-    return json_answer(IncidentUnacked(unacked=incident.id, by=by))
+    await service_of(request, IncidentService).acknowledge(incident.id, by, undo=True)
+    return json_answer(IncidentAcked(acked=incident.id, by=by))
 
 
 @Route("POST", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SenderQuery, body=SilenceBody)

@@ -25,7 +25,6 @@ from spyweb.subjects.incidents.views import (
     ChannelTried,
     ChannelView,
     IncidentAcked,
-    IncidentUnacked,
     IncidentView,
     JobSilenced,
 )
@@ -93,10 +92,10 @@ def unack(context: typer.Context, number: Number, by: ByName = None, form: Outpu
     """Withdraw an acknowledgement: reminders go on."""
     source, name = project_of(context).stored(), by or _user()
     if isinstance(source, DaemonClient):
-        name = source.ask("DELETE", with_query(f"/api/incidents/{number}/ack", by=name), IncidentUnacked).by or name
+        source.ask("DELETE", with_query(f"/api/incidents/{number}/ack", by=name), IncidentAcked)
     else:
-        source.write(lambda store: _service(store).unacknowledge(number, name))
-    output.tell(form, f"incident {number} is no longer acknowledged", {"unacked": number, "by": name})
+        source.write(lambda store: _service(store).acknowledge(number, name, undo=True))
+    output.tell(form, f"incident {number} is no longer acknowledged", {"unacked": number})
 
 
 def silence(

@@ -8,6 +8,7 @@ the request, so the guard checks neither origin nor session there.  Every invali
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal
 
 from aiohttp import web
@@ -169,15 +170,16 @@ async def acknowledge(asked: Asked) -> web.Response:
 @Action("incidents/{incident}/unacknowledge", right=Right.RUN, of_job=True)
 async def unacknowledge(asked: Asked) -> web.Response:
     """Withdraw an acknowledgement: reminders go on."""
-    await asked.services[IncidentService].unacknowledge((await _find(asked)).id, _who(asked))
+    await asked.services[IncidentService].acknowledge((await _find(asked)).id, _who(asked), undo=True)
     return lead_to(asked.back())
 
 
 @Action("incidents/acknowledge", right=Right.RUN, of_job=True)
 async def acknowledge_chosen(asked: Asked) -> web.Response:
     """Acknowledge the incidents whose boxes are checked."""
-    chosen = [each.id for each in await _chosen(asked)]
-    await asked.services[IncidentService].acknowledge_all(chosen, _who(asked))
+    for each in await _chosen(asked):
+        with suppress(Refused):  # it has closed meanwhile
+            await asked.services[IncidentService].acknowledge(each.id, _who(asked))
     return lead_to(asked.back())
 
 

@@ -5,7 +5,6 @@ The planner's own rule (incidents/telling.py) says which channels are notified, 
 
 from __future__ import annotations
 
-from asyncio import gather
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -86,29 +85,11 @@ class IncidentService:
         (view,) = await self._view([await self._find(incident)])
         return view
 
-    async def acknowledge(self, incident: int, by: str) -> None:
-        """Acknowledge an incident.  Raises Refused where there is no such open incident."""
-        if not await self.incidents.acknowledge(incident, by):
-            await self._find(incident)
-            raise Refused(f"incident {incident} is closed")
-        await self._acked(incident, by)
-
-    async def acknowledge_all(self, incidents: Iterable[int], by: str) -> int:
-        """Acknowledge several incidents; return how many of them were still open."""
-        done = await gather(*(self.acknowledge(each, by) for each in incidents), return_exceptions=True)
-        for each in done:
-            if isinstance(each, BaseException) and not isinstance(each, Refused):
-                raise each
-        return sum(each is None for each in done)
-
-    async def unacknowledge(self, incident: int, by: str) -> None:
-        """Withdraw an acknowledgement: reminders go on.  Raises Refused where the incident is closed or has none."""
-        if not await self.incidents.unacknowledge(incident, by):
+    async def acknowledge(self, incident: int, by: str, *, undo: bool = False) -> None:
+        """Acknowledge an incident, or withdraw that.  Raises Refused where it is closed, or was not acknowledged."""
+        if not await self.incidents.acknowledge(incident, by, undo=undo):
             found = await self._find(incident)
             raise Refused(f"incident {incident} is {'not acknowledged' if found.closed_ms is None else 'closed'}")
-        await self._acked(incident, by)
-
-    async def _acked(self, incident: int, by: str) -> None:
         if self.watcher:
             self.watcher.wake()
         if self.listener:

@@ -73,16 +73,9 @@ class IncidentView(Struct, frozen=True, kw_only=True):
 
 
 class IncidentAcked(Struct, frozen=True, kw_only=True):
-    """The incident that was acknowledged."""
+    """The incident that was acknowledged, or whose acknowledgement was withdrawn."""
 
     acked: int
-    by: str = ""
-
-
-class IncidentUnacked(Struct, frozen=True, kw_only=True):
-    """The incident whose acknowledgement was withdrawn."""
-
-    unacked: int
     by: str = ""
 
 

@@ -255,13 +255,7 @@ async def job_page(asked: Asked, problems: Mapping[str, str]) -> Shown:
     entries = services[StateService].entries(job_namespace(job), b"", STORED_SHOWN)
     more = {
         "plan": await services[PastRunsService].newest_plan(job),
-        "chart": chart(
-            statistics.points,
-            start_ms=statistics.since_ms,
-            end_ms=statistics.until_ms,
-            zone=asked.moments.zone,
-            limit_ms=limit_ms,
-        ),
+        "chart": chart(statistics.points, statistics.since_ms, statistics.until_ms, asked.moments.zone, limit_ms),
         "statistics": statistics,
         "span_words": words.SPAN_WORDS[span],
         "spans": asked.chips(query, "span", [(each.value, words.SPAN_WORDS[each]) for each in TimeSpan]),

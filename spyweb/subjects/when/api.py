@@ -15,8 +15,7 @@ from spyweb.subjects.when.service import (
     CalendarService,
     DayAhead,
     GapPage,
-    MaintenanceBegun,
-    MaintenanceEnded,
+    MaintenanceChanged,
     MaintenanceService,
     MaintenanceView,
 )
@@ -76,7 +75,7 @@ async def show_maintenance(request: web.Request) -> web.Response:
     return json_answer(await service_of(request, MaintenanceService).view(days, may_see))
 
 
-@Route("POST", "/api/maintenance", right=Right.RUN, answer=MaintenanceBegun, body=MaintenanceBody)
+@Route("POST", "/api/maintenance", right=Right.RUN, answer=MaintenanceChanged, body=MaintenanceBody)
 async def begin_maintenance(request: web.Request) -> web.Response:
     """Begin a maintenance window: failures of its jobs do not count, and nobody is notified.  A restart keeps it."""
     body = await body_of(request, MaintenanceBody)
@@ -86,12 +85,12 @@ async def begin_maintenance(request: web.Request) -> web.Response:
         raise BadBody("for", str(error)) from error
     service, by = service_of(request, MaintenanceService), principal_of(request).name
     begun = await service.begin(for_ms, by, jobs=body.jobs, tags=body.tags, text=typed_name(body.text))
-    return json_answer(MaintenanceBegun(begun=begun))
+    return json_answer(MaintenanceChanged(window=begun))
 
 
-@Route("DELETE", "/api/maintenance/{window}", right=Right.RUN, answer=MaintenanceEnded)
+@Route("DELETE", "/api/maintenance/{window}", right=Right.RUN, answer=MaintenanceChanged)
 async def end_maintenance(request: web.Request) -> web.Response:
     """End a window that was begun by `POST /api/maintenance`."""
     window = number_in_path(request, "window")
     await service_of(request, MaintenanceService).end(window)
-    return json_answer(MaintenanceEnded(ended=window))
+    return json_answer(MaintenanceChanged(window=window))

@@ -23,8 +23,8 @@ from spyweb.specs.maintenance import (
     MaintenanceRule,
     Once,
     Recurring,
-    is_pattern,
     job_pattern,
+    missing_job,
     planned_windows,
 )
 from spyweb.store.model.incidents import BegunMaintenance
@@ -274,9 +274,8 @@ def find_pattern(given: str, jobs: Sequence[JobId]) -> str:
         pattern = job_pattern(given)
     except ValueError as error:
         raise Refused(str(error)) from error
-    if not any(fnmatchcase(job, pattern) for job in jobs):
-        guess = "" if is_pattern(pattern) else nearest(pattern, Names(jobs))
-        raise Refused(f'no job {"matches" if is_pattern(pattern) else "is called"} "{given[:80]}"{guess}')
+    if problem := missing_job(pattern, jobs, Names(jobs)):
+        raise Refused(problem)
     return pattern
 
 
@@ -289,25 +288,24 @@ class MaintenanceService:
     store: Incidents
     clock: Clock
     _begun: dict[int, BegunMaintenance] = field(init=False, default_factory=dict)
-    _whole: tuple[MaintenanceCalendar, MaintenanceCalendar] | None = field(init=False, default=None)
+    _all: MaintenanceCalendar = field(init=False, default_factory=MaintenanceCalendar)
 
     def __post_init__(self) -> None:
-        self.live.on_linked(self._forget)  # jobs may have other tags
+        self.live.on_linked(self._join)  # jobs may have other tags, and config.toml other windows
 
     async def load(self) -> None:
         """Read the windows that an earlier daemon began."""
         self._begun = {each.id: each for each in await self.store.maintenance()}
-        self._forget()
+        self._join()
 
     def windows(self) -> MaintenanceCalendar:
         """Return all windows, those of config.toml and those that were begun."""
-        planned = self.planned()
-        if not self._begun:
-            return planned
-        if self._whole is None or self._whole[0] is not planned:
-            rules = [rule_of(each, self.live) for each in self._begun.values()]
-            self._whole = planned, MaintenanceCalendar((*planned.rules, *rules))
-        return self._whole[1]
+        return self._all
+
+    def _join(self) -> None:
+        self._all = MaintenanceCalendar(
+            (*self.planned().rules, *(rule_of(each, self.live) for each in self._begun.values()))
+        )
 
     async def begin(self, for_ms: int, by: str, *, jobs: Sequence[str], tags: Sequence[str], text: str) -> int:
         """Begin a window; return its id.  Raises Refused where no job is called so, and of too many windows."""
@@ -335,9 +333,6 @@ class MaintenanceService:
             raise Refused(f"no maintenance {window} was begun: windows of config.toml end by themselves")
         self._begun.pop(window, None)
         self.live.link()
-
-    def _forget(self) -> None:
-        self._whole = None
 
     def until(self, job: JobId) -> int | None:
         """Return the end of the maintenance that covers a job now; None where none does."""
@@ -375,16 +370,10 @@ class MaintenanceView(Struct, frozen=True, kw_only=True):
     is_cut: bool  # there are more windows
 
 
-class MaintenanceBegun(Struct, frozen=True, kw_only=True):
-    """The window that was begun."""
+class MaintenanceChanged(Struct, frozen=True, kw_only=True):
+    """The window that was begun, or ended."""
 
-    begun: int
-
-
-class MaintenanceEnded(Struct, frozen=True, kw_only=True):
-    """The window that was ended."""
-
-    ended: int
+    window: int
 
 
 def view_maintenance(

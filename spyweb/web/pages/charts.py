@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import groupby
 
@@ -44,12 +44,7 @@ KINDS: Mapping[str, tuple[tuple[int, ...], str]] = {
 }
 OTHER = "k"  # stands for a letter of a later version
 
-STEPS_MS = (
-    *(n * SECOND_MS for n in (1, 5, 15, 30)),
-    *(n * MINUTE_MS for n in (1, 5, 15, 30)),
-    *(n * HOUR_MS for n in (1, 3, 6, 12)),
-    *(n * DAY_MS for n in (1, 7)),
-)
+STEPS = ((SECOND_MS, (1, 5, 15, 30)), (MINUTE_MS, (1, 5, 15, 30)), (HOUR_MS, (1, 3, 6, 12)), (DAY_MS, (1, 7)))
 TICKS, LAST_TICK = 9, 88  # at most so many on an axis, and the share of its width at which the last label has room
 LEVELS = 5  # of a heat map
 DURATIONS_MS = (1, 10, 100, SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, 10 * HOUR_MS, DAY_MS)
@@ -119,9 +114,7 @@ def describe(letters: Iterable[str]) -> str:
     return ", ".join(f"{counts[letter]} {word}" for letter, (_, word) in KINDS.items() if counts[letter]) or "no runs"
 
 
-def chart(
-    points: Iterable[RunPoint], *, start_ms: int, end_ms: int, zone: tzinfo = UTC, limit_ms: int | None = None
-) -> Chart:
+def chart(points: Iterable[RunPoint], start_ms: int, end_ms: int, zone: tzinfo, limit_ms: int | None = None) -> Chart:
     """Draw durations from `start_ms`, or a little before the first run, to `end_ms`; points outside are left out."""
     seen = sorted((p for p in points if start_ms <= p.at_ms <= end_ms), key=lambda point: point.at_ms)
     if seen:
@@ -170,7 +163,7 @@ def _across(at_ms: int, start_ms: int, end_ms: int) -> float:
 def time_ticks(start_ms: int, end_ms: int, zone: tzinfo) -> tuple[Tick, ...]:
     """Return round times of a zone, at most TICKS of them."""
     span_ms = max(end_ms - start_ms, 1)
-    step_ms = next((step for step in STEPS_MS if span_ms <= TICKS * step), span_ms // TICKS)
+    step_ms = next((n * unit for unit, ns in STEPS for n in ns if span_ms <= TICKS * n * unit), span_ms // TICKS)
     offset = datetime.fromtimestamp(start_ms / 1000, zone).utcoffset() or timedelta()
     shift_ms = int(offset.total_seconds() * 1000) % step_ms
     first_ms = start_ms + -(start_ms + shift_ms) % step_ms

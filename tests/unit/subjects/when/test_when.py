@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,6 +132,7 @@ async def test_maintenance_is_that_of_the_rules_and_jobs_of_the_moment(served: S
 
     rule = MaintenanceRule(Once(now_ms + 3 * DAY_MS, now_ms + 4 * DAY_MS), ("prices",))
     served.reloader.maintenance = MaintenanceCalendar([rule])
+    served.t.live.link()
     (window,) = (await maintenance.view()).next
     assert (window.start_ms, window.job_count) == (now_ms + 3 * DAY_MS, 1)
     assert not (await maintenance.view(days=2)).next
@@ -148,13 +148,9 @@ async def test_maintenance_begins_now_for_jobs_and_tags_and_ends_early(served: S
     assert (maintenance.until(PRICES), maintenance.until(NEWS)) == (now_ms + HOUR_MS, None)
     every = await maintenance.begin(2 * HOUR_MS, "anna", jobs=[], tags=[], text="")
     assert (maintenance.until(NEWS), maintenance.windows().until(None, now_ms)) == (now_ms + 2 * HOUR_MS,) * 2
-    shown = (await maintenance.view(may_see=lambda job: job == NEWS)).now
-    assert [(each.id, each.jobs) for each in shown] == [(every, ())], "windows of other jobs are not shown"
+    assert [each.id for each in (await maintenance.view(may_see=lambda job: job == NEWS)).now] == [every]
     await maintenance.end(every)
     assert (maintenance.until(PRICES), maintenance.until(NEWS)) == (now_ms + HOUR_MS, None)
-    again = replace(maintenance)
-    await again.load()
-    assert again.until(PRICES) == now_ms + HOUR_MS, "a restart keeps it"
     for jobs, tags in ((["nothing"], []), ([], ["nothing"]), (["!"], []), (["pri*"] * (MOST_NAMED + 1), [])):
         with pytest.raises(Refused):
             await maintenance.begin(HOUR_MS, "anna", jobs=jobs, tags=tags, text="")

@@ -152,14 +152,14 @@ def test_a_strip_shows_no_more_than_the_last_runs() -> None:
 
 
 def test_durations_are_on_a_logarithmic_scale_between_round_ones() -> None:
-    drawn = chart(points(1_000, 10_000), start_ms=0, end_ms=MINUTE)
+    drawn = chart(points(1_000, 10_000), 0, MINUTE, UTC)
     assert [words.replace("\N{NO-BREAK SPACE}", " ") for _, words in drawn.lines] == ["10 s", "1 s"]
     assert drawn.paths == (("s", "M0 100h.01M1000 0h.01"),)
     assert "2 succeeded" in drawn.label
 
 
 def test_a_chart_of_nothing_has_a_grid() -> None:
-    drawn = chart([], start_ms=0, end_ms=MINUTE)
+    drawn = chart([], 0, MINUTE, UTC)
     assert (drawn.paths, drawn.late, drawn.label) == ((), "", "Durations: no runs")
     assert len(drawn.lines) >= 2
 
