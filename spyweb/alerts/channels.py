@@ -129,10 +129,7 @@ class OpenChannels:
 
 def channel_now(channel: AlertChannelSettings, quiet_until_ms: int | None) -> AlertChannelNow:
     return AlertChannelNow(
-        name=channel.name,
-        level=channel.level,
-        quiet_until_ms=quiet_until_ms,
-        has_own_quiet=channel.has_own_quiet,
+        name=channel.name, level=channel.level, quiet_until_ms=quiet_until_ms, has_own_quiet=channel.has_own_quiet
     )
 
 

@@ -21,13 +21,7 @@ from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
-from spyweb.subjects.incidents.views import (
-    ChannelTried,
-    ChannelView,
-    IncidentAcked,
-    IncidentView,
-    JobSilenced,
-)
+from spyweb.subjects.incidents.views import ChannelTried, ChannelView, IncidentAcked, IncidentView, JobSilenced
 
 if TYPE_CHECKING:
     from spyweb.store.sqlite.store import Store

@@ -172,12 +172,7 @@ def day_ahead(jobs: Iterable[LiveJob], now_ms: int) -> Steps[DayAhead]:
     words = f"{counted(most, 'job starts', 'jobs start')} within a minute"
     busiest = BusiestMinute(at_ms=from_ms + minute * MINUTE_MS, jobs=most, words=words)
     return DayAhead(
-        from_ms=from_ms,
-        slot_ms=SLOT_MS,
-        rows=rows,
-        sums=sums,
-        total=sum(sums),
-        busiest=busiest if most else None,
+        from_ms=from_ms, slot_ms=SLOT_MS, rows=rows, sums=sums, total=sum(sums), busiest=busiest if most else None
     )
 
 
@@ -377,11 +372,7 @@ class MaintenanceChanged(Struct, frozen=True, kw_only=True):
 
 
 def view_maintenance(
-    rules: Sequence[MaintenanceRule],
-    jobs: Collection[str],
-    now_ms: int,
-    until_ms: int,
-    may_see: Callable[[str], bool],
+    rules: Sequence[MaintenanceRule], jobs: Collection[str], now_ms: int, until_ms: int, may_see: Callable[[str], bool]
 ) -> Steps[MaintenanceView]:
     """Return the windows that cover a job that the client may see."""
     sees_all = may_see("")

@@ -80,11 +80,7 @@ async def test_a_webhook_is_a_post_of_json_with_the_deliverys_name() -> None:
     (fetch,) = http.asked
     assert (fetch.method, str(fetch.url), fetch.body, fetch.follow) == ("POST", HOOK.address, b'{"a":1}', False)
     assert not fetch.whole
-    assert fetch.headers == {
-        "Content-Type": "application/json",
-        "Authorization": "Bearer x",
-        "X-SpyWeb-Delivery": "d1",
-    }
+    assert fetch.headers == {"Content-Type": "application/json", "Authorization": "Bearer x", "X-SpyWeb-Delivery": "d1"}
 
 
 async def test_the_users_own_content_type_stays_and_the_deliverys_name_can_not_be_forged() -> None:

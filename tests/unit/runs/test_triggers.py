@@ -11,18 +11,7 @@ import structlog
 from msgspec import to_builtins
 
 from spyweb.errors import NoAccess, SpywebError, StoreError
-from spyweb.model import (
-    After,
-    Every,
-    JobId,
-    Misfire,
-    MisfirePolicy,
-    Never,
-    Overlap,
-    Retry,
-    RunId,
-    RunState,
-)
+from spyweb.model import After, Every, JobId, Misfire, MisfirePolicy, Never, Overlap, Retry, RunId, RunState
 from spyweb.runs.run_queue import CAUSED_LIMIT
 from spyweb.runs.triggers import MOST_DEPTH, PAGE
 from spyweb.store.model.entries import BEFORE_ALL, GLOBAL, Origin, Position, Put, WantedChange

@@ -13,18 +13,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from spyweb.errors import Refused, StoreError
-from spyweb.model import (
-    Cron,
-    Cursor,
-    Every,
-    JobId,
-    Misfire,
-    MisfirePolicy,
-    Overlap,
-    RunId,
-    RunState,
-    Trigger,
-)
+from spyweb.model import Cron, Cursor, Every, JobId, Misfire, MisfirePolicy, Overlap, RunId, RunState, Trigger
 from spyweb.runs.live import LiveJob
 from spyweb.scheduler.scheduler import LOOK_AT_CLOCK_EVERY, Scheduler
 from spyweb.store.model.runs import Change, NewRun
@@ -323,12 +312,7 @@ async def test_a_job_that_somebody_else_has_taken_up_meanwhile_keeps_the_cursor_
 ) -> None:
     job, other = make_job(), make_job("news")
     theirs = Cursor(
-        job=job.id,
-        due_ms=t.clock.now_ms(),
-        schedule="every 60000",
-        paused=True,
-        idle_since_ms=7,
-        active_since_ms=5,
+        job=job.id, due_ms=t.clock.now_ms(), schedule="every 60000", paused=True, idle_since_ms=7, active_since_ms=5
     )
     with monkeypatch.context() as patch:
         overtake(t, patch, theirs)

@@ -60,10 +60,7 @@ async def test_the_trail_is_listed_page_by_page(doors: Doors) -> None:
     for name in "abc":
         await send(doors, "POST", "/api/keys", {"name": name, "scopes": ["read"]})
     _, lines = await send(doors, "GET", "/api/audit?limit=2")
-    assert [(line["action"], line["target"]) for line in lines] == [
-        ("POST /api/keys", "c"),
-        ("POST /api/keys", "b"),
-    ]
+    assert [(line["action"], line["target"]) for line in lines] == [("POST /api/keys", "c"), ("POST /api/keys", "b")]
     _, rest = await send(doors, "GET", f"/api/audit?before={lines[-1]['id']}")
     assert len(rest) == 1
     assert (await send(doors, "GET", "/api/audit?limit=0"))[0] == 400

@@ -125,8 +125,7 @@ async def test_only_forms_in_utf_8_are_read(site: Site, parameters: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("data", "status"),
-    [(b"key=" + b"a" * 65_536, 413), (b"a=b&" * 100 + b"c=d", 400), (b"key=%ff%C3&key=\xff", 401)],
+    ("data", "status"), [(b"key=" + b"a" * 65_536, 413), (b"a=b&" * 100 + b"c=d", 400), (b"key=%ff%C3&key=\xff", 401)]
 )
 async def test_a_form_is_read_within_bounds(site: Site, data: bytes, status: int) -> None:
     headers = {**OURS, "Content-Type": 'application/x-www-form-urlencoded; charset="UTF-8"'}
@@ -154,10 +153,7 @@ async def test_signing_out_ends_the_session(site: Site) -> None:
     assert "Max-Age=0" in dropped
     assert (await site.get("/", Cookie=cookie))[0] == 401
     actions = [(line.who, line.action, line.status) for line in await site.service.trail.lines(limit=10)]
-    assert actions == [
-        ("phone", "POST /sign-out", 303),
-        ("phone", "POST /sign-in", 303),
-    ]
+    assert actions == [("phone", "POST /sign-out", 303), ("phone", "POST /sign-in", 303)]
 
 
 async def test_a_link_on_another_site_leads_to_the_page_of_whoever_is_signed_in(site: Site) -> None:

@@ -255,10 +255,7 @@ async def test_what_a_run_changes_meanwhile_is_no_difference(place: Place, monke
 
 @pytest.mark.parametrize(
     ("count", "told"),
-    [
-        (1, "1 resource differs: m 0: x"),
-        (5, "5 resources differ: m 0: x; m 1: x; m 2: x; and 2 more"),
-    ],
+    [(1, "1 resource differs: m 0: x"), (5, "5 resources differ: m 0: x; m 1: x; m 2: x; and 2 more")],
 )
 def test_the_reason_of_a_run_names_the_first(count: int, told: str) -> None:
     views: Sequence[DriftView] = [

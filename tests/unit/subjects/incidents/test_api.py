@@ -71,10 +71,7 @@ async def silence(client: Client, job: str, how_long: str) -> tuple[int, object]
 
 
 async def test_a_job_is_silent_for_a_while(client: Client) -> None:
-    assert await silence(client, "prices", "2h") == (
-        200,
-        {"job": "prices", "for_ms": 7_200_000},
-    )
+    assert await silence(client, "prices", "2h") == (200, {"job": "prices", "for_ms": 7_200_000})
     answer = await client.delete("/api/jobs/prices/silence")
     assert (answer.status, await answer.json()) == (200, {"job": "prices", "for_ms": 0})
     _, shown = await get_json(client, "/api/incidents/2")

@@ -73,10 +73,7 @@ def test_how_long_to_wait_may_stand_in_the_answer_itself(body: bytes, seconds: s
         (smtplib.SMTPAuthenticationError(535, b"5.7.8 no such\r\n user"), "answered 535: 5.7.8 no such user"),
         (smtplib.SMTPRecipientsRefused({"me@x": (550, b"unknown"), "b@x": (551, b"no")}), "answered 550: unknown"),
         (smtplib.SMTPSenderRefused(553, b"not yours", "a@x"), "answered 553: not yours"),
-        (
-            smtplib.SMTPNotSupportedError("STARTTLS extension not supported by server."),
-            "the server offers no TLS",
-        ),
+        (smtplib.SMTPNotSupportedError("STARTTLS extension not supported by server."), "the server offers no TLS"),
         (smtplib.SMTPNotSupportedError("No suitable authentication method found."), "No suitable authentication"),
         (ConnectionRefusedError(111, "Connection refused"), "x.org refused the connection"),
         (smtplib.SMTPServerDisconnected("Connection unexpectedly closed"), "x.org closed the connection"),

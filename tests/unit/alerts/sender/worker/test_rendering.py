@@ -21,8 +21,7 @@ def test_a_template_names_facts_and_one_that_is_not_there_stays_as_it_is() -> No
 
 
 @pytest.mark.parametrize(
-    ("written", "text"),
-    [("text", "_<b> *x*_"), ("html", "_&lt;b&gt; *x*_"), ("markdown", r"_\<b\> \*x\*_")],
+    ("written", "text"), [("text", "_<b> *x*_"), ("html", "_&lt;b&gt; *x*_"), ("markdown", r"_\<b\> \*x\*_")]
 )
 def test_facts_are_escaped_for_the_format(written: str, text: str) -> None:
     assert rendered(body="_{{ items[0].text }}_", format=written).texts == {"body": text}
