@@ -95,6 +95,7 @@ def _row(run: Run, timezone: str, now_ms: int) -> dict[str, str]:
     began_ms = run.due_ms if run.started_ms is None else run.started_ms
     took = duration_ms(run)
     attempt = f" (attempt {run.attempt})" if run.attempt > 1 else ""
+    trial = " (debug)" if run.trigger.debug else " (dry run)" if run.trigger.dry_run else ""
     retried = f" of run {run.trigger.retry_of}" if run.trigger.retry_of and not run.trigger.of else ""
     outcome = ", ".join(filter(None, (run.outcome or run.state, describe_storage_errors(run.storage_errors))))
     details = describe_details(run)
@@ -105,7 +106,7 @@ def _row(run: Run, timezone: str, now_ms: int) -> dict[str, str]:
         "job": run.job,
         "began": "" if began_ms is None else output.row_moment(began_ms, timezone, now_ms),
         "took": "" if took is None else format_duration(took),
-        "trigger": f"{run.trigger.type}{retried}{attempt}",
+        "trigger": f"{run.trigger.type}{trial}{retried}{attempt}",
         "outcome": f"{outcome}: {details}" if details else outcome,
     }
 

@@ -61,7 +61,7 @@ class ShownRun(Struct, frozen=True, kw_only=True):
 
 def show_run(run: Run, late_ms: int) -> ShownRun:
     mark = mark_of(run, late_ms)
-    word = KINDS[mark][1]
+    word = KINDS[mark][1] + (", debug" if run.trigger.debug else ", dry run" if run.trigger.dry_run else "")
     began = run.started_ms is not None and run.due_ms is not None and run.attempt == 1
     return ShownRun(
         run=run,
