@@ -190,7 +190,7 @@ def test_a_proxy_passes_requests_on_under_the_name_that_is_listed(project: Proje
     with project.daemon() as daemon:
         server = server_of(daemon)
         passed_on = {"Host": "spyweb.example.org", "X_Forwarded_Proto": "https"}
-        assert daemon.has_said("hosts needs a key: without any only this machine is served")
+        assert daemon.has_said("hosts needs a key: without one, only this machine is served")
         assert server.status("GET", "/api/jobs", **passed_on) == 403
         token = make_key(project, "phone")
         signed_in = server.sign_in(token, **passed_on, Origin="https://spyweb.example.org")
