@@ -198,12 +198,11 @@ def make_verdict(
     due = [row.job.next_due_ms for row in rows if row.job.next_due_ms is not None]
     since = [row.failing.since_ms for row in failing if row.failing]
     counts = Counter(row.standing for row in rows)
+    others = () if counts.keys() == {Standing.WELL} else counts.keys() - ATTENTION  # `words` says that all are healthy
     return OverviewVerdict(
         is_well=not troubled and not problems,
         words=words_of(counts, problems),
-        more=", ".join(
-            f"{counts[each]:,} {WORDS.get(each, each.value)}" for each in Standing if each in counts.keys() - ATTENTION
-        ),
+        more=", ".join(f"{counts[each]:,} {WORDS.get(each, each.value)}" for each in Standing if each in others),
         failing=len(failing),
         jobs=len(rows),
         problems=problems,
