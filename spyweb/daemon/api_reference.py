@@ -33,7 +33,7 @@ def renewed(page: str) -> str:
 def _subjects(routes: Sequence[Route], document: Schema) -> Iterator[str]:
     for subject in dict.fromkeys(each.subject for each in routes):
         yield f"### {subject.replace('_', ' ').capitalize()}\n"
-        yield "| | right | gives | |\n|---|---|---|---|"
+        yield "| | right | answer | |\n|---|---|---|---|"
         for each in routes:
             if each.subject == subject:
                 operation = document["paths"][each.path][each.method.lower()]
