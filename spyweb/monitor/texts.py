@@ -88,11 +88,11 @@ def webhook_payload(name: str, page_url: str, monitor: Monitor, items: Sequence[
 
 def entry_of(item: Item, page_url: str, monitor: Monitor) -> dict[str, object]:
     """Return what the JSON of a webhook has of an item beside its fields and keywords."""
-    link = link_of(item, monitor)
-    entry: dict[str, object] = {"page_url": item.url or page_url, **({"link": link} if link else {})}
+    entry: dict[str, object] = {}
     if monitor.track:
-        entry |= {"change": "changed", "old": item.old} if item.old else {"change": "new"}
-    return entry
+        entry = {"change": "changed", "old": item.old} if item.old else {"change": "new"}
+    link = link_of(item, monitor)
+    return {**entry, "page_url": item.url or page_url, **({"link": link} if link else {})}
 
 
 def _more(items: Sequence[Item]) -> list[str]:

@@ -73,10 +73,13 @@ async def test_a_job_is_chosen_and_its_table_is_offered() -> None:
 
 async def test_what_was_found_is_text() -> None:
     service = await with_records(1, PRICES, **{MARKUP: MARKUP})
-    items = [NewRecord(hash=b"x", fields={"title": "evil", "a": "x" * 500}, url="javascript:alert(1)")]
+    script, web = "javascript:alert(1)", 'http://a.example/"><script>'
+    fields = {"title": "evil", "a": "x" * 500, "link": script, "web": web}
+    items = [NewRecord(hash=b"x", fields=fields, url=script)]
     await service.found.records.add(PRICES, items)
     page = await page_of(f"/records?q=&job={PRICES}", service)
-    assert page.count("&lt;script&gt;") == 3
+    assert page.count("&lt;script&gt;") == 5
+    assert '<a href="http://a.example/&#34;&gt;&lt;script&gt;"' in page
     assert 'href="javascript' not in page
     assert "x" * 400 + "…" in page
     page = await page_of("/records?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", service)
