@@ -61,8 +61,10 @@ async def add_key(request: web.Request) -> web.Response:
     if found := find_problem(body.name, body.scopes, body.jobs):
         raise BadBody(*found)
     request[ABOUT] = body.name
-    made = await service_of(request, AccessService).add(body.name, body.scopes, body.jobs)
-    answer = json_answer(MadeKey(key=view_key(made.key), token=made.token))
+    access = service_of(request, AccessService)
+    is_first = access.is_open
+    made = await access.add(body.name, body.scopes, body.jobs)
+    answer = json_answer(MadeKey(key=view_key(made.key), token=made.token, is_first=is_first))
     answer.headers["Cache-Control"] = "no-store"
     return answer
 

@@ -50,11 +50,19 @@ def add(
         body = msgspec.json.encode({"name": name, "scopes": scopes, "jobs": permitted})
         made = source.ask("POST", "/api/keys", MadeKey, body=body)
     else:
-        new = _change(source, "POST /api/keys", name, lambda access: access.add(name, scopes, permitted))
-        made = MadeKey(key=view_key(new.key), token=new.token)
+        api_key = source.settings.server.api_key
+
+        async def make(access: AccessService) -> MadeKey:
+            is_first = access.is_open and not api_key
+            new = await access.add(name, scopes, permitted)
+            return MadeKey(key=view_key(new.key), token=new.token, is_first=is_first)
+
+        made = _change(source, "POST /api/keys", name, make)
     output.tell(form, made.token, made)
     if form is Format.TABLE:
         output.note(f"this is the token of {made.key.name}: keep it, it is not shown again")
+        if made.is_first:
+            output.note("from now on a key is needed on this machine too: by browsers and programs, not by commands")
 
 
 def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:

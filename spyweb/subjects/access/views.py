@@ -26,6 +26,7 @@ class MadeKey(Struct, frozen=True, kw_only=True):
 
     key: KeyView
     token: str
+    is_first: bool = False  # before it, every client on this machine had access without a key
 
 
 class KeyRevoked(Struct, frozen=True, kw_only=True):

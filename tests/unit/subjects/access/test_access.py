@@ -72,8 +72,7 @@ Keys = list[dict[str, object]]
 def test_a_key_is_made_listed_and_revoked_without_a_daemon(project: Path) -> None:
     made = spyweb("keys", "add", "deploy", "--scope", "state", "--scope", "run", "--job", "deploy-*", root=project)
     assert re.fullmatch(r"spyweb_[0-9A-Za-z]{57}\n", made.out)
-    assert "keep it, it is not shown again" in made.err
-
+    assert "keep it, it is not shown again\nfrom now on a key is needed on this machine too: " in made.err
     listed = spyweb("keys", "list", root=project)
     (row,) = listed.table
     assert row[:4] == ["deploy", f"{made.out[:15]}...", "run state", "deploy-*"]
@@ -90,7 +89,8 @@ def test_a_key_is_made_listed_and_revoked_without_a_daemon(project: Path) -> Non
 def test_a_key_reads_unless_more_is_said(project: Path) -> None:
     made = spyweb("keys", "add", "phone", "-o", "json", root=project)
     key = json.loads(made.out)
-    assert key["key"]["scopes"] == ["read"]
+    assert (key["key"]["scopes"], key["is_first"]) == (["read"], True)
+    assert spyweb("keys", "add", "tablet", "-o", "json", root=project).json["is_first"] is False
     assert key["token"].startswith(key["key"]["begins"])
     assert made.err.count("\n") <= 1  # that created a new database
 
