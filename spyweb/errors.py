@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One problem: what is wrong, where, and what was expected."""
+    """One problem: its place, the reason, and the expected form."""
 
     file: str
     line: int | None

@@ -1,4 +1,4 @@
-"""Plain frozen data for all floors: what a job is, when it is due, what a run was.
+"""Plain frozen data for all floors: jobs, schedules, runs.
 
 Values that are made at each run are Structs, here and elsewhere: a frozen dataclass takes much longer to make.
 
@@ -59,7 +59,7 @@ class Start(StrEnum):
 
 class Isolation(StrEnum):
     SHARED = "shared"  # a VM among others in a worker
-    PROCESS = "process"  # a worker of its own
+    PROCESS = "process"  # a separate worker
 
 
 class Overlap(StrEnum):
@@ -278,7 +278,7 @@ class Retry(Struct, frozen=True, kw_only=True):
 
 
 class After(Struct, frozen=True, kw_only=True):
-    """Start when a run of another job has ended for good with one of these outcomes."""
+    """Start when a run of another job has ended with one of these outcomes, after its last attempt."""
 
     job: JobId
     outcomes: frozenset[Outcome] = frozenset({Outcome.SUCCESS})
@@ -341,7 +341,7 @@ class PingAddresses:
 
 
 class OnEmpty(StrEnum):
-    """The effect on a monitor's run when it and those before it have not found what is expected."""
+    """The effect on a monitor's run when it and the runs before it have found less than expected."""
 
     WARN = "warn"
     FAIL = "fail"
@@ -383,7 +383,7 @@ class Notification(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monitor:
-    """The settings of a monitor job: the pages it watches, and what it does with the items it finds there."""
+    """The settings of a monitor job: its pages, and the handling of their items."""
 
     urls: tuple[str, ...]  # at least one
     is_queue: bool = False  # written as `urls`: each is fetched once; a single `url` is fetched by every worker

@@ -35,7 +35,7 @@ def round_duration(ms: float, space: str = " ") -> str:
 
 
 def _two_units(ms: float, space: str) -> str:
-    """Return the largest unit and the one below it; what is less is rounded off."""
+    """Return the largest unit and the one below it; the rest is rounded off."""
     position = next(i for i, (_, size) in enumerate(_UNITS) if ms >= size - 50)
     unit, size = _UNITS[position]
     smaller, smaller_size = _UNITS[position + 1]

@@ -166,7 +166,7 @@ class AttemptTallies:
 
 
 class ChannelHealth:
-    """Knows what is wrong with each channel, by delivery attempts and by checks.
+    """Knows the problems of each channel, by delivery attempts and by checks.
 
     `known` are channels with problems that an earlier daemon recorded: each may have any sign.
     """
@@ -204,7 +204,7 @@ class ChannelHealth:
         return SignGone(sign)
 
     def forget(self, channels: Collection[str]) -> list[str]:
-        """Drop channels that were removed from the settings, and return those that had signs."""
+        """Drop channels that were removed from the settings, and return the dropped ones with signs."""
         gone = [name for name in self._signs if name not in channels]
         for name in gone:
             del self._signs[name]

@@ -74,7 +74,7 @@ class _StandardStream(io.FileIO):
 
 
 def prepare() -> None:
-    """Make the streams escape what the terminal can't show, and end the process when they can't be written."""
+    """Make the streams escape characters that the terminal can't show, and end the process when a write fails."""
     sys.stdout, sys.stderr = _prepared(sys.stdout), _prepared(sys.stderr)
 
 
@@ -211,7 +211,7 @@ class Meter:
 def show_table(
     header: Sequence[str], rows: Rows, *, empty: str, cut: Sequence[str] = (), spare: Sequence[str] = ()
 ) -> None:
-    """Print a table; where it has no rows, one line on stderr says what is not there.
+    """Print a table; where it has no rows, one line on stderr says so.
 
     On a terminal that is too narrow the cells of the columns `cut` are cut; those of others take several lines.  In a
     pipe only the longest texts of the columns `PROSE` are cut: names and ids are what programs read there.
@@ -239,7 +239,7 @@ def show_list(
     cut: Sequence[str] = (),
     spare: Sequence[str] = (),
 ) -> None:
-    """Print what was found: as JSON, or each in a row of a table as `show_table` does, its cells by their columns."""
+    """Print the values found: as JSON, or each in a row of a table as `show_table` does, its cells by their columns."""
     if form is Format.JSON:
         show_json(found)
         return

@@ -98,7 +98,7 @@ async def run_once(  # noqa: PLR0913 - each is an option of a manual run
 
 
 async def send_messages(runtime: JobRuntime, job: JobId, on_sending: Callable[[int], None]) -> None:
-    """Send a job's messages; the daemon sends later what does not arrive in time or what the store refuses."""
+    """Send a job's messages; the daemon sends the undelivered ones later."""
     try:
         count = len(await runtime.outbox_sender.due(job))
         if count:

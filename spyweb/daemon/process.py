@@ -87,6 +87,6 @@ async def start_threads() -> None:
     except RuntimeError as error:
         all_started.abort()
         raise Refused(f"the system lets the daemon have fewer than {THREADS} threads") from error
-    # uvloop has threads of its own for addresses, even where they are numbers.  libuv starts them when they are first
+    # uvloop has its own threads for addresses, even where they are numbers.  libuv starts them when they are first
     # needed, and aborts the process when it can't.
     await loop.getaddrinfo("127.0.0.1", 0)

@@ -237,7 +237,7 @@ def store_key(settings: Settings) -> bytes | None:
 
 
 def note_user_db(settings: Settings, marker: Marker) -> None:
-    """Note in the marker that scripts have tables of their own, if they have."""
+    """Note in the marker that scripts have their own tables, if they have."""
     if not settings.store.is_memory and size_of(settings.daemon.data_dir / USER_DB):
         marker.note_user_db()
 

@@ -108,7 +108,7 @@ class Selection(Struct, frozen=True, kw_only=True):
 
 
 async def run_tests(root: Path, selection: Selection, progress: Progress) -> Report:
-    """Run what is selected.  Raises Refused when there is nothing to run, ConfigError when the settings are wrong."""
+    """Run the selected tests.  Raises Refused when there is nothing to run, ConfigError when the settings are wrong."""
     clock = RealClock()
     began = clock.monotonic()
     settings = load_settings(root, environ=os.environ, flags={})

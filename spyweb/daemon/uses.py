@@ -1,4 +1,4 @@
-"""Compare what the source of each job seems to need with what it may use: `spyweb check --permissions`.
+"""Compare the apparent needs of each job's source with its permissions: `spyweb check --permissions`.
 
 It is a guess from the text: only literals are known, and a run may do more or less.
 """

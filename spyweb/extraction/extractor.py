@@ -137,7 +137,7 @@ class Extractor:
         return cast("Items", _checked(answer))
 
     async def parse_yaml(self, job: JobId, text: bytes) -> bytes:
-        """Return the value of a YAML text, packed as msgpack.  Raises ExtractionError for what is not one."""
+        """Return the value of a YAML text, packed as msgpack.  Raises ExtractionError for an invalid text."""
         return await self._run_packed(job, "reading the YAML", ParseYaml(len(text)), text)
 
     async def find_lines(self, job: JobId, pattern: bytes, text: bytes) -> list[int]:
@@ -146,7 +146,7 @@ class Extractor:
         return msgspec.msgpack.decode(await self._run_packed(job, "looking for the lines", ask, text), type=list[int])
 
     async def find_selector_problem(self, selector: str, *, of_field: bool = False) -> str | None:
-        """Return what is wrong with a selector; None also if no process could be started to check it."""
+        """Return the problem of a selector; None also if no process could be started to check it."""
         try:
             ask = Check(plain(selector), of_field)
             answer = await self._run(None, "checking a selector", ask, about=f' (selector "{ask.selector}")')

@@ -1,1 +1,1 @@
-"""Incidents: what is wrong, and which channels were notified.  Pure functions and the values they take."""
+"""Incidents: their signs, and which channels were notified.  Pure functions and the values they take."""

@@ -1,4 +1,4 @@
-"""Decide what is wrong with a subject: `advance` returns its next state after an event.
+"""Decide the signs of a subject: `advance` returns its next state after an event.
 
 It is called in the transaction that records the event, such as the end of a run, so that neither is ever on record
 without the other.  A subject is a job (`job:ID`), a notification channel (`channel:NAME`) or a part of the daemon
@@ -169,7 +169,7 @@ def signs_seen_in(event: Event) -> list[SignSeen]:
 
 
 def signs_ended_by(event: Event) -> frozenset[str] | None:
-    """Return the signs that an event ends, whatever came before; None for all."""
+    """Return the signs that an event ends in any state; None for all."""
     match event:
         case Removed():
             return None

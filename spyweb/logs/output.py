@@ -215,7 +215,7 @@ def is_journal(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 
 def with_priority(text: str, level: str) -> str:
-    """Mark each line of a text, since the journal stores each as an entry of its own."""
+    """Mark each line of a text, since the journal stores each as a separate entry."""
     mark = f"<{PRIORITIES.get(level, PRIORITIES['info'])}>"
     return mark + text.replace("\n", f"\n{mark}")
 

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 
 class QueuedStream(io.TextIOBase):
-    """A text stream that never blocks and never raises: a thread writes what is queued.
+    """A text stream that never blocks and never raises: a thread writes its queue.
 
     When the queue is full, everything is dropped until half of it has been written; then `on_dropped` is called, in the
     thread, with the number of lines that are missing.

@@ -220,7 +220,7 @@ class Telemetry:
         self._memory = stage.memory
 
     def stages(self) -> list[Stage]:
-        """List all stages, also those that have not run."""
+        """List all stages, also ones that have not run."""
         return [self._stages.get(name) or Stage(name) for name in STAGES]
 
     @property
@@ -324,7 +324,7 @@ class CycleContext:
         return await self.ask(name, partial(items_to_lua, items), read)
 
     async def ask(self, name: str, argument: Callable[[], object], read: Callable[[object], Steps[T]]) -> HookResult[T]:
-        """Call a hook of a stage and read what it returned.  Raises CycleFailed where its error is to end the cycle.
+        """Call a hook of a stage and read its result.  Raises CycleFailed where its error is to end the cycle.
 
         `argument` is made only where there is such a hook; `read` raises Mismatch for a value that can't be used.
         """
@@ -361,7 +361,7 @@ class CycleContext:
             raise CycleFailed(f"{name}: {error}", traceback)
 
     def _ctx(self) -> dict[str, bytes]:
-        """Return what is to be put into `ctx` before the next hook."""
+        """Return the new members of `ctx` for the next hook."""
         learned, self.learned = self.learned, {}
         return {**learned, "telemetry": self.telemetry.packed()}
 

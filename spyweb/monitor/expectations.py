@@ -1,4 +1,4 @@
-"""Compare the results of a monitor's runs with what is expected, and count the runs in a row that fell short.
+"""Compare the results of a monitor's runs with its settings, and count the runs in a row that fell short.
 
 A single bad answer is reported only while no run has ever found anything; else `empty_after` of them in a row are: in
 the run's row, where the list of jobs and the daemon's health find it after a restart as well, and in the log.

@@ -63,7 +63,7 @@ class Keywords:
                 item.is_searched = True
 
     def _found_in(self, fields: Mapping[str, str]) -> Generator[None, None, tuple[str, ...]]:
-        """Return the words that are in one of the texts, in the order of the settings, whatever their case."""
+        """Return the words that are in one of the texts, in the order of the settings, in any case."""
         texts = list(fields.values()) if not self.fields else [fields.get(name, "") for name in self.fields]
         if sum(map(len, texts)) > SHORT:
             return (yield from self._found_in_parts(texts))
@@ -113,13 +113,13 @@ def items_to_lua(items: Sequence[Item]) -> list[object]:
 
 
 class ItemReader(Struct, frozen=True):
-    """Reads the items that hooks return; those that are new are still to be searched for keywords."""
+    """Reads the items that hooks return; new ones are still to be searched for keywords."""
 
     names: tuple[str, ...]  # of the settings' fields, which come first in an item
     keywords: Keywords
 
     def read_all(self, value: object, given: Sequence[Item] = ()) -> Steps[list[Item]]:
-        """Read an array of items; `given` are those that the hook got.  Raises a Mismatch that names the item."""
+        """Read an array of items; `given` are the hook's arguments.  Raises a Mismatch that names the item."""
         array, items = sequence(value), list[Item]()
         try:
             for each, item in zip(array, chain(given, repeat(None)), strict=False):

@@ -133,7 +133,7 @@ class UnannouncedRecords:
 
 
 async def announce(context: CycleContext, left: Sequence[Record], new: Sequence[Record]) -> None:
-    """Announce the records of this cycle that are pending, and those that earlier cycles have left."""
+    """Announce the pending records of this cycle and of earlier ones."""
     pending = [*left, *(record for record in new if record.is_pending)]
     if not pending:
         return

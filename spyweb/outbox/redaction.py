@@ -57,7 +57,7 @@ def escape_markdown(text: str) -> str:
 
 
 def may_repeat_login(url: str) -> bool:
-    """Tell whether an address has a name or a password that is too short to be hidden wherever it stands."""
+    """Tell whether an address has a name or a password that is too short to be hidden in every text."""
     login = _LOGIN.match(_after_scheme(url))
     return login is not None and any(0 < len(part) < SHORTEST for part in re.split(r"[:@]", login[0][:-1]))
 

@@ -88,7 +88,7 @@ class OutboxSender:
         self.outbox.on_committed(self._take)
 
     async def deliver(self) -> None:
-        """Send what is in the outbox, and what is added to it, until cancelled."""
+        """Send the messages of the outbox, also later ones, until cancelled."""
         async with TaskGroup() as tasks:
             self._tasks = tasks
             try:

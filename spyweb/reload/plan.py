@@ -1,4 +1,4 @@
-"""Compare the live jobs with the files, and plan what has to happen so that they agree.  Pure."""
+"""Compare the live jobs with the files, and plan the changes that make them agree.  Pure."""
 
 from __future__ import annotations
 

@@ -288,7 +288,7 @@ class Reloader:
                 self.clock.call_later(RETRY_S, self.wake)
 
     async def _prove(self, todo: Plan, look: Look) -> None:
-        """Compile what is new, with the modules that have changed, and parse the selectors of monitors."""
+        """Compile new code, with the changed modules, and parse the selectors of monitors."""
         fresh = [file for file in (*todo.new, *(file for _, file in todo.recoded)) if b"require" in file.source]
         await bounded_gather(
             PROOFS_AT_ONCE, lambda file: self.prover.foresee(file, self._generations.get(file.spec.id, 1)), fresh

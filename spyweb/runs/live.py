@@ -202,5 +202,5 @@ class LiveJobs:
         return any(job.queue.is_busy for job in self.with_runs())
 
     def with_runs(self) -> Iterator[LiveJob]:
-        """Yield every job that may have runs: the live ones, and those that were removed while they were busy."""
+        """Yield every job that may have runs: the live ones, and removed ones that were busy."""
         return chain(self._jobs.values(), self._leaving)

@@ -160,7 +160,7 @@ class Slice(Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def parse_cron(expression: str) -> Rule:
-    """Parse a cron expression.  Raises ValueError with the field that is wrong and what it may hold."""
+    """Parse a cron expression.  Raises ValueError with the wrong field and its valid values."""
     fields = _fields(expression)
     for name, text in zip(_EXPECTED, fields, strict=True):
         alone = [text if field == name else "*" for field in _EXPECTED]

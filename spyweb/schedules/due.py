@@ -37,7 +37,7 @@ class Missed(Struct, frozen=True, kw_only=True):
 
 
 class DueDecision(Struct, frozen=True, kw_only=True):
-    """The decision about all due times: those that run, those recorded as missed, and the new cursor."""
+    """The decision about all due times: the ones to run, the ones recorded as missed, and the new cursor."""
 
     cursor_ms: int
     runs: Sequence[int] = ()  # due times, oldest first

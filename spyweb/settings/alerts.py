@@ -145,7 +145,7 @@ def _check_channels(read: Reading, policy: AlertPolicy, channels: Collection[str
 def take_channels(
     tables: Mapping[str, TomlTable], zone: str, problems: list[Problem]
 ) -> Mapping[str, AlertChannelSettings]:
-    """Return the channels by name, without those that are wrong."""
+    """Return the channels by name, without invalid ones."""
     found = {}
     for name, table in tables.items():
         if not _NAME.fullmatch(name):

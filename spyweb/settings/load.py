@@ -121,7 +121,7 @@ def section_keys() -> Mapping[str, Mapping[str, Schema]]:
 
 
 def read_table(root: Path, problems: list[Problem]) -> TomlTable:
-    """Return config.toml as it stands, and add what is wrong with it as a file."""
+    """Return config.toml as it is, and add its problems as a file."""
     source = read_text(root, FILE, may_lack=True)
     table = source if isinstance(source, Problem) else decode_table(source, FILE)
     if isinstance(table, TomlTable):

@@ -59,7 +59,7 @@ class Shaping(Protocol):
 
 
 def shaped(schema: Schema, show: Callable[..., object] | None = None, none: object = None) -> Shaping:
-    """Attach to a reader the schema of what it accepts."""
+    """Attach to a reader the schema of its values."""
     return lambda read: Shape(read, schema, show, none)
 
 

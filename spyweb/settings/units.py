@@ -1,4 +1,4 @@
-"""Convert durations in milliseconds, and sizes in bytes, from text and back.  ValueError says what was expected."""
+"""Convert durations in milliseconds, and sizes in bytes, from text and back.  ValueError names the expected form."""
 
 from __future__ import annotations
 

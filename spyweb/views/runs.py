@@ -181,7 +181,7 @@ def run_ended(run: Run, ending: Ending, ended_ms: int, audit: Audit | None = Non
 
 
 def describe_details(run: Run | LastRun) -> str:
-    """Describe a run beside its outcome: `404, 0 items`, why it failed, what it returned."""
+    """Describe a run beside its outcome: `404, 0 items`, its error, its result."""
     cause = run.failure if run.failure not in (None, Failure.ERROR) else ""
     reason = run.reason if not cause or run.reason.startswith(cause) else f"{cause}: {run.reason}"
     return "; ".join(filter(None, (reason, describe_page(run), run.result, run.note)))
@@ -211,7 +211,7 @@ EVENTS: Mapping[str, type[RunEvent]] = {"log": LogLine, "task": TaskView, "ended
 
 
 def without_blanks(fields: Mapping[str, object]) -> dict[str, object]:
-    """Return the fields of a task without those that it does not have."""
+    """Return the fields of a task without empty ones."""
     optional = ("message", "output", "taken_from")
     return {name: value for name, value in fields.items() if name not in optional or value not in (None, "")}
 

@@ -133,7 +133,7 @@ def error_answer(request: web.Request, status: int, error: ErrorAnswer) -> web.R
     else:
         answer = json_answer(error, status)
     if status == web.HTTPServiceUnavailable.status_code:
-        answer.force_close()  # what is refused for want of room must not take up a connection until it tries again
+        answer.force_close()  # a client that was refused must not hold a connection until it tries again
     return answer
 
 

@@ -72,7 +72,7 @@ def private_limits() -> ConnectionLimits:
 
 
 class ConnectionLimiter:
-    """Counts the connections of one listener, refuses too many, and closes those that take too long."""
+    """Counts the connections of one listener, refuses too many, and closes slow ones."""
 
     def __init__(self, limits: ConnectionLimits, clock: Clock) -> None:
         self.limits = limits

@@ -88,7 +88,7 @@ async def add_key(asked: Asked) -> web.Response:
 
 
 def find_wrong_key(asked: Asked) -> tuple[str, str] | None:
-    """Return what is wrong with the key that was typed again: without it, a session can't make keys."""
+    """Return the problem of the key that was typed again: without it, a session can't make keys."""
     request = asked.request
     if asked.principal.source != "session":
         return None

@@ -1,4 +1,4 @@
-"""`spyweb drift`: compare files and command results with what the jobs' runs recorded."""
+"""`spyweb drift`: compare files and command results with the recorded resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find drift: compare files and commands with what the jobs' last runs have recorded, a slice at a time.
+"""Find drift: compare files and commands with the resources recorded by the jobs' last runs, a slice at a time.
 
 A running daemon has one service, for its API and for jobs with `drift`; without a daemon a command makes one over the
 database that it opened itself.
@@ -34,7 +34,7 @@ Difference = tuple[Resource, str]  # with what is there instead
 
 
 class RecordedState(Struct):
-    """The recorded rows of some jobs: those to compare, and those that can't be compared."""
+    """The recorded rows of some jobs: the ones to compare, and the ones that can't be compared."""
 
     resources: list[Resource] = msgspec.field(default_factory=list)  # the newest of each target
     versions: dict[bytes, int] = msgspec.field(default_factory=dict)  # of each row, by key
@@ -115,7 +115,7 @@ class DriftService:
         return recorded
 
     async def _compare(self, specs: Specs, resources: Sequence[Resource]) -> list[Difference]:
-        """Return the resources that differ, each with what is there instead.
+        """Return the resources that differ, each with its present state.
 
         One thread at a time compares; the ops of `file` have the others.
         """

@@ -1,4 +1,4 @@
-"""Drift as clients see it: resources that differ from what the jobs' runs have recorded."""
+"""Drift as clients see it: resources that differ from their recorded state."""
 
 from __future__ import annotations
 

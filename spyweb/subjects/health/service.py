@@ -118,7 +118,7 @@ class MetricsService:
     _succeeded: dict[JobId, int] | None = field(default=None, init=False)  # as the store had it at the first scrape
 
     async def measure(self, health: Health) -> Meters:
-        """Take all measurements; those that the store refuses are left out."""
+        """Take all measurements; the ones that the store refuses are left out."""
         backlog, incidents = None, None
         with suppress(*STORE_REFUSED):
             if self._succeeded is None:
@@ -193,7 +193,7 @@ class ReadinessService:
     store: Store
     clock: Clock
     vitals: Callable[[], Vitals]
-    stage: str = STARTING  # why the daemon is not ready, whatever the state of its parts
+    stage: str = STARTING  # why the daemon is not ready, in any state of its parts
     _lock: Lock = field(default_factory=Lock)
     _seen: tuple[float, Vitals, str] | None = None  # when, and the error of the probe
 

@@ -71,7 +71,7 @@ class Vitals(Measured, frozen=True, kw_only=True):
 
     pool: PoolStats
     storage_error_at_ms: int | None = None  # the latest of them
-    refused_ms: int = 0  # how long the store has refused to claim what is due of a job
+    refused_ms: int = 0  # how long the store has refused to claim a due run
     dead_messages: int = 0  # webhooks and notifications that were given up
     troubled_channels: Sequence[str] = ()  # notification channels with problems
     server_is_broken: bool = False  # server/init.lua as it is on disk does not load

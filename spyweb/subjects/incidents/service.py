@@ -1,4 +1,4 @@
-"""Answer clients about incidents: what is wrong, since when, which channels are notified, and what holds messages back.
+"""Answer clients about incidents: signs, times, notified channels, and why messages are held back.
 
 The planner's own rule (incidents/telling.py) says which channels are notified, so the answer matches what is sent.
 """
@@ -69,7 +69,7 @@ class IncidentService:
     async def list(
         self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int, since_ms: int | None = None
     ) -> list[IncidentView]:
-        """Return incidents, newest first; those that were open at `since_ms` or later."""
+        """Return the incidents that were open at `since_ms` or later, newest first."""
         subject = None if job is None else f"{JOB}{job}"
         found = await self.incidents.list(
             is_open=is_open, subject=subject, since_ms=since_ms, before=before, limit=limit

@@ -59,7 +59,7 @@ class IncidentView(Struct, frozen=True, kw_only=True):
     acked_by: str
     is_flapping: bool
     is_gone: bool = False  # it closed because its subject was removed or disabled
-    signs: Mapping[str, SignView]  # what is wrong now, by reason; empty once it is closed
+    signs: Mapping[str, SignView]  # the signs now, by reason; empty once it is closed
     failures: int  # in a row, up to now
     held: str  # what holds messages to every channel back: "quiet until 07:00", "silenced until …", "waits for job X"
     held_until_ms: int | None = None

@@ -157,7 +157,7 @@ def overview_seen_by(overview: Overview, may_see: Callable[[str], bool]) -> Over
 
 
 def standing_of(job: JobView, *, is_failing: bool) -> Standing:
-    """Return the state of a job: a state that needs attention comes before one that passes by itself."""
+    """Return the state of a job: a state that needs attention comes before a passing one."""
     if job.state is JobState.BROKEN:
         return Standing.BROKEN
     if not job.enabled:
@@ -180,7 +180,7 @@ def is_doubtful(last: LastRun | Run) -> bool:
 
 
 def result_of(job: JobView, standing: Standing) -> str:
-    """Describe the last result in one line: the error, what was returned, or that there was no run."""
+    """Describe the last result in one line: the error, the returned value, or that there was no run."""
     if standing in (Standing.BROKEN, Standing.OUTDATED):
         return first_line(job.error)
     if job.last is None:
@@ -375,7 +375,7 @@ class OverviewService:
         ]
 
     async def _filled(self) -> Strips:
-        """Return the strips of all jobs; those that are not known are read first."""
+        """Return the strips of all jobs; unknown ones are read first."""
         async with self._filling:
             self._looked_at = self.clock.monotonic()
             strips = self._strips
@@ -412,7 +412,7 @@ class OverviewService:
 async def read_strips(
     store: Store, specs: Iterable[JobSpec]
 ) -> tuple[Mapping[JobId, RunStrip], Mapping[JobId, FailingSeries]]:
-    """Return the newest runs of these jobs, and the series of failures of those that fail."""
+    """Return the newest runs of these jobs, and the series of failures of failing ones."""
     found = await store.past_runs.strips([StripWish(spec.id, late_after(spec)) for spec in specs], SHOWN_RUNS)
     failing = [job for job, strip in found.items() if may_be_failing(strip.marks)]
     return found, await store.past_runs.failing(failing) if failing else {}

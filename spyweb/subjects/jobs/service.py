@@ -82,7 +82,7 @@ class JobService:
         return self.find(name_or_id) or next((job for job, _ in self._broken() if job == name_or_id), None)
 
     def names(self) -> dict[JobId, str]:
-        """Return the name of each job, also of those that don't load."""
+        """Return the name of each job, also of jobs that don't load."""
         return {**{job: job for job, _ in self._broken()}, **{job.id: job.spec.name for job in self.live}}
 
     def jobs(self) -> list[JobView]:

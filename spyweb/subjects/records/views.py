@@ -87,7 +87,7 @@ def by_job(views: Sequence[RecordView]) -> dict[str, list[dict[str, object]]]:
 
 
 def column_names(declared: Iterable[str], first: Sequence[RecordView]) -> list[str]:
-    """Return the columns: the fields that the job declares, and those of its newest records."""
+    """Return the columns: the fields that the job declares, and the fields of its newest records."""
     return list(dict.fromkeys([*declared, *(name for view in first for name in view.fields)]))
 
 

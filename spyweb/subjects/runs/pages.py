@@ -34,7 +34,7 @@ CANCEL = Question(
 
 
 class RunsPageQuery(Struct, frozen=True):
-    """Which runs are listed, and before which one the list goes on."""
+    """The filter of the list, and the run before which the next page begins."""
 
     job: str = ""
     outcome: str = ""

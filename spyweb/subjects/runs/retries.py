@@ -92,7 +92,7 @@ class RetryService:
 
 
 def request_of(run: Run) -> RunRequest:
-    """Return the request of a run that retries this one, with what was sent along with it."""
+    """Return the request of a run that retries this one, with the same payload."""
     sent = {name: getattr(run.trigger, name) for name in ("values", "payload", "headers", "query", "depth")}
     return RunRequest(trigger=Trigger(type=TriggerType.RETRY, retry_of=run.id, **sent))
 

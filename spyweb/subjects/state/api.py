@@ -111,7 +111,7 @@ class LockQuery(Struct, frozen=True):
 
 
 class ImportQuery(Struct, frozen=True):
-    """The choice between an import and only saying what it would do."""
+    """The choice between an import and a dry run."""
 
     dry_run: bool = False
 

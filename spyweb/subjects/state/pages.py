@@ -209,7 +209,7 @@ def words_of(namespace: str) -> str:
 
 
 def _sorted(namespaces: list[NamespaceView]) -> list[NamespaceView]:
-    """Sort namespaces: first those that all jobs share, then scopes, then those of jobs; the largest first."""
+    """Sort namespaces: first the shared ones, then scopes, then those of jobs; the largest first."""
     return sorted(namespaces, key=lambda each: (each.job is not None, each.scope is not None, -each.keys))
 
 
@@ -467,7 +467,7 @@ def show_entry(entry: EntryView) -> ShownEntry:
 
 
 def edit_value(entry: EntryView) -> FieldValue:
-    """Return what a field shows; a text that a field would not give back unchanged is shown as JSON."""
+    """Return the text of a field; a text that a field would change is shown as JSON."""
     value = entry.value
     match value:
         case str() if "\r" not in value:

@@ -1,4 +1,4 @@
-"""Answer clients about due times, of the day ahead and those that did not run, and about maintenance."""
+"""Answer clients about the due times of the day ahead, missed ones, and maintenance."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ class MaintenanceService:
         self._join()
 
     def windows(self) -> MaintenanceCalendar:
-        """Return all windows, those of config.toml and those that were begun."""
+        """Return all windows: those of config.toml, and the ones begun manually."""
         return self._all
 
     def _join(self) -> None:
@@ -334,7 +334,7 @@ class MaintenanceService:
         return self.windows().until(job, self.clock.now_ms())
 
     async def view(self, days: int = USUAL_DAYS, may_see: MaySee = anything) -> MaintenanceView:
-        """Return current windows, and those that begin in so many days, as far as the client may see them."""
+        """Return current windows, and the windows that begin in so many days, as far as the client may see them."""
         now_ms = self.clock.now_ms()
         jobs = [job.id for job in self.live]
         steps = view_maintenance(self.windows().rules, jobs, now_ms, now_ms + days * DAY_MS, may_see)
@@ -357,7 +357,7 @@ class MaintenanceWindow(Struct, frozen=True, kw_only=True):
 
 
 class MaintenanceView(Struct, frozen=True, kw_only=True):
-    """The windows that have begun, and those that begin in the next days, the earliest first."""
+    """The current windows, and the windows of the next days, the earliest first."""
 
     now: list[MaintenanceWindow]
     next: list[MaintenanceWindow]

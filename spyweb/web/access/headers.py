@@ -41,7 +41,7 @@ def names_loopback(header: str) -> bool:
 
 
 def is_named(header: str, names: Collection[str]) -> bool:
-    """Return whether a Host header is one of these names, whatever its port."""
+    """Return whether a Host header is one of these names, with any port."""
     name = _host_name(header)
     return name != "" and name in names
 
@@ -93,7 +93,7 @@ def bracketed(host: str) -> str:
 
 
 def session_cookie(request: web.Request) -> str:
-    """Return the cookie of a session, or an empty text; whatever else a browser sends is passed over."""
+    """Return the cookie of a session, or an empty text; other cookies are passed over."""
     wanted = _name(request)
     for header in request.headers.getall("Cookie", ()):
         for part in header[:HEADER].split(";"):

@@ -31,7 +31,7 @@ from spyweb.store.patterns import is_within
 from spyweb.store.sqlite.keys import AccessKeys
 
 IDLE_MS = 12 * HOUR_MS  # a session ends when its browser has asked for nothing for so long
-LONGEST_MS = 7 * DAY_MS  # a session ends, whatever happened in it
+LONGEST_MS = 7 * DAY_MS  # a session ends in any case
 NOTED_MS = MINUTE_MS  # a use is stored at most so often
 
 OWNER = "SPYWEB_API_KEY"  # the name of a client with that key
@@ -49,7 +49,7 @@ class Principal(Struct, frozen=True, kw_only=True):
     name: str
     rights: frozenset[Right]
     source: Literal["key", "session", "socket", "loopback", "nobody"]
-    jobs: tuple[str, ...] = ()  # patterns of the ids that it may see; none: all jobs, and what is of no job
+    jobs: tuple[str, ...] = ()  # patterns of the ids that it may see; none: all jobs, and things of no job
     key: KeyId | None = None  # None: SPYWEB_API_KEY, or it has shown none
     session: bytes | None = None  # by which a browser has shown its key
 
@@ -145,7 +145,7 @@ class AccessService:
             raise
 
     def admit_key(self, text: str) -> Principal | None:
-        """Return what a client's key stands for; None where it is none."""
+        """Return the principal of a client's key; None where the key is unknown."""
         return THE_OWNER if self.is_owner(text) else self.admit_token(text)
 
     def is_owner(self, text: str) -> bool:
@@ -177,7 +177,7 @@ class AccessService:
         return cookie
 
     def admit_session(self, cookie: str) -> Principal | None:
-        """Return what the session of a cookie stands for; None where there is none, or it is over."""
+        """Return the principal of a cookie's session; None where there is none, or it is over."""
         hashes = (hash_secret(cookie), hash_secret(cookie, also=self._api_key or ""))
         session = next((self._sessions[each] for each in hashes if each in self._sessions), None)
         return self._seen(session) if session else None
@@ -186,7 +186,7 @@ class AccessService:
         self._end([session])
 
     def is_valid(self, given: Principal) -> bool:
-        """Tell whether what was admitted still stands."""
+        """Tell whether an admitted principal is still valid."""
         if given.session is not None:
             session = self._sessions.get(given.session)
             return session is not None and not self._is_over(session)
@@ -297,7 +297,7 @@ def find_handle(text: str) -> str | None:
 
 
 def hash_secret(secret: str, also: str = "") -> bytes:
-    """Return what is stored of a token or cookie.
+    """Return the stored form of a token or cookie.
 
     With `also`, it covers that text as well: a reader of the hash learns nothing about `also` without the cookie.
     """

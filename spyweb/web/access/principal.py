@@ -25,7 +25,7 @@ LONGEST_NAME = 100  # characters of a typed name
 
 
 def legible(text: str, most: int) -> str:
-    """Return the beginning of a text, without invisible characters and those that reverse a line."""
+    """Return the beginning of a text, without invisible characters and characters that reverse a line."""
     return "".join(each if each.isprintable() else "?" for each in text[:most])
 
 

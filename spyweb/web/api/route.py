@@ -94,7 +94,7 @@ class PageRoute(Struct, frozen=True):
 
 
 class Addresses(Struct, frozen=True, kw_only=True):
-    """All addresses of the server except those that a project adds: the routes of the API, and the pages."""
+    """All addresses of the server except the project's: the routes of the API, and the pages."""
 
     routes: Sequence[Route]
     pages: Sequence[PageRoute]

@@ -31,7 +31,7 @@ class SourceLine(Struct, frozen=True, kw_only=True):
 
 
 def colour(text: str, *, first: int = 1, here: int | None = None) -> list[SourceLine]:
-    """Colour a text whose first line has this number; what is very long is cut off."""
+    """Colour a text whose first line has this number; a very long one is cut off."""
     lines = text.split("\n")[:MOST_LINES]
     if lines and not lines[-1]:
         lines.pop()

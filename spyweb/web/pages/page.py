@@ -90,7 +90,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         ]
 
     def places(self, query: Struct, before: object) -> dict[str, object]:
-        """Return what a template shows around a list: where it goes on, if it does, and where it begins."""
+        """Return the links around a list: to its next page, if there is one, and to its first."""
         older = self.address(query, before=before) if before else ""
         return {"older": older, "newest": self.address(query), "is_older": bool(getattr(query, "before", 0))}
 
@@ -133,7 +133,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 def with_query(path: str, given: Mapping[str, object]) -> str:
-    """Return an address with parameters, which may be any bytes; those that are empty are left out."""
+    """Return an address with parameters, which may be any bytes; empty ones are left out."""
     query = urlencode(
         {name: value for name, value in given.items() if value}, errors="surrogateescape", quote_via=quote, safe=""
     )
@@ -214,7 +214,7 @@ class DashboardPage(Struct, frozen=True):
         return {**ALWAYS, **own}
 
     def shows(self, asked: Asked) -> Shows:
-        """Return the parts with their subjects, and in these what the path says; a name there may have braces."""
+        """Return the parts with their subjects, which have the names of the path; a name may have braces."""
         parts = [("", self.anew), *((name, part.subjects) for name, part in self.parts_of(asked).items())]
         for name, value in asked.request.match_info.items():
             parts = [(part, tuple(each.replace(f"{{{name}}}", value) for each in of)) for part, of in parts]

@@ -233,7 +233,7 @@ async def choose_theme(asked: Asked) -> web.Response:
 
 @web.middleware
 async def showing_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Show the errors of pages as pages; the API's stay what they are."""
+    """Show the errors of pages as pages; the API's stay JSON."""
     try:
         return await handler(request)
     except (web.HTTPError, SpywebError) as error:

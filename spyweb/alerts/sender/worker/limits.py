@@ -1,4 +1,4 @@
-"""Bound what the process may take, before it imports what takes it."""
+"""Limit the process's resources, before it imports large modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MIB = 1 << 20
 
 
 def limit_process(memory: int, cpu_s: int) -> None:
-    """Set the limits, for data and not addresses; what is started from here on has them as well."""
+    """Set the limits, for data and not addresses; later threads and processes inherit them."""
     limits = {
         resource.RLIMIT_DATA: memory,
         resource.RLIMIT_CPU: cpu_s,
