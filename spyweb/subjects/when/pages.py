@@ -188,7 +188,8 @@ async def begin_maintenance(asked: Asked) -> web.Response:
     except (ValueError, Refused) as error:
         shown = await show_maintenance(asked)
         status = web.HTTPUnprocessableEntity.status_code
-        again = replace(shown, values={**shown.values, "problem": str(error)}, status=status)
+        problem = f"Duration: {error}" if isinstance(error, ValueError) else str(error)
+        again = replace(shown, values={**shown.values, "problem": problem}, status=status)
         return await answer_with(asked, MAINTENANCE, PLACE, again)
     return lead_to(asked.to("maintenance"))
 

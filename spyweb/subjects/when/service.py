@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -251,27 +252,7 @@ USUAL_DAYS, MOST_DAYS = 7, 366  # of the maintenance that is shown
 MOST_WINDOWS = 200
 
 
-MOST_BEGUN, MOST_NAMED = 50, 50  # windows at a time; jobs and tags of one
-
-
-def rule_of(begun: BegunMaintenance, live: Iterable[LiveJob]) -> MaintenanceRule:
-    """Return the rule of a begun window, with the jobs that have its tags now."""
-    tagged = frozenset(str(job.id) for job in live if not set(begun.tags).isdisjoint(job.spec.tags))
-    window = Once(begun.start_ms, begun.end_ms)
-    return MaintenanceRule(
-        window, begun.jobs, begun.text, begun.tags, tagged if begun.tags else frozenset(), begun.id, begun.by
-    )
-
-
-def find_pattern(given: str, jobs: Sequence[JobId]) -> str:
-    """Return the id or pattern that a text means.  Raises Refused where no job is called so."""
-    try:
-        pattern = job_pattern(given)
-    except ValueError as error:
-        raise Refused(str(error)) from error
-    if problem := missing_job(pattern, jobs, Names(jobs)):
-        raise Refused(problem)
-    return pattern
+MOST_BEGUN, MOST_NAMED, LONGEST_NAMED = 50, 20, 200  # windows at a time; jobs and tags of one; characters of each
 
 
 @dataclass(slots=True, kw_only=True)
@@ -298,26 +279,37 @@ class MaintenanceService:
         return self._all
 
     def _join(self) -> None:
-        self._all = MaintenanceCalendar(
-            (*self.planned().rules, *(rule_of(each, self.live) for each in self._begun.values()))
-        )
+        tagged = defaultdict[str, set[str]](set)
+        for job in self.live if any(each.tags for each in self._begun.values()) else ():
+            for tag in job.spec.tags:
+                tagged[tag].add(job.id)
+        rules = list(self.planned().rules)
+        for each in self._begun.values():
+            window, ids = Once(each.start_ms, each.end_ms), frozenset[str]().union(*(tagged[tag] for tag in each.tags))
+            rules.append(MaintenanceRule(window, each.jobs, each.text, each.tags, ids, each.id, each.by))
+        self._all = MaintenanceCalendar(rules)
 
     async def begin(self, for_ms: int, by: str, *, jobs: Sequence[str], tags: Sequence[str], text: str) -> int:
         """Begin a window; return its id.  Raises Refused where no job is called so, and of too many windows."""
-        now_ms = self.clock.now_ms()
+        now_ms, named = self.clock.now_ms(), (*jobs, *tags)
         self._begun = {number: each for number, each in self._begun.items() if now_ms < each.end_ms}
-        if len(self._begun) >= MOST_BEGUN or len(jobs) + len(tags) > MOST_NAMED:
-            raise Refused(f"at most {MOST_BEGUN} windows at a time, of {MOST_NAMED} jobs and tags: use a pattern")
-        ids = [job.id for job in self.live]
-        chosen = tuple(dict.fromkeys(find_pattern(each, ids) for each in jobs))
-        known = {tag for job in self.live for tag in job.spec.tags}
-        if unknown := next((each for each in tags if each not in known), None):
-            raise Refused(f'no job has the tag "{unknown[:80]}"{nearest(unknown, Names(known))}')
-        begun = await self.store.begin_maintenance(
-            BegunMaintenance(
-                id=0, start_ms=now_ms, end_ms=now_ms + for_ms, jobs=chosen, tags=tuple(tags), text=text, by=by
-            )
+        if len(self._begun) >= MOST_BEGUN or len(named) > MOST_NAMED or max(map(len, named), default=0) > LONGEST_NAMED:
+            limits = f"{MOST_NAMED} jobs and tags of {LONGEST_NAMED} characters"
+            raise Refused(f"at most {MOST_BEGUN} windows at a time, each of at most {limits}: use a pattern")
+        try:
+            chosen = tuple(dict.fromkeys(job_pattern(each) for each in jobs))
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        ids, known = [job.id for job in self.live], {tag for job in self.live for tag in job.spec.tags}
+        names = Names(ids)
+        unknown = [missing_job(each, ids, names) for each in chosen]
+        unknown += [f'no job has the tag "{each}"{nearest(each, Names(known))}' for each in tags if each not in known]
+        if problem := next(filter(None, unknown), ""):
+            raise Refused(problem)
+        new = BegunMaintenance(
+            id=0, start_ms=now_ms, end_ms=now_ms + for_ms, jobs=chosen, tags=tuple(tags), text=text, by=by
         )
+        begun = await self.store.begin_maintenance(new)
         self._begun[begun.id] = begun
         self.live.link()  # incidents are planned again, and open pages change
         return begun.id

@@ -85,7 +85,10 @@ addEventListener("submit", async (event) => {
   setBusy(button, false);
   if (answer?.ok && bare(answer.url) !== bare(location.href)) return location.assign(answer.url);
   const failed = answer?.ok ? null : new DOMParser().parseFromString(page, "text/html");
-  if (!failed) show(page);
+  if (!failed) {
+    show(page);
+    for (const box of all('[form="do"]:checked')) box.checked = false; // else the next button acts on them again
+  }
   $("answer").textContent = failed ? (all("h1, .said", failed).map((node) => node.textContent.trim()).join(". ") || "No answer from spyweb") : "";
 });
 
