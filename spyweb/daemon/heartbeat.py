@@ -118,10 +118,7 @@ class Heartbeat:
         elif last and not error:
             log.info("the heartbeat arrives again")
         self.health = HeartbeatHealth(
-            every_s=settings.every_ms / SECOND_MS,
-            last_at_ms=self.clock.now_ms(),
-            problem=problem,
-            error=error,
+            every_s=settings.every_ms / SECOND_MS, last_at_ms=self.clock.now_ms(), problem=problem, error=error
         )
 
     async def _send(self, template: str, problem: str) -> str:

@@ -307,13 +307,7 @@ class WorkerProcess:
         template = self.keep_template(pending.request.code, spares)
         number = next(self._numbers)
         self.vms[number] = Vm(
-            number=number,
-            code=template.code,
-            worker=self,
-            running=1,
-            is_loaded=True,
-            is_marked=True,
-            template=template,
+            number=number, code=template.code, worker=self, running=1, is_loaded=True, is_marked=True, template=template
         )
         template.running += 1
         self._open_channel(pending, number, template.number)

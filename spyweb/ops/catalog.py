@@ -7,19 +7,7 @@ from collections.abc import Mapping
 from spyweb.ops import commands, crypto, data, file, fs, http, sql, state, state_locks, store, system, tasks, tls
 from spyweb.ops.op import CATALOGUE, Operation, OpFamily
 
-MODULES = (
-    store,
-    state,
-    state_locks,
-    http,
-    tls,
-    fs,
-    file,
-    data,
-    sql,
-    commands,
-    system,
-)  # in the order of the reference
+MODULES = (store, state, state_locks, http, tls, fs, file, data, sql, commands, system)  # in the order of the reference
 PRIVATE = (tasks, crypto)  # no script calls their ops
 
 

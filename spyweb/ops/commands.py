@@ -232,11 +232,7 @@ def _look(call: Call, options: ExecOptions, asked: Sequence[Words]) -> tuple[byt
         except OSError as error:
             raise CommandError(f"its workdir {shown(own)}: {error.strerror}") from error
     workdir = os.path.normpath(os.path.join(own, options.workdir))
-    return (
-        workdir,
-        bool(_is_made(options, workdir)),
-        [_find(each, options.shell, workdir) for each in asked],
-    )
+    return (workdir, bool(_is_made(options, workdir)), [_find(each, options.shell, workdir) for each in asked])
 
 
 def _find(words: Words, shell: bytes | None, workdir: bytes) -> Program:

@@ -15,8 +15,7 @@ from spyweb.ops.op import OpEffect, OpFamily, op
 from spyweb.ops.world import Call
 
 FAMILY = OpFamily(
-    name="data",
-    errors="Each returns nil and a message for an invalid text or value; a wrong type raises.",
+    name="data", errors="Each returns nil and a message for an invalid text or value; a wrong type raises."
 )
 
 LARGEST = MIB  # bytes of a YAML text

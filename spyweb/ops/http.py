@@ -38,8 +38,7 @@ LUA_HEADERS = "table<string, string|number>"
 LUA_RESULTS = "HttpResponse? response, HttpError? error"
 
 FAMILY = OpFamily(
-    name="HTTP",
-    errors="A failed request returns nil and an `HttpError`; only a wrong type of argument raises.",
+    name="HTTP", errors="A failed request returns nil and an `HttpError`; only a wrong type of argument raises."
 )
 
 FORM = b"application/x-www-form-urlencoded"

@@ -116,10 +116,7 @@ class MessageTransport:
             return None
         gate = NetGate(spec.policy, spec.id, "ping_url") if spec.ping.is_own else None
         posted = replace(
-            message,
-            target=Target(Channel.WEBHOOK, address),
-            payload=await self._log(spec, facts),
-            headers=TEXT,
+            message, target=Target(Channel.WEBHOOK, address), payload=await self._log(spec, facts), headers=TEXT
         )
         failure = await post(self.http, self.clock, posted, gate)
         return failure and replace(failure, reason=hide_webhook(failure.reason, address))

@@ -31,12 +31,7 @@ from spyweb.store.sqlite.outbox import Outbox
 log = structlog.get_logger()
 
 # The age at which the last attempt to send a message is made.
-LIFE_MS = {
-    Channel.WEBHOOK: DAY_MS,
-    Channel.DESKTOP: 5 * MINUTE_MS,
-    Channel.ALERT: DAY_MS,
-    Channel.PING: HOUR_MS,
-}
+LIFE_MS = {Channel.WEBHOOK: DAY_MS, Channel.DESKTOP: 5 * MINUTE_MS, Channel.ALERT: DAY_MS, Channel.PING: HOUR_MS}
 BACKOFF = Retry(delay_ms=2 * SECOND_MS, max_delay_ms=MINUTE_MS)  # doubled each time, with full jitter
 LATER_BACKOFF = Retry(delay_ms=2 * SECOND_MS, max_delay_ms=5 * MINUTE_MS)  # once an hour has not helped
 REFUSED_DELAYS_MS = (MINUTE_MS, 3 * MINUTE_MS, 6 * MINUTE_MS)  # between tries of a refused message

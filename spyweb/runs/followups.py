@@ -96,12 +96,7 @@ def begin_again(run: Run) -> NewRun | None:
 
 
 def _next_attempt(
-    run: Run,
-    start_after_ms: int | None = None,
-    *,
-    lost: int = 0,
-    cut_short: int = 0,
-    resumes: RunId | None = None,
+    run: Run, start_after_ms: int | None = None, *, lost: int = 0, cut_short: int = 0, resumes: RunId | None = None
 ) -> NewRun:
     trigger = Trigger(
         type=TriggerType.RETRY,

@@ -255,9 +255,7 @@ def _somebody(value: object) -> tuple[str, ...]:
 
 
 _ESCALATIONS = Tables(
-    take=_take_escalation,
-    expected='a list of tables such as { after = "30m", to = ["boss"] }',
-    most=5,
+    take=_take_escalation, expected='a list of tables such as { after = "30m", to = ["boss"] }', most=5
 )
 
 

@@ -99,9 +99,7 @@ class DaemonSettings:
     shutdown_grace_ms: int = setting(10 * SECOND_MS, duration(), "How long runs may go on after a stop.")
     log_level: LogLevel = setting(LogLevel.INFO, _LOG_LEVEL, "The lowest level that is logged.")
     log_format: LogFormat = setting(
-        LogFormat.AUTO,
-        one_of(LogFormat),
-        "The form of the daemon's own log; auto: text on a terminal, otherwise JSON.",
+        LogFormat.AUTO, one_of(LogFormat), "The form of the daemon's own log; auto: text on a terminal, otherwise JSON."
     )
 
 
@@ -115,9 +113,7 @@ class ServerSettings:
     )
     port: int = setting(7979, whole(0, 65_535), "The port to listen on; 0 takes any free one.")
     dashboard_port: int = setting(
-        0,
-        whole(0, 65_535),
-        "The dashboard's own port. 0: one after `port`, or a free one, once there is content.",
+        0, whole(0, 65_535), "The dashboard's own port. 0: one after `port`, or a free one, once there is content."
     )
     hosts: tuple[str, ...] = setting(
         (), host_names, "Host names of a reverse proxy that forwards requests to this server."

@@ -52,17 +52,7 @@ from spyweb.schedules.cron import cron_after, parse_cron
 from spyweb.settings.addresses import address_template, secret_place
 from spyweb.settings.alerts import take_policy
 from spyweb.settings.permissions import take_grants
-from spyweb.settings.reading import (
-    NOT_BLANK,
-    TEXT,
-    Reading,
-    Schema,
-    Tables,
-    asked_of,
-    list_of,
-    shaped,
-    wrong,
-)
+from spyweb.settings.reading import NOT_BLANK, TEXT, Reading, Schema, Tables, asked_of, list_of, shaped, wrong
 from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_table
 from spyweb.settings.sections import MEMORY, SHORTEST_PERIOD_MS, DaemonSettings, ServerSettings, Settings, StoreSettings
 from spyweb.settings.tables import TomlTable

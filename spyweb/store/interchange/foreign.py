@@ -105,11 +105,7 @@ def sloth_entry(path: Path, row: Row, namespace: str, now_ms: int) -> PortableEn
     except ValueError as error:
         raise Refused(f"{path}: key {shown(key)}: {error}") from error
     entry = Entry(
-        value=value,
-        version=1,
-        created_ms=created_ms or now_ms,
-        updated_ms=updated_ms or now_ms,
-        expires_ms=expires_ms,
+        value=value, version=1, created_ms=created_ms or now_ms, updated_ms=updated_ms or now_ms, expires_ms=expires_ms
     )
     return PortableEntry(namespace=namespace, key=key, entry=entry)
 

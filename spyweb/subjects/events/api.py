@@ -38,13 +38,7 @@ class EventsQuery(Struct, frozen=True):
 
 
 @Route(
-    "GET",
-    "/api/events",
-    right=Right.READ,
-    query=EventsQuery,
-    answer=tuple(KINDS.values()),
-    media=EVENTS,
-    of_job=True,
+    "GET", "/api/events", right=Right.READ, query=EventsQuery, answer=tuple(KINDS.values()), media=EVENTS, of_job=True
 )
 async def follow_events(request: web.Request) -> web.StreamResponse:
     """Follow live events, as Server-Sent Events.

@@ -80,8 +80,7 @@ class EventSources:
                 )
             case EventType.AUDIT:
                 return _listen(
-                    self.trail,
-                    lambda line: hub.publish(EventType.AUDIT, JobId(line.job) if line.job else None, line),
+                    self.trail, lambda line: hub.publish(EventType.AUDIT, JobId(line.job) if line.job else None, line)
                 )
             case EventType.INCIDENT:
                 return _listen(self.incidents, lambda happened: hub.publish(EventType.INCIDENT, happened.job, happened))

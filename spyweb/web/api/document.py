@@ -46,11 +46,7 @@ WITH_RIGHT = {
     429: "Too many wrong keys came from this address.",
 }
 WITH_PATH = {404: "It does not exist."}
-WITH_BODY = {
-    408: "The body arrives too slowly.",
-    413: "The body is too large.",
-    422: "The body is invalid.",
-}
+WITH_BODY = {408: "The body arrives too slowly.", 413: "The body is too large.", 422: "The body is invalid."}
 REFUSED = {409: "It is not possible now: the message gives the reason."}
 BUSY = {503: "The store or the server is busy."}
 NEXT_PAGE = {"description": '`<?…>; rel="next"`: the next page, if there is one', "schema": {"type": "string"}}
