@@ -18,10 +18,11 @@ function after_extract(items)
   return items
 end
 
--- Called with new items only.
+-- Called with new and changed items only; `item.old` has the tracked fields before a change.
 function before_notify(items)
   for _, item in ipairs(items) do
-    log("new: " .. item.fields.title .. ", points: " .. item.fields.points)
+    local before = item.old and item.old.points .. " → " or ""
+    log((item.old and "changed: " or "new: ") .. item.fields.title .. ", points: " .. before .. item.fields.points)
   end
   return items
 end

@@ -86,7 +86,7 @@ def test_check_finds_what_is_wrong_in_every_file_and_executes_none(tmp_path: Pat
     assert not (tmp_path / "data").exists()
 
 
-def test_the_sample_finds_what_is_new_on_its_page_and_only_once(tmp_path: Path) -> None:
+def test_the_sample_finds_what_is_new_on_its_page_and_only_once_and_what_has_changed(tmp_path: Path) -> None:
     project = Project(tmp_path)
     shutil.copytree(ROOT / "jobs/front-page", tmp_path / "jobs/front-page")
     first = project.spyweb("run", "Front page").stdout
@@ -99,6 +99,7 @@ def test_the_sample_finds_what_is_new_on_its_page_and_only_once(tmp_path: Path) 
         "Lua turns thirty-three, points: 1",
     ]
     assert [line.partition("new: ")[2] for line in second.splitlines() if "new: " in line] == ["More Lua, points: 0"]
+    assert "changed: A scheduler that forgets nothing, points: 12 → 99" in second
 
 
 THREE = MONITOR.replace('url = "app:page"', 'urls = ["app:1", "app:2", "app:3"]')
