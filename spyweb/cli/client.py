@@ -11,6 +11,7 @@ import errno
 import http.client
 import socket
 import ssl
+import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -69,17 +70,17 @@ class SocketTransport:
     def connection(self) -> http.client.HTTPConnection:
         return UnixConnection(self._path, PATIENCE)
 
-    def peer(self) -> int:
-        """Return the id of the process that listens, as this process sees it; 0: it is in another container.
+    def peer(self) -> tuple[int, int | None]:
+        """Return the process that listens and its user, as this process sees them; pid 0: it is in another container.
 
-        Raises OSError.
+        macOS does not tell the user.  Raises OSError.
         """
         with contextlib.closing(UnixConnection(self._path, PATIENCE)) as connection:
             connection.connect()
             if sys.platform == "darwin":
-                return int(connection.sock.getsockopt(0, 2))  # SOL_LOCAL, LOCAL_PEERPID
-            found = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            return int.from_bytes(found[:4], sys.byteorder)
+                return int(connection.sock.getsockopt(0, 2)), None  # SOL_LOCAL, LOCAL_PEERPID
+            pid, uid, _ = struct.unpack("iII", connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            return pid, uid
 
     def is_from_a_daemon(self, answer: http.client.HTTPResponse) -> bool:
         return True

@@ -14,7 +14,7 @@ from typing import IO
 
 import pytest
 
-from spyweb.cli.client import DaemonClient, find_daemon
+from spyweb.cli.client import DaemonClient, SocketTransport, find_daemon
 from spyweb.daemon.commands import start
 from spyweb.daemon.commands.run import RunOptions, run_in_daemon
 from spyweb.model import JobId
@@ -98,10 +98,15 @@ def test_start_becomes_the_daemon_and_ctrl_c_ends_it_with_0(project: Path) -> No
     assert not (project / "data" / "spyweb.sock").exists()
 
 
-def test_stop_ends_the_daemon_waits_for_its_end_and_names_the_runs_that_it_cut_short(project: Path) -> None:
+def test_stop_ends_the_daemon_waits_for_its_end_and_names_the_runs_that_it_cut_short(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (project / "config.toml").write_text('[daemon]\nshutdown_grace = "100ms"\n')
     with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
         wait_for_daemon(project)
+        with monkeypatch.context() as another:  # a link in the folder may lead root to any service
+            another.setattr(SocketTransport, "peer", lambda _: (os.getpid(), 12345))
+            assert "not a process of the folder's owner" in spyweb("stop", root=project).err
         run = spyweb("trigger", "sleeper", "-o", "json", root=project).json["run"]
         answer = spyweb("stop", root=project)
         assert started.wait(PATIENCE) == 0

@@ -133,9 +133,12 @@ def stop(context: typer.Context, form: Output = Format.TABLE) -> None:
 
 def end_daemon(project: Project) -> int:
     """Send SIGTERM to the daemon and wait for its end.  Raises Refused when it does not end in time."""
-    pid = SocketTransport(find_socket(project.settings.daemon.data_dir)).peer()
+    data_dir = project.settings.daemon.data_dir
+    pid, uid = SocketTransport(find_socket(data_dir)).peer()
     if not pid:
         raise Refused(f"the daemon of {project.root} runs in another container: stop it there")
+    if uid not in (None, data_dir.stat().st_uid):  # a link in somebody's folder must not make root end another service
+        raise Refused(f"{data_dir}: pid {pid} listens there, which is not a process of the folder's owner")
     began = time.monotonic()
     patience_s = (project.settings.daemon.shutdown_grace_ms + PATIENCE_MS) / 1000
     with _watched(pid) as has_ended:
