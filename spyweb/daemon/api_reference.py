@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spyweb.daemon.subjects import ROUTES
-from spyweb.web.api.document import kind_of, make_document
+from spyweb.web.api.document import kind_of, make_document, title_of
 from spyweb.web.api.route import LINES, Route
 
 PAGE = "docs/reference/api.md"
@@ -32,7 +32,7 @@ def renewed(page: str) -> str:
 
 def _subjects(routes: Sequence[Route], document: Schema) -> Iterator[str]:
     for subject in dict.fromkeys(each.subject for each in routes):
-        yield f"### {subject.replace('_', ' ').capitalize()}\n"
+        yield f"### {title_of(subject)}\n"
         yield "| | right | answer | |\n|---|---|---|---|"
         for each in routes:
             if each.subject == subject:

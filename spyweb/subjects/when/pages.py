@@ -1,4 +1,4 @@
-"""The pages When (the day ahead as a heat map, due times that did not run) and Maintenance."""
+"""The pages Schedule (the day ahead as a heat map, missed runs) and Maintenance."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class WhenQuery(Struct, frozen=True):
 
 @DashboardPage("when", "when.html", place="when", of_job=True, anew=("jobs",))
 async def show_when(asked: Asked) -> Shown:
-    """Show when jobs are due, and due times that did not run."""
+    """Show when jobs are due, and missed runs."""
     query, may_see = asked.query(WhenQuery), asked.principal.may_see
     calendar = asked.services[CalendarService]
     day = await calendar.day_ahead(may_see)
@@ -105,7 +105,7 @@ async def show_when(asked: Asked) -> Shown:
         "address": partial(asked.address, query),
         **asked.places(query, found.before),
     }
-    return Shown(title="What runs when", values=values)
+    return Shown(title="Schedule", values=values)
 
 
 WIDTH = 1_000  # of the picture, in its own unit

@@ -180,6 +180,11 @@ def _responses(route: Route, types: Types) -> dict[int, Schema]:
     return responses
 
 
+def title_of(tag: str) -> str:
+    """Return the title of a subject, as its page has it."""
+    return "Schedule" if tag == "when" else tag.replace("_", " ").capitalize()
+
+
 def kind_of(schema: Schema) -> str:
     """Return a schema in words: `array of Run`."""
     if "$ref" in schema:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from spyweb.web.access.headers import is_secure
 from spyweb.web.access.recognise import KEY_HEADER
-from spyweb.web.api.document import MOST, OF_EACH, Schema, document_of, kind_of
+from spyweb.web.api.document import MOST, OF_EACH, Schema, document_of, kind_of, title_of
 from spyweb.web.api.route import JSON, LINES
 from spyweb.web.pages.page import Asked, DashboardPage, Shown
 from spyweb.web.pages.words import pieces_of
@@ -74,8 +74,7 @@ def values_of(document: bytes, url: str) -> dict[str, object]:
     for path, item in made["paths"].items():
         for method, operation in item.items():
             (tag,) = operation["tags"]
-            named = tag.replace("_", " ").capitalize()
-            subjects.setdefault(named, []).append(_operation(method.upper(), path, operation, schemas))
+            subjects.setdefault(title_of(tag), []).append(_operation(method.upper(), path, operation, schemas))
     return {
         "url": url,
         "subjects": subjects,

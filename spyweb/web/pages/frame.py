@@ -21,7 +21,7 @@ class NavEntry(Struct, frozen=True):
 BAR = (
     NavEntry("jobs", "", "Jobs"),
     NavEntry("incidents", "incidents", "Incidents"),
-    NavEntry("when", "when", "When"),
+    NavEntry("when", "when", "Schedule"),
     NavEntry("records", "records", "Records"),
     NavEntry("state", "state", "State"),
     NavEntry("events", "events", "Events"),
