@@ -17,6 +17,7 @@ TITLE = "{job_name}: {item_count} new"
 TRACKED_TITLE, TRACKED_BODY = "{job_name}: {changes}", "{change}"  # where fields are tracked
 MOST_ITEMS = 10  # in one message
 LONGEST_VALUE, LONGEST_LINK = 80, 500  # characters, in a line about an item
+WEB = ("http://", "https://")  # no `javascript:` of a page becomes a link of a message
 NOTHING = "\N{EN DASH}"  # in place of an empty text
 
 _TAG = re.compile(r"\{([^{}\n]+)\}")
@@ -43,7 +44,8 @@ def notice_of(name: str, page_url: str, monitor: Monitor, items: Sequence[Item])
     """Return title and body of the message to alert channels: of a single item the title says it all."""
     if len(items) == 1:
         line, link = describe(items[0], monitor), link_of(items[0], monitor)
-        return (line if items[0].old else f"{name}: {line}"), link or page_url
+        is_named = any(field.name not in monitor.track for field in monitor.fields)
+        return (line if items[0].old and is_named else f"{name}: {line}"), link or page_url
     lines = []
     for item in items[:MOST_ITEMS]:
         link = link_of(item, monitor)[:LONGEST_LINK]
@@ -72,9 +74,9 @@ def count_changes(items: Sequence[Item]) -> str:
 
 
 def link_of(item: Item, monitor: Monitor) -> str:
-    """Return the address of the item itself: its first field that is taken from `href`."""
-    names = (field.name for field in monitor.fields if field.attribute == "href")
-    return next((item.fields[name] for name in names if item.fields.get(name)), "")
+    """Return the address of the item itself: its first field taken from `href` that leads to the web."""
+    links = (item.fields.get(field.name, "") for field in monitor.fields if field.attribute == "href")
+    return next((link for link in links if link.startswith(WEB)), "")
 
 
 def webhook_payload(name: str, page_url: str, monitor: Monitor, items: Sequence[Item]) -> bytes:

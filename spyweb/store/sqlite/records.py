@@ -97,7 +97,7 @@ class Records(StorePart):
                 moment = next(moments)
             else:
                 moment, moments = free_moment(connection, item.found_ns), None
-            added.append(record(connection, job, item, moment, old=old, is_pending=owed))
+            added.append(insert(connection, job, item, moment, old=old, is_pending=owed))
         return added
 
     @on_questions_after_writes
@@ -220,7 +220,7 @@ def is_first(connection: sqlite3.Connection, job: JobId, first: FirstCycle, now_
     return is_silent
 
 
-def record(
+def insert(
     connection: sqlite3.Connection,
     job: JobId,
     item: NewRecord,

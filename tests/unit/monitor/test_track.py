@@ -79,15 +79,16 @@ LINKED = {"keywords": [], "page_url": URL, "link": f"{URL}1"}
 
 
 async def test_items_that_only_their_tracked_fields_tell_apart_are_counted_on_their_page(s: Shop) -> None:
-    job = make_monitor(track=("title", "price"), webhook=HOOK)
+    job = make_monitor(track=("title", "price"), to=("phone",))
     shows(s, ("Lamp", "5"), ("Lamp", "90"))
     await s.run(job)
     await sent(s)
     await s.run(job)
     shows(s, ("Lamp", "5"), ("Lamp", "80"))
     await s.run(job)
-    (payload,) = await sent(s)
-    assert [(item["fields"]["price"], item["old"]) for item in payload["items"]] == [("80", {"price": "90"})]
+    (message,) = await s.store.outbox.unsent(SHOP, 10)
+    (item,) = json.loads(message.payload)["items"]
+    assert (item["title"], item["text"]) == ("Shop: price 90 → 80", URL)
 
 
 async def test_a_field_tracked_from_now_on_makes_no_item_new_and_is_known_from_then_on(s: Shop) -> None:
@@ -209,6 +210,10 @@ async def test_alert_channels_get_one_message_a_cycle_with_ten_items_their_links
     s.extractor.items[URL][0]["price"] = ""  # type: ignore[index]
     await s.run(job)
     assert await lines(s) == [("Lamp 0: price 5 → \N{EN DASH}", f"{URL}0")]
+
+    s.extractor.items[URL] = [{"title": "Evil", "price": "5", "link": "javascript:alert(1)"}]
+    await s.run(job)
+    assert await lines(s) == [("Shop: Evil: price 5", URL)], "no link that a page may abuse"
 
 
 async def test_a_message_to_a_channel_waits_for_the_end_of_its_quiet_hours_and_opens_no_incident(s: Shop) -> None:
