@@ -1,4 +1,4 @@
-"""Tell the time and wait.  Everything else is handed a Clock, so that a test can control time."""
+"""Tell the time and wait.  All other code gets a Clock as an argument, so that a test can control time."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import os
 import resource
 from contextlib import suppress
 
-MOST = 16_384  # as many as the systemd unit gives; what the system allows beyond is of no use
+MOST = 16_384  # as in the systemd unit; more would not be used
 RESERVE = 32
 
 

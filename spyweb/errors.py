@@ -110,7 +110,7 @@ class StoreClosed(StoreError):
     """The store is closed."""
 
 
-# SQLite's words, behind each of which may be an EIO.
+# SQLite's error texts that an EIO may have caused.
 MAYBE_UNREAD = ("disk I/O error", "unable to get the page", "disk image is malformed")
 
 
@@ -174,7 +174,7 @@ class NoAccess(SpywebError):
     """This user may not open a file."""
 
 
-STORE_REFUSED = (StoreError, NoAccess)  # caught by those who try a write again until the store accepts it
+STORE_REFUSED = (StoreError, NoAccess)  # caught by code that repeats a write until the store accepts it
 
 
 class PoolError(SpywebError):

@@ -48,7 +48,7 @@ def open_regular(path: str | Path) -> FileIO:
 
 
 def resolve(top: str | Path, base: str, path: str = "") -> RealPath:
-    """Find out where a path below top/base leads.  Raises Forbidden if that is out of there."""
+    """Resolve a path below top/base.  Raises Forbidden if it leads out."""
     real_top = os.path.realpath(top)
     steps = tuple(step for step in f"{base}/{path}".split("/") if step)
     if not _has_links(real_top, steps):  # as nearly always, and this takes a tenth of the time
@@ -78,7 +78,7 @@ def open_folder(
 ) -> int:
     """Return a descriptor of a folder.  Raises OSError.
 
-    With `make`, the mode of new folders, those that are missing are made, once `before_make` has seen the one above.
+    With `make`, the mode of new folders, missing folders are made, after `before_make` has checked the one above.
     """
     folder = os.open(path.top, _FOLDER)
     for number, step in enumerate(path.steps, 1):
@@ -105,7 +105,7 @@ def open_folder(
 
 
 def open_file(path: RealPath, flags: int) -> int:
-    """Return a descriptor of a file that is there already.  Raises OSError."""
+    """Return a descriptor of an existing file.  Raises OSError."""
     if not path.steps:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     folder = open_folder(RealPath(path.top, path.steps[:-1]), last=_STEP)

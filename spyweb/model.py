@@ -164,13 +164,13 @@ class Trigger(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_of: RunId | None = None  # retry that a person asked for: the run whose finished tasks are taken over
     hook: str = ""  # alert: the function of the job's file that is called
     incident: Mapping[str, object] = {}  # alert: the event that it is called with
-    values: Mapping[str, object] = {}  # manual: what a person lays over the values of the job
+    values: Mapping[str, object] = {}  # manual: values of the person, stronger than the job's
     payload: object = None  # manual, webhook: what was sent along, any JSON
     payload_stored: bool = False  # webhook: the payload is kept apart, since it is large
     headers: Mapping[str, str] = {}  # webhook
     query: Mapping[str, str] = {}  # webhook
     traceparent: str = ""  # manual, webhook: the trace that the request belongs to
-    ping: str = ""  # webhook, of a run that is carried out elsewhere: what its ping said, `start` or how it ended
+    ping: str = ""  # webhook, of a run elsewhere: the text of its ping, `start` or the outcome
     rid: str = ""  # likewise: by which the sender of the ping knows the run
     debug: bool = False  # manual: a monitor job shows what it finds and keeps nothing of it
     dry_run: bool = False  # manual: nothing is changed
@@ -191,7 +191,7 @@ class Trigger(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost: int = 0  # retry: how many attempts were lost without fault
     cut_short: int = 0  # retry: how many attempts the end of their daemon has cut short
     cause: Trigger | None = None  # retry: the change of state that started its first attempt
-    resumes: RunId | None = None  # retry: the first run of the chain whose tasks it goes on with
+    resumes: RunId | None = None  # retry: the first run of the chain whose tasks it continues
     resumable: bool = False  # its job had `resume` when the run was claimed
 
     @property
@@ -221,7 +221,7 @@ class Trigger(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_owed(self) -> bool:
-        """Return whether what has started a run starts no other, so that it must not be given up."""
+        """Return whether the trigger of a run starts no other run, so that this run must not be given up."""
         return self.change is not None or bool(self.incident)
 
     @property
@@ -254,7 +254,7 @@ class Never(Struct, frozen=True, kw_only=True):
 
 
 class Pings(Struct, frozen=True, kw_only=True):
-    """A schedule of which nothing is started: the job runs elsewhere, and a ping says so each time."""
+    """A schedule that starts nothing: the job runs elsewhere, and sends a ping each time."""
 
     schedule: Every | Cron  # when a ping is expected
     grace_ms: int = 0  # how much later it may come
@@ -474,7 +474,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
     schedule: str  # the schedule that it was computed with, as text, to notice an edit made while nothing ran
     paused: bool = False
     idle_since_ms: int | None = None  # since when the job has been paused, disabled or absent
-    paused_for: str = ""  # why, where it was paused by spyweb
+    paused_for: str = ""  # the reason, if spyweb paused it
     active_since_ms: int | None = None  # since when it has been added, was put on this schedule, or last came back
 
 

@@ -200,9 +200,9 @@ FRAMES_SHOWN: Final = 5
 
 
 class LoopWatch:
-    """Watches the running loop in its context: reports when it was held up, for how long, by what, and where.
+    """Watches the running loop in its context: reports when it was blocked, for how long, by what, and where.
 
-    A timer of the kernel is armed anew at each tick of the loop.  When a tick does not come, its signal has the loop's
+    A timer of the kernel is restarted at each tick of the loop.  When a tick does not come, its signal has the loop's
     own thread note where it is, between two instructions, or from within a regular expression: any other thread would
     have to wait for the interpreter's lock, or to read frames that change meanwhile.
     """

@@ -33,7 +33,7 @@ BUSY = "the daemon runs, but accepts no connection: it is blocked, or has no fil
 KEY_HEADER = "X-SpyWeb-Key"
 API_KEY = "SPYWEB_API_KEY"
 JSON_MEDIA = ("application/json", "application/x-ndjson", "text/event-stream")
-LONGEST = 200  # characters of what a server said
+LONGEST = 200  # characters of a server's error text
 NO_SPYWEB = "the server that answers is not spyweb"
 SILENT_S = 60.0  # the longest silence of a stream of events, in which the daemon sends signs of life
 ERROR = b'{"error":'  # beginning of a line that reports an error
@@ -58,7 +58,7 @@ class UnixConnection(http.client.HTTPConnection):
 class SocketTransport:
     """The socket in the data directory of this machine's project.
 
-    `headers` go with each request, `prefix` stands before the path of each address.
+    Each request has `headers`, and each path begins with `prefix`.
     """
 
     headers: Mapping[str, str] = {}

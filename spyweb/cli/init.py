@@ -1,4 +1,4 @@
-"""`spyweb init`: make a small project that works as it is.  `types` and `schema`: what editors complete and check."""
+"""`spyweb init`: make a small working project.  `types` and `schema`: write definitions for editors."""
 
 from __future__ import annotations
 

@@ -214,8 +214,8 @@ def show_table(
     """Print a table; where it has no rows, one line on stderr says so.
 
     On a terminal that is too narrow the cells of the columns `cut` are cut; those of others take several lines.  In a
-    pipe only the longest texts of the columns `PROSE` are cut: names and ids are what programs read there.
-    A column of `spare` is there only where all others have room; the first of them goes first.
+    pipe only the longest texts of the columns `PROSE` are cut: programs read names and ids there.  A column of `spare`
+    is shown only if all others have room; the first of `spare` is left out first.
     """
     if not rows:
         note(empty)

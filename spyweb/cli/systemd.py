@@ -210,7 +210,7 @@ def _put(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced(path, 0o644) as file:
             file.write(text.encode())
-        path.chmod(0o644)  # whatever the umask is
+        path.chmod(0o644)  # independent of the umask
     except PermissionError as error:
         raise _needs_root(path) from error
 

@@ -1,6 +1,6 @@
 """Generate the parts of docs/reference/api.md: the table of routes and the types of their answers.
 
-`python -m spyweb.daemon.api_reference`, in the repository, writes them anew, from the OpenAPI document.
+`python -m spyweb.daemon.api_reference`, in the repository, generates them again, from the OpenAPI document.
 """
 
 from __future__ import annotations

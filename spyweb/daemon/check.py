@@ -144,7 +144,7 @@ async def find_channel_problems(settings: Settings) -> list[Problem]:
 
 async def compile_all(settings: Settings, found: Scan, specs: Sequence[JobSpec]) -> list[Problem]:
     async with open_pool(clock=RealClock(), workers=1, init=engine_info(settings, None)) as pool:
-        codes = [  # each file alone, so that a problem in one hides none in another
+        codes = [  # each file separately, so that a problem in one does not hide problems in others
             structs.replace(code, chunk=chunk, source=source, more=())
             for code in (code_of(file, 0) for file in found.jobs.values())
             for chunk, source in ((code.chunk, code.source), *code.more)

@@ -83,7 +83,7 @@ async def run_once(  # noqa: PLR0913 - each is an option of a manual run
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))
         settings = replace(settings, daemon=replace(settings.daemon, workers=1))
         runtime = await open_runtime(stack, settings, clock)
-        stack.push_async_callback(runtime.runner.drain, 0)  # Ctrl-C: what runs is stopped, and recorded so
+        stack.push_async_callback(runtime.runner.drain, 0)  # Ctrl-C: the run is ended, and recorded as stopped
         runtime.live.on_linked(lambda: keep_history(runtime.live, runtime.store, settings))
         runtime.store.events.watch(watches_of(each.spec for each in found.jobs.values()))  # for the next daemon
         watching = RunRelay(on_event, runtime.clock, Audit() if audit else None)

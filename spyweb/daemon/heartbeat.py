@@ -1,4 +1,4 @@
-"""Ping `[heartbeat] url` while spyweb works, so that a watcher elsewhere notices when it does not.
+"""Ping `[heartbeat] url` while spyweb is healthy, so that a monitoring service notices when it is not.
 
 A running process is not enough: a ping is sent if, within the last two minutes, no due run has waited, a test write was
 committed, a worker has answered, and no message about an incident has waited.  Otherwise the reason is sent to

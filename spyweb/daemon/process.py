@@ -63,7 +63,7 @@ def run(options: Options) -> None:
 
 
 def new_loop() -> AbstractEventLoop:
-    """Make an event loop of uvloop where it is installed, since it takes less processor time than asyncio's own."""
+    """Make an event loop of uvloop if it is installed: it needs less CPU time than asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -80,7 +80,7 @@ async def start_threads() -> None:
     loop = asyncio.get_running_loop()
     executor = ThreadPoolExecutor(THREADS, thread_name_prefix="spyweb")
     loop.set_default_executor(executor)
-    all_started = Barrier(THREADS)  # none is idle before all are there, so that each call starts one
+    all_started = Barrier(THREADS)  # no thread is idle before all have started, so each call starts one
     try:
         for waiting in [executor.submit(all_started.wait) for _ in range(THREADS)]:
             waiting.result()

@@ -65,7 +65,7 @@ class VirtualTimer(Struct, eq=False):
 
 
 class VirtualClock:
-    """Runs ahead of another clock by all that has been slept; timers that are passed on the way fire."""
+    """Is ahead of another clock by the total time slept; timers that are passed meanwhile fire."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -104,7 +104,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     job: str | None = None  # name or id of one, or "server"; None: all
     pattern: str = ""  # a part of a test's name
     virtual_time: bool = False
-    allow_exec: bool = False  # commands, where the job may run some
+    allow_exec: bool = False  # commands that the job is permitted
 
 
 async def run_tests(root: Path, selection: Selection, progress: Progress) -> Report:
@@ -204,7 +204,7 @@ async def share_worlds(
 
         @asynccontextmanager
         async def open_world(clock: Clock) -> AsyncIterator[World]:
-            """Open one.  Raises StoreError, Refused where there is no room for its databases."""
+            """Open a world.  Raises StoreError, and Refused when there is no room for its databases."""
             folder = top / str(next(numbers))
             path = folder / DATABASE
             async with AsyncExitStack() as stack:

@@ -36,7 +36,7 @@ class Verdict(Struct, frozen=True):
     """The result of a proof."""
 
     problem: Problem | None = None
-    is_final: bool = True  # not where a worker was lost, which says nothing about the files
+    is_final: bool = True  # false when a worker was lost: the files may be fine
 
 
 class FailedExecution(Struct, frozen=True):

@@ -34,7 +34,7 @@ DATA_ENDINGS = (".csv", ".json", ".jsonl", ".txt", ".html")  # what jobs write i
 class Watcher:
     """Reports changes below the project root, except in data, logs and hidden folders.
 
-    Each folder is watched by itself: what is hidden or ignored costs nothing, and no other file system is entered.
+    Each folder is watched separately: hidden and ignored folders cost nothing, and no other file system is entered.
     """
 
     def __init__(self, root: Path, ignored: Iterable[Path], changed: Callable[[], None], clock: Clock) -> None:

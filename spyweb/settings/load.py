@@ -131,7 +131,7 @@ def read_table(root: Path, problems: list[Problem]) -> TomlTable:
 
 
 def is_emptied(root: Path) -> bool:
-    """Return whether the file is there and empty: an editor, or `>`, empties a file before it writes it."""
+    """Return whether the file exists and is empty: editors, and `>`, empty a file before they write it."""
     source = read_text(root, FILE)
     return isinstance(source, bytes) and not source.strip()
 

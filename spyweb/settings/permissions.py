@@ -1,4 +1,4 @@
-"""Read what jobs may reach: the keys of `[permissions]`, of `[jobs.ID.permissions]`, and of a job's own settings."""
+"""Read the permissions of jobs: `[permissions]`, `[jobs.ID.permissions]`, and the keys of a job's own settings."""
 
 from __future__ import annotations
 

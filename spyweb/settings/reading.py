@@ -89,7 +89,7 @@ def wrong(expected: str, value: object) -> ValueError:
     return ValueError(f"expected {expected}, not {shown if len(shown) <= 80 else shown[:77] + '...'}")
 
 
-Asked = tuple[object, object]  # how a key was read, and what it is when no source has it
+Asked = tuple[object, object]  # the reader of a key, and its value when no source has it
 
 
 class Reading:
@@ -225,7 +225,7 @@ class Tables(Struct, Generic[T], frozen=True, kw_only=True):
 
     take: Callable[[Reading], T]
     expected: str
-    instead: Shape[T] | None = None  # reads what is given in place of a table
+    instead: Shape[T] | None = None  # reads a value in place of a table
     alone: bool = False  # one may stand without a list
     most: int = 0  # 1: it is never a list
     none: object = None  # how a file writes None, if it can

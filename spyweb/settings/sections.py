@@ -96,7 +96,7 @@ class DaemonSettings:
     default_interval_ms: int = setting(
         10 * MINUTE_MS, duration(SHORTEST_PERIOD_MS), "The interval of a job without a schedule."
     )
-    shutdown_grace_ms: int = setting(10 * SECOND_MS, duration(), "How long runs may go on after a stop.")
+    shutdown_grace_ms: int = setting(10 * SECOND_MS, duration(), "The time that running runs get to end at a stop.")
     log_level: LogLevel = setting(LogLevel.INFO, _LOG_LEVEL, "The lowest level that is logged.")
     log_format: LogFormat = setting(
         LogFormat.AUTO, one_of(LogFormat), "The form of the daemon's own log; auto: text on a terminal, otherwise JSON."

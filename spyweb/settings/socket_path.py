@@ -56,7 +56,7 @@ def fits(path: Path) -> bool:
 
 
 def _path_in(data_dir: Path) -> Path:
-    """Follow links with `realpath`: `Path.resolve` raises RuntimeError where they lead in a circle."""
+    """Follow links with `realpath`: `Path.resolve` raises RuntimeError for a circle of links."""
     return Path(os.path.realpath(data_dir)) / SOCKET
 
 

@@ -99,7 +99,7 @@ class TomlTable:
         return self.inside(values if isinstance(values, Mapping) else {}, *keys)
 
     def inside(self, values: Mapping[str, object], *keys: str) -> TomlTable:
-        """Return a table with these values, which stands at these keys."""
+        """Return a table with these values at these keys."""
         return replace(self, values=values, path=(*self.path, *keys))
 
 

@@ -76,7 +76,7 @@ JOB: Mapping[str, str] = {
     "hook.hmac": 'The signature: "github", "stripe" or "spyweb"; without: X-SpyWeb-Hook-Secret holds the secret.',
     "hook.headers": "The headers of the request that the script sees.",
     "history": "Past versions to keep of the job's stored values: a number, or a time.",
-    "on_hook_error": 'An error in a hook: "skip" logs it and goes on, "fail" fails the cycle.',
+    "on_hook_error": 'An error in a hook: "skip" logs it and continues, "fail" fails the cycle.',
     "expect_status": 'The expected HTTP status: a status, a range ("200-299"), or a list of these.',
     "min_items": "The least number of items that a run must find, before any filter.",
     "empty_after": "The number of consecutive runs with too few items before that is reported.",

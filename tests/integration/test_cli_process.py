@@ -111,7 +111,7 @@ def test_stop_ends_the_daemon_waits_for_its_end_and_names_the_runs_that_it_cut_s
         answer = spyweb("stop", root=project)
         assert started.wait(PATIENCE) == 0
         assert answer.out.startswith(f"stopped the daemon of {project} (pid {started.pid}) in ")
-        assert answer.err == "runs of sleeper may go on for 100ms\n"
+        assert answer.err == "runs of sleeper have 100ms to end\n"
     (row,) = spyweb("runs", "-o", "json", root=project).json
     assert (row["id"], row["outcome"]) == (run, "stopped")
 

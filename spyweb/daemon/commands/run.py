@@ -1,4 +1,4 @@
-"""`spyweb run` and `debug`: run a job once in the foreground; where a daemon runs, it runs the job.
+"""`spyweb run` and `debug`: run a job once in the foreground; if a daemon runs, the daemon runs the job.
 
 `debug` shows all details of a run; of a monitor job the items that it would find, of tasks the plan.
 """

@@ -123,7 +123,7 @@ def stop(context: typer.Context, form: Output = Format.TABLE) -> None:
         running = []
     if running:
         grace = format_duration(project.settings.daemon.shutdown_grace_ms)
-        output.note(f"runs of {', '.join(running)} may go on for {grace}")
+        output.note(f"runs of {', '.join(running)} have {grace} to end")
     began = time.monotonic()
     pid = end_daemon(project)
     took_ms = round((time.monotonic() - began) * 1000)

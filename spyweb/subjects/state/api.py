@@ -123,7 +123,7 @@ class RecordsOfQuery(Struct, frozen=True):
 
 
 class MoveQuery(Struct, frozen=True):
-    """The namespace that entries leave, and the one that they go to."""
+    """The namespaces that entries move from and to."""
 
     old: Namespace
     new: Namespace

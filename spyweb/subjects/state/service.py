@@ -151,7 +151,7 @@ class StateService:
     async def update(self, namespace: str, key: bytes, ops: Sequence[UpdateOp]) -> EntryUpdated:
         """Do update ops on a value, as one step; an op that can't be done is reported, and the others are done.
 
-        Raises Refused over the limits, for a namespace of texts, and for an op that is wrong whatever the value is.
+        Raises Refused over the limits, for a namespace of texts, and for an op that no value could accept.
         """
         if is_text(namespace):
             raise Refused(f"{shown(key)}: only a scope and `state` hold values that can be updated")

@@ -286,7 +286,7 @@ def _whole(daemon: DaemonClient, target: str) -> Iterator[bytes]:
 
 def _read(offline: OfflineProject, ask: Callable[[StateService], Awaitable[T]]) -> T:
     """Ask the service over the database; before the first start, over an empty one."""
-    import asyncio  # where a daemon runs, no command needs it
+    import asyncio  # only needed when no daemon runs
 
     async def answer(store: Store) -> tuple[T]:
         return (await ask(_service(offline, store)),)
@@ -309,6 +309,6 @@ def _change(offline: OfflineProject, ask: Callable[[StateService], Awaitable[T]]
 
 
 def _service(offline: OfflineProject, store: Store) -> StateService:
-    from spyweb.subjects.state.service import StateService  # where a daemon runs, it is the one that needs it
+    from spyweb.subjects.state.service import StateService  # only needed when no daemon runs
 
     return StateService(store=store, clock=offline.clock, limits=offline.settings.state)

@@ -133,7 +133,7 @@ def rekey(
 
     Values, past versions and events: all of them, or none.  Only while no daemon runs.
     """
-    from spyweb.store.encryption import find_key  # where a daemon runs, no command needs the store
+    from spyweb.store.encryption import find_key  # only needed when no daemon runs
     from spyweb.store.lock import hold_lock
     from spyweb.store.sqlite.store import rotate_key
 
@@ -142,13 +142,15 @@ def rekey(
     if project.settings.store.is_memory or not project.settings.store.path.exists():
         raise Refused(f"{project.root}: there is no database, so nothing is encrypted")
     new = None if key_file == "none" else find_key(key_file, project.root, os.environ)
-    if not agree(f"Write everything anew in {project.settings.store.path}?", yes=yes):
+    if not agree(f"Encrypt everything in {project.settings.store.path} again?", yes=yes):
         return ExitCode.FAILED
     with hold_lock(project.settings.daemon.data_dir, root=project.root, clock=project.clock):
         is_purged = rotate_key(project.settings.store.path, old=offline.key(), new=new, marker=offline.marker())
     setting = "" if new is None else key_file
     if not is_purged:
-        output.note("parts of the older values are left in its file: the next start writes it anew, which needs room")
+        output.note(
+            "parts of the older values are still in its file: the next start writes the file again, which needs room"
+        )
     output.tell(form, f'now set key_file = "{setting}" in [store] of config.toml', {"key_file": setting})
     return ExitCode.OK
 
