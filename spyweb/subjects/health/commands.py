@@ -28,8 +28,8 @@ def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
 
 def _show(health: Health, now_ms: int) -> None:
     store, loop, vms = health.store, health.loop, sum(worker.vms for worker in health.workers)
-    times = "once" if loop.stalls == 1 else f"{loop.stalls} times"
-    held_up = f"held up {times}, for {format_duration(loop.worst_ms)} at worst; the last: {loop.last}"
+    times = "1 stall" if loop.stalls == 1 else f"{loop.stalls} stalls"
+    stalls = f"{times}, at most {format_duration(loop.worst_ms)}; the last: {loop.last}"
     output.show_verdict(health.status, "; ".join(health.problems))
     output.show_fields(
         [
@@ -43,7 +43,7 @@ def _show(health: Health, now_ms: int) -> None:
             ("workers", f"{len(health.workers)} with {vms} VMs; {health.worker_deaths} have died since the start"),
             ("quarantined", "; ".join(f"{job}: {why}" for job, why in health.quarantined.items()) or "none"),
             *[("held back", f"{job}: {why}") for job, why in health.held_back.items()],
-            ("event loop", held_up if loop.stalls else "never held up"),
+            ("event loop", stalls if loop.stalls else "no stalls"),
             *([("heartbeat", _heartbeat(health.heartbeat, now_ms))] if health.heartbeat else []),
             ("sandbox", ", ".join(health.rights) or "none"),
             *[("chore", _chore(chore, now_ms)) for chore in health.chores],

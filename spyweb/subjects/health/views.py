@@ -223,7 +223,7 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) ->
     is_refused = _was_lately(vitals.storage_error_at_ms, vitals)
     text = "writes of scripts are refused: `spyweb runs` lists the runs, the log has the reason"
     note(is_refused, "storage errors", text, "Check the runs with storage errors; the log has the reason.", page="runs")
-    text = "the event loop was held up: `spyweb health` and the log name the cause"
+    text = "the event loop stalled: `spyweb health` and the log name the cause"
     remedy = "The log names the job or the part that caused it."
     note(_was_lately(vitals.loop.last_at_ms, vitals), "loop", text, remedy)
     held = len(vitals.held_back)

@@ -76,7 +76,7 @@ STALLED = LoopStats(stalls=2, worst_ms=2800, last_at_ms=1_000, last="op state.se
         ),
         (
             {"loop": STALLED, "now_ms": 999 + SHOWN_MS},
-            "the event loop was held up: `spyweb health` and the log name the cause",
+            "the event loop stalled: `spyweb health` and the log name the cause",
         ),
         ({"held_back": {"prices": "it held up"}}, "1 job has held up the daemon too often: `spyweb health` says which"),
         (
