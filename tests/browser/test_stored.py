@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -215,3 +216,31 @@ async def test_an_incident_is_read_taken_care_of_and_over(wide: Tab, small: Tab,
     await expect(small.page.get_by_role("heading", level=1)).to_have_text("No incident is open")
     await expect(small.page.locator("#count-incidents")).to_have_text("")
     await expect(wide.page.get_by_role("heading", level=1)).to_contain_text("flaky: recovered after")
+
+
+async def test_several_are_acknowledged_and_maintenance_begins_without_a_script(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    project = Project(tmp_path)
+    project.save("config.toml", "[alerts]\nafter_failures = 1\n")
+    for number in range(3):
+        project.job(f"down_{number}", 'error("no route")', 'tags = ["down"]')
+    with project.daemon() as daemon:
+        for number in range(3):
+            project.spyweb("trigger", f"down_{number}")
+        eventually(lambda: len(project.ask("alerts", "list")) == 3, "three incidents")
+        async with opened(chromium, daemon.url, java_script_enabled=False) as tab:
+            page = await tab.open("/incidents")
+            for number in (0, 2):
+                await page.get_by_label(f"Select down_{number}").check()
+            await page.get_by_label("Your name").fill("Anna")
+            await page.get_by_role("button", name="Acknowledge selected").click()
+            await expect(page.get_by_text("acknowledged by Anna")).to_have_count(2)
+            await page.get_by_role("button", name="Unacknowledge").first.click()
+            await expect(page.get_by_text("acknowledged by Anna")).to_have_count(1)
+            page = await tab.open("/maintenance")
+            await page.get_by_role("textbox", name="Tags").fill("down")
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("heading", level=1)).to_contain_text("Maintenance now")
+            await page.get_by_role("button", name="End now").click()
+            await expect(page.get_by_role("heading", level=1)).not_to_contain_text("Maintenance now")

@@ -116,7 +116,8 @@ def test_an_axis_has_a_few_round_times_in_order(start_ms: int, span_ms: int, zon
 def test_the_chart_of_a_new_job_begins_with_its_first_run_and_its_ticks_are_whole_minutes() -> None:
     runs = [RunPoint(number, 86_000_000 + number * 30_000, 5, 0, RunMark.SUCCESS) for number in range(10)]
     drawn = chart(runs, 0, 86_300_000, ZoneInfo("UTC"))
-    (path,) = [path for letter, path in drawn.paths if letter == "s"]
+    ((letter, path),) = drawn.paths
+    assert letter == RunMark.SUCCESS.value
     assert float(path[1:].split()[0]) < CHART_WIDTH / 10
     assert [(tick.at_ms % 60_000, tick.unit) for tick in drawn.ticks] == [(0, "minute")] * len(drawn.ticks)
 

@@ -52,7 +52,7 @@ AT = "coalesce(started_ms, last_due_ms, due_ms, ended_ms)"
 POINTS = f"""
     SELECT id, started_ms, max(ended_ms - started_ms, 0), iif(attempt = 1, max(started_ms - due_ms, 0), 0), {MARK}
     FROM run INDEXED BY run_of_job
-    WHERE job = ?1 AND id < ?3 AND state = 'ended' AND outcome <> 'skipped' AND started_ms >= ?4 AND {NOT_ASIDE}
+    WHERE job = ?1 AND id < ?3 AND state = 'ended' AND started_ms >= ?4 AND {NOT_ASIDE}
     ORDER BY id DESC LIMIT ?5
 """
 BEFORE = "SELECT max(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id < ?"

@@ -242,20 +242,20 @@ def make_statistics(
     """Compute the statistics of a job from its runs, oldest first."""
     good = sum(point.mark in SUCCEEDED for point in points)
     bad = sum(point.mark in FAILING for point in points)
-    since_ms = now_ms - span.ms
+    since_ms, ran = now_ms - span.ms, [point for point in points if point.mark is not RunMark.SKIPPED]
     thinned = thin(points, since_ms, now_ms)
     return JobStatistics(
         job=job,
         span=span,
         since_ms=since_ms,
         until_ms=now_ms,
-        runs=len(points),
+        runs=len(ran),
         succeeded=good,
         failed=bad,
         success_rate=good / (good + bad) if good + bad else None,
         uptime=uptime_of(points, now_ms),
-        took_ms=percentiles([point.took_ms for point in points]),
-        late_ms=percentiles([point.late_ms for point in points]),
+        took_ms=percentiles([point.took_ms for point in ran]),
+        late_ms=percentiles([point.late_ms for point in ran]),
         points=thinned,
         is_thinned=len(thinned) < len(points),
         is_partial=is_partial,

@@ -102,6 +102,7 @@ async def show_when(asked: Asked) -> Shown:
         "count": found.count,
         "mark_of": mark_of_outcome,
         "job": query.job,
+        "job_name": asked.name_of(query.job),
         "address": partial(asked.address, query),
         **asked.places(query, found.before),
     }

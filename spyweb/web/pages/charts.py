@@ -16,6 +16,7 @@ from itertools import groupby
 
 from msgspec import Struct
 
+from spyweb.model import RunMark
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from spyweb.store.model.runs import RunPoint
 from spyweb.web.pages.words import show_duration
@@ -119,8 +120,8 @@ def chart(points: Iterable[RunPoint], start_ms: int, end_ms: int, zone: tzinfo, 
     seen = sorted((p for p in points if start_ms <= p.at_ms <= end_ms), key=lambda point: point.at_ms)
     if seen:
         start_ms = max(start_ms, seen[0].at_ms - max((end_ms - seen[0].at_ms) // 50, SECOND_MS))
-    longest = max((point.took_ms for point in seen), default=SECOND_MS)
-    shortest = min((point.took_ms for point in seen), default=100)
+    took = [point.took_ms for point in [p for p in seen if p.mark is not RunMark.SKIPPED] or seen] or [100, SECOND_MS]
+    shortest, longest = min(took), max(took)
     low, high = _bounds(shortest, longest)
     grid = sorted({high, *(ms for ms in DURATIONS_MS if low <= ms <= high)}, reverse=True)
     paths: dict[str, list[str]] = {}

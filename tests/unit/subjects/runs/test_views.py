@@ -116,7 +116,7 @@ def point(at: int, mark: RunMark = RunMark.SUCCESS, *, took: int = 10, late: int
 
 def test_figures_count_what_came_to_an_end_of_its_own() -> None:
     since = NOW_MS - DAY_MS
-    marks = [RunMark.SUCCESS, RunMark.LATE, RunMark.FAILED, RunMark.CANCELLED, RunMark.LOST]
+    marks = [RunMark.SUCCESS, RunMark.LATE, RunMark.FAILED, RunMark.CANCELLED, RunMark.LOST, RunMark.SKIPPED]
     runs = [point(since + at, mark, took=at, late=at * 2) for at, mark in enumerate(marks)]
     found = make_statistics(PRICES, TimeSpan.DAY, runs, NOW_MS)
 
