@@ -653,11 +653,7 @@ class FakeDaemonService(AllServices):
         self.tallies = AttemptTallies(clock)
         self.ack_links = AckLinks("https://spyweb.example.org", lambda: self.alert_settings)
         self.channels = ChannelService(
-            send_test=try_out,
-            store=store,
-            settings=lambda: self.alert_settings,
-            tallies=self.tallies.of,
-            clock=clock,
+            send_test=try_out, store=store, settings=lambda: self.alert_settings, tallies=self.tallies.of, clock=clock
         )
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
         self.changes = ChangeHub(events=self.events, clock=clock, last_lines=no_lines)

@@ -16,14 +16,7 @@ from spyweb.model import Failure, JobId, Outcome, RunId, Trigger
 from spyweb.subjects.health.views import ChoreHealth
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, last_run
 from tests.fakes.command import Answer, spyweb
-from tests.fakes.daemon_service import (
-    NOW_MS,
-    PRICES,
-    FakeDaemonService,
-    make_run,
-    make_vitals,
-    refused,
-)
+from tests.fakes.daemon_service import NOW_MS, PRICES, FakeDaemonService, make_run, make_vitals, refused
 from tests.fakes.daemon_socket import serve_daemon_socket
 
 Project = tuple[Path, FakeDaemonService]

@@ -29,12 +29,7 @@ TOO_LONG = f'taking the page apart took longer than 1 s (selector "{ENDLESS_SELE
 
 def page(body: bytes = GOOD, selector: str = "p", fields: tuple[Field, ...] = TEXT, job: str = "shop") -> Page:
     return Page(
-        job=JobId(job),
-        body=body,
-        content_type="text/html",
-        url="http://h.example/",
-        selector=selector,
-        fields=fields,
+        job=JobId(job), body=body, content_type="text/html", url="http://h.example/", selector=selector, fields=fields
     )
 
 

@@ -52,10 +52,7 @@ async def tls_server(authority: trustme.CA) -> AsyncIterator[WebServer]:
 
 async def test_a_name_that_does_not_exist_is_dns(script: Script) -> None:
     error = await script.fail("http_get", b"http://nowhere.example/")
-    assert error == {
-        "kind": "dns",
-        "error": "could not resolve nowhere.example: Name or service not known",
-    }
+    assert error == {"kind": "dns", "error": "could not resolve nowhere.example: Name or service not known"}
 
 
 async def test_a_connection_takes_none_of_the_last_descriptors(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,10 +240,7 @@ def test_reading_response_headers_ignores_case(worker: WorkerDriver, hook: str, 
 
 
 def test_an_item_whose_filter_fails_is_marked_and_the_others_are_judged(worker: WorkerDriver) -> None:
-    prepare(
-        worker,
-        "function filter_item(item)\n  if item.n > 1 then error('bad') end\n  return item\nend",
-    )
+    prepare(worker, "function filter_item(item)\n  if item.n > 1 then error('bad') end\n  return item\nend")
     daemon, end = cycle(worker, ("filter_item", [{"n": n} for n in (3, 1, 2, 4)]))
 
     report = daemon.reports[1]

@@ -171,11 +171,7 @@ end"""
 
 @pytest.mark.parametrize(
     "call",
-    [
-        "hoard({})",
-        "coroutine.wrap(hoard)({})",
-        "local co = coroutine.wrap(function() echo() hoard({}) end) co()",
-    ],
+    ["hoard({})", "coroutine.wrap(hoard)({})", "local co = coroutine.wrap(function() echo() hoard({}) end) co()"],
 )
 def test_a_memory_error_shows_the_line_that_wanted_more(worker: WorkerDriver, call: str) -> None:
     end = worker.run(BLOATED % call, limit=16 << 20)

@@ -76,8 +76,7 @@ def test_nested_protected_calls_are_bounded_so_that_a_kill_finds_room(worker: Wo
 
 def test_runs_abandoned_half_way_leave_nothing_behind(worker: WorkerDriver) -> None:
     worker.load(
-        1,
-        "if (...).run_id == 500 then return pcall(function() return 'fine' end) end pcall(function() wait() end)",
+        1, "if (...).run_id == 500 then return pcall(function() return 'fine' end) end pcall(function() wait() end)"
     )
     for run in range(1, 200):
         worker.begin(run, 1, until="wait")

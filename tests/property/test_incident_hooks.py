@@ -89,11 +89,7 @@ def test_a_day_of_it() -> None:
     ("place", "name", "mutant"),
     [
         (measures, "SCRIPTS", "nobody"),  # what is known is not looked at
-        (
-            measures,
-            "ScriptTold",
-            lambda incident, _: ScriptTold(incident, Told.CLOSED),
-        ),  # its end counts as told
+        (measures, "ScriptTold", lambda incident, _: ScriptTold(incident, Told.CLOSED)),  # its end counts as told
         (Trigger, "is_aside", False),  # how it ends counts
     ],
 )

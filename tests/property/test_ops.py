@@ -83,10 +83,7 @@ def test_an_integral_float_has_the_text_of_the_integer(number: int) -> None:
 
 PARTS = st.lists(
     st.builds(
-        Part,
-        name=st.binary(max_size=20),
-        content=st.binary(max_size=100),
-        filename=st.none() | st.binary(max_size=20),
+        Part, name=st.binary(max_size=20), content=st.binary(max_size=100), filename=st.none() | st.binary(max_size=20)
     ),
     max_size=5,
 )

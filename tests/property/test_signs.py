@@ -22,8 +22,7 @@ SETTLED_S = 40.0  # a sign must last before it is noted
 Step = float | str
 EVENTS = ["break", "mend", "succeed", "fail", "die", "die", "store", "well"]
 steps = st.lists(
-    st.tuples(st.sampled_from(EVENTS), st.sampled_from([0.3, 4.0, 13.0, 40.0, 40.0, 400.0, 1_500.0])),
-    max_size=14,
+    st.tuples(st.sampled_from(EVENTS), st.sampled_from([0.3, 4.0, 13.0, 40.0, 40.0, 400.0, 1_500.0])), max_size=14
 ).map(lambda pairs: [step for pair in pairs for step in pair])
 
 

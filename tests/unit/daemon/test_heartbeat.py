@@ -113,10 +113,7 @@ async def test_an_edit_of_the_settings_counts_at_once(b: Beating) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
-    [
-        ("lag_ms", 5_001, "due runs do not start, for 2m5s now"),
-        ("answering", 0, "no worker answers, for 2m5s now"),
-    ],
+    [("lag_ms", 5_001, "due runs do not start, for 2m5s now"), ("answering", 0, "no worker answers, for 2m5s now")],
 )
 async def test_what_stands_still_for_two_minutes_is_told_once_a_minute(
     b: Beating, name: str, value: int, said: str

@@ -10,13 +10,7 @@ import pytest
 
 from spyweb.confined.frames import HEADER, MAX_FRAME
 from spyweb.lua import wire
-from spyweb.lua.connection import (
-    FULL_BATCH,
-    BulkStream,
-    FlushQueue,
-    SmallStream,
-    WorkerConnection,
-)
+from spyweb.lua.connection import FULL_BATCH, BulkStream, FlushQueue, SmallStream, WorkerConnection
 from spyweb.lua.wire import FromWorker, OpCall, Pong
 from spyweb.lua.wire import PingWorker as Ping
 from tests.fakes.clock import settle

@@ -46,8 +46,7 @@ def test_a_text_is_a_string_or_a_number_as_lua_shows_it(value: object, text: byt
 
 
 @pytest.mark.parametrize(
-    ("value", "got"),
-    [(None, "nil"), (True, "boolean"), ([], "table"), ({b"a": 1}, "table"), (FUNCTION, "function")],
+    ("value", "got"), [(None, "nil"), (True, "boolean"), ([], "table"), ({b"a": 1}, "table"), (FUNCTION, "function")]
 )
 def test_nothing_else_is_a_text(value: object, got: str) -> None:
     with pytest.raises(Mismatch, match=f"^string expected, got {got}$"):
@@ -110,17 +109,13 @@ def test_a_number_keeps_its_fraction() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "table"),
-    [({b"a": 1}, {b"a": 1}), ([b"x", b"y"], {1: b"x", 2: b"y"}), ([], {}), ({}, {})],
+    ("value", "table"), [({b"a": 1}, {b"a": 1}), ([b"x", b"y"], {1: b"x", 2: b"y"}), ([], {}), ({}, {})]
 )
 def test_a_table_is_a_dict_a_sequence_counts_from_one(value: object, table: dict[object, object]) -> None:
     assert read_table(value) == table
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [(Ext.FOREIGN, "thread"), (Ext.CYCLE, "table"), (Ext.DEEP, "table")],
-)
+@pytest.mark.parametrize(("kind", "name"), [(Ext.FOREIGN, "thread"), (Ext.CYCLE, "table"), (Ext.DEEP, "table")])
 def test_what_only_lua_has_is_named_by_its_type(kind: Ext, name: str) -> None:
     assert type_name(Foreign(kind, "thread")) == name
 

@@ -210,11 +210,7 @@ async def test_a_bad_url_is_http_and_does_not_raise(url: bytes, reason: str) -> 
             [URL_TEXT, {b"A": True}],
             "bad argument #2 to 'http_get' (header 'A': string expected, got boolean)",
         ),
-        (
-            "http_get",
-            [URL_TEXT, {True: b"x"}],
-            "bad argument #2 to 'http_get' (a key: string expected, got boolean)",
-        ),
+        ("http_get", [URL_TEXT, {True: b"x"}], "bad argument #2 to 'http_get' (a key: string expected, got boolean)"),
         ("http_post", [URL_TEXT], "bad argument #2 to 'http_post' (string expected, got no value)"),
         ("http_post", [URL_TEXT, {}], "bad argument #2 to 'http_post' (string expected, got table)"),
         ("http_request", [URL_TEXT], "bad argument #1 to 'http_request' (table expected, got string)"),

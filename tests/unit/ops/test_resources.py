@@ -210,12 +210,7 @@ async def test_a_command_that_fails_leaves_no_row(call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("state.set", {"value": 1}),
-        ("state.delete", {}),
-        ("state.update", {"ops": []}),
-    ],
+    ("name", "fields"), [("state.set", {"value": 1}), ("state.delete", {}), ("state.update", {"ops": []})]
 )
 async def test_scripts_can_read_the_scope_and_not_write_it(call: Call, name: str, fields: dict[str, object]) -> None:
     await ask(call, "file.copy", table(src=b"a", dest=b"b"))

@@ -38,11 +38,7 @@ async def test_a_missing_key_is_nil_or_the_default() -> None:
         ("state.set", [True, 1], "bad argument #1 to 'state.set' (string expected, got boolean)"),
         ("state.set", [NULL, 1], "bad argument #1 to 'state.set' (string expected, got null)"),
         ("state.set", [b"k", 1, {}], "bad argument #3 to 'state.set' (number expected, got table)"),
-        (
-            "state.set_with_ttl",
-            [b"k", 1],
-            "bad argument #3 to 'state.set_with_ttl' (number expected, got no value)",
-        ),
+        ("state.set_with_ttl", [b"k", 1], "bad argument #3 to 'state.set_with_ttl' (number expected, got no value)"),
         ("state.set_with_ttl", [b"k", None, 1], "bad argument #2 to 'state.set_with_ttl' (value expected, got nil)"),
         ("state.exists", [{}], "bad argument #1 to 'state.exists' (string expected, got table)"),
         ("state.increment", [b"k", b"x"], "bad argument #2 to 'state.increment' (number expected, got string)"),

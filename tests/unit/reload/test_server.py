@@ -88,11 +88,7 @@ async def harness(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
             root=tmp_path,
             endpoints=served.endpoints,
             prover=Prover(
-                pool=pool,
-                sources=sources,
-                load=refuse_to_execute,
-                find_selector_problem=find_no_problem,
-                clock=clock,
+                pool=pool, sources=sources, load=refuse_to_execute, find_selector_problem=find_no_problem, clock=clock
             ),
             workers=getattr(request, "param", 1),
         )

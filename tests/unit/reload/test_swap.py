@@ -123,11 +123,7 @@ async def reload_harness(root: Path, jobs: Mapping[str, str]) -> AsyncIterator[R
             return job in h.keeping
 
         prover = Prover(
-            pool=t.pool,
-            sources=sources,
-            load=execute,
-            find_selector_problem=find_selector_problem,
-            clock=t.clock,
+            pool=t.pool, sources=sources, load=execute, find_selector_problem=find_selector_problem, clock=t.clock
         )
         endpoints = make_served(say_hello, t.tasks, t.clock).endpoints
         endpoints.version = None
@@ -200,9 +196,7 @@ async def test_an_edit_swaps_the_code_and_keeps_cursor_and_cadence(h: ReloadHarn
     assert (JobId("hello"), 2) in h.harness.pool.retired
 
 
-async def test_a_broken_save_leaves_the_old_version_running_and_shows_why_until_repaired(
-    h: ReloadHarness,
-) -> None:
+async def test_a_broken_save_leaves_the_old_version_running_and_shows_why_until_repaired(h: ReloadHarness) -> None:
     h.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "'=' expected")
     await h.edit("jobs/hello.lua", HELLO + "oops oops\n")
     assert h.job("hello").code.generation == 1
@@ -273,9 +267,7 @@ async def test_a_file_that_comes_back_after_its_deactivation_was_refused_is_due_
     assert await h.harness.record() == ["hello schedule success"] * 2
 
 
-async def test_an_edit_that_the_store_refuses_forgets_no_pause_that_comes_before_the_next_try(
-    h: ReloadHarness,
-) -> None:
+async def test_an_edit_that_the_store_refuses_forgets_no_pause_that_comes_before_the_next_try(h: ReloadHarness) -> None:
     h.save("jobs/hello.lua", HELLO + "log('again')\n")
     await h.look_in_vain()
     await h.harness.scheduler.pause(h.job("hello"))
@@ -308,11 +300,7 @@ async def test_a_job_that_comes_back_is_due_again_and_its_absence_is_one_record(
     assert h.job("hello").code.generation >= retired, "the pool drops the VMs of versions below"
     assert h.job("hello").last == last is not None
     await h.harness.clock.turn(60)
-    assert await h.harness.record() == [
-        "hello schedule success",
-        "hello schedule paused x5",
-        "hello schedule success",
-    ]
+    assert await h.harness.record() == ["hello schedule success", "hello schedule paused x5", "hello schedule success"]
 
 
 async def test_an_edited_module_reloads_just_the_jobs_that_loaded_it_and_none_where_it_is_broken(

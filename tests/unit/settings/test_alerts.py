@@ -249,13 +249,7 @@ def test_a_job_depends_on_those_it_names_and_on_those_that_succeed_before_it(tmp
         d='after = "a"',
     )
     assert problems == []
-    assert depends == {
-        "net": (),
-        "a": ("job:net",),
-        "b": ("job:net",),
-        "c": ("job:a",),
-        "d": ("job:net", "job:a"),
-    }
+    assert depends == {"net": (), "a": ("job:net",), "b": ("job:net",), "c": ("job:a",), "d": ("job:net", "job:a")}
 
 
 def test_jobs_that_depend_on_each_other_are_refused(tmp_path: Path) -> None:

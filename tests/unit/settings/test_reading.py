@@ -7,17 +7,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import Problem
 from spyweb.settings import reading as reading_module
-from spyweb.settings.reading import (
-    NEIGHBOURS,
-    TEXT,
-    Names,
-    Reading,
-    Tables,
-    list_of,
-    nearest,
-    shaped,
-    table_of,
-)
+from spyweb.settings.reading import NEIGHBOURS, TEXT, Names, Reading, Tables, list_of, nearest, shaped, table_of
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.values import text, whole
 
@@ -159,8 +149,7 @@ MANY = [f"{kind}-{number:04}" for kind in ("prices", "shop", "weather") for numb
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
-    [("bakcup", "backup"), ("BACKUP", "backup"), ("Pirces", "prices"), ("", None), ("zebra", None)],
+    ("name", "meant"), [("bakcup", "backup"), ("BACKUP", "backup"), ("Pirces", "prices"), ("", None), ("zebra", None)]
 )
 def test_the_name_that_is_most_alike_is_found_or_none(name: str, meant: str | None) -> None:
     assert Names(["prices", "backup"]).nearest(name) == meant

@@ -131,7 +131,7 @@ def test_the_lua_of_what_is_broken_is_at_hand_for_whoever_looks_for_more(tmp_pat
     }
     found = scanned(tmp_path, files)
     assert {path for path, _ in found.broken_lua} == {
-        *("jobs/bad.lua", "jobs/torn.lua", "jobs/twice.lua", "jobs/Twice/init.lua", "jobs/watch/hooks.lua"),
+        *("jobs/bad.lua", "jobs/torn.lua", "jobs/twice.lua", "jobs/Twice/init.lua", "jobs/watch/hooks.lua")
     }
 
 

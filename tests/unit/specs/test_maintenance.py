@@ -86,10 +86,7 @@ EITHER = "expected either cron and duration, or start and end"
         ('cron = "0 3 * * *"\nduration = "2h"\nend = 2026-12-24T18:00:00Z', f"4: maintenance[1].end: {EITHER}"),
         ("start = 2026-12-24T18:00:00Z", "1: maintenance[1].end: is required"),
         ("start = 2026-12-24\nend = 2026-12-25T00:00:00Z", "2: maintenance[1].start: expected a moment such as"),
-        (
-            "start = 2026-12-24T18:00:00Z\nend = 2026-12-24T18:00:00Z",
-            "3: maintenance[1].end: must be after start",
-        ),
+        ("start = 2026-12-24T18:00:00Z\nend = 2026-12-24T18:00:00Z", "3: maintenance[1].end: must be after start"),
         (
             "start = 2026-12-24T18:00:00Z\nend = 2036-12-24T18:00:00Z",
             "3: maintenance[1].end: is more than 100d after start",
@@ -187,10 +184,7 @@ def test_windows_of_the_next_days_come_in_order_also_the_one_that_is_under_way()
 def test_windows_of_one_rule_that_overlap_are_shown_as_one() -> None:
     rule = MaintenanceRule(Recurring("0 1,2,3 * * *", "UTC", 90 * MIN))
     found = [*planned_windows([rule], at(2026, 6, 1, 3), at(2026, 6, 2, 12))]
-    assert found == [
-        (at(2026, 6, 1, 1), at(2026, 6, 1, 4, 30), 0),
-        (at(2026, 6, 2, 1), at(2026, 6, 2, 4, 30), 0),
-    ]
+    assert found == [(at(2026, 6, 1, 1), at(2026, 6, 1, 4, 30), 0), (at(2026, 6, 2, 1), at(2026, 6, 2, 4, 30), 0)]
 
 
 @pytest.mark.parametrize(

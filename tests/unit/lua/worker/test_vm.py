@@ -295,12 +295,7 @@ def test_a_script_that_asks_for_an_op_alone_gets_nothing_else(bytecode: Bytecode
 
 @pytest.mark.parametrize(
     ("arguments", "elements"),
-    [
-        (b"{}", 1),
-        (b"{1, 2, {a = 1, b = {}}}", 6),
-        (b"'k', {x = 1}, nil", 4),
-        (b"table.unpack(many)", 256),
-    ],
+    [(b"{}", 1), (b"{1, 2, {a = 1, b = {}}}", 6), (b"'k', {x = 1}, nil", 4), (b"table.unpack(many)", 256)],
 )
 def test_what_is_passed_packed_is_counted(vm: VM, arguments: bytes, elements: int) -> None:
     source = b"many = {} for i = 1, 256 do many[i] = i end echo(" + arguments + b")"
@@ -388,8 +383,7 @@ def test_it_says_what_a_vm_says(bytecode: Bytecode, source: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "problem"),
-    [(b"error('it ran')", None), (b"return {" + b"1.5," * 200_000 + b"}", b"not enough memory")],
+    ("source", "problem"), [(b"error('it ran')", None), (b"return {" + b"1.5," * 200_000 + b"}", b"not enough memory")]
 )
 def test_nothing_of_what_it_compiles_runs_nor_takes_more_than_there_is(
     bytecode: Bytecode, source: bytes, problem: bytes | None

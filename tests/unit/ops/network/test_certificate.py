@@ -32,8 +32,7 @@ def test_everything_that_is_told_of_a_certificate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "days"),
-    [(timedelta(days=1), 1), (timedelta(hours=23), 0), (timedelta(0), 0), (timedelta(hours=-1), -1)],
+    ("left", "days"), [(timedelta(days=1), 1), (timedelta(hours=23), 0), (timedelta(0), 0), (timedelta(hours=-1), -1)]
 )
 def test_days_left_are_whole_and_below_zero_once_it_is_over(left: timedelta, days: int) -> None:
     assert read_certificate(der(), at(ENDS - left))["days_left"] == days

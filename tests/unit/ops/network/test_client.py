@@ -30,8 +30,7 @@ def test_header_names_are_lower_case_and_repeats_are_joined_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("soft", "most"),
-    [(1024, 512), (1 << 20, MOST_CONNECTIONS), (resource.RLIM_INFINITY, MOST_CONNECTIONS)],
+    ("soft", "most"), [(1024, 512), (1 << 20, MOST_CONNECTIONS), (resource.RLIM_INFINITY, MOST_CONNECTIONS)]
 )
 def test_connections_leave_room_for_other_files(soft: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))

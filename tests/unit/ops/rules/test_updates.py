@@ -8,15 +8,7 @@ import pytest
 
 from spyweb.limits import NUMBER_KEYS
 from spyweb.model import NULL, Value, ValueKey
-from spyweb.ops.rules.updates import (
-    DEEPEST_MERGE,
-    MOST_MERGED_KEYS,
-    EditedValue,
-    Object,
-    Update,
-    UpdateKind,
-    apply,
-)
+from spyweb.ops.rules.updates import DEEPEST_MERGE, MOST_MERGED_KEYS, EditedValue, Object, Update, UpdateKind, apply
 from spyweb.ops.rules.values import Unstorable
 from tests.fakes.growth import LINEAR, growth
 
@@ -140,8 +132,7 @@ def test_a_sum_that_leaves_64_bits_is_an_error_and_never_wraps(held: int, kind: 
 
 
 @pytest.mark.parametrize(
-    ("held", "value"),
-    [(b"ab", 1), (b"ab", [b"x"]), (5, b"x"), (5, 5), (True, 1), ({}, 1), ({b"x": 1}, {b"y": 2})],
+    ("held", "value"), [(b"ab", 1), (b"ab", [b"x"]), (5, b"x"), (5, 5), (True, 1), ({}, 1), ({b"x": 1}, {b"y": 2})]
 )
 def test_other_types_do_not_meet(held: Value, value: Value) -> None:
     assert outcome({b"a": held}, op("append", b"a", value=value)) == ({b"a": held}, ["append.type_mismatch"])

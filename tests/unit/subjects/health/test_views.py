@@ -129,9 +129,7 @@ def test_what_keeps_jobs_from_running_is_known_by_the_part_of_the_daemon() -> No
     vitals = make_vitals(scheduler_lag_ms=6_500, refused_ms=12_000)
     none = [replace(worker, pid=0) for worker in vitals.pool.workers]
     vitals = replace(
-        vitals,
-        store=make_stats(failed="the disk is full", stalled_s=11.0),
-        pool=replace(vitals.pool, workers=none),
+        vitals, store=make_stats(failed="the disk is full", stalled_s=11.0), pool=replace(vitals.pool, workers=none)
     )
     assert {part: (each.timeless or each.text, each.lasting_ms) for part, each in find_parts(vitals).items()} == {
         "scheduler": ("the scheduler is behind", 6_500),

@@ -77,9 +77,7 @@ def test_whoever_could_look_behind_the_globals_finds_all_of_them_and_each_file_o
     assert len(files) == len(set(files))
 
 
-def test_whoever_looks_in_vain_again_and_again_gets_a_plain_table(
-    run: Callable[[bytes], tuple[VM, list[str]]],
-) -> None:
+def test_whoever_looks_in_vain_again_and_again_gets_a_plain_table(run: Callable[[bytes], tuple[VM, list[str]]]) -> None:
     assert run(b"for _ = 1, 50 do local x = nobody end")[1] == []
     assert "standard" in run(b"for _ = 1, 100 do local x = nobody end")[1]
     assert "standard" in run(b"for i = 1, 100 do _G['name' .. i] = i end assert(name1 == 1 and name100 == 100)")[1]

@@ -239,9 +239,7 @@ def test_after_its_branches_a_run_is_as_it_was(worker: InlineWorker) -> None:
 
 
 def test_a_module_that_two_branches_require_is_executed_once(worker: InlineWorker) -> None:
-    worker.begin(
-        "times = 0 return parallel(function() return require('m') end, function() return require('m') end)",
-    )
+    worker.begin("times = 0 return parallel(function() return require('m') end, function() return require('m') end)")
     first, second = worker.told(wire.OpCall)
     source = b"times = times + 1 wait('inside') return times"
     for call in (first, second):

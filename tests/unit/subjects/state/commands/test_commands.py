@@ -71,10 +71,7 @@ def test_any_other_ttl_is_refused(text: str) -> None:
 
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
-PROJECT = cast(
-    Project,
-    SimpleNamespace(clock=FakeClock(), moment=lambda ms: describe_moment(ms, "Europe/Berlin")),
-)
+PROJECT = cast(Project, SimpleNamespace(clock=FakeClock(), moment=lambda ms: describe_moment(ms, "Europe/Berlin")))
 
 
 def change(kind: ChangeKind, old: object, new: object, job: str | None = None) -> ChangeView:
