@@ -253,9 +253,12 @@ async def test_discord_and_slack_are_told_in_their_words(project: MonitorProject
     told = []
     for number in range(2):
         project.renew()
-        project.site.pages["/articles"] = ARTICLES
+        project.site.pages["/articles"] = RELEASE
         place(project, "webhooks", "config.toml")
         place(project, "webhooks", "hooks.lua", number)
+        await project.run()
+        assert await bodies(project) == [], "the first cycle is silent"
+        project.site.pages["/articles"] = ARTICLES
         assert (await project.run()).outcome is Outcome.SUCCESS
         (message,) = [each for each in await project.messages() if each.target.address]
         assert message.headers == (("x-team", "news"),)
