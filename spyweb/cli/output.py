@@ -42,7 +42,8 @@ LOG_LEVELS = {"print": "info", "warn": "warning"}  # levels of scripts, in the w
 GAP = 2  # spaces between the columns of a table
 SHORTEST = 12  # characters that are left of a cell that is cut
 ENOUGH = 40  # characters that a column which may be cut gets before a spare column gets room
-PROSE = frozenset({"note", "outcome", "text", "error", "last error", "actual", "expected"})  # columns of sentences
+# Columns of sentences.
+PROSE = frozenset({"note", "description", "outcome", "text", "error", "last error", "actual", "expected"})
 LONGEST_PROSE = 100  # characters of a cell of these in a pipe; JSON has all of it
 _STATE = re.compile(r"[a-z]+(?=$|[:,] )")  # a state at the beginning of a cell; details may follow
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -222,7 +223,7 @@ def show_table(
     elif sys.stdout.isatty():
         _draw(header, rows, cut, spare)
     else:
-        most = [LONGEST_PROSE if name in PROSE.intersection(cut) else sys.maxsize for name in header]
+        most = [LONGEST_PROSE if name in PROSE.intersection((*cut, *spare)) else sys.maxsize for name in header]
         cells = (map(words.cut, map(_in_one_line, row), most) for row in rows)
         lines = [tuple(header), *map(tuple, cells)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
