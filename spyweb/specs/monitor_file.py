@@ -58,6 +58,7 @@ _FIELD_EXPECTED = '"name:selector", "name:selector@attribute" or { name = "…",
 _ATTRIBUTE = re.compile(r"(.*)@\s*([A-Za-z_][A-Za-z0-9_:.-]*)\s*", re.DOTALL)
 _STATUSES = re.compile(r"\s*([1-5]\d\d)\s*-\s*([1-5]\d\d)\s*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+SHOWN = 80  # characters of a field that a message repeats
 _NO_COLON = re.compile(r"(\w*)(?=[\s=.#>\[,+~])[\s=,]*([^\s=,].*)", re.DOTALL)  # a name, and surely a selector
 
 _ADDRESS: Schema = {"type": "string", "pattern": r"^\s*[A-Za-z][A-Za-z0-9+.\-]*:"}
@@ -133,11 +134,14 @@ def _doubt_fields(read: Reading, names: Collection[str]) -> None:
     for key in dict.fromkeys(key for table in tables for key in table):
         if key not in FIELD_KEYS:
             read.doubt(f"unknown key{nearest(key, FIELD_KEYS)} ({key!r} in a field)", "fields")
-    texts_alone = [field.strip() for field in fields if isinstance(field, str)] if isinstance(fields, list) else []
-    for written in texts_alone:
-        if ":" not in written and (split := _NO_COLON.fullmatch(written)):
-            meant = f"{split[1] or 'name'}:{split[2]}"
-            read.doubt(f'"{written}" has no colon, so takes the whole item; did you mean "{meant}"?', "fields")
+    bare = (
+        [each.strip() for each in fields if isinstance(each, str) and ":" not in each]
+        if isinstance(fields, list)
+        else []
+    )
+    if split := next(filter(None, map(_NO_COLON.fullmatch, bare)), None):
+        meant = f"{split[1] or 'name'}:{split[2]}"[:SHOWN]
+        read.doubt(f"{split[0][:SHOWN]!r} has no colon, so takes the whole item; did you mean {meant!r}?", "fields")
     for name in names:
         if name in TAKEN:
             read.doubt(f"a field had better not be called {name!r}: {TAKEN[name]}", "fields")

@@ -367,9 +367,11 @@ def test_a_field_without_a_colon_that_has_a_selector_is_doubted(written: str, me
     found = draft(fields=f"['{written}']")
     assert not found.problems
     assert [str(warning) for warning in found.warnings] == [
-        f'{PLACE.file}:4: fields: "{written.strip()}" has no colon, so takes the whole item; did you mean "{meant}"?'
+        f"{PLACE.file}:4: fields: {written.strip()!r} has no colon, so takes the whole item; did you mean {meant!r}?"
     ]
     assert not draft(fields="['title', 'my name:h2', { name = 'a b' }]").warnings
+    (long,) = draft(fields=f"['a b{'x' * 100_000}', '{written}']").warnings
+    assert len(long.reason) < 300
 
 
 def test_what_nobody_knows_is_a_warning_with_the_nearest_name() -> None:
