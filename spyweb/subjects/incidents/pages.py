@@ -140,6 +140,7 @@ async def show_one(asked: Asked) -> Shown:
     """Show everything about an incident."""
     view = await _find(asked)
     shown = _shown(asked, view)
+    channels = [] if asked.principal.jobs else await asked.services[ChannelService].list()
     title = f"{shown.name}: {shown.wrong if view.closed_ms is None else 'closed'}, incident {view.id}"
     values = {
         "paused_for": asked.services.catalogue.paused_for(view.job_id),
@@ -152,6 +153,7 @@ async def show_one(asked: Asked) -> Shown:
         "history": words.history_of(view),
         "reason": words.reason_of(view),
         "tellings": words.tellings_of(view, asked.services.clock.now_ms()),
+        "waiting": {each.name: each.waiting for each in channels if each.waiting},
         "silence": await asked.services[IncidentService].silence_of(view.job_id) if view.job_id else None,
         "silences": words.SILENCES,
         "longest_name": LONGEST_NAME,
