@@ -75,10 +75,10 @@ def test_records_are_searched_and_exported(api: Api) -> None:
     assert [each["title"] for each in api.ask("GET", "/api/records?since=6000").json["records"]] == ["small, one"]
     assert api.ask("GET", "/api/records?q=x&job_id=other").json["records"] == []
     table = api.ask("GET", "/api/records.csv?job_id=shop").body.decode()
-    assert table.splitlines()[0] == "date_time,job,title,keywords,page_url,other_fields"
+    assert table.splitlines()[0] == "date_time,job,title,keywords,page_url,other_fields,old"
     assert [line.split(",", 2)[2] for line in table.splitlines()[1:]] == [
-        '"small, one",sale,,',
-        "'=Größer,,http://a.example/,",
+        '"small, one",sale,,,',
+        "'=Größer,,http://a.example/,,",
     ]
     exact = api.ask("GET", "/api/records.csv?job_id=shop&spreadsheet=0").body.decode()
     assert ",=Größer," in exact
