@@ -499,7 +499,8 @@ class Run(Struct, frozen=True, kw_only=True):
     result: str = ""  # the beginning of what its script returned, a table as JSON
     http_status: int | None = None  # a monitor's run: how the page answered; the worst of several
     items_found: int | None = None  # a monitor's run: how many items its pages had; None: no page was parsed
-    items_new: int | None = None
+    items_new: int | None = None  # records: of new items, and of changed ones
+    items_changed: int | None = None  # of these records
     note: str = ""  # a remark for people, on one line
     generation: int = 0
     last_due_ms: int | None = None  # a skipped range: due_ms is its first due time, this its last
@@ -548,10 +549,11 @@ class Ending(Struct, frozen=True, kw_only=True):
     cpu_ms: int = 0
     result: object = None  # what the script returned, when it can be shown
     preview: Mapping[str, object] | None = None  # instead of the result, for a monitor's debug run: what it would find
-    storage_errors: int = 0  # these five as in Run
+    storage_errors: int = 0  # these six as in Run
     http_status: int | None = None
     items_found: int | None = None
     items_new: int | None = None
+    items_changed: int | None = None
     note: str = ""
     globals_reset: bool = False  # the VM was discarded with its globals
     declined: bool = False  # skipped by a condition: it counts as if it had not begun

@@ -56,6 +56,7 @@ class RunHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: Failure | None = None
     reason: str = ""  # its beginning
     items_new: int | None = None
+    items_changed: int | None = None
     count: int = 1  # how many due times were skipped
     last_due_ms: int | None = None
 
@@ -164,6 +165,7 @@ def run_has_ended(run: Run, late_ms: int | None) -> RunHappened:
         failure=run.failure,
         reason=run.reason[:LONGEST_REASON],
         items_new=run.items_new,
+        items_changed=run.items_changed,
     )
 
 

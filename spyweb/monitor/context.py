@@ -294,6 +294,7 @@ class CycleContext:
     http_status: int | None = None  # of the response, or of a hook's replacement
     found: Sequence[Item] | None = None  # the extracted items; None: the cycle ended before extraction
     new: int | None = None  # how many of them were stored; None: the cycle ended before the store
+    changed: int | None = None  # of these, where fields are tracked
     items: Sequence[Item] = ()  # those that passed the filters
     learned: dict[str, bytes] = field(default_factory=dict)  # packed values, in `ctx` from the next hook on
 

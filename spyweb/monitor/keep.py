@@ -65,9 +65,9 @@ async def keep(context: CycleContext, items: Sequence[Item]) -> list[Record]:
     except StoreError as error:
         raise CycleFailed(f"not stored: {error}") from error
     finally:
-        context.new = len(kept)
+        context.new, changed = len(kept), sum(bool(record.old) for record in kept)
+        context.changed = changed if monitor.track else None
     if kept:
-        changed = sum(bool(record.old) for record in kept)
         log.info("new items", job=job, url=url, new=len(kept) - changed, changed=changed, of=len(items))
     return kept
 

@@ -334,7 +334,9 @@ async def _with_hooks(channel: HookChannel, stages: Callable[[], Awaitable[Endin
 
 def _with_counts(ending: Ending, context: CycleContext) -> Ending:
     found = None if context.found is None else len(context.found)
-    return replace(ending, http_status=context.http_status, items_found=found, items_new=context.new)
+    return replace(
+        ending, http_status=context.http_status, items_found=found, items_new=context.new, items_changed=context.changed
+    )
 
 
 def ending_of(failure: CycleFailed | None) -> Ending:
@@ -367,6 +369,7 @@ def _together(endings: Sequence[Ending], wrong: Sequence[Ending]) -> Ending:
         http_status=max(statuses, key=lambda status: (not 200 <= status < 300, status), default=None),
         items_found=_sum(ending.items_found for ending in endings),
         items_new=_sum(ending.items_new for ending in endings),
+        items_changed=_sum(ending.items_changed for ending in endings),
     )
 
 

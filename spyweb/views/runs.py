@@ -28,6 +28,7 @@ class LastRun(Struct, frozen=True, kw_only=True, gc=False):  # as JobView
     http_status: int | None = None
     items_found: int | None = None
     items_new: int | None = None
+    items_changed: int | None = None
     note: str = ""
 
 
@@ -57,6 +58,7 @@ class RunEnded(Struct, frozen=True, kw_only=True):
     http_status: int | None = None
     items_found: int | None = None
     items_new: int | None = None
+    items_changed: int | None = None
     note: str = ""
     permissions: str = ""  # the permissions that it has used, as TOML, where they were recorded
 
@@ -111,6 +113,7 @@ def last_run(run: Run) -> LastRun | None:
         http_status=run.http_status,
         items_found=run.items_found,
         items_new=run.items_new,
+        items_changed=run.items_changed,
         note=run.note,
     )
 
@@ -175,6 +178,7 @@ def run_ended(run: Run, ending: Ending, ended_ms: int, audit: Audit | None = Non
         http_status=ending.http_status,
         items_found=ending.items_found,
         items_new=ending.items_new,
+        items_changed=ending.items_changed,
         note=ending.note,
         permissions=audit.block(run.job) if audit else "",
     )
@@ -189,11 +193,17 @@ def describe_details(run: Run | LastRun) -> str:
 
 def describe_page(run: Run | LastRun | RunEnded) -> str:
     """Describe the HTTP status of a monitor's run, unless it is 2xx, and the number of items."""
-    status, found, new = run.http_status, run.items_found, run.items_new
+    status, found = run.http_status, run.items_found
     shown = [] if status is None or 200 <= status < 300 else [str(status)]
     if found is not None:
-        shown += [counted(found, "item")] + ([f"{new} new"] if new else [])
+        shown += [counted(found, "item"), *new_and_changed(run.items_new, run.items_changed)]
     return ", ".join(shown)
+
+
+def new_and_changed(stored: int | None, changed: int | None) -> list[str]:
+    """Return `2 new` and `1 changed` of the records that a monitor's run has stored, without zeros."""
+    counts = (((stored or 0) - (changed or 0), "new"), (changed or 0, "changed"))
+    return [f"{number:,} {word}" for number, word in counts if number]
 
 
 def describe_storage_errors(count: int) -> str:

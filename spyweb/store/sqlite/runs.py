@@ -38,7 +38,8 @@ BEGIN_RUN = "UPDATE run SET state = 'running', started_ms = ?, generation = ? WH
 END_RUN = """
     UPDATE run SET
         state = 'ended', ended_ms = ?, outcome = ?, failure = ?, reason = ?, traceback = ?,
-        cpu_ms = ?, storage_errors = ?, result = ?, http_status = ?, items_found = ?, items_new = ?, note = ?
+        cpu_ms = ?, storage_errors = ?, result = ?, http_status = ?, items_found = ?, items_new = ?, items_changed = ?,
+        note = ?
     WHERE id = ? AND state <> 'ended'
 """
 NEWEST_ROW = """
@@ -338,7 +339,8 @@ def row_of_end(end: End) -> tuple[str | int | None, ...]:
     return (
         end.ended_ms, end.outcome.value, end.failure and end.failure.value,
         storable(end.reason), storable(end.traceback), end.cpu_ms, end.storage_errors,
-        storable(end.result), end.http_status, end.items_found, end.items_new, storable(end.note), end.run,
+        storable(end.result), end.http_status, end.items_found, end.items_new, end.items_changed,
+        storable(end.note), end.run,
     )  # fmt: skip
 
 

@@ -35,7 +35,8 @@ CREATE TABLE run (
     http_status    INTEGER,
     items_found    INTEGER,
     items_new      INTEGER,
-    note           TEXT NOT NULL DEFAULT ''
+    note           TEXT NOT NULL DEFAULT '',
+    items_changed  INTEGER
 );
 CREATE INDEX run_of_job ON run (job, id);
 CREATE UNIQUE INDEX run_once ON run (job, due_ms, attempt) WHERE due_ms IS NOT NULL AND last_due_ms IS NULL;

@@ -22,6 +22,7 @@ from spyweb.model import ChangeKind, JobId, Outcome
 from spyweb.runs.live import JobChange
 from spyweb.store.model.access import NewAuditLine
 from spyweb.subjects.runs.words import mark_of_outcome
+from spyweb.views.runs import new_and_changed
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, DashboardPage, PageMissing, PagePart, Shown
@@ -121,7 +122,7 @@ def _run(run: RunHappened) -> EventLine:
             )
         case _:
             took = f" after {show_duration(run.took_ms)}" if run.took_ms is not None else ""
-            found = f", {run.items_new:,} new" if run.items_new else ""
+            found = "".join(f", {count}" for count in new_and_changed(run.items_new, run.items_changed))
             ending = "ended" if run.outcome is None else run.outcome.value
             if run.outcome is Outcome.SUCCESS:
                 ending = "succeeded"

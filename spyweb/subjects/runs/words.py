@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from spyweb.model import Outcome, Run, RunMark, RunState, TaskStatus, TriggerType
 from spyweb.subjects.runs.views import RunDetail
-from spyweb.views.runs import describe_details, lateness_of, mark_of, moment_of, took_of
+from spyweb.views.runs import describe_details, lateness_of, mark_of, moment_of, new_and_changed, took_of
 from spyweb.web.pages.charts import KINDS, WaterfallBar, span
 from spyweb.web.pages.words import show_duration, show_size
 from spyweb.words import first_line
@@ -174,10 +174,11 @@ def facts_of(detail: RunDetail) -> list[Fact]:
         facts.append(Fact(name=limit.name, words=words, tone="bad" if limit.is_over else ""))
     errors = f"{run.storage_errors:,}" if run.storage_errors else "none"
     facts.append(Fact(name="storage errors", words=errors, tone="warn" if run.storage_errors else ""))
+    stored = new_and_changed(run.items_new, run.items_changed)
     known = {
         "attempt": f"{run.attempt:,}" if run.attempt > 1 else "",
         "page": f"status {run.http_status}" if run.http_status is not None else "",
-        "items": f"{run.items_found:,}, of them {run.items_new or 0:,} new" if run.items_found is not None else "",
+        "items": "" if run.items_found is None else f"{run.items_found:,}, of them {' and '.join(stored) or '0 new'}",
         "note": run.note,
         "version": f"{run.generation:,} since the daemon's start" if run.generation else "",
     }

@@ -40,10 +40,11 @@ async def lines(s: Shop) -> list[tuple[str, str]]:
 
 
 async def test_each_change_is_sent_with_the_old_value_and_one_back_to_it_as_well(s: Shop) -> None:
-    seen = []
+    seen, counts = [], []
     for price in ("30.99 €", "24.99 €", "24.99 €", "30.99 €", "24.99 €"):
         shows(s, ("Lamp", price), ("Desk", "90 €"))
-        await s.run(make_monitor(**TRACKED))
+        ending = await s.run(make_monitor(**TRACKED))
+        counts.append((ending.items_new, ending.items_changed))
         seen.append([payload["items"] for payload in await sent(s)])
 
     def entry(title: str, price: str, **change: object) -> Any:
@@ -55,6 +56,7 @@ async def test_each_change_is_sent_with_the_old_value_and_one_back_to_it_as_well
     first = [entry("Lamp", "30.99 €", change="new"), entry("Desk", "90 €", change="new")]
     down, up = changed("30.99 €", "24.99 €"), changed("24.99 €", "30.99 €")
     assert seen == [[first], down, [], up, down]
+    assert counts == [(2, 0), (1, 1), (0, 0), (1, 1), (1, 1)]
     records = await s.store.records.list(SHOP)
     assert [record.old.get("price") for record in records] == ["30.99 €", "24.99 €", "30.99 €", None, None]
 

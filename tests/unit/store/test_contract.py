@@ -98,7 +98,8 @@ async def test_a_run_is_told_back_whole(store: Store) -> None:
         result="läte",
         http_status=404,
         items_found=3,
-        items_new=0,
+        items_new=2,
+        items_changed=1,
         note="held the loop",
     )
     await store.runs.record(Change(begin=[begin]))

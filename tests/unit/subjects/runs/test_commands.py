@@ -35,6 +35,11 @@ BEGAN = "1 prices Wed 2025-12-31 23:59:00 UTC"
         ),
         (make_run(http_status=404, items_found=0, items_new=0), f"{BEGAN} 1.234s schedule success: 404, 0 items"),
         (make_run(http_status=200, items_found=24, items_new=1), f"{BEGAN} 1.234s schedule success: 24 items, 1 new"),
+        (make_run(items_found=9, items_new=1, items_changed=1), f"{BEGAN} 1.234s schedule success: 9 items, 1 changed"),
+        (
+            make_run(items_found=9, items_new=3, items_changed=1),
+            f"{BEGAN} 1.234s schedule success: 9 items, 2 new, 1 changed",
+        ),
         (make_run(trigger=Trigger(type="manual", debug=True)), f"{BEGAN} 1.234s manual (debug) success"),
         (make_run(trigger=Trigger(type="retry", retry_of=RunId(9))), f"{BEGAN} 1.234s retry of run 9 success"),
         (make_run(http_status=304), f"{BEGAN} 1.234s schedule success: 304"),
