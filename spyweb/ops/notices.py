@@ -69,7 +69,7 @@ def channel_of(fields: Mapping[object, object]) -> str:
 
 
 def _cut(text: bytes, longest: int) -> str:
-    # No character has more than four bytes: what is far too long is not decoded.
+    # No character has more than four bytes: a far too long text is not decoded in full.
     return plain(text[: 4 * longest + 4].decode("utf-8", "replace"), longest)
 
 

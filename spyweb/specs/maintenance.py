@@ -222,7 +222,7 @@ def _take_rule(zone: str, read: Reading) -> MaintenanceRule | None:
             )
         return MaintenanceRule(window, jobs, text)
     if start is None or end is None:
-        return None  # what is wrong is said already
+        return None  # the problem is reported already
     once = Once(epoch_ms(start, zone), epoch_ms(end, zone))
     if once.end_ms <= once.start_ms:
         read.refuse("must be after start", "end")

@@ -48,7 +48,7 @@ class FetchRequest(Struct, frozen=True, kw_only=True):
     headers: Mapping[bytes, bytes] = field(default_factory=dict)
     body: bytes | None = None
     timeout_s: int | float | None = None
-    proxy: bytes | None = None  # empty: none, whatever a job's settings say
+    proxy: bytes | None = None  # empty: none, with any settings of the job
     max_body_size: int | float | None = None  # MB
 
 

@@ -35,10 +35,10 @@ class SubjectChange(Struct, frozen=True, kw_only=True):
     pauses: int = 0  # its job is to be paused, after so many failures in a row
     wake_ms: int | None = None
     at_ms: int = 0
-    level: Level = Level.WARNING  # of what has opened ...
+    level: Level = Level.WARNING  # of the sign that opened it ...
     reason: str = ""
     text: str = ""
-    signs: Mapping[str, Sign] = {}  # what is wrong with it now
+    signs: Mapping[str, Sign] = {}  # its signs now
 
 
 class Note(NamedTuple):
@@ -74,7 +74,7 @@ class Incident(Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...]
     is_settled: bool
     told: Mapping[str, str] = {}  # notification channel -> what it knows
-    signs: Mapping[str, Sign] = {}  # what is wrong now; nothing once it is over
+    signs: Mapping[str, Sign] = {}  # the signs now; none once it is closed
     failures: int = 0  # in a row, up to now
     silence: Silence | None = None  # of its subject, also one that has passed
 

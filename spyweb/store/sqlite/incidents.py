@@ -276,7 +276,7 @@ class Incidents(Announcer[SubjectChange]):
         return [whole(connection, read(row)) for row in rows]
 
 
-# On the thread of a connection: what is true
+# On the thread of a connection: the state of subjects
 
 
 def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChange:

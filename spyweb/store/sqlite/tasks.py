@@ -36,7 +36,7 @@ BEYOND = """
     WHERE job = ? AND EXISTS (SELECT 1 FROM task WHERE task.run = run.id) ORDER BY id DESC LIMIT ? OFFSET ?
 """
 MOST_LINKS = 32  # runs of a chain that are read; each has recorded the tasks that it took over
-MOST_ROWS = 20_000  # deleted in one op: what is left of a job goes the next time
+MOST_ROWS = 20_000  # deleted in one op: further rows of a job are deleted the next time
 
 
 class Tasks(StorePart):

@@ -68,7 +68,7 @@ class Guard:
         self.secret = f"spyweb_{secrets.token_hex(16)}"
         self.reason = ""
         self._own_functions = own_functions  # for the views alone
-        self._is_trusted = False  # what is compiled is not a script's
+        self._is_trusted = False  # the compiled statement is not a script's
 
     @contextmanager
     def trusted(self) -> Iterator[None]:

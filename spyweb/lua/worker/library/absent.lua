@@ -1,5 +1,5 @@
 -- The modules of sloth-runner that this version does not have, with what to use in their place.  Their names are nil, as
--- every name that nobody defines: a script may test them, and have globals of its own by these names.  The error of one
+-- every undefined name: a script may test them, and define globals with these names.  The error of one
 -- that takes them for modules says so.  Loads with the first such error.
 -- The linter has the same list, in specs/linting/names.py.
 
@@ -51,7 +51,7 @@ function absent.reason(name)
   end
 end
 
--- Returns an error of Lua about a global that is nil, with what is known of its name.
+-- Returns an error of Lua about a global that is nil, with a hint about its name.
 function absent.explain(text)
   local _, last, name = find(text, "a nil value %(global '([%a_][%w_]*)'%)")
   local reason = name and absent.reason(name)

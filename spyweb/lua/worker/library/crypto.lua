@@ -1,5 +1,5 @@
 -- The table `crypto`: hashes, base64, random texts.  The worker computes them while the script waits, so they are no ops and
--- work in callbacks; only what is longer than PIECE is an op, since nothing could end the run meanwhile.
+-- work in callbacks; only a text longer than PIECE is an op, since nothing could end the run meanwhile.
 
 local runtime, internals = ...
 local raw, host = runtime.raw, internals.host
@@ -9,7 +9,7 @@ local floor, math_type = raw.math.floor, raw.math.type
 local PIECE = 1 << 20               -- bytes
 local TRUE, FALSE = 1, 2            -- results that are not texts (lua/worker/crypto.py)
 
-local COMPUTE = 7                   -- what the worker is called for
+local COMPUTE = 7                   -- the purpose of a call to the worker
 local crypto = {}
 
 local function compute(...)
@@ -57,7 +57,7 @@ function crypto.base64_decode(value)
   return result
 end
 
--- Every piece is compared, whatever the ones before came to.
+-- Every piece is compared, also after a difference.
 function crypto.equal(left, right)
   left, right = text(1, "equal", left), text(2, "equal", right)
   if #left ~= #right then return false end

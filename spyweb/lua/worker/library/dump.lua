@@ -24,7 +24,7 @@ local function number_text(number)
   return tostring(number)
 end
 
-local out, inside  -- what is being written, and the tables around it; set anew by each call
+local out, inside  -- the text so far, and the tables around the present one; set anew by each call
 
 local function write(text) out[#out + 1] = text end
 

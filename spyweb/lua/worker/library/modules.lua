@@ -35,7 +35,7 @@ end
 -- The run, or the branch of it, that asks.
 local function caller() return now.run.branches and runtime.use("loads").caller() or now.run end
 
--- Marks the path as being loaded until the caller's scope ends, in whatever way it ends.
+-- Marks the path as being loaded until the caller's scope ends, in any way.
 local function mark(path)
   local thread = running()
   local outer = loading[thread]
@@ -58,7 +58,7 @@ local function execute(name, path, chunk)
   if by_path[path] == nil then by_path[path] = value end
 end
 
--- The globals that `require` gives where the project has no file of that name: sloth-runner's scripts ask for them so.
+-- The globals that `require` returns where the project has no file of that name: sloth-runner's scripts ask for them so.
 local LIBRARIES = " bit32 cdp coroutine crypto data engine exec file log math os state string table template utf8 Values values "
   .. "workflow "
 

@@ -9,7 +9,7 @@ local NIL_GLOBAL = "a nil value (global '"                      -- in a text of 
 
 local protected = {}
 
--- A script that shows the error it has caught shows what is known of a name that is nil.
+-- A script that shows a caught error also shows the hint about a name that is nil.
 local function worded(value)
   return type(value) == "string" and find(value, NIL_GLOBAL, 1, true) and runtime.use("absent").explain(value) or value
 end

@@ -338,7 +338,7 @@ local function refused(...)
   return nil, format(...)
 end
 
--- Returns the text, or nil and what is wrong, with its line.
+-- Returns the text, or nil and the problem, with its line.
 local function render_text(text, vars, name)
   if #text > LARGEST then return refused("%s: a template of %d bytes is over the limit of %d", name, #text, LARGEST) end
   local ok, result = pcall(run, text, vars)

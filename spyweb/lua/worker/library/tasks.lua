@@ -22,7 +22,7 @@ local POLICIES = { stop = true, continue = true }
 
 local defined, by_name = {}, {}     -- tasks, in the order of their definition, and by name
 local workflows, workflow_by_name = {}, {}
-local objects = setmetatable({}, { __mode = "k" })  -- what a script holds -> the task or workflow that it stands for
+local objects = setmetatable({}, { __mode = "k" })  -- a script's object -> its task or workflow
 local is_reading = false            -- the older forms, once the chunk has been executed
 local planned, is_closed = nil, false  -- what plan() gave; whether the file has been read to its end
 
@@ -410,7 +410,7 @@ end
 
 local function raise_at(definition, ...) error(definition.place .. ": " .. format(...), 0) end
 
--- The tasks of a workflow as it lists them, without those that it lists again.
+-- The tasks of a workflow in its order, each once.
 local function members_of(workflow)
   local members, is_member = {}, {}
   for i = 1, #workflow.entries do
@@ -449,7 +449,7 @@ local function raise_cycle(trail, definition)
   raise_at(definition, "these tasks depend on each other: %s", concat(names, " -> "))
 end
 
--- Each after what it depends on, else as they are listed.  No recursion: a chain may be as long as there are tasks.
+-- Each task after its dependencies, else in the order of the list.  No recursion: a chain may be as long as there are tasks.
 local function in_order(members)
   local order, state, trail = {}, {}, {}        -- state: 1 on the trail, 2 done
   for i = 1, #members do
@@ -518,7 +518,7 @@ function tasks.declares()
   return defined[1] ~= nil or workflows[1] ~= nil or rawget(env, "ModernDSLs") ~= nil or rawget(env, "TaskDefinitions") ~= nil
 end
 
--- The chunk is executed anew: what it had declared before it failed is declared again.
+-- The chunk is executed again: its declarations before the failure are repeated.
 function tasks.reset()
   defined, by_name, workflows, workflow_by_name, planned = {}, {}, {}, {}, nil
   is_closed = false

@@ -1,4 +1,4 @@
--- Branches: functions of one run that are under way at once, each in a coroutine of its own.  A branch is resumed straight
+-- Branches: functions of one run that are under way at once, each in a separate coroutine.  A branch is resumed straight
 -- from a step, never by another coroutine, so that a limit has one coroutine to arm.  It can be ended alone: it is then not
 -- resumed any more, so nothing in it can hold that up.  Loads when a script or another file of ours first calls one of these.
 -- The chunk takes the runtime and the internals.  It returns the functions that scripts call (parallel, parallel_map), that
@@ -20,8 +20,8 @@ local isyieldable, running, yield = raw.coroutine.isyieldable, raw.coroutine.run
 
 local MOST, LIMIT = 1000, 10                                    -- branches of one run; of parallel_map unless it says otherwise
 local LONGEST = 366 * 86400                                     -- seconds: more than any run lasts
-local WHY, OVER, BEGAN, ENDED = 0, 4, 5, 6                      -- what the worker is called for
-local STEP_TURN, STEP_WAIT = 5, 6                               -- what a step tells the worker
+local WHY, OVER, BEGAN, ENDED = 0, 4, 5, 6                      -- the purposes of calls to the worker
+local STEP_TURN, STEP_WAIT = 5, 6                               -- the results of a step
 local RAISE, OVER_TIMEOUT = 2, 6                                -- wire.Form; of wire
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 
@@ -50,7 +50,7 @@ local function enter(run)
   return run.branches
 end
 
--- Has the run go on without branches: those that have not ended are not resumed any more.
+-- Lets the run continue without branches: unfinished ones are not resumed any more.
 function branches.leave(run)
   local all = run.branches
   for id, branch in next, all.live do
@@ -186,7 +186,7 @@ local function end_overdue(run, all)
   end
 end
 
--- Moves virtual time on to the first timer, if all branches wait for time.  Returns the branch that goes on.
+-- Moves virtual time on to the first timer, if all branches wait for time.  Returns the branch that runs next.
 local function move_time(run, all)
   while not next(all.asked) do
     local timers, first = all.timers, nil
@@ -476,7 +476,7 @@ end
 
 local function without_number(_, ...) return ... end
 
--- Calls f(...) in a branch of its own, with so many seconds.  Returns true and its results; or false, the error, whether its
+-- Calls f(...) in a separate branch, with a limit in seconds.  Returns true and its results; or false, the error, whether its
 -- time was up, and the frames.
 function branches.attempt(seconds, f, ...)
   branches.check("attempt")

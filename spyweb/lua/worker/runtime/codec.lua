@@ -1,4 +1,4 @@
--- Decodes msgpack: what a VM receives from the daemon comes as one packed string.  This is the part of the codec that every
+-- Decodes msgpack: a VM receives values from the daemon as one packed string.  This is the part of the codec that every
 -- VM needs; codes.lua and encode.lua load when they are needed.
 -- The chunk returns decode(string) -> list, count (the list may have holes, so the count says where it ends).  decode is
 -- strict: it raises an error on invalid bytes.

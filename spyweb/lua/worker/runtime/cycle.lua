@@ -192,7 +192,7 @@ end
 -- The cycle
 --
 
--- A hook is begun only once, whatever ends the run meanwhile.
+-- A hook is begun only once, also when the run ends meanwhile.
 local function note(run, name)
   if name == "on_success" then run.announced = true
   elseif name == "on_error" then run.announced = false

@@ -43,7 +43,7 @@ local function contents(value)
   return "{" .. concat(shown, ", ") .. more .. "}"
 end
 
--- Adds to an error about nil what is known of it: the module that is not there, why a template gave no text.
+-- Adds the known cause to an error about nil: a missing module, or why a template has no text.
 local function explained(text)
   if find(text, NIL_GLOBAL, 1, true) then text = use("absent").explain(text) end
   local why = now.run.unrendered
@@ -157,7 +157,7 @@ local function settle(run)
   internals.failed(run, value, frames)
 end
 
--- Each hook is begun only once, whatever ends the run meanwhile.
+-- Each hook is begun only once, also when the run ends meanwhile.
 function ending.aftermath(run)
   local ctx = run.ctx
   if run.fallen then settle(run) end

@@ -11,7 +11,7 @@ local resume, running = raw.coroutine.resume, raw.coroutine.running
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 local WHY = { "cpu limit exceeded", "timed out", "cancelled", "stopped", OUT_OF_MEMORY, "over its timeout" }  -- by wire.Why
 local ROOM = 16384                                              -- bytes: for a coroutine, and for saying where
-local EMIT = 1                                                  -- what the worker is called for
+local EMIT = 1                                                  -- the purpose of a call to the worker
 local STEP_AFTERMATH, STEP_SEQUEL = 2, 4                        -- the kinds of result of a step (values.StepKind)
 
 local kills = {}
@@ -70,7 +70,7 @@ function kills.emit(level, text) return internals.host(EMIT, level, text) end
 
 local function run_aftermath(run) use("ending").aftermath(run) end
 
--- After a kill or a memory error: hooks and deferred functions have a coroutine and a budget of their own.
+-- After a kill or a memory error: hooks and deferred functions have a separate coroutine and budget.
 local function rescue(run)
   run.discard, run.packed, run.deferring = true, nil, false
   if run.rescuing or not run.ctx or not internals.needs_aftermath(run) then return ended(run) end

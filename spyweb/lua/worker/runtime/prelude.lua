@@ -12,7 +12,7 @@
 
 local host, main_count, coroutine_count, is_fleeting = ...
 local COLLECT_KB, COLLECT_GROWTH = 256, 1.1                     -- KB; when a VM's garbage is collected after a run
-local WHY = 0                       -- what the worker is called for; runtime.lua has the others
+local WHY = 0                       -- the purpose of a call to the worker; runtime.lua has the others
 local OVER_TIMEOUT = 6              -- of wire: of a branch, not of the run
 local MAX_DEPTH = 150               -- of pcalls and coroutines; Lua has 200 C levels for a whole chain, and a kill needs some
 local SUCCESS, MEMORY, REASON = 0, 5, 4096                      -- wire.Ended; bytes
@@ -22,7 +22,7 @@ local STEP_OP, STEP_END, STEP_STARVED = 0, 1, 3                 -- the kinds of 
 local collect, load, next, pcall, rawequal, rawget = collectgarbage, load, next, pcall, rawequal, rawget
 local setmetatable, xpcall, resume = setmetatable, xpcall, coroutine.resume
 
--- The globals of our own parts: Lua's, without those that nobody may have.  lupa looks up the global `debug` unprotected
+-- The globals of our own parts: Lua's, without the forbidden ones.  lupa looks up the global `debug` unprotected
 -- whenever it calls Lua: it must be there, and must not be a table.
 local raw, sethook, getinfo, registered = _G, debug.sethook, debug.getinfo, package.loaded
 local set_type_metatable = debug.setmetatable

@@ -23,7 +23,7 @@ local function after(run, ok, value)
   return ok, value, traceback
 end
 
--- Calls f, then what it has deferred.  Returns true and its first result; or false, the error's text and a traceback.
+-- Calls f, then its deferred functions.  Returns true and its first result; or false, the error's text and a traceback.
 function shared.attempt(run, f, ...)
   return after(run, traced(run, f, ...))
 end
@@ -39,7 +39,7 @@ function shared.execute(...)
   for i = 1, #more do more[i](...) end
 end
 
--- From now on no hook follows, whatever ends the run: only deferred functions.
+-- From now on no hook follows, however the run ends: only deferred functions.
 function shared.without_hooks(run, ctx)
   run.ctx, run.announced, run.finished = ctx, false, true
 end

@@ -1,4 +1,4 @@
--- Runs a script job: the procedure `run`, with its hooks and what it deferred.  `trigger` (trigger.lua) and `alert`
+-- Runs a script job: the procedure `run`, with its hooks and deferred functions.  `trigger` (trigger.lua) and `alert`
 -- (alert.lua) do so for a change of state and for an incident.
 -- The chunk takes the runtime and returns the procedures, by name.
 
@@ -95,7 +95,7 @@ local function script(ctx)
   return after_chunk(ctx, load_chunk(ctx))
 end
 
--- Calls without protection: then a failure ends the coroutine, whose stack shows where, whatever the failure is.
+-- Calls without protection: then a failure ends the coroutine, whose stack shows where, for any failure.
 -- Only when nothing has to be closed (__close): in a dead coroutine that could not call an op.
 local function attempt(run, f, ...)
   if runtime.closes then return traced(run, f, ...) end
@@ -114,7 +114,7 @@ function procedures.run(run, ctx, may_retry, values)
   judge(run, attempt(run, script, ctx))
 end
 
--- Returns what the other procedures of scripts need of this file.
+-- Returns the functions that the other procedures of scripts need.
 function procedures.inside()
   return {
     script = script, load = load_chunk, after = after_chunk, set_out = set_out, judge = judge, attempt = attempt,

@@ -11,7 +11,7 @@ local isyieldable, yield = raw.coroutine.isyieldable, raw.coroutine.yield
 
 local LOG_LINE = 16384                                          -- bytes, wire.LOG_LINE
 local PLAIN, PACKED, RAISE = 0, 1, 2                            -- wire.Form
-local EMIT, CLOCK, SEED = 1, 2, 3                               -- what the worker is called for
+local EMIT, CLOCK, SEED = 1, 2, 3                               -- the purposes of calls to the worker
 
 -- Returns a function of another file, which loads when it is first called, even if a script keeps the function in a local.
 function runtime.lazy(file, name)

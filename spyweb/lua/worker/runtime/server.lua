@@ -40,7 +40,7 @@ local function serve(request)
   return runtime.use("response").of(value)
 end
 
--- The client that waits for the answer need not wait for what the handler deferred.
+-- The client that waits for the answer need not wait for deferred functions.
 local function fail(run, value)
   internals.failed(run, value, run.frames)
   if run.defers[1] and value ~= "not enough memory" then internals.traced(run, runtime.call, "_respond") end
@@ -73,7 +73,7 @@ local HEADERS = {
   __index = function(...) return runtime.use("headers").find(...) end,
 }
 
--- Deferred functions may call ops; no hook follows, whatever ends the run.
+-- Deferred functions may call ops; no hook follows, however the run ends.
 function server.request(run, request)
   run.is_patient, run.ctx, run.announced, run.finished = true, {}, false, true
   server.add_routes()

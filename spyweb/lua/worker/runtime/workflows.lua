@@ -40,7 +40,7 @@ local function protect(f, ...)
   return sort_out(traced(run, f, ...))
 end
 
--- The same with a limit: then it runs in a branch of its own.
+-- The same with a limit: then it runs in a separate branch.
 local function limited(limit_ms, f, ...)
   if not limit_ms then return protect(f, ...) end
   local function sort_out(ok, value, ...)
@@ -64,7 +64,7 @@ local function call_hook(label, limit_ms, f, ...)
 end
 
 --
--- What a task gives
+-- The results of a task
 --
 
 local function refuse(value, inside, depth)
@@ -225,7 +225,7 @@ local function attempts(definition, this, params, input, progress)
   end
 end
 
--- `run_if` or `abort_if`: what it says, or nil and why that is not known.
+-- `run_if` or `abort_if`: its result, or nil and the reason why there is none.
 local function ask(definition, key, this, params, input)
   local ok, value, timed_out, frames = limited(definition.timeout_ms, definition[key], this, params, input)
   if ok then return value and true or false end
@@ -533,7 +533,7 @@ local function taken_over(rows)
   return taken
 end
 
--- Of each task of a workflow the numbers of those that it depends on, as text.
+-- For each task of a workflow, the numbers of its dependencies, as text.
 local function add_needs(needs, entry)
   local ordinals = {}
   for j = 1, #entry.members do ordinals[entry.members[j].name] = format("%d", entry.first + j - 1) end
@@ -568,7 +568,7 @@ local function summary(all, plan)
     #failed > NAMES and ", ..." or "", #failed, plan.count, plan.count == 1 and "task" or "tasks")
 end
 
--- Gives nothing, or nil and what the run has failed of; of a debug run, what a run would do.
+-- Returns nothing, or nil and the reason of the run's failure; for a debug run, its plan.
 function workflows.run(ctx)
   local plan = use("tasks").plan()
   if plan.count == 0 then
