@@ -266,7 +266,8 @@ async def test_a_channel_that_was_told_is_named() -> None:
     service.clock.advance(10)  # type: ignore[attr-defined]
     await service.stored_incidents.plan([AlertChannelNow(name="phone")], {"job:backup": SubjectNow(policy=policy)})
     assert "notified phone" in await page_of("/incidents", service)
-    assert "notified" in await page_of("/incidents/1", service)
+    page = re.sub(r"\s*\n\s*", "", await page_of("/incidents/1", service))
+    assert "notified; 1\N{NO-BREAK SPACE}message waiting on this channel" in page
     assert (await service.incidents.get(1)).job_id == JobId("backup")
 
 
