@@ -7,11 +7,12 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial, wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, ParamSpec
 
 import typer
@@ -19,7 +20,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from spyweb import __version__
 from spyweb.cli import output
-from spyweb.cli.guide import GUIDE
 from spyweb.cli.options import Output
 from spyweb.cli.output import Format
 from spyweb.errors import ExitCode, FetchError, NoAccess, OpError, PoolError, ScriptError, SpywebError, legible
@@ -163,7 +163,7 @@ class _Lazy(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name in self._groups:
             lazy: Any = _Lazy(self._groups[name], {})
-            summary = GUIDE[name][0]
+            summary = read_guide()[name][0]
             return _Group(
                 name=name, commands=lazy, help=summary, no_args_is_help=True, rich_markup_mode=None, epilog=EXIT_CODES
             )
@@ -254,11 +254,18 @@ def _converted(parameter: Any, convert: Callable[[Any, Any], Any], context: Any,
     return parameter.callback(context, parameter, value) if parameter.callback else value
 
 
+def read_guide() -> Mapping[str, Sequence[str]]:
+    """Return the line of each command in the list of commands, and its examples."""
+    blocks = Path(__file__).with_name("guide.txt").read_text(encoding="utf-8").replace("\n  ", "\t").splitlines()
+    parts = (block.partition(": ") for block in blocks if not block.startswith("#"))
+    return {name: lines.split("\t") for name, _, lines in parts}
+
+
 class _Guided(_LazyConversion):
     """Shows the examples of a command below its help."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        _, *examples = GUIDE.get(_path_of(ctx), ("",))
+        _, *examples = read_guide().get(_path_of(ctx) or "spyweb", [""])
         if examples:
             with formatter.section("Examples"):
                 formatter.write("".join(f"{' ' * formatter.current_indent}{line}\n" for line in examples))
@@ -278,10 +285,11 @@ class _Group(_Guided, TyperGroup):
         return list(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands with their lines of GUIDE, which imports none of them."""
+        """List the commands with their lines of the guide, which imports none of them."""
         shown = [name for name in self.commands if name not in HIDDEN]
+        guide, group = read_guide(), f"{_path_of(ctx)} ".lstrip()
         with formatter.section("Commands"):
-            formatter.write_dl([(name, GUIDE.get(f"{_path_of(ctx)} {name}".strip(), ("",))[0]) for name in shown])
+            formatter.write_dl([(name, guide.get(group + name, [""])[0]) for name in shown])
 
 
 class _Root(_Group):

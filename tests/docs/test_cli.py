@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import pytest
 import typer
 
-from spyweb.cli.guide import GUIDE
-from spyweb.cli.main import ALERTS, COMMANDS, EXIT_CODES, GROUPS, HIDDEN, KEYS, MAINTENANCE, STATE, build
+from spyweb.cli.main import ALERTS, COMMANDS, EXIT_CODES, GROUPS, HIDDEN, KEYS, MAINTENANCE, STATE, build, read_guide
 from spyweb.errors import ExitCode
 from spyweb.model import Outcome
 from spyweb.views.jobs import JobState
@@ -90,8 +89,8 @@ def test_every_command_and_every_option_has_help(command: Command) -> None:
 
 @pytest.mark.parametrize("name", ["", *GROUPS, *NAMES])
 def test_every_help_has_examples_that_the_command_line_takes(name: str) -> None:
-    summary, *examples = GUIDE.get(name, ("",))
-    assert examples, f"spyweb/cli/guide.py has no example of `spyweb {name}`"
+    summary, *examples = read_guide().get(name or "spyweb", ("",))
+    assert examples, f"spyweb/cli/guide.txt has no example of `spyweb {name}`"
     assert [summary] == [command.help.splitlines()[0] for command in ALL if command.name == name] or name not in NAMES
     shown = spyweb(*name.split(), "--help").out
     for example in examples:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -26,9 +25,10 @@ from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, open_project
 from spyweb.daemon.startup import put_hang_up_off
-from spyweb.errors import NoAccess, Refused, legible
+from spyweb.errors import LockHeld, Refused, legible
 from spyweb.settings.socket_path import find_socket
 from spyweb.settings.units import SECOND_MS, format_duration
+from spyweb.store.lock import hold_lock
 from spyweb.views.jobs import JobView
 
 PROJECT = ("jobs", "jobs.toml", "config.toml", "server")  # one of them makes a folder a project
@@ -132,55 +132,27 @@ def stop(context: typer.Context, form: Output = Format.TABLE) -> None:
 
 
 def end_daemon(project: Project) -> int:
-    """Send SIGTERM to the daemon and wait for its end.  Raises Refused when it does not end in time."""
+    """Send SIGTERM to the daemon and wait for its lock.  Raises Refused when it does not end in time."""
     data_dir = project.settings.daemon.data_dir
-    pid, uid = SocketTransport(find_socket(data_dir)).peer()
+    try:
+        pid, uid = SocketTransport(find_socket(data_dir)).peer()
+    except OSError as error:
+        raise Refused(f"the daemon of {project.root} can't be reached: {error.strerror}") from error
     if not pid:
         raise Refused(f"the daemon of {project.root} runs in another container: stop it there")
     if uid not in (None, data_dir.stat().st_uid):  # a link in somebody's folder must not make root end another service
         raise Refused(f"{data_dir}: pid {pid} listens there, which is not a process of the folder's owner")
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
     began = time.monotonic()
-    patience_s = (project.settings.daemon.shutdown_grace_ms + PATIENCE_MS) / 1000
-    with _watched(pid) as has_ended:
+    while True:
+        output.show_passing(f"stopping the daemon (pid {pid}): {time.monotonic() - began:.0f} s")
+        time.sleep(STEP_S)
         try:
-            os.kill(pid, signal.SIGTERM)
-        except ProcessLookupError:
-            return pid
-        except PermissionError as error:
-            raise NoAccess(f"the daemon (pid {pid}) is another user's: {error.strerror}") from error
-        while not has_ended():
-            waited_s = time.monotonic() - began
-            output.show_passing(f"stopping the daemon (pid {pid}): {waited_s:.0f} s")
-            if waited_s > patience_s:
+            with hold_lock(data_dir, root=project.root):
                 output.show_passing("")
-                raise Refused(f"the daemon (pid {pid}) has not ended: see its log; `kill -9 {pid}` ends it at once")
-    output.show_passing("")
-    return pid
-
-
-@contextmanager
-def _watched(pid: int) -> Iterator[Callable[[], bool]]:
-    """Yield a function that waits a moment, and returns whether the process has ended."""
-    if sys.platform == "darwin":
-        yield lambda: _has_ended(pid)
-        return
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        yield lambda: True
-        return
-    try:
-        poller = select.poll()
-        poller.register(descriptor, select.POLLIN)
-        yield lambda: bool(poller.poll(STEP_S * 1000))
-    finally:
-        os.close(descriptor)
-
-
-def _has_ended(pid: int) -> bool:
-    time.sleep(STEP_S)
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
+                return pid
+        except LockHeld as error:
+            if time.monotonic() - began > (project.settings.daemon.shutdown_grace_ms + PATIENCE_MS) / 1000:
+                why = f"the daemon (pid {pid}) has not ended: see its log; `kill -9 {pid}` ends it at once"
+                raise Refused(why) from error

@@ -7,36 +7,26 @@ from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
-from msgspec import Struct
 
 from spyweb.cli import output
 from spyweb.cli.client import DaemonClient
 from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, Project, find_in
+from spyweb.cli.project import Project, find_in
 from spyweb.model import JobId, Pings, Run
 from spyweb.settings.units import format_duration
-from spyweb.specs.origins import resolve_settings
+from spyweb.specs.origins import OriginKind, ResolvedSetting, resolve_settings
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.runs import FailingSeries, RunStrip
 from spyweb.subjects.incidents.commands import incidents
 from spyweb.subjects.incidents.views import IncidentView
 from spyweb.subjects.jobs.commands import describe_last, shown_state
 from spyweb.subjects.jobs.overview import failed_runs, read_strips, view_row
-from spyweb.subjects.jobs.stored_jobs import listed_jobs, next_runs
-from spyweb.subjects.jobs.views import (
-    NEXT_SHOWN,
-    JobDetail,
-    LastError,
-    Tie,
-    last_error,
-    listen_words,
-    schedule_words,
-    tie,
-)
+from spyweb.subjects.jobs.stored_jobs import listed_jobs
+from spyweb.subjects.jobs.views import JobDetail, LastError, Tie, last_error, listen_words, schedule_words, tie
 from spyweb.subjects.runs.commands import newest_runs, show_runs
 from spyweb.views.jobs import JobState
-from spyweb.views.runs import DECISIVE
+from spyweb.views.runs import DECISIVE, LastRun
 from spyweb.views.source import frames_of
 from spyweb.words import counted
 
@@ -44,18 +34,7 @@ if TYPE_CHECKING:
     from spyweb.cli.offline import OfflineProject
     from spyweb.store.sqlite.store import Store
 
-BUILT_IN = "built in"  # origin of a setting that no file has
 OPEN_INCIDENTS = 10
-
-Fact = tuple[str, str]
-
-
-class JobReport(Struct, frozen=True, kw_only=True):
-    """A job with its open incidents and its newest runs."""
-
-    job: JobDetail
-    incidents: Sequence[IncidentView]
-    runs: Sequence[Run]
 
 
 def show(
@@ -72,20 +51,22 @@ def show(
     project = project_of(context)
     source = project.backend()
     chosen = find_in(source.jobs(), job)
-    detail = job_detail(source, chosen)
+    if isinstance(source, DaemonClient):
+        detail = source.ask("GET", f"/api/jobs/{quote(chosen, safe='')}", JobDetail)
+    else:
+        detail = stored_detail(source, chosen)
     found = incidents(source, is_open=True, limit=OPEN_INCIDENTS, job=chosen)
     runs = [] if detail.row.job.state is JobState.BROKEN else newest_runs(source, chosen, limit=count)
-    shown = JobReport(job=detail, incidents=found, runs=runs)
     if form is Format.JSON:
-        output.show_json(shown)
-    else:
-        _show(project, shown, every=every)
-
-
-def job_detail(source: Backend, job: JobId) -> JobDetail:
-    if isinstance(source, DaemonClient):
-        return source.ask("GET", f"/api/jobs/{quote(job, safe='')}", JobDetail)
-    return stored_detail(source, job)
+        output.show_json({"job": detail, "incidents": found, "runs": runs})
+        return
+    output.show_fields([fact for fact in _facts(project, detail, found) if fact[1]])
+    if detail.error:
+        output.say("\n" + "\n".join(_error_lines(detail.error)))
+    if detail.settings:
+        _show_settings(detail.settings, every=every)
+    output.say("")
+    show_runs(form, runs, project.settings.daemon.timezone, project.clock.now_ms())
 
 
 def stored_detail(project: OfflineProject, job: JobId) -> JobDetail:
@@ -104,14 +85,12 @@ def stored_detail(project: OfflineProject, job: JobId) -> JobDetail:
 
     nothing: tuple[RunStrip, FailingSeries | None, Sequence[Run]] = (RunStrip(), None, [])
     strip, series, failed = project.read(ask, nothing)
+    errors = (last_error(run, frames_of(run.traceback), None, [each.reason for each in failed]) for run in failed)
     return JobDetail(
         row=view_row(view, strip=strip, series=series),
         schedule=schedule_words(spec, project.settings.daemon.timezone),
-        next_due=next_runs(project, job, NEXT_SHOWN),
         problems=file.warnings,
-        error=last_error(failed[0], frames_of(failed[0].traceback), None, [run.reason for run in failed])
-        if failed
-        else None,
+        error=next(errors, None),
         follows=[tie(after, after.job, specs.get(after.job)) for after in spec.after],
         followed_by=[tie(after, each.id, each) for each in specs.values() for after in each.after if after.job == job],
         listens=list(map(listen_words, spec.on)),
@@ -122,25 +101,17 @@ def stored_detail(project: OfflineProject, job: JobId) -> JobDetail:
     )
 
 
-def _show(project: Project, shown: JobReport, *, every: bool) -> None:
-    detail, now_ms = shown.job, project.clock.now_ms()
-    output.show_fields([fact for fact in _facts(project, shown, now_ms) if fact[1]])
-    if detail.error:
-        output.say("\n" + "\n".join(_error_lines(detail.error)))
-    settings = [each for each in detail.settings if every or each.words != BUILT_IN]
-    if detail.settings:
-        output.say("")
-        rows = [(each.key, each.value, each.words) for each in settings]
-        output.show_table(("setting", "value", "from"), rows, empty="all settings have their defaults", cut=("value",))
-        if left_out := len(detail.settings) - len(settings):
-            output.note(f"{counted(left_out, 'default')}: --all shows them")
-    if shown.runs:
-        output.say("")
-    show_runs(Format.TABLE, list(shown.runs), project.settings.daemon.timezone, now_ms)
+def _show_settings(settings: Sequence[ResolvedSetting], *, every: bool) -> None:
+    given = [each for each in settings if every or each.origin is not OriginKind.BUILT_IN]
+    rows = [(each.key, each.value, each.words) for each in given]
+    output.say("")
+    output.show_table(("setting", "value", "from"), rows, empty="all settings have their defaults", cut=("value",))
+    if left_out := len(settings) - len(given):
+        output.note(f"{counted(left_out, 'default')}: --all shows them")
 
 
-def _facts(project: Project, shown: JobReport, now_ms: int) -> Iterator[Fact]:
-    detail, row, job = shown.job, shown.job.row, shown.job.row.job
+def _facts(project: Project, detail: JobDetail, open_incidents: Sequence[IncidentView]) -> Iterator[tuple[str, str]]:
+    row, job, now_ms = detail.row, detail.row.job, project.clock.now_ms()
     yield "job", job.id if job.name == job.id else f"{job.id} ({job.name})"
     yield "description", job.description
     why = job.paused_for
@@ -151,12 +122,12 @@ def _facts(project: Project, shown: JobReport, now_ms: int) -> Iterator[Fact]:
     if job.next_due_ms is not None:
         yield "next", f"{output.until(job.next_due_ms - now_ms)}, {project.moment(job.next_due_ms)}"
     if job.last:
-        yield "last run", _last_run(shown, now_ms)
+        yield "last run", _last_run(job.last, now_ms, "" if detail.error else describe_last(job.last))
     if row.success_rate is not None:
         ended = sum(mark in DECISIVE for mark in row.strip)
         median = f", median {format_duration(row.median_ms)}" if row.median_ms is not None else ""
         yield "success rate", f"{100 * row.success_rate:.0f} % of {counted(ended, 'run')}{median}"
-    for each in shown.incidents:
+    for each in open_incidents:
         acked = f", acknowledged by {each.acked_by}" if each.acked_by else ""
         yield "incident", f"{each.id}, since {project.moment(each.since_ms)}: {each.reason}{acked}"
     yield "starts after", ", ".join(map(_tie, detail.follows))
@@ -169,12 +140,9 @@ def _facts(project: Project, shown: JobReport, now_ms: int) -> Iterator[Fact]:
         yield "warning" if problem.is_warning else "problem", str(problem)
 
 
-def _last_run(shown: JobReport, now_ms: int) -> str:
-    last = shown.job.row.job.last
-    assert last is not None
+def _last_run(last: LastRun, now_ms: int, details: str) -> str:
     ago = "" if last.ended_ms is None else f" {output.rounded(now_ms - last.ended_ms)} ago"
     took = "" if last.duration_ms is None else f", in {format_duration(last.duration_ms)}"
-    details = "" if shown.job.error else describe_last(last)
     return ": ".join(filter(None, (f"{last.run}, {last.outcome}{ago}{took}", details)))
 
 
