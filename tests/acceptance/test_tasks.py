@@ -268,14 +268,29 @@ def test_a_retry_is_refused_once_the_code_has_changed_unless_it_is_wanted_anyway
         project.ended("site")
         project.save("jobs/site/bucket.txt", "")
         project.save("jobs/site/quick.txt", "")
-        project.save("shared/where.lua", "return 'other'")
-        refused = project.spyweb("retry", "1", code=2).stderr
-        assert (
-            "shared/where.lua changed since run 1: `spyweb retry 1 --anyway` takes over 1 task all the same" in refused
-        )
-        found = json.loads(project.spyweb("retry", "1", "--anyway", "-o", "json").stdout)
-        assert found == {"run": 2, "job": "site", "retry_of": 1, "taken_over": 1, "first_task": "upload"}
-        assert project.ended("site", 2)[0].outcome is Outcome.SUCCESS
+        for run, code in (1, "error('before any task')"), (2, "return 'other'"):
+            project.save("shared/where.lua", code)
+            eventually(lambda: project.shown("site").generation > project.runs("site")[0].generation, "the new version")
+            refused = project.spyweb("retry", str(run), code=2).stderr
+            again = f"`spyweb retry {run} --anyway` takes over 1 task all the same"
+            assert f"shared/where.lua changed since run {run}: {again}" in refused
+            found = json.loads(project.spyweb("retry", str(run), "--anyway", "-o", "json").stdout)
+            assert found == {
+                "run": run + 1, "job": "site", "retry_of": run, "taken_over": 1, "first_task": "upload",
+            }  # fmt: skip
+            project.ended("site", run + 1)
+        assert project.runs("site")[0].outcome is Outcome.SUCCESS
+        assert "run 2 is a later attempt; `spyweb retry 2`" in project.spyweb("retry", "1", code=2).stderr
+        assert "run 3 is a later attempt, which succeeded" in project.spyweb("retry", "2", code=2).stderr
+
+
+def test_a_run_whose_next_attempt_was_cancelled_can_be_retried(project: Project) -> None:
+    project.job("site", "error('no')", 'every = "never"\nretries = 1\nretry_delay = "1h"')
+    with project.daemon() as daemon:
+        project.spyweb("trigger", "site")
+        project.ended("site")
+        assert daemon.ask("/api/runs/2/cancel", "POST").status == 200
+        eventually(lambda: "run 3 retries run 1" in project.spyweb("retry", "1", code=None).stdout)
 
 
 def test_a_retry_of_a_job_without_tasks_has_the_same_payload_and_values(project: Project) -> None:

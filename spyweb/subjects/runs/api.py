@@ -154,7 +154,8 @@ async def retry(request: web.Request) -> web.Response:
     changed since, unless `anyway` is true.
     """
     run, key = await permitted_run(request), key_of(request)
-    body = await body_of(request, RetryBody) if request.can_read_body else RetryBody()
+    optional: type[RetryBody | None] = RetryBody | None  # type: ignore[assignment]
+    body = (await body_of(request, optional) if request.can_read_body else None) or RetryBody()
     if await service_of(request, PastRunsService).find(run) is None:
         raise web.HTTPNotFound(text=f"there is no run {run}: `spyweb runs` lists the runs")
     retried, is_repeated = await service_of(request, RetryService).retry(run, anyway=body.anyway, key=key)

@@ -44,20 +44,27 @@ class RetryService:
         if reason := reason or await self._tried_again(run):
             raise Refused(f"run {run.id} can't be retried: {reason}")
         tasks = self.runs.past.store.tasks
-        rows = (await tasks.of_runs([run.id])).get(run.id, ())
-        done = [row for row in rows if is_done(row)]
-        if not done or job is None:
-            return Prospect()
-        plan = await tasks.plan(run.id)
-        changed = await self._changed(job, plan)
-        return Prospect(first=first_open(rows, plan), taken_over=len(done), changed=changed)
+        # One that failed before its first task has recorded none: those that it had to take over are of an earlier run.
+        for recorded in reversed([*await tasks.chain(run.id), run.id]):
+            rows = (await tasks.of_runs([recorded])).get(recorded, ())
+            done = [row for row in rows if is_done(row)]
+            if done and job:
+                plan = await tasks.plan(recorded)
+                changed = await self._changed(job, plan)
+                return Prospect(first=first_open(rows, plan), taken_over=len(done), changed=changed)
+        return Prospect()
 
     async def _tried_again(self, run: Run) -> str:
-        """Return the refusal of a run that was followed by another attempt; empty where it is the last one."""
-        first = first_of(run)
-        followers = await self.runs.past.store.past_runs.followers(first, limit=MOST_FOLLOWERS)
-        later = [each.id for each in followers if each.trigger.of == first and each.id > run.id]
-        return f"run {later[-1]} is a later attempt; `spyweb retry {later[-1]}` retries that one" if later else ""
+        """Return the refusal of a run that was tried again, by its job or by a person; empty where it was not."""
+        first, find = first_of(run), self.runs.past.store.past_runs.followers
+        for cause in sorted({first, run.id}, reverse=True):
+            for later in reversed(await find(cause, limit=MOST_FOLLOWERS)):
+                is_attempt = later.trigger.of == first or later.trigger.retry_of == run.id
+                if is_attempt and later.id > run.id and later.outcome is not Outcome.SKIPPED:
+                    is_well = later.outcome is Outcome.SUCCESS
+                    further = "which succeeded" if is_well else f"`spyweb retry {later.id}` retries that one"
+                    return f"run {later.id} is a later attempt{', ' if is_well else '; '}{further}"
+        return ""
 
     async def _changed(self, job: LiveJob, plan: RunPlan | None) -> str:
         code = dict(plan.code) if plan else {}  # none: the run is of an earlier version of spyweb
