@@ -174,7 +174,7 @@ async def open_engine(
     file.current.daemon.data_dir.mkdir(mode=0o700, exist_ok=True)
     async with AsyncExitStack() as stack:
         runtime = await open_runtime(stack, file.current, RealClock())
-        lateness, plain = Lateness(), hosts(runtime.world, runtime.job_logs, echo=False)
+        lateness, plain = Lateness(), hosts(runtime.world, runtime.live, runtime.job_logs, echo=False)
         if is_timed:
             stack.enter_context(timed(runtime.live, lateness))
         stack.enter_context(tuned())

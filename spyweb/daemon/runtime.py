@@ -95,7 +95,7 @@ async def owned_tasks() -> AsyncIterator[TaskGroup]:
         raise
 
 
-def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
+def hosts(world: World, live: LiveJobs, job_logs: JobLogs, *, echo: bool) -> HostFor:
     """Return the maker of a run's host, which answers its ops and takes its log lines; with `echo` the lines go to the
     daemon's own log too."""
 
@@ -131,7 +131,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             log=job_log,
             resumes=run.trigger.resumes is not None or run.trigger.retry_of is not None,
             code=job.digest,
-            tell_task=observer.task if observer else untold,
+            tell_task=partial(live.tell_task, job.id, run.id, observer.task if observer else untold),
             policy=job.spec.policy,
             audit=observer.audit if observer else None,
             is_recorded=True,
@@ -306,7 +306,7 @@ async def open_runtime(
         pool=pool,
         monitors=MonitorRunner(of_cycles, pool),
         clock=clock,
-        host_for=hosts(world, job_logs, echo=file is not None),
+        host_for=hosts(world, live, job_logs, echo=file is not None),
         run_ended=world.run_ended,
         random=random.random,
         stalls=world.stalls,

@@ -20,7 +20,15 @@ from msgspec import Struct
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import PoolError, SpywebError
-from spyweb.events.happenings import EventType, JobHappened, LogHappened, RunHappened, StateHappened, lines_in_file
+from spyweb.events.happenings import (
+    EventType,
+    JobHappened,
+    LogHappened,
+    RunHappened,
+    StateHappened,
+    TaskHappened,
+    lines_in_file,
+)
 from spyweb.events.hub import RETRY_MS, Event, EventHub, Topic
 from spyweb.model import JobId
 from spyweb.runs.live import JobChange
@@ -35,7 +43,7 @@ ANOTHER_LIST = frozenset({JobChange.LOADED, JobChange.REMOVED, JobChange.BROKEN,
 TYPES = {
     "job": (EventType.RUN, EventType.JOB),
     "jobs": (EventType.JOB,),
-    "run": (EventType.RUN,),
+    "run": (EventType.RUN, EventType.TASK),
     "records": (EventType.RUN,),
     "standing": (EventType.RUN, EventType.JOB, EventType.HEALTH, EventType.INCIDENT),
 }
@@ -222,12 +230,14 @@ def subjects_of(event: Event) -> list[str]:
     happening, job = event.happening, event.job
     match happening:
         case RunHappened():
-            more = [*(["records"] if happening.items_new else []), *(["standing"] if event.changes_standing else [])]
+            more = ["records"] * bool(happening.items_new) + ["standing"] * event.changes_standing
             return [f"job:{job}", f"run:{happening.run}", *more]
         case JobHappened():
             return [f"job:{job}", "standing", *(["jobs"] if happening.what in ANOTHER_LIST else [])]
         case StateHappened():
             return [f"state:{happening.namespace}"]
+        case TaskHappened():
+            return [f"run:{happening.run}"]
         case LogHappened():
             return [f"log:{job}"]
         case _ if event.type in (EventType.HEALTH, EventType.INCIDENT):

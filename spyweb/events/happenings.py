@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import msgspec
 from msgspec import Struct, structs
 
-from spyweb.model import ChangeKind, Failure, JobId, Outcome, Run, RunId
+from spyweb.model import ChangeKind, Failure, JobId, Outcome, Run, RunId, TaskStatus
 from spyweb.runs.live import JobChange
 from spyweb.store.interchange.value_json import to_plain
 from spyweb.store.model.access import NewAuditLine
@@ -36,6 +36,7 @@ class EventType(StrEnum):
     OUTBOX = "outbox"
     AUDIT = "audit"
     INCIDENT = "incident"
+    TASK = "task"
     LOG = "log"  # of one job, which the client names
 
 
@@ -113,6 +114,16 @@ class IncidentHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = ""  # the person who has acknowledged it
 
 
+class TaskHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tasks of a run have ended, and this one is the newest; at most one such event a run in half a second."""
+
+    job: JobId
+    run: RunId
+    task: str
+    workflow: str = ""
+    status: TaskStatus
+
+
 class LogHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line that a job's script has logged."""
 
@@ -132,6 +143,7 @@ Happening = (
     | OutboxHappened
     | NewAuditLine
     | IncidentHappened
+    | TaskHappened
     | LogHappened
 )
 KINDS: dict[EventType, type[Happening]] = dict(zip(EventType, get_args(Happening), strict=True))

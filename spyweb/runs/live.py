@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from spyweb.errors import Problem, Refused
 from spyweb.incidents.truth import JOB
 from spyweb.lua.session import Code, variable_rules
-from spyweb.model import Cursor, JobId, JobSpec, Never, Pings, Run
+from spyweb.model import Cursor, JobId, JobSpec, Never, Pings, Run, RunId, TaskBegun, TaskRow
 from spyweb.runs.run_queue import RunQueue
 from spyweb.schedules.due import expected_ping
 from spyweb.settings.tables import TomlTable
@@ -96,6 +96,8 @@ class JobListener(Protocol):
     def run_ended(self, run: Run, late_ms: int | None) -> None:
         """Take a run whose end is committed, as recorded; `late_ms` is how late it began."""
 
+    def task_ended(self, job: JobId, run: RunId, row: TaskRow) -> None: ...
+
     def skipped(self, skipped: SkippedRange) -> None: ...
 
     def changed(self, job: LiveJob, change: JobChange) -> None: ...
@@ -164,6 +166,14 @@ class LiveJobs:
     def current(self, job: LiveJob) -> LiveJob:
         """Return the live job with this id, or `job` itself if it was deleted."""
         return self._jobs.get(job.id, job)
+
+    def tell_task(
+        self, job: JobId, run: RunId, observe: Callable[[TaskBegun | TaskRow], None], event: TaskBegun | TaskRow
+    ) -> None:
+        """Report a task of a run to its observer, and its end to the listener."""
+        observe(event)
+        if self.listener and isinstance(event, TaskRow):
+            self.listener.task_ended(job, run, event)
 
     def tell_skipped(self, skipped: Sequence[SkippedRange]) -> None:
         if self.listener:

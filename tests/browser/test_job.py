@@ -153,8 +153,11 @@ async def test_on_a_phone_nothing_is_too_wide(phone: Tab, project: Project) -> N
 
 SHIP = """
 local name = "announce_" .. ("to_everybody_"):rep(9)
-task("build"):command(function() return true, "built", {file = "site.tar"} end)
-task("upload"):depends_on("build"):command(function() return fs_read("bucket.txt") ~= nil, "bucket answers 503" end)
+local function wait(file) while not fs_read(file) do sleep(20) end end
+task("build"):command(function() wait("build.txt") return true, "built", {file = "site.tar"} end)
+task("upload"):depends_on("build"):command(function()
+  wait("upload.txt") return fs_read("bucket.txt") ~= nil, "bucket answers 503"
+end)
 task(name):depends_on("upload"):command(function() end)
 workflow.define("ship"):tasks{"build", "upload", name}
 """
@@ -165,10 +168,15 @@ async def test_a_failed_run_with_tasks_shows_its_plan_and_is_retried_from_it(
 ) -> None:
     project.job("ship", SHIP)
     eventually(lambda: "ship" in {job.id for job in project.daemon_client().jobs()}, "the job")
-    project.result("ship")
-    path = f"/runs/{project.ended('ship')[0].id}"
-
+    project.spyweb("trigger", "ship")
+    path = f"/runs/{project.runs('ship')[0].id}"
     page = await tab.open(path)
+    await expect(page.get_by_role("list", name="Level 1")).to_contain_text("pending")
+    project.save("jobs/ship/build.txt", "")
+    await expect(page.get_by_role("list", name="Level 1")).to_contain_text("succeeded")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Running")
+    project.save("jobs/ship/upload.txt", "")
+    project.ended("ship")
     await expect(page.locator(".levels > li")).to_have_count(3)
     await expect(page.get_by_role("list", name="Level 2")).to_have_text(
         re.compile("upload.*failed.*bucket answers 503.*after build", re.S)
@@ -186,7 +194,7 @@ async def test_a_failed_run_with_tasks_shows_its_plan_and_is_retried_from_it(
     project.save("jobs/ship/bucket.txt", "")
     project.job("ship", SHIP + "-- another version\n")
     eventually(lambda: project.shown("ship").generation == 2, "the new version")
-    page = await plain.open(path)
+    page = await plain.open(f"/runs/{project.ended('ship', 2)[0].id}")
     await page.get_by_role("button", name="Retry from upload").click()
     await expect(page.locator("main")).to_contain_text("jobs/ship.lua changed since this run.")
     await page.get_by_role("button", name="Retry anyway").click()

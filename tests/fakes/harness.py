@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import Problem, SpywebError, StoreError
 from spyweb.lua.session import Code, Lineage
-from spyweb.model import Cursor, Every, JobId, JobSpec, Run, RunId, Schedule, Trigger
+from spyweb.model import Cursor, Every, JobId, JobSpec, Run, RunId, Schedule, TaskRow, Trigger
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.runs.runner import Runner, RunRequest
@@ -206,6 +206,8 @@ class StoryListener:
     def run_ended(self, run: Run, late_ms: int | None) -> None:
         assert run.ended_ms is not None
         self.story.append(f"{run.id} ended: {tell(run)}")
+
+    def task_ended(self, job: JobId, run: RunId, row: TaskRow) -> None: ...
 
     def skipped(self, skipped: SkippedRange) -> None:
         self.story.append(f"{skipped.job} {skipped.outcome} x{skipped.count}: {skipped.reason}")

@@ -27,8 +27,8 @@ class EventsQuery(Struct, frozen=True):
     types: Annotated[
         str,
         Meta(
-            description="`run`, `job`, `state`, `health`, `outbox`, `incident`, `audit`, `log`, separated by commas; "
-            "without it, all that the key may see but `log`"
+            description="`run`, `job`, `state`, `health`, `outbox`, `incident`, `task`, `audit`, `log`, separated by "
+            "commas; without it, all that the key may see but `log`"
         ),
     ] = ""
     job: str | None = None

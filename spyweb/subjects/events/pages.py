@@ -87,8 +87,8 @@ def describe(happening: Happening) -> EventLine:
             times = f" {happening.times} times" if happening.times > 1 else ""
             mark = "none" if happening.status < 400 else "warn"
             return EventLine(mark=mark, words=f"{happening.who}: {happening.action}{times}", more=happening.target)
-        case _:  # a line of a log
-            return EventLine(mark="none", words="logged", more=happening.text)
+        case _:  # a task, or a line of a log
+            raise AssertionError("the page lists no such event")
 
 
 def _incident(happening: IncidentHappened) -> EventLine:
@@ -136,7 +136,7 @@ def _run(run: RunHappened) -> EventLine:
 
 EVENTS = 50
 PROPOSED = 200  # jobs in the field for one
-SHOWN_TYPES = frozenset(TYPE_WORDS)  # not the lines of logs: the page of a job shows them
+SHOWN_TYPES = frozenset(TYPE_WORDS)  # neither tasks nor lines of logs: the pages of runs and jobs show them
 OF_ADMIN = frozenset({EventType.AUDIT})
 
 

@@ -18,6 +18,7 @@ from spyweb.events.happenings import (
     JobHappened,
     OutboxHappened,
     RunHappened,
+    TaskHappened,
     line_logged,
     run_began,
     run_has_ended,
@@ -27,7 +28,7 @@ from spyweb.events.happenings import (
 )
 from spyweb.events.hub import EventHub, Topic
 from spyweb.logs.job import JobLogs
-from spyweb.model import ChangeKind, JobId, Run, RunId, RunMark
+from spyweb.model import ChangeKind, JobId, Run, RunId, RunMark, TaskRow
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.store.model.entries import ChangeEvent, Watch, job_namespace
@@ -40,6 +41,7 @@ from spyweb.views.jobs import join_problems
 from spyweb.views.runs import mark_of
 from spyweb.web.access.audit import AuditService
 
+TASKS_S = 0.5  # between two events of the tasks of a run
 LOOK_S = 5.0  # between two checks of the health, which announces no changes
 OF_A_JOB = job_namespace(JobId(""))
 
@@ -63,8 +65,8 @@ class EventSources:
     def begin(self, hub: EventHub, topic: Topic) -> Callable[[], None]:
         """Report events of this topic to the hub; return a function that ends that."""
         match topic.type:
-            case EventType.RUN | EventType.JOB:
-                self.live.listener = JobTeller(hub)
+            case EventType.RUN | EventType.JOB | EventType.TASK:
+                self.live.listener = JobTeller(hub, self.clock)
                 return partial(self._end_jobs, hub)
             case EventType.STATE:
                 everything = Watch(namespace="", is_prefix=True, kinds=frozenset(ChangeKind))
@@ -90,7 +92,7 @@ class EventSources:
                 assert_never(topic.type)
 
     def _end_jobs(self, hub: EventHub) -> None:
-        if not (hub.wants(Topic(EventType.RUN)) or hub.wants(Topic(EventType.JOB))):
+        if not any(hub.wants(Topic(each)) for each in (EventType.RUN, EventType.JOB, EventType.TASK)):
             self.live.listener = None
 
     def _begin_log(self, hub: EventHub, job: JobId) -> Callable[[], None]:
@@ -117,8 +119,9 @@ def _listen(part: OutboxSender | AuditService | IncidentService, listener: Any) 
 class JobTeller:
     """Reports events of jobs and their runs."""
 
-    def __init__(self, hub: EventHub) -> None:
-        self._hub = hub
+    def __init__(self, hub: EventHub, clock: Clock) -> None:
+        self._hub, self._clock = hub, clock
+        self._tasks: dict[RunId, TaskHappened] = {}  # the newest of each run, until it is reported
         self._ends: dict[JobId, tuple[RunMark, bool]] = {}  # the end of each job's last run
 
     def run_waits(self, run: Run) -> None:
@@ -132,6 +135,11 @@ class JobTeller:
         changes_standing = end[1] or self._ends.get(run.job) != end
         self._ends[run.job] = end
         self._hub.publish(EventType.RUN, run.job, run_has_ended(run, late_ms), changes_standing=changes_standing)
+
+    def task_ended(self, job: JobId, run: RunId, row: TaskRow) -> None:
+        if run not in self._tasks:
+            self._clock.call_later(TASKS_S, lambda: self._hub.publish(EventType.TASK, job, self._tasks.pop(run)))
+        self._tasks[run] = TaskHappened(job=job, run=run, task=row.name, workflow=row.workflow, status=row.status)
 
     def skipped(self, skipped: SkippedRange) -> None:
         self._tell(were_skipped(skipped))

@@ -12,7 +12,6 @@ from spyweb.events.happenings import (
     HealthHappened,
     IncidentHappened,
     JobHappened,
-    LogHappened,
     OutboxHappened,
     RunHappened,
     StateHappened,
@@ -68,7 +67,6 @@ def incident(**fields: object) -> IncidentHappened:
             "ok",
             "incident 4 of channel:ops ended",
         ),
-        (LogHappened(job=PRICES, level="info", text="x", at_ms=0), "none", "logged"),
     ],
 )
 def test_what_has_happened_is_said_with_a_mark(happening: Happening, mark: str, words: str) -> None:
@@ -84,7 +82,7 @@ def test_a_change_of_a_value_names_its_key_cut_where_it_is_long() -> None:
 
 def test_every_change_and_every_type_has_words() -> None:
     assert set(JOB_WORDS) == set(JobChange)
-    assert set(TYPE_WORDS) == set(EventType) - {EventType.LOG}
+    assert set(TYPE_WORDS) == set(EventType) - {EventType.LOG, EventType.TASK}
 
 
 def run_ended(service: FakeDaemonService, number: int, job: JobId = PRICES, reason: str = "") -> None:

@@ -15,18 +15,20 @@ from spyweb.events.hub import LINGER_S, EventHub, Follower, Wish
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import SignSeen
 from spyweb.logs.job import JobLogs
-from spyweb.model import JobId, Never
+from spyweb.model import JobId, Never, RunId
+from spyweb.ops.world import untold
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import JobChange
 from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.incidents import SubjectEvent
-from spyweb.subjects.events.sources import LOOK_S, EventSources
+from spyweb.subjects.events.sources import LOOK_S, TASKS_S, EventSources
 from spyweb.subjects.health.views import HealthProblem
 from spyweb.subjects.incidents.service import IncidentService
 from spyweb.web.access.audit import AuditService
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.incidents import fail, succeed
 from tests.fakes.stores import put
+from tests.fakes.task_rows import row
 
 PRICES = JobId("prices")
 
@@ -97,6 +99,16 @@ async def test_runs_and_jobs_are_told_of_as_long_as_somebody_listens(told: Told)
     jobs.leave()
     await t.clock.turn(LINGER_S)
     assert t.live.listener is None
+
+
+async def test_of_the_tasks_of_a_run_that_end_together_the_newest_is_told_of(told: Told) -> None:
+    told.harness.live.tell_task(PRICES, RunId(4), untold, row("nobody listens"))
+    tasks = told.follow(EventType.TASK)
+    for name in ("build", "upload"):
+        told.harness.live.tell_task(PRICES, RunId(4), untold, row(name))
+    assert lines_of(tasks) == []
+    await told.harness.clock.turn(TASKS_S)
+    assert lines_of(tasks) == ['data: {"job":"prices","run":4,"task":"upload","status":"success"}']
 
 
 async def test_changes_of_state_are_told_of_without_values_as_those_of_a_job(told: Told) -> None:
