@@ -1,4 +1,4 @@
-"""Receive the messages of alert channels, at any address, and list them for bench_alerts.py."""
+"""Receive the messages of notification channels, at any address, and list them for bench_alerts.py."""
 
 from __future__ import annotations
 

@@ -395,7 +395,7 @@ class Monitor:
     hash_fields: tuple[str, ...] = ()  # empty: all fields that are not tracked
     track: tuple[str, ...] = ()  # fields whose changes are recorded and announced
     first: FirstFind = FirstFind.ANNOUNCE
-    to: tuple[str, ...] = ()  # alert channels that are notified of new and changed items
+    to: tuple[str, ...] = ()  # notification channels that are notified of new and changed items
     headers: tuple[tuple[str, str], ...] = ()
     proxies: Proxies | None = None
     webhook: Webhook | None = None

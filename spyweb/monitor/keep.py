@@ -1,4 +1,4 @@
-"""Store the items that are new or changed, and announce them: on the desktop, to alert channels, by the webhook.
+"""Store the items that are new or changed, and announce them: on the desktop, to notification channels, by the webhook.
 
 All messages are put in the outbox, in one transaction; the cycle does not wait for their delivery.  A new record is
 marked as pending from the transaction that stores it until its messages are in the outbox.  When the daemon dies or the
@@ -181,7 +181,7 @@ async def _messages(context: CycleContext, new: Sequence[Item]) -> tuple[Message
 
 
 def _notices(context: CycleContext, items: Sequence[Item]) -> list[Notice]:
-    """Make the message for each alert channel that takes it.  Raises CycleFailed: the items stay pending."""
+    """Make the message for each notification channel that takes it.  Raises CycleFailed: the items stay pending."""
     monitor, spec, channels = context.version.monitor, context.version.spec, context.services.channels
     notices: list[Notice] = []
     for name in monitor.to:

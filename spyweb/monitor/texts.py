@@ -1,4 +1,4 @@
-"""The texts of messages about new and changed items: for the desktop, alert channels and webhooks.  Pure."""
+"""The texts of messages about new and changed items: for the desktop, notification channels and webhooks.  Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def body_of(notification: Notification, tags: Mapping[str, str], monitor: Monito
 
 
 def notice_of(name: str, page_url: str, monitor: Monitor, items: Sequence[Item]) -> tuple[str, str]:
-    """Return title and body of the message to alert channels: of a single item the title says it all."""
+    """Return title and body of the message to notification channels: of a single item the title says it all."""
     if len(items) == 1:
         line, link = describe(items[0], monitor), link_of(items[0], monitor)
         is_named = any(field.name not in monitor.track for field in monitor.fields)

@@ -100,7 +100,7 @@ JOB: Mapping[str, str] = {
     "hash_fields": "The fields that identify an item; if empty, all that are not tracked.",
     "track": "Fields to watch: a change of one is recorded and announced, with the old value.",
     "first": 'What the first cycle does with the items it finds: "announce" them, or be "silent" and only store them.',
-    "to": "The alert channels that are notified of new and changed items, in one message a cycle.",
+    "to": "The notification channels that are notified of new and changed items, in one message a cycle.",
     "headers": "Headers of each request.",
     "proxy": "Proxies for fetching the page.",
     "proxy.enabled": "Whether the proxies are used.",

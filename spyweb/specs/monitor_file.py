@@ -158,7 +158,7 @@ def _take_names(read: Reading, key: str, fields: Collection[str]) -> tuple[str, 
 
 
 def _take_channels(read: Reading, alerts: AlertSettings) -> tuple[str, ...]:
-    """Take the alert channels, each of which must be in config.toml; warn of one whose level leaves items out."""
+    """Take the notification channels, each of which config.toml must have; warn of a level that leaves items out."""
     names: tuple[str, ...] = read.take("to", CHANNEL_NAMES, ())
     for name in names:
         channel = alerts.channels.get(name)

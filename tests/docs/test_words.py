@@ -18,6 +18,7 @@ PLAIN = [
     ("delivered, last delivery", r"ha(s|ve|d) taken (it|them)|(took|taken) its last", "phone has taken it"),
     ("notified, reported, shown", r"told|tell(s|ing)? people", "who is told of it"),
     ("notification channels", r"ways? to (people|a person)", "the ways to people"),
+    ("notification channel", r"alert channels?", "an alert channel fails"),
     ("healthy, recovered, up", r"(is|are|was|were|be|been|all) well(?! \w+ed)|well again", "prices is well again"),
     ("failed, needs attention", r"went wrong|(go|goes|gone|going) wrong|needs? somebody", "what went wrong"),
     ("access, from outside", r"may come in|comes? in", "who may come in"),
@@ -52,6 +53,12 @@ ROOMS = (
     *("spyweb/", "docs/", "jobs/", "deploy/", "benchmarks/"),
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "config.example.toml"),
 )
+KEPT = (  # events of the log, which tools read
+    "an alert channel can't be used",
+    "a template of an alert channel fails",
+    "the process that sends to alert channels sent an invalid answer",
+    "internal error while checking alert channels",
+)
 _CODE = re.compile(r"`[^`\n]+`|\{\{.*?\}\}|\{%.*?%\}")  # names of code, and what a template computes
 _FIELD = re.compile(r"\{[^{}]*\}")  # of an f-string
 _SQL = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|JOIN|CREATE)\b")
@@ -62,6 +69,8 @@ _COMMENT = {".lua": r"--.*|\"[^\"\n]*\"|'[^'\n]*'", ".sql": r"--.*"}  # what is 
 def read_by_people(path: str, text: str) -> Iterator[tuple[int, str]]:
     """Yield the line of each text in a file that a person may read, and the text; nothing of it is code."""
     suffix = Path(path).suffix
+    for event in KEPT:
+        text = text.replace(event, "")
     if suffix == ".py":
         yield from _of_python(text)
     elif suffix in _COMMENT:
