@@ -50,7 +50,6 @@ const busy = new Set(); // buttons whose request is under way
 function setBusy(button, on) {
   if (on) busy.add(button);
   else busy.delete(button);
-  button?.toggleAttribute("aria-busy", on);
   if (on) button?.setAttribute("aria-disabled", "true"); // not disabled: it keeps the focus
   else button?.removeAttribute("aria-disabled");
 }
