@@ -16,7 +16,7 @@ from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome, Proxies, RunId
 from spyweb.monitor.context import CycleFailed
 from spyweb.monitor.run import conclude, ending_of
-from tests.fakes.monitor import URL, Hook, HookError, Shop, make_monitor
+from tests.fakes.monitor import URL, Hook, HookError, Shop, make_monitor, shop
 
 
 def addresses(count: int) -> tuple[str, ...]:
@@ -58,6 +58,17 @@ async def test_workers_begin_200_ms_apart(s: Shop) -> None:
     s.http.held[URL].set_result(None)
     assert seen == [1, 2, 2, 3, 3]
     await task
+
+
+async def test_all_runs_together_fetch_from_a_host_at_most_so_often_at_a_time() -> None:
+    async with shop(per_host=2) as s:
+        hold(s, URL)
+        tasks = [s.start(make_monitor(workers=2)) for _ in range(2)]
+        await s.clock.turn(1)
+        assert len(s.http.asked) == 2
+        s.http.held[URL].set_result(None)
+        assert [(await task).outcome for task in tasks] == [Outcome.SUCCESS] * 2
+        assert len(s.http.asked) == 4
 
 
 async def test_no_worker_begins_once_the_queue_is_empty(s: Shop) -> None:
