@@ -11,8 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
@@ -38,20 +37,9 @@ AGAIN_S = 1.0  # the time between two searches for a daemon, while none runs
 MISSED = 1_000  # lines that a daemon may have logged before it was found again
 COMPARED = 1_000  # characters by which a line is recognised: its event may be cut
 NO_JOBS = "no jobs: put a Lua file into jobs/"
+ShownState = Literal["failing", "idle", "running", "waiting", "paused", "disabled", "broken"]
 _STAMPED = re.compile(r"(?P<at>[0-9T:.-]{23}Z) (?P<level>[A-Z]+) (?P<text>.*)", re.DOTALL)
 FAILURE_WORDS = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
-
-
-class ShownState(StrEnum):
-    """The states in the list of jobs: those of `JobState`, and `failing` in place of `idle` and `waiting`."""
-
-    FAILING = "failing"
-    IDLE = "idle"
-    RUNNING = "running"
-    WAITING = "waiting"
-    PAUSED = "paused"
-    DISABLED = "disabled"
-    BROKEN = "broken"
 
 
 def jobs(
@@ -98,10 +86,10 @@ def listed_jobs(source: Backend, *, failing: bool = False, tag: str = "") -> lis
     return list(pick_jobs(found, JobsQuery(failing=failing or None, tag=tag))[0])
 
 
-def shown_state(job: JobView) -> ShownState:
+def shown_state(job: JobView) -> str:
     """Return the state that the list shows; JSON has the state without the last run's outcome."""
     may_fail = job.state in (JobState.IDLE, JobState.WAITING)
-    return ShownState.FAILING if may_fail and is_failing(job) else ShownState(job.state.value)
+    return "failing" if may_fail and is_failing(job) else job.state.value
 
 
 def show_jobs(form: Format, found: Sequence[JobView], timezone: str, now_ms: int, empty: str = NO_JOBS) -> None:
