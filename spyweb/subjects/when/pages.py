@@ -181,7 +181,7 @@ async def show_maintenance(asked: Asked) -> Shown:
 async def begin_maintenance(asked: Asked) -> web.Response:
     """Begin a maintenance window; invalid values are shown again."""
     form, by = asked.form, "somebody at this machine" if asked.principal.source == "loopback" else asked.principal.name
-    jobs, tags = (form.get(name, "").replace(",", " ").split() for name in ("jobs", "tags"))
+    jobs, tags = ([each.strip() for each in form.get(name, "").split(",") if each.strip()] for name in ("jobs", "tags"))
     text = typed_name(form.get("text", ""))
     try:
         for_ms = DURATION(form.get("for", ""))

@@ -144,7 +144,7 @@ async def test_maintenance_is_that_of_the_rules_and_jobs_of_the_moment(served: S
 
 async def test_maintenance_begins_now_for_jobs_and_tags_and_ends_early(served: Served) -> None:
     maintenance, now_ms = served.maintenance, served.t.clock.now_ms()
-    first = await maintenance.begin(HOUR_MS, "anna", jobs=["pri*"], tags=[], text="move")
+    first = await maintenance.begin(HOUR_MS, "anna", jobs=["PRI*"], tags=[], text="move")
     assert (maintenance.until(PRICES), maintenance.until(NEWS)) == (now_ms + HOUR_MS, None)
     every = await maintenance.begin(2 * HOUR_MS, "anna", jobs=[], tags=[], text="")
     assert (maintenance.until(NEWS), maintenance.windows().until(None, now_ms)) == (now_ms + 2 * HOUR_MS,) * 2
