@@ -268,7 +268,7 @@ def log_stamp(at_ms: int) -> str:
 
 def show_log_line(stamp: str, level: str, text: str) -> None:
     """Show a line of a log: on a terminal as the daemon shows it there, elsewhere as in hooks.log."""
-    level = LOG_LEVELS.get(level, level)
+    level = LOG_LEVELS.get(level, clean(level))
     shown = clean(text).rstrip("\n").replace("\n", "\n    ")
     if sys.stdout.isatty():
         label = paint(f"{level:<7}", COLOURS.get(level), sys.stdout)

@@ -299,8 +299,11 @@ class LogFollower:
         if self._form is Format.JSON:
             output.show_json_line(to_json(line))
         elif sys.stdout.isatty() and (found := _STAMPED.fullmatch(line)):
-            at_ms = round(datetime.fromisoformat(found["at"]).timestamp() * 1000)
-            output.show_log_line(output.log_stamp(at_ms), found["level"].lower(), found["text"])
+            try:
+                stamp = output.log_stamp(round(datetime.fromisoformat(found["at"]).timestamp() * 1000))
+            except ValueError:  # no moment has this stamp
+                stamp = found["at"]
+            output.show_log_line(stamp, found["level"].lower(), found["text"])
         else:
             output.say(line)
 
