@@ -23,7 +23,7 @@ KEYS = 50
 LINES = 50  # of the audit trail, at a time
 SCOPES = (
     (Scope.READ, "see everything"),
-    (Scope.RUN, "run, pause and cancel jobs"),
+    (Scope.RUN, "run, pause and cancel jobs, acknowledge, silence, begin maintenance"),
     (Scope.STATE, "change stored values, break locks"),
     (Scope.ADMIN, "all of these, and keys"),
 )

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from spyweb.incidents.policy import AlertPolicy, Level
 from spyweb.incidents.truth import Event, Failed, Removed, SignSeen, Succeeded
 from spyweb.model import Outcome, RunId
-from spyweb.store.model.incidents import AlertChannelNow, SubjectChange, SubjectEvent, SubjectNow
+from spyweb.store.model.incidents import AlertChannelNow, Note, SubjectChange, SubjectEvent, SubjectNow
 from spyweb.store.model.messages import Channel, Target
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.store import Store
@@ -202,6 +202,7 @@ async def test_an_open_incident_says_how_its_subject_stands(store: Store, clock:
     await note(store, Removed())
     (over,) = await store.incidents.list()
     assert (over.is_gone, [each.text for each in over.notes][-1:]) == (True, ["removed or disabled"])
+    assert replace(over, notes=[Note(1, "gone, or was switched off")]).is_gone, "as an older version has noted it"
     assert not found.is_gone
     assert (over.failures, over.signs, over.silence) == (0, {}, None)
     assert await store.incidents.open_among([JOB]) == {}
