@@ -415,7 +415,7 @@ class FakeRetries(RetryService):
         self.service = service
         self.changed = ""
 
-    async def prospect(self, run: Run) -> Prospect:
+    async def prospect(self, run: Run, *, is_repeated: bool = False) -> Prospect:
         if run.outcome is not Outcome.FAILED:
             raise Refused(f"run {run.id} can't be retried: it succeeded")
         return Prospect(first="upload", taken_over=1, changed=self.changed)

@@ -15,7 +15,7 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.records import first_of, is_finding
 from spyweb.runs.runner import RunRequest
 from spyweb.store.model.runs import RunPlan
-from spyweb.subjects.runs.service import MOST_FOLLOWERS, RunService
+from spyweb.subjects.runs.service import MOST_FOLLOWERS, RunService, request_key
 from spyweb.views.runs import RunRetried
 from spyweb.words import counted
 
@@ -37,11 +37,14 @@ class RetryService:
     runs: RunService
     sources: Sources
 
-    async def prospect(self, run: Run) -> Prospect:
-        """Return the tasks that a retry of a run would take over.  Raises Refused where it can't be retried."""
+    async def prospect(self, run: Run, *, is_repeated: bool = False) -> Prospect:
+        """Return the tasks that a retry of a run would take over.  Raises Refused where it can't be retried.
+
+        `is_repeated` where the same request has started the retry before.
+        """
         job = self.runs.past.live.find(run.job)
         reason = refusal_of(run) or ("" if job else f"its job {run.job} no longer exists: put its file back first")
-        if reason := reason or await self._tried_again(run):
+        if reason := reason or ("" if is_repeated else await self._tried_again(run)):
             raise Refused(f"run {run.id} can't be retried: {reason}")
         tasks = self.runs.past.store.tasks
         # One that failed before its first task has recorded none: those that it had to take over are of an earlier run.
@@ -67,7 +70,9 @@ class RetryService:
         return ""
 
     async def _changed(self, job: LiveJob, plan: RunPlan | None) -> str:
-        code = dict(plan.code) if plan else {}  # none: the run is of an earlier version of spyweb
+        if plan is None:  # the run is of an earlier version of spyweb
+            return f"{job.spec.path} may have"
+        code = dict(plan.code)
         changed = [job.spec.path] if code.pop(OWN, None) != job.digest else []
         changed += await asyncio.to_thread(self.sources.differing, code)
         return ", ".join(changed[:MOST_FILES]) + (", ..." if changed[MOST_FILES:] else "")
@@ -80,14 +85,16 @@ class RetryService:
         run = await self.runs.past.find(run_id)
         if run is None:
             raise Refused(f"there is no run {run_id}: `spyweb runs` lists the runs")
-        prospect = await self.prospect(run)
-        if prospect.changed and not anyway:
+        scope, asked = f"retry {run.job}", str(run_id).encode()
+        place = request_key(scope, key, asked, 0).key if key else b""
+        is_repeated = bool(key and await self.runs.past.store.runs.find_request(scope, place))
+        prospect = await self.prospect(run, is_repeated=is_repeated)
+        if prospect.changed and not (anyway or is_repeated):
             raise Refused(
                 f"{prospect.changed} changed since run {run_id}: `spyweb retry {run_id} --anyway` takes over "
                 f"{counted(prospect.taken_over, 'task')} all the same, `spyweb trigger {run.job}` starts anew"
             )
-        asked = str(run_id).encode()
-        started = await self.runs.start_as(run.job, request_of(run), key, f"retry {run.job}", asked)
+        started = await self.runs.start_as(run.job, request_of(run), key, scope, asked)
         view = RunRetried(
             run=started.run,
             job=run.job,
