@@ -50,7 +50,7 @@ local function judge(run, ok, ...)
     return runtime.use("ending").returned(run, second)
   end
   if run.declined then return end   -- by a condition: it has ended already
-  if run.skip then runtime.emit("warn", "the run has called skip(reason), and not returned what that gives: it is not skipped") end
+  if run.skip then runtime.emit("warn", "the run has called skip(reason), and has not returned it: it is not skipped; write `return skip(reason)`") end
   run.ended, run.reason, run.traceback = SUCCESS, "", ""
   run.result = first
   show(run, ...)
