@@ -42,7 +42,7 @@ class HeatMap(Struct, frozen=True, kw_only=True):
     levels: Sequence[tuple[str, str]]  # classes, and counts of runs
     herd: Herd
     peak_ms: int | None  # when the quarter of an hour with most runs begins
-    is_even: bool  # more than half of the day is as busy
+    is_even: bool  # more than half of the day is nearly as busy
     crowd: int  # jobs that start in the busiest minute and are rare enough to be spread
     ticks: Sequence[Tick]
     page: int

@@ -70,7 +70,6 @@ class Chart(Struct, frozen=True, kw_only=True):
     """Durations over time, on a logarithmic scale, and under them how late the runs began."""
 
     ticks: tuple[Tick, ...]
-
     paths: tuple[tuple[str, str], ...]  # letter and path: a dot for each run
     lines: tuple[tuple[float, str], ...]  # height and words of each line of the grid, topmost first
     late: str  # a path: a bar for each run
@@ -169,7 +168,7 @@ def time_ticks(start_ms: int, end_ms: int, zone: tzinfo) -> tuple[Tick, ...]:
     shift_ms = int(offset.total_seconds() * 1000) % step_ms
     first_ms = start_ms + -(start_ms + shift_ms) % step_ms
     unit = "day" if step_ms >= DAY_MS else "minute" if step_ms >= MINUTE_MS else "second"
-    ticks = (Tick((at - start_ms) * 100 / span_ms, at, unit) for at in range(first_ms, end_ms, step_ms))
+    ticks = (Tick(round((at - start_ms) * 100 / span_ms, 2), at, unit) for at in range(first_ms, end_ms, step_ms))
     return tuple(tick for tick in ticks if tick.x <= LAST_TICK)
 
 
