@@ -1,8 +1,9 @@
 """Notify open pages of changes: each page then fetches the changed parts, as its viewer may see them.
 
 A page has parts, elements with ids, and each part depends on subjects, short texts: `job:ID` for a job and its runs,
-`jobs` when a job was added, removed or does not load, `standing` for the navigation of every page, `run:ID`, `log:ID`,
-`records` for new ones, `state:NAMESPACE`, `outbox`, `health`, `incident`, `audit`; `job:*` is those of all jobs.
+`jobs` when a job was added, removed or does not load, `standing` for the navigation of every page, `run:ID`, `tasks:ID`
+for the tasks of a job's runs, `log:ID`, `records` for new ones, `state:NAMESPACE`, `outbox`, `health`, `incident`,
+`audit`; `job:*` is those of all jobs.
 
 A page knows one number, its mark.  A stream reports that something has changed since then (`follow`), and `changed`
 returns the changed parts, by the events that events/hub.py keeps.  Where these do not reach back to the mark, the
@@ -44,6 +45,7 @@ TYPES = {
     "job": (EventType.RUN, EventType.JOB),
     "jobs": (EventType.JOB,),
     "run": (EventType.RUN, EventType.TASK),
+    "tasks": (EventType.TASK,),
     "records": (EventType.RUN,),
     "standing": (EventType.RUN, EventType.JOB, EventType.HEALTH, EventType.INCIDENT),
 }
@@ -237,7 +239,7 @@ def subjects_of(event: Event) -> list[str]:
         case StateHappened():
             return [f"state:{happening.namespace}"]
         case TaskHappened():
-            return [f"run:{happening.run}"]
+            return [f"run:{happening.run}", f"tasks:{job}"]
         case LogHappened():
             return [f"log:{job}"]
         case _ if event.type in (EventType.HEALTH, EventType.INCIDENT):

@@ -183,6 +183,7 @@ PARTS = {
     "job-head": PagePart("job_head.html", ("job:{job}", "incident")),
     "job-why": PagePart("job_why.html", ("job:{job}",)),
     "job-runs": PagePart("job_runs.html", ("job:{job}",)),
+    "job-plan": PagePart("job_plan.html", ("job:{job}", "tasks:{job}")),
     "job-next": PagePart("job_next.html", ("job:{job}",)),
     "job-alerts": PagePart("job_alerts.html", ("job:{job}", "incident")),
     "log": PagePart("more_log.html", ("log:{job}",)),
@@ -229,6 +230,7 @@ async def values_of(asked: Asked, job: JobId) -> dict[str, object]:
         "built_in": [each for each in detail.settings if each.origin is OriginKind.BUILT_IN],
         "runs": [show_run(run, late_ms) for run in runs],
         "is_of_all": False,
+        "plan": await services[PastRunsService].newest_plan(job),
         "error_lines": await coloured(detail.error.source) if detail.error else [],
         "problem_lines": await coloured(detail.source),
     }
@@ -254,7 +256,6 @@ async def job_page(asked: Asked, problems: Mapping[str, str]) -> Shown:
     limit_ms = spec.timeout_ms if spec else None
     entries = services[StateService].entries(job_namespace(job), b"", STORED_SHOWN)
     more = {
-        "plan": await services[PastRunsService].newest_plan(job),
         "chart": chart(statistics.points, statistics.since_ms, statistics.until_ms, asked.moments.zone, limit_ms),
         "statistics": statistics,
         "span_words": words.SPAN_WORDS[span],

@@ -18,8 +18,9 @@ from spyweb.events.happenings import (
     OutboxHappened,
     RunHappened,
     StateHappened,
+    TaskHappened,
 )
-from spyweb.model import ChangeKind, Outcome, RunId, RunState
+from spyweb.model import ChangeKind, Outcome, RunId, RunState, TaskStatus
 from spyweb.runs.live import JobChange
 from spyweb.store.model.access import NewAuditLine, Scope
 from spyweb.subjects.outbox import pages as outbox
@@ -38,6 +39,7 @@ EVENTS: dict[EventType, Happening] = {
     EventType.OUTBOX: OutboxHappened(what="sent", message=1, job=BACKUP, reason=""),
     EventType.INCIDENT: IncidentHappened(what="opened", incident=1, subject="job:backup", at_ms=NOW_MS, job=BACKUP),
     EventType.AUDIT: NewAuditLine(who="anna", source="key", action="POST /x", status=200, at_ms=NOW_MS),
+    EventType.TASK: TaskHappened(job=BACKUP, run=RunId(9), task="build", status=TaskStatus.SUCCESS),
     EventType.LOG: LogHappened(job=BACKUP, level="info", text=MARKUP, at_ms=NOW_MS),
 }
 BAR = ["count-health", "count-incidents", "count-jobs", "icon"]
@@ -47,7 +49,8 @@ CASES = [
     ("/", EventType.RUN, [*SUMMARY, "j-backup"]),
     ("/", EventType.HEALTH, SUMMARY),
     ("/", EventType.STATE, []),
-    ("/jobs/backup", EventType.RUN, [*BAR, *HEAD, "job-next", "job-runs", "job-why", "title"]),
+    ("/jobs/backup", EventType.RUN, [*BAR, *HEAD, "job-next", "job-plan", "job-runs", "job-why", "title"]),
+    ("/jobs/backup", EventType.TASK, ["job-plan"]),
     ("/jobs/backup", EventType.INCIDENT, [*BAR, *HEAD]),
     ("/jobs/prices", EventType.RUN, BAR),
     ("/incidents", EventType.INCIDENT, [*BAR, "incidents-now", "title"]),
