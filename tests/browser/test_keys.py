@@ -40,7 +40,7 @@ async def make_key(page: Page, own: str, name: str, scope: str, jobs: str = "") 
     await page.get_by_label("Right").select_option(scope)
     await page.get_by_label(re.compile(r"Jobs \(patterns")).fill(jobs)
     await page.get_by_label("Your key, again").fill(own)
-    await page.get_by_role("button", name="Make the key").click()
+    await page.get_by_role("button", name="Add key").click()
     await expect(page.locator("#token")).to_be_visible()
     return await page.locator("#token").inner_text()
 
@@ -55,7 +55,7 @@ async def test_from_the_first_key_to_one_that_is_revoked(owner: Tab, keyless: tu
     _, has_script, project = keyless
     page = await owner.open("/keys")
     await expect(page.get_by_role("heading", level=1)).to_contain_text("No key yet")
-    assert await page.get_by_role("button", name="Make the key").count() == 0
+    assert await page.get_by_role("button", name="Add key").count() == 0
     assert not has_script or await owner.violations() == []
     admin = project.spyweb("keys", "add", "anna", "--scope", "admin").stdout.strip()
     if not has_script:  # with one, the page asks for a key by itself

@@ -25,7 +25,7 @@ from spyweb.subjects.runs.words import mark_of_outcome
 from spyweb.views.runs import new_and_changed
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, DashboardPage, PageMissing, PagePart, Shown
+from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 from spyweb.web.pages.words import show_count, show_counted, show_duration
 
 LONGEST_KEY = 80  # characters
@@ -160,8 +160,7 @@ def types_for(asked: Asked) -> frozenset[EventType]:
 
 def parts_of(asked: Asked) -> Mapping[str, PagePart]:
     query = asked.query(EventsPageQuery)
-    if query.job and not asked.principal.may_see(query.job):
-        raise PageMissing("There is no such job")
+    asked.job_of_list(query.job)
     of_job = f"job:{query.job or '*'}"
     subjects = {EventType.RUN: of_job, EventType.JOB: of_job, EventType.STATE: "state:*"}
     wanted = {subjects.get(kind, kind.value) for kind in query.types & types_for(asked)}

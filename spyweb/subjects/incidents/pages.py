@@ -91,8 +91,7 @@ async def show_incidents(asked: Asked) -> Shown:
     query = asked.query(IncidentsPageQuery)
     if query.job:  # an id or a name; a job that was removed may have incidents
         query = replace(query, job=asked.services.catalogue.find(query.job) or query.job)
-    if query.job and not asked.principal.may_see(query.job):
-        raise PageMissing("There is no such job")
+    asked.job_of_list(query.job)
     still, more_open = await _some(asked, query, "open", OPEN_SHOWN)
     past, more_past = await _some(asked, query, "closed", PAST_SHOWN)
     everything = (await asked.outlook()).incidents

@@ -5,7 +5,6 @@ from __future__ import annotations
 from aiohttp import web
 from msgspec import Struct
 
-from spyweb.model import JobId
 from spyweb.outbox.sender import OutboxSender
 from spyweb.subjects.outbox.views import messages_of
 from spyweb.web.access.principal import Right
@@ -28,7 +27,7 @@ class OutboxQuery(Struct, frozen=True):
 async def show_outbox(asked: Asked) -> Shown:
     """Show the undelivered messages."""
     query, outbox = asked.query(OutboxQuery), asked.services[OutboxSender]
-    job = JobId(query.job) if query.job else None
+    job = asked.job_of_list(query.job)
     found = await visible(
         asked.request,
         lambda most, before: messages_of(outbox, job, limit=most, before=before),
@@ -42,6 +41,7 @@ async def show_outbox(asked: Asked) -> Shown:
         "messages": shown,
         "dead": sum(message.state == "dead" for message in shown),
         "job": query.job,
+        "name_of": asked.name_of,
         **asked.places(query, shown[-1].id if has_more else 0),
         "may_all": Right.RUN in asked.principal.rights and not asked.principal.jobs,
     }

@@ -12,7 +12,7 @@ from spyweb.store.model.records import RecordFilter
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.records.views import RecordView
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, DashboardPage, PageMissing, PagePart, Shown
+from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 
 RECORDS = 30
 ROUNDS = 10  # pages that are searched for a principal who may see some jobs only
@@ -43,8 +43,7 @@ class RecordsPageQuery(Struct, frozen=True):
 async def show_records(asked: Asked) -> Shown:
     """Show what monitors have found, newest first."""
     query = asked.query(RecordsPageQuery)
-    if query.job and not asked.principal.may_see(query.job):
-        raise PageMissing("There are no records of such a job")
+    asked.job_of_list(query.job)
     is_newest = not (query.q or query.before)
     return Shown(title="Records", values=await values_of(asked, query), is_live=is_newest)
 
@@ -57,7 +56,7 @@ async def values_of(asked: Asked, query: RecordsPageQuery) -> Mapping[str, objec
     records, before = await _search(asked, query)
     most = sorted(counts, key=lambda each: (-counts[each], each))[:CHIPS]
     chosen = [query.job] if query.job and query.job not in most else []
-    jobs = [("", "All jobs"), *((each, each) for each in (*chosen, *most))]
+    jobs = [("", "All jobs"), *((each, asked.name_of(each)) for each in (*chosen, *most))]
     return {
         "records": records,
         "name_of": asked.name_of,

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spyweb.errors import Refused
 from spyweb.events.happenings import lines_in_file
-from spyweb.model import JobId, Outcome, Run, RunId
+from spyweb.model import Outcome, Run, RunId
 from spyweb.store.model.runs import RunFilter
 from spyweb.subjects.runs import words
 from spyweb.subjects.runs.retries import RetryService
@@ -89,9 +89,7 @@ async def list_runs(asked: Asked) -> Shown:
     """List runs, newest first: of all jobs or of one, of all outcomes or of one."""
     query = asked.query(RunsPageQuery)
     outcomes = [Outcome(query.outcome)] if query.outcome in set(Outcome) else []
-    wanted = RunFilter(job=JobId(query.job) if query.job else None, outcomes=outcomes)
-    if wanted.job and not asked.principal.may_see(wanted.job):
-        raise PageMissing("There is no such job")
+    wanted = RunFilter(job=asked.job_of_list(query.job), outcomes=outcomes)
     found = await asked.services[PastRunsService].search(wanted, limit=PAGE, before=RunId(query.before) or None)
     late_ms = late_after(asked.services.catalogue.spec(wanted.job))
     name = asked.name_of(wanted.job) if wanted.job else None

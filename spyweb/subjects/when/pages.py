@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.errors import Refused
-from spyweb.model import JobId, RunId
+from spyweb.model import RunId
 from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.specs.maintenance import DURATION
 from spyweb.subjects.runs.words import mark_of_outcome
@@ -90,7 +90,7 @@ async def show_when(asked: Asked) -> Shown:
     calendar = asked.services[CalendarService]
     day = await calendar.day_ahead(may_see)
     found = await calendar.gaps(
-        JobId(query.job) if query.job else None,
+        asked.job_of_list(query.job),
         limit=GAPS,
         before=RunId(query.before) if query.before else None,
         may_see=may_see,

@@ -115,6 +115,12 @@ class Asked(Struct, frozen=True, kw_only=True):
         spec = self.services.catalogue.spec(job)
         return spec.name if spec else job
 
+    def job_of_list(self, job: str) -> JobId | None:
+        """Return the job of a list, None for all jobs.  Raises PageMissing where the client may not see it."""
+        if job and not self.principal.may_see(job):
+            raise PageMissing("There is no such job")
+        return JobId(job) if job else None
+
     def job(self) -> JobId:
         """Return the job in the path.
 

@@ -129,7 +129,7 @@ async def test_several_signs_are_told_one_by_one() -> None:
     assert ids(await page_of("/incidents?state=open", service)) == ["3", "2"], "the gravest first"
     await fail(service.stored_incidents, PRICES)
     assert ids(await page_of("/incidents?state=open", service)) == ["3", "4", "2"]
-    assert "What is wrong now" in page
+    assert ">Problems</h2>" in page
     assert ("<code>no disk</code>" in page, "<code>a file differs</code>" in page) == (True, True)
 
 
@@ -239,7 +239,8 @@ async def test_whoever_may_see_some_jobs_sees_the_incidents_of_those_and_no_othe
         assert ids(page) == ["2"]
         assert 'href="/channels"' not in page
         assert "waits for another job" in page
-        assert (await get_page(client, "/incidents?job=prices", **limited))[0] == 404
+        for path in ("incidents", "when", "outbox", "runs", "records", "events"):
+            assert (await get_page(client, f"/{path}?job=prices", **limited))[0] == 404
         for number in (1, 3, 4):
             assert (await get_page(client, f"/incidents/{number}", **limited))[0] == 404
         assert (await post_form(service, "/incidents/4/acknowledge", limited, by="x"))[0] == 404
