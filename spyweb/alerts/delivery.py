@@ -210,10 +210,8 @@ class AlertDelivery:
         channel = self.settings().channels.get(name)
         if channel is None:
             return DeliveryFailure(reason=f"no notification channel is named {name}", holds=False)
-        stored = decode_facts(queued.payload)
-        facts = self._as_sent(stored)
-        if facts != stored:
-            queued = replace(queued, payload=msgspec.json.encode(facts))
+        facts = self._as_sent(decode_facts(queued.payload))
+        queued = replace(queued, payload=msgspec.json.encode(facts))
         return (await self._send(channel, facts, queued, queued.created_ms)).failure
 
     def _as_sent(self, facts: AlertFacts) -> AlertFacts:

@@ -72,6 +72,17 @@ TELL = upsert("told", "incident, channel, state, remind_ms", key="incident, chan
 CLOSED_UNSETTLED = """
     SELECT id, subject, level FROM incident INDEXED BY incident_unsettled WHERE is_settled = 0 AND closed_ms IS NOT NULL
 """
+# By the newest messages: why a channel did not get the notification that it was last sent.
+UNDELIVERED = f"""
+    SELECT incident, told.channel, iif(dead_ms IS NULL, error, 'given up: ' || error)
+    FROM message, json_each(CAST(payload AS TEXT), '$.incidents')
+    JOIN told ON incident = CAST(key AS INTEGER) AND told.channel = address AND state = value
+    WHERE message.id IN (
+        SELECT id FROM message INDEXED BY message_waiting WHERE dead_ms IS NULL AND channel = '{Channel.ALERT}'
+        UNION ALL SELECT id FROM message INDEXED BY message_dead WHERE dead_ms > 0 AND channel = '{Channel.ALERT}'
+        ORDER BY id DESC LIMIT 1000
+    ) AND incident IN (SELECT value FROM json_each(?))
+"""
 KNOWS = "SELECT channel, state FROM told WHERE incident = ?"
 ACKNOWLEDGE = """
     UPDATE incident SET acked_ms = coalesce(acked_ms, ?), acked_by = CASE WHEN acked_ms IS NULL THEN ? ELSE acked_by END
@@ -166,6 +177,14 @@ class Incidents(Announcer[SubjectChange]):
     def unsettled(self, connection: sqlite3.Connection) -> list[str]:
         """Return the subjects of incidents that some channel may still have to be notified of."""
         return [subject for (subject,) in connection.execute(UNSETTLED)]
+
+    @on_questions
+    def undelivered(self, connection: sqlite3.Connection, incidents: Sequence[int]) -> dict[int, dict[str, str]]:
+        """Return for each of these incidents the channels without its last notification, each with the reason."""
+        found: dict[int, dict[str, str]] = {}
+        for number, channel, reason in connection.execute(UNDELIVERED, (encode(incidents).decode(),)):
+            found.setdefault(number, {})[channel] = reason
+        return found
 
     async def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Planned:
         """Write the missing messages, for each channel in one transaction with the note of its notifications.
@@ -457,9 +476,11 @@ def add_message(
 ) -> None:
     """Put a message into the outbox: the facts, from which its text is made when it is sent."""
     named = [facts_of(connection, item) for item in items[:NAMED]]
-    payload = encode({"channel": channel, "at_ms": now_ms, "items": named, "count": len(items)})
+    kinds = {each.incident: each.kind for each in items if each.kind is not telling.MessageKind.REMINDER}
+    states = {number: "open" if kind is telling.MessageKind.OPENED else "closed" for number, kind in kinds.items()}
+    facts = {"channel": channel, "at_ms": now_ms, "items": named, "count": len(items), "incidents": states}
     job = JobId(str(named[0]["subject"]).removeprefix(JOB) if len(items) == 1 else "")
-    message = NewMessage(job=job, target=Target(Channel.ALERT, channel), payload=payload)
+    message = NewMessage(job=job, target=Target(Channel.ALERT, channel), payload=encode(facts))
     add_one(connection, message, now_ms)
 
 

@@ -21,7 +21,15 @@ from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
-from spyweb.subjects.incidents.views import ChannelTried, ChannelView, IncidentAcked, IncidentView, JobSilenced
+from spyweb.subjects.incidents.views import (
+    ChannelTried,
+    ChannelView,
+    IncidentAcked,
+    IncidentView,
+    JobSilenced,
+    delivery_words,
+    told_words,
+)
 
 if TYPE_CHECKING:
     from spyweb.store.sqlite.store import Store
@@ -47,9 +55,8 @@ def list_incidents(
 
     def row(incident: IncidentView) -> dict[str, str]:
         lasts = output.rounded((incident.closed_ms or project.clock.now_ms()) - incident.since_ms)
-        notified = [channel for channel, state in incident.told.items() if state != "spared"]
         cells = _cells(project, incident, "lasts", lasts)
-        return {**cells, "notified": ", ".join(notified) or incident.held, "text": incident.text}
+        return {**cells, "notified": told_words(incident) if incident.told else incident.held, "text": incident.text}
 
     cut, spare = ("text", "subject"), ("level", "notified")
     output.show_list(form, found, row, empty="no open incidents", cut=cut, spare=spare)
@@ -229,7 +236,7 @@ def _facts(project: Project, incident: IncidentView) -> Sequence[tuple[str, str]
         ("run", "" if incident.run is None else str(incident.run)),
         ("failures", str(incident.failures or "")),
         ("held", incident.held),
-        *((f"notified {channel}", state) for channel, state in incident.told.items()),
+        *((f"channel {channel}", delivery_words(incident, channel)) for channel in incident.told),
     ]
     if closed_ms is None and acked_ms is None:
         for each in incident.channels:  # some of them may still be notified of its beginning

@@ -22,7 +22,7 @@ from spyweb.model import JobId
 from spyweb.store.model.incidents import OpenIncident, job_of
 from spyweb.subjects.incidents import words
 from spyweb.subjects.incidents.service import ChannelService, IncidentService
-from spyweb.subjects.incidents.views import IncidentView, incident_seen_by
+from spyweb.subjects.incidents.views import IncidentView, incident_seen_by, told_words
 from spyweb.subjects.when.service import MaintenanceService
 from spyweb.web.access.guard import TRAIL
 from spyweb.web.access.principal import LONGEST_NAME, PUBLIC, Right, typed_name
@@ -76,7 +76,7 @@ def _shown(asked: Asked, view: IncidentView) -> words.ShownIncident:
     return words.show_incident(view, asked.name_of(view.job_id) if view.job_id else "")
 
 
-SUBJECTS = ("incident", "job:*")
+SUBJECTS = ("incident", "job:*", "outbox")
 
 
 @DashboardPage(
@@ -115,7 +115,7 @@ async def show_incidents(asked: Asked) -> Shown:
         **asked.places(query, past[-1].view.id if more_past else 0),
         "chips": asked.chips(query, "state", STATES),
         "sees_all": not asked.principal.jobs,
-        "told_words": words.told_words,
+        "told_words": told_words,
         "teaches": not (still or past or query.job or query.before or await asked.services[ChannelService].list()),
         "silences": words.SILENCES,
         "select_all": asked.address(query, select="" if query.select else "all"),
@@ -131,15 +131,14 @@ async def show_incidents(asked: Asked) -> Shown:
     place="incidents",
     of_job=True,
     parts={
-        "title": PagePart("title.html", (*SUBJECTS, "outbox")),
-        "incident-now": PagePart("incident_now.html", (*SUBJECTS, "outbox")),
+        "title": PagePart("title.html", SUBJECTS),
+        "incident-now": PagePart("incident_now.html", SUBJECTS),
     },
 )
 async def show_one(asked: Asked) -> Shown:
     """Show everything about an incident."""
     view = await _find(asked)
     shown = _shown(asked, view)
-    channels = [] if asked.principal.jobs else await asked.services[ChannelService].list()
     title = f"{shown.name}: {shown.wrong if view.closed_ms is None else 'closed'}, incident {view.id}"
     values = {
         "paused_for": asked.services.catalogue.paused_for(view.job_id),
@@ -152,7 +151,6 @@ async def show_one(asked: Asked) -> Shown:
         "history": words.history_of(view),
         "reason": words.reason_of(view),
         "tellings": words.tellings_of(view, asked.services.clock.now_ms()),
-        "waiting": {each.name: each.waiting for each in channels if each.waiting},
         "silence": await asked.services[IncidentService].silence_of(view.job_id) if view.job_id else None,
         "silences": words.SILENCES,
         "longest_name": LONGEST_NAME,

@@ -116,8 +116,9 @@ class IncidentService:
     async def _view(self, incidents: Sequence[Incident]) -> Sequence[IncidentView]:
         """Return the views of incidents, with the channels that the settings name for each."""
         watcher = self.watcher
+        undelivered = await self.incidents.undelivered([each.id for each in incidents])
         if watcher is None:
-            return [view_incident(each, self.clock.now_ms(), []) for each in incidents]
+            return [view_incident(each, self.clock.now_ms(), [], undelivered.get(each.id, {})) for each in incidents]
         subjects = await run_in_slices(self.clock, watcher.subjects_now({each.subject for each in incidents}))
         parents = {parent for subject in subjects.values() for parent in subject.policy.depends_on}
         failing = await self.incidents.open_among(parents) if parents else {}
@@ -126,7 +127,7 @@ class IncidentService:
             channels, views = watcher.channels_now(), []
             for each in incidents:
                 notified = self._notified(each, subjects[each.subject], channels, failing)
-                views.append(view_incident(each, self.clock.now_ms(), notified))
+                views.append(view_incident(each, self.clock.now_ms(), notified, undelivered.get(each.id, {})))
                 yield
             return views
 

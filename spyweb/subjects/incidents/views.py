@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 WAITS_FOR = "waits for"  # begins the words of a hold by another incident
+DELIVERIES = {"open": "delivered", "closed": "end delivered", "spared": "not notified: closed before"}
 
 
 class IncidentNote(Struct, frozen=True, kw_only=True):
@@ -69,6 +70,7 @@ class IncidentView(Struct, frozen=True, kw_only=True):
     told: Mapping[
         str, str
     ]  # each channel's last notification: "open", "closed", or "spared": it closed before one was due
+    undelivered: Mapping[str, str] = {}  # channels without the last notification: the reason, or "" before any attempt
     notes: list[IncidentNote]  # its history, oldest first
 
 
@@ -91,14 +93,33 @@ def incident_seen_by(view: IncidentView, may_see: Callable[[str], bool]) -> Inci
     if may_see(""):
         return view
     channels = [replace(each, held=_unnamed(each.held)) for each in view.channels]
-    return replace(view, held=_unnamed(view.held), channels=channels)
+    return replace(view, held=_unnamed(view.held), channels=channels, undelivered=dict.fromkeys(view.undelivered, ""))
+
+
+def delivery_words(view: IncidentView, channel: str, to: str = "") -> str:
+    """Return the state of a channel's last notification: `delivered`, `not delivered yet: timed out`."""
+    state, reason = view.told[channel], view.undelivered.get(channel)
+    words = DELIVERIES.get(state, state)
+    if reason is None:
+        return f"{words}{to}" if state != "spared" else words
+    yet = "" if reason.startswith("given up") else " yet"
+    return f"{words.replace('delivered', 'not delivered')}{to}{yet}{': ' if reason else ''}{reason}"
+
+
+def told_words(view: IncidentView) -> str:
+    """Return which channels were notified, in one line: `delivered to phone; not delivered to ops yet: timed out`."""
+    told = [delivery_words(view, name, f" to {name}") for name, state in view.told.items() if state != "spared"]
+    nobody = "nobody was notified" if view.closed_ms is not None or not view.channels else "nobody was notified yet"
+    return "; ".join(told) or nobody
 
 
 def _unnamed(held: str) -> str:
     return f"{WAITS_FOR} another job" if held.startswith(WAITS_FOR) else held
 
 
-def view_incident(incident: Incident, now_ms: int, channels: Sequence[IncidentChannel]) -> IncidentView:
+def view_incident(
+    incident: Incident, now_ms: int, channels: Sequence[IncidentChannel], undelivered: Mapping[str, str]
+) -> IncidentView:
     """Return an incident with the channels that it notifies."""
     due = [each for each in channels if each.from_ms <= now_ms] or channels  # others are notified later
     is_held = bool(due) and all(each.held for each in due)
@@ -128,6 +149,7 @@ def view_incident(incident: Incident, now_ms: int, channels: Sequence[IncidentCh
         silent_by=silence.by if silence else "",
         channels=[*channels],
         told=incident.told,
+        undelivered=undelivered,
         notes=[IncidentNote(at_ms=note.at_ms, text=note.text) for note in incident.notes],
     )
 

@@ -9,18 +9,13 @@ from msgspec import Struct
 from spyweb.incidents.truth import JOB, WORDS, name_of
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.model.incidents import OpenIncident
-from spyweb.subjects.incidents.views import IncidentChannel, IncidentNote, IncidentView
+from spyweb.subjects.incidents.views import IncidentChannel, IncidentNote, IncidentView, delivery_words
 from spyweb.web.pages.words import show_counted
 from spyweb.words import first_line
 
 NAMED = 3  # jobs that the one line of all pages names
 LEVEL_MARKS: Mapping[str, str] = {"critical": "bad", "warning": "warn", "info": "wait"}
 LEVEL_TONES: Mapping[str, str] = {"critical": "bad", "warning": "warn"}
-TOLD: Mapping[str, tuple[str, str]] = {
-    "open": ("ok", "notified"),
-    "closed": ("ok", "notified of the end"),
-    "spared": ("none", "not notified: closed before"),
-}
 
 # How long a job can be silenced: the value of the form, and the words of the button.
 SILENCES: Mapping[str, tuple[int, str]] = {
@@ -98,16 +93,14 @@ def show_incident(view: IncidentView, name: str) -> ShownIncident:
 def tellings_of(view: IncidentView, now_ms: int) -> list[ShownTelling]:
     """Return the notifications of each channel: those of the current settings first, then former channels."""
     named = {each.name for each in view.channels}
-    rest = [
-        ShownTelling(name=name, mark=_words_of(told)[0], words=_words_of(told)[1]) for name, told in view.told.items()
-    ]
+    rest = [ShownTelling(name=name, mark=_mark(view, name), words=delivery_words(view, name)) for name in view.told]
     return [_telling(each, view, now_ms) for each in view.channels] + [each for each in rest if each.name not in named]
 
 
 def _telling(channel: IncidentChannel, view: IncidentView, now_ms: int) -> ShownTelling:
     mark, words, held, from_ms = "wait", "not notified yet:" if channel.held else "being notified", channel.held, None
     if channel.told:
-        mark, words = _words_of(channel.told)
+        mark, words = _mark(view, channel.name), delivery_words(view, channel.name)
         words = f"{words}; now" if held else words
     elif view.closed_ms is not None:
         words, held = "not notified of the end yet", ""
@@ -126,8 +119,10 @@ def held_words(held: str) -> str:
     return held.partition(" until ")[0]
 
 
-def _words_of(told: str) -> tuple[str, str]:
-    return TOLD.get(told, ("none", told))
+def _mark(view: IncidentView, channel: str) -> str:
+    if channel in view.undelivered:
+        return "wait"
+    return "ok" if view.told[channel] in ("open", "closed") else "none"
 
 
 def history_of(view: IncidentView) -> list[IncidentNote]:
@@ -145,14 +140,6 @@ def reason_of(view: IncidentView) -> str:
     if len(view.signs) > 1:
         return ""
     return next((seen.text for seen in view.signs.values()), view.text)
-
-
-def told_words(view: IncidentView) -> str:
-    """Return which channels were notified, in one line: `notified phone, ops`."""
-    notified = [name for name, state in view.told.items() if state != "spared"]
-    if notified:
-        return f"notified {', '.join(notified)}"
-    return "nobody was notified" if view.closed_ms is not None or not view.channels else "nobody was notified yet"
 
 
 def open_line(incidents: Sequence[OpenIncident], name_of: Callable[[str], str]) -> OpenLine | None:

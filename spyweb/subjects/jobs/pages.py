@@ -23,8 +23,8 @@ from spyweb.store.model.incidents import job_of
 from spyweb.store.model.runs import RunFilter
 from spyweb.subjects.health.service import HealthService
 from spyweb.subjects.incidents.service import IncidentService
-from spyweb.subjects.incidents.views import incident_seen_by
-from spyweb.subjects.incidents.words import SILENCES, held_words, open_line, show_incident, sign_words, told_words
+from spyweb.subjects.incidents.views import incident_seen_by, told_words
+from spyweb.subjects.incidents.words import SILENCES, held_words, open_line, show_incident, sign_words
 from spyweb.subjects.jobs import words
 from spyweb.subjects.jobs.overview import (
     ATTENTION,
@@ -185,7 +185,7 @@ PARTS = {
     "job-runs": PagePart("job_runs.html", ("job:{job}",)),
     "job-plan": PagePart("job_plan.html", ("job:{job}", "tasks:{job}")),
     "job-next": PagePart("job_next.html", ("job:{job}",)),
-    "job-alerts": PagePart("job_alerts.html", ("job:{job}", "incident")),
+    "job-alerts": PagePart("job_alerts.html", ("job:{job}", "incident", "outbox")),
     "log": PagePart("more_log.html", ("log:{job}",)),
 }
 

@@ -117,9 +117,15 @@ def test_who_was_told_or_what_holds_it_is_listed_and_shown(project: Path) -> Non
         assert shown["held"] == shown["notifies phone"] == ["quiet until 07:00"]
         assert shown["notifies boss"][0].endswith("unless acknowledged")
         assert shown["now late"][0].startswith("not begun, since ")
-        known.known = replace(held, told={"ops": "open", "night": "spared"}, acked_ms=1, acked_by="me")
-        assert "ops" in spyweb("alerts", "list", root=project).table[0]
-        assert "notifies boss" not in spyweb("alerts", "show", "1", root=project).out
+        told = {"ops": "open", "mail": "closed", "night": "spared"}
+        known.known = replace(held, told=told, undelivered={"mail": "timed out"}, acked_ms=1, acked_by="me")
+        words = "delivered to ops; end not delivered to mail yet: timed out"
+        assert words in spyweb("alerts", "list", root=project).table[0]
+        shown = {row[0]: row[1:] for row in spyweb("alerts", "show", "1", root=project).table}
+        assert shown["channel ops"] == ["delivered"]
+        assert shown["channel mail"] == ["end not delivered yet: timed out"]
+        assert shown["channel night"] == ["not notified: closed before"]
+        assert "notifies boss" not in shown
 
 
 def test_channels_are_listed_by_the_daemon_without_their_secrets(project: Path) -> None:

@@ -258,7 +258,7 @@ async def test_a_session_takes_care_under_the_name_of_its_key() -> None:
     assert (await service.incidents.get(2)).acked_by == "anna"
 
 
-async def test_a_channel_that_was_told_is_named() -> None:
+async def test_a_channel_is_called_notified_once_its_message_is_delivered() -> None:
     service = make_dashboard_service()
     policy = AlertPolicy(after_failures=1, to=("phone",), remind_ms=None)
     await service.stored_incidents.note(
@@ -266,9 +266,17 @@ async def test_a_channel_that_was_told_is_named() -> None:
     )
     service.clock.advance(10)  # type: ignore[attr-defined]
     await service.stored_incidents.plan([AlertChannelNow(name="phone")], {"job:backup": SubjectNow(policy=policy)})
-    assert "notified phone" in await page_of("/incidents", service)
-    page = re.sub(r"\s*\n\s*", "", await page_of("/incidents/1", service))
-    assert "notified; 1\N{NO-BREAK SPACE}message waiting on this channel" in page
+    assert "not delivered to phone yet" in await page_of("/incidents", service)
+    outbox = service.store.outbox
+    (message,) = await outbox.unsent(None, 5)
+    await outbox.put_off(message.id, next_ms=NOW_MS, error="refused: <b>", holds=True)
+    assert "not delivered to phone yet: refused: &lt;b&gt;" in await page_of("/incidents", service)
+    assert "not delivered yet: refused: &lt;b&gt;" in await page_of("/incidents/1", service)
+    await outbox.give_up(message.id, error="404")
+    assert "not delivered to phone: given up: 404" in await page_of("/incidents", service)
+    await outbox.retry(message.id)
+    await outbox.done(message.id)
+    assert " · delivered to phone" in await page_of("/incidents", service)
     assert (await service.incidents.get(1)).job_id == JobId("backup")
 
 
@@ -375,19 +383,20 @@ def test_each_channel_says_what_it_knows_and_what_holds_it() -> None:
     view = replace(VIEW, channels=channels, told={"ops": "open", "gone": "spared"})
     found = [(each.name, each.words, each.from_ms) for each in tellings_of(view, now_ms=10_000)]
     assert found == [
-        ("ops", "notified", None),
+        ("ops", "delivered", None),
         ("phone", "not notified yet:", None),
         ("mail", "being notified", None),
         ("boss", "notified unless acknowledged before", 1_805_000),
         ("gone", "not notified: closed before", None),
     ]
     assert [each.held for each in tellings_of(view, now_ms=10_000)] == ["", "quiet", "", "", ""]
-    held = replace(VIEW, channels=[channel("ops", told="open", held="silenced until 03:00")])
-    assert [(each.words, each.held) for each in tellings_of(held, now_ms=10_000)] == [("notified; now", "silenced")]
+    held = replace(VIEW, channels=[channel("ops", told="open", held="silenced until 03:00")], told={"ops": "open"})
+    assert [(each.words, each.held) for each in tellings_of(held, now_ms=10_000)] == [("delivered; now", "silenced")]
     acked = tellings_of(replace(VIEW, channels=[channel("phone")], acked_ms=7), now_ms=10_000)
     assert [each.words for each in acked] == ["not notified: acknowledged"]
-    over = tellings_of(replace(OVER, channels=[channel("phone"), channel("ops", told="closed")]), now_ms=10_000)
-    assert [each.words for each in over] == ["not notified of the end yet", "notified of the end"]
+    ended = replace(OVER, channels=[channel("phone"), channel("ops", told="closed")], told={"ops": "closed"})
+    over = tellings_of(ended, now_ms=10_000)
+    assert [each.words for each in over] == ["not notified of the end yet", "end delivered"]
 
 
 def test_the_open_ones_are_one_line_with_the_oldest_first() -> None:
