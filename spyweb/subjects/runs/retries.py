@@ -15,7 +15,7 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.records import first_of, is_finding
 from spyweb.runs.runner import RunRequest
 from spyweb.store.model.runs import RunPlan
-from spyweb.subjects.runs.service import MOST_FOLLOWERS, RunService, request_key
+from spyweb.subjects.runs.service import MOST_FOLLOWERS, RunService
 from spyweb.views.runs import RunRetried
 from spyweb.words import counted
 
@@ -60,14 +60,15 @@ class RetryService:
     async def _tried_again(self, run: Run) -> str:
         """Return the refusal of a run that was tried again, by its job or by a person; empty where it was not."""
         first, find = first_of(run), self.runs.past.store.past_runs.followers
-        for cause in sorted({first, run.id}, reverse=True):
-            for later in reversed(await find(cause, limit=MOST_FOLLOWERS)):
-                is_attempt = later.trigger.of == first or later.trigger.retry_of == run.id
-                if is_attempt and later.id > run.id and later.outcome is not Outcome.SKIPPED:
-                    is_well = later.outcome is Outcome.SUCCESS
-                    further = "which succeeded" if is_well else f"`spyweb retry {later.id}` retries that one"
-                    return f"run {later.id} is a later attempt{', ' if is_well else '; '}{further}"
-        return ""
+        followers = [each for cause in {first, run.id} for each in await find(cause, limit=MOST_FOLLOWERS)]
+        attempts = [each for each in followers if each.trigger.of == first or each.trigger.retry_of == run.id]
+        later = [each for each in attempts if each.id > run.id and each.outcome is not Outcome.SKIPPED]
+        if not later:
+            return ""
+        last = max(later, key=lambda each: each.id)
+        is_done = last.outcome is Outcome.SUCCESS
+        rest = ", which succeeded" if is_done else f"; `spyweb retry {last.id}` retries that one"
+        return f"run {last.id} is a later attempt{rest}"
 
     async def _changed(self, job: LiveJob, plan: RunPlan | None) -> str:
         if plan is None:  # the run is of an earlier version of spyweb
@@ -85,16 +86,15 @@ class RetryService:
         run = await self.runs.past.find(run_id)
         if run is None:
             raise Refused(f"there is no run {run_id}: `spyweb runs` lists the runs")
-        scope, asked = f"retry {run.job}", str(run_id).encode()
-        place = request_key(scope, key, asked, 0).key if key else b""
-        is_repeated = bool(key and await self.runs.past.store.runs.find_request(scope, place))
+        request = self.runs.key_of(f"retry {run.job}", key, str(run_id).encode())
+        is_repeated = request is not None and await self.runs.once.known(request) is not None
         prospect = await self.prospect(run, is_repeated=is_repeated)
         if prospect.changed and not (anyway or is_repeated):
             raise Refused(
                 f"{prospect.changed} changed since run {run_id}: `spyweb retry {run_id} --anyway` takes over "
                 f"{counted(prospect.taken_over, 'task')} all the same, `spyweb trigger {run.job}` starts anew"
             )
-        started = await self.runs.start_as(run.job, request_of(run), key, scope, asked)
+        started = await self.runs.start_as(run.job, request_of(run), request)
         view = RunRetried(
             run=started.run,
             job=run.job,

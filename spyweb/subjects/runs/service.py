@@ -19,7 +19,7 @@ from spyweb.permissions.policy import Audit
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Claims, Runner, RunRequest, by_hand
 from spyweb.settings.units import DAY_MS
-from spyweb.store.model.runs import RequestKey, RunFilter, RunPage, RunPoint
+from spyweb.store.model.runs import KnownRequest, RequestKey, RunFilter, RunPage, RunPoint
 from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.records.views import RecordView, view_record
@@ -225,6 +225,11 @@ class OnceService:
     clock: Clock
     _under_way: dict[tuple[str, bytes], bytes] = field(default_factory=dict)  # fingerprints, till the store answers
 
+    async def known(self, key: RequestKey) -> KnownRequest | None:
+        """Return the request that has used this key within a day."""
+        found = await self.runs.find_request(key.scope, key.key)
+        return found if found is not None and self.clock.now_ms() - found.at_ms < KEPT_MS else None
+
     async def start(self, key: RequestKey | None, start: Callable[[RequestKey | None], Claims]) -> StartedRun:
         """Start a run, unless a request with this key has started one within a day: then that is the answer.
 
@@ -238,8 +243,8 @@ class OnceService:
             raise Refused("the same request is under way: its answer is not known yet")
         self._under_way[place] = key.fingerprint
         try:
-            known = await self.runs.find_request(*place)
-            if known is not None and self.clock.now_ms() - known.at_ms < KEPT_MS:
+            known = await self.known(key)
+            if known is not None:
                 _expect_same(known.fingerprint, key)
                 del self._under_way[place]
                 return StartedRun(run=known.run, is_repeated=True)
@@ -325,18 +330,19 @@ class RunService:
     ) -> StartedRun:
         """Start a run, or queue it.  Raises as OnceService, and Refused where a due time would be skipped."""
         request = by_hand(payload=payload, parent=parent, values=values)
-        return await self.start_as(job, request, key, f"trigger {job}", to_json(payload))
+        return await self.start_as(job, request, self.key_of(f"trigger {job}", key, to_json(payload)))
 
-    async def start_as(self, job: JobId, request: RunRequest, key: str | None, scope: str, asked: bytes) -> StartedRun:
-        """Start a run by this request; the key counts within `scope`, for the same `asked`.  Raises as `start`."""
-        live, known = self.past.live.get(job), None
-        if key is not None:
-            known = request_key(scope, key, asked, self.past.clock.now_ms())
+    def key_of(self, scope: str, key: str | None, asked: bytes) -> RequestKey | None:
+        return None if key is None else request_key(scope, key, asked, self.past.clock.now_ms())
+
+    async def start_as(self, job: JobId, request: RunRequest, key: RequestKey | None) -> StartedRun:
+        """Start a run by this request.  Raises as `start`."""
+        live = self.past.live.get(job)
 
         def begin(key: RequestKey | None) -> Claims:
             return self.runner.start_by_hand(live, structs.replace(request, key=key))
 
-        return await self.once.start(known, begin)
+        return await self.once.start(key, begin)
 
     async def cancel(self, run: RunId) -> Run | None:
         """Cancel a run that is under way or waits; return it as it was, or None if there is none.
