@@ -82,7 +82,7 @@ async def test_it_works_without_javascript(plain: Tab, project: Project) -> None
     await page.get_by_text("Run with values or a payload").click()
     await page.get_by_label("Payload").fill("[1")
     await page.get_by_role("button", name="Start run").click()
-    await expect(page.get_by_role("alert").filter(has_text="Payload: is not JSON")).to_be_visible()
+    await expect(page.get_by_role("alert").filter(has_text="Payload: it is not JSON")).to_be_visible()
     await page.get_by_label("Payload").fill("[1]")
     await page.get_by_role("button", name="Start run").click()
     project.ended("prices", before + 2)

@@ -25,7 +25,7 @@ from spyweb.subjects.incidents.service import ChannelService, IncidentService
 from spyweb.subjects.incidents.views import IncidentView, incident_seen_by, told_words
 from spyweb.subjects.when.service import MaintenanceService
 from spyweb.web.access.guard import TRAIL
-from spyweb.web.access.principal import LONGEST_NAME, PUBLIC, Right, typed_name
+from spyweb.web.access.principal import LONGEST_NAME, PUBLIC, Right
 from spyweb.web.access.recognise import AccessRule
 from spyweb.web.api.query import Natural, visible, whole_number
 from spyweb.web.api.route import PageRoute
@@ -224,10 +224,7 @@ async def unsilence(asked: Asked) -> web.Response:
 
 
 def _who(asked: Asked) -> str:
-    """Return the name of the key; where there is no key at all, the name that was typed."""
-    if asked.principal.source != "loopback":
-        return asked.principal.name
-    return typed_name(asked.form.get("by", "")) or "somebody at this machine"
+    return asked.who(asked.form.get("by", ""))
 
 
 async def _find(asked: Asked) -> IncidentView:

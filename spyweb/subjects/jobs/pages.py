@@ -294,7 +294,7 @@ def read_field(text: str) -> object:
     try:
         return read_payload(content)
     except web.HTTPBadRequest as error:
-        raise ValueError((error.text or "").removeprefix("the body ")) from error
+        raise ValueError((error.text or "").replace("the body", "it", 1)) from error
 
 
 def read_values(text: str) -> Mapping[str, object]:

@@ -180,12 +180,12 @@ async def show_maintenance(asked: Asked) -> Shown:
 @Action("maintenance", right=Right.RUN)
 async def begin_maintenance(asked: Asked) -> web.Response:
     """Begin a maintenance window; invalid values are shown again."""
-    form, by = asked.form, "somebody at this machine" if asked.principal.source == "loopback" else asked.principal.name
+    form = asked.form
     jobs, tags = ([each.strip() for each in form.get(name, "").split(",") if each.strip()] for name in ("jobs", "tags"))
     text = typed_name(form.get("text", ""))
     try:
         for_ms = DURATION(form.get("for", ""))
-        await asked.services[MaintenanceService].begin(for_ms, by, jobs=jobs, tags=tags, text=text)
+        await asked.services[MaintenanceService].begin(for_ms, asked.who(), jobs=jobs, tags=tags, text=text)
     except (ValueError, Refused) as error:
         shown = await show_maintenance(asked)
         status = web.HTTPUnprocessableEntity.status_code

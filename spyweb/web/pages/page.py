@@ -21,7 +21,7 @@ from spyweb.events.changes import Shows
 from spyweb.model import JobId
 from spyweb.settings.reading import Names
 from spyweb.views.source import SourceView
-from spyweb.web.access.principal import Principal, Right
+from spyweb.web.access.principal import Principal, Right, typed_name
 from spyweb.web.api.query import query_of
 from spyweb.web.api.services import Outlook, Services
 from spyweb.web.pages.frame import Chip, Link, to, with_started
@@ -109,6 +109,12 @@ class Asked(Struct, frozen=True, kw_only=True):
         back = self.form.get("back", "")
         is_plain = not back.startswith("//") and "\\" not in back and back.isprintable() and not urlsplit(back).netloc
         return with_started(back if back.startswith("/") and is_plain else "/", started)
+
+    def who(self, typed: str = "") -> str:
+        """Return the name of the key; where there is no key at all, the name that was typed."""
+        if self.principal.source != "loopback":
+            return self.principal.name
+        return typed_name(typed) or "somebody at this machine"
 
     def name_of(self, job: str) -> str:
         """Return the name of a job; its id where the job was removed."""

@@ -179,9 +179,9 @@ async def test_a_form_that_can_not_be_read_is_shown_again_with_what_was_expected
     service = make_dashboard_service()
     for name, text, reason in (
         ("values", "[1]", "Values: expected a JSON object, such as {&#34;host&#34;: &#34;web1&#34;}"),
-        ("values", '{"a":' * 70 + "1" + "}" * 70, "Values: is nested deeper than"),
+        ("values", '{"a":' * 70 + "1" + "}" * 70, "Values: it is nested deeper than"),
         ("values", '{"a": [' + "1E9," * 15_000 + "1]}", "Values: values has "),
-        ("payload", MARKUP, "Payload: is not JSON: "),
+        ("payload", MARKUP, "Payload: it is not JSON: "),
         ("payload", '"' + "x" * 65_536 + '"', "Payload: it has 65538 bytes, at most 65536 are allowed"),
     ):
         status, _, page = await post_form(service, "/jobs/prices/start", None, **{name: text})
