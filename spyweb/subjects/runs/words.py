@@ -11,12 +11,13 @@ from spyweb.subjects.runs.views import RunDetail
 from spyweb.views.runs import describe_details, lateness_of, mark_of, moment_of, new_and_changed, took_of
 from spyweb.web.pages.charts import KINDS, WaterfallBar, span
 from spyweb.web.pages.words import show_duration, show_size
-from spyweb.words import first_line
+from spyweb.words import cut, first_line
 
 _TASK_TONES = {TaskStatus.FAILED.value: "bad", TaskStatus.SKIPPED.value: "off", TaskStatus.UNCHANGED.value: "off"}
 
 
 MOST_BARS = 300  # tasks of a timeline
+LONGEST_MESSAGE = 200  # characters beside a bar, which the page has twice
 
 OUTCOME_MARKS: Mapping[RunMark, str] = {
     RunMark.SUCCESS: "ok",
@@ -120,7 +121,7 @@ def task_bars(detail: RunDetail) -> list[TaskBar]:
         bars.append(
             TaskBar(
                 name=task.task,
-                words=words + (f": {task.message}" if task.message else ""),
+                words=words + (f": {cut(task.message, LONGEST_MESSAGE)}" if task.message else ""),
                 tone=_TASK_TONES.get(task.status, "ok"),
                 took_ms=task.took_ms if is_performed else None,
                 span=span((task.started_at or 0) * 1000 - began_ms, task.took_ms or 0, whole_ms)
