@@ -74,7 +74,11 @@ CLOSED_UNSETTLED = """
 """
 # By the newest messages: why a channel did not get the notification that it was last sent.
 UNDELIVERED = f"""
-    SELECT incident, told.channel, iif(dead_ms IS NULL, error, 'given up: ' || error)
+    SELECT incident, told.channel, CASE WHEN dead_ms NOT NULL THEN 'given up: ' || error ELSE coalesce(
+        nullif(error, ''), (SELECT error FROM message AS ahead INDEXED BY message_waiting
+            WHERE dead_ms IS NULL AND ahead.channel = message.channel AND ahead.address = told.channel
+            ORDER BY id LIMIT 1)
+    ) END
     FROM message, json_each(CAST(payload AS TEXT), '$.incidents')
     JOIN told ON incident = CAST(key AS INTEGER) AND told.channel = address AND state = value
     WHERE message.id IN (

@@ -272,6 +272,14 @@ async def test_a_channel_is_called_notified_once_its_message_is_delivered() -> N
     await outbox.put_off(message.id, next_ms=NOW_MS, error="refused: <b>", holds=True)
     assert "not delivered to phone yet: refused: &lt;b&gt;" in await page_of("/incidents", service)
     assert "not delivered yet: refused: &lt;b&gt;" in await page_of("/incidents/1", service)
+    await service.stored_incidents.note(
+        [SubjectEvent(subject="job:prices", event=Failed("no route"), policy=policy, at_ms=NOW_MS)]
+    )
+    service.clock.advance(10)  # type: ignore[attr-defined]
+    await service.stored_incidents.plan([AlertChannelNow(name="phone")], {"job:prices": SubjectNow(policy=policy)})
+    assert "not delivered yet: refused: &lt;b&gt;" in await page_of("/incidents/2", service), (
+        "it waits behind the first"
+    )
     await outbox.give_up(message.id, error="404")
     assert "not delivered to phone: given up: 404" in await page_of("/incidents", service)
     await outbox.retry(message.id)
