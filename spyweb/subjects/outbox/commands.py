@@ -10,11 +10,10 @@ from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, answer_of
+from spyweb.cli.project import Backend, answer_of, found_of
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.subjects.outbox.views import MessageView, view_message
-from spyweb.views.jobs import find_job
 
 if TYPE_CHECKING:
     from spyweb.store.sqlite.store import Store
@@ -54,13 +53,14 @@ def outbox(
             "error": message.error,
         }
 
-    chosen = (find_job(source.jobs(), job) or JobId(job)) if job else None  # a deleted job may still have some
+    def messages(chosen: JobId | None) -> list[MessageView]:
+        async def ask(store: Store) -> list[MessageView]:
+            return [view_message(message) for message in await store.outbox.unsent(chosen, count)]
 
-    async def ask(store: Store) -> list[MessageView]:
-        return [view_message(message) for message in await store.outbox.unsent(chosen, count)]
+        return answer_of(source, with_query("/api/outbox", job=chosen, limit=count), list[MessageView], ask, [])
 
-    found = answer_of(source, with_query("/api/outbox", job=chosen, limit=count), list[MessageView], ask, [])
-    output.show_list(form, found, row, empty="every message was delivered", cut=("error", "to", "job"))
+    found = found_of(source, job, messages)
+    output.show_list(form, found, row, empty="no undelivered messages", cut=("error", "to", "job"))
 
 
 def _retry(source: Backend, which: str, form: Format) -> None:

@@ -113,7 +113,8 @@ def leave(root: Path, *messages: NewMessage) -> None:
 
 def test_what_waits_and_what_is_dead_is_a_table(project: Path) -> None:
     empty = spyweb("outbox", root=project)
-    assert (empty.code, empty.out, empty.err) == (0, "", "every message was delivered\n")
+    assert (empty.code, empty.out, empty.err) == (0, "", "no undelivered messages\n")
+    assert "no job is named 'retry'" in spyweb("outbox", "retry", root=project).err
     leave(project, message(), message(job=NEWS))
     answer = spyweb("outbox", root=project)
     table = answer.table
