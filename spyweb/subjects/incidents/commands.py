@@ -56,7 +56,8 @@ def list_incidents(
     def row(incident: IncidentView) -> dict[str, str]:
         lasts = output.rounded((incident.closed_ms or project.clock.now_ms()) - incident.since_ms)
         cells = _cells(project, incident, "lasts", lasts)
-        return {**cells, "notified": told_words(incident) if incident.told else incident.held, "text": incident.text}
+        notified = filter(None, (told_words(incident) if incident.told else "", incident.held))
+        return {**cells, "notified": "; held: ".join(notified), "text": incident.text}
 
     cut, spare = ("text", "subject"), ("level", "notified")
     output.show_list(form, found, row, empty="no open incidents", cut=cut, spare=spare)
@@ -173,7 +174,7 @@ def _span(text: str) -> int:
     try:
         return SPAN(text)
     except ValueError as error:
-        raise Refused(f"{text[:80]!r}: {error}") from error
+        raise Refused(str(error)) from error
 
 
 def _user() -> str:

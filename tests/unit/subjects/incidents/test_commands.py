@@ -119,7 +119,7 @@ def test_who_was_told_or_what_holds_it_is_listed_and_shown(project: Path) -> Non
         assert shown["now late"][0].startswith("not begun, since ")
         told = {"ops": "open", "mail": "closed", "night": "spared"}
         known.known = replace(held, told=told, undelivered={"mail": "timed out"}, acked_ms=1, acked_by="me")
-        words = "delivered to ops; end not delivered to mail yet: timed out"
+        words = "delivered to ops; end not delivered to mail yet: timed out; held: quiet until 07:00"
         assert words in spyweb("alerts", "list", root=project).table[0]
         shown = {row[0]: row[1:] for row in spyweb("alerts", "show", "1", root=project).table}
         assert shown["channel ops"] == ["delivered"]
