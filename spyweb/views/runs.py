@@ -188,7 +188,8 @@ def describe_details(run: Run | LastRun) -> str:
     """Describe a run beside its outcome: `404, 0 items`, its error, its result."""
     cause = run.failure if run.failure not in (None, Failure.ERROR) else ""
     reason = run.reason if not cause or run.reason.startswith(cause) else f"{cause}: {run.reason}"
-    return "; ".join(filter(None, (reason, describe_page(run), run.result, run.note)))
+    is_plan = isinstance(run, Run) and run.trigger.is_aside and run.result.startswith('{"plan":')
+    return "; ".join(filter(None, (reason, describe_page(run), "only planned" if is_plan else run.result, run.note)))
 
 
 def describe_page(run: Run | LastRun | RunEnded) -> str:
