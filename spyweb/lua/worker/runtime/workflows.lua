@@ -562,7 +562,9 @@ local function summary(all, plan)
   local failed = all.failed
   if not failed[1] then return all.late end
   local cause = raw.string.match(all.cause or "", "[^\r\n]*")
-  if #cause > LONGEST_CAUSE then cause = sub(cause, 1, LONGEST_CAUSE - 3) .. "..." end
+  if #cause > LONGEST_CAUSE then                -- not cut within a character
+    cause = raw.string.gsub(sub(cause, 1, LONGEST_CAUSE - 3), "[\192-\255][\128-\191]*$", "") .. "..."
+  end
   local others = #failed > 1 and ", also " .. concat(failed, ", ", 2, min(#failed, NAMES)) or ""
   return format("%s%s%s%s (%d of %d %s)", failed[1], cause ~= "" and ": " .. cause or " failed", others,
     #failed > NAMES and ", ..." or "", #failed, plan.count, plan.count == 1 and "task" or "tasks")
