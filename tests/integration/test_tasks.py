@@ -301,6 +301,8 @@ async def test_many_failures_are_told_in_a_line(scripts: Scripts) -> None:
     reason, _ = await fail(scripts, source)
     assert reason.startswith("t1: returned false, also t2, t3,")
     assert reason.endswith(", t20, ... (30 of 30 tasks)")
+    reason, _ = await fail(scripts, "task('a'):command(function() return false, 'x' .. ('夜'):rep(200) end)")
+    assert reason == f"a: x{98 * '夜'}... (1 of 1 task)"  # cut between two characters
 
 
 async def test_memory_that_is_short_is_the_runs_failure(scripts: Scripts) -> None:
