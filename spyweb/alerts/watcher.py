@@ -43,7 +43,7 @@ from spyweb.logs.output import tell_refusal
 from spyweb.model import Failure, JobId, Outcome, Run, RunId
 from spyweb.runs.followups import tries
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import is_finding, shortfall_in
+from spyweb.runs.records import NOTHING_YET, is_finding, shortfall_in
 from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.maintenance import MaintenanceCalendar
 from spyweb.store.model.incidents import AlertChannelNow, SubjectChange, SubjectEvent, SubjectNow
@@ -355,7 +355,7 @@ def event_of(run: Run, end: End) -> Event | None:
 def shown_by(end: End) -> Mapping[str, str]:
     """Return the signs of a run's end beside its outcome."""
     signs = {}
-    if short := shortfall_in(end.note):
+    if (short := shortfall_in(end.note)) and NOTHING_YET not in end.note:
         signs[EMPTY] = short[:LONGEST_TEXT]
     if end.storage_errors:
         signs[STORAGE] = counted(end.storage_errors, "storage error")

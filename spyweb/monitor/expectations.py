@@ -1,7 +1,7 @@
 """Compare the results of a monitor's runs with its settings, and count the runs in a row that fell short.
 
-A single bad answer is reported only while no run has ever found anything; else `empty_after` of them in a row are: in
-the run's row, where the list of jobs and the daemon's health find it after a restart as well, and in the log.
+`empty_after` of them in a row are reported: in the run's row, where the list of jobs and the daemon's health find it
+after a restart as well, in the log, and by an incident.  While no run has found anything, one is, without an incident.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from msgspec.structs import replace
 
 from spyweb.errors import STORE_REFUSED
 from spyweb.model import Ending, Failure, Monitor, OnEmpty, Outcome, Run
-from spyweb.runs.records import NOT_AS_EXPECTED, shortfall_in
+from spyweb.runs.records import NOT_AS_EXPECTED, NOTHING_YET, shortfall_in
 from spyweb.store.sqlite.records import Records
 from spyweb.store.sqlite.runs import Runs
-from spyweb.words import counted
+from spyweb.words import counted, cut
 
 log = structlog.get_logger()
 
 LOOK_BACK = 200  # runs that are read once, to count those in a row
+LONGEST_SELECTOR = 60  # characters shown
 
 
 class Streak(Struct):
@@ -85,25 +86,35 @@ def judge(monitor: Monitor, run: Run, ending: Ending, streak: Streak) -> Ending:
         if was_reported:
             log.info("as expected again", job=run.job, run=run.id, after_runs=streak.count)
         streak.count = 0
-        return ending
+        return _with_note(ending, _hint(monitor, ending, streak))
     streak.count += 1
     if not streak.is_reported(monitor) or ending.outcome is not Outcome.SUCCESS:
         return ending
     if monitor.on_empty is OnEmpty.FAIL and streak.count >= monitor.empty_after:
-        return replace(ending, outcome=Outcome.FAILED, failure=Failure.ERROR, reason=_note(short, streak))
+        return replace(ending, outcome=Outcome.FAILED, failure=Failure.ERROR, reason=_note(monitor, short, streak))
     if not was_reported:
-        log.warning("a monitor does not find what is expected", job=run.job, run=run.id, reason=_note(short, streak))
-    return _with_note(ending, _note(short, streak))
+        log.warning(
+            "a monitor does not find what is expected", job=run.job, run=run.id, reason=_note(monitor, short, streak)
+        )
+    return _with_note(ending, _note(monitor, short, streak))
 
 
 def judge_preview(monitor: Monitor, ending: Ending, streak: Streak) -> Ending:
     """Judge a debug run: it is not counted, but the note of earlier runs is repeated while it holds."""
     short = shortfall(monitor, ending, has_found=streak.has_found)
-    return _with_note(ending, _note(short, streak)) if short and streak.is_reported(monitor) else ending
+    return _with_note(ending, _note(monitor, short, streak)) if short and streak.is_reported(monitor) else ending
 
 
-def _note(short: str, streak: Streak) -> str:
-    return f"{NOT_AS_EXPECTED}{short}" + (f" in {streak.count} runs in a row" if streak.count > 1 else "")
+def _note(monitor: Monitor, short: str, streak: Streak) -> str:
+    in_a_row = f" in {streak.count} runs in a row" if streak.count > 1 else ""
+    return f"{NOT_AS_EXPECTED}{short}{in_a_row}" + (f"; {NOTHING_YET}" if streak.count < monitor.empty_after else "")
+
+
+def _hint(monitor: Monitor, ending: Ending, streak: Streak) -> str:
+    """Return a remark about a page without items where there never were any, which may be right."""
+    if streak.has_found or monitor.min_items == 0 or ending.outcome is not Outcome.SUCCESS:
+        return ""
+    return f"{NOTHING_YET}: check that {cut(monitor.selector, LONGEST_SELECTOR)} matches elements of the page"
 
 
 def _with_note(ending: Ending, note: str) -> Ending:

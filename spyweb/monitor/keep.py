@@ -8,7 +8,6 @@ cycle fails in between, the record stays pending, and the job's next cycle annou
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,8 +19,9 @@ import structlog
 
 from spyweb.errors import FetchError, NotPermitted, OpError, StoreError
 from spyweb.incidents.policy import Level
-from spyweb.model import FirstFind, JobId, Monitor, Notification, Webhook
+from spyweb.model import FirstFind, JobId, Notification, Webhook
 from spyweb.monitor.context import CycleContext, CycleFailed, in_one_step
+from spyweb.monitor.expectations import expects
 from spyweb.monitor.items import Item
 from spyweb.monitor.texts import LONGEST_LINK, body_of, entry_of, link_of, moment, notice_of, title_of, webhook_payload
 from spyweb.ops.arguments import read_text
@@ -40,6 +40,7 @@ MOST = 1_000  # records read at once
 NO_FIELDS = ""  # the name under which the page, or a number, identifies an item without other fields
 
 Messages = dict[str, NewMessage]  # by stage
+Twins = dict[tuple[tuple[str, str], ...], dict[object, int]]
 
 
 async def keep(context: CycleContext, items: Sequence[Item]) -> list[Record]:
@@ -50,15 +51,16 @@ async def keep(context: CycleContext, items: Sequence[Item]) -> list[Record]:
     context.new = 0
     monitor, services = context.version.monitor, context.services
     is_silent = monitor.first is FirstFind.SILENT and bool(context.found)
-    if not items and not is_silent:
+    is_error_page = bool(monitor.track) and not expects(monitor, context.http_status)  # whose texts are no values
+    if is_error_page or not (items or is_silent):
         return []
     job, url, mark = context.version.spec.id, context.page_url, hash_of({"first cycle": context.url}, ())
     kept: list[Record] = []
-    twins = Counter[bytes]()
+    twins: Twins = {}
     try:
         with context.telemetry.timed("store"):
             for start in range(0, len(items) or 1, AT_ONCE):
-                new = [record_of(monitor, item, url, twins) for item in items[start : start + AT_ONCE]]
+                new = [record_of(context, item, twins) for item in items[start : start + AT_ONCE]]
                 first = FirstCycle(hash=mark, is_last=start + AT_ONCE >= len(items)) if is_silent else None
                 stored = await services.records.add(job, new, owed=context.announces, first=first)
                 kept += filter(None, stored)
@@ -72,21 +74,28 @@ async def keep(context: CycleContext, items: Sequence[Item]) -> list[Record]:
     return kept
 
 
-def record_of(monitor: Monitor, item: Item, url: str, twins: Counter[bytes]) -> NewRecord:
-    """Return the record of an item; of items that only tracked fields tell apart, `twins` counts those of a page."""
-    tracked, former = None, b""
+def record_of(context: CycleContext, item: Item, twins: Twins) -> NewRecord:
+    """Return the record of an item; `twins` numbers the items of a page that only tracked fields tell apart.
+
+    Of these, equal ones are one item; values without any other text are told apart by their order on their page.
+    """
+    monitor, tracked, former = context.version.monitor, None, b""
     item_hash = hash_of(item.fields, monitor.hash_fields)
     if monitor.track:
         tracked = {name: item.fields.get(name, "") for name in monitor.track}
         former = b"" if monitor.hash_fields else item_hash
         names = monitor.hash_fields or [name for name in item.fields if name not in tracked]
-        texts = {name: text for name in names if (text := item.fields.get(name))} or {NO_FIELDS: url}
-        item_hash = hash_of(texts, ())
-        twins[item_hash] += 1
-        if twins[item_hash] > 1:
-            item_hash = hash_of({**texts, NO_FIELDS: str(twins[item_hash])}, ())
+        texts = tuple((name, text) for name in names if (text := item.fields.get(name)))
+        known = twins.setdefault(texts, {})
+        number = known.setdefault(tuple(tracked.values()) if texts else len(known), len(known) + 1)
+        item_hash = hash_of({**dict(texts), NO_FIELDS: f"{number} {'' if texts else context.url}"}, ())
     return NewRecord(
-        hash=item_hash, fields=item.fields, matches=item.matches, url=url, tracked=tracked, former_hash=former
+        hash=item_hash,
+        fields=item.fields,
+        matches=item.matches,
+        url=context.page_url,
+        tracked=tracked,
+        former_hash=former,
     )
 
 

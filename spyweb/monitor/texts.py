@@ -45,7 +45,7 @@ def notice_of(name: str, page_url: str, monitor: Monitor, items: Sequence[Item])
     if len(items) == 1:
         line, link = describe(items[0], monitor), link_of(items[0], monitor)
         is_named = any(field.name not in monitor.track for field in monitor.fields)
-        return (line if items[0].old and is_named else f"{name}: {line}"), link or page_url
+        return (line if items[0].old and is_named else f"{name}: {line}"), link or items[0].url or page_url
     lines = []
     for item in items[:MOST_ITEMS]:
         link = link_of(item, monitor)[:LONGEST_LINK]

@@ -56,6 +56,7 @@ def _event_type(kind: ChangeKind) -> str:
 
 DRY_RUN_NOTE = "dry run: nothing was changed"
 NOT_AS_EXPECTED = "not as expected: "  # how the note of a monitor's run begins that found too little
+NOTHING_YET = "nothing found yet"  # in a note: so far no incident
 # Fields of a trigger that scripts do not see.
 INTERNAL = frozenset(
     {"cause", "depth", "cut_short", "resumable", "resumes", "watched", "payload_stored", "traceparent"}

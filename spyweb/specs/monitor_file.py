@@ -134,17 +134,19 @@ def _doubt_fields(read: Reading, names: Collection[str]) -> None:
     for key in dict.fromkeys(key for table in tables for key in table):
         if key not in FIELD_KEYS:
             read.doubt(f"unknown key{nearest(key, FIELD_KEYS)} ({key!r} in a field)", "fields")
-    bare = (
-        [each.strip() for each in fields if isinstance(each, str) and ":" not in each]
-        if isinstance(fields, list)
-        else []
-    )
-    if split := next(filter(None, map(_NO_COLON.fullmatch, bare)), None):
-        meant = f"{split[1] or 'name'}:{split[2]}"[:SHOWN]
-        read.doubt(f"{split[0][:SHOWN]!r} has no colon, so takes the whole item; did you mean {meant!r}?", "fields")
+    if doubt := doubt_colon(fields if isinstance(fields, list) else ()):
+        read.doubt(doubt, "fields")
     for name in names:
         if name in TAKEN:
             read.doubt(f"a field had better not be called {name!r}: {TAKEN[name]}", "fields")
+
+
+def doubt_colon(fields: Collection[object]) -> str:
+    """Return a warning about the first field with a selector but no colon; an empty text where there is none."""
+    bare = (each.strip() for each in fields if isinstance(each, str) and ":" not in each)
+    split = next(filter(None, map(_NO_COLON.fullmatch, bare)), None)
+    meant = f"{split[1] or 'name'}:{split[2]}"[:SHOWN] if split else ""
+    return f"{split[0][:SHOWN]!r} has no colon, so takes the whole item; did you mean {meant!r}?" if split else ""
 
 
 def _take_names(read: Reading, key: str, fields: Collection[str]) -> tuple[str, ...]:

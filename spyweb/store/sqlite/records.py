@@ -83,7 +83,8 @@ class Records(StorePart):
         known |= find_seen(connection, job, former)
         stale = [(now_ms, job, item_hash) for item_hash, seen in known.items() if seen.last_ms <= now_ms - TOUCH_MS]
         connection.executemany("UPDATE seen SET last_ms = ? WHERE job = ? AND hash = ?", stale)
-        if first is not None and is_first(connection, job, first, now_ms, has_known=bool(known)):
+        number_known = sum(item.hash in known or item.former_hash in known for item in items)
+        if first is not None and is_first(connection, job, first, now_ms, is_known=0 < len(items) <= 2 * number_known):
             owed = False
         moments: Iterator[int] | None = None
         added: list[Record | None] = []
@@ -210,10 +211,13 @@ def learn(
     return {name: before[name] for name, text in after.items() if before.get(name, text) != text} or None
 
 
-def is_first(connection: sqlite3.Connection, job: JobId, first: FirstCycle, now_ms: int, *, has_known: bool) -> bool:
-    """Return whether this is an address's first cycle, which may take several calls of `add`, and note it."""
+def is_first(connection: sqlite3.Connection, job: JobId, first: FirstCycle, now_ms: int, *, is_known: bool) -> bool:
+    """Return whether this is an address's first cycle, which may take several calls of `add`, and note it.
+
+    An address of which most items are known was not silent before; a few may be on the pages of other addresses too.
+    """
     seen = find_seen(connection, job, [first.hash]).get(first.hash)
-    is_silent = not has_known if seen is None else seen.tracked == UNDER_WAY
+    is_silent = not is_known if seen is None else seen.tracked == UNDER_WAY
     if seen is None or is_silent or seen.last_ms <= now_ms - TOUCH_MS:
         state = to_text(UNDER_WAY) if is_silent and not first.is_last else None
         connection.execute(SEE, (job, first.hash, now_ms, now_ms, state))

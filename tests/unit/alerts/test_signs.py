@@ -163,6 +163,7 @@ def test_what_is_noted_is_led_to_what_is_found_and_signs_of_runs_stay() -> None:
         ("", 0, {}),
         ("held the loop 0.3 s: op", 1, {"storage": "1 storage error"}),
         ("not as expected: no items in 3 runs in a row; slow", 0, {"empty": "no items in 3 runs in a row"}),
+        ("not as expected: http status 404; nothing found yet", 0, {}),
         ("not as expected: http status 404", 2, {"empty": "http status 404", "storage": "2 storage errors"}),
     ],
 )

@@ -101,16 +101,19 @@ async def test_a_page_that_answers_404_is_told_after_three_runs_and_no_longer_on
 
 
 async def test_a_404_is_reported_at_once_where_no_run_has_ever_found_anything(s: Shop) -> None:
-    notes = await watch_all(s, make_monitor(), MISSING, MISSING, GOOD, MISSING, MISSING, MISSING)
+    notes = await watch_all(s, make_monitor(), *[MISSING] * 3, GOOD, MISSING, MISSING, MISSING)
+    missing = "not as expected: http status 404"
     assert notes == [
-        *["not as expected: http status 404", "not as expected: http status 404 in 2 runs in a row"],
-        *["", "", "", "not as expected: http status 404 in 3 runs in a row"],
+        *[f"{missing}; nothing found yet", f"{missing} in 2 runs in a row; nothing found yet"],
+        *[f"{missing} in 3 runs in a row", "", "", "", f"{missing} in 3 runs in a row"],
     ]
 
 
 async def test_a_page_without_items_is_told_only_where_it_once_had_some() -> None:
     async with shop() as s:
-        assert await watch_all(s, make_monitor(), *[BARE] * 4) == [""] * 4
+        hint = "nothing found yet: check that .item matches elements of the page"
+        assert await watch_all(s, make_monitor(), *[BARE] * 4) == [hint] * 4
+        assert await watch_all(s, make_monitor(min_items=0), BARE) == [""]
         notes = await watch_all(s, make_monitor(), GOOD, *[BARE] * 3)
     assert notes[-1] == "not as expected: no items in 3 runs in a row"
 

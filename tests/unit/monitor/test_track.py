@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from spyweb.errors import OpError, StoreError
+from spyweb.errors import OpError
 from spyweb.incidents.policy import Level
-from spyweb.model import Field, FirstFind, Notification, OnHookError, Outcome, Webhook
-from spyweb.monitor.run import MonitorRunner
+from spyweb.model import Field, FirstFind, Notification, Outcome, Webhook
 from spyweb.store.model.incidents import AlertChannelNow
 from spyweb.store.model.messages import Channel
-from tests.fakes.monitor import SHOP, URL, HookError, Shop, make_monitor
+from tests.fakes.monitor import SHOP, URL, Shop, make_monitor
 from tests.fakes.ops import FakeChannels
 
 HOOK = Webhook(url="http://hooks.example/")
@@ -80,19 +79,6 @@ FIELDS = (
 LINKED = {"keywords": [], "page_url": URL, "link": f"{URL}1"}
 
 
-async def test_items_that_only_their_tracked_fields_tell_apart_are_counted_on_their_page(s: Shop) -> None:
-    job = make_monitor(track=("title", "price"), to=("phone",))
-    shows(s, ("Lamp", "5"), ("Lamp", "90"))
-    await s.run(job)
-    await sent(s)
-    await s.run(job)
-    shows(s, ("Lamp", "5"), ("Lamp", "80"))
-    await s.run(job)
-    (message,) = await s.store.outbox.unsent(SHOP, 10)
-    (item,) = json.loads(message.payload)["items"]
-    assert (item["title"], item["text"]) == ("Shop: price 90 → 80", URL)
-
-
 async def test_a_field_tracked_from_now_on_makes_no_item_new_and_is_known_from_then_on(s: Shop) -> None:
     await s.run(make_monitor(webhook=HOOK))
     assert len(await sent(s)) == 1
@@ -119,25 +105,6 @@ async def test_hooks_see_the_old_values_and_may_pass_them_on(s: Shop) -> None:
     await s.run(job)
     assert seen == [None, {b"price": b"5"}]
     assert [title for title, _ in await lines(s)] == ["Shop: Sale: price 5", "Sale: price 5 → 4"]
-
-
-async def test_a_change_that_a_failed_cycle_stored_is_announced_by_a_later_daemon_with_its_old_value(s: Shop) -> None:
-    job = make_monitor(lua=True, **TRACKED, on_hook_error=OnHookError.FAIL)
-    shows(s, ("Lamp", "5"))
-    await s.run(job)
-    await sent(s)
-
-    def fails(_argument: object, _ctx: object) -> object:
-        raise HookError("not now")
-
-    s.vms.hooks = {"before_notify": fails}
-    shows(s, ("Lamp", "4"))
-    assert (await s.run(job)).outcome is Outcome.FAILED
-    s.vms.hooks = {}
-    s.monitors = MonitorRunner(s.monitors._services, s.vms)
-    await s.run(job)
-    (payload,) = await sent(s)
-    assert [(item["change"], item["old"]) for item in payload["items"]] == [("changed", {"price": "5"})]
 
 
 async def test_a_silent_first_cycle_stores_and_sends_nothing_at_each_address_and_the_next_does(s: Shop) -> None:
@@ -175,29 +142,6 @@ async def test_a_monitor_that_becomes_silent_later_still_announces(s: Shop) -> N
     shows(s, ("Lamp", "5"), ("Desk", "90"))
     await s.run(make_monitor(webhook=HOOK, first=SILENT))
     assert [payload["item_count"] for payload in await sent(s)] == [1, 1]
-
-
-async def test_a_silent_first_cycle_that_the_store_cuts_off_is_silent_to_its_end(
-    s: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("spyweb.monitor.keep.AT_ONCE", 1)
-    shows(s, ("Lamp", "5"), ("Desk", "90"))
-    add, given = s.store.records.add, list[int]()
-
-    def added(*arguments: Any, **rest: Any) -> Any:
-        given.append(1)
-        if len(given) == 2:
-            raise StoreError("database or disk is full")
-        return add(*arguments, **rest)
-
-    monkeypatch.setattr(s.store.records, "add", added)
-    job = make_monitor(webhook=HOOK, first=SILENT)
-    assert (await s.run(job)).reason == "not stored: database or disk is full"
-    await s.run(job)
-    assert (len(await s.records()), await sent(s)) == (2, [])
-    shows(s, ("Chair", "7"))
-    await s.run(job)
-    assert [payload["item_count"] for payload in await sent(s)] == [1]
 
 
 async def test_alert_channels_get_one_message_a_cycle_with_ten_items_their_links_and_how_many_more(s: Shop) -> None:
