@@ -77,7 +77,7 @@ async def keep(context: CycleContext, items: Sequence[Item]) -> list[Record]:
 def record_of(context: CycleContext, item: Item, twins: Twins) -> NewRecord:
     """Return the record of an item; `twins` numbers the items of a page that only tracked fields tell apart.
 
-    Of these, equal ones are one item; values without any other text are told apart by their order on their page.
+    Of these, equal ones are one item; values without any other text are distinguished by their order on their page.
     """
     monitor, tracked, former = context.version.monitor, None, b""
     item_hash = hash_of(item.fields, monitor.hash_fields)

@@ -56,45 +56,20 @@ async def test_a_store_that_refuses_fails_the_cycle(s: Shop) -> None:
     assert ending.reason.startswith("not stored: ")
 
 
-def sees_the_records(s: Shop, monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
-    """How many are given to the store at once; after `most` times it refuses."""
-    add = s.store.records.add
-    given: list[int] = []
-
-    def added(job: JobId, items: Sequence[NewRecord], **rest: Any) -> Future[list[Record | None]]:
-        given.append(len(items))
-        if len(given) > most:
-            raise StoreError("database or disk is full")
-        return add(job, items, **rest)
-
-    monkeypatch.setattr(s.store.records, "add", added)
-    return given
-
-
 async def test_a_large_page_is_stored_in_parts_so_that_others_may_write_in_between(
     s: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s.extractor.otherwise = [{"title": str(number)} for number in range(2 * AT_ONCE + 1)]
-    given = sees_the_records(s, monkeypatch, most=3)
+    add, given = s.store.records.add, list[int]()
+
+    def added(job: JobId, items: Sequence[NewRecord], **rest: Any) -> Future[list[Record | None]]:
+        given.append(len(items))
+        return add(job, items, **rest)
+
+    monkeypatch.setattr(s.store.records, "add", added)
     assert (await s.run(make_monitor())).outcome is Outcome.SUCCESS
     assert given == [AT_ONCE, AT_ONCE, 1]
     assert [fields["title"] for fields in await s.records()] == [str(number) for number in range(2 * AT_ONCE + 1)]
-
-
-async def test_what_was_stored_of_a_page_before_the_store_refused_is_still_announced(
-    s: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = make_monitor(webhook=Webhook(url="http://hooks.example/"))
-    s.extractor.otherwise = [{"title": str(number)} for number in range(AT_ONCE + 1)]
-    with monkeypatch.context() as refusing:
-        sees_the_records(s, refusing, most=1)
-        assert (await s.run(job)).reason == "not stored: database or disk is full"
-    assert len(await s.store.records.owed(SHOP, 1000)) == AT_ONCE
-
-    await s.run(job)
-    assert await s.store.records.owed(SHOP, 1000) == []
-    (message,) = await s.store.outbox.unsent(SHOP, 10)
-    assert message.payload.count(b'"title"') == AT_ONCE + 1
 
 
 HOOK = Webhook(url="http://hooks.example/")

@@ -125,17 +125,6 @@ async def test_a_silent_first_cycle_stores_and_sends_nothing_at_each_address_and
 SILENT = FirstFind.SILENT
 
 
-async def test_a_silent_first_cycle_is_the_first_that_finds_something_also_if_the_keywords_keep_none(s: Shop) -> None:
-    job = make_monitor(first=SILENT, webhook=HOOK, keywords=("lamp",))
-    shows(s)
-    await s.run(job)
-    shows(s, ("Desk", "90"))
-    await s.run(job)
-    shows(s, ("Desk", "90"), ("Lamp", "5"))
-    await s.run(job)
-    assert [payload["item_count"] for payload in await sent(s)] == [1]
-
-
 async def test_a_monitor_that_becomes_silent_later_still_announces(s: Shop) -> None:
     shows(s, ("Lamp", "5"))
     await s.run(make_monitor(webhook=HOOK))
