@@ -192,7 +192,7 @@ def test_jitter_is_proposed_for_a_crowd_of_rare_jobs_alone_and_the_busiest_bar_i
 async def test_it_says_when_most_jobs_start_draws_the_day_and_gives_gaps_their_reasons() -> None:
     page = await page_of("/when")
     assert re.search(r"Busiest at <time[^>]*>03:00</time>: 3.runs in 15 minutes</h1>", page)
-    assert re.search(r"At <time[^>]*>03:00</time> 3 jobs start within a minute", page)
+    assert re.search(r"At <time[^>]*>03:00</time>, 3 jobs start within a minute", page)
     assert page.count('<svg viewBox="0 0 97 1"') == 3
     assert "3\N{NO-BREAK SPACE}runs of 3\N{NO-BREAK SPACE}jobs in the next 24 hours." in page
     assert '<a href="/when" aria-current="page">Schedule' in page
