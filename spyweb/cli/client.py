@@ -272,9 +272,7 @@ class DaemonClient:
             with self.translated_errors():
                 connection.connect()
                 connection.sock.settimeout(timeout)
-                with contextlib.suppress(
-                    ConnectionError
-                ):  # a body that is too large is refused before all of it is sent
+                with contextlib.suppress(ConnectionError):  # a body that is too large is refused early
                     connection.request(method, self._transport.prefix + target, body, dict(self._transport.headers))
                 answer = connection.getresponse()
                 if answer.status != 200 or not self._transport.is_from_a_daemon(answer):

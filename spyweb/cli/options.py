@@ -23,9 +23,7 @@ def root_of(context: typer.Context) -> Path:
     try:
         return Path(directory).absolute()
     except FileNotFoundError as error:
-        raise Refused(
-            "the current folder was deleted: change to another, or name the project's folder with -C"
-        ) from error
+        raise Refused("the current folder was deleted: change to another, or name the project's with -C") from error
 
 
 def project_of(context: typer.Context) -> Project:

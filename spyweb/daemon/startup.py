@@ -23,9 +23,7 @@ def ended_by_ctrl_c() -> Iterator[None]:
     """Let Ctrl-C end the process silently, as it ends programs that are not written in Python, and not as an exception
     in the middle of an import."""
     before = signal.getsignal(signal.SIGINT)
-    if (
-        before is not signal.default_int_handler
-    ):  # the parent ignores it so that this process lives on, as `&` does in scripts
+    if before is not signal.default_int_handler:  # the parent ignores it, as `&` does in scripts
         yield
         return
     signal.signal(signal.SIGINT, _end if os.getpid() == FIRST else signal.SIG_DFL)
@@ -61,7 +59,9 @@ def put_hang_up_off() -> None:
 
 
 def catch_signals(ask_to_stop: Callable[[], None], look_again: Callable[[], None]) -> None:
-    """Have SIGTERM and Ctrl-C call `ask_to_stop` on the running loop; a second one ends the process at once.
+    """Have SIGTERM and Ctrl-C call `ask_to_stop` on the running loop; then another Ctrl-C ends the process at once.
+
+    Not another SIGTERM: `spyweb stop` and a service manager may both send one.
 
     SIGHUP calls `look_again`; when the terminal on which the daemon was started was closed, it stops the daemon too.
     """
@@ -73,7 +73,7 @@ def catch_signals(ask_to_stop: Callable[[], None], look_again: Callable[[], None
 
     def stop(number: int) -> None:
         nonlocal is_stopping
-        if is_stopping:
+        if is_stopping and number == signal.SIGINT:
             os._exit(128 + number)
         is_stopping = True
         ask_to_stop()

@@ -451,10 +451,18 @@ class FakeMaintenance(MaintenanceService):
         MaintenanceRule(Recurring("0 3 * * *", "UTC", 7_200_000), ("prices",)),
     )
 
-    def __init__(self) -> None: ...
+    def __init__(self, story: list[str]) -> None:
+        self.story = story
 
     def until(self, job: JobId) -> int | None:
         return NOW_MS + 60_000
+
+    async def begin(self, for_ms: int, by: str, *, jobs: Sequence[str], tags: Sequence[str], text: str) -> int:
+        self.story.append(f"maintenance begin {for_ms} {' '.join((*jobs, *tags))} {text} by {by}")
+        return 1
+
+    async def end(self, window: int) -> None:
+        self.story.append(f"maintenance end {window}")
 
     async def view(self, days: int = USUAL_DAYS, may_see: MaySee = anything) -> MaintenanceView:
         jobs = [job.id for job in three_jobs()]
@@ -686,7 +694,7 @@ class FakeDaemonService(AllServices):
         self.story: list[str] = []
         self.past = FakePast(self)
         self.calendar: CalendarService = CrowdedCalendar()
-        self.maintenance = FakeMaintenance()
+        self.maintenance = FakeMaintenance(self.story)
         self.closed = asyncio.Event()  # nobody watches the run any more
 
     async def all_jobs(self) -> list[JobView]:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
+from spyweb.daemon.commands import start
 from spyweb.daemon.world import NO_GROUP
 from spyweb.model import Cursor, JobId, Outcome, RunId, RunState, Trigger
 from spyweb.programs.cgroup import find_delegated
@@ -222,10 +223,14 @@ def test_a_job_is_shown_with_its_last_error_and_the_origin_of_each_setting(ran: 
     assert facts["last run"].strip().startswith(("1, failed 59", "1, failed 1m"))
     assert facts["success rate"].strip().startswith("0 % of 1 run")
     assert "last error, run 1:\n  jobs/tick.lua:1: no\n" in answer.out
-    assert ["retries", "3", "config.toml:4,", "[jobs.tick]"] in [line.split() for line in answer.lines]
+    shown = [line.split() for line in answer.lines]
+    assert ["retries", "3", "config.toml:4,", "[jobs.tick]"] in shown
+    assert ["run", "job", "began", "took", "trigger", "outcome"] in shown
     assert answer.err.endswith("defaults: --all shows them\n")
     detail = spyweb("show", "tick", "-o", "json", root=ran).json
     assert (detail["job"]["row"]["failing"]["count"], [run["id"] for run in detail["runs"]]) == (1, [1])
+    (ran / "jobs" / "tick.lua").write_text('-- /// job\n-- evry = "30s"\n-- ///\n')
+    assert "failed: jobs/tick.lua:1: no" in spyweb("show", "tick", root=ran).out, "a broken job has its past runs"
 
 
 def test_reading_does_not_need_the_lock(ran: Path) -> None:
@@ -289,8 +294,12 @@ def locked(ran: Path) -> Iterator[Path]:
         yield ran
 
 
-def test_changing_something_needs_the_lock_and_says_who_has_it(locked: Path) -> None:
-    answer = spyweb("pause", "tick", root=locked)
+@pytest.mark.parametrize("words", [["pause", "tick"], ["stop"]])
+def test_changing_something_needs_the_lock_and_says_who_has_it(
+    locked: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "STARTING_S", 0)
+    answer = spyweb(*words, root=locked)
     assert (answer.code, answer.out) == (2, "")
     assert "is in use by pid " in answer.err
 

@@ -86,8 +86,10 @@ def test_jobs_as_json_are_what_the_api_gives(online: Project) -> None:
 
 def test_a_job_is_shown_as_on_its_page(online: Project) -> None:
     answer = spyweb("show", "prices", "-n", "2", root=online[0])
+    assert answer.code == 0
     facts = {line[:14].strip(): line[14:] for line in answer.lines if not line.startswith(" ")}
-    assert {"job", "state", "schedule", "next", "last run", "starts after", "file"} <= facts.keys()
+    assert facts["job"] == "prices"
+    assert {"state", "schedule", "next", "last run", "starts after", "file"} <= facts.keys()
     assert ["setting", "value", "from"] in [line.split() for line in answer.lines]
     assert [row[0] for row in answer.table[-2:]] == ["3", "1"]
     detail = spyweb("show", "prices", "-o", "json", root=online[0]).json
@@ -95,7 +97,9 @@ def test_a_job_is_shown_as_on_its_page(online: Project) -> None:
 
 
 def test_a_job_that_does_not_load_is_shown_with_its_problem(online: Project) -> None:
-    assert "state         broken\n" in spyweb("show", "typo", root=online[0]).out
+    answer = spyweb("show", "typo", root=online[0])
+    assert (answer.code, answer.err.splitlines()[-1]) == (0, "no runs yet")
+    assert "state         broken\n" in answer.out
 
 
 def test_runs_show_what_ran_and_what_did_not_and_why(online: Project) -> None:

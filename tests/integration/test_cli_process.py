@@ -116,12 +116,24 @@ def test_stop_ends_the_daemon_waits_for_its_end_and_names_the_runs_that_it_cut_s
     assert (row["id"], row["outcome"]) == (run, "stopped")
 
 
+def test_a_second_stop_leaves_runs_the_time_that_the_first_gave_them(project: Path) -> None:
+    (project / "jobs" / "sleeper.lua").write_text(SLEEPER.replace("60000", "1000"))
+    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
+        wait_for_daemon(project)
+        spyweb("trigger", "sleeper", root=project)
+        started.terminate()
+        assert spyweb("stop", root=project).code == 0
+        assert started.wait(PATIENCE) == 0
+    assert [row["outcome"] for row in spyweb("runs", "-o", "json", root=project).json] == ["success"]
+
+
 def test_stop_without_a_daemon_says_so_in_one_line(project: Path) -> None:
     assert spyweb("stop", root=project) == Answer(0, f"no daemon runs in {project}\n", "")
-    assert spyweb("stop", "-o", "json", root=project).json["stopped"] is False
+    nothing: dict[str, object] = {"stopped": False, "pid": None, "took_ms": 0, "running": []}
+    assert spyweb("stop", "-o", "json", root=project).json == nothing
 
 
-def test_stop_gives_up_on_a_daemon_that_hangs_and_says_how_to_end_it(
+def test_stop_gives_up_on_a_daemon_that_hangs_or_is_started_again_and_says_how_to_end_it(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start, "PATIENCE_MS", 0)
@@ -133,6 +145,10 @@ def test_stop_gives_up_on_a_daemon_that_hangs_and_says_how_to_end_it(
         answer = spyweb("stop", root=project)
         assert (answer.code, answer.out) == (2, "")
         assert answer.err.endswith(f"`kill -9 {started.pid}` ends it at once\n")
+        listeners = iter([(started.pid, None), (7, None)])
+        monkeypatch.setattr(SocketTransport, "peer", lambda _: next(listeners))
+        again = f"(pid {started.pid}) has ended, and another (pid 7) was started in its place"
+        assert again in spyweb("stop", root=project).err
 
 
 @pytest.fixture
@@ -275,11 +291,8 @@ def test_an_answer_that_can_not_be_written_is_one_clear_line(project: Path, word
     )
     told = "spyweb: can't write the answer: No space left on device\n"
     assert (answer.returncode, answer.stderr) == (2, told)
-
-
-def test_where_not_even_that_can_be_told_the_exit_code_tells_it(project: Path) -> None:
-    command = in_shell("$SPYWEB jobs >/dev/full 2>&1", project)
-    assert subprocess.run(command, check=False).returncode == 2
+    untold = in_shell(f"$SPYWEB {words} >/dev/full 2>&1", project)
+    assert subprocess.run(untold, check=False).returncode == 2, "the exit code says it where nothing else can"
 
 
 def test_an_error_of_whoever_watches_a_run_is_not_taken_for_the_daemons(project: Path) -> None:

@@ -20,12 +20,13 @@ import typer
 from msgspec import Struct
 
 from spyweb.cli import output
-from spyweb.cli.client import SocketTransport
+from spyweb.cli.client import DaemonClient, SocketTransport
 from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, open_project
 from spyweb.daemon.startup import put_hang_up_off
 from spyweb.errors import LockHeld, Refused, legible
+from spyweb.settings.sections import LOCK_NAME
 from spyweb.settings.socket_path import find_socket
 from spyweb.settings.units import SECOND_MS, format_duration
 from spyweb.store.lock import hold_lock
@@ -34,7 +35,7 @@ from spyweb.views.jobs import JobView
 PROJECT = ("jobs", "jobs.toml", "config.toml", "server")  # one of them makes a folder a project
 PATIENCE_MS = 20 * SECOND_MS  # beyond the grace of runs: the daemon records what it ended, and commits
 ANSWER_S = 3.0  # for an answer; a daemon that takes longer is ended all the same
-STEP_S = 0.2
+STEP_S, STARTING_S = 0.2, 10.0  # between two attempts to take the lock; for a daemon that has it to listen
 LEVELS = (None, "warning", "error")  # -q, -qq
 
 
@@ -112,7 +113,7 @@ def stop(context: typer.Context, form: Output = Format.TABLE) -> None:
     """
     project = open_project(root_of(context))
     project.refuse_strangers()
-    daemon = project.find_daemon()
+    daemon = find_daemon_also_starting(project)
     if daemon is None:
         output.tell(form, f"no daemon runs in {project.root}", Stopped(stopped=False))
         return
@@ -131,11 +132,27 @@ def stop(context: typer.Context, form: Output = Format.TABLE) -> None:
     output.tell(form, line, Stopped(stopped=True, pid=pid, took_ms=took_ms, running=running))
 
 
+def find_daemon_also_starting(project: Project) -> DaemonClient | None:
+    """Return the daemon, also one that has the lock and does not listen yet.  Raises LockHeld for another holder."""
+    data_dir, began = project.settings.daemon.data_dir, time.monotonic()
+    while (daemon := project.find_daemon()) is None and (data_dir / LOCK_NAME).exists():
+        try:
+            hold_lock(data_dir, root=project.root).release()
+        except LockHeld:
+            if time.monotonic() - began > STARTING_S:
+                raise
+            time.sleep(STEP_S)
+        else:
+            break
+    return daemon
+
+
 def end_daemon(project: Project) -> int:
-    """Send SIGTERM to the daemon and wait for its lock.  Raises Refused when it does not end in time."""
-    data_dir = project.settings.daemon.data_dir
+    """Send SIGTERM to the daemon and wait for its lock.  Raises Refused when it does not end, or another one starts."""
+    data_dir, began = project.settings.daemon.data_dir, time.monotonic()
     try:
-        pid, uid = SocketTransport(find_socket(data_dir)).peer()
+        listener = SocketTransport(find_socket(data_dir))
+        pid, uid = listener.peer()
     except OSError as error:
         raise Refused(f"the daemon of {project.root} can't be reached: {error.strerror}") from error
     if not pid:
@@ -144,15 +161,19 @@ def end_daemon(project: Project) -> int:
         raise Refused(f"{data_dir}: pid {pid} listens there, which is not a process of the folder's owner")
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-    began = time.monotonic()
     while True:
         output.show_passing(f"stopping the daemon (pid {pid}): {time.monotonic() - began:.0f} s")
         time.sleep(STEP_S)
         try:
-            with hold_lock(data_dir, root=project.root):
-                output.show_passing("")
-                return pid
+            hold_lock(data_dir, root=project.root).release()
+            break
         except LockHeld as error:
+            with suppress(OSError):
+                if (other := listener.peer()[0]) != pid:
+                    why = f"the daemon (pid {pid}) has ended, and another (pid {other}) was started in its place"
+                    raise Refused(f"{why}: stop the service that starts it") from error
             if time.monotonic() - began > (project.settings.daemon.shutdown_grace_ms + PATIENCE_MS) / 1000:
                 why = f"the daemon (pid {pid}) has not ended: see its log; `kill -9 {pid}` ends it at once"
                 raise Refused(why) from error
+    output.show_passing("")
+    return pid

@@ -25,7 +25,6 @@ from spyweb.subjects.jobs.overview import failed_runs, read_strips, view_row
 from spyweb.subjects.jobs.stored_jobs import listed_jobs
 from spyweb.subjects.jobs.views import JobDetail, LastError, Tie, last_error, listen_words, schedule_words, tie
 from spyweb.subjects.runs.commands import newest_runs, show_runs
-from spyweb.views.jobs import JobState
 from spyweb.views.runs import DECISIVE, LastRun
 from spyweb.views.source import frames_of
 from spyweb.words import counted
@@ -56,7 +55,7 @@ def show(
     else:
         detail = stored_detail(source, chosen)
     found = incidents(source, is_open=True, limit=OPEN_INCIDENTS, job=chosen)
-    runs = [] if detail.row.job.state is JobState.BROKEN else newest_runs(source, chosen, limit=count)
+    runs = newest_runs(source, chosen, limit=count)
     if form is Format.JSON:
         output.show_json({"job": detail, "incidents": found, "runs": runs})
         return

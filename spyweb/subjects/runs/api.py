@@ -76,7 +76,7 @@ async def list_runs(request: web.Request) -> web.Response:
         return page_answer(request, [run for run in page.runs if may_see(run.job)], before=page.before)
     if job and not (
         query.before
-        or services.catalogue.find(job)
+        or services.catalogue.find_any(job)
         or await services[PastRunsService].newest(job, limit=1, before=None)
     ):
         raise web.HTTPNotFound(text=services.catalogue.no_such_job(job))

@@ -154,10 +154,7 @@ def test_a_current_folder_that_is_gone_is_one_line(tmp_path: Path, monkeypatch: 
     (tmp_path / "gone").rmdir()
     answer = spyweb("jobs")
     assert answer.code == 2
-    assert (
-        answer.err
-        == "spyweb: the current folder was deleted: change to another, or name the project's folder with -C\n"
-    )
+    assert answer.err == "spyweb: the current folder was deleted: change to another, or name the project's with -C\n"
     assert spyweb("init", root=tmp_path).code == 0
 
 
