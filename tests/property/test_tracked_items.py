@@ -89,6 +89,7 @@ async def watch(story: list[tuple[str, list[tuple[str, str]], int, int]], is_sil
 
 @example([(A, [("", "5")], WHOLE, 200), (B, [("", "4")], WHOLE, 200)], *LOUD)
 @example([(A, [LAMP], WHOLE, 200), (B, [LAMP, ("Desk", "4"), ("", "4")], WHOLE, 200)], *SILENT)
+@example([(A, [("Desk", "4")], WHOLE, 200), (A, [LAMP], WHOLE, 200)], True, "Lamp")
 @given(steps, st.booleans(), st.sampled_from(["", "Lamp"]))
 def test_messages_have_each_change_once_and_in_order(story: Any, is_silent: bool, keyword: str) -> None:
     asyncio.run(watch(story, is_silent, keyword))

@@ -29,8 +29,10 @@ from spyweb.subjects.records.views import (
     show_change,
     view_record,
 )
+from spyweb.words import cut
 
 PAGE = 500
+LONGEST_CELL = 200  # characters in a table; JSON and CSV have all
 NS_IN_MS = 1_000_000
 SINCE_EXPECTED = 'expected an age such as "2h", or a moment such as 2026-12-24T18:00'
 
@@ -59,8 +61,8 @@ def records(
     project = project_of(context)
     timezone = project.settings.daemon.timezone
     since_ms = 0 if since is None else moment_of(since, project.clock.now_ms(), timezone)
-    recent = takewhile(lambda view: view.timestamp >= since_ms * NS_IN_MS, _pages(project.backend(), job))
-    found = list(islice(recent, count))
+    newest = _pages(project.backend(), job, min(count, PAGE))
+    found = list(islice(takewhile(lambda view: view.timestamp >= since_ms * NS_IN_MS, newest), count))
     match form:
         case RecordFormat.JSON:
             output.show_json([flatten(view) for view in found])
@@ -73,7 +75,7 @@ def records(
                 (
                     project.moment(view.timestamp // NS_IN_MS),
                     *(view.job_id for _ in of_all),
-                    *(show_change(view, name) for name in names),
+                    *(cut(show_change(view, name), LONGEST_CELL) for name in names),
                     ", ".join(view.match_key),
                 )
                 for view in found
@@ -81,13 +83,13 @@ def records(
             output.show_table(("found", *of_all, *names, "keywords"), rows, empty="no records")
 
 
-def _pages(source: Backend, name: str | None) -> Iterator[RecordView]:
+def _pages(source: Backend, name: str | None, size: int) -> Iterator[RecordView]:
     """Yield records, read page by page; a removed job still has its records."""
-    page = found_of(source, name, lambda job: page_of(source, job, limit=PAGE))
+    page = found_of(source, name, lambda job: page_of(source, job, limit=size))
     yield from page
-    while len(page) == PAGE:
+    while len(page) == size:
         job = None if name is None else page[-1].job_id
-        page = page_of(source, job, limit=PAGE, before_ns=page[-1].timestamp)
+        page = page_of(source, job, limit=size, before_ns=page[-1].timestamp)
         yield from page
 
 

@@ -136,13 +136,13 @@ def views(count: int, job: JobId = PRICES) -> list[RecordView]:
 
 
 def test_records_are_a_table_newest_first_with_a_column_for_each_field(project: Path) -> None:
-    record(project, item("Tea", price="1 €", matches=["sale", "tea"]), item("Cup", size="L"))
+    record(project, item("Tea", price="1 €", matches=["sale", "tea"]), item("C" * 300, size="L"))
     answer = spyweb("records", "Prices", root=project)
 
     assert answer.code == 0
     assert answer.lines[0].split() == ["found", "title", "size", "price", "keywords"]
     assert answer.table == [
-        ["Thu 2026-01-01 00:00:00 UTC", "Cup", "L"],
+        ["Thu 2026-01-01 00:00:00 UTC", f"{'C' * 199}…", "L"],
         ["Thu 2026-01-01 00:00:00 UTC", "Tea", "1 €", "sale, tea"],
     ]
 
