@@ -176,7 +176,7 @@ async def unacknowledge(asked: Asked) -> web.Response:
 @Action("incidents/acknowledge", right=Right.RUN, of_job=True)
 async def acknowledge_chosen(asked: Asked) -> web.Response:
     """Acknowledge the incidents whose boxes are checked."""
-    for each in await _chosen(asked):
+    for each in [chosen for chosen in await _chosen(asked) if chosen.acked_ms is None]:
         with suppress(Refused):  # it has closed meanwhile
             await asked.services[IncidentService].acknowledge(each.id, _who(asked))
     return lead_to(asked.back())

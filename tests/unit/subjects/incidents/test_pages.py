@@ -170,8 +170,11 @@ async def test_several_are_acknowledged_and_silenced_by_one_form_and_closed_ones
     assert re.findall(r'name="(incident-\d+)"', page) == ["incident-3", "incident-2"]
     assert " checked" in await page_of("/incidents?select=all", service)
     chosen = {f"incident-{number}": "yes" for number in (1, 2, 3, 9)}
-    assert (await post_form(service, "/incidents/acknowledge", None, by="anna", **chosen))[0] == 303
-    assert [(await service.incidents.get(number)).acked_by for number in (1, 2, 3)] == ["", "anna", "anna"]
+    for by in ("anna", "bert"):
+        assert (await post_form(service, "/incidents/acknowledge", None, by=by, **chosen))[0] == 303
+    found = [await service.incidents.get(number) for number in (1, 2, 3)]
+    assert [each.acked_by for each in found] == ["", "anna", "anna"]
+    assert not any("bert" in note.text for each in found for note in each.notes)
     assert (await post_form(service, "/incidents/silence", None, **{"for": "1h", "incident-2": "yes"}))[0] == 303
     assert await service.incidents.silence_of(BACKUP) is not None
     assert await service.incidents.silence_of(PRICES) is None
