@@ -121,9 +121,8 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> tuple[Private
     private = await stack.enter_async_context(serve_socket(daemon.services, settings.daemon.data_dir))
     if settings.server.enabled:
         if settings.server.hosts and daemon.services[AccessService].is_open:
-            log.warning(
-                "[server] hosts needs a key: without one, only this machine is served", hosts=settings.server.hosts
-            )
+            hosts = settings.server.hosts
+            log.warning("[server] hosts needs a key: without one, only this machine is served", hosts=hosts)
         if 0 < len(settings.server.api_key or "") < SHORT_KEY:
             log.warning(f"SPYWEB_API_KEY has fewer than {SHORT_KEY} characters, and can be guessed")
         if settings.server.tls_cert:

@@ -83,10 +83,8 @@ def build_services(
     past, once = PastRunsService(root=root, live=live, store=store, clock=clock), OnceService(store.runs, clock)
     runs = RunService(runner=runtime.runner, past=past, once=once, is_traced=runtime.world.tracer is not None)
     readiness = ReadinessService(store=store, clock=clock, vitals=vitals)
-    maintenance = MaintenanceService(
-        live=live, planned=lambda: reloader.maintenance, store=store.incidents, clock=clock
-    )
-    watcher.maintenance = maintenance.windows
+    calendar = MaintenanceService(live=live, planned=lambda: reloader.maintenance, store=store.incidents, clock=clock)
+    watcher.maintenance = calendar.windows
     return Services(
         health,
         trail,
@@ -102,7 +100,7 @@ def build_services(
         runtime.sending.ack_links,
         AccessService(store.keys, clock, settings.server.api_key),
         CalendarService(past=past),
-        maintenance,
+        calendar,
         ChannelService(
             send_test=runtime.sending.delivery.try_out,
             store=store,

@@ -48,9 +48,7 @@ _REMIND_EVERY = or_word(NEVER, duration(5 * MINUTE_MS))
 _PATIENCE = or_word(NEVER, _WAIT)
 _PAUSE_AFTER = or_word(NEVER, _COUNT)
 _WEBHOOK = shaped(NOT_BLANK)(lambda value: address_template(one_line(value)))
-CHANNEL_NAMES = shaped(list_of({"type": "string", "pattern": NAME}), list)(
-    lambda value: tuple(dict.fromkeys(texts(value)))
-)
+CHANNEL_NAMES = shaped(list_of({"type": "string", "pattern": NAME}), list)(lambda to: tuple(dict.fromkeys(texts(to))))
 _DEPENDS_ON = shaped(list_of(NOT_BLANK), lambda subjects: [each.removeprefix(JOB) for each in subjects])(
     lambda value: tuple(dict.fromkeys(f"{JOB}{one_line(job)}" for job in texts(value)))  # as subjects of incidents
 )

@@ -115,9 +115,7 @@ class ServerSettings:
     dashboard_port: int = setting(
         0, whole(0, 65_535), "The dashboard's own port. 0: one after `port`, or a free one, once there is content."
     )
-    hosts: tuple[str, ...] = setting(
-        (), host_names, "Host names of a reverse proxy that forwards requests to this server."
-    )
+    hosts: tuple[str, ...] = setting((), host_names, "Host names of a reverse proxy that forwards requests here.")
     public_url: str = setting("", public_url, "The public address of this server, with which links in messages begin.")
     tls_cert: str = setting("", _FILE, "The certificate chain, a PEM file; empty: no TLS.")
     tls_key: str = setting("", _FILE, "The private key of the certificate, a PEM file.")
@@ -172,9 +170,7 @@ class RunsSettings:
 class RecordsSettings:
     keep: int = setting(100_000, whole(1, 1_000_000_000), "Records of each monitor.")
     keep_for_ms: int | None = setting(None, or_word("none", duration(SECOND_MS)), "How long records are kept.")
-    seen_for_ms: int = setting(
-        365 * DAY_MS, duration(7 * DAY_MS), "How long an item is remembered after it was last seen."
-    )
+    seen_for_ms: int = setting(365 * DAY_MS, duration(7 * DAY_MS), "How long an item is known after it was last seen.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,9 +210,7 @@ class ExecSettings:
         or_word("none", size(LEAST_MEMORY, 1 << 50)),
         "The memory of each process of a command; of the whole command where systemd delegates a control group.",
     )
-    cpu_ms: int | None = setting(
-        None, or_word("none", duration(SECOND_MS)), "The CPU time of each process of a command."
-    )
+    cpu_ms: int | None = setting(None, or_word("none", duration(SECOND_MS)), "CPU time of each process of a command.")
     processes: int | None = setting(
         None,
         or_word("none", whole(1, 1_000_000)),

@@ -52,9 +52,8 @@ ValuesFile = Annotated[
 ]
 Variables = Annotated[
     list[str] | None,
-    typer.Option("--var", metavar="A.B=VALUE", help="One value, stronger than all others: TOML, or text."),
+    typer.Option("--var", metavar="A.B=VALUE", help="One value, stronger than all others: TOML or text."),
 ]
-
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, and log what would be done.")]
 AuditFlag = Annotated[bool, typer.Option("--audit", help="Show the permissions that the run used, for config.toml.")]
 

@@ -28,15 +28,11 @@ def complete_suite(context: typer.Context, incomplete: str) -> list[str]:
 
 Suite = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[JOB|server]", help="Only tests of this job, or of the server.", autocompletion=complete_suite
-    ),
+    typer.Argument(metavar="[JOB|server]", help="Only tests of this job or the server.", autocompletion=complete_suite),
 ]
 Pattern = Annotated[str, typer.Argument(metavar="[PATTERN]", help="Only tests with this in their name.")]
 Virtual = Annotated[bool, typer.Option("--virtual-time", help="Let sleep end at once and advance the clock.")]
-AllowExec = Annotated[
-    bool, typer.Option("--allow-exec", help="Let tests run the commands that their job is permitted.")
-]
+AllowExec = Annotated[bool, typer.Option("--allow-exec", help="Let tests run the commands that their job may run.")]
 Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to this file, for CI.")]
 
 

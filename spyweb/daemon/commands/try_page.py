@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.cli import output
 from spyweb.cli.options import MOST_ROWS, Output, project_of
@@ -17,9 +18,6 @@ from spyweb.errors import ExitCode, ExtractionError, FetchError, Refused
 from spyweb.model import Field, JobId
 from spyweb.settings.sections import HttpSettings
 from spyweb.words import counted, cut
-
-if TYPE_CHECKING:
-    from spyweb.ops.network.request import Response
 
 USUAL_FIELDS = ("text:", "link:a@href")  # where none are given
 MARKUP = ("html", "xml")  # in the content type of a page that a selector may fit
@@ -70,7 +68,7 @@ def try_page(
         output.complain(f"{url}: {error}")
         return ExitCode.FAILED
     if form is Format.JSON:
-        output.show_json(_cut(page, count))
+        output.show_json(replace(page, items=page.items[:count]))
     else:
         _show(page, url, selector, fields, count)
     return ExitCode.OK if page.found and 200 <= page.http_status < 300 else ExitCode.FAILED
@@ -91,10 +89,11 @@ async def _tried(url: str, selector: str, fields: Sequence[Field], settings: Htt
         async with open_client(settings, clock) as http:
             request = FetchRequest(url=url.encode(), headers=with_defaults({}, settings))
             response = await http.fetch(fetch_of(request, settings, None))
+        content_type = response.headers.get(b"content-type", b"").decode("latin-1")
         page = Page(
             job=JobId("try"),
             body=response.body,
-            content_type=_type_of(response) or None,
+            content_type=content_type or None,
             url=response.url,
             selector=selector,
             fields=tuple(fields),
@@ -103,22 +102,12 @@ async def _tried(url: str, selector: str, fields: Sequence[Field], settings: Htt
     return TriedPage(
         url=response.url,
         http_status=response.status,
-        content_type=_type_of(response),
+        content_type=content_type,
         size=len(response.body),
         time_ms=response.time_ms,
         found=len(items),
         items=items,
     )
-
-
-def _type_of(response: Response) -> str:
-    return response.headers.get(b"content-type", b"").decode("latin-1")
-
-
-def _cut(page: TriedPage, count: int) -> TriedPage:
-    from msgspec.structs import replace
-
-    return replace(page, items=page.items[:count])
 
 
 def _show(page: TriedPage, url: str, selector: str, fields: Sequence[Field], count: int) -> None:

@@ -57,8 +57,8 @@ def jobs(
     project = project_of(context)
     source = project.backend()
     is_filtered = failing or state is not None or bool(tag)
-    found = listed_jobs(source, failing=failing, tag=tag)
-    found = [job for job in found if state in (None, shown_state(job))]
+    found = [job for job in listed_jobs(source) if state in (None, shown_state(job)) and (not tag or tag in job.tags)]
+    found = [job for job in found if is_failing(job) or not failing]
     empty = "no job matches" if is_filtered else NO_JOBS
     show_jobs(form, found, project.settings.daemon.timezone, project.clock.now_ms(), empty)
     if form is not Format.TABLE or is_filtered:
@@ -71,19 +71,13 @@ def jobs(
         output.note(f"warning: {warning}")
 
 
-def listed_jobs(source: Backend, *, failing: bool = False, tag: str = "") -> list[JobView]:
+def listed_jobs(source: Backend) -> list[JobView]:
     """Return the jobs, each with its next due time and its last run."""
     if isinstance(source, DaemonClient):
-        target = with_query("/api/jobs", failing="true" if failing else None, tag=tag or None)
-        return source.ask("GET", target, list[JobView])
+        return source.jobs()
     from spyweb.subjects.jobs.stored_jobs import listed_jobs
 
-    found = listed_jobs(source)
-    if not (failing or tag):
-        return found
-    from spyweb.subjects.jobs.views import JobsQuery, pick_jobs
-
-    return list(pick_jobs(found, JobsQuery(failing=failing or None, tag=tag))[0])
+    return listed_jobs(source)
 
 
 def shown_state(job: JobView) -> str:
@@ -180,10 +174,8 @@ def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) ->
     project = project_of(context)
     now = _set_paused(project.backend(), job, paused=False)
     line = f"{now.job} {'is resumed' if now.was_paused else 'was not paused'}"
-    if now.next_due_ms is not None:
-        line += (
-            f": next due {output.until(now.next_due_ms - project.clock.now_ms())}, {project.moment(now.next_due_ms)}"
-        )
+    if (due_ms := now.next_due_ms) is not None:
+        line += f": next due {output.until(due_ms - project.clock.now_ms())}, {project.moment(due_ms)}"
     output.tell(form, line, now)
 
 
@@ -268,9 +260,8 @@ class LogFollower:
                 self._ahead = Counter(line[:COMPARED] for line in self.show_file(MISSED))
             elif name == EventType.LOG:
                 line = msgspec.json.decode(data, type=LogHappened)
-                for each in (
-                    stamped(line.at_ms, line.level, line.text).decode("utf-8", "replace").rstrip("\n").split("\n")
-                ):
+                text = stamped(line.at_ms, line.level, line.text).decode("utf-8", "replace")
+                for each in text.rstrip("\n").split("\n"):
                     if self._ahead[each[:COMPARED]]:
                         self._ahead[each[:COMPARED]] -= 1
                     else:

@@ -161,17 +161,15 @@ class JobService:
             yield JobState.BROKEN
 
     async def pause(self, job: JobId) -> JobPaused:
-        live = self.live.get(job)
-        was_paused = live.cursor.paused
-        await self.scheduler.pause(live)
+        was_paused = self.live.get(job).cursor.paused
+        await self.scheduler.pause(self.live.get(job))
         return JobPaused(job=job, paused=True, was_paused=was_paused)
 
     async def resume(self, job: JobId) -> JobPaused:
         live = self.live.get(job)
         was_paused = live.cursor.paused
         await self.scheduler.resume(live)
-        due_ms = next(self._upcoming(live), None)
-        return JobPaused(job=job, paused=False, was_paused=was_paused, next_due_ms=due_ms)
+        return JobPaused(job=job, paused=False, was_paused=was_paused, next_due_ms=next(self._upcoming(live), None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

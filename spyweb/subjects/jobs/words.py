@@ -59,12 +59,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
         return (
             self.state in ("", row.standing)
             and (not self.tag or self.tag in job.tags)
-            and (
-                not word
-                or any(
-                    word in text.casefold() for text in (job.name, job.id, job.schedule, job.description, row.result)
-                )
-            )
+            and any(word in text.casefold() for text in (job.name, job.id, job.schedule, job.description, row.result))
         )
 
 

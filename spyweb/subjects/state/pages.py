@@ -234,9 +234,7 @@ def _permitted(asked: Asked, name: str) -> str:
     namespace = find_namespace(name)
     principal = asked.principal
     if namespace is None:
-        raise PageMissing(
-            f"{name[:80]!r} is not a namespace" if name else "There are no stored values that this key may see"
-        )
+        raise PageMissing(f"{name[:80]!r} is not a namespace" if name else "No stored values that this key may see")
     if principal.jobs and not (namespace.startswith(JOBS) and principal.may_see(namespace.removeprefix(JOBS))):
         raise web.HTTPForbidden(text=f"{principal.name} may not see the values stored there")
     return namespace

@@ -148,9 +148,7 @@ def rekey(
         is_purged = rotate_key(project.settings.store.path, old=offline.key(), new=new, marker=offline.marker())
     setting = "" if new is None else key_file
     if not is_purged:
-        output.note(
-            "parts of the older values are still in its file: the next start writes the file again, which needs room"
-        )
+        output.note("parts of older values are still in the file: the next start writes it again, which needs room")
     output.tell(form, f'now set key_file = "{setting}" in [store] of config.toml', {"key_file": setting})
     return ExitCode.OK
 
