@@ -44,7 +44,7 @@ def notice_of(name: str, page_url: str, monitor: Monitor, items: Sequence[Item])
     """Return title and body of the message to notification channels: of a single item the title says it all."""
     if len(items) == 1:
         line, link = describe(items[0], monitor), link_of(items[0], monitor)
-        is_named = any(field.name not in monitor.track for field in monitor.fields)
+        is_named = any(text and name not in monitor.track for name, text in items[0].fields.items())
         return (line if items[0].old and is_named else f"{name}: {line}"), link or items[0].url or page_url
     lines = []
     for item in items[:MOST_ITEMS]:

@@ -85,7 +85,7 @@ def take_monitor(read: Reading, on_hook_error: OnHookError, alerts: AlertSetting
         read.require("url")
         urls = (url,) if url else ()
     selector = read.take("selector", _selector, None)
-    fields = read.take("fields", _fields, None)
+    fields = read.take("fields", item_fields, None)
     read.require("selector", "fields")
     names = [field.name for field in fields or ()]
     _doubt_fields(read, names)
@@ -242,7 +242,7 @@ def absolute_url(value: object, schemes: Collection[str]) -> str:
 
 
 @shaped(list_of(_FIELD, minItems=1))
-def _fields(value: object) -> tuple[Field, ...]:
+def item_fields(value: object) -> tuple[Field, ...]:
     if not isinstance(value, list):
         raise wrong(f"a list, each item {_FIELD_EXPECTED}", value)
     if not value:

@@ -77,6 +77,7 @@ def test_the_items_of_a_page_are_a_table_and_the_settings_of_a_monitor_that_find
         (("/shop", "li["), 2, "spyweb: 'li[' is not a CSS selector"),
         (("/shop", "li", "title:h2["), 2, "spyweb: 'h2[' is not a CSS selector"),
         (("/shop", "li", ":h2"), 2, 'spyweb: a field has no name: expected "name:selector"'),
+        (("/shop", "li", "title:h2", "title:b"), 2, "spyweb: two fields are called 'title'"),
         (("/shop", "li", "title h2"), 0, "'title h2' has no colon, so takes the whole item; did you mean 'title:h2'?"),
         (("/shop", "li", "title:h2", "price:.prce"), 0, "price is empty in every item: check its selector"),
     ],

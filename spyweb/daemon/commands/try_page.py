@@ -53,10 +53,10 @@ def try_page(
     one.  Stores and sends nothing.  Without fields, the text and the first link of each item.  The exit code is 1 if
     the page could not be fetched, its status is not 2xx, or nothing was found.
     """
-    from spyweb.specs.monitor_file import WEB, absolute_url, doubt_colon, read_field  # `--help` does without them
+    from spyweb.specs.monitor_file import WEB, absolute_url, doubt_colon, item_fields  # `--help` does without them
 
     try:
-        url, fields = absolute_url(url, WEB), tuple(map(read_field, field or USUAL_FIELDS))
+        url, fields = absolute_url(url, WEB), item_fields.read([*(field or USUAL_FIELDS)])
     except ValueError as error:
         raise Refused(str(error)) from error
     output.log_only_errors()

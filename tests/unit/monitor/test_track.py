@@ -150,6 +150,11 @@ async def test_alert_channels_get_one_message_a_cycle_with_ten_items_their_links
     await s.run(job)
     assert await lines(s) == [("Shop: Evil: price 5", URL)], "no link that a page may abuse"
 
+    for price in ("5", "4"):
+        shows(s, ("", price))
+        await s.run(job)
+    assert [title for title, _ in await lines(s)] == ["Shop: price 5", "Shop: price 5 → 4"]
+
 
 async def test_a_message_to_a_channel_waits_for_the_end_of_its_quiet_hours_and_opens_no_incident(s: Shop) -> None:
     ends_ms = s.clock.now_ms() + 3_600_000
