@@ -89,20 +89,6 @@ def fails(_argument: object, _ctx: object) -> object:
     raise HookError("not now")
 
 
-async def test_a_cycle_that_fails_between_store_and_outbox_leaves_its_items_to_the_next(s: Shop) -> None:
-    job = make_monitor(lua=True, webhook=HOOK, on_hook_error=OnHookError.FAIL)
-    s.vms.hooks = {"before_notify": fails}
-    assert (await s.run(job)).outcome is Outcome.FAILED
-    assert await told(s) == []
-
-    s.vms.hooks = {}
-    s.extractor.otherwise = [{"title": "Chair", "price": "7"}]
-    assert (await s.run(job)).outcome is Outcome.SUCCESS
-    assert await told(s) == [["Lamp", "Desk", "Chair"]]
-    await s.run(job)
-    assert await told(s) == []
-
-
 @pytest.mark.parametrize("is_new", [False, True])
 async def test_what_is_left_goes_out_though_the_page_shows_nothing_new_also_by_a_new_daemon(
     s: Shop, is_new: bool
