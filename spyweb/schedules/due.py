@@ -273,7 +273,7 @@ def parse_schedule_text(text: str) -> Schedule:
             raise ValueError(f"not a schedule: {text!r}")
 
 
-AWAY, EDITED = "paused, disabled or absent", "due under the schedule before the edit"
+AWAY, EDITED = "the job was paused, disabled or absent", "due under the schedule before the edit"
 REPEATED_MS = 600_000  # a clock set back by no more than this is a correction: a cron's times are not due again
 
 

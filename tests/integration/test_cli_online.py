@@ -7,13 +7,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 
 from spyweb.clock import RealClock
 from spyweb.model import Failure, JobId, Outcome, RunId, Trigger
 from spyweb.subjects.health.views import ChoreHealth
+from spyweb.subjects.jobs.views import JobDetail
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, last_run
 from tests.fakes.command import Answer, spyweb
 from tests.fakes.daemon_service import NOW_MS, PRICES, FakeDaemonService, make_run, make_vitals, refused
@@ -94,6 +97,10 @@ def test_a_job_is_shown_as_on_its_page(online: Project) -> None:
     assert [row[0] for row in answer.table[-2:]] == ["3", "1"]
     detail = spyweb("show", "prices", "-o", "json", root=online[0]).json
     assert (detail["job"]["row"]["job"]["id"], detail["incidents"]) == ("prices", [])
+    error = {"run": 4, "at_ms": 0, "reason": "x", "failure": None, "frames": [{"text": "in f"}], "source": None}
+    failing = convert({**detail["job"], "error": error}, JobDetail)
+    online[1].details.detail = AsyncMock(return_value=failing)  # type: ignore[method-assign]
+    assert "last error, run 4:\n  x\n  in f\n" in spyweb("show", "prices", root=online[0]).out
 
 
 def test_a_job_that_does_not_load_is_shown_with_its_problem(online: Project) -> None:

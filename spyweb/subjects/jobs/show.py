@@ -19,7 +19,7 @@ from spyweb.specs.origins import OriginKind, ResolvedSetting, resolve_settings
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.runs import FailingSeries, RunStrip
 from spyweb.subjects.incidents.commands import incidents
-from spyweb.subjects.incidents.views import IncidentView
+from spyweb.subjects.incidents.views import IncidentView, told_words
 from spyweb.subjects.jobs.commands import describe_last, shown_state
 from spyweb.subjects.jobs.overview import failed_runs, read_strips, view_row
 from spyweb.subjects.jobs.stored_jobs import listed_jobs
@@ -128,7 +128,8 @@ def _facts(project: Project, detail: JobDetail, open_incidents: Sequence[Inciden
         yield "success rate", f"{100 * row.success_rate:.0f} % of {counted(ended, 'run')}{median}"
     for each in open_incidents:
         acked = f", acknowledged by {each.acked_by}" if each.acked_by else ""
-        yield "incident", f"{each.id}, since {project.moment(each.since_ms)}: {each.reason}{acked}"
+        opened = f"{each.id}, since {project.moment(each.since_ms)}: {each.reason}{acked}"
+        yield "incident", "; ".join(filter(None, (opened, told_words(each), each.held and f"held: {each.held}")))
     yield "starts after", ", ".join(map(_tie, detail.follows))
     yield "starts", ", ".join(map(_tie, detail.followed_by))
     yield "listens to", "; ".join(detail.listens)
@@ -153,4 +154,4 @@ def _tie(tie: Tie) -> str:
 def _error_lines(error: LastError) -> Iterator[str]:
     same = {True: ", the same in all failures", False: ", other failures differ"}
     yield f"last error, run {error.run}{'' if error.is_same is None else same[error.is_same]}:"
-    yield from (f"  {line}" for line in [frame.text for frame in error.frames] or error.reason.splitlines())
+    yield from (f"  {line}" for line in [*error.reason.splitlines(), *(frame.text for frame in error.frames)])

@@ -720,4 +720,5 @@ async def test_a_pause_and_what_was_due_meanwhile_are_told(t: Harness) -> None:
     await t.scheduler.pause(job)
     await t.clock.turn(121)
     await t.scheduler.resume(job)
-    assert listener.story == ["prices paused", "prices paused x3: paused, disabled or absent", "prices resumed"]
+    away = "prices paused x3: the job was paused, disabled or absent"
+    assert listener.story == ["prices paused", away, "prices resumed"]

@@ -15,6 +15,7 @@ from tests.fakes.terminal import open_terminal, shown_lines
 
 RETRY = Trigger(type="retry", of=RunId(1))
 BEGAN = "1 prices Wed 2025-12-31 23:59:00 UTC"
+DEBUG = Trigger(type="manual", debug=True)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ BEGAN = "1 prices Wed 2025-12-31 23:59:00 UTC"
             make_run(items_found=9, items_new=3, items_changed=1),
             f"{BEGAN} 1.234s schedule success: 9 items, 2 new, 1 changed",
         ),
-        (make_run(trigger=Trigger(type="manual", debug=True)), f"{BEGAN} 1.234s manual (debug) success"),
+        (make_run(trigger=DEBUG, result='{"plan":'), f"{BEGAN} 1.234s manual (debug) success: only planned"),
         (make_run(trigger=Trigger(type="retry", retry_of=RunId(9))), f"{BEGAN} 1.234s retry of run 9 success"),
         (make_run(http_status=304), f"{BEGAN} 1.234s schedule success: 304"),
         (make_run(result="open: not asking"), f"{BEGAN} 1.234s schedule success: open: not asking"),
