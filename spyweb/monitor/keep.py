@@ -83,7 +83,7 @@ def record_of(context: CycleContext, item: Item, twins: Twins) -> NewRecord:
     item_hash = hash_of(item.fields, monitor.hash_fields)
     if monitor.track:
         tracked = {name: item.fields.get(name, "") for name in monitor.track}
-        former = b"" if monitor.hash_fields else item_hash
+        former = item_hash
         names = monitor.hash_fields or [name for name in item.fields if name not in tracked]
         texts = tuple((name, text) for name in names if (text := item.fields.get(name)))
         known = twins.setdefault(texts, {})

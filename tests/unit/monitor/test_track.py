@@ -79,13 +79,14 @@ FIELDS = (
 LINKED = {"keywords": [], "page_url": URL, "link": f"{URL}1"}
 
 
-async def test_a_field_tracked_from_now_on_makes_no_item_new_and_is_known_from_then_on(s: Shop) -> None:
-    await s.run(make_monitor(webhook=HOOK))
+@pytest.mark.parametrize("names", [(), ("title",)])
+async def test_a_field_tracked_from_now_on_makes_no_item_new_and_is_known_from_then_on(s: Shop, names: object) -> None:
+    await s.run(make_monitor(webhook=HOOK, hash_fields=names))
     assert len(await sent(s)) == 1
-    await s.run(make_monitor(**TRACKED))
+    await s.run(make_monitor(**TRACKED, hash_fields=names))
     assert await sent(s) == []
     shows(s, ("Lamp", "4"), ("Desk", "90"))
-    await s.run(make_monitor(**TRACKED))
+    await s.run(make_monitor(**TRACKED, hash_fields=names))
     (payload,) = await sent(s)
     assert [item["old"] for item in payload["items"]] == [{"price": "5"}]
 
