@@ -313,6 +313,8 @@ def _usage_errors_reported() -> Iterator[None]:
         yield
     except typer.TyperException as error:
         message = error.format_message().replace(": Value error, ", ": ").rstrip(".")
+        if message in ("No such option: -C", "No such option: --url"):
+            message = f"{message.removeprefix('No such option: ')} stands before the command"
         context = getattr(error, "ctx", None)
         if "\n" in message:  # the help, shown when no command was typed
             output.note(message)

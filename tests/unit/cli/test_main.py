@@ -65,6 +65,7 @@ BEYOND = "1" + "0" * 20  # what 64 bits hold
         ("job", "No such command 'job'. Did you mean 'jobs'?: `spyweb -h` shows how"),
         ("logs", "Missing argument 'JOB': `spyweb logs -h` shows how"),
         ("schema -o json", "No such option: -o: `spyweb schema -h` shows how"),
+        ("jobs -C demo", "-C stands before the command: `spyweb jobs -h` shows how"),
         ("next -n 0", "Invalid value for '-n': Input should be greater than or equal to 1: `spyweb next -h` shows how"),
         (
             "jobs -o xml",
