@@ -324,18 +324,15 @@ def test_a_project_without_jobs_says_where_to_put_one(tmp_path: Path) -> None:
 def test_a_wrong_setting_is_one_line_with_file_line_and_key(project: Path) -> None:
     (project / "config.toml").write_text("[server]\nport = -1\n")
     answer = spyweb("jobs", root=project)
-    assert answer.code == 2
-    assert answer.err.startswith("spyweb: config.toml:2: ")
-    assert len(answer.err.splitlines()) == 1
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert answer.err.startswith("spyweb: config.toml:2: server.port: ")
 
 
 def test_a_damaged_database_is_one_line_with_the_way_out(project: Path) -> None:
     (project / "data").mkdir(mode=0o700)
     (project / "data" / "spyweb.db").write_bytes(b"not a database" * 1000)
     answer = spyweb("runs", root=project)
-    assert answer.code == 2
-    assert "--repair" in answer.err
-    assert len(answer.err.splitlines()) == 1
+    assert (answer.code, answer.err.count("\n"), "--repair" in answer.err) == (2, 1, True)
 
 
 # -- somebody else's ------------------------------------------------------------------------------------------

@@ -121,9 +121,12 @@ def test_a_second_stop_leaves_runs_the_time_that_the_first_gave_them(project: Pa
     with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
         wait_for_daemon(project)
         spyweb("trigger", "sleeper", root=project)
+        (project / "config.toml").write_text("oops")  # the daemon has read it before
         started.terminate()
         assert spyweb("stop", root=project).code == 0
         assert started.wait(PATIENCE) == 0
+        assert "config.toml:1: not valid TOML" in spyweb("stop", root=project).err
+        (project / "config.toml").unlink()
     assert [row["outcome"] for row in spyweb("runs", "-o", "json", root=project).json] == ["success"]
 
 

@@ -24,8 +24,10 @@ from spyweb.cli.client import DaemonClient, SocketTransport
 from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, open_project
+from spyweb.clock import RealClock
 from spyweb.daemon.startup import put_hang_up_off
-from spyweb.errors import LockHeld, Refused, legible
+from spyweb.errors import ConfigError, LockHeld, Refused, legible
+from spyweb.settings.load import examine_settings
 from spyweb.settings.sections import LOCK_NAME
 from spyweb.settings.socket_path import find_socket
 from spyweb.settings.units import SECOND_MS, format_duration
@@ -111,9 +113,15 @@ def stop(context: typer.Context, form: Output = Format.TABLE) -> None:
     Nothing new starts; runs that are under way may end within shutdown_grace, and the rest is recorded as stopped.
     Exit code 0 too when no daemon runs.
     """
-    project = open_project(root_of(context))
+    root, problem = root_of(context), None
+    try:
+        project = open_project(root)
+    except ConfigError as error:  # the daemon runs on with the settings before
+        problem, project = error, Project(examine_settings(root, environ=os.environ, flags={})[0], RealClock())
     project.refuse_strangers()
     daemon = find_daemon_also_starting(project)
+    if daemon is None and problem:  # its data may be elsewhere
+        raise problem
     if daemon is None:
         output.tell(form, f"no daemon runs in {project.root}", Stopped(stopped=False))
         return
