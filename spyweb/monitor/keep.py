@@ -88,7 +88,9 @@ def record_of(context: CycleContext, item: Item, twins: Twins) -> NewRecord:
         texts = tuple((name, text) for name in names if (text := item.fields.get(name)))
         known = twins.setdefault(texts, {})
         number = known.setdefault(tuple(tracked.values()) if texts else len(known), len(known) + 1)
-        item_hash = hash_of({**dict(texts), NO_FIELDS: f"{number} {'' if texts else context.url}"}, ())
+        item_hash = hash_of(dict(texts), names)  # with hash_fields as if nothing were tracked
+        if number > 1 or not texts:
+            item_hash = hash_of({**dict(texts), NO_FIELDS: f"{number} {'' if texts else context.url}"}, ())
     return NewRecord(
         hash=item_hash,
         fields=item.fields,

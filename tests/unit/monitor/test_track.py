@@ -91,6 +91,12 @@ async def test_a_field_tracked_from_now_on_makes_no_item_new_and_is_known_from_t
     assert [item["old"] for item in payload["items"]] == [{"price": "5"}]
 
 
+async def test_with_hash_fields_no_item_is_new_that_was_tracked_before(s: Shop) -> None:
+    for track in (("price",), ("price", "stock"), ()):
+        await s.run(make_monitor(webhook=HOOK, track=track, hash_fields=("title",)))
+    assert len(await sent(s)) == 1
+
+
 async def test_hooks_see_the_old_values_and_may_pass_them_on(s: Shop) -> None:
     seen: list[object] = []
 
