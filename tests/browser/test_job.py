@@ -170,6 +170,7 @@ async def test_a_failed_run_with_tasks_shows_its_plan_and_is_retried_from_it(
     eventually(lambda: "ship" in {job.id for job in project.daemon_client().jobs()}, "the job")
     project.spyweb("trigger", "ship")
     path = f"/runs/{project.runs('ship')[0].id}"
+    eventually(lambda: project.daemon_client().ask("GET", f"/api{path}", dict)["plan"], "its plan")
     page = await tab.open(path)
     await expect(page.get_by_role("list", name="Level 1")).to_contain_text("pending")
     project.save("jobs/ship/build.txt", "")

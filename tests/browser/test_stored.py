@@ -16,6 +16,7 @@ from tests.fakes.project import Project, eventually
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
 
 PAGES = ("/when", "/records", "/state", "/events", "/outbox", "/health", "/keys", "/api/docs")
+MORE_OF_THE_SAME = "main .stack > article:nth-of-type(n+3)"  # addresses and types beyond the first of each subject
 CONFIG = """
 [state]
 history = { "scope:billing" = 20 }
@@ -116,7 +117,7 @@ async def test_everybody_can_read_it_on_a_desk_and_on_a_phone(wide: Tab, small: 
     for tab in (wide, small):
         page = await tab.open(path)
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
-        assert await tab.violations() == []
+        assert await tab.violations(MORE_OF_THE_SAME if path == "/api/docs" else None) == []
     assert await small.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 

@@ -57,9 +57,9 @@ async def nothing_is_left(scripts: Scripts, how: str) -> None:
     """Six seconds after a run has ended: five of them are for what gets SIGTERM."""
     stubborn = Stubborn()
     wait = "error('enough')" if how == "failed" else "sleep(60000)"
-    source = f"parallel(function() exec.run([==[{stubborn.text}]==]) end, function() sleep(1000) {wait} end)"
+    source = f"parallel(function() exec.run([==[{stubborn.text}]==]) end, function() sleep(3000) {wait} end)"
     run = await scripts.begin(how)
-    timeout_ms = 1_000 if how == "timeout" else 20_000
+    timeout_ms = 3_000 if how == "timeout" else 20_000
     ending = asyncio.ensure_future(scripts.live_through(run, source, how, timeout_ms=timeout_ms))
     await stubborn.wait_until_left(stubborn.processes, within_s=5)
     if how == "cancelled":

@@ -117,11 +117,7 @@ async def test_override_fetch_must_return_a_table(s: Shop, nothing: object) -> N
 )
 async def test_override_fetch_may_say_that_it_failed(s: Shop, error: object, told: tuple[str, str]) -> None:
     seen: list[Table] = []
-    hooks = {
-        "override_fetch": gives({"error": error}),
-        "after_fetch": keeps(seen),
-    }
-    ending = await run_with(s, hooks)
+    ending = await run_with(s, {"override_fetch": gives({"error": error}), "after_fetch": keeps(seen)})
     assert ending.reason == told[0]
     assert seen[0][b"error"] == {b"message": told[0].encode(), b"kind": told[1].encode()}
 

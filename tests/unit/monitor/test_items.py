@@ -137,10 +137,7 @@ def test_without_keywords_every_item_is_kept() -> None:
     assert not Keywords(("x",), ()).keeps(Item({}))
 
 
-@pytest.mark.parametrize(
-    ("value", "array"),
-    [([1, 2], [1, 2]), ({}, []), ({3: b"c", 1: b"a"}, [b"a", b"c"])],
-)
+@pytest.mark.parametrize(("value", "array"), [([1, 2], [1, 2]), ({}, []), ({3: b"c", 1: b"a"}, [b"a", b"c"])])
 def test_a_table_with_whole_numbers_as_keys_is_an_array(value: object, array: list[object]) -> None:
     assert sequence(value) == array
 
