@@ -38,9 +38,8 @@ class JobMeasures:
     start: Callable[[LiveJob, RunRequest], Awaitable[object]]
     # Subjects whose jobs are to be paused: failures in a row, and the time of the last; None: before this daemon.
     _pausing: dict[str, tuple[int, int | None]] = field(init=False, default_factory=dict)
-    _opened: list[SubjectChange] = field(
-        init=False, default_factory=list
-    )  # incidents of jobs that may depend on others
+    # Incidents of jobs that may depend on others.
+    _opened: list[SubjectChange] = field(init=False, default_factory=list)
 
     def load(self, pausing: Mapping[str, int]) -> None:
         """Take over the pauses that an earlier daemon had no time for."""

@@ -120,9 +120,8 @@ class EventHub:
         self._count += 1
         self._size += _size_of(event)
         while self._count > MOST_KEPT or self._size > MOST_KEPT_BYTES:
-            fullest = max(
-                self._kept.values(), key=lambda each: len(each.events)
-            )  # a busy topic does not push out the events of others
+            # A busy topic does not push out the events of others.
+            fullest = max(self._kept.values(), key=lambda each: len(each.events))
             dropped = fullest.events.popleft()
             fullest.since = dropped.number
             self._count -= 1

@@ -213,9 +213,8 @@ class LimitedHandler(RequestHandler):
                 message, self._content = self._messages[-1]
                 self._has_asked = True
                 self._head = self._sent = 0
-                self._is_done = not isinstance(
-                    message, RawRequestMessage
-                )  # an error instead, as all that follows would be
+                # Otherwise it is an error, as all that follows would be.
+                self._is_done = not isinstance(message, RawRequestMessage)
             elif self._content.is_eof():
                 self._head += len(piece)
                 if self._head > HEADER_BLOCK + self.max_line_size:

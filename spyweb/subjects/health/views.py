@@ -151,9 +151,8 @@ def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProble
             lasting_ms=scheduler_lag_ms,
         )
     if store.failed:
-        folder = store.path.removesuffix(
-            os.path.basename(store.path)
-        )  # strangers do not learn the path of the database
+        # Strangers do not learn the path of the database.
+        folder = store.path.removesuffix(os.path.basename(store.path))
         yield HealthProblem(
             code=STORE,
             text=f"nothing is stored: {store.failed.replace(folder, '')}",
