@@ -20,6 +20,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return seconds since some moment.  They never jump."""
 
+    def boottime(self) -> float:
+        """Return seconds since some moment, those in which the machine was asleep among them.  They never jump."""
+
     async def sleep(self, seconds: float) -> None: ...
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Handle: ...
@@ -32,6 +35,9 @@ class RealClock:
         return time.time_ns() // 1_000_000
 
     monotonic = staticmethod(time.monotonic)  # called several times an op, so without a wrapper
+
+    def boottime(self) -> float:
+        return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
     async def sleep(self, seconds: float) -> None:
         import asyncio  # slow to import, and a command that only asks for the time does not need it

@@ -134,6 +134,10 @@ class StoreMoved(StoreError):
         self.path = path
 
 
+class StoreFenced(StoreError):
+    """The other nodes have declared this one dead, or its database went back: it must join anew."""
+
+
 class StoreIncomplete(StoreError):
     """A part of the database is missing."""
 

@@ -457,6 +457,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     on_store_error: OnStoreError | None = None  # None: as [store] on_error says
     values: str = ""  # what its script sees in `values`, as JSON text; empty: nothing
     drift_ms: int | None = None  # between two comparisons of its resources with the files; None: none
+    node: str = ""  # the one that runs it; empty: any
+    labels: tuple[str, ...] = ()  # that a node needs to run it
     drift_repair: bool = False  # the job is started where something differs; else that is a failed run
     resume: bool = False  # a run that was lost or stopped is followed by one that goes on with its tasks
     policy: Policy = ANYTHING  # what it may reach

@@ -78,6 +78,9 @@ class VirtualClock:
     def monotonic(self) -> float:
         return self._clock.monotonic() + self._ahead_s
 
+    def boottime(self) -> float:
+        return self._clock.boottime() + self._ahead_s
+
     async def sleep(self, seconds: float) -> None:
         self._ahead_s += max(0.0, seconds)
         passed = [timer for timer in self._timers if timer.due <= self.monotonic()]

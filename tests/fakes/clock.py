@@ -48,6 +48,8 @@ class FakeClock:
     def monotonic(self) -> float:
         return self._ns / NANOSECONDS
 
+    boottime = monotonic
+
     async def sleep(self, seconds: float) -> None:
         if seconds <= 0:
             await asyncio.sleep(0)

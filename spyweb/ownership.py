@@ -1,0 +1,63 @@
+"""Say what this daemon runs: jobs, targets of messages and chores lie in slots, and each slot has one owner.
+
+A daemon that is alone on its database owns every slot.  In a cluster the slots are divided among the nodes, and a slot
+is owned by the node that is on record in the store.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from spyweb.clock import Clock
+
+SLOTS = 256  # of the pool for every node; shares are even only where a slot has several jobs
+LABEL_SLOTS = 16  # of a pool for nodes with certain labels
+EVERY_NODE = ""
+
+
+class Slot(NamedTuple):
+    """A part of the work that is owned as a whole."""
+
+    pool: str  # EVERY_NODE, `node:NAME`, or `label:` and labels, sorted, with commas between them
+    number: int
+
+
+CHIEF = Slot(EVERY_NODE, 0)  # its owner does what is done once for all nodes
+
+
+def slot_of(name: str, pool: str = EVERY_NODE, count: int = SLOTS) -> Slot:
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return Slot(pool, int.from_bytes(digest, "big") % count)
+
+
+def slot_of_job(job: str, node: str, labels: Sequence[str]) -> Slot:
+    """Return the slot of a job: of those for its node, for nodes with its labels, or for every node."""
+    if node:
+        return Slot(f"node:{node}", 0)
+    if labels:
+        return slot_of(job, f"label:{','.join(sorted(labels))}", LABEL_SLOTS)
+    return slot_of(job)
+
+
+class Ownership:
+    """The slots that this daemon owns now, and until when it may act on that."""
+
+    def __init__(self, clock: Clock, owned: set[Slot] | None = None) -> None:
+        self._clock = clock
+        self.owned = owned  # None: every slot there is, as a daemon alone on its database
+        self.trusted_until = math.inf  # by `Clock.boottime`
+
+    def has(self, slot: Slot) -> bool:
+        return self.owned is None or slot in self.owned
+
+    @property
+    def is_chief(self) -> bool:
+        return self.has(CHIEF)
+
+    @property
+    def is_trusted(self) -> bool:
+        """Return whether something may begin that the store can't refuse: a run, an op, a message."""
+        return self._clock.boottime() < self.trusted_until
