@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 import structlog
 
+from tests.fakes.postgres import PostgresPlace, PostgresServer, fresh_schema, own_server
 from tests.fakes.progress import Progress
 
 IN_MEMORY = Path("/dev/shm")
@@ -90,6 +91,20 @@ def render_tracebacks_plainly() -> None:
 def torture(request: pytest.FixtureRequest) -> bool:
     """Return whether a stress test may take minutes."""
     return bool(request.config.getoption("--torture"))
+
+
+@pytest.fixture
+def postgres() -> Iterator[PostgresPlace]:
+    """Return an empty place on the PostgreSQL that all tests of a run share."""
+    with fresh_schema() as place:
+        yield place
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """Return a server that only this test uses: it may be stopped, frozen, killed."""
+    with own_server() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
