@@ -27,7 +27,7 @@ from spyweb.reload.proof import find_selector_problems, judge
 from spyweb.runs.live import code_of
 from spyweb.settings.addresses import CREDENTIAL, ENV, expand, is_on_this_machine, missing_variables
 from spyweb.settings.load import examine_settings, is_emptied, read_table
-from spyweb.settings.sections import FILE, HeartbeatSettings, Settings
+from spyweb.settings.sections import FILE, POSTGRES, HeartbeatSettings, Settings
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.server_file import SERVER, find_files
 from spyweb.specs.tree import EMPTY, read_source
@@ -58,6 +58,7 @@ async def check_project(root: Path) -> list[Problem]:
         *find_missing_variables(specs, os.environ),
         *find_doubtful_heartbeat(settings.heartbeat, os.environ),
         *find_readable_secrets(root),
+        *find_idle_cluster(settings),
         *(warning for warning in found.warnings if warning.file not in uncompiled),
     ]
     if is_emptied(root):
@@ -79,6 +80,15 @@ def find_doubtful_heartbeat(heartbeat: HeartbeatSettings, environ: Mapping[str, 
     except ValueError as error:
         reason = f"{error}, in the environment of this check"
     return [Problem(FILE, None, "heartbeat.url", reason, is_warning=True)]
+
+
+def find_idle_cluster(settings: Settings) -> list[Problem]:
+    """Warn about the settings of a node whose store no other can reach."""
+    table = read_table(settings.root, [])
+    if settings.store.is_postgres or not table.table("cluster").values:
+        return []
+    problem = table.problem(f'it has no effect without [store] url = "{POSTGRES[0]}USER@HOST/DATABASE"', "cluster")
+    return [replace(problem, is_warning=True)]
 
 
 def find_readable_secrets(root: Path) -> list[Problem]:

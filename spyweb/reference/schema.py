@@ -16,11 +16,12 @@ from spyweb.specs.parse import EXPECT, NOT_IN_DEFAULTS, PERMISSIONS, SCHEDULES, 
 
 EXAMPLE = "config.example.toml"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-OF_THE_MACHINE = {"daemon.timezone", "daemon.workers", "timezone"}  # so their defaults differ
+OF_THE_MACHINE = {"cluster.name", "daemon.timezone", "daemon.workers", "timezone"}  # so their defaults differ
 # What the example has of keys without a default, or in place of one.
 EXAMPLES: Mapping[str, object] = {
     "timezone": "UTC",
     "workers": 2,
+    "cluster.name": "fra",
     "http.user_agent": "spyweb/VERSION",
     "every": "10m",
     "cron": "0 3 * * sun",

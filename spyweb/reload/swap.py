@@ -39,7 +39,7 @@ from spyweb.specs.tree import EMPTY
 log = structlog.get_logger()
 
 # Settings of these sections are read once: an edit takes effect at the next start, but for those AT_ONCE.
-SECTIONS = ("daemon", "server", "store", "state", "http", "exec", "security")
+SECTIONS = ("daemon", "server", "store", "cluster", "state", "http", "exec", "security")
 AT_ONCE = frozenset({"daemon.default_interval", "state.history"})
 
 

@@ -7,15 +7,20 @@ kept as they stand, for specs/parse.py and specs/maintenance.py.
 from __future__ import annotations
 
 import os
+import platform
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
+from urllib.parse import unquote
 
 from spyweb.errors import ConfigError, Problem
 from spyweb.incidents.policy import NOBODY
+from spyweb.limits import URL
 from spyweb.permissions.policy import USUAL, Grants, policy_of
+from spyweb.settings.addresses import read_secret
 from spyweb.settings.alerts import AlertSettings, take_channels, take_policy
 from spyweb.settings.permissions import find_writable_program, take_grants
 from spyweb.settings.reading import Reading, Schema, nearest, shaped, told
@@ -25,9 +30,11 @@ from spyweb.settings.sections import (
     LOCK_NAME,
     MARKER,
     MEMORY,
+    POSTGRES,
     SETTING,
     SOCKET,
     USER_DB,
+    ClusterSettings,
     DaemonSettings,
     ExecSettings,
     HeartbeatSettings,
@@ -44,7 +51,7 @@ from spyweb.settings.sections import (
 )
 from spyweb.settings.tables import TomlTable, decode_table, read_text
 from spyweb.settings.units import format_duration
-from spyweb.settings.values import is_timezone, one_line, timezone, whole
+from spyweb.settings.values import NODE, is_timezone, node_name, one_line, timezone, whole
 
 S = TypeVar("S")
 
@@ -64,7 +71,14 @@ _VARIABLES = {
     "SPYWEB_DISABLE_SERVER": ("server", "enabled"),
     "SPYWEB_LOG": ("daemon", "log_level"),
     "SPYWEB_THREADS": ("daemon", "workers"),
+    "SPYWEB_STORE_URL": ("store", "url"),
+    "SPYWEB_NODE": ("cluster", "name"),
+    "SPYWEB_NODE_URL": ("cluster", "url"),
+    "SPYWEB_NODE_LABELS": ("cluster", "labels"),
 }
+_POSTGRES = re.compile(
+    r"postgres(?:ql)?://(?:[^:@/?#\s]*(?::(?P<password>[^@/?#\s]*))?@)?[^@/?#\s]*/[^@/?#\s]+(?:\?[^#\s]*)?"
+)
 _YES = ("1", "true", "yes", "on")
 _NO = ("0", "false", "no", "off")
 
@@ -95,7 +109,8 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         root=root,
         daemon=daemon,
         server=_server(sections.read("server"), root, environ, permissions),
-        store=_store(sections.read("store"), root, daemon.data_dir),
+        store=_store(sections.read("store"), root, daemon.data_dir, environ),
+        cluster=_cluster(sections.read("cluster")),
         state=take_section(sections.read("state"), StateSettings),
         runs=take_section(sections.read("runs"), RunsSettings),
         records=take_section(sections.read("records"), RecordsSettings),
@@ -202,8 +217,12 @@ def _from_text(variable: str, value: str) -> object:
     """Return the value that a variable's text stands for; the reader refuses a wrong one."""
     if variable == "SPYWEB_DISABLE_SERVER":
         return value.lower() in _NO if value.lower() in (*_YES, *_NO) else value
+    if variable == "SPYWEB_NODE_LABELS":
+        return [name.strip() for name in value.split(",")]
     if variable == "SPYWEB_LOG":
         return value.lower()
+    if not variable.endswith(("PORT", "THREADS")):
+        return value
     return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else value
 
 
@@ -248,14 +267,32 @@ def _server(read: Reading, root: Path, environ: Mapping[str, str], permissions: 
     return server
 
 
-def _store(read: Reading, root: Path, data_dir: Path) -> StoreSettings:
-    path = read.take("url", told(_store_path, 'sqlite:/// and the path of a file, or "memory:".'), "")
-    if path and os.path.realpath(root / path) in {
+def _store(read: Reading, root: Path, data_dir: Path, environ: Mapping[str, str]) -> StoreSettings:
+    words = f'sqlite:/// and the path of a file, "{POSTGRES[0]}USER@HOST/DATABASE", or "memory:".'
+    found = read.take("url", told(_store_url, words), "")
+    if found.startswith(POSTGRES):
+        url, password = split_password(found)
+        store = take_section(read, StoreSettings, url=url)
+        return replace(store, hidden=password or os.fsdecode(read_secret(store.password, environ)))
+    if found and os.path.realpath(root / found) in {
         os.path.realpath(data_dir / name) for name in (USER_DB, LOCK_NAME, SOCKET, MARKER)
     }:
         read.refuse("expected a separate file, not one that spyweb uses for something else", "url")
-    url = MEMORY if path == MEMORY else f"sqlite:///{root / path if path else data_dir / DATABASE}"
+    url = MEMORY if found == MEMORY else f"sqlite:///{root / found if found else data_dir / DATABASE}"
     return take_section(read, StoreSettings, url=url)
+
+
+def _cluster(read: Reading) -> ClusterSettings:
+    host = platform.node().partition(".")[0].lower()
+    name = told(node_name, "The name of this node, no other's; by default the host's.")
+    usual = host if re.fullmatch(NODE, host) and host else "node"
+    cluster = take_section(read, ClusterSettings, name=read.take("name", name, "") or usual)
+    if cluster.beat_ms * 4 > cluster.lease_ms:
+        at_most = format_duration(cluster.lease_ms // 4)
+        read.refuse(f"must be at most a quarter of lease: {at_most}", "beat" if read.has("beat") else "lease")
+    if cluster.only_labels and not cluster.labels and not read.has("labels"):
+        read.refuse("this node has no labels: set labels as well", "only_labels")
+    return cluster
 
 
 def _alerts(sections: _Sections, zone: str) -> AlertSettings:
@@ -272,14 +309,33 @@ def _heartbeat(read: Reading) -> HeartbeatSettings:
     return heartbeat
 
 
-@shaped({"type": "string", "pattern": "^(memory:|sqlite:///.+)$"}, lambda _: f"sqlite:///data/{DATABASE}")
-def _store_path(value: object) -> str:
-    url = one_line(value)
+@shaped(
+    {"type": "string", "pattern": "^(memory:|sqlite:///.+|postgres(ql)?://.+)$"}, lambda _: f"sqlite:///data/{DATABASE}"
+)
+def _store_url(value: object) -> str:
+    """Read the url; of a file return its path.  No error repeats what may hold a password."""
+    url = one_line(value).strip()
     if url == MEMORY:
         return url
+    if url.startswith(POSTGRES):
+        if len(url) > URL or not _POSTGRES.fullmatch(url):
+            raise ValueError(
+                f'expected "{POSTGRES[0]}USER@HOST/DATABASE"; in it / @ : and % of a name are written as %XX'
+            )
+        if "password=" in url.lower():
+            raise ValueError("a password does not stand after the ?: expected SPYWEB_STORE_PASSWORD, or ~/.pgpass")
+        return url
     if not url.startswith("sqlite:///") or url == "sqlite:///":
-        raise ValueError(f'expected "sqlite:///" and the path of a file, or "{MEMORY}", not {url[:80]!r}')
+        known = f'"sqlite:///" and the path of a file, "{POSTGRES[0]}USER@HOST/DATABASE" or "{MEMORY}"'
+        raise ValueError(f"expected {known}, not {url.partition('://')[0][:80]!r}")
     return url.removeprefix("sqlite:///")
+
+
+def split_password(url: str) -> tuple[str, str]:
+    """Return the address of a PostgreSQL without its password, and the password."""
+    found = _POSTGRES.fullmatch(url)
+    password = found["password"] if found else None
+    return (url.replace(f":{password}@", "@", 1), unquote(password)) if password else (url, "")
 
 
 def machine_timezone(environ: Mapping[str, str]) -> str:

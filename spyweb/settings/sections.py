@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,17 +12,18 @@ from typing import TypeVar
 from spyweb import __version__
 from spyweb.model import MIB, Durability, HistoryRule, OnStoreError
 from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
-from spyweb.settings.addresses import address_template
+from spyweb.settings.addresses import address_template, secret_place
 from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.reading import TEXT, Shape, shaped, told
 from spyweb.settings.tables import TomlTable
-from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
+from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from spyweb.settings.values import (
     boolean,
     duration,
     headers,
     history,
     host_names,
+    labels,
     one_line,
     one_of,
     or_word,
@@ -35,10 +37,12 @@ from spyweb.settings.values import (
 T = TypeVar("T")
 
 FILE = "config.toml"
+POSTGRES = ("postgresql://", "postgres://")  # what the url of a store that nodes share begins with
 MEMORY = "memory:"  # the url of a store that leaves nothing behind
 DATABASE, USER_DB, LOCK_NAME, SOCKET = "spyweb.db", "user.db", "spyweb.lock", "spyweb.sock"  # in the data directory
 MARKER = "database.json"  # in the data directory: facts about the database for the next start
-SECRETS = ("API_KEY", "STORE_KEY", "STORE_PASSWORD")  # SPYWEB_ before each: no script ever sees them
+STORE_PASSWORD = "env:SPYWEB_STORE_PASSWORD"
+SECRETS = ("API_KEY", "STORE_KEY", "STORE_PASSWORD", "STORE_URL")  # SPYWEB_ before each: no script ever sees them
 SHORTEST_PERIOD_MS = 10  # the scheduler wakes no more often
 SHORTEST_HEARTBEAT_MS = 10 * SECOND_MS
 GIB = 1 << 30
@@ -73,6 +77,14 @@ def _sample(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError("expected a share from 0 to 1")
     return float(value)
+
+
+@shaped({"type": "string", "pattern": "^[a-z_][a-z0-9_]{0,62}$"})
+def _schema(value: object) -> str:
+    name = text(value)
+    if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", name) or name.startswith("pg_"):
+        raise ValueError(f"{name[:80]!r} is no schema: expected small letters, digits and _, and no pg_ before")
+    return name
 
 
 _LOG_LEVEL = shaped({"enum": [*(level.value for level in LogLevel), "warn"]}, str)(
@@ -125,7 +137,16 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
+    """The store; its `url` has no password."""
+
     url: str
+    hidden: str = field(default="", repr=False)  # the password that stood in the url, or at the place of one
+    schema: str = setting("spyweb", _schema, "The schema of spyweb's tables in PostgreSQL.")
+    password: str = setting(
+        STORE_PASSWORD,
+        secret_place,
+        'The place of PostgreSQL\'s password, "env:NAME" or "credential:NAME"; none there: that of ~/.pgpass.',
+    )
     durability: Durability = setting(
         Durability.FULL,
         one_of(Durability),
@@ -143,8 +164,34 @@ class StoreSettings:
         return self.url == MEMORY
 
     @property
+    def is_postgres(self) -> bool:
+        return self.url.startswith(POSTGRES)
+
+    @property
+    def is_file(self) -> bool:
+        return not self.is_memory and not self.is_postgres
+
+    @property
     def path(self) -> Path:
+        """Return the database's file, where it is one."""
         return Path(self.url.removeprefix("sqlite:///"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """This daemon as one of several that share a PostgreSQL."""
+
+    name: str  # of this node
+    url: str = setting("", public_url, "Where other nodes reach this node's server; without: they can't ask it.")
+    labels: tuple[str, ...] = setting((), labels, "Labels of this node, for jobs that ask for `labels`.")
+    only_labels: bool = setting(
+        False, boolean, "Whether this node runs only jobs that ask for one of its labels, or for it by name."
+    )
+    lease_ms: int = setting(
+        10 * SECOND_MS, duration(SECOND_MS, HOUR_MS), "The time without a beat after which others take its jobs over."
+    )
+    beat_ms: int = setting(2 * SECOND_MS, duration(100, HOUR_MS), "The time between beats; at most a quarter of lease.")
+    standby: bool = setting(False, boolean, "Whether this node runs jobs only while no other node is up.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +287,7 @@ class Settings:
     daemon: DaemonSettings
     server: ServerSettings
     store: StoreSettings
+    cluster: ClusterSettings = field(default_factory=lambda: ClusterSettings(name="node"))
     state: StateSettings = field(default_factory=StateSettings)
     runs: RunsSettings = field(default_factory=RunsSettings)
     records: RecordsSettings = field(default_factory=RecordsSettings)

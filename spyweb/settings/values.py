@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 _DURATION_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*([A-Za-z]+\s*([0-9.]+\s*[A-Za-z]+\s*)*)?$"}
 _HISTORY: Schema = {"anyOf": [{"type": "integer", "minimum": 1}, _DURATION_TEXT]}
+NODE = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62})?$"
+MOST_LABELS = 16
 NAMESPACE = r"^(state|global|scope:[\s\S]*|(state@|job:)[\s\S]+)$"  # a scope may have any name, even an empty one
 _SIZE_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*[KkMmGgTt]?[Ii]?[Bb]?\s*$"}
 
@@ -121,6 +123,23 @@ def public_url(value: object) -> str:
     if parts.username is not None or parts.query or parts.fragment or "?" in given or "#" in given:
         raise ValueError("expected an address without user name, password, ? or #")
     return given.rstrip("/")
+
+
+@shaped({"type": "string", "pattern": NODE})
+def node_name(value: object) -> str:
+    """Read the name of a node, or a label, as lower case; "" is none."""
+    name = text(value).strip()
+    if not re.fullmatch(NODE, name):
+        raise ValueError(f"{name[:80]!r} is no name of a node or label: expected letters, digits, '.', '_' and '-'")
+    return name.lower()
+
+
+@shaped(list_of({"type": "string", "pattern": NODE}, maxItems=MOST_LABELS), list)
+def labels(value: object) -> tuple[str, ...]:
+    names = tuple(sorted({node_name(name) for name in texts(value)} - {""}))
+    if len(names) > MOST_LABELS:
+        raise ValueError(f"expected at most {MOST_LABELS}")
+    return names
 
 
 def whole(least: int, most: int) -> Shape[int]:

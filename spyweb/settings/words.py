@@ -75,6 +75,8 @@ JOB: Mapping[str, str] = {
     "hook.secret": 'The place of the secret: "env:NAME" or "credential:NAME".',
     "hook.hmac": 'The signature: "github", "stripe" or "spyweb"; without: X-SpyWeb-Hook-Secret holds the secret.',
     "hook.headers": "The headers of the request that the script sees.",
+    "node": "The node that runs the job, by its name; with SQLite it has no effect.",
+    "labels": "Labels that a node needs to run the job; with SQLite they have no effect.",
     "history": "Past versions to keep of the job's stored values: a number, or a time.",
     "on_hook_error": 'An error in a hook: "skip" logs it and continues, "fail" fails the cycle.',
     "expect_status": 'The expected HTTP status: a status, a range ("200-299"), or a list of these.',

@@ -61,7 +61,9 @@ from spyweb.settings.values import (
     boolean,
     duration,
     history_rule,
+    labels,
     line,
+    node_name,
     one_of,
     or_word,
     size,
@@ -143,6 +145,7 @@ NOT_IN_DEFAULTS = {
 # Settings of what runs here, which a job that only expects pings has not.
 NOT_WITH_PINGS = (
     *("at", "after", "on", "jitter", "start", "cpu_limit", "memory_limit", "isolation", "overlap", "agent", "history"),
+    *("node", "labels"),
     *("misfire", "misfire_grace", "misfire_limit", "values", "drift", "drift_repair", "resume", PERMISSIONS),
     *("retries", "retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "on_store_error"),
 )
@@ -252,6 +255,7 @@ def parse_job(block: TomlTable, place: JobPlace, *, override: TomlTable, setting
         problems.extend(_refused_with_pings(place, (override, block)))
         # What [defaults] say of jobs that run here does not count.
         spec = structs.replace(spec, overlap=Overlap.ALLOW, retry=Retry(), jitter_ms=0, drift_ms=None, resume=False)
+        spec = structs.replace(spec, node="", labels=())
     problems.extend(_refused_changes(spec, reading))
     if not spec.id and spec.name:
         problems.append(block.problem(f"the name {spec.name!r} holds no letter or digit, so it gives no id", "name"))
@@ -349,6 +353,9 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
     policy = policy_of(granted, None if own.is_empty else narrowed)
     isolation = read.take("isolation", _ISOLATION, _USUAL.isolation)
     schedule = _schedule(read, settings.daemon, follows=bool(after or on), is_monitor=place.is_monitor)
+    node, wanted = read.take("node", node_name, ""), _shared(read.take("labels", labels, _USUAL.labels))
+    if node and wanted:
+        read.refuse("a job is for one node or for labels, not for both", "labels")
     usual_timeout_ms = HOUR_MS if isinstance(schedule, Pings) else _USUAL.timeout_ms
     return JobSpec(
         id=job,
@@ -388,6 +395,8 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
         history=read.take("history", history_rule, None),
         on_store_error=read.take("on_store_error", _ON_STORE_ERROR, None),
         values=_take_values(read),
+        node=node,
+        labels=wanted,
         drift_ms=read.take("drift", _DRIFT, None),
         drift_repair=read.take("drift_repair", boolean, False),
         resume=read.take("resume", boolean, False),

@@ -13,6 +13,7 @@ from spyweb.daemon import check
 from spyweb.daemon.check import (
     find_broken_promises,
     find_doubtful_heartbeat,
+    find_idle_cluster,
     find_missing_variables,
     find_readable_secrets,
     why_not_executable,
@@ -22,6 +23,7 @@ from spyweb.daemon.commands.check import show_problems
 from spyweb.errors import Problem
 from spyweb.model import PingAddresses
 from spyweb.permissions.policy import ExecRule, FilesRule, Grants, Policy
+from spyweb.settings.load import load_settings
 from spyweb.settings.sections import HeartbeatSettings
 from tests.fakes.harness import make_spec
 
@@ -173,3 +175,13 @@ def test_nothing_wrong_is_said_and_is_an_empty_array(capsys: pytest.CaptureFixtu
     assert capsys.readouterr() == ("", "no problems found\n")
     show_problems([], Format.JSON)
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_settings_of_a_node_without_a_shared_store_are_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[cluster]\nname = "fra"\n')
+    (found,) = find_idle_cluster(load_settings(tmp_path, environ={}, flags={}))
+    assert str(found) == (
+        'config.toml:1: warning: cluster: it has no effect without [store] url = "postgresql://USER@HOST/DATABASE"'
+    )
+    shared = {"SPYWEB_STORE_URL": "postgresql://ann@db/x"}
+    assert find_idle_cluster(load_settings(tmp_path, environ=shared, flags={})) == []

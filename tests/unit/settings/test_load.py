@@ -32,7 +32,7 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
     assert settings.server.api_key is None
     assert settings.store.path == tmp_path / "data" / "spyweb.db"
     assert settings.http.user_agent == f"spyweb/{__version__}"
-    assert settings.security.env_deny == ("API_KEY", "STORE_KEY", "STORE_PASSWORD")
+    assert settings.security.env_deny == ("API_KEY", "STORE_KEY", "STORE_PASSWORD", "STORE_URL")
 
 
 def test_the_data_folder_gives_way_to_a_file_of_its_name(tmp_path: Path) -> None:
@@ -54,6 +54,45 @@ def test_the_store_stands_where_the_data_folder_was_moved_or_in_the_project(tmp_
     assert load(tmp_path, '[daemon]\ndata_dir = "/var/lib/x"').store.path == Path("/var/lib/x/spyweb.db")
     assert load(tmp_path, '[store]\nurl = "sqlite:///db/a.db"').store.path == tmp_path / "db" / "a.db"
     assert StoreSettings(url="sqlite:////var/lib/spyweb.db").path == Path("/var/lib/spyweb.db")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown", "password"),
+    [
+        ("postgresql://ann:s%40same@db.example/spyweb", "postgresql://ann@db.example/spyweb", "s@same"),
+        ("postgres://ann@a:1,b:2/x?sslmode=require", "postgres://ann@a:1,b:2/x?sslmode=require", "of the environment"),
+        ("postgresql:///x?host=/run/postgresql", "postgresql:///x?host=/run/postgresql", "of the environment"),
+        ("postgresql://ann:@[::1]:5432/x", "postgresql://ann:@[::1]:5432/x", "of the environment"),
+    ],
+)
+def test_the_password_of_a_postgresql_is_apart_from_its_url_and_never_shown(
+    tmp_path: Path, url: str, shown: str, password: str
+) -> None:
+    settings = load(tmp_path, f'[store]\nurl = "{url}"', SPYWEB_STORE_PASSWORD="of the environment")
+    assert (settings.store.url, settings.store.hidden, settings.store.schema) == (shown, password, "spyweb")
+    assert settings.store.is_postgres
+    assert not settings.store.is_file
+    assert password not in repr(settings)
+    assert load(tmp_path, "", SPYWEB_STORE_URL=url).store.url == shown
+
+
+def test_the_password_may_be_a_credential_of_systemd(tmp_path: Path) -> None:
+    (tmp_path / "db").write_text("sesame\n")
+    text = '[store]\nurl = "postgres://db/x"\npassword = "credential:db"'
+    assert load(tmp_path, text, CREDENTIALS_DIRECTORY=str(tmp_path)).store.hidden == "sesame"
+    assert load(tmp_path, text).store.hidden == ""
+
+
+def test_a_node_is_described_by_its_own_section_or_by_variables(tmp_path: Path) -> None:
+    found = load(
+        tmp_path,
+        '[cluster]\nname = "FRA-1"\nlabels = ["gpu", "Big", "gpu"]\nlease = "3s"\nbeat = 0.5\nonly_labels = true',
+    ).cluster
+    assert (found.name, found.labels, found.only_labels) == ("fra-1", ("big", "gpu"), True)
+    assert (found.lease_ms, found.beat_ms, found.standby, found.url) == (3000, 500, False, "")
+    named = load(tmp_path, SPYWEB_NODE="2", SPYWEB_NODE_URL="http://n:7979/", SPYWEB_NODE_LABELS="eu, gpu").cluster
+    assert (named.name, named.url, named.labels) == ("2", "http://n:7979", ("eu", "gpu"))
+    assert load(tmp_path, "").cluster.name
 
 
 def test_headers_for_every_request_are_a_table(tmp_path: Path) -> None:
@@ -141,13 +180,21 @@ y = 4
         (b"[daemon]\nworkers = = 2", "config.toml:2: not valid TOML: "),
         (b"[daemon]\n# \xff\n", "config.toml:2: is not UTF-8 text"),
         (b"daemon = 5", "config.toml:1: daemon: expected a section, [daemon]"),
-        (b'[store]\nurl = "postgres://x"', 'config.toml:2: store.url: expected "sqlite:///" and'),
+        (b'[store]\nurl = "mysql://u:sesame@x"', 'config.toml:2: store.url: expected "sqlite:///" and'),
+        (b'[store]\nurl = "postgres://u:sesame@x"', 'config.toml:2: store.url: expected "postgresql://USER@HOST/'),
+        (b'[store]\nurl = "postgres://x/y?password=sesame"', "config.toml:2: store.url: a password does not stand"),
+        (b'[store]\nschema = "My Own"', "config.toml:2: store.schema: 'My Own' is no schema: "),
+        (b'[store]\npassword = "sesame"', "config.toml:2: store.password: expected the place of the secret"),
+        (b'[cluster]\nname = "a b"', "config.toml:2: cluster.name: 'a b' is no name of a node or label: "),
+        (b"[cluster]\nbeat = 5", "config.toml:2: cluster.beat: must be at most a quarter of lease: 2.5s"),
+        (b"[cluster]\nonly_labels = true", "config.toml:2: cluster.only_labels: this node has no labels: "),
     ],
 )
 def test_what_is_no_config_toml_is_told_with_file_and_line(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "config.toml").write_bytes(content)
     (problem,) = problems(tmp_path)
     assert problem.startswith(said)
+    assert "sesame" not in problem
 
 
 def test_a_file_that_cannot_be_read_says_why_and_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ agent = "web-01"
 on_hook_error = "skip"
 drift = "1h"
 drift_repair = true
+labels = ["gpu", "EU"]
 """
     assert spec(text) == JobSpec(
         id=JobId("other_name"),
@@ -162,6 +163,7 @@ drift_repair = true
         agent="web-01",
         drift_ms=3_600_000,
         drift_repair=True,
+        labels=("eu", "gpu"),
     )
 
 
@@ -286,6 +288,9 @@ def test_after_may_wait_for_other_outcomes(outcome: str, expected: set[Outcome])
         ("history = 0", "history: must be at least 1, not 0; a number of versions or a time"),
         ("history = 'soon'", "history: .*; a number of versions or a time like"),
         ("agent = ''", "agent: can't be blank"),
+        ("node = 'a b'", "node: 'a b' is no name of a node or label: expected letters"),
+        ("labels = 'gpu'", "labels: expected a list of texts"),
+        ("node = 'a'\nlabels = ['gpu']", "labels: a job is for one node or for labels, not for both"),
         ("drift = 5", "drift: must be at least 10s, not 5s"),
         ("drift_repair = 'yes'", "drift_repair: expected"),
         ("on_hook_error = 'stop'", 'on_hook_error: expected "skip" or "fail"'),
