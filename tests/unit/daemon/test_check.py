@@ -181,7 +181,7 @@ def test_settings_of_a_node_without_a_shared_store_are_warned_of(tmp_path: Path)
     (tmp_path / "config.toml").write_text('[cluster]\nname = "fra"\n')
     (found,) = find_idle_cluster(load_settings(tmp_path, environ={}, flags={}))
     assert str(found) == (
-        'config.toml:1: warning: cluster: it has no effect without [store] url = "postgresql://USER@HOST/DATABASE"'
+        'config.toml:1: cluster: it has no effect without [store] url = "postgresql://USER@HOST/DATABASE"'
     )
     shared = {"SPYWEB_STORE_URL": "postgresql://ann@db/x"}
     assert find_idle_cluster(load_settings(tmp_path, environ=shared, flags={})) == []

@@ -98,7 +98,9 @@ def test_the_defaults_that_are_told_are_those_of_an_empty_file(tmp_path: Path) -
 
     assert not wrong
     assert settings == expected[0]
-    assert untold == {"daemon.timezone", "daemon.workers", "server.permissions"}, "the machine's, and a table"
+    assert untold == {"cluster.name", "daemon.timezone", "daemon.workers", "server.permissions"}, (
+        "the machine's, and a table"
+    )
 
 
 def test_the_defaults_of_jobs_that_are_told_are_those_of_a_job_that_says_nothing(tmp_path: Path) -> None:
