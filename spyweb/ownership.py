@@ -15,7 +15,7 @@ from spyweb.clock import Clock
 
 SLOTS = 256  # of the pool for every node; shares are even only where a slot has several jobs
 LABEL_SLOTS = 16  # of a pool for nodes with certain labels
-EVERY_NODE = ""
+EVERY_NODE, NODE_POOL, LABEL_POOL = "", "node:", "label:"  # a pool, or what the name of one begins with
 
 
 class Slot(NamedTuple):
@@ -36,9 +36,9 @@ def slot_of(name: str, pool: str = EVERY_NODE, count: int = SLOTS) -> Slot:
 def slot_of_job(job: str, node: str, labels: Sequence[str]) -> Slot:
     """Return the slot of a job: of those for its node, for nodes with its labels, or for every node."""
     if node:
-        return Slot(f"node:{node}", 0)
+        return Slot(f"{NODE_POOL}{node}", 0)
     if labels:
-        return slot_of(job, f"label:{','.join(sorted(labels))}", LABEL_SLOTS)
+        return slot_of(job, f"{LABEL_POOL}{','.join(sorted(labels))}", LABEL_SLOTS)
     return slot_of(job)
 
 
@@ -60,4 +60,4 @@ class Ownership:
     @property
     def is_trusted(self) -> bool:
         """Return whether something may begin that the store can't refuse: a run, an op, a message."""
-        return self._clock.boottime() < self.trusted_until
+        return self.trusted_until == math.inf or self._clock.boottime() < self.trusted_until

@@ -37,6 +37,7 @@ from spyweb.ops.network.host_slots import HostSlots
 from spyweb.ops.world import Call, World, untold
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
+from spyweb.ownership import Ownership
 from spyweb.permissions.policy import policy_of
 from spyweb.reload.swap import SettingsFile
 from spyweb.runs.counters import MOST_JOBS, RunCounters
@@ -76,6 +77,7 @@ class JobRuntime(Struct, frozen=True, kw_only=True):
     own_sockets: OwnSockets
     pool: Pool
     live: LiveJobs
+    ownership: Ownership
     runner: Runner
     outbox_sender: OutboxSender
     sending: AlertSending
@@ -275,7 +277,8 @@ async def open_runtime(
     note_sql()
     stack.callback(note_sql)
     extractor = await stack.enter_async_context(open_extractor(clock))
-    live = LiveJobs()
+    ownership = Ownership(clock)
+    live = LiveJobs(ownership)
     channels = OpenChannels(alerts, settings.daemon.timezone, live)
     own_sockets = OwnSockets()
     sql = await stack.enter_async_context(UserDatabase(user_db_opening(stack, settings), clock, note_begun=note_sql))
@@ -334,6 +337,7 @@ async def open_runtime(
         own_sockets=own_sockets,
         pool=pool,
         live=live,
+        ownership=ownership,
         runner=runner,
         outbox_sender=OutboxSender(outbox=store.outbox, send=transport.send, clock=clock, random=random.random),
         sending=sending,

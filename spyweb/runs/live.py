@@ -13,10 +13,12 @@ from typing import Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from spyweb.clock import RealClock
 from spyweb.errors import Problem, Refused
 from spyweb.incidents.truth import JOB
 from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Cursor, JobId, JobSpec, Never, Pings, Run, RunId, TaskBegun, TaskRow
+from spyweb.ownership import Ownership, slot_of_job
 from spyweb.runs.run_queue import RunQueue
 from spyweb.schedules.due import expected_ping
 from spyweb.settings.tables import TomlTable
@@ -123,7 +125,8 @@ def code_of(file: JobFile, generation: int) -> Code:
 class LiveJobs:
     """Finds live jobs: by id, and by the job that they start after."""
 
-    def __init__(self) -> None:
+    def __init__(self, ownership: Ownership | None = None) -> None:
+        self.ownership = ownership or Ownership(RealClock())
         self._jobs: dict[JobId, LiveJob] = {}
         self._leaving: list[LiveJob] = []  # removed while they were busy
         self._dependents: dict[JobId, list[JobId]] = {}
@@ -150,6 +153,11 @@ class LiveJobs:
     def of_subject(self, subject: str) -> LiveJob | None:
         """Return the job that is this subject of incidents."""
         return self.find(JobId(subject.removeprefix(JOB))) if subject.startswith(JOB) else None
+
+    def is_mine(self, job_id: JobId) -> bool:
+        """Return whether this daemon acts for a job; one that is unknown here has no node and no labels."""
+        found = self.find(job_id)
+        return found.mine if found else self.ownership.has(slot_of_job(job_id, "", ()))
 
     def add(self, job: LiveJob) -> None:
         """Add a job; one with the id of a removed job that is still busy takes over the runs of that job."""

@@ -3,9 +3,11 @@ from __future__ import annotations
 from msgspec import convert, structs
 
 from spyweb.model import After, JobId, Never, Outcome, Retry, Run, RunId, RunState, Trigger
+from spyweb.ownership import Ownership, slot_of
 from spyweb.runs.counters import JobCounts, RunCounters
 from spyweb.runs.live import LiveJobs
 from tests.fakes.changes import make_skipped
+from tests.fakes.clock import FakeClock
 from tests.fakes.harness import Harness, make_job
 from tests.fakes.pool import FAILED
 
@@ -135,3 +137,9 @@ async def test_due_times_that_passed_while_a_job_was_paused_are_due_and_paused(t
     counts = t.runner.counters.of(PRICES)
     assert counts.ended[Outcome.PAUSED] == 3
     assert counts.due == before + 3
+
+
+def test_a_job_without_a_file_here_lies_in_the_pool_for_every_node() -> None:
+    live = LiveJobs(Ownership(FakeClock(), {slot_of("gone")}))
+    assert live.is_mine(JobId("gone"))
+    assert not live.is_mine(JobId("prices"))
