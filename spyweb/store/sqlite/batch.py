@@ -2,12 +2,14 @@
 
 A BatchQueue is one connection with the queue before it.  Its ops run in the order of their submission, on the thread of
 the connection; every function here that takes a sqlite3.Connection runs on that thread, all others on the event
-loop.  An op's function must be repeatable: SQLite may roll a whole batch back, and then its ops are run again.
+loop.  An op's function must be repeatable: SQLite may roll a whole batch back, and PostgreSQL does where another
+node has written the same rows; then its ops are run again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 from asyncio import Future
 from collections import deque
@@ -16,6 +18,7 @@ from contextlib import suppress
 from enum import Enum
 from itertools import islice
 from pathlib import Path
+from time import sleep
 from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
 import structlog
@@ -35,6 +38,8 @@ Ts = TypeVarTuple("Ts")
 # A batch holds the connection for a moment for each op, and as many commits when it must be run again.
 BATCH_LIMIT = 512
 MOST_UNAWAITED, UNAWAITED_S = 64, 0.05  # ops that wait for another one to be committed with, and for how long
+TRIES_TOGETHER, TRIES_ALONE = 3, 20  # of a batch and of an op, where another node writes the same rows
+PAUSES_S = 0.002  # before the second try at most, before the third twice that
 RECENT = 8  # commits: one that takes long may have waited for something else than the disk
 STEPS_OF_PROGRESS = 1_000_000  # of SQLite's machine, between two signs of life: below 0.1 s
 
@@ -98,15 +103,45 @@ log = structlog.get_logger()
 def commit(connection: sqlite3.Connection, batch: Sequence[Op], committer: Committer | None = None) -> Results:
     """Run a batch in one transaction; when that is rolled back, each op in one of its own, so that only what
     cannot be done fails."""
-    if len(batch) > 1:
+    for tried in range(TRIES_TOGETHER if len(batch) > 1 else 0):
+        pause(tried)
         try:
             begin(connection, batch)
-        except FAULTS as error:  # each op would wait as long again
-            return [error] * len(batch)
+        except FAULTS as error:
+            if met_conflict(connection):
+                continue
+            return [error] * len(batch)  # each op would wait as long again
         results = try_together(connection, batch, committer)
         if results is not None:
             return results
-    return [run_alone(connection, op, committer) for op in batch]
+        if not met_conflict(connection):
+            break
+    return [run_until_done(connection, op, committer) for op in batch]
+
+
+def run_until_done(connection: sqlite3.Connection, op: Op, committer: Committer | None) -> object:
+    """Run an op in a transaction of its own: again where another node's came first."""
+    result = run_alone(connection, op, committer)
+    for tried in range(1, TRIES_ALONE if op.kind is not OpKind.READ else 1):
+        if not isinstance(result, Exception) or not met_conflict(connection):
+            break
+        pause(tried)
+        result = run_alone(connection, op, committer)
+    return result
+
+
+def met_conflict(connection: sqlite3.Connection) -> bool:
+    """Return whether the transaction is to be done again, since another node has written the same rows meanwhile.
+
+    SQLite has one writer at a time, which meets none.
+    """
+    return getattr(connection, "was_conflict", False)  # by the name that PgConnection has for it
+
+
+def pause(tried: int) -> None:
+    """Let another node go first, so that the two do not meet in step again and again."""
+    if tried:
+        sleep(random.random() * PAUSES_S * tried)
 
 
 def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
@@ -114,7 +149,17 @@ def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
     if connection.in_transaction:  # an earlier one could not be rolled back: if this fails too, its error is raised
         connection.execute("ROLLBACK")
     writes = any(op.kind is not OpKind.READ for op in batch)
-    connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+    begin_values = getattr(connection, "begin_values", None) if writes else None
+    if begin_values and (places := places_of(batch)):
+        begin_values(places)
+    else:
+        connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def places_of(batch: Sequence[Op]) -> set[Hashable]:
+    """Return the (namespace, key) of each entry that a batch writes; none if it writes anything else."""
+    places = {op.subject for op in batch if op.kind is not OpKind.READ}
+    return places if all(isinstance(place, tuple) and len(place) == 2 for place in places) else set()
 
 
 def try_together(connection: sqlite3.Connection, batch: Sequence[Op], committer: Committer | None) -> Results | None:

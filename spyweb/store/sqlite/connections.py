@@ -203,5 +203,5 @@ def do_nothing(connection: sqlite3.Connection) -> None:
 
 def write_and_undo(connection: sqlite3.Connection) -> None:
     """Change a page and change it back: it is written all the same, as that of any row."""
-    connection.execute("INSERT OR REPLACE INTO alert_channel (name) VALUES ('')")  # no channel has that name
+    connection.execute("INSERT INTO alert_channel (name) VALUES ('') ON CONFLICT DO NOTHING")  # no channel's
     connection.execute("DELETE FROM alert_channel WHERE name = ''")

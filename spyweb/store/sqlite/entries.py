@@ -17,6 +17,7 @@ from spyweb.store.encoding import LARGEST, SMALLEST, Type, as_text, encode
 from spyweb.store.model.entries import KEEP, NOBODY, Addition, Drop, Entry, Origin, Put, Replacement, Transform
 from spyweb.store.sqlite.batch import CachedValue, OpKind
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, row_written
+from spyweb.store.sqlite.connections import insert_into, upsert
 from spyweb.store.sqlite.events import JobsByKind, Notices, keep_event
 
 INTEGER = Type.INTEGER.value
@@ -25,26 +26,25 @@ FIND = f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND key = ?"
 UPDATE = """
     UPDATE entry SET type = ?, value = ?, expires_ms = ?, version = ?, created_ms = ?, updated_ms = ? WHERE rowid = ?
 """
-# Over an expired row: the new entry is then last in the order of creation.
-PUT = """
-    REPLACE INTO entry (namespace, key, type, value, expires_ms, version, created_ms, updated_ms)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-"""
+# An expired row makes room: the new entry is then last in the order of creation.
+DELETE_EXPIRED = "DELETE FROM entry WHERE namespace = ? AND key = ? AND expires_ms <= ?"
+PUT = insert_into("entry", "namespace, key, type, value, expires_ms, version, created_ms, updated_ms")
 # Writes without reading.  Over an expired row it fails, and is undone: see PUT.
 UPSERT = """
     INSERT INTO entry (namespace, key, type, value, expires_ms, version, created_ms, updated_ms)
     VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?6)
     ON CONFLICT (namespace, key) DO UPDATE SET
         type = ?3, value = ?4, expires_ms = ?5, updated_ms = ?6,
-        version = CASE WHEN expires_ms <= ?6 THEN NULL ELSE version + 1 END
+        version = CASE WHEN entry.expires_ms <= ?6 THEN NULL ELSE entry.version + 1 END
 """
 DELETE = "DELETE FROM entry WHERE namespace = ? AND key = ?"
 FIND_NUMBER = "SELECT type, value, expires_ms, rowid FROM entry WHERE namespace = ? AND key = ?"
 SET_NUMBER = "UPDATE entry SET value = ?, version = version + 1, updated_ms = ? WHERE rowid = ?"
-ARCHIVE = """
-    REPLACE INTO past (namespace, key, type, value, version, created_ms, updated_ms, archived_ms)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-"""
+ARCHIVE = upsert(
+    "past",
+    "namespace, key, type, value, version, created_ms, updated_ms, archived_ms",
+    key="namespace, key, version",
+)
 FORGET_BEYOND = """
     DELETE FROM past WHERE namespace = ?1 AND key = ?2 AND version <= (
         SELECT version FROM past WHERE namespace = ?1 AND key = ?2 ORDER BY version DESC LIMIT 1 OFFSET ?3
@@ -110,7 +110,7 @@ def read_and_write(
     last_version = find_last_version(connection, context) if row is None and effects.history else 0
     effect = decide(context, row, change, last_version)
     if effect.changes:
-        put_row(connection, context, effect.row)
+        put_row(connection, context, effect.row, row)
     if effects is not NO_EFFECTS:
         record_effects(connection, context, effect, effects)
     return effect.result
@@ -152,17 +152,19 @@ def set_expiry(connection: sqlite3.Connection, context: EntryContext, expires_ms
     if row is None or not is_live(row, context.now_ms):
         return False
     entry = entry_of(context.codec, context.namespace, context.key, row)
-    put_row(connection, context, row_written(context, row, Put(entry.value, expires_ms), row.version))
+    put_row(connection, context, row_written(context, row, Put(entry.value, expires_ms), row.version), row)
     return True
 
 
-def put_row(connection: sqlite3.Connection, context: EntryContext, row: Row | None) -> None:
-    """Store this row as the entry; None deletes the entry."""
+def put_row(connection: sqlite3.Connection, context: EntryContext, row: Row | None, old: Row | None) -> None:
+    """Store this row as the entry, where the old one is; None deletes the entry."""
     if row is None:
         connection.execute(DELETE, (context.namespace, context.key))
     elif row.rowid:
         connection.execute(UPDATE, row)
     else:
+        if old:
+            connection.execute(DELETE_EXPIRED, (context.namespace, context.key, context.now_ms))
         connection.execute(PUT, (context.namespace, context.key, *row[:-1]))
 
 

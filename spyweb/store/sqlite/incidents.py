@@ -74,25 +74,27 @@ CLOSED_UNSETTLED = """
 """
 # By the newest messages: why a channel did not get the notification that it was last sent.
 UNDELIVERED = f"""
-    SELECT incident, told.channel, CASE WHEN dead_ms NOT NULL THEN 'given up: ' || error ELSE coalesce(
+    SELECT incident, told.channel, CASE WHEN dead_ms IS NOT NULL THEN 'given up: ' || error ELSE coalesce(
         nullif(error, ''), (SELECT error FROM message AS ahead INDEXED BY message_waiting
             WHERE dead_ms IS NULL AND ahead.channel = message.channel AND ahead.address = told.channel
             ORDER BY id LIMIT 1)
     ) END
-    FROM message, json_each(CAST(payload AS TEXT), '$.incidents')
-    JOIN told ON incident = CAST(key AS INTEGER) AND told.channel = address AND state = value
+    FROM message CROSS JOIN json_each(CAST(payload AS TEXT), '$.incidents')
+    JOIN told ON incident = CAST(key AS bigint) AND told.channel = address AND state = value
     WHERE message.id IN (
         SELECT id FROM message INDEXED BY message_waiting WHERE dead_ms IS NULL AND channel = '{Channel.ALERT}'
         UNION ALL SELECT id FROM message INDEXED BY message_dead WHERE dead_ms > 0 AND channel = '{Channel.ALERT}'
         ORDER BY id DESC LIMIT 1000
-    ) AND incident IN (SELECT value FROM json_each(?))
+    ) AND incident IN (SELECT CAST(value AS bigint) FROM json_each(?))
 """
 KNOWS = "SELECT channel, state FROM told WHERE incident = ?"
 ACKNOWLEDGE = """
     UPDATE incident SET acked_ms = coalesce(acked_ms, ?), acked_by = CASE WHEN acked_ms IS NULL THEN ? ELSE acked_by END
     WHERE id = ? AND closed_ms IS NULL
 """
-WITHDRAW = "UPDATE incident SET acked_ms = NULL, acked_by = '' WHERE id = ? AND acked_ms NOT NULL AND closed_ms IS NULL"
+WITHDRAW = """
+    UPDATE incident SET acked_ms = NULL, acked_by = '' WHERE id = ? AND acked_ms IS NOT NULL AND closed_ms IS NULL
+"""
 SILENCE = """
     INSERT INTO subject (
         name, failures, successes, signs, openings, silent_until_ms, silent_for_ms, silent_by
@@ -106,8 +108,8 @@ COLUMNS = columns_of(Incident).partition(', "told"')[0]
 NOTES = Incident.__struct_fields__.index("notes")
 LIST = f"""
     SELECT {COLUMNS} FROM incident
-    WHERE (?1 IS NULL OR (closed_ms IS NULL) = ?1) AND (?2 IS NULL OR subject = ?2) AND id < ?3
-        AND (closed_ms IS NULL OR closed_ms >= ?5)
+    WHERE (CAST(?1 AS bigint) IS NULL OR iif(closed_ms IS NULL, 1, 0) = ?1)
+        AND (CAST(?2 AS text) IS NULL OR subject = ?2) AND id < ?3 AND (closed_ms IS NULL OR closed_ms >= ?5)
     ORDER BY id DESC LIMIT ?4
 """
 STANDING = "SELECT failures, signs, silent_until_ms, silent_for_ms, silent_by FROM subject WHERE name = ?"
@@ -121,7 +123,7 @@ ALL_OPEN = f"""
 """
 LIST_OPEN = f"""
     SELECT {COLUMNS} FROM incident INDEXED BY incident_open
-    WHERE closed_ms IS NULL AND (?1 IS NULL OR subject = ?1) AND id < ?2 ORDER BY id DESC LIMIT ?3
+    WHERE closed_ms IS NULL AND (CAST(?1 AS text) IS NULL OR subject = ?1) AND id < ?2 ORDER BY id DESC LIMIT ?3
 """
 GET = f"SELECT {COLUMNS} FROM incident WHERE id = ?"
 FOR_SCRIPTS = f"""
@@ -175,7 +177,7 @@ class Incidents(Announcer[SubjectChange]):
     @on_writer(OpKind.READ)
     def pausing(self, connection: sqlite3.Connection) -> dict[str, int]:
         """Return the subjects whose jobs are still to be paused, each with its failures in a row."""
-        return dict(connection.execute("SELECT name, failures FROM subject WHERE is_pausing").fetchall())
+        return dict(connection.execute("SELECT name, failures FROM subject WHERE is_pausing = 1").fetchall())
 
     @on_questions
     def unsettled(self, connection: sqlite3.Connection) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Sequence
+from sys import maxsize
 from typing import Any
 
 import msgspec
@@ -17,15 +18,18 @@ from spyweb.store.sqlite.connections import StorePart, columns_of, insert_into, 
 COLUMNS = columns_of(AccessKey)
 SCOPES, JOBS = (AccessKey.__struct_fields__.index(name) for name in ("scopes", "jobs"))
 ADD = f"""
-    INSERT OR IGNORE INTO access_key (name, handle, hash, scopes, jobs, created_ms) VALUES (?, ?, ?, ?, ?, ?)
-    RETURNING {COLUMNS}
+    INSERT INTO access_key (name, handle, hash, scopes, jobs, created_ms) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO NOTHING RETURNING {COLUMNS}
 """
 PUT_SESSION = """
-    INSERT OR REPLACE INTO browser_session (hash, access_key, created_ms, seen_ms)
-    SELECT ?1, ?2, ?3, ?4 WHERE ?2 IS NULL OR EXISTS (SELECT 1 FROM access_key WHERE id = ?2)
+    INSERT INTO browser_session (hash, access_key, created_ms, seen_ms)
+    SELECT ?1, ?2, ?3, ?4 WHERE CAST(?2 AS bigint) IS NULL OR EXISTS (SELECT 1 FROM access_key WHERE id = ?2)
+    ON CONFLICT (hash) DO UPDATE SET
+        access_key = excluded.access_key, created_ms = excluded.created_ms, seen_ms = excluded.seen_ms
 """
+MAKE_LINK_KEY = "INSERT INTO link_key (id, key) VALUES (1, ?) ON CONFLICT DO NOTHING"
 ADD_LINE = insert_into("audit", columns_of(NewAuditLine))
-LIST_LINES = f"SELECT {columns_of(AuditLine)} FROM audit WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2"
+LIST_LINES = f"SELECT {columns_of(AuditLine)} FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?"
 
 
 class AccessKeys(StorePart):
@@ -74,7 +78,7 @@ class AccessKeys(StorePart):
     @on_writer(OpKind.SEVERAL)
     def link_key(self, connection: sqlite3.Connection) -> bytes:
         """Return the secret that signs links in messages, the same for ever; it is made at the first call."""
-        connection.execute("INSERT OR IGNORE INTO link_key (id, key) VALUES (1, ?)", (secrets.token_bytes(32),))
+        connection.execute(MAKE_LINK_KEY, (secrets.token_bytes(32),))
         key: bytes = connection.execute("SELECT key FROM link_key").fetchone()[0]
         return key
 
@@ -94,4 +98,5 @@ class AuditTrail(StorePart):
     @on_writer(OpKind.READ)
     def list(self, connection: sqlite3.Connection, *, limit: int, before: int | None = None) -> list[AuditLine]:
         """Return lines, newest first, older than the one with this id."""
-        return [read_as(AuditLine, row) for row in connection.execute(LIST_LINES, (before, limit))]
+        below = maxsize if before is None else before
+        return [read_as(AuditLine, row) for row in connection.execute(LIST_LINES, (below, limit))]

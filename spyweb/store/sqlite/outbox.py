@@ -46,11 +46,13 @@ TO_TARGET = f"""
 """
 PUT_OFF = "UPDATE message SET attempts = attempts + 1, next_ms = ?, error = ?, holds = ? WHERE id = ?"
 GIVE_UP = "UPDATE message SET attempts = attempts + 1, dead_ms = ?, error = ? WHERE id = ?"
-LIST = f"SELECT {COLUMNS} FROM message WHERE (?1 IS NULL OR job = ?1) AND id < ?3 ORDER BY id DESC LIMIT ?2"
+LIST = (
+    f"SELECT {COLUMNS} FROM message WHERE (CAST(?1 AS text) IS NULL OR job = ?1) AND id < ?3 ORDER BY id DESC LIMIT ?2"
+)
 RETRY = """
-    UPDATE message SET next_ms = ?1, holds = 1, attempts = attempts * (dead_ms IS NULL),
+    UPDATE message SET next_ms = ?1, holds = 1, attempts = iif(dead_ms IS NULL, attempts, 0),
         created_ms = CASE WHEN dead_ms IS NULL THEN created_ms ELSE ?1 END, dead_ms = NULL
-    WHERE ?2 IS NULL OR id = ?2 RETURNING id, channel, address
+    WHERE CAST(?2 AS bigint) IS NULL OR id = ?2 RETURNING id, channel, address
 """
 # From the index alone: a row's payload stands before its time.
 BACKLOG = "SELECT count(*), min(id) FROM message INDEXED BY message_waiting WHERE dead_ms IS NULL"
@@ -74,6 +76,7 @@ FORGET_OLDEST = """
     )
 """
 SAVE_PACE = upsert("notice_pace", "job, sent", key="job")
+FORGET_PACES = "DELETE FROM notice_pace WHERE CAST(coalesce(json_extract(sent, '$[#-1]'), '0') AS bigint) < ?"
 # One that was attempted, or is due, may be under way.
 FIND_DIGEST = """
     SELECT message.id, next_ms, payload FROM notice_digest JOIN message ON message.id = notice_digest.message
@@ -125,7 +128,7 @@ class Outbox(Announcer[Target]):
         `put_off` said not to.
         """
         of_target = (target.channel.value, target.address)
-        in_turn = f"{TO_TARGET} AND (holds OR next_ms <= ?) ORDER BY id LIMIT 1"
+        in_turn = f"{TO_TARGET} AND (holds = 1 OR next_ms <= ?) ORDER BY id LIMIT 1"
         earliest = f"{TO_TARGET} ORDER BY next_ms, id LIMIT 1"
         found = connection.execute(in_turn, (*of_target, now_ms)).fetchone()
         row = found or connection.execute(earliest, of_target).fetchone()
@@ -319,5 +322,5 @@ def item_of(notice: Notice, now_ms: int) -> dict[str, object]:
 
 def prune_notices(connection: sqlite3.Connection, older_than_ms: int) -> None:
     connection.execute("DELETE FROM notice_key WHERE at_ms < ?", (older_than_ms,))
-    connection.execute("DELETE FROM notice_pace WHERE coalesce(json_extract(sent, '$[#-1]'), 0) < ?", (older_than_ms,))
+    connection.execute(FORGET_PACES, (older_than_ms,))
     connection.execute("DELETE FROM notice_digest WHERE message NOT IN (SELECT id FROM message)")

@@ -35,18 +35,22 @@ STRIP = f"""
     SELECT group_concat(id), group_concat(mark, ''), group_concat(took) FROM (
         SELECT id, {MARK} AS mark, {TOOK} AS took
         FROM run INDEXED BY run_of_job WHERE job = ?1 AND {NOT_ASIDE} ORDER BY id DESC LIMIT ?3
-    )
+    ) AS newest
 """
-IS_FAILURE = "(outcome = 'lost' OR (outcome = 'failed' AND failure IS NOT 'cancelled'))"
+IS_FAILURE = "(outcome = 'lost' OR (outcome = 'failed' AND coalesce(failure, '') <> 'cancelled'))"
 NEWEST_OF_JOB = (
     f"SELECT * FROM run INDEXED BY run_of_job WHERE job = ?1 AND {NOT_ASIDE} ORDER BY id DESC LIMIT {SERIES}"
 )
 SERIES_OF_JOB = f"""
     WITH newest AS MATERIALIZED (
-        SELECT id, outcome, failure, attempt, coalesce(started_ms, due_ms, ended_ms) AS at_ms FROM ({NEWEST_OF_JOB})
+        SELECT id, outcome, failure, attempt, coalesce(started_ms, due_ms, ended_ms) AS at_ms
+        FROM ({NEWEST_OF_JOB}) AS rows_of_job
+    ), series AS (
+        SELECT id, attempt, at_ms FROM newest
+        WHERE {IS_FAILURE} AND id > (SELECT coalesce(max(id), 0) FROM newest WHERE outcome = 'success')
     )
-    SELECT min(id), max(1, sum(attempt = 1)), at_ms FROM newest
-    WHERE {IS_FAILURE} AND id > (SELECT coalesce(max(id), 0) FROM newest WHERE outcome = 'success')
+    SELECT min(id), max(1, count(*) FILTER (WHERE attempt = 1)), (SELECT at_ms FROM series ORDER BY id LIMIT 1)
+    FROM series
 """
 AT = "coalesce(started_ms, last_due_ms, due_ms, ended_ms)"
 POINTS = f"""
@@ -58,12 +62,14 @@ POINTS = f"""
 BEFORE = "SELECT max(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id < ?"
 AFTER = "SELECT min(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id > ?"
 # What a trigger says of the run behind it: `of` a retry, `run_id` of a job that follows, `by` of a change of state.
+FOLLOWED_BY = ", ".join(
+    f"CAST(json_extract(\"trigger\", '$.{name}') AS text)" for name in ("of", "retry_of", "run_id", "by", "cause.by")
+)
 FOLLOWERS = f"""
     SELECT {RUN_COLUMNS} FROM run
-    WHERE id > ?1 AND id <= ?1 + {FOLLOWED} AND json_valid("trigger") AND ?1 IN (
-        json_extract("trigger", '$.of'), json_extract("trigger", '$.retry_of'), json_extract("trigger", '$.run_id'),
-        json_extract("trigger", '$.by'), json_extract("trigger", '$.cause.by')
-    )
+    WHERE id > ?1 AND id <= CAST(?1 AS bigint) + {FOLLOWED} AND CASE
+        WHEN instr("trigger", CAST(?1 AS text)) = 0 THEN FALSE
+        WHEN json_valid("trigger") THEN CAST(?1 AS text) IN ({FOLLOWED_BY}) ELSE FALSE END
     ORDER BY id LIMIT ?2
 """
 
@@ -118,7 +124,7 @@ class PastRuns(StorePart):
         table, values = source_of(wanted)
         conditions, more = conditions_of(wanted)
         statement = f"""
-            SELECT {RUN_COLUMNS} FROM (SELECT * FROM {table} id < ? ORDER BY id DESC LIMIT {SEARCHED})
+            SELECT {RUN_COLUMNS} FROM (SELECT * FROM {table} id < ? ORDER BY id DESC LIMIT {SEARCHED}) AS newest
             WHERE {conditions} ORDER BY id DESC LIMIT ?
         """
         rows = connection.execute(statement, (*values, below, *more, max(limit, 0))).fetchall()
@@ -167,7 +173,7 @@ def source_of(wanted: RunFilter) -> tuple[str, list[str | int]]:
 
 
 def conditions_of(wanted: RunFilter) -> tuple[str, list[str | int]]:
-    conditions, values = ["1"], list[str | int]()
+    conditions, values = ["TRUE"], list[str | int]()
     if wanted.outcomes:
         conditions.append(f"outcome IN ({', '.join('?' * len(wanted.outcomes))})")
         values += [outcome.value for outcome in wanted.outcomes]

@@ -37,21 +37,24 @@ NOTE_ANNOUNCED = "UPDATE record SET is_owed = 0 WHERE rev_ts = ?"
 SEEN = f"SELECT hash, last_ms, tracked FROM seen WHERE job = ? AND hash IN ({', '.join('?' * ASKED_AT_ONCE)})"
 SEE = """
     INSERT INTO seen (job, hash, first_ms, last_ms, tracked) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT DO UPDATE SET last_ms = excluded.last_ms, tracked = excluded.tracked
+    ON CONFLICT (job, hash) DO UPDATE SET last_ms = excluded.last_ms, tracked = excluded.tracked
 """
 UNDER_WAY = {"first cycle": ""}  # as the tracked fields of an address, until its first cycle is stored
 
 FIRST_BEYOND = "SELECT rev_ts FROM record INDEXED BY record_of_job WHERE job = ? ORDER BY rev_ts LIMIT 1 OFFSET ?"
 OUTDATED = """
     SELECT rev_ts FROM record INDEXED BY record_of_job
-    WHERE job = ?1 AND rev_ts >= min(?2, ?3) AND (rev_ts >= ?3 OR NOT is_owed) LIMIT ?4
+    WHERE job = ?1 AND rev_ts >= min(?2, ?3) AND (rev_ts >= ?3 OR is_owed = 0) LIMIT ?4
 """
-UNSEEN = "SELECT job, hash, ?1 FROM seen WHERE last_ms < ?1 LIMIT ?2"
+UNSEEN = "SELECT job, hash, CAST(?1 AS bigint) FROM seen WHERE last_ms < ?1 LIMIT ?2"
 # Not of an item that has come back meanwhile.
 FORGET = "DELETE FROM seen WHERE job = ? AND hash = ? AND last_ms < ?"
 
 # Hashes that both have seen stay with the new job.
-MOVE_SEEN = ("UPDATE OR IGNORE seen SET job = :new WHERE job = :old", "DELETE FROM seen WHERE job = :old")
+MOVE_SEEN = """
+    UPDATE seen SET job = :new
+    WHERE job = :old AND NOT EXISTS (SELECT 1 FROM seen AS other WHERE other.job = :new AND other.hash = seen.hash)
+"""
 
 encode = msgspec.json.encode
 decode_texts = msgspec.json.Decoder(dict[str, str]).decode
@@ -112,8 +115,8 @@ class Records(StorePart):
         if old == new:
             return 0
         names = {"old": old, "new": new}
-        for statement in MOVE_SEEN:
-            connection.execute(statement, names)
+        connection.execute(MOVE_SEEN, names)
+        connection.execute("DELETE FROM seen WHERE job = :old", names)
         return connection.execute("UPDATE record SET job = :new WHERE job = :old", names).rowcount
 
     @on_questions_after_writes

@@ -21,7 +21,16 @@ from spyweb.settings.units import DAY_MS
 from spyweb.store.model.incidents import SubjectChange
 from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, SkippedRange
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, on_reader, read_as, upsert
+from spyweb.store.sqlite.connections import (
+    Connections,
+    StorePart,
+    columns_of,
+    insert_into,
+    on_questions,
+    on_reader,
+    read_as,
+    upsert,
+)
 from spyweb.store.sqlite.events import clear_after_run, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Locks, release_run
@@ -60,14 +69,14 @@ TRIGGER = Run.__struct_fields__.index("trigger")
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
 # A dry run, one of `spyweb debug`, or one that tells of an incident says nothing about its job.
 NOT_ASIDE = """
-    CASE WHEN NOT (instr("trigger", '"dry_run"') OR instr("trigger", '"debug"') OR instr("trigger", '"incident"'))
-    THEN 1 WHEN json_valid("trigger")
-    THEN coalesce(json_extract("trigger", '$.dry_run'), json_extract("trigger", '$.debug'), 0) = 0
-        AND json_type("trigger", '$.incident') IS NULL ELSE 1 END
+    CASE WHEN instr("trigger", '"dry_run"') + instr("trigger", '"debug"') + instr("trigger", '"incident"') = 0
+    THEN TRUE WHEN json_valid("trigger")
+    THEN CAST(coalesce(json_extract("trigger", '$.dry_run'), json_extract("trigger", '$.debug'), '0') AS text) = '0'
+        AND json_type("trigger", '$.incident') IS NULL ELSE TRUE END
 """
 # Of drift, which runs nothing.
 NO_FINDING = """
-    CASE WHEN json_valid("trigger") THEN json_extract("trigger", '$.finding') IS NULL ELSE 1 END
+    CASE WHEN json_valid("trigger") THEN json_extract("trigger", '$.finding') IS NULL ELSE TRUE END
 """
 # Jumps from job to job in the index instead of scanning every row.
 EACH_JOB = """
@@ -91,10 +100,10 @@ LATEST_RUNS = f"""
 """
 # For a job that has failed for long, all its kept runs are read.
 NEWEST_MOMENTS = f"""
-    {EACH_JOB} SELECT name, (
+    {EACH_JOB} SELECT name, at_ms FROM (SELECT name, (
         SELECT {{moment}} FROM run INDEXED BY run_of_job
         WHERE job = name AND {{condition}} AND {NOT_ASIDE} AND {NO_FINDING} ORDER BY id DESC LIMIT 1
-    ) AS at_ms FROM jobs WHERE name IS NOT NULL AND at_ms IS NOT NULL
+    ) AS at_ms FROM jobs WHERE name IS NOT NULL) AS found WHERE at_ms IS NOT NULL
 """
 SUCCEEDED = NEWEST_MOMENTS.format(moment="ended_ms", condition="state = 'ended' AND outcome = 'success'")
 STARTED = NEWEST_MOMENTS.format(moment="started_ms", condition="started_ms IS NOT NULL")
@@ -119,12 +128,13 @@ OUTDATED = f"""
 
 REQUESTS_KEPT_MS = DAY_MS  # a key that is older may be anybody's again
 
-ADD_REQUEST = "INSERT OR REPLACE INTO request (scope, key, fingerprint, run, at_ms) VALUES (?, ?, ?, ?, ?)"
+ADD_REQUEST = insert_into("request", "scope, key, fingerprint, run, at_ms")
+DROP_REQUEST = "DELETE FROM request WHERE scope = ? AND key = ?"
 FIND_REQUEST = "SELECT fingerprint, run, at_ms FROM request WHERE scope = ? AND key = ?"
 # Each new one clears two, so there are never many more than those of a day, or than are kept.
 CLEAR_REQUESTS = """
     DELETE FROM request
-    WHERE id IN (SELECT id FROM request ORDER BY id LIMIT 2) AND (at_ms < ?1 OR id <= ?2 - ?3)
+    WHERE id IN (SELECT id FROM request ORDER BY id LIMIT 2) AND (at_ms < ?1 OR id <= CAST(?2 AS bigint) - ?3)
 """
 
 log = structlog.get_logger()
@@ -330,6 +340,7 @@ def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
         connection.execute("INSERT INTO payload (run, content) VALUES (?, ?)", (number, run.payload))
     if (asked := run.request) is not None:
         request = (asked.scope, asked.key, asked.fingerprint, number, asked.at_ms)
+        connection.execute(DROP_REQUEST, request[:2])  # the new one gets the greatest id
         newest = connection.execute(ADD_REQUEST, request).lastrowid or 0
         connection.execute(CLEAR_REQUESTS, (asked.at_ms - REQUESTS_KEPT_MS, newest, IDEMPOTENCY_KEYS))
     return RunId(number)

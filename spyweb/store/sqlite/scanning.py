@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice, starmap
+from sys import maxsize
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -29,7 +30,7 @@ ROW = f"SELECT key, {COLUMNS} FROM entry WHERE rowid = ?"
 PAGE = f"""
     SELECT namespace, key, {COLUMNS} FROM entry
     WHERE rowid > :after AND {LIVE}
-        AND (:namespaces IS NULL OR namespace IN (SELECT value FROM json_each(:namespaces)))
+        AND (CAST(:namespaces AS text) IS NULL OR namespace IN (SELECT value FROM json_each(:namespaces)))
     ORDER BY rowid LIMIT :limit
 """
 PAST_COLUMNS = "type, value, NULL, version, created_ms, updated_ms"
@@ -113,7 +114,7 @@ def find_history(
 ) -> list[Entry]:
     """Return the versions of the context's entry, newest first."""
     live = find_row(connection, context.namespace, context.key)
-    asked = (context.namespace, context.key, -1 if limit is None else limit)
+    asked = (context.namespace, context.key, maxsize if limit is None else limit)
     with closing(connection.execute(HISTORY, asked)) as past:
         rows = chain([live] if live and is_live(live, context.now_ms) else [], starmap(Row, past))
         chosen = within(largest, islice(rows, limit), size_of_value)

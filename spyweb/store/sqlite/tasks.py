@@ -21,9 +21,11 @@ ADD = upsert("task", f"run, {COLUMNS}", key="run, ordinal")
 SHOWN = f"CASE WHEN sum(length(output)) OVER (ORDER BY ordinal) <= {SHOWN_OUTPUTS} THEN output END"
 SHOWN_COLUMNS = COLUMNS.replace('"output"', SHOWN)
 OF_RUN = f"SELECT {SHOWN_COLUMNS} FROM task WHERE run = ? ORDER BY ordinal"
-DECLARE = "INSERT OR REPLACE INTO plan (run, plan) VALUES (?, ?)"
+DECLARE = upsert("plan", "run, plan", key="run")
 NEWEST_PLAN = f"""
-    SELECT id FROM (SELECT id, "trigger" FROM run INDEXED BY run_of_job WHERE job = ? ORDER BY id DESC LIMIT 1000)
+    SELECT id FROM (
+        SELECT id, "trigger" FROM run INDEXED BY run_of_job WHERE job = ? ORDER BY id DESC LIMIT 1000
+    ) AS newest
     WHERE id IN (SELECT run FROM plan) AND {NOT_ASIDE} ORDER BY id DESC LIMIT 1
 """
 NEWEST = "SELECT run FROM task GROUP BY run ORDER BY run DESC LIMIT ?"

@@ -62,7 +62,8 @@ def load(
             version = last_version + 1 if last_version else max(entry.version, 1)
             cell = codec.write(Place(item.namespace, item.key, version), entry.value)
             moments = (entry.created_ms, entry.updated_ms)
-            put_row(connection, context, Row(*cell, entry.expires_ms, version, *moments, live.rowid if live else 0))
+            new = Row(*cell, entry.expires_ms, version, *moments, live.rowid if live else 0)
+            put_row(connection, context, new, row)
             if live and rule:
                 archive(connection, context, live, rule)
             written += 1

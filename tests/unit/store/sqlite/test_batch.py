@@ -8,7 +8,7 @@ from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 from unittest.mock import Mock
 
 import pytest
@@ -18,9 +18,12 @@ from spyweb.store import access
 from spyweb.store.marker import LastCommit
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.batch import (
+    EVERYTHING,
     MOST_UNAWAITED,
     RECENT,
     STEPS_OF_PROGRESS,
+    TRIES_ALONE,
+    TRIES_TOGETHER,
     UNAWAITED_S,
     BatchQueue,
     Committer,
@@ -136,6 +139,72 @@ def test_a_lock_of_another_process_is_waited_for_once(table: sqlite3.Connection,
     other.execute("ROLLBACK")
     assert commit(table, [write(1), write(2)]) == [1, 2]
     other.close()
+
+
+class Shared(sqlite3.Connection):
+    """A connection to a database where other nodes write too: some of its commits meet theirs, and are refused."""
+
+    was_conflict = False
+
+    def meet(self, conflicts: int) -> None:
+        self.left, self.begun = conflicts, list[object]()
+
+    def begin_values(self, places: set[tuple[str, bytes]]) -> None:
+        self.begun.append(sorted(places))
+        super().execute("BEGIN IMMEDIATE")
+
+    def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+        if statement.startswith("BEGIN"):
+            self.begun.append(statement)
+            self.was_conflict = False
+        if statement == "COMMIT" and self.left:
+            self.left -= 1
+            self.was_conflict = True
+            raise sqlite3.OperationalError("another node has written this row")
+        return super().execute(statement, *arguments)
+
+
+@pytest.fixture
+def shared(table: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shared]:
+    monkeypatch.setattr("spyweb.store.sqlite.batch.sleep", lambda seconds: None)
+    connection = sqlite3.connect(path, isolation_level=None, factory=Shared)
+    yield connection
+    connection.close()
+
+
+@pytest.mark.parametrize("conflicts", range(7))
+def test_what_meets_another_nodes_write_is_done_again_together_and_then_each_op_alone(
+    shared: Shared, conflicts: int
+) -> None:
+    shared.meet(conflicts)
+
+    assert commit(shared, [write(1), op(OpKind.SEVERAL, put_all, 2, 3), write(4)]) == [1, 5, 4]
+
+    assert numbers(shared) == [1, 2, 3, 4], "nothing twice, nothing missing"
+    assert len(shared.begun) == (conflicts + 1 if conflicts < TRIES_TOGETHER else conflicts + 3)
+
+
+def test_an_op_that_meets_other_nodes_each_time_is_refused_in_the_end(shared: Shared) -> None:
+    shared.meet(TRIES_ALONE)
+
+    assert story(commit(shared, [write(1)])) == ["OperationalError"]
+    assert commit(shared, [write(2)]) == [2]
+    assert numbers(shared) == [2]
+    assert len(shared.begun) == TRIES_ALONE + 1
+
+
+def test_only_a_batch_that_writes_nothing_but_entries_locks_their_rows_first(shared: Shared) -> None:
+    shared.meet(0)
+    entries = [write(each)._replace(subject=("global", b"%d" % (each % 2))) for each in (1, 2, 3)]
+
+    commit(shared, [*entries, op(OpKind.READ, numbers)])
+    commit(shared, [entries[0]._replace(arguments=(4, 0))])
+    commit(shared, [entries[1]._replace(arguments=(5, 0)), write(6)])
+    commit(shared, [entries[2]._replace(arguments=(7, 0), subject=EVERYTHING)])
+    commit(shared, [op(OpKind.READ, numbers)] * 2)
+
+    places = [("global", b"0"), ("global", b"1")]
+    assert shared.begun == [places, places[1:], "BEGIN IMMEDIATE", "BEGIN IMMEDIATE", "BEGIN"]
 
 
 # A queue
