@@ -282,7 +282,7 @@ async def open_runtime(
     channels = OpenChannels(alerts, settings.daemon.timezone, live)
     own_sockets = OwnSockets()
     sql = await stack.enter_async_context(UserDatabase(user_db_opening(stack, settings), clock, note_begun=note_sql))
-    world = await open_world(stack, settings, store, extractor, sql, channels, own_sockets, clock)
+    world = await open_world(stack, settings, store, extractor, sql, channels, own_sockets, clock, ownership)
     job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
     server = settings.server
     is_served = server.enabled and file is not None
@@ -302,6 +302,7 @@ async def open_runtime(
         channels=channels,
         timezone=settings.daemon.timezone,
         random=random.random,
+        node=ownership.node,
     )
     runner = Runner(
         store=store,
@@ -339,7 +340,9 @@ async def open_runtime(
         live=live,
         ownership=ownership,
         runner=runner,
-        outbox_sender=OutboxSender(outbox=store.outbox, send=transport.send, clock=clock, random=random.random),
+        outbox_sender=OutboxSender(
+            outbox=store.outbox, send=transport.send, clock=clock, random=random.random, ownership=ownership
+        ),
         sending=sending,
         job_logs=job_logs,
         tasks=tasks,

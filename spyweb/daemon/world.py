@@ -30,6 +30,7 @@ from spyweb.ops.network.client import open_client
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import World
+from spyweb.ownership import Ownership
 from spyweb.programs.cgroup import find_delegated, make_groups
 from spyweb.programs.runner import CommandLimits, CommandRunner
 from spyweb.programs.sweep import remove_left
@@ -55,6 +56,7 @@ async def open_world(  # noqa: PLR0913 - the parts of a world
     channels: OpenChannels,
     own_sockets: OwnSockets,
     clock: Clock,
+    ownership: Ownership,
 ) -> World:
     http = await stack.enter_async_context(open_client(settings.http, clock, own_sockets))
     locks = LockKeeper(store.locks, clock)
@@ -77,6 +79,7 @@ async def open_world(  # noqa: PLR0913 - the parts of a world
         state=settings.state,
         on_store_error=settings.store.on_error,
         tracer=await open_tracer(stack, settings.telemetry),
+        ownership=ownership,
     )
 
 

@@ -252,6 +252,7 @@ class CycleServices(Struct, frozen=True, kw_only=True):
     channels: AlertChannels
     timezone: str
     random: Callable[[], float]
+    node: str = ""  # the name of this one in its cluster
 
 
 class MonitorVersion(Struct, kw_only=True):

@@ -251,4 +251,4 @@ def _notification(context: CycleContext, notification: Notification, items: Sequ
         "timestamp": moment(services.clock.now_ms(), services.timezone),
     }
     title, body = title_of(notification, tags, monitor, items), body_of(notification, tags, monitor, items)
-    return desktop_message(context.version.spec.id, title, body, notification.timeout_ms)
+    return desktop_message(context.version.spec.id, title, body, notification.timeout_ms, services.node)

@@ -24,6 +24,8 @@ from spyweb.ops.world import Call
 from spyweb.stalls import Work, work_for
 from spyweb.tracing.span import TraceSpan, sending_as
 
+NO_TRUST = "this node has not reached the database lately, so another one may have taken its work over"
+
 log = structlog.get_logger()
 
 
@@ -34,6 +36,7 @@ class OpDispatcher:
         self._call = call
         self._metrics = call.world.metrics
         self._stalls = call.world.stalls
+        self._ownership = call.world.ownership
         self._branch_calls: dict[Lineage, Call] = {}
         self.trace = call.trace
         is_usual = call.audit is None and not call.is_dry
@@ -78,6 +81,8 @@ class OpDispatcher:
         if operation is None:
             return _failed(OpError(f"there is no op named '{name}'"))
         self._metrics.calls[name] += 1
+        if not self._ownership.is_trusted:
+            return _failed(self._refusal(operation, OpError(f"{name}: {NO_TRUST}")))
         started = self._stalls.wall()
         try:
             check = None if name in self._free else operation.check_for(self._call)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from spyweb.clock import Clock
+from spyweb.clock import Clock, RealClock
 from spyweb.errors import OpError
 from spyweb.extraction.extractor import Extractor
 from spyweb.histogram import FINE_SECONDS, Histogram
@@ -25,6 +25,7 @@ from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.request import Http
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
+from spyweb.ownership import Ownership
 from spyweb.permissions.policy import ANYTHING, Audit, Policy, Refusal
 from spyweb.programs.runner import CommandRunner
 from spyweb.settings.sections import StateSettings
@@ -102,6 +103,7 @@ class World(Struct, frozen=True, kw_only=True):
     metrics: Metrics = field(default_factory=Metrics)
     stalls: StallRecorder = field(default_factory=StallRecorder)
     tracer: Tracer | None = None
+    ownership: Ownership = field(default_factory=lambda: Ownership(RealClock()))
 
     def run_ended(self, run: RunId) -> None:
         """Tell the parts that keep something for a run that its end is committed."""

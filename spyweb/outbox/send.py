@@ -237,9 +237,10 @@ def webhook_message(job: JobId, webhook: Webhook, body: bytes) -> NewMessage:
     return NewMessage(job=job, target=target, payload=body, headers=webhook.headers)
 
 
-def desktop_message(job: JobId, title: str, body: str, timeout_ms: int | None) -> NewMessage:
+def desktop_message(job: JobId, title: str, body: str, timeout_ms: int | None, node: str = "") -> NewMessage:
+    """Make the message that is shown on the desktop of this node; "" is a daemon that is alone."""
     payload = msgspec.json.encode(DesktopText(title, body, timeout_ms))
-    return NewMessage(job=job, target=Target(Channel.DESKTOP, ""), payload=payload)
+    return NewMessage(job=job, target=Target(Channel.DESKTOP, node), payload=payload)
 
 
 def place_of(target: Target) -> str:

@@ -4,6 +4,8 @@ There is one task for each target, so a target that hangs or is down delays no o
 one after the other, in their order; while the target fails the messages behind wait, but a message that it refuses is
 skipped.  A message is deleted from the store only after its delivery: after a crash it may be sent again, with the same
 X-SpyWeb-Delivery.  The result of an attempt is kept until the store accepts it; until then its target gets nothing.
+
+In a cluster each target lies in a slot, and the owner of that sends its messages; a desktop is that of its node.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from spyweb.errors import STORE_REFUSED
 from spyweb.logs.output import tell_refusal
 from spyweb.model import JobId, Retry
 from spyweb.outbox.send import DeliveryFailure, Send, place_of
+from spyweb.ownership import Ownership, slot_of
 from spyweb.runs.followups import retry_delay_ms
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
@@ -72,25 +75,34 @@ class OutboxSender:
     send: Send
     clock: Clock
     random: Callable[[], float]
+    ownership: Ownership
 
     def __post_init__(self) -> None:
         self._tasks: TaskGroup | None = None
         self._queues: dict[Target, TargetQueue] = {}
         self._stopped = False
         self._attempted = asyncio.Event()
+        self._others = asyncio.Event()  # set when there may be messages that were added or left by others
         self.dead = 0  # messages that were given up and are kept
         self.listener: MessageListener | None = None  # called after each attempt, while a client follows the events
         self.outbox.on_committed(self._take)
+        self.ownership.on_changed(self.look)
 
     async def deliver(self) -> None:
         """Send the messages of the outbox, also later ones, until cancelled."""
         async with TaskGroup() as tasks:
             self._tasks = tasks
             try:
-                await self._repeat_while_refused(self._take_up)
-                await asyncio.get_running_loop().create_future()  # until it is cancelled
+                while True:
+                    self._others.clear()
+                    await self._repeat_while_refused(self._take_up)
+                    await self._others.wait()
             finally:
                 self._tasks = None
+
+    def look(self) -> None:
+        """Look soon for messages of which this daemon has not heard."""
+        self._others.set()
 
     async def wind_down(self, seconds: float) -> None:
         """Begin no more attempts, and wait at most that long for those under way."""
@@ -152,7 +164,7 @@ class OutboxSender:
         self.dead = await self.outbox.count_dead()
 
     async def _take_up(self) -> None:
-        """Queue the messages that an earlier daemon left."""
+        """Queue the messages that an earlier daemon left, or that another node has added."""
         self.dead = await self.outbox.count_dead()
         self._take(await self.outbox.targets())
 
@@ -161,14 +173,22 @@ class OutboxSender:
             queue = self._queues.get(target)
             if queue:
                 queue.woken.set()
-            elif self._tasks:
+            elif self._tasks and self._is_mine(target):
                 self._queues[target] = queue = TargetQueue(target)
                 self._tasks.create_task(self._serve(queue), name=f"send to {place_of(target)}")
 
+    def _is_mine(self, target: Target) -> bool:
+        if self.ownership.owned is None:
+            return True
+        if target.channel is Channel.DESKTOP and target.address:
+            return target.address == self.ownership.node
+        return self.ownership.has(slot_of(f"{target.channel.value}:{target.address}"))
+
     async def _serve(self, queue: TargetQueue) -> None:
-        """Send the messages of one target until none waits."""
-        while queue.target in self._queues and not self._stopped:
+        """Send the messages of one target until none waits, or another node does that."""
+        while queue.target in self._queues and not self._stopped and self._is_mine(queue.target):
             await self._repeat_while_refused(partial(self._step, queue))
+        self._queues.pop(queue.target, None)
 
     async def _repeat_while_refused(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do some work on the store, repeating it while the store refuses."""
@@ -197,7 +217,9 @@ class OutboxSender:
                 await queue.woken.wait()
             finally:
                 alarm.cancel()
-        elif not self._stopped:
+        elif not self.ownership.is_trusted:
+            await self.clock.sleep(PATIENCE)
+        elif not self._stopped and self._is_mine(queue.target):
             await self._attempt(queue, message)
 
     async def _attempt(self, queue: TargetQueue, message: QueuedMessage) -> None:

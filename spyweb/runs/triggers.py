@@ -4,6 +4,9 @@ The store keeps each change that jobs watch, once for each of them, in the trans
 the changes of each job in their order, and claims a run in the commit that removes its change: a crash neither loses a
 run nor starts it twice.  Changes stay in the store while their job has no room for more waiting runs, or while its file
 can't be loaded; other jobs are not held up.  A writer of values never waits for any of this.
+
+In a cluster each node hands out the changes of its own jobs.  One of a job that is in no file here may be of a job that
+other nodes have already: the owner of its slot drops it only after a while.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from spyweb.model import JobId, Outcome, RunId, RunState, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import skip_of, trigger_of
 from spyweb.runs.runner import Runner, RunRequest
+from spyweb.settings.units import HOUR_MS
 from spyweb.specs.watches import concerns, scope_of, watches_of
 from spyweb.store.model.entries import BEFORE_ALL, Position, WantedChange
 from spyweb.store.model.runs import Change, NewRun, SkippedRange
@@ -32,6 +36,7 @@ MOST_DEPTH = 16  # changes that lead to each other; a longer chain is stopped as
 PAGE = 50  # changes claimed in one commit
 REFILL = 50  # free places of a job before more runs are claimed: a commit for each run would cost more
 PATIENCE = 5.0  # seconds before the store is asked again after it refused
+ROLL_OUT_MS = HOUR_MS  # how long nodes may have different files
 BEHIND_ALL = (1 << 63) - 1  # greater than the id of any change
 
 
@@ -73,6 +78,7 @@ class Triggers:
         self._events.on_committed(self._woken.set)
         runner.served.append(self._served)
         live.on_linked(self.link)
+        live.ownership.on_changed(self._woken.set)
 
     def link(self) -> None:
         """Watch the values that the live jobs ask for; call this when specs have changed."""
@@ -129,11 +135,14 @@ class Triggers:
             if len(page) < PAGE:
                 return
             last = page[-1]
-            after = (last.job, BEHIND_ALL if last.job in handout.left else last.event)
+            is_passed = last.job in handout.left or not self._live.is_mine(last.job)
+            after = (last.job, BEHIND_ALL if is_passed else last.event)
 
     def _decide(self, change: WantedChange, handout: Handout) -> None:
         job = self._live.find(change.job)
-        if job is None and self._live.unloadable:  # perhaps its file is one that can't be loaded
+        if not self._live.is_mine(change.job):
+            return
+        if job is None and self._may_be_back(change):
             handout.left.add(change.job)
             return
         matched = [on for on in job.spec.on if concerns(on, change)] if job and job.spec.enabled else []
@@ -149,6 +158,11 @@ class Triggers:
         else:
             handout.left.add(job.id)
             self._full.add(job.id)
+
+    def _may_be_back(self, change: WantedChange) -> bool:
+        """Return whether the file of an unknown job may be one that can't be loaded, or on its way to this node."""
+        is_late = self._clock.now_ms() >= change.at_ms + ROLL_OUT_MS
+        return bool(self._live.unloadable or (self._live.ownership.node and not is_late))
 
     async def _tell_of_chain(self, changes: Sequence[WantedChange]) -> None:
         event, names = changes[0], sorted(change.job for change in changes)

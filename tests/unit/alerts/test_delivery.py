@@ -29,6 +29,7 @@ from spyweb.logs.secrets import Secrets
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import OutboxSender
+from spyweb.ownership import Ownership
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, ChannelTemplates, TemplateFormat
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
@@ -217,7 +218,9 @@ async def delivered_by(delivery: AlertDelivery) -> AsyncIterator[tuple[MemorySto
     """Send whatever is added to an outbox by these channels, in virtual time."""
     clock = FakeClock()
     store = MemoryStore(clock)
-    sender = OutboxSender(outbox=store.outbox, send=delivery.send, clock=clock, random=lambda: 0.999999)
+    sender = OutboxSender(
+        outbox=store.outbox, send=delivery.send, clock=clock, random=lambda: 0.999999, ownership=Ownership(clock)
+    )
     work: Coroutine[object, object, None] = sender.deliver()
     task = asyncio.create_task(work)
     await clock.turn()

@@ -202,3 +202,12 @@ async def test_an_op_that_holds_the_loop_is_told_with_its_run_before_and_after_i
         f"op slow_at_once of {call.job}, run {call.run}",
         f"op slow of {call.job}, run {call.run}",
     ]
+
+
+async def test_no_effect_begins_once_another_node_may_have_taken_the_work_over() -> None:
+    call = make_call()
+    host, ownership = OpDispatcher(call), call.world.ownership
+    assert await host.op("one", [b"1"]) == (b"1",)
+    ownership.trusted_until = ownership._clock.boottime()
+    with pytest.raises(OpError, match="one: this node has not reached the database"):
+        await host.op("one", [b"1"])

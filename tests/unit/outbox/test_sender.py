@@ -14,6 +14,7 @@ from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import PATIENCE, OutboxSender
+from spyweb.ownership import Ownership, slot_of
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
 from tests.fakes.changes import PRICES
@@ -33,11 +34,16 @@ class Harness:
         self.store = MemoryStore(self.clock)
         self.receiver = Receiver(self.clock.now_ms)
         self.random = random
+        self.ownership = Ownership(self.clock)
         self.outbox_sender = self.make_sender()
 
     def make_sender(self) -> OutboxSender:
         return OutboxSender(
-            outbox=self.store.outbox, send=self.receiver.send, clock=self.clock, random=lambda: self.random()
+            outbox=self.store.outbox,
+            send=self.receiver.send,
+            clock=self.clock,
+            random=lambda: self.random(),
+            ownership=self.ownership,
         )
 
     @asynccontextmanager
@@ -280,7 +286,7 @@ async def test_at_a_stop_what_is_under_way_ends_and_nothing_more_begins(harness:
         return await taken(sent)
 
     harness.outbox_sender = OutboxSender(
-        outbox=harness.store.outbox, send=send, clock=harness.clock, random=lambda: 0.5
+        outbox=harness.store.outbox, send=send, clock=harness.clock, random=lambda: 0.5, ownership=harness.ownership
     )
     async with harness.at_work():
         await harness.add(message("1"), message("2"))
@@ -511,3 +517,51 @@ async def test_what_a_watcher_was_to_be_told_is_dropped_after_an_hour_and_nobody
     assert await h.store.outbox.unsent(None, 9) == []
     assert (h.outbox_sender.dead, h.receiver.arrived) == (0, ["other"])
     assert h.seconds_of("ping")[-1] == 3600
+
+
+# Several nodes
+
+
+async def test_a_node_sends_what_lies_in_its_slots_and_takes_up_and_leaves_it_with_them(harness: Harness) -> None:
+    slot, desktop = slot_of(f"webhook:{HOOK.address}"), Target(Channel.DESKTOP, "fra")
+    harness.ownership.owned, harness.ownership.node = set(), "fra"
+    async with harness.at_work():
+        await harness.add(message("1"), message("2", desktop), message("3", Target(Channel.DESKTOP, "ams")))
+        await harness.clock.turn()
+        assert harness.receiver.arrived == ["2"]
+
+        harness.ownership.owned.add(slot)
+        harness.ownership.changed()
+        await harness.clock.turn()
+        assert harness.receiver.arrived == ["2", "1"]
+
+        harness.receiver.answers[HOOK] = in_turn(DOWN)
+        await harness.add(message("4"))
+        await harness.clock.turn()
+        harness.ownership.owned.clear()
+        await harness.clock.turn(60)
+        assert harness.receiver.arrived == ["2", "1"]
+        assert len(await harness.store.outbox.targets()) == 2
+
+
+async def test_a_message_that_another_node_has_added_is_sent_once_the_node_looks(harness: Harness) -> None:
+    async with harness.at_work():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(harness.store.outbox, "tell", lambda _: None)  # as if this daemon had not heard of it
+            await harness.add(message("1"))
+            await harness.clock.turn()
+        assert harness.receiver.arrived == []
+        harness.outbox_sender.look()
+        await harness.clock.turn()
+        assert harness.receiver.arrived == ["1"]
+
+
+async def test_nothing_is_sent_while_another_node_may_send_it(harness: Harness) -> None:
+    harness.ownership.trusted_until = harness.clock.boottime()
+    async with harness.at_work():
+        await harness.add(message("1"))
+        await harness.clock.turn(30)
+        assert harness.receiver.attempts == []
+        harness.ownership.trusted_until += 60
+        await harness.clock.turn(5)
+        assert harness.receiver.arrived == ["1"]

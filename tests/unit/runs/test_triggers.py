@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import Future
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -12,6 +13,7 @@ from msgspec import to_builtins
 
 from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import After, Every, JobId, Misfire, MisfirePolicy, Never, Overlap, Retry, RunId, RunState
+from spyweb.ownership import slot_of
 from spyweb.runs.run_queue import CAUSED_LIMIT
 from spyweb.runs.triggers import MOST_DEPTH, PAGE
 from spyweb.store.model.entries import BEFORE_ALL, GLOBAL, Origin, Position, Put, WantedChange
@@ -482,3 +484,51 @@ async def test_a_job_that_comes_back_under_its_name_waits_for_the_change_still_a
     assert t.handled() == ["1"]
     await t.harness.finish(1)
     assert t.handled() == ["1", "2"]
+
+
+# Several nodes
+
+
+async def test_a_node_hands_out_the_changes_of_its_own_jobs_and_reads_no_more_than_a_page_of_another_job(
+    t: TriggeredHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, others = make_listener("mine"), make_listener("a-job-of-others")
+    others.mine = False
+    await t.settle(mine, others)
+    events, pages = t.harness.store.events, list[Position]()
+
+    def wanted(limit: int, *, after: Position = BEFORE_ALL) -> Future[list[WantedChange]]:
+        pages.append(after)
+        return read(limit, after=after)
+
+    read = events.wanted
+    for number in range(3 * PAGE):
+        await t.write(f"{number}")
+    await t.harness.clock.turn(60)
+    assert len(t.handled("mine")) == len(t.handled()) == len(await t.left()) == 3 * PAGE
+
+    monkeypatch.setattr(events, "wanted", wanted)
+    await t.change("last")
+    assert t.handled("mine")[-1] == "last"
+    assert len(pages) == 2
+
+
+async def test_only_the_owner_of_its_slot_drops_the_change_of_an_unknown_job_and_not_while_files_are_rolled_out(
+    t: TriggeredHarness,
+) -> None:
+    ownership, gone = t.harness.live.ownership, make_listener("gone")
+    ownership.node, ownership.owned = "fra", set()
+    await t.settle(gone)
+    t.harness.live.remove(gone.id)
+    await t.write("1")
+    await t.harness.clock.turn(2 * 3600)
+    ownership.changed()
+    await t.harness.clock.turn()
+    assert await t.left() == ["1"]
+
+    ownership.owned.add(slot_of("gone"))
+    ownership.changed()
+    await t.harness.clock.turn()
+    assert await t.left() == []
+    await t.change("2")
+    assert await t.left() == ["2"]
