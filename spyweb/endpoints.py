@@ -23,6 +23,7 @@ from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host, Lineage, Procedure, Request, Unstarted
 from spyweb.lua.wire import Why
 from spyweb.model import Failure, JobId, Outcome, RunId
+from spyweb.ownership import NO_TRUST
 
 LIMIT_S = 30.0  # for an answer
 DEFERRED_MS = 300_000  # for deferred functions, after it
@@ -74,6 +75,7 @@ class Endpoints:
     host_for: Callable[[Code, RunId], Host]  # makes the host that answers a run's ops and takes its log lines
     run_ended: Callable[[RunId], None]  # called for each run that had ops
     note_failure: Callable[[str, str], None]  # takes a request's method and path, and its error with a traceback
+    is_trusted: Callable[[], bool] = lambda: True  # whether this node of a cluster may begin something
 
     version: ServerVersion | None = None  # None: no code can answer
     problem: Problem | None = None  # of the file now on disk, when another version answers
@@ -90,6 +92,8 @@ class Endpoints:
 
         A client that disconnects before the answer changes nothing: a handler that has begun runs to its end.
         """
+        if not self.is_trusted():
+            raise PoolError(NO_TRUST)
         await self._limiter.enter()
         if self._is_closing or self.version is None:
             self._limiter.leave()

@@ -25,6 +25,7 @@ class Slot(NamedTuple):
     number: int
 
 
+NO_TRUST = "this node has not reached the database lately, so another one may have taken its work over"
 CHIEF = Slot(EVERY_NODE, 0)  # its owner does what is done once for all nodes
 
 

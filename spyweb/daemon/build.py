@@ -276,6 +276,7 @@ async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
         host_for=host_for,
         run_ended=runtime.world.call_ended,
         note_failure=note_failure,
+        is_trusted=lambda: runtime.ownership.is_trusted,
     )
     stack.push_async_callback(endpoints.close, 0)
     prover = Prover(

@@ -277,7 +277,7 @@ async def open_runtime(
     note_sql()
     stack.callback(note_sql)
     extractor = await stack.enter_async_context(open_extractor(clock))
-    ownership = Ownership(clock)
+    ownership = Ownership(clock, node=settings.cluster.name if settings.store.is_postgres else "")
     live = LiveJobs(ownership)
     channels = OpenChannels(alerts, settings.daemon.timezone, live)
     own_sockets = OwnSockets()

@@ -21,10 +21,9 @@ from spyweb.ops import tasks
 from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.op import CATALOGUE, Operation
 from spyweb.ops.world import Call
+from spyweb.ownership import NO_TRUST
 from spyweb.stalls import Work, work_for
 from spyweb.tracing.span import TraceSpan, sending_as
-
-NO_TRUST = "this node has not reached the database lately, so another one may have taken its work over"
 
 log = structlog.get_logger()
 

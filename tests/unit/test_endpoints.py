@@ -234,3 +234,10 @@ async def test_who_gives_up_waiting_is_not_in_line_any_more() -> None:
     await clock.turn()
     limiter.leave()
     await asyncio.wait_for(next_one, 1)
+
+
+async def test_nothing_is_answered_while_another_node_may_have_taken_the_work_over() -> None:
+    async with serve() as served:
+        served.endpoints.is_trusted = lambda: False
+        with pytest.raises(PoolError, match="has not reached the database"):
+            await served.endpoints.answer(ASKED)
