@@ -150,7 +150,7 @@ def _one_line(text: str) -> str:
 
 def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:
     """Describe the unit for this user, this interpreter and this project."""
-    data = (settings.daemon.data_dir, settings.store.path.parent)
+    data = (settings.daemon.data_dir, *((settings.store.path.parent,) if settings.store.is_file else ()))
     of_jobs = [table.table("permissions").values.get("exec") for table in settings.jobs.values()]
     root, command = settings.root, Path(sys.executable).with_name("spyweb")  # where there is none, the module
     return Unit(

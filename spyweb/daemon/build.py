@@ -262,6 +262,7 @@ async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
             memory_limit=code.memory_limit,
             log=write_line,
             policy=runtime.settings.server.permissions,
+            node=runtime.settings.cluster.name,
         )
         return OpDispatcher(call)
 
@@ -316,6 +317,7 @@ async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, co
         on_store_error=spec.on_store_error,
         log=job_log,
         policy=spec.policy,
+        node=spec.node,
     )
     request = Request(
         run=run,

@@ -135,6 +135,7 @@ def hosts(world: World, live: LiveJobs, job_logs: JobLogs, *, echo: bool) -> Hos
             code=job.digest,
             tell_task=partial(live.tell_task, job.id, run.id, observer.task if observer else untold),
             policy=job.spec.policy,
+            node=job.spec.node,
             audit=observer.audit if observer else None,
             is_recorded=True,
             is_dry=run.trigger.dry_run,

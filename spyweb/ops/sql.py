@@ -1,4 +1,4 @@
-"""The ops db_query and db_exec: a script's own SQL on data/user.db, which all jobs and the server share.
+"""The ops db_query and db_exec: a script's own SQL on data/user.db, which all jobs and the server of a node share.
 
 This module decides which values a script may pass and gets; store/user_sql/views.py decides what its SQL may touch.
 """
@@ -57,6 +57,9 @@ async def db_exec(call: Call, sql: Sql, params: Parameters = ()) -> int:
 
 
 async def _ask(call: Call, function: str, sql: str, params: Sequence[Parameter], *, wants_rows: bool) -> Answered:
+    if call.world.has_nodes and not call.node:
+        reason = "the tables of user.db are of one node, and any node may run this job"
+        raise OpError(f'{function}: {reason}: set its node = "NAME"')
     if call.cpu_limit_ms is not None and call.tally.sql_cpu_s * 1000 >= call.cpu_limit_ms:
         limit = format_duration(call.cpu_limit_ms)
         raise OpError(f"{function}: the SQL of this run has taken more of a processor than its cpu_limit ({limit})")

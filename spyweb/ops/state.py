@@ -338,7 +338,7 @@ def stats(state: StateCall) -> StoreAnswer[ValueStats]:
                 "db_size_bytes": store.size_bytes,
                 "total_size": store.size_bytes,
                 "db_path": PurePath(store.path).name,  # where it lies is no affair of a job
-                "backend": "memory" if store.path == ":memory:" else "sqlite",
+                "backend": store.backend,
                 "last_modified": None if found.last_modified_ms is None else found.last_modified_ms / 1000,
                 "reads": metrics.reads,
                 "writes": metrics.writes,

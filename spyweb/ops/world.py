@@ -100,6 +100,7 @@ class World(Struct, frozen=True, kw_only=True):
     desktop: Desktop = field(default_factory=partial(Desktop, {}))  # none
     state: StateSettings = field(default_factory=StateSettings)
     on_store_error: OnStoreError = OnStoreError.LOG
+    has_nodes: bool = False  # others may share the store, each with a user.db of its own
     metrics: Metrics = field(default_factory=Metrics)
     stalls: StallRecorder = field(default_factory=StallRecorder)
     tracer: Tracer | None = None
@@ -152,6 +153,7 @@ class Call(Struct, frozen=True, kw_only=True):
     tell_task: TellTask = untold
     policy: Policy = ANYTHING  # what it may reach
     audit: Audit | None = None  # notes what it does reach
+    node: str = ""  # the only one that runs it; empty: any may
     is_recorded: bool = False  # its run is on record, and so is what it keeps in a state
     is_dry: bool = False  # it changes nothing, and says what it would
     lineage: Lineage = ()  # of the branch that asks

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from spyweb.model import WRITTEN, ChangeKind, HistoryRule, JobId, RunId, Value
+from spyweb.settings.sections import POSTGRES
 
 GLOBAL = "global"  # the namespace of global_store_*
 STATE = "state"  # the namespace of positional state.*
@@ -162,6 +163,12 @@ class StoreStats(Struct, frozen=True, kw_only=True):
     failed: str = (
         ""  # why nothing can be written: the files are missing or damaged, or the latest batch failed as a whole
     )
+
+    @property
+    def backend(self) -> str:
+        if self.path == ":memory:":
+            return "memory"
+        return "postgresql" if self.path.startswith(POSTGRES) else "sqlite"
 
 
 HistoryRules = Mapping[str, HistoryRule]  # by namespace

@@ -213,7 +213,7 @@ class StateService:
             **asdict(counted),
             db_size_bytes=store.size_bytes,
             db_path=store.path,
-            backend="memory" if store.path == ":memory:" else "sqlite",
+            backend=store.backend,
         )
 
     async def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:

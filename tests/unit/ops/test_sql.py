@@ -92,3 +92,11 @@ async def test_what_sql_takes_of_a_processor_is_counted_and_has_the_runs_limit(c
         with pytest.raises(OpError, match=rf"^{name}: the SQL of this run has taken more .* its cpu_limit \(10s\)$"):
             await ask(call, name, b"SELECT 1")
     assert await ask(replace(call, cpu_limit_ms=None), "db_query", b"SELECT 1 AS a") == [[{"a": 1}]]
+
+
+async def test_a_job_that_any_node_may_run_has_no_tables_of_its_own(call: Call) -> None:
+    shared = replace(call, world=replace(call.world, has_nodes=True))
+    for name in ("db_query", "db_exec"):
+        with pytest.raises(OpError, match=rf'^{name}: the tables of user.db are of one node.*: set its node = "NAME"$'):
+            await ask(shared, name, b"SELECT 1")
+    assert await ask(replace(shared, node="fra"), "db_query", b"SELECT 1 AS a") == [[{"a": 1}]]
