@@ -25,6 +25,7 @@ ROOM = 2 << 30  # bytes; some runs leave 100 MB each
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--progress", action="store_true", help="one line that counts, instead of a dot for each test")
     parser.addoption("--torture", action="store_true", help="the deep tests too, and stress tests at length")
+    parser.addoption("--minutes", type=float, default=2, help="how long nodes of a cluster are killed (2)")
 
 
 @pytest.hookimpl(trylast=True)  # the reporter is there by then
@@ -91,6 +92,12 @@ def render_tracebacks_plainly() -> None:
 def torture(request: pytest.FixtureRequest) -> bool:
     """Return whether a stress test may take minutes."""
     return bool(request.config.getoption("--torture"))
+
+
+@pytest.fixture
+def minutes(request: pytest.FixtureRequest) -> float:
+    """Return how long a test of chance goes on."""
+    return float(request.config.getoption("--minutes"))
 
 
 @pytest.fixture

@@ -1,0 +1,255 @@
+"""Four daemons on one PostgreSQL: killed, frozen, cut off, drained, again and again, and PostgreSQL itself as well.
+
+No due time is run twice or left without a record, no update is lost, and nothing is written by a node that was declared
+dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.cluster import Cluster, ClusterNode, ClusterReader, a_cluster
+from tests.fakes.postgres import PostgresServer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+LEASE_MS = 3000
+PERIOD_MS = 500
+JOBS = 200
+SEED = 5
+BEGUN = ("success", "failed", "lost", "stopped")
+COUNTED = """
+state.increment("count:" .. ctx.job)
+state.increment("total:" .. math.random(8))
+"""
+WITNESSED = """
+local due = math.floor(ctx.scheduled_at * 1000 + 0.5)
+http_get("{origin}/" .. ctx.job .. "/" .. due .. "/" .. ctx.attempt)
+"""
+# At each commit that touches runs or cursors: does the transaction hold the lane of a node that is not declared dead?
+# `xmax` is who holds a row, `xmin` who wrote it.
+WATCH = """
+CREATE TABLE unfenced (what text);
+CREATE FUNCTION note_unfenced() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM lane WHERE state IN ('a', 'd') AND CAST(pg_current_xact_id() AS xid) IN (xmax, xmin)
+    ) THEN
+        INSERT INTO unfenced VALUES (TG_TABLE_NAME || ' ' || NEW.job);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER watch AFTER INSERT OR UPDATE ON run
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_unfenced();
+CREATE CONSTRAINT TRIGGER watch AFTER INSERT OR UPDATE ON cursor
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_unfenced();
+"""
+MULTIXACTS = "SELECT next_multixact_id::text::bigint, next_multi_offset::text::bigint FROM pg_control_checkpoint()"
+
+
+@dataclass
+class Witness:
+    """A server beside the daemons: what scripts tell it, it remembers."""
+
+    origin: str = ""
+    told: Counter[str] = field(default_factory=Counter)  # job, due time, attempt
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                self.told[head.split(b" ", 2)[1].decode()] += 1
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+
+@asynccontextmanager
+async def a_witness() -> AsyncIterator[Witness]:
+    witness = Witness()
+    server = await asyncio.start_server(witness.serve, "127.0.0.1", 0)
+    witness.origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield witness
+    finally:
+        server.close()
+
+
+@dataclass
+class Trouble:
+    """What befalls the nodes, in an order that the seed decides, and how long others took to take over."""
+
+    cluster: Cluster
+    dice: random.Random
+    takeovers: list[float] = field(default_factory=list)  # seconds
+    befallen: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def lease_s(self) -> float:
+        return self.cluster.lease_ms / 1000
+
+    async def until(self, end: float) -> None:
+        """Let it befall one or two nodes at a time, so that others live."""
+        loop = asyncio.get_running_loop()
+        kinds = [self.kill, self.freeze, self.cut, self.doubt, self.isolate, self.drain, self.outage]
+        under_way: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as tasks:
+            while loop.time() < end:
+                under_way = {name: task for name, task in under_way.items() if not task.done()}
+                free = [node for node in self.cluster.nodes if node.name not in under_way]
+                if len(under_way) < 2:
+                    kind, node = self.dice.choice(kinds), self.dice.choice(free)
+                    self.befallen[kind.__name__] += 1
+                    under_way[node.name] = tasks.create_task(kind(node))
+                await asyncio.sleep(self.dice.uniform(0.2, 0.8) * self.lease_s)
+
+    def some_time(self, least: float, most: float) -> Awaitable[None]:
+        """Wait between so many leases."""
+        return asyncio.sleep(self.dice.uniform(least, most) * self.lease_s)
+
+    async def kill(self, node: ClusterNode) -> None:
+        former = self.cluster.id_of(node)
+        await node.stopped(signal.SIGKILL)
+        await self.note_takeover(former)
+        await self.some_time(0, 1)
+        node.start()
+        await self.joined(node, former)
+
+    async def freeze(self, node: ClusterNode) -> None:
+        """Stop it where it stands, for less than a lease or for more."""
+        former = self.cluster.id_of(node)
+        node.send(signal.SIGSTOP)
+        if self.dice.random() < 0.3:
+            await self.some_time(0.1, 0.6)
+            node.send(signal.SIGCONT)
+            return
+        await self.note_takeover(former)
+        await self.some_time(0.1, 1)
+        node.send(signal.SIGCONT)
+        await self.joined(node, former)
+
+    async def cut(self, node: ClusterNode) -> None:
+        for _ in range(self.dice.randint(1, 4)):
+            node.proxy.cut()
+            await self.some_time(0, 0.2)
+
+    async def doubt(self, node: ClusterNode) -> None:
+        """Lose answers, those to a COMMIT among them: what was asked for is done, or not."""
+        node.proxy.hold_answers()
+        await asyncio.sleep(self.dice.uniform(0.005, 0.3))
+        node.proxy.cut()
+        node.proxy.release()
+        await self.some_time(0.2, 0.5)
+
+    async def isolate(self, node: ClusterNode) -> None:
+        """Nothing passes for a time, in either direction; then it goes on, or the connections break."""
+        node.proxy.hold_requests()
+        node.proxy.hold_answers()
+        await self.some_time(0.2, 2)
+        if self.dice.random() < 0.5:
+            node.proxy.cut()
+        node.proxy.release()
+        await self.some_time(0.2, 1)
+
+    async def drain(self, node: ClusterNode) -> None:
+        former = self.cluster.id_of(node)
+        assert await node.stopped() == 0, node.said()[-2000:]
+        await self.some_time(0, 0.5)
+        node.start()
+        await self.joined(node, former)
+
+    async def outage(self, _: ClusterNode) -> None:
+        """Take PostgreSQL itself away, in order or not."""
+        if self.dice.random() < 0.5:
+            self.cluster.server.freeze()
+            await self.some_time(0.1, 1.5)
+            self.cluster.server.thaw()
+        else:
+            self.cluster.server.kill()
+            await self.some_time(0, 1)
+            self.cluster.server.start()
+        await self.some_time(1, 2)
+
+    async def note_takeover(self, former: int) -> None:
+        query = "SELECT count(*) = 0 FROM slot WHERE owner = %s"
+        self.takeovers.append(await self.cluster.until(query, former))
+
+    async def joined(self, node: ClusterNode, former: int) -> None:
+        await self.cluster.until("SELECT max(id) > %s FROM node WHERE name = %s", former, node.name)
+
+
+@pytest.mark.deep
+async def test_no_due_time_is_lost_or_run_twice_whatever_befalls_the_nodes(
+    tmp_path: Path, own_postgres: PostgresServer, minutes: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = asyncio.get_running_loop()
+    cluster = Cluster(own_postgres, tmp_path, LEASE_MS)
+    async with a_witness() as witness:
+        for number in range(JOBS):
+            told = WITNESSED.replace("{origin}", witness.origin) if number % 4 == 0 else ""
+            cluster.job(f"job{number}", COUNTED + told, f'every = "{PERIOD_MS}ms"\nretries = 2\nretry_delay = "1s"')
+        async with a_cluster(cluster, ["n1", "n2", "n3", "n4"]):
+            cluster.nodes[0].start()
+            await cluster.until("SELECT count(owner) = count(*) FROM slot")
+            cluster.ask(WATCH)
+            for node in cluster.nodes[1:]:
+                node.start()
+            await cluster.until_shared(4)
+            cluster.ask("CHECKPOINT")
+            multixacts = cluster.ask(MULTIXACTS)
+            began = loop.time()
+            trouble = Trouble(cluster, random.Random(SEED))
+            await trouble.until(began + minutes * 60)
+            took = loop.time() - began
+            await cluster.until_shared(4)
+            codes = [await node.stopped() for node in cluster.nodes]
+        cluster.ask("CHECKPOINT")
+        found = verdict(cluster, witness)
+    with capsys.disabled():
+        sys.stdout.write(report(cluster, trouble, took))
+    assert codes == [0, 0, 0, 0]
+    assert found == []
+    assert cluster.ask(MULTIXACTS) == multixacts
+    assert not [what for what, times in witness.told.items() if times > 1], "an attempt was begun twice"
+
+
+def verdict(cluster: Cluster, witness: Witness) -> list[str]:
+    """Return everything that is not as promised."""
+    reader = ClusterReader(cluster.root, cluster.server.url)
+    found = [f"written without a fence: {what}" for (what,) in cluster.ask("SELECT what FROM unfenced")]
+    begun = succeeded = 0
+    for number in range(JOBS):
+        name = f"job{number}"
+        found += [f"{name}: {gap}" for gap in reader.gaps(name, PERIOD_MS)]
+        outcomes = reader.outcomes(name)
+        done, all_begun = outcomes["success"], sum(outcomes[outcome] for outcome in BEGUN)
+        begun, succeeded = begun + all_begun, succeeded + done
+        count = int(reader.value("state", f"count:{name}") or 0)
+        if not done <= count <= all_begun:
+            found.append(f"{name}: counted {count}, with {done} successes of {all_begun} runs that began")
+    total = sum(int(reader.value("state", f"total:{number}") or 0) for number in range(1, 9))
+    if not succeeded <= total <= begun:
+        found.append(f"counted {total} in all, with {succeeded} successes of {begun} runs that began")
+    open_runs = cluster.ask("SELECT count(*) FROM run WHERE state NOT IN ('ended', 'waiting')")[0][0]
+    return found + ([f"{open_runs} runs are open after a planned stop"] if open_runs else [])
+
+
+def report(cluster: Cluster, trouble: Trouble, took: float) -> str:
+    (runs,) = cluster.ask("SELECT count(*) FROM run WHERE started_ms IS NOT NULL")[0]
+    leases = sorted(takeover / trouble.lease_s for takeover in trouble.takeovers)
+    outcomes = dict(cluster.ask("SELECT coalesce(outcome, state), sum(count) FROM run GROUP BY 1 ORDER BY 1"))
+    fenced = sum(node.said().count("fenced") for node in cluster.nodes)
+    return (
+        f"\n{took:.0f} s, {runs / took:.0f} runs/s, {dict(trouble.befallen)}; rows by outcome {outcomes}; "
+        f"{len(leases)} takeovers, of the lease: median {leases[len(leases) // 2]:.2f}, longest {leases[-1]:.2f}; "
+        f"incarnations that ended themselves: {fenced}"
+    )
