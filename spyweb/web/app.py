@@ -14,6 +14,7 @@ from spyweb import limits
 from spyweb.endpoints import Endpoints
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.web.access.audit import AuditService
+from spyweb.web.access.forward import FORWARDER
 from spyweb.web.access.guard import OPEN_REQUESTS, TRAIL, OpenRequests, Trail, guarded_by
 from spyweb.web.access.headers import DASHBOARD_PORT, HOSTS, PORT
 from spyweb.web.access.keys import AccessService
@@ -48,7 +49,7 @@ def tcp_app(services: Services, site: Site | None = None, port: int = 0) -> web.
     underway = OpenRequests(services[AccessService])
     recogniser = Recogniser(services[AccessService], Throttle(services.clock), services[OwnSockets])
     trail = Trail(services[AuditService], services.clock)
-    app = _app(addresses.routes, showing_errors, guarded_by(recogniser, rules, trail, underway))
+    app = _app(addresses.routes, showing_errors, guarded_by(recogniser, rules, trail, underway, services.forwarder))
     app.on_response_prepare.append(underway.note_begun)
     app[HOSTS], app[PORT] = frozenset(site.hosts), port
     app[RECOGNISER], app[TRAIL], app[OPEN_REQUESTS] = recogniser, trail, underway
@@ -66,7 +67,7 @@ def content_app(dashboard: web.Application, site: Site, dashboard_port: int = 0)
     routes = dashboard[SERVICES].addresses.routes
     rules = {**_rules_of(routes), **ENDPOINT_RULES}
     rules |= {each.handler: replace(rules[each.handler], of_project=True) for each in routes if each.path in OF_PROJECT}
-    app = _app(routes, guarded_by(recogniser, rules, dashboard[TRAIL], underway))
+    app = _app(routes, guarded_by(recogniser, rules, dashboard[TRAIL], underway, dashboard[SERVICES].forwarder))
     app.update({key: value for key, value in dashboard.items() if key not in app})
     app.on_response_prepare.append(underway.note_begun)
     app[RECOGNISER], app[DASHBOARD_PORT] = recogniser, dashboard_port
@@ -88,13 +89,16 @@ def socket_app(services: Services) -> web.Application:
     """Make the app of the private socket; it needs no key: only the daemon's own user may open the socket."""
     routes = services.addresses.routes
     trail = Trail(services[AuditService], services.clock)
-    app = _app(routes, guarded_by(lambda *_: SOCKET, _rules_of(routes), trail))
+    app = _app(routes, guarded_by(lambda *_: SOCKET, _rules_of(routes), trail, forwarder=services.forwarder))
     _add_services(app, services, limits.SOCKET_BODY)
     return app
 
 
 def _rules_of(routes: Iterable[Route]) -> dict[Handler, AccessRule]:
-    return {each.handler: AccessRule(each.right, each.of_job, asks_itself=each.asks_itself) for each in routes}
+    return {
+        each.handler: AccessRule(each.right, each.of_job, asks_itself=each.asks_itself, at_owner=each.at_owner)
+        for each in routes
+    }
 
 
 def _app(routes: Sequence[Route], *middlewares: Middleware) -> web.Application:
@@ -113,6 +117,8 @@ def _add_routes(app: web.Application, routes: Iterable[Route | PageRoute]) -> No
 
 def _add_services(app: web.Application, services: Services, largest_body: int) -> None:
     app[SERVICES] = services
+    if services.forwarder:
+        app[FORWARDER] = services.forwarder
     app[BODY_MEMORY], app[LARGEST_BODY] = BodyMemory(), largest_body
     app[OPEN_STREAMS] = StreamCounter(limits.STREAMS)
     app[EVENT_STREAMS] = StreamCounter(limits.EVENT_STREAMS, limits.STREAMS_OF_ONE)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, closing
 from functools import partial
+from hashlib import sha256
 from urllib.parse import parse_qsl
 
 from aiohttp import web
@@ -44,6 +45,7 @@ class BodyMemory:
 
 
 BODY_MEMORY = web.AppKey("body_memory", BodyMemory)
+DIGEST = web.RequestKey("SHA-256 of the body, where a node has signed it", str)
 
 
 class Body:
@@ -115,11 +117,16 @@ async def pieces(request: web.Request) -> AsyncGenerator[bytes, None]:
     It pauses regularly: a client that sends faster than the daemon reads would otherwise hold up all others.
     """
     size = chunks = turn = turn_chunks = 0
+    digest = sha256() if DIGEST in request else None
     while True:
         async with in_time():
             piece, is_end_of_chunk = await request.content.readchunk()
         if not piece and not is_end_of_chunk:
+            if digest and digest.hexdigest() != request[DIGEST]:
+                raise web.HTTPBadRequest(text="the body is not the one that was signed")
             return
+        if digest:
+            digest.update(piece)
         size += len(piece)
         chunks += is_end_of_chunk
         if too_many_chunks(chunks, size):

@@ -23,7 +23,7 @@ from multidict import CIMultiDict
 from spyweb.endpoints import NOT_FOUND, EndpointAnswer, Endpoints
 from spyweb.errors import PoolError
 from spyweb.web.access.guard import API, PRIVATE, PUBLIC
-from spyweb.web.access.headers import DASHBOARD_PORT, is_ours
+from spyweb.web.access.headers import DASHBOARD_PORT, NOT_SENT, is_ours
 from spyweb.web.access.principal import Right
 from spyweb.web.access.recognise import KEY_HEADER, RECOGNISER, AccessRule, bearer_of
 from spyweb.web.answer import WholeAnswer, describe, json_answer
@@ -35,11 +35,6 @@ REST = "{rest:(?s:.*)}"  # an escape may be a line's end
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 TEXT, BINARY = "text/plain; charset=utf-8", "application/octet-stream"
-# Headers of one connection, and the length of the body, are set by this server.
-NOT_SENT = {
-    "connection", "content-length", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
-    "te", "trailer", "trailers", "transfer-encoding", "upgrade",
-}  # fmt: skip
 SANDBOX = "sandbox allow-scripts allow-forms"
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _BREAKS = re.compile(rb"[\r\n\0]")

@@ -20,6 +20,7 @@ from spyweb.events.changes import PageFollower
 from spyweb.events.hub import Follower
 from spyweb.store.interchange.lines import END
 from spyweb.views.jobs import to_json
+from spyweb.web.access.forward import VOUCHER
 from spyweb.web.access.headers import is_loopback
 from spyweb.web.access.principal import key_of
 from spyweb.web.answer import describe
@@ -205,8 +206,8 @@ def _hang_up(request: web.Request) -> None:
 
 
 def _address(request: web.Request) -> object:
-    """Return the address by which a client is counted; None for the socket, and for this machine."""
-    peer = request.get_extra_info("peername")
+    """Return the address by which a client is counted; None for the socket, this machine, and other nodes' clients."""
+    peer = None if request.get(VOUCHER) else request.get_extra_info("peername")
     if not isinstance(peer, tuple) or is_loopback(str(peer[0]).removeprefix("::ffff:")):
         return None
     return address_of(peer)

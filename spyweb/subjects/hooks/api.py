@@ -21,6 +21,7 @@ from spyweb.runs.records import FAIL, START, SUCCESS
 from spyweb.subjects.hooks.service import Delivery, HookService
 from spyweb.subjects.runs.starting import HEADERS, REUSED, key_of, parent_of, read_payload, started_answer
 from spyweb.views.jobs import Triggered
+from spyweb.web.access.forward import pass_on
 from spyweb.web.access.headers import HOSTS, comes_from_elsewhere
 from spyweb.web.access.principal import PRINCIPAL, Principal, principal_of
 from spyweb.web.access.recognise import HARMLESS
@@ -57,7 +58,7 @@ class PingQuery(Struct, frozen=True):
     headers=HEADERS,
     asks_itself=True,
 )
-async def receive_hook(request: web.Request) -> web.Response:
+async def receive_hook(request: web.Request) -> web.StreamResponse:
     """Start a job for another program, which signs its request, or has a key that may run the job.
 
     The script finds the body in `ctx.trigger.payload`: a table of JSON, or else text.  With the header
@@ -67,6 +68,8 @@ async def receive_hook(request: web.Request) -> web.Response:
     with closing(Body(request.app[BODY_MEMORY], HOOK_BODY, "what is sent to a hook")) as body:
         content = await body.read(request) if request.can_read_body else b""
         job = _admitted(request, content)
+        if answer := await pass_on(request, job, content):
+            return answer
         hooks = service_of(request, HookService)
         if hooks.expects_pings(job):
             return await _hear(request, job, SUCCESS, content)
@@ -94,7 +97,7 @@ async def receive_hook(request: web.Request) -> web.Response:
     statuses={web.HTTPMethodNotAllowed.status_code: "The job expects no pings: POST starts it."},
     asks_itself=True,
 )
-async def receive_ping(request: web.Request) -> web.Response:
+async def receive_ping(request: web.Request) -> web.StreamResponse:
     """Report a successful run of a job that runs elsewhere and expects pings."""
     return await _receive_ping(request, SUCCESS)
 
@@ -108,7 +111,7 @@ async def receive_ping(request: web.Request) -> web.Response:
     status=ACCEPTED,
     asks_itself=True,
 )
-async def receive_signal(request: web.Request) -> web.Response:
+async def receive_signal(request: web.Request) -> web.StreamResponse:
     """Report a run of a job that runs elsewhere: it has begun (`start`), has failed (`fail`), or its exit code.
 
     A `start` and its end belong together by their `rid`, or where both have none.
@@ -127,12 +130,12 @@ async def receive_signal(request: web.Request) -> web.Response:
     status=ACCEPTED,
     asks_itself=True,
 )
-async def receive_signal_with_log(request: web.Request) -> web.Response:
+async def receive_signal_with_log(request: web.Request) -> web.StreamResponse:
     """Report a run of a job that runs elsewhere, as with GET; the body is its log, of which the end is kept."""
     return await _receive_ping(request, request.match_info["says"])
 
 
-async def _receive_ping(request: web.Request, says: str) -> web.Response:
+async def _receive_ping(request: web.Request, says: str) -> web.StreamResponse:
     with closing(Body(request.app[BODY_MEMORY], HOOK_BODY, "what is sent to a hook")) as body:
         content = await body.read(request) if request.can_read_body else b""
         job = _admitted(request, content)
@@ -140,6 +143,8 @@ async def _receive_ping(request: web.Request, says: str) -> web.Response:
         is_unsure = source == "session" and request.method in HARMLESS and site not in ("same-origin", "none")
         if is_unsure or (source in OF_BROWSERS and comes_from_elsewhere(request, request.app[HOSTS])):
             raise web.HTTPForbidden(text="pages of other sites may not send pings")
+        if answer := await pass_on(request, job, content):
+            return answer
         if not service_of(request, HookService).expects_pings(job):
             if request.match_info.get("says") is None:
                 raise web.HTTPMethodNotAllowed(request.method, ["POST"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from urllib.parse import quote
 
 from aiohttp import web
@@ -17,6 +18,7 @@ from spyweb.clock import Clock
 from spyweb.errors import SpywebError
 from spyweb.store.model.access import NewAuditLine
 from spyweb.web.access.audit import AuditService
+from spyweb.web.access.forward import VOUCHER, Forwarder
 from spyweb.web.access.keys import AccessService
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, Principal, Right, legible
 from spyweb.web.access.recognise import HARMLESS, AccessRule, Recognise, WrongKey, address_in
@@ -40,17 +42,19 @@ def guarded_by(
     rules: Mapping[Handler, AccessRule],
     trail: Trail | None = None,
     underway: OpenRequests | None = None,
+    forwarder: Forwarder | None = None,
 ) -> Middleware:
     """Make the guard of an app: these handlers have their own rules; the rule of others follows from the address."""
 
     async def admit(request: web.Request, handler: Handler, rule: AccessRule) -> web.StreamResponse:
-        request[PRINCIPAL] = principal = _recognised(recognise, request, rule)
+        request[PRINCIPAL] = principal = await _recognised(recognise, forwarder, request, rule)
         if rule.right is not None and _is_linked_from_elsewhere(request, principal):
             # The page reloads itself: the browser sends the cookie with that request.
             address = quote(request.path_qs, safe=SAFE)  # not as it was sent: a request may name another host
             return web.Response(headers={"Refresh": f"0;url={address}", "Cache-Control": "no-store"})
         _check(principal, rule)
-        if underway and principal.has_key:
+        handler = _at_owner(forwarder, handler, rule)
+        if underway and principal.has_key and VOUCHER not in request:
             return await underway.handle(request, principal, handler)
         return await handler(request)
 
@@ -144,8 +148,8 @@ class Trail:
     def note(self, request: web.Request, rule: AccessRule, status: int) -> None:
         """Record a request of a known sender that may change something, also one that was refused."""
         principal = request.get(PRINCIPAL)
-        if principal is None or principal.source == "nobody" or request.method in HARMLESS:
-            return
+        if principal is None or principal.source == "nobody" or request.method in HARMLESS or VOUCHER in request:
+            return  # what another node has sent is on record there
         if rule.right is not None and not rule.of_project:
             self.note_by(request, principal.name, principal.source, status)
 
@@ -195,13 +199,23 @@ def _is_linked_from_elsewhere(request: web.Request, principal: Principal) -> boo
     return request.headers.get("Sec-Fetch-Site") == "cross-site"
 
 
-def _recognised(recognise: Recognise, request: web.Request, rule: AccessRule) -> Principal:
+async def _recognised(
+    recognise: Recognise, forwarder: Forwarder | None, request: web.Request, rule: AccessRule
+) -> Principal:
+    if forwarder and rule.right is not None:
+        await forwarder.look()
+        if vouched := forwarder.recognise(request):
+            return vouched
     try:
         return recognise(request, rule)
     except web.HTTPForbidden:  # it comes from elsewhere
         if rule.asks_itself:
             return NOBODY
         raise
+
+
+def _at_owner(forwarder: Forwarder | None, handler: Handler, rule: AccessRule) -> Handler:
+    return partial(forwarder.answer, handler, rule.at_owner) if forwarder and rule.at_owner else handler
 
 
 def _check(principal: Principal, rule: AccessRule) -> None:

@@ -17,8 +17,13 @@ from spyweb.limits import HOST, KEY_TEXT
 from spyweb.web.access.keys import LONGEST_MS
 
 OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip"})
+# Headers of one connection, and the length of a body: each server sets its own.
+NOT_SENT = frozenset({
+    "connection", "content-length", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
+    "te", "trailer", "trailers", "transfer-encoding", "upgrade",
+})  # fmt: skip
 NOT_OURS = frozenset({"cross-site", "same-site"})  # same-site: another port, or another host of the same domain
-COOKIE_NAME = "spyweb_"
+COOKIE_NAME, THEME = "spyweb_", "spyweb_theme"
 HEADER = 8_192  # characters of all cookies of a request that are looked through
 PORT: web.AppKey[int] = web.AppKey("port that the server listens on")
 DASHBOARD_PORT: web.AppKey[int] = web.AppKey("port of the dashboard, where it has one to itself")

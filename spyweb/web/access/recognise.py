@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 from aiohttp import web
@@ -27,6 +28,13 @@ KEY_HEADER, BEARER = "X-SpyWeb-Key", "Bearer "
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
+class AtOwner(Enum):
+    """The node that answers: the owner of the job that a request names."""
+
+    MUST = "must"
+    RATHER = "rather"  # where it can't, the node that was asked answers with what it knows
+
+
 class AccessRule(Struct, frozen=True):
     """The right that a handler's requests need."""
 
@@ -34,6 +42,7 @@ class AccessRule(Struct, frozen=True):
     of_job: bool = False  # the handler itself checks which jobs the client may see
     of_project: bool = False  # it is an endpoint of the project: what it changes is the project's own affair
     asks_itself: bool = False  # strangers reach the handler, which identifies them in another way
+    at_owner: AtOwner | None = None  # None: any node answers
 
 
 Recognise = Callable[[web.Request, AccessRule], Principal]  # raises what a request is refused with

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from spyweb.web.access.principal import PUBLIC as PUBLIC  # users of this module need both
 from spyweb.web.access.principal import Right as Right
 from spyweb.web.access.recognise import AccessRule
+from spyweb.web.access.recognise import AtOwner as AtOwner
 
 JSON = "application/json"
 CSV = "text/csv"
@@ -53,6 +54,7 @@ class Route(Struct, frozen=True):
     status: int = 200  # of its answer
     headers: Mapping[str, str] = {}  # that a request may have, with their descriptions
     asks_itself: bool = False  # strangers reach the handler, which identifies them in another way
+    at_owner: AtOwner | None = None  # the node that owns the job answers
 
     def __call__(self, handler: H) -> H:
         """Put a handler into the table; where its path names a job, it is a route of a job."""

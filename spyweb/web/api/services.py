@@ -14,6 +14,7 @@ from spyweb.clock import Clock
 from spyweb.model import JobId, JobSpec
 from spyweb.store.model.incidents import OpenIncident
 from spyweb.views.jobs import JobView
+from spyweb.web.access.forward import Forwarder
 from spyweb.web.access.principal import Principal
 from spyweb.web.api.route import Addresses
 
@@ -54,6 +55,8 @@ async def _nothing(_principal: Principal) -> Outlook:
 
 class Services:
     """All services, by their classes.  While the daemon starts, a missing job may still be loaded."""
+
+    forwarder: Forwarder | None = None  # of one of several nodes
 
     def __init__(
         self,

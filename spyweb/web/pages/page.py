@@ -22,6 +22,7 @@ from spyweb.model import JobId
 from spyweb.settings.reading import Names
 from spyweb.views.source import SourceView
 from spyweb.web.access.principal import Principal, Right, typed_name
+from spyweb.web.access.recognise import AtOwner
 from spyweb.web.api.query import query_of
 from spyweb.web.api.services import Outlook, Services
 from spyweb.web.pages.frame import Chip, Link, to, with_started
@@ -211,6 +212,7 @@ class DashboardPage(Struct, frozen=True):
     of_job: bool = False  # it shows only the jobs that the viewer may see
     parts: Parts | None = None
     anew: tuple[str, ...] = ()  # subjects with which all of it changes
+    at_owner: AtOwner | None = None
 
     def __call__(self, show: S) -> S:
         """Put a function into the table of pages; where the path names a job, it is a page of a job."""
@@ -241,6 +243,7 @@ class Action(Struct, frozen=True):
     do: Do = _undecorated
     of_job: bool = False
     question: Question | AskFirst | None = None  # that is asked first
+    at_owner: AtOwner | None = None
 
     def __call__(self, do: D) -> D:
         """Put a function into the table of actions."""

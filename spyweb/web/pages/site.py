@@ -26,6 +26,7 @@ from spyweb.errors import SpywebError
 from spyweb.events.changes import ChangeHub, PageFollower, Shows
 from spyweb.settings.reading import Names
 from spyweb.web.access.guard import API
+from spyweb.web.access.headers import THEME
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, PUBLIC
 from spyweb.web.access.recognise import AccessRule, check_page
 from spyweb.web.answer import ERROR_HEADERS, WholeAnswer, status_of, wants_page
@@ -45,7 +46,7 @@ else:
 if TYPE_CHECKING:
     from spyweb.web.pages.render import Renderer
 
-THEME, THEMES = "spyweb_theme", frozenset({"light", "dark"})  # a cookie, and its values
+THEMES = frozenset({"light", "dark"})  # of the cookie
 A_YEAR_S = 31_536_000
 PATIENCE_S = 10.0  # for a page, while others wait
 
@@ -80,10 +81,15 @@ TITLES: Mapping[int, str] = {
 def page_routes(pages: Iterable[DashboardPage], actions: Iterable[Action]) -> list[PageRoute]:
     """Return every address of the dashboard."""
     routes = [
-        PageRoute("GET", f"/{each.path}", page_handler(each), AccessRule(each.right, each.of_job)) for each in pages
+        PageRoute(
+            "GET", f"/{each.path}", page_handler(each), AccessRule(each.right, each.of_job, at_owner=each.at_owner)
+        )
+        for each in pages
     ]
     routes += [
-        PageRoute("POST", f"/{each.path}", action_handler(each), AccessRule(each.right, each.of_job))
+        PageRoute(
+            "POST", f"/{each.path}", action_handler(each), AccessRule(each.right, each.of_job, at_owner=each.at_owner)
+        )
         for each in actions
     ]
     return [*routes, PageRoute("GET", "/static/{version}/{name}", serve_static, AccessRule(PUBLIC))]

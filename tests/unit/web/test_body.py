@@ -63,7 +63,7 @@ async def test_all_bodies_together_have_only_so_much_room(client: Client) -> Non
         assert answer.status == 200
 
 
-class Cut:
+class Cut(dict[object, object]):
     """A request whose sender hangs up."""
 
     content_length = None
@@ -112,7 +112,7 @@ async def test_others_have_their_turn_while_a_body_is_read(client: Client) -> No
     """Where all of it has come already, nothing of the reading would wait by itself."""
     turns = 0
 
-    class Full:
+    class Full(dict[object, object]):
         content_length = None
         left = 5_000
 

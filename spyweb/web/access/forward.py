@@ -1,0 +1,254 @@
+"""Send what only the owner of a job can answer to the node that owns it, and recognise what other nodes send.
+
+A node passes a request on once its guard has admitted it: the body as it came, and in place of the client's key or
+cookie, which never leave the node that they were sent to, a voucher: who the client is, signed with a secret that the
+nodes share.  A voucher is for one request (its method, address and body) to one node, short-lived, and accepted once.
+The owner checks the client's rights as ever, and never passes the request on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from secrets import token_hex
+from typing import Protocol
+
+import aiohttp
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from msgspec import Struct
+from msgspec.structs import replace
+from multidict import CIMultiDict
+from yarl import URL
+
+from spyweb.clock import Clock
+from spyweb.model import JobId, Run, RunId
+from spyweb.ownership import Slot, slot_of_job
+from spyweb.runs.live import LiveJobs
+from spyweb.store.model.nodes import Node
+from spyweb.views.jobs import find_job
+from spyweb.web.access.headers import NOT_SENT, THEME
+from spyweb.web.access.keys import AccessService
+from spyweb.web.access.principal import PRINCIPAL, Principal
+from spyweb.web.access.recognise import KEY_HEADER, RECOGNISER, AtOwner, bearer_of
+from spyweb.web.body import BODY_MEMORY, DIGEST, Body
+
+HEADER = "Spyweb-Voucher"
+LIFE_MS = 30_000  # of a voucher: nodes whose clocks differ by more own nothing
+MOST_SEEN = 50_000  # vouchers that are remembered
+MOST_PATTERNS = 2_000  # bytes of the patterns of a client's jobs that a voucher holds; of more, only the job
+AT_ONCE = 256  # requests that are passed on
+CONNECT_S, HEAD_S, RATHER_S = 5.0, 90.0, 5.0  # until a connection, and the head of an answer; where it may do without
+LOOK_S = 5.0  # between two checks whether the client still listens
+UNREAD_S = 60.0  # in which a client reads nothing
+# Headers that are the client's affair with this node, or were undone here.
+NOT_PASSED = NOT_SENT | {"host", "cookie", "origin", "referer", "expect", "content-encoding", KEY_HEADER.lower()}
+NOT_RETURNED = NOT_SENT | {"set-cookie", "server", "date"}
+
+
+class Members(Protocol):
+    """The nodes of the cluster, as this one knows them."""
+
+    me: int
+
+    def owner_of(self, slot: Slot) -> Node | None: ...
+
+
+class Voucher(Struct, frozen=True, kw_only=True):
+    """One node's word to another for a request."""
+
+    nonce: str
+    to: int  # the node
+    at_ms: int
+    body: str  # its digest
+    who: Principal
+
+
+VOUCHER = web.RequestKey("the voucher of another node", Voucher)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Forwarder:
+    """Passes requests on to the nodes that own their jobs."""
+
+    members: Members
+    live: LiveJobs
+    find_run: Callable[[RunId], Awaitable[Run | None]]
+    look: Callable[[], Awaitable[None]]  # brings up to date what other nodes have changed
+    access: AccessService
+    key: bytes
+    http: aiohttp.ClientSession
+    clock: Clock
+    _seen: dict[str, float] = field(default_factory=dict)  # nonces, and when each came
+    _open: int = 0
+
+    def recognise(self, request: web.Request) -> Principal | None:
+        """Return for whom another node sends a request; None where a client has sent it.  Raises HTTPForbidden."""
+        given = request.headers.get(HEADER)
+        if given is None:
+            return None
+        content, _, signature = given.partition(".")
+        expected = self._sign(content, request.method, request.rel_url.raw_path_qs)
+        if not hmac.compare_digest(expected.encode(), signature.encode("utf-8", "surrogateescape")):
+            raise web.HTTPForbidden(text="no node of this cluster has sent this request")
+        voucher = msgspec.json.decode(urlsafe_b64decode(content), type=Voucher)
+        self._check(voucher)
+        if not request.can_read_body and voucher.body != sha256().hexdigest():
+            raise web.HTTPForbidden(text="the body that was signed is missing")
+        request[VOUCHER], request[DIGEST] = voucher, voucher.body
+        return voucher.who
+
+    def _check(self, voucher: Voucher) -> None:
+        now = self.clock.monotonic()
+        for nonce in [each for each, at in self._seen.items() if now - at > 2 * LIFE_MS / 1000]:
+            del self._seen[nonce]
+        is_late = abs(self.clock.now_ms() - voucher.at_ms) > LIFE_MS
+        if is_late or voucher.to != self.members.me or voucher.nonce in self._seen:
+            raise web.HTTPForbidden(text="the request of another node is late, was for another, or has come before")
+        if voucher.who.source == "loopback" and not self.access.is_open:
+            raise web.HTTPForbidden(text="this node needs a key, and the one that was asked needs none")
+        if len(self._seen) >= MOST_SEEN:
+            raise _busy("too many requests of other nodes")
+        self._seen[voucher.nonce] = now
+
+    def _sign(self, content: str, method: str, target: str) -> str:
+        signed = f"voucher\n{content}\n{method}\n{target}"  # the secret signs other texts, too
+        return hmac.digest(self.key, signed.encode("utf-8", "surrogateescape"), sha256).hex()
+
+    async def answer(self, handler: Handler, at_owner: AtOwner, request: web.Request) -> web.StreamResponse:
+        """Have the owner of a request's job answer, or the handler, where that is this node."""
+        job = await self._job_of(request)
+        return (await self.to_owner(request, job, at_owner) if job else None) or await handler(request)
+
+    async def _job_of(self, request: web.Request) -> JobId | None:
+        number = request.match_info.get("run", "")
+        if number.isascii() and number.isdigit() and len(number) < len(str(1 << 63)):
+            run = await self.find_run(RunId(int(number)))
+            return run.job if run else None
+        return find_job((job.spec for job in self.live), request.match_info.get("job") or request.query.get("job", ""))
+
+    async def to_owner(
+        self, request: web.Request, job: JobId, at_owner: AtOwner = AtOwner.MUST, body: bytes | None = None
+    ) -> web.StreamResponse | None:
+        """Answer with what the owner of a job answers; None where this node is to answer, or to refuse."""
+        node = self._owner_of(request, job, at_owner) if request[PRINCIPAL].may_see(job) else None
+        if node is None:
+            return None
+        if self._open >= AT_ONCE:
+            raise _busy("too many requests are passed on to other nodes", 5)
+        self._open += 1
+        try:
+            with closing(Body(request.app[BODY_MEMORY])) as memory:
+                if body is None:
+                    body = await memory.read(request) if request.can_read_body else b""
+                answer = await self._send(request, job, node, body, HEAD_S if at_owner is AtOwner.MUST else RATHER_S)
+            with closing(answer):
+                return await self._copy(request, answer, lambda: self._owner_of(request, job, AtOwner.RATHER) == node)
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError as well; once the answer began, none comes here
+            if at_owner is AtOwner.RATHER:
+                return None
+            reason = str(error) or "it takes too long"
+            raise _busy(f"{job} is at {node.name}, which does not answer: {reason}", 5) from error
+        finally:
+            self._open -= 1
+
+    def _owner_of(self, request: web.Request, job: JobId, at_owner: AtOwner) -> Node | None:
+        """Return the other node that owns a job; None where this node is to answer."""
+        if self.live.is_mine(job):
+            return None
+        found = self.live.find(job)
+        slot = slot_of_job(job, found.spec.node, found.spec.labels) if found else slot_of_job(job, "", ())
+        node = self.members.owner_of(slot)
+        is_moving = VOUCHER in request or (node is not None and node.id == self.members.me)
+        if node and node.url and not is_moving:
+            return node
+        if at_owner is AtOwner.RATHER:
+            return None
+        if is_moving:
+            raise _busy(f"{job} is moving from one node to another: try again")
+        if node is None:
+            raise _busy(f"no node that may run {job} is up: `spyweb nodes` lists them", 5)
+        raise web.HTTPConflict(text=f"{job} is at {node.name}: with [cluster] url there, other nodes ask it")
+
+    async def _send(
+        self, request: web.Request, job: JobId, node: Node, body: bytes, patience_s: float
+    ) -> aiohttp.ClientResponse:
+        """Pass a request on, and return the answer as soon as its head has come."""
+        who, target, digest = request[PRINCIPAL], request.rel_url.raw_path_qs, sha256(body).hexdigest()
+        jobs = who.jobs if sum(map(len, who.jobs)) <= MOST_PATTERNS else (job,)
+        who, now_ms = replace(who, jobs=jobs, session=None), self.clock.now_ms()
+        voucher = Voucher(nonce=token_hex(16), to=node.id, at_ms=now_ms, body=digest, who=who)
+        content = urlsafe_b64encode(msgspec.json.encode(voucher)).decode()
+        headers = _passed_headers(request)
+        headers[HEADER] = f"{content}.{self._sign(content, request.method, target)}"
+        url = URL(node.url.rstrip("/") + target, encoded=True)
+        async with asyncio.timeout(patience_s):
+            return await self.http.request(request.method, url, headers=headers, data=body, allow_redirects=False)
+
+    async def _copy(
+        self, request: web.Request, answer: aiohttp.ClientResponse, is_there: Callable[[], bool]
+    ) -> web.StreamResponse:
+        """Send an answer to the client as it comes; one that breaks off is broken off here."""
+        kept = CIMultiDict((name, value) for name, value in answer.headers.items() if name.lower() not in NOT_RETURNED)
+        response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=kept)
+        await response.prepare(request)
+        try:
+            while piece := await _next(request, answer, is_there):
+                async with asyncio.timeout(UNREAD_S):
+                    await response.write(piece)
+            await response.write_eof()
+        except (aiohttp.ClientError, OSError):
+            if request.transport:
+                request.transport.abort()
+        return response
+
+
+FORWARDER = web.AppKey("what passes requests on", Forwarder)
+
+
+async def pass_on(request: web.Request, job: JobId, body: bytes) -> web.StreamResponse | None:
+    """Have the owner of a job answer a request whose handler has identified its sender by the body."""
+    forwarder = request.app.get(FORWARDER)
+    return await forwarder.to_owner(request, job, body=body) if forwarder else None
+
+
+def http_to_nodes() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        auto_decompress=False,
+        connector=aiohttp.TCPConnector(limit=AT_ONCE, force_close=True),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+    )
+
+
+def _passed_headers(request: web.Request) -> CIMultiDict[str]:
+    """Return the headers that another node gets, without the client's key and cookies."""
+    recogniser, kept = request.app.get(RECOGNISER), CIMultiDict[str]()
+    for name, value in request.headers.items():
+        is_key = name.lower() == "authorization" and recogniser is not None and recogniser.knows(bearer_of(value))
+        if name.lower() not in NOT_PASSED and not is_key:
+            kept.add(name, value)
+    if theme := request.cookies.get(THEME):
+        kept["Cookie"] = f"{THEME}={theme}"
+    return kept
+
+
+async def _next(request: web.Request, answer: aiohttp.ClientResponse, is_there: Callable[[], bool]) -> bytes:
+    """Return the next piece, none at the end.  Raises ConnectionError once the client hung up, or the job moved."""
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                return await answer.content.readany()
+        if request.transport is None or not is_there():
+            raise ConnectionResetError
+
+
+def _busy(text: str, again_s: int = 1) -> web.HTTPServiceUnavailable:
+    return web.HTTPServiceUnavailable(text=text, headers={"Retry-After": str(again_s)})

@@ -1,0 +1,119 @@
+"""Two nodes of a cluster over fake services: each job is the first one's, or the second's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from spyweb.model import JobId
+from spyweb.ownership import Slot, slot_of_job
+from spyweb.runs.live import LiveJobs
+from spyweb.store.model.access import Scope
+from spyweb.store.model.nodes import Node, NodeState
+from spyweb.web.access.forward import Forwarder, http_to_nodes
+from spyweb.web.app import tcp_app
+from tests.fakes.client import Client, client_of
+from tests.fakes.daemon_service import BACKUP, PRICES, FakeDaemonService
+
+ALPHA, BETA = 1, 2
+
+
+def make_node(number: int = BETA, name: str = "beta", **changes: object) -> Node:
+    node = Node(id=number, name=name, lease_ms=10_000, state=NodeState.ALIVE, started_ms=1_000, beat_ms=2_000)
+    return replace(node, **changes)
+
+
+@dataclass
+class FakeMembers:
+    me: int = ALPHA
+    owners: dict[Slot, Node] = field(default_factory=dict)
+
+    def owner_of(self, slot: Slot) -> Node | None:
+        return self.owners.get(slot)
+
+
+@dataclass(kw_only=True)
+class TwoNodes:
+    """Clients of both, and tokens for alpha by their scopes."""
+
+    alpha: FakeDaemonService
+    beta: FakeDaemonService
+    members: FakeMembers  # as alpha knows them
+    client: Client
+    beta_client: Client
+    stack: AsyncExitStack
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def put(self, job: JobId, node: Node | None) -> None:
+        """Have alpha know this owner of a job."""
+        slot = slot_of_job(job, "", ())
+        self.members.owners.pop(slot, None)
+        if node:
+            self.members.owners[slot] = node
+
+
+def give_away(live: LiveJobs) -> None:
+    live.ownership.owned = set()
+    for job in live:
+        job.mine = False
+
+
+def forwarding(service: FakeDaemonService, members: FakeMembers, http: object) -> Forwarder:
+    looks: list[None] = []
+
+    async def look() -> None:
+        looks.append(None)
+
+    service.forwarder = Forwarder(
+        members=members,
+        live=service.live,
+        find_run=service.past.find,
+        look=look,
+        access=service.access,
+        key=b"k" * 32,
+        http=http,  # type: ignore[arg-type]
+        clock=service.clock,
+    )
+    return service.forwarder
+
+
+@asynccontextmanager
+async def two_nodes(*, keyed: bool = True) -> AsyncIterator[TwoNodes]:
+    """Serve both; all jobs are beta's."""
+    alpha, beta = FakeDaemonService(), FakeDaemonService()
+    members = FakeMembers()
+    async with http_to_nodes() as http:
+        forwarding(alpha, members, http)
+        forwarding(beta, FakeMembers(BETA), http)
+        give_away(alpha.live)
+        tokens = {}
+        for name, scopes, jobs in (
+            ("read", [Scope.READ], []),
+            ("run", [Scope.RUN], []),
+            ("limited", list(Scope), [BACKUP]),
+            ("admin", [Scope.ADMIN], []),
+        ):
+            if keyed:
+                tokens[name] = (await alpha.access.add(name, scopes, jobs)).token
+        if keyed:
+            await beta.access.add("other", [Scope.READ])
+        async with (
+            client_of(tcp_app(beta)) as beta_client,
+            client_of(tcp_app(alpha)) as client,
+            AsyncExitStack() as stack,
+        ):
+            found = TwoNodes(
+                alpha=alpha,
+                beta=beta,
+                members=members,
+                client=client,
+                beta_client=beta_client,
+                stack=stack,
+                tokens=tokens,
+            )
+            for job in (PRICES, BACKUP):
+                found.put(job, make_node(url=str(beta_client.make_url(""))))
+            yield found
