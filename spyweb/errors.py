@@ -134,6 +134,10 @@ class StoreMoved(StoreError):
         self.path = path
 
 
+class StoreUnreachable(StoreError):
+    """PostgreSQL does not answer: it may help to try again."""
+
+
 class StoreFenced(StoreError):
     """The other nodes have declared this one dead, or its database went back: it must join anew."""
 

@@ -216,10 +216,18 @@ def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
 
 async def open_configured(settings: Settings, clock: Clock, marker: Marker) -> Store:
     store, durability = settings.store, settings.store.durability
-    is_new = not store.is_memory and not size_of(store.path)
-    if not store.is_memory:
+    is_new = store.is_file and not size_of(store.path)
+    if store.is_file:
         refuse_missing(store.path, marker.folder if marker.found else None)
+    if not store.is_memory:
         refuse_unsound(settings.daemon.data_dir / USER_DB, marker.folder if marker.has_user_db else None)
+    if store.is_postgres:
+        from spyweb.store.postgres.store import open_postgres, server_of  # psycopg may not be installed
+
+        history = settings.state.history
+        return await open_postgres(
+            server_of(settings), clock=clock, durability=durability, key=store_key(settings), history=history
+        )
     opened = await open_any(
         store.url,
         clock=clock,

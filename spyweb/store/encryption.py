@@ -58,6 +58,26 @@ class PlainCodec:
 PLAIN: Final = PlainCodec()
 
 
+class BytesCodec:
+    """Values that are not encrypted, in columns that hold nothing but bytes."""
+
+    is_plain = False
+
+    def write(self, place: Place, value: Value) -> Cell:
+        cell = encode(value)
+        return Cell(cell.type, to_bytes(cell.column))
+
+    def read(self, place: Place, cell: Cell) -> Value:
+        column = cell.column if isinstance(cell.column, bytes) else b""
+        try:
+            return decode(cell.type, from_bytes(cell.type, column))
+        except (StoreError, ValueError, struct.error) as error:
+            raise StoreError(f"the value of {place.key!r} in {place.namespace} can't be read: {error}") from error
+
+
+BYTES: Final = BytesCodec()
+
+
 class SealingCodec:
     is_plain = False
 
@@ -91,7 +111,7 @@ class SealingCodec:
         return decode(cell.type, from_bytes(cell.type, opened))
 
 
-Codec = PlainCodec | SealingCodec  # turns values into database columns and back
+Codec = PlainCodec | BytesCodec | SealingCodec  # turns values into database columns and back
 
 
 def codec_for(key: bytes | None) -> Codec:

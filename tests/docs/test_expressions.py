@@ -62,6 +62,7 @@ CACHES = {
     "specs.parse._prove_due": "LONGEST_TEXT of cron.py",
     "specs.parse._shared": "what was parsed",
     "store.patterns.compile_pattern": "limits.PATTERN",
+    "store.postgres.texts.translate": "the store's own texts",
     "views.jobs.describe_schedule": "a schedule that was parsed",
     "web.access.headers.is_loopback": "limits.HOST, or the address of a peer",
     "web.api.query._fields": "a Struct of a handler",

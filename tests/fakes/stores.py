@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from spyweb.clock import Clock
@@ -22,9 +22,12 @@ from spyweb.store.model.entries import (
     Replacement,
     Transform,
 )
+from spyweb.store.postgres.server import PgServer
+from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.store import Store, open_any, open_store
+from tests.fakes.postgres import fresh_schema
 
-KINDS = ["sqlite", "sealed", "memory"]  # a file, an encrypted one, `url = "memory:"`
+KINDS = ["sqlite", "sealed", "memory", "postgres"]  # a file, an encrypted one, `url = "memory:"`, a schema
 KEY = bytes(range(32))
 
 LOGGED = "scope:logged"  # keeps three past versions of each key
@@ -34,15 +37,25 @@ RULES: HistoryRules = {LOGGED: HistoryRule(versions=3), AGED: HistoryRule(age_ms
 
 @asynccontextmanager
 async def opened(kind: str, path: Path, clock: Clock, history: HistoryRules = NO_HISTORY) -> AsyncIterator[Store]:
-    if kind == "memory":
-        store = await open_any("memory:", clock=clock, history=history)
-    else:
-        key = KEY if kind == "sealed" else None
-        store = await open_store(path, clock=clock, durability=Durability.NORMAL, key=key, history=history)
-    try:
-        yield store
-    finally:
-        await store.close()
+    with ExitStack() as stack:
+        if kind == "memory":
+            store = await open_any("memory:", clock=clock, history=history)
+        elif kind == "postgres":
+            store = await open_postgres(stack.enter_context(fresh_server()), clock=clock, history=history)
+        else:
+            key = KEY if kind == "sealed" else None
+            store = await open_store(path, clock=clock, durability=Durability.NORMAL, key=key, history=history)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+@contextmanager
+def fresh_server() -> Iterator[PgServer]:
+    """Yield a schema of the run's PostgreSQL in which there is nothing yet."""
+    with fresh_schema() as (url, schema):
+        yield PgServer(url=url, schema=schema)
 
 
 def putting(value: Value, expires_ms: int | Keep | None = None) -> Transform:

@@ -322,7 +322,7 @@ class BatchQueue:
     with a StoreError, the loop's exception handler gets the error, and the queue goes on.
     """
 
-    def __init__(self, connection: Connection, path: Path, clock: Clock, *, limit: int = BATCH_LIMIT) -> None:
+    def __init__(self, connection: Connection, path: Path | str, clock: Clock, *, limit: int = BATCH_LIMIT) -> None:
         self._connection = connection
         self._path = path
         self._clock = clock

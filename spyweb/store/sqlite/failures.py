@@ -1,4 +1,4 @@
-"""Translate SQLite's errors for the rest of spyweb, here and nowhere else."""
+"""Translate SQLite's errors for the rest of spyweb, here and nowhere else; another engine's come translated."""
 
 from __future__ import annotations
 
@@ -21,17 +21,28 @@ IN_USE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 FORBIDDEN = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY}
 
 
+class ForeignError(sqlite3.OperationalError):
+    """An error of another engine, with the one that the rest of spyweb gets."""
+
+    def __init__(self, told: StoreError) -> None:
+        super().__init__(str(told))
+        self.told = told
+
+
 def primary_code(error: sqlite3.Error) -> int:
     """Return SQLite's primary result code; SQLITE_ERROR if the sqlite3 module itself refused."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return code & 0xFF
 
 
-def translate(error: Exception, path: Path) -> Exception:
+def translate(error: Exception, path: Path | str) -> Exception:
     """Return the spyweb error for one of SQLite's, or for a lack of memory; any other error is returned unchanged."""
     if isinstance(error, MemoryError):
         error.__traceback__ = None  # it refers to the large values
         return StoreError(f"{path}: {OUT_OF_MEMORY}")
+    if isinstance(error, ForeignError):
+        return type(error.told)(*error.told.args)  # several callers get it
+    path = Path(path)
     if isinstance(error, UnicodeDecodeError):  # also of SQLite's own words about a schema that it can't read
         return StoreCorrupt(path, str(error))
     if not isinstance(error, sqlite3.Error):
@@ -42,16 +53,16 @@ def translate(error: Exception, path: Path) -> Exception:
 
 
 @contextmanager
-def opening(path: Path) -> Iterator[None]:
+def opening(path: Path | str) -> Iterator[None]:
     """Translate the errors that opening or checking a database meets: one of SQLite's that is unknown is damage."""
     try:
         yield
     except OSError as error:
-        raise access.explain(error, path) from error
+        raise access.explain(error, Path(path)) from error
     except (sqlite3.Error, UnicodeDecodeError) as error:
         translated = translate(error, path)
         is_unknown = type(translated) is StoreError and isinstance(error, sqlite3.Error) and primary_code(error) == 1
-        raise (StoreCorrupt(path, str(error)) if is_unknown else translated) from error
+        raise (StoreCorrupt(Path(path), str(error)) if is_unknown else translated) from error
 
 
 def explain(error: sqlite3.Error, path: Path) -> SpywebError:

@@ -37,7 +37,11 @@ class Migration(Struct, frozen=True, kw_only=True):
 
 def load_migrations() -> list[Migration]:
     """Return the migrations that this spyweb knows, in order; a file is named NUMBER_what_it_does.sql."""
-    found = [file for file in files(PACKAGE).joinpath("migrations").iterdir() if file.name.endswith(".sql")]
+    found = [
+        file
+        for file in files(PACKAGE).joinpath("migrations").iterdir()
+        if file.name.endswith(".sql") and ".pg." not in file.name
+    ]
     return [
         Migration(number=int(file.name.partition("_")[0]), name=file.name.removesuffix(".sql"), sql=file.read_text())
         for file in sorted(found, key=lambda file: file.name)
@@ -65,18 +69,25 @@ def refuse_newer(connection: sqlite3.Connection, path: Path, known: Sequence[Mig
     applied = "SELECT name FROM migration ORDER BY number"
     found = connection.execute(applied).fetchall() if has_table(connection, "migration") else []
     unknown = [name for (name,) in found if name not in names]
-    latest = known[-1].name if known else "none"
     if not unknown and find_version(connection) <= (known[-1].number if known else 0):
         return
-    what = ", ".join(unknown) or f"schema {find_version(connection)}"
-    raise StoreNewer(
-        f"{path}: written by a newer spyweb: it has {what}, and spyweb {spyweb.__version__} knows up to {latest}"
-    )
+    raise newer(path, ", ".join(unknown) or f"schema {find_version(connection)}", known)
 
 
 def refuse_older(connection: sqlite3.Connection, path: Path, known: Sequence[Migration]) -> None:
     if pending := find_pending(connection, known):
-        raise StoreError(f"{path}: written by an older spyweb: `spyweb start` brings it up to {pending[-1].name}")
+        raise older(path, pending)
+
+
+def newer(database: Path | str, what: str, known: Sequence[Migration]) -> StoreNewer:
+    latest = known[-1].name if known else "none"
+    return StoreNewer(
+        f"{database}: written by a newer spyweb: it has {what}, and spyweb {spyweb.__version__} knows up to {latest}"
+    )
+
+
+def older(database: Path | str, pending: Sequence[Migration]) -> StoreError:
+    return StoreError(f"{database}: written by an older spyweb: `spyweb start` brings it up to {pending[-1].name}")
 
 
 def find_version(connection: sqlite3.Connection) -> int:

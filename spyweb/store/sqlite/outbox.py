@@ -227,9 +227,9 @@ def add_one(connection: sqlite3.Connection, message: NewMessage, due_ms: int, *,
 
 
 def retry(connection: sqlite3.Connection, message: int | None, now_ms: int, targets: list[Target]) -> list[int]:
-    rows = connection.execute(RETRY, (now_ms, message)).fetchall()
+    rows = sorted(connection.execute(RETRY, (now_ms, message)))
     targets[:] = dict.fromkeys(Target(Channel(channel), address) for _, channel, address in rows)
-    return sorted(number for number, _, _ in rows)
+    return [number for number, _, _ in rows]
 
 
 def read(row: Sequence[Any]) -> QueuedMessage:

@@ -61,8 +61,11 @@ class Store:
     write requested before it; one about runs what was acknowledged before it.
     """
 
-    def __init__(self, path: Path, connections: Connections, clock: Clock, codec: Codec, history: HistoryRules) -> None:
-        self._path = path
+    def __init__(
+        self, place: Path | str, connections: Connections, clock: Clock, codec: Codec, history: HistoryRules
+    ) -> None:
+        """Take the path of a database, or the name of one that is no file."""
+        self._place = place
         self._connections = connections
         self._closing = asyncio.Lock()
         self.outbox = Outbox(connections, clock)
@@ -80,11 +83,11 @@ class Store:
     def stats(self) -> StoreStats:
         writer = self._connections.writer
         return StoreStats(
-            path=str(self._path),
+            path=str(self._place),
             writes=writer.writes,
             batches=writer.batches,
             errors=writer.errors,
-            size_bytes=0 if self._path == IN_MEMORY else sum(map(damage.size_of, damage.files_of(self._path))),
+            size_bytes=self._size(),
             last_commit_ms=writer.last_commit_ms,
             pending=writer.pending,
             oldest_pending_s=writer.oldest_pending_s,
@@ -92,6 +95,11 @@ class Store:
             failed=writer.trouble,
             commit_s=writer.committer.usual_s if writer.committer else 0.0,
         )
+
+    def _size(self) -> int:
+        if isinstance(self._place, str) or self._place == IN_MEMORY:
+            return 0
+        return sum(map(damage.size_of, damage.files_of(self._place)))
 
     def commit_sizes(self) -> Histogram:
         """Return how many writes the commits have had since the store was opened."""
@@ -204,7 +212,7 @@ async def open_connections(
 
 
 async def open_queue(
-    path: Path, clock: Clock, connect: Callable[[], sqlite3.Connection], *, limit: int = BATCH_LIMIT
+    path: Path | str, clock: Clock, connect: Callable[[], sqlite3.Connection], *, limit: int = BATCH_LIMIT
 ) -> BatchQueue:
     with opening(path):
         return BatchQueue(await Connection.open(connect), path, clock, limit=limit)

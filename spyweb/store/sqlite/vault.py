@@ -30,7 +30,7 @@ def find_seal(connection: sqlite3.Connection) -> Cell | None:
     return Cell(*row) if row else None
 
 
-def check_key(connection: sqlite3.Connection, path: Path, codec: Codec) -> None:
+def check_key(connection: sqlite3.Connection, path: Path | str, codec: Codec) -> None:
     """Raise StoreError unless the values can be read with this codec, or have not been encrypted yet."""
     seal = find_seal(connection)
     if seal is None:

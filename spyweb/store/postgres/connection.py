@@ -1,0 +1,302 @@
+"""A PostgreSQL connection in the place of sqlite3's, for the functions of spyweb/store/sqlite.
+
+Those take a `sqlite3.Connection`, of which they use what is here: `execute`, `executemany`, `in_transaction`,
+`total_changes`, and of a result rows, `rowcount` and `lastrowid`.  A PgConnection is given to them by `as_sqlite`.
+It is used on one thread.  An error is a ForeignError, which is a `sqlite3.Error`; after one there is no transaction
+any more, as after those with which SQLite rolls back.
+
+A transaction that writes first locks the row of its node in `lane`, unless it is a command's.  So those of a node never
+overlap, also on two connections, and a node that was declared dead writes nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import psycopg
+
+from spyweb.errors import StoreError, StoreFenced
+from spyweb.store.postgres.server import ANSWER_S, NUL, PgServer, PgSession
+from spyweb.store.postgres.texts import Translated, translate
+from spyweb.store.sqlite.entries import COLUMNS, DELETE, FIND, PUT, UPDATE
+from spyweb.store.sqlite.failures import ForeignError
+
+CONFLICTS = ("40001", "40P01", "23505")  # another node has written the same rows: done again, it finds what is there
+MOST_CUTS = 3  # in a row, after each of which a batch is done again
+RETRY_S = 0.1  # between two attempts to connect
+WRITE, READ, ENTRIES = "REPEATABLE READ", "REPEATABLE READ READ ONLY", "READ COMMITTED"
+
+LOCK_AND_READ = f"""
+    SELECT namespace, key, {COLUMNS} FROM entry
+    WHERE (namespace, key) IN (SELECT * FROM unnest(CAST(? AS text[]), CAST(? AS bytea[])))
+    ORDER BY namespace, key FOR UPDATE
+"""
+WRITE_ALL = """
+    UPDATE entry SET type = n.type, value = n.value, expires_ms = n.expires_ms, version = n.version,
+        created_ms = n.created_ms, updated_ms = n.updated_ms
+    FROM unnest(CAST(? AS text[]), CAST(? AS bytea[]), CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[]),
+        CAST(? AS bigint[]), CAST(? AS bigint[])) AS n (type, value, expires_ms, version, created_ms, updated_ms, rowid)
+    WHERE entry.rowid = n.rowid
+"""
+
+Place = tuple[str, bytes]
+Row = tuple[Any, ...]
+
+
+class Result:
+    """The rows of a statement; all are here."""
+
+    def __init__(self, rows: Iterable[Row] = (), rowcount: int = 0, lastrowid: int | None = None) -> None:
+        self._rows = iter(rows)
+        self.rowcount, self.lastrowid = rowcount, lastrowid
+
+    def fetchone(self) -> Row | None:
+        return next(self._rows, None)
+
+    def fetchall(self) -> list[Row]:
+        return list(self._rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return self._rows
+
+    def close(self) -> None:
+        self._rows = iter(())
+
+
+class ReadAhead:
+    """The entries that a batch writes, read and locked by its first statement; what changes is written by one more."""
+
+    def __init__(self, places: Collection[Place], found: Sequence[Row]) -> None:
+        self._rows: dict[Place, Row | None] = dict.fromkeys(places)
+        self._places: dict[int, Place] = {}
+        self._changed: dict[int, Row] = {}
+        for namespace, key, *row in found:
+            self._rows[namespace, key] = tuple(row)
+            self._places[row[-1]] = (namespace, key)
+
+    def answer(self, sql: str, parameters: Row) -> Result | None:
+        if sql == FIND and parameters in self._rows:
+            row = self._rows[parameters]
+            return Result([] if row is None else [row], 1)
+        if sql == UPDATE and parameters[-1] in self._places:
+            rowid = parameters[-1]
+            self._rows[self._places[rowid]] = self._changed[rowid] = tuple(parameters)
+            return Result(rowcount=1)
+        return None
+
+    def take_changes(self) -> list[list[Any]]:
+        """Return what is to be written, by column."""
+        changed, self._changed = self._changed, {}
+        return [list(column) for column in zip(*(changed[rowid] for rowid in sorted(changed)), strict=True)]
+
+    def forget(self, place: Place) -> None:
+        row = self._rows.pop(place, None)
+        if row:
+            del self._places[row[-1]]
+
+
+class PgConnection:
+    """A connection that is made again when it is lost."""
+
+    def __init__(
+        self, server: PgServer, *, statement_s: float = ANSWER_S, node: int | None = None, is_relaxed: bool = False
+    ) -> None:
+        """Connect.  `is_relaxed`: entries are answered before they are on the disk."""
+        self.node = node  # whose lane is locked; None: a command's, or one that has not joined yet
+        self.total_changes = 0
+        self.was_conflict = False  # the transaction is to be done again
+        self._server = server
+        self._statement_s = statement_s
+        self._is_relaxed = is_relaxed
+        self._timeline = ""
+        self._away_since: float | None = None
+        self._cuts = 0
+        self._level = ""  # of the transaction; empty: there is none
+        self._is_begun = False  # a transaction that only reads begins with its first statement
+        self._xact = 0
+        self._ahead: ReadAhead | None = None
+        self._session = self._connect()
+        self._cursor = self._session.cursor()
+
+    def as_sqlite(self) -> sqlite3.Connection:
+        return cast("sqlite3.Connection", self)
+
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self._level)
+
+    def execute(self, sql: str, parameters: Any = ()) -> Result:
+        if sql in CONTROL:
+            CONTROL[sql](self)
+            return Result()
+        if self._ahead and (answer := self._from_ahead(self._ahead, sql, parameters)):
+            return answer
+        translated = translate(sql)
+        values = [
+            value.replace("\0", NUL) if isinstance(value, str) else value
+            for value in ([parameters[name] for name in translated.names] if translated.names else parameters)
+        ]
+        if self._level:
+            return self._run(translated, values)
+        return self._ask_alone(translated, values)
+
+    def executemany(self, sql: str, rows: Iterable[Any]) -> Result:
+        return Result(rowcount=sum(self.execute(sql, row).rowcount for row in rows))
+
+    def begin_values(self, places: Collection[Place]) -> None:
+        """Begin a batch of writes to these entries alone: their rows are locked and read by one statement, in order.
+
+        READ COMMITTED: where it has waited for another node, it reads what that has written, and need not begin anew.
+        """
+        self._begin(ENTRIES)
+        columns = [namespace for namespace, _ in places], [key for _, key in places]
+        self._ahead = ReadAhead(places, self.execute(LOCK_AND_READ, columns).fetchall())
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _connect(self) -> PgSession:
+        try:
+            session = self._server.connect(statement_s=self._statement_s, idle_s=self._server.lease_s / 4)
+        except psycopg.Error as error:
+            raise ForeignError(self._server.explain(error)) from error
+        return session
+
+    def _begin(self, level: str) -> None:
+        self.was_conflict = False
+        self._roll_back()
+        if self._session.closed:
+            self._reconnect()
+        relaxed = "SET LOCAL synchronous_commit = off; " if self._is_relaxed and level == ENTRIES else ""
+        fence = f"FROM lane WHERE node = {self.node:d} AND state IN ('a', 'd') FOR UPDATE" if self.node else ""
+        self._level, self._is_begun = level, True
+        self._tell(f"BEGIN ISOLATION LEVEL {level}; {relaxed}SELECT pg_current_xact_id() {fence}")
+        while self._cursor.nextset():
+            pass
+        found = self._cursor.fetchone()
+        if not found:
+            self._roll_back()
+            raise self._fenced("the other nodes have declared this one dead, or it has left")
+        self._xact = int(found[0])
+
+    def _begin_reading(self) -> None:
+        self._roll_back()
+        self.was_conflict = False
+        self._level = READ
+
+    def _begin_writing(self) -> None:
+        self._begin(WRITE)
+
+    def _commit(self) -> None:
+        if self._ahead:
+            self._flush(self._ahead)
+        if self._is_begun:
+            self._tell("COMMIT")
+        self._forget_transaction()
+        self._cuts = 0
+
+    def _roll_back(self) -> None:
+        if self._is_begun:
+            with suppress(psycopg.Error):  # a lost connection, which has rolled back
+                self._cursor.execute("ROLLBACK", prepare=False)
+        self._forget_transaction()
+
+    def _fail_op(self) -> None:
+        """Instead of a savepoint an op, which costs two more round trips: all of the batch are done again, alone."""
+        raise ForeignError(StoreError("an op has failed: each is done alone"))
+
+    def _forget_transaction(self) -> None:
+        self._level, self._is_begun, self._xact, self._ahead = "", False, 0, None
+
+    def _ask_alone(self, translated: Translated, values: Sequence[Any]) -> Result:
+        """Ask outside a transaction, once more where the connection was lost."""
+        if translated.writes:
+            raise ForeignError(StoreError(f"{self._server.name}: a write outside a transaction"))
+        self.was_conflict = False
+        try:
+            return self._run(translated, values)
+        except ForeignError:
+            if not self._session.closed:
+                raise
+        self._reconnect()
+        return self._run(translated, values)
+
+    def _run(self, translated: Translated, values: Sequence[Any]) -> Result:
+        if self._level and not self._is_begun:
+            self._is_begun = True
+            self._tell(f"BEGIN ISOLATION LEVEL {self._level}")
+        cursor = self._cursor
+        try:
+            cursor.execute(translated.text, values)
+            rows = cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise self._refusal(error) from error
+        count = max(cursor.rowcount, 0)
+        if translated.writes:
+            self.total_changes += count
+        if translated.gives_id:
+            return Result((), count, rows[-1][0] if rows else None)
+        return Result(rows, count)
+
+    def _tell(self, text: str) -> None:
+        try:
+            self._cursor.execute(text, prepare=False)
+        except psycopg.Error as error:
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: psycopg.Error) -> ForeignError:
+        """End the transaction, and return the error in words."""
+        is_lost = self._session.closed
+        self._cuts += is_lost
+        self._roll_back()
+        self.was_conflict = error.sqlstate in CONFLICTS or (is_lost and self._cuts < MOST_CUTS)
+        return ForeignError(self._server.explain(error))
+
+    def _fenced(self, why: str) -> ForeignError:
+        return ForeignError(StoreFenced(f"{self._server.name}: {why}"))
+
+    def _reconnect(self) -> None:
+        """Connect again, trying for as long as a lease: it may be starting."""
+        now = time.monotonic()
+        self._away_since = self._away_since or now
+        while True:
+            try:
+                self._session = self._connect()
+                break
+            except ForeignError:
+                if time.monotonic() - self._away_since > self._server.lease_s:
+                    raise
+                time.sleep(RETRY_S)
+        self._away_since = None
+        self._cursor = self._session.cursor()
+
+    def _from_ahead(self, ahead: ReadAhead, sql: str, parameters: Any) -> Result | None:
+        """Answer from what was read ahead, or bring the table up to date for a statement that needs it."""
+        if answer := ahead.answer(sql, parameters):
+            return answer
+        if "entry" in sql:
+            self._flush(ahead)
+            if sql in (PUT, DELETE):
+                ahead.forget(parameters[:2])
+            elif sql not in (FIND, UPDATE):  # of another entry, which was not read ahead
+                self._ahead = None
+        return None
+
+    def _flush(self, ahead: ReadAhead) -> None:
+        if columns := ahead.take_changes():
+            self._run(translate(WRITE_ALL), columns)
+
+
+CONTROL: Mapping[str, Any] = {
+    "BEGIN": PgConnection._begin_reading,
+    "BEGIN IMMEDIATE": PgConnection._begin_writing,
+    "COMMIT": PgConnection._commit,
+    "ROLLBACK": PgConnection._roll_back,
+    "SAVEPOINT op": lambda connection: None,
+    "RELEASE op": lambda connection: None,
+    "ROLLBACK TO op": PgConnection._fail_op,
+}

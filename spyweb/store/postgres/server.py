@@ -1,0 +1,152 @@
+"""The PostgreSQL server of a store: its sessions, and its errors in words."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import psycopg
+from msgspec import Struct
+from psycopg.abc import PQGen
+from psycopg.adapt import Loader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8Dumper
+from psycopg.types.string import TextLoader
+
+from spyweb.errors import StoreError, StoreUnreachable
+from spyweb.words import cut
+
+T = TypeVar("T")
+
+OLDEST, OLDEST_NAME = 150_000, "15"
+CONNECT_S = 5
+LEASE_S = 10.0
+ANSWER_S = 600.0  # for a question; a write has half a lease
+STATEMENTS_KEPT_PREPARED = 500
+LONGEST_WORDS = 300
+NUL = "\U0010ffff"  # stands for the character that PostgreSQL's text can't hold
+SET_UP = """
+    SELECT set_config('search_path', $1, false), set_config('statement_timeout', $2, false),
+        set_config('idle_in_transaction_session_timeout', $3, false), set_config('jit', 'off', false)
+"""
+# A dead server, or a way to it that is cut, is noticed within seconds; the URL may say otherwise.
+USUAL: dict[str, str | int] = {
+    "connect_timeout": CONNECT_S,
+    "target_session_attrs": "read-write",  # of several hosts, the one that takes writes
+    "client_encoding": "UTF8",
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+
+
+class WholeNumber(Loader):
+    def load(self, data: Any) -> int:
+        return int(bytes(data))
+
+
+class TextWithNul(TextLoader):
+    def load(self, data: Any) -> str:
+        return str(super().load(data)).replace(NUL, "\0")
+
+
+class LongNumber(Int8Dumper):
+    """Any int or bool: the store's columns have one type for both."""
+
+    def dump(self, obj: Any) -> bytes:
+        if not -(1 << 63) <= obj < 1 << 63:
+            raise OverflowError("Python int too large to convert to PostgreSQL bigint")
+        return b"%d" % obj
+
+
+class PgSession(psycopg.Connection[tuple[Any, ...]]):
+    """A session that gives up on an answer after some time: then it is closed."""
+
+    answer_s: float | None = None
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        try:
+            return super().wait(gen, interval, timeout or self.answer_s)
+        except psycopg.OperationalError:
+            if not self.closed and self.info.transaction_status is TransactionStatus.ACTIVE:
+                self.close()
+            raise
+
+
+class PgServer(Struct, frozen=True, kw_only=True):
+    """The address of a store's schema, and how long its sessions wait."""
+
+    url: str
+    password: str = ""
+    schema: str = "spyweb"
+    application: str = "spyweb"
+    lease_s: float = LEASE_S
+
+    @property
+    def name(self) -> str:
+        """Return it for messages: without a password."""
+        try:
+            known = conninfo_to_dict(self.url)
+        except psycopg.Error:
+            return "[store] url"
+        port = f":{known['port']}" if known.get("port") else ""
+        return f"postgresql://{known.get('host') or ''}{port}/{known.get('dbname') or ''}"
+
+    @property
+    def quoted_schema(self) -> str:
+        return '"{}"'.format(self.schema.replace('"', '""'))
+
+    def connect(self, *, statement_s: float = ANSWER_S, idle_s: float = 0) -> PgSession:
+        """Open a session; a statement, or a transaction that does nothing, is ended after so long (0: never)."""
+        try:
+            given = conninfo_to_dict(self.url)
+        except psycopg.Error:  # libpq's own words may repeat the password
+            raise StoreError("[store] url: expected postgresql://USER@HOST/DATABASE") from None
+        secret = {"password": self.password} if self.password else {}
+        wanted = {**USUAL, "application_name": self.application, **given, **secret}
+        address = make_conninfo(**{name: str(value) for name, value in wanted.items()})
+        session = PgSession.connect(address, autocommit=True, cursor_factory=psycopg.RawCursor, prepare_threshold=2)
+        session.prepared_max = STATEMENTS_KEPT_PREPARED
+        session.adapters.register_dumper(int, LongNumber)
+        session.adapters.register_dumper(bool, LongNumber)
+        session.adapters.register_loader("numeric", WholeNumber)
+        session.adapters.register_loader("text", TextWithNul)
+        session.execute(SET_UP, (f"{self.quoted_schema}, pg_catalog, pg_temp", in_ms(statement_s), in_ms(idle_s)))
+        session.answer_s = statement_s * 1.5 or None
+        return session
+
+    def refuse_unfit(self, session: PgSession) -> None:
+        """Raise StoreError where a store can't be kept there."""
+        encoding = session.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise StoreError(f"{self.name}: the database's encoding is {encoding}: make one WITH ENCODING 'UTF8'")
+        if session.info.server_version < OLDEST:
+            found = session.info.parameter_status("server_version")
+            raise StoreError(f"{self.name}: PostgreSQL {found}: expected {OLDEST_NAME} or later")
+
+    def explain(self, error: psycopg.Error) -> StoreError:
+        """Return the error in one line, without values and passwords."""
+        state = error.sqlstate or ""
+        said = error.diag.message_primary or str(error) or type(error).__name__
+        words = cut(" ".join(said.split()), LONGEST_WORDS)
+        if state in REASONS:
+            return StoreError(f"{self.name}: {REASONS[state]}")
+        if not state or state.startswith(("08", "57P")):
+            return StoreUnreachable(f"{self.name}: can't be reached: {words}")
+        return StoreError(f"{self.name}: {words} ({state})")
+
+
+REASONS = {
+    "53100": "no room left on its disk",
+    "53200": "PostgreSQL is out of memory",
+    "57014": "no answer in time: the statement was given up",
+    "54000": "more than PostgreSQL takes: a key of about 2,700 bytes, or a text of 1 GB",
+    "25006": "it takes no writes: it is a standby, or set to read only",
+    "40001": "other nodes have written the same again and again",
+    "40P01": "other nodes have written the same again and again",
+}
+
+
+def in_ms(seconds: float) -> str:
+    return str(round(seconds * 1000))

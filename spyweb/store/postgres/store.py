@@ -1,0 +1,98 @@
+"""Open a store on PostgreSQL: the classes of spyweb/store/sqlite, with other connections."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, closing, contextmanager
+from functools import partial
+
+import psycopg
+
+from spyweb.clock import Clock
+from spyweb.model import Durability
+from spyweb.settings.sections import Settings
+from spyweb.store.encryption import BYTES, PLAIN, Codec, codec_for
+from spyweb.store.model.entries import NO_HISTORY, HistoryRules
+from spyweb.store.postgres.connection import PgConnection
+from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
+from spyweb.store.postgres.server import PgServer
+from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue
+from spyweb.store.sqlite.connections import Connections
+from spyweb.store.sqlite.migrate import load_migrations
+from spyweb.store.sqlite.store import Store, open_queue
+from spyweb.store.sqlite.vault import check_key
+
+
+async def open_postgres(  # noqa: PLR0913 - each but the first is an option
+    server: PgServer,
+    *,
+    clock: Clock,
+    durability: Durability = Durability.FULL,
+    read_only: bool = False,
+    key: bytes | None = None,
+    history: HistoryRules = NO_HISTORY,
+    node: int | None = None,
+) -> Store:
+    """Open the schema, made if it is absent and migrated; with `read_only`, as it is or not at all.
+
+    The transactions of a node, from when it has joined, are refused with StoreFenced once it is declared dead.  Raises
+    StoreError with one clear line; StoreUnreachable where it may help to try again.
+    """
+    codec: Codec = BYTES if key is None else codec_for(key)
+    reading = partial(connect, server)
+    writing = partial(open_up_to_date, server, clock.now_ms(), read_only=read_only)
+    async with AsyncExitStack() as opened:
+
+        async def queue(connect: Callable[[], sqlite3.Connection], limit: int = BATCH_LIMIT) -> BatchQueue:
+            made = await open_queue(server.name, clock, connect, limit=limit)
+            opened.push_async_callback(made.close)
+            return made
+
+        writer = await queue(partial(writing, codec, node=node, is_relaxed=durability is Durability.NORMAL))
+        reader, questions = await queue(reading), await queue(reading, 1)
+        opened.pop_all()
+    connections = Connections(writer=writer, reader=reader, questions=questions)
+    return Store(server.name, connections, clock, codec, history)
+
+
+def open_up_to_date(
+    server: PgServer, now_ms: int, codec: Codec, *, read_only: bool, node: int | None, is_relaxed: bool
+) -> sqlite3.Connection:
+    known = load_migrations()
+    with translating(server), closing(server.connect(statement_s=0)) as session:
+        server.refuse_unfit(session)
+        if read_only:
+            refuse_other(server, session, known)
+        else:
+            bring_up_to_date(server, session, known, now_ms)
+    opened = PgConnection(server, statement_s=server.lease_s / 2, node=node, is_relaxed=is_relaxed)
+    try:
+        check_key(opened.as_sqlite(), server.name, PLAIN if codec is BYTES else codec)
+    except BaseException:
+        opened.close()
+        raise
+    return opened.as_sqlite()
+
+
+def connect(server: PgServer) -> sqlite3.Connection:
+    return PgConnection(server).as_sqlite()
+
+
+def server_of(settings: Settings) -> PgServer:
+    store, cluster = settings.store, settings.cluster
+    return PgServer(
+        url=store.url,
+        password=store.hidden,
+        schema=store.schema,
+        application=f"spyweb {cluster.name}",
+        lease_s=cluster.lease_ms / 1000,
+    )
+
+
+@contextmanager
+def translating(server: PgServer) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise server.explain(error) from error
