@@ -478,6 +478,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
     idle_since_ms: int | None = None  # since when the job has been paused, disabled or absent
     paused_for: str = ""  # the reason, if spyweb paused it
     active_since_ms: int | None = None  # since when it has been added, was put on this schedule, or last came back
+    pool: str = ""  # of slots (ownership.py): the owner of its slot there runs the job, and alone moves it elsewhere
 
 
 class Run(Struct, frozen=True, kw_only=True):

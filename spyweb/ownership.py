@@ -34,13 +34,22 @@ def slot_of(name: str, pool: str = EVERY_NODE, count: int = SLOTS) -> Slot:
     return Slot(pool, int.from_bytes(digest, "big") % count)
 
 
-def slot_of_job(job: str, node: str, labels: Sequence[str]) -> Slot:
-    """Return the slot of a job: of those for its node, for nodes with its labels, or for every node."""
+def pool_of(node: str, labels: Sequence[str]) -> str:
+    """Return the pool that a job asks for: for its node, for nodes with its labels, or for every node."""
     if node:
-        return Slot(f"{NODE_POOL}{node}", 0)
-    if labels:
-        return slot_of(job, f"{LABEL_POOL}{','.join(sorted(labels))}", LABEL_SLOTS)
-    return slot_of(job)
+        return f"{NODE_POOL}{node}"
+    return f"{LABEL_POOL}{','.join(sorted(labels))}" if labels else EVERY_NODE
+
+
+def slot_in(pool: str, job: str) -> Slot:
+    if pool.startswith(NODE_POOL):
+        return Slot(pool, 0)
+    return slot_of(job, pool, LABEL_SLOTS if pool else SLOTS)
+
+
+def slot_of_job(job: str, node: str, labels: Sequence[str]) -> Slot:
+    """Return the slot that a job asks for; where it lies is on record, in its cursor."""
+    return slot_in(pool_of(node, labels), job)
 
 
 class Ownership:

@@ -246,7 +246,8 @@ class Reloader:
         """Load the files for the first time; `known` are the cursors that an earlier daemon left."""
         self._cursors.update(known)
         await self._look()
-        absent = [cursor for job, cursor in known.items() if self.live.find(job) is None and job not in self.broken]
+        gone = [job for job in known if self.live.find(job) is None and job not in self.broken]
+        absent = [known[job] for job in gone if self.live.is_mine(job)]
         new = [job for job in self.live if job.id not in known]
         await self.renames.look(new, [cursor.job for cursor in absent if cursor.idle_since_ms is None])
         self._cursors.update({cursor.job: cursor for cursor in await self.scheduler.note_absent(absent)})
@@ -342,7 +343,7 @@ class Reloader:
         self.live.link()
         self._not_activated.update({job.id: job for job in (*new, *(job for job, _ in edited))})
         if self._not_activated:
-            await self.scheduler.activate(list(self._not_activated.values()), self._cursors)
+            await self.scheduler.activate([job for job in self._not_activated.values() if job.mine], self._cursors)
             self._not_activated.clear()
         await self.renames.look(new, [job.id for job in todo.gone])
         _tell_swap(self.live.listener, new, todo)

@@ -18,7 +18,7 @@ from spyweb.errors import Problem, Refused
 from spyweb.incidents.truth import JOB
 from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Cursor, JobId, JobSpec, Never, Pings, Run, RunId, TaskBegun, TaskRow
-from spyweb.ownership import Ownership, slot_of_job
+from spyweb.ownership import Ownership, Slot, pool_of, slot_in, slot_of_job
 from spyweb.runs.run_queue import RunQueue
 from spyweb.schedules.due import expected_ping
 from spyweb.settings.tables import TomlTable
@@ -35,7 +35,7 @@ class LiveJob(Struct, eq=False):
     cursor: Cursor
     recorded: Cursor | None = None  # the cursor as the store has it, where that is known
     queue: RunQueue = field(default_factory=RunQueue)
-    mine: bool = True  # this daemon is the one that starts its runs
+    mine: bool = True  # this daemon is the one that starts its runs: it owns its slot, and has taken it up
     problems: Sequence[Problem] = ()  # of the file now on disk, when it is not the version that runs
     warnings: Sequence[Problem] = ()  # about the file now on disk
     sources: Sequence[TomlTable] = ()  # of its settings: from the file, and from config.toml
@@ -55,6 +55,16 @@ class LiveJob(Struct, eq=False):
     def is_new(self) -> bool:
         """Return whether the cursor of this job is still to be set (schedules/due.py)."""
         return not self.cursor.schedule
+
+    @property
+    def pool(self) -> str:
+        """Return the pool that its settings ask for."""
+        return pool_of(self.spec.node, self.spec.labels)
+
+    @property
+    def slot(self) -> Slot:
+        """Return the slot in which it lies, by the record; of a new one, the slot that its settings ask for."""
+        return slot_in(self.pool if self.recorded is None else self.recorded.pool, self.id)
 
     @property
     def scheduled(self) -> bool:
@@ -160,7 +170,11 @@ class LiveJobs:
         return found.mine if found else self.ownership.has(slot_of_job(job_id, "", ()))
 
     def add(self, job: LiveJob) -> None:
-        """Add a job; one with the id of a removed job that is still busy takes over the runs of that job."""
+        """Add a job; one with the id of a removed job that is still busy takes over the runs of that job.
+
+        In a cluster it is taken up later (scheduler/slots.py), by what is on record.
+        """
+        job.mine &= self.ownership.owned is None
         self._jobs[job.id] = job
         for earlier in [each for each in self._leaving if each.id == job.id]:
             job.queue = earlier.queue

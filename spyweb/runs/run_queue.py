@@ -59,6 +59,11 @@ class RunQueue:
         return bool(self.in_flight or self._claimed_to_start)
 
     @property
+    def is_claiming(self) -> bool:
+        """Return whether a run that is to start at once is on its way to the store."""
+        return bool(self._claimed_to_start)
+
+    @property
     def waiting_count(self) -> int:
         """Count the runs on record that have not started."""
         return len(self.waiting) + len(self.delayed)

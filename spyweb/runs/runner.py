@@ -7,7 +7,7 @@ and the starts of the jobs that follow it are committed together.  A claimed run
 from __future__ import annotations
 
 from asyncio import Event, Future, Task, TaskGroup, gather, get_running_loop, shield
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -69,6 +69,8 @@ CANCELLED = Ending(outcome=Outcome.FAILED, failure=Failure.CANCELLED, reason=BY_
 LOST = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
 NOTHING = Change()  # no follow-up
 BUG = "internal error (see the log)"
+ELSEWHERE = "another node runs it"
+UNSURE = Ending(outcome=Outcome.LOST, reason="it did not begin: another node may have taken its job over by then")
 
 
 class Observer(Protocol):
@@ -161,7 +163,7 @@ class Runner:
     judge: JudgeEnd = lambda *_: None  # in a daemon: returns the incident event of a run's end
     served: list[Callable[[LiveJob], None]] = field(default_factory=list)  # called at the end of each run for a change
 
-    _run_tasks: set[Task[None]] = field(init=False, default_factory=set)  # of runs whose end is not recorded yet
+    _run_tasks: dict[Task[None], Run | None] = field(init=False, default_factory=dict)  # whose end is not recorded yet
     _observers: dict[RunId, Observer] = field(init=False, default_factory=dict)
     _cancelled: dict[RunId, Why] = field(init=False, default_factory=dict)  # runs that must end, also before they begin
     _replaced_by: dict[RunId, RunId] = field(init=False, default_factory=dict)
@@ -185,6 +187,8 @@ class Runner:
         """Claim a manual run.  Raises Refused where a due time would be skipped, and at a stop."""
         if self._stopping:
             raise Refused(f"{job.id}: the daemon is stopping")
+        if not job.mine:
+            raise Refused(f"{job.id}: {ELSEWHERE}")
         if isinstance(job.spec.schedule, Pings):
             raise Refused(f"{job.id} runs elsewhere and can't be started here: send a ping to its hook after a run")
         if job.queue.admission(job.spec) is Admission.SKIP:
@@ -258,13 +262,14 @@ class Runner:
             self._spawn(self._live_through(job, run), run, job)
         elif job.gone:
             self._write_off([run], DELETED)
-        else:
+        elif job.mine:  # else its owner takes it up, by the record
             self._line_up(job, run, replaces=claim.admission is Admission.REPLACE)
 
     def _start_next(self, job: LiveJob) -> None:
         """Start every run of this job that may start now."""
         job = self.live.current(job)
-        while not self._stopping and (run := job.queue.start_next(job.spec, self.clock.now_ms())) is not None:
+        may_start = job.mine and self.live.ownership.is_trusted and not self._stopping
+        while may_start and (run := job.queue.start_next(job.spec, self.clock.now_ms())) is not None:
             self._spawn(self._live_through(job, run, has_waited=True), run, job)
 
     async def _live_through(self, job: LiveJob, run: Run, *, has_waited: bool = False) -> None:
@@ -376,6 +381,8 @@ class Runner:
         if isinstance(found, Ending):
             return found
         run, event = found
+        if not self.live.ownership.is_trusted:
+            return UNSURE
         if job.spec.monitor:
             return await self.monitors.run(job, run, host, records.ctx_of(run, event))
         is_last = job.gone or run.trigger.stands_alone or not may_retry(run, job.spec.retry)
@@ -565,8 +572,8 @@ class Runner:
         if run is not None:
             work = self._contain(job, run, work)
         task = self.tasks.create_task(work, name=f"run {run.id} of {run.job}" if run else "orphaned runs")
-        self._run_tasks.add(task)
-        task.add_done_callback(self._run_tasks.discard)
+        self._run_tasks[task] = run
+        task.add_done_callback(self._run_tasks.pop)
         return task
 
     async def _contain(self, job: LiveJob | None, run: Run, work: Coroutine[object, object, None]) -> None:
@@ -604,7 +611,7 @@ class Runner:
         settled = [run for run in self._orphaned if self.live.find(run.job) or not self.live.unloadable]
         if settled and not self._stopping:
             self._orphaned = [run for run in self._orphaned if run not in settled]
-            self._spawn(self.take_up(settled))
+            self._spawn(self.take_up([run for run in settled if self.live.is_mine(run.job)]))
 
     def _after_loss(self, job: LiveJob | None, run: Run, ending: Ending) -> Change:
         """Return the follow-ups of a run that an earlier daemon did not end: the same run again, or jobs `after` it."""
@@ -621,7 +628,38 @@ class Runner:
         self.monitors.forget(job.id)
         self.stalls.forget(job.id)
         self.counters.forget(job.id)
-        self._write_off([*job.queue.clear(), *job.queue.leave_elsewhere()], DELETED)
+        left = [*job.queue.clear(), *job.queue.leave_elsewhere()]
+        self._write_off(left if job.mine else [], DELETED)
+
+    def busy_jobs(self) -> set[JobId]:
+        """Return the jobs with runs that this daemon has begun, is about to begin, or records the end of."""
+        claiming = (job.id for job in self.live.with_runs() if job.queue.is_claiming)
+        return {*claiming, *(run.job for run in self._run_tasks.values() if run)}
+
+    def forget_waiting(self, job: LiveJob) -> None:
+        """Leave the runs of a job that are not under way in this daemon to the record, and to who owns the job."""
+        under_way = {run.id for run in self._run_tasks.values() if run}
+        job.queue.clear()
+        for run in [run for run in job.queue.in_flight.values() if run.id not in under_way]:
+            job.queue.leave(run)
+
+    def unknown(self, on_record: Sequence[Run]) -> list[Run]:
+        """Return the open runs on record that this daemon does not have."""
+        known = {run.id for run in (*self._run_tasks.values(), *self._orphaned) if run}
+        known.update(run.id for job in self.live.with_runs() if job.mine for run in job.queue.open_runs())
+        return [run for run in on_record if run.id not in known]
+
+    def start_waiting(self, jobs: Iterable[LiveJob]) -> None:
+        """Start what waits and may start now, since its job has come to this node, or since it may act again."""
+        for job in jobs:
+            if job.queue.waiting:
+                self._start_next(job)
+
+    def stop_runs(self) -> None:
+        """Have the runs in flight end: this node may not act any more."""
+        for run in self.live.running():
+            if not run.trigger.ping:
+                self._have_end(run, Why.STOPPED)
 
     async def drain(self, grace: float) -> None:
         """Start no more runs; let those in flight end within `grace` seconds, then stop the rest.

@@ -22,6 +22,7 @@ from spyweb.clock import Clock
 from spyweb.errors import CursorMoved, Refused
 from spyweb.logs.output import tell_refusal
 from spyweb.model import Cursor, JobId, Outcome, Trigger, TriggerType
+from spyweb.ownership import slot_in
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.runs.runner import Claims, Runner, RunRequest
 from spyweb.scheduler.timers import Timers
@@ -46,6 +47,7 @@ log = structlog.get_logger()
 LOOK_AT_CLOCK_EVERY = 3.0  # seconds; for that long an `every` does not run after the clock was set back
 CLAIMED_TOGETHER = 64  # jobs
 CLAIM_PATIENCE_MS = 5_000  # before a claim that the store refused is tried again
+TRUST_PATIENCE_MS = 500  # before what is due is looked at again by a node that may not act
 CLOCK_JUMP_MS = 2_000  # between wall clock and monotonic clock: more than drift
 CATCH_UP_MS = 10  # between jobs that have missed due times
 CATCH_UP_MOST_MS = 10_000
@@ -79,6 +81,7 @@ class Scheduler:
         self._refused: dict[JobId, int] = {}  # jobs whose due times the store will not claim, and since when
         self._seen_drift_ms = self._drift_ms()  # at the last check
         self._one_at_a_time = Lock()  # for changes of a cursor other than a claim
+        self._changes = 0  # of them that wait or are under way
         timers.after_firing = self._claim
 
     @property
@@ -97,6 +100,14 @@ class Scheduler:
         """Return how long the store has refused to claim a job's due times; of several jobs, the longest."""
         now_ms = self._clock.now_ms()
         return max(0, now_ms - min(self._refused.values(), default=now_ms))
+
+    @property
+    def is_changing(self) -> bool:
+        """Return whether a cursor is about to change, other than by a claim."""
+        return bool(self._changes)
+
+    def is_claiming(self, job: JobId) -> bool:
+        return job in self._due or job in self._claims
 
     def stop(self) -> None:
         """Claim the jobs that have just fired, and none after that."""
@@ -131,6 +142,9 @@ class Scheduler:
         now_ms = self._clock.now_ms()
         decision = _decide(job, now_ms)
         if decision.cursor_ms == job.cursor.due_ms:
+            return
+        if not self._live.ownership.is_trusted:
+            job.not_before_ms = now_ms + TRUST_PATIENCE_MS
             return
         job.not_before_ms = 0  # passed: a clock that is set back must not bring it up again
         before = job.cursor
@@ -182,6 +196,7 @@ class Scheduler:
                 "a due time had been claimed already: the schedule continues from its stored cursor", job=job.id
             )
             _go_by(job, moved.found if isinstance(moved.found, Cursor) else None)
+            job.mine &= self._live.ownership.has(job.slot)
         self.watch(job)
 
     def _restore(self, due: DueRuns, error: BaseException) -> None:
@@ -210,8 +225,9 @@ class Scheduler:
         A claim that overtook a change of the cursor would undo it.  Afterwards the jobs get their timers back, by their
         cursors at that time: the old ones where the store has refused the change.
         """
-        async with self._one_at_a_time:
-            try:
+        self._changes += 1
+        try:
+            async with self._one_at_a_time:
                 for job in jobs:
                     self._timers.drop(job.id)
                 self._claim()  # what has just fired
@@ -220,9 +236,10 @@ class Scheduler:
                     for job in jobs:  # a refused claim sets its timers again
                         self._timers.drop(job.id)
                 yield
-            finally:
-                for job in jobs:
-                    self.watch(job)
+        finally:
+            self._changes -= 1
+            for job in jobs:
+                self.watch(job)
 
     async def activate(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None:
         """Start the schedules of jobs: new ones from their `known` cursor, other ones from their current cursor."""
@@ -240,9 +257,11 @@ class Scheduler:
 
         def decide(job: LiveJob) -> Activation:
             known = _known(job)
-            return activate(
-                job.spec, replace(known, paused=False, paused_for="") if known and resumed else known, now_ms, spread_ms
-            )
+            if known and resumed:
+                known = replace(known, paused=False, paused_for="")
+            if known and known.pool != job.pool and self._live.ownership.has(slot_in(job.pool, job.id)):
+                known = replace(known, pool=job.pool)  # else its owner moves it: see SlotWork
+            return activate(job.spec, known, now_ms, spread_ms)
 
         await self._write(jobs, decide)
         for job in jobs:
@@ -257,7 +276,7 @@ class Scheduler:
         """Stop the schedules of these jobs: their files were removed."""
         async with self._at_rest(jobs):
             now_ms = self._clock.now_ms()
-            taken_up = [job for job in jobs if not job.is_new]
+            taken_up = [job for job in jobs if job.mine and not job.is_new]
             await self._write(taken_up, lambda job: Activation(cursor=deactivated(job.cursor, now_ms)))
 
     async def note_absent(self, cursors: Sequence[Cursor]) -> list[Cursor]:
@@ -339,7 +358,7 @@ class Scheduler:
 
     def _after_jump(self) -> None:
         now_ms = self._clock.now_ms()
-        for job in self._live:
+        for job in [job for job in self._live if job.mine]:
             job.not_before_ms = 0
             job.kept_since_ms = min(job.kept_since_ms, now_ms)
             if waits_for_the_past(job.spec.schedule, job.cursor.due_ms, now_ms):
@@ -376,7 +395,7 @@ def _keeps_its_schedule(job: LiveJob) -> bool:
 def _expect_taken_up(job: LiveJob) -> None:
     if job.gone:
         raise Refused(f"{job.id} was removed")
-    if job.is_new:
+    if job.is_new or not job.mine:
         raise Refused(f"{job.id} is not on its schedule yet: try again in a moment")
 
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.model import At, Cron, Cursor, Every, JobId, JobSpec, MisfirePolicy, Never, Outcome, Pings, Schedule, Start
+from spyweb.ownership import pool_of
 from spyweb.schedules.cron import LAST_DAY, cron_after, cron_count, cron_until, parse_cron
 from spyweb.settings.units import DAY_MS
 from spyweb.settings.values import is_timezone
@@ -329,6 +330,7 @@ def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Activation:
         schedule=schedule_text(spec.schedule),
         idle_since_ms=None if spec.enabled else now_ms,
         active_since_ms=now_ms,
+        pool=pool_of(spec.node, spec.labels),
     )
     return Activation(cursor=cursor, skipped=past)
 

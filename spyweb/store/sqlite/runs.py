@@ -215,6 +215,13 @@ class Runs(StorePart):
         """Return the runs that have not ended, waiting or running, oldest first."""
         return [read_run(row) for row in connection.execute(OPEN_RUNS)]
 
+    def in_line(self, *, cursors: bool) -> Future[tuple[dict[JobId, Cursor], list[Run]]]:
+        """Return the cursors, if asked for, and the open runs, in line with the writes.
+
+        So each claim of this daemon that it shows has been answered before this is.
+        """
+        return self._writer.submit(OpKind.READ, read_in_line, cursors)
+
     @on_questions
     def latest(self, connection: sqlite3.Connection) -> dict[JobId, Run]:
         """Return the newest ended run of each job, skipped ranges left out; a skipped run where there is no other."""
@@ -374,6 +381,11 @@ def storable(text: str) -> str:
 # On the thread of a connection: reading
 
 
+def read_in_line(connection: sqlite3.Connection, cursors: bool) -> tuple[dict[JobId, Cursor], list[Run]]:
+    found = map(read_cursor, connection.execute(CURSORS) if cursors else ())
+    return {cursor.job: cursor for cursor in found}, [read_run(row) for row in connection.execute(OPEN_RUNS)]
+
+
 def read_run(row: Sequence[Any]) -> Run:
     return read_as(Run, row, trigger=read_trigger(row[TRIGGER]))
 
@@ -387,7 +399,7 @@ def read_trigger(text: str) -> Trigger:
 
 
 def read_cursor(row: Sequence[Any]) -> Cursor:
-    job, due_ms, schedule, paused, idle_since_ms, paused_for, active_since_ms = row
+    job, due_ms, schedule, paused, idle_since_ms, paused_for, active_since_ms, pool = row
     return Cursor(
         job=JobId(job),
         due_ms=due_ms,
@@ -396,4 +408,5 @@ def read_cursor(row: Sequence[Any]) -> Cursor:
         idle_since_ms=idle_since_ms,
         paused_for=paused_for,
         active_since_ms=active_since_ms,
+        pool=intern(pool),
     )

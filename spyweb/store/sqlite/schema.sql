@@ -49,7 +49,8 @@ CREATE TABLE cursor (
     paused        INTEGER NOT NULL,
     idle_since_ms INTEGER,
     active_since_ms INTEGER,
-    paused_for TEXT NOT NULL DEFAULT ''
+    paused_for TEXT NOT NULL DEFAULT '',
+    pool TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 CREATE INDEX entry_expiring ON entry (expires_ms) WHERE expires_ms IS NOT NULL;
 

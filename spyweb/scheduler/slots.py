@@ -1,0 +1,176 @@
+"""Take up the work of the slots that a node of a cluster gains, and leave that of the slots that it gives.
+
+A job lies in the slot that is on record in its cursor, whose owner alone runs it.  Where its settings ask for another
+slot, that owner moves it there once nothing of it is under way: files that differ from node to node for a while have no
+job run on two nodes.
+"""
+
+from __future__ import annotations
+
+from asyncio import Lock
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from spyweb.errors import CursorMoved
+from spyweb.model import Cursor, JobId, Run, RunState
+from spyweb.ownership import EVERY_NODE, Ownership, Slot, slot_in
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.pings import PingRuns
+from spyweb.runs.runner import Runner
+from spyweb.scheduler.scheduler import Scheduler
+from spyweb.store.model.runs import Change
+from spyweb.store.sqlite.runs import Runs
+
+
+@dataclass(kw_only=True, eq=False)
+class SlotWork:
+    """The work of this node's slots.  `Ownership.owned` changes here only.
+
+    At each beat, once the files were loaded: `distrust` where its answer is late; else `release` what is to be given,
+    and without a wait before it ask the store's writer to give that; `gain` what was taken, or is this node's on record
+    and not owned yet; then `look`.
+    """
+
+    ownership: Ownership
+    live: LiveJobs
+    scheduler: Scheduler
+    runner: Runner
+    pings: PingRuns
+    runs: Runs
+    _one_at_a_time: Lock = field(init=False, default_factory=Lock)
+
+    async def gain(self, slots: Collection[Slot]) -> None:
+        """Own these slots, which are this node's on record, once their work is taken up.
+
+        Raises StoreError: what is not owned then is to be gained again.
+        """
+        async with self._one_at_a_time:
+            cursors, open_runs = await self.runs.in_line(cursors=True)
+            lost = [job for job in cursors if self.live.find(job) is None and job not in self.live.unloadable]
+            absent = [cursors[job] for job in lost if slot_in(cursors[job].pool, job) in slots]
+            gained = [job for job in self.live if not job.mine and _slot_of(job, cursors) in slots]
+            await self.scheduler.note_absent(absent)
+            await self._take_over(gained, absent, cursors, open_runs, slots)
+            self.ownership.changed()
+
+    def idle(self, slots: Iterable[Slot]) -> set[Slot]:
+        """Return those of which nothing is under way: no run, no claim, no change of a cursor."""
+        if self.scheduler.is_changing or self._one_at_a_time.locked():
+            return set()
+        busy = self.runner.busy_jobs()
+        at = {job.slot for job in self.live.with_runs() if job.id in busy or self.scheduler.is_claiming(job.id)}
+        return set(slots) - at - {slot_in(EVERY_NODE, job) for job in busy if self.live.find(job) is None}
+
+    def release(self, slots: Iterable[Slot]) -> list[Slot]:
+        """Own these slots no more, as far as they are idle; return which: now they are to be given.
+
+        Their runs that wait stay on record, for the next owner.
+        """
+        given = self.idle(slots)
+        self._leave([job for job in self.live if job.mine and job.slot in given], given)
+        return sorted(given)
+
+    def lose(self) -> None:
+        """Own nothing any more, and end the runs in flight: this node is dead to the others."""
+        self.runner.stop_runs()
+        self._leave(list(self.live), {*self.ownership.owned or ()})
+
+    def distrust(self) -> None:
+        """End the runs in flight if the trust has run out: other nodes may take them over."""
+        if not self.ownership.is_trusted:
+            self.runner.stop_runs()
+
+    async def look(self, others: Collection[Slot]) -> None:
+        """Take up what has come to this node's slots by files and by the record; move out what asks for other slots.
+
+        That is: jobs that are new here or were moved here, runs that other nodes have recorded, and what waited until
+        this node may act again.  `others` are the slots that other living nodes own.  Raises StoreError.
+        """
+        async with self._one_at_a_time:
+            foreign = [job for job in self.live if not job.mine and self._may_have_come(job)]
+            cursors, open_runs = await self.runs.in_line(cursors=bool(foreign))
+            come: list[LiveJob] = []
+            for job in foreign:
+                job.recorded = cursors.get(job.id)
+                is_nobodys = job.slot not in others and self.ownership.has(_wanted_by(job))
+                come += [job] if is_nobodys or self.ownership.has(job.slot) else []
+            await self._take_over(come, (), cursors, open_runs)
+            waiting = [run for run in self.runner.unknown(open_runs) if run.state is RunState.WAITING]
+            await self.runner.take_up([run for run in waiting if (job := self.live.find(run.job)) and job.mine])
+            await self._move_out()
+        self.runner.start_waiting(job for job in self.live if job.mine)
+
+    def _may_have_come(self, job: LiveJob) -> bool:
+        return job.recorded is None or job.recorded.pool != job.pool or self.ownership.has(job.slot)
+
+    async def _take_over(
+        self,
+        gained: Sequence[LiveJob],
+        absent: Iterable[Cursor],
+        cursors: Mapping[JobId, Cursor],
+        open_runs: Sequence[Run],
+        slots: Collection[Slot] = (),
+    ) -> None:
+        """Take up jobs as at a start of the daemon; they are this node's when all of it is done."""
+        specs = {job.id: job.spec for job in gained}
+        for job in gained:
+            self.runner.forget_waiting(job)
+            job.cursor, job.reached_ms = Cursor(job=job.id, due_ms=0, schedule=""), 0
+        if gained:
+            await self.scheduler.activate(gained, cursors)
+        ids = {*specs, *(cursor.job for cursor in absent)}
+        runs = [run for run in self.runner.unknown(open_runs) if run.job in ids]
+        await self.runner.take_up([run for run in runs if not run.trigger.ping])
+        await self.pings.take_up([run for run in runs if run.trigger.ping])
+        if self.ownership.owned is not None:
+            self.ownership.owned.update(slots)
+        gained = [job for job in gained if self.live.find(job.id) is job]
+        for job in gained:
+            job.mine = True
+            self.scheduler.watch(job)
+        self.runner.start_waiting(gained)
+        edited = [job for job in gained if job.spec is not specs[job.id]]
+        if edited:
+            await self.scheduler.activate(edited, {})
+
+    async def _move_out(self) -> None:
+        """Move jobs into the slots that they ask for: those of other nodes once nothing of the job is under way."""
+        moving = [job for job in self.live if job.mine and job.recorded and job.recorded.pool != job.pool]
+        home = [job for job in moving if self.ownership.has(_wanted_by(job))]
+        if home:
+            await self.scheduler.activate(home, {})
+        busy = self.runner.busy_jobs()
+        for job in moving:
+            is_at_rest = job.id not in busy and not self.scheduler.is_claiming(job.id)
+            if job.mine and job not in home and is_at_rest and not self.scheduler.is_changing:
+                await self._move(job)
+
+    async def _move(self, job: LiveJob) -> None:
+        before = job.recorded
+        self._leave([job], ())
+        moved = [replace(before, pool=job.pool)] if before else []
+        try:
+            await self.runs.record(Change(expects={job.id: before}, cursors=moved))
+        except CursorMoved:  # decided again by the record
+            return
+        job.recorded = moved[0]
+
+    def _leave(self, jobs: Iterable[LiveJob], slots: Iterable[Slot]) -> None:
+        if self.ownership.owned is not None:
+            self.ownership.owned.difference_update(slots)
+        for job in jobs:
+            job.mine = False
+            self.scheduler.drop(job)
+            self.runner.forget_waiting(job)
+        self.ownership.changed()
+
+
+def _slot_of(job: LiveJob, cursors: Mapping[JobId, Cursor]) -> Slot:
+    known = cursors.get(job.id)
+    return slot_in(known.pool if known else job.pool, job.id)
+
+
+def _wanted_by(job: LiveJob) -> Slot:
+    return slot_in(job.pool, job.id)
