@@ -17,10 +17,11 @@ from spyweb.clock import RealClock
 from spyweb.errors import Problem, Refused
 from spyweb.incidents.truth import JOB
 from spyweb.lua.session import Code, variable_rules
-from spyweb.model import Cursor, JobId, JobSpec, Never, Pings, Run, RunId, TaskBegun, TaskRow
+from spyweb.model import Cursor, JobId, JobSpec, Never, Outcome, Pings, Run, RunId, TaskBegun, TaskRow
 from spyweb.ownership import Ownership, Slot, pool_of, slot_in, slot_of_job
+from spyweb.runs.records import is_finding
 from spyweb.runs.run_queue import RunQueue
-from spyweb.schedules.due import expected_ping
+from spyweb.schedules.due import expected_ping, jittered
 from spyweb.settings.tables import TomlTable
 from spyweb.specs.discover import JobFile
 from spyweb.store.model.runs import SkippedRange
@@ -35,7 +36,7 @@ class LiveJob(Struct, eq=False):
     cursor: Cursor
     recorded: Cursor | None = None  # the cursor as the store has it, where that is known
     queue: RunQueue = field(default_factory=RunQueue)
-    mine: bool = True  # this daemon is the one that starts its runs: it owns its slot, and has taken it up
+    mine: bool = True  # this daemon is the one that starts its runs: it owns its slot, whose work is taken up
     problems: Sequence[Problem] = ()  # of the file now on disk, when it is not the version that runs
     warnings: Sequence[Problem] = ()  # about the file now on disk
     sources: Sequence[TomlTable] = ()  # of its settings: from the file, and from config.toml
@@ -83,6 +84,20 @@ class LiveJob(Struct, eq=False):
         """Move the cursor to a ping that has been recorded."""
         self.cursor = replace(self.cursor, due_ms=at_ms)
         self.recorded = self.recorded and replace(self.recorded, due_ms=at_ms)
+
+    def note_end(self, ended: Run) -> None:
+        if ended.trigger.is_aside:
+            return
+        if ended.outcome is not Outcome.SKIPPED or self.last is None or self.last.outcome is Outcome.SKIPPED:
+            self.last = ended
+        if ended.outcome is Outcome.SUCCESS and not is_finding(ended):
+            self.succeeded_ms = ended.ended_ms or 0
+
+    def late_ms(self, run: Run) -> int | None:
+        """Return how long after its due time and jitter a run has started; None where it had no due time."""
+        if run.due_ms is None or run.attempt > 1 or run.started_ms is None:
+            return None
+        return run.started_ms - jittered(self.spec, run.due_ms)
 
 
 class JobChange(StrEnum):

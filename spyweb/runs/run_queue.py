@@ -7,6 +7,7 @@ while one of them waits for its retry, the runs for later changes of the same ke
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 
 from msgspec.structs import replace
@@ -176,6 +177,12 @@ class RunQueue:
         for run in left:
             del self.in_flight[run.id]
         return left
+
+    def forget_all_but(self, under_way: Collection[RunId]) -> None:
+        """Leave all other runs of the job to the record, and to the daemon that takes them up."""
+        self.clear()
+        for run in [run for run in self.in_flight.values() if run.id not in under_way]:
+            self.leave(run)
 
     def make_way(self) -> list[Run]:
         """Drop the waiting runs and return them, except runs for a change or an incident: those start only once."""

@@ -7,7 +7,7 @@ and the starts of the jobs that follow it are committed together.  A claimed run
 from __future__ import annotations
 
 from asyncio import Event, Future, Task, TaskGroup, gather, get_running_loop, shield
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -39,6 +39,7 @@ from spyweb.model import (
     TriggerType,
 )
 from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.ownership import NO_TRUST
 from spyweb.permissions.policy import Audit
 from spyweb.runs import records
 from spyweb.runs.counters import RunCounters
@@ -46,7 +47,6 @@ from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import after_loss, follow_up, may_retry, what_follows
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.run_queue import Admission
-from spyweb.schedules.due import jittered
 from spyweb.stalls import StallRecorder, Work, work_for
 from spyweb.store.interchange.value_json import decode_json
 from spyweb.store.model.entries import ChangeEvent
@@ -69,8 +69,7 @@ CANCELLED = Ending(outcome=Outcome.FAILED, failure=Failure.CANCELLED, reason=BY_
 LOST = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
 NOTHING = Change()  # no follow-up
 BUG = "internal error (see the log)"
-ELSEWHERE = "another node runs it"
-UNSURE = Ending(outcome=Outcome.LOST, reason="it did not begin: another node may have taken its job over by then")
+UNSURE = Ending(outcome=Outcome.LOST, reason=f"it did not begin: {NO_TRUST}")
 
 
 class Observer(Protocol):
@@ -188,7 +187,7 @@ class Runner:
         if self._stopping:
             raise Refused(f"{job.id}: the daemon is stopping")
         if not job.mine:
-            raise Refused(f"{job.id}: {ELSEWHERE}")
+            raise Refused(f"{job.id}: another node runs it")
         if isinstance(job.spec.schedule, Pings):
             raise Refused(f"{job.id} runs elsewhere and can't be started here: send a ping to its hook after a run")
         if job.queue.admission(job.spec) is Admission.SKIP:
@@ -244,7 +243,7 @@ class Runner:
         if not is_refused:
             self._pass_over(skipped)
             for job in dict.fromkeys(claim.job for claim in claims):
-                self._start_next(job)
+                self.start_next(job)
 
     def _take(self, claim: ClaimedRun, run: Run) -> None:
         """Start or queue one recorded run."""
@@ -265,7 +264,7 @@ class Runner:
         elif job.mine:  # else its owner takes it up, by the record
             self._line_up(job, run, replaces=claim.admission is Admission.REPLACE)
 
-    def _start_next(self, job: LiveJob) -> None:
+    def start_next(self, job: LiveJob) -> None:
         """Start every run of this job that may start now."""
         job = self.live.current(job)
         may_start = job.mine and self.live.ownership.is_trusted and not self._stopping
@@ -322,7 +321,7 @@ class Runner:
         self._pass_over(follow.skipped)
         self._take_in(follow.new, ids)
         if job is not None:
-            self._start_next(job)
+            self.start_next(job)
             for listener in self.served if run.trigger.change else ():
                 listener(self.live.current(job))
 
@@ -330,14 +329,14 @@ class Runner:
         """Count and report a recorded end; `ran` is its job, where this daemon carried out all of the run."""
         ended = records.ended_run(run, end)
         if ran:
-            _note_end(ran, ended)
+            ran.note_end(ended)
             _log_end(run, ending)
         observer = self._observers.pop(run.id, None)
         if observer:
             observer.ended(run, ending)
         self.counters.ended(ended, has_lasted=ran is not None)
         if self.live.listener:
-            self.live.listener.run_ended(ended, late_ms(ran, run) if ran else None)
+            self.live.listener.run_ended(ended, ran.late_ms(run) if ran else None)
 
     def _leave(self, job: LiveJob | None, run: Run) -> None:
         if job is not None:
@@ -358,7 +357,7 @@ class Runner:
 
     def _begun(self, job: LiveJob, run: Run) -> None:
         """Count and report the start of a run, and send the ping about it."""
-        late = late_ms(job, run)
+        late = job.late_ms(run)
         if not run.trigger.is_aside and not records.is_finding(run):
             job.started_ms = run.started_ms or 0
         ping = records.ping_of(job.spec, run)
@@ -524,7 +523,7 @@ class Runner:
             self._write_off([run], job.queue.busy_with(job.spec))
         else:
             self._line_up(job, run, replaces=admission is Admission.REPLACE)
-        self._start_next(job)
+        self.start_next(job)
 
     def _line_up(self, job: LiveJob, run: Run, *, replaces: bool) -> None:
         """Queue a run; if it replaces others, cancel runs in flight or waiting, except for changes and incidents."""
@@ -602,7 +601,7 @@ class Runner:
                 await self._end(job, run, records.unbegun("the job was removed or disabled"))
             elif run.start_after_ms is None:
                 job.queue.line_up(run)  # `overlap` has let it wait already
-                self._start_next(job)
+                self.start_next(job)
             else:
                 self._wait(job, run)
 
@@ -631,32 +630,12 @@ class Runner:
         left = [*job.queue.clear(), *job.queue.leave_elsewhere()]
         self._write_off(left if job.mine else [], DELETED)
 
-    def busy_jobs(self) -> set[JobId]:
-        """Return the jobs with runs that this daemon has begun, is about to begin, or records the end of."""
-        claiming = (job.id for job in self.live.with_runs() if job.queue.is_claiming)
-        return {*claiming, *(run.job for run in self._run_tasks.values() if run)}
-
-    def forget_waiting(self, job: LiveJob) -> None:
-        """Leave the runs of a job that are not under way in this daemon to the record, and to who owns the job."""
-        under_way = {run.id for run in self._run_tasks.values() if run}
-        job.queue.clear()
-        for run in [run for run in job.queue.in_flight.values() if run.id not in under_way]:
-            job.queue.leave(run)
-
-    def unknown(self, on_record: Sequence[Run]) -> list[Run]:
-        """Return the open runs on record that this daemon does not have."""
-        known = {run.id for run in (*self._run_tasks.values(), *self._orphaned) if run}
-        known.update(run.id for job in self.live.with_runs() if job.mine for run in job.queue.open_runs())
-        return [run for run in on_record if run.id not in known]
-
-    def start_waiting(self, jobs: Iterable[LiveJob]) -> None:
-        """Start what waits and may start now, since its job has come to this node, or since it may act again."""
-        for job in jobs:
-            if job.queue.waiting:
-                self._start_next(job)
+    def under_way(self) -> list[Run]:
+        """Return the runs that this daemon has begun, or whose end it records."""
+        return [*filter(None, self._run_tasks.values())]
 
     def stop_runs(self) -> None:
-        """Have the runs in flight end: this node may not act any more."""
+        """Have the runs in flight end, but for those that happen elsewhere."""
         for run in self.live.running():
             if not run.trigger.ping:
                 self._have_end(run, Why.STOPPED)
@@ -670,8 +649,7 @@ class Runner:
         for job in self.live.with_runs():
             job.queue.leave_elsewhere()  # they continue, and the next start takes them up
         await self._idle_within(grace)
-        for run in self.live.running():
-            self._have_end(run, Why.STOPPED)
+        self.stop_runs()
         await self._idle_within(STOP_PATIENCE)
         run_tasks = list(self._run_tasks)
         if run_tasks and not await within(self.clock, LAST_PATIENCE, gather(*run_tasks, return_exceptions=True)):
@@ -691,26 +669,10 @@ class Runner:
             self._idle.set()
 
 
-def late_ms(job: LiveJob, run: Run) -> int | None:
-    """Return how long after its due time and jitter a run has started; None where it had no due time."""
-    if run.due_ms is None or run.attempt > 1 or run.started_ms is None:
-        return None
-    return run.started_ms - jittered(job.spec, run.due_ms)
-
-
 def _note_refused(added: Future[list[int]]) -> None:
     """Log that the ping about the start of a run was not stored; the ping about its end is separate."""
     if not added.cancelled() and (error := added.exception()) is not None:
         tell_refusal("the ping about the start of a run was not stored", error)
-
-
-def _note_end(job: LiveJob, ended: Run) -> None:
-    if ended.trigger.is_aside:
-        return
-    if ended.outcome is not Outcome.SKIPPED or job.last is None or job.last.outcome is Outcome.SKIPPED:
-        job.last = ended
-    if ended.outcome is Outcome.SUCCESS and not records.is_finding(ended):
-        job.succeeded_ms = ended.ended_ms or 0
 
 
 def _log_end(run: Run, ending: Ending) -> None:

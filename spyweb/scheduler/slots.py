@@ -56,11 +56,11 @@ class SlotWork:
             self.ownership.changed()
 
     def idle(self, slots: Iterable[Slot]) -> set[Slot]:
-        """Return those of which nothing is under way: no run, no claim, no change of a cursor."""
+        """Return the slots of which nothing is under way: no run, no claim, no change of a cursor."""
         if self.scheduler.is_changing or self._one_at_a_time.locked():
             return set()
-        busy = self.runner.busy_jobs()
-        at = {job.slot for job in self.live.with_runs() if job.id in busy or self.scheduler.is_claiming(job.id)}
+        busy = self._busy()
+        at = {job.slot for job in self.live.with_runs() if job.id in busy}
         return set(slots) - at - {slot_in(EVERY_NODE, job) for job in busy if self.live.find(job) is None}
 
     def release(self, slots: Iterable[Slot]) -> list[Slot]:
@@ -75,7 +75,7 @@ class SlotWork:
     def lose(self) -> None:
         """Own nothing any more, and end the runs in flight: this node is dead to the others."""
         self.runner.stop_runs()
-        self._leave(list(self.live), {*self.ownership.owned or ()})
+        self._leave(list(self.live), set(self.ownership.owned or ()))
 
     def distrust(self) -> None:
         """End the runs in flight if the trust has run out: other nodes may take them over."""
@@ -97,10 +97,13 @@ class SlotWork:
                 is_nobodys = job.slot not in others and self.ownership.has(_wanted_by(job))
                 come += [job] if is_nobodys or self.ownership.has(job.slot) else []
             await self._take_over(come, (), cursors, open_runs)
-            waiting = [run for run in self.runner.unknown(open_runs) if run.state is RunState.WAITING]
-            await self.runner.take_up([run for run in waiting if (job := self.live.find(run.job)) and job.mine])
+            mine = {job.id for job in self.live if job.mine}
+            waiting = [run for run in self._unknown(open_runs) if run.state is RunState.WAITING]
+            await self.runner.take_up([run for run in waiting if run.job in mine])
             await self._move_out()
-        self.runner.start_waiting(job for job in self.live if job.mine)
+        for job in self.live:
+            if job.mine and job.queue.waiting:
+                self.runner.start_next(job)
 
     def _may_have_come(self, job: LiveJob) -> bool:
         return job.recorded is None or job.recorded.pool != job.pool or self.ownership.has(job.slot)
@@ -113,24 +116,24 @@ class SlotWork:
         open_runs: Sequence[Run],
         slots: Collection[Slot] = (),
     ) -> None:
-        """Take up jobs as at a start of the daemon; they are this node's when all of it is done."""
+        """Take up jobs as at a start of the daemon; due times come last, when their runs on record are in line."""
         specs = {job.id: job.spec for job in gained}
+        self._forget_waiting(gained)
         for job in gained:
-            self.runner.forget_waiting(job)
             job.cursor, job.reached_ms = Cursor(job=job.id, due_ms=0, schedule=""), 0
         if gained:
             await self.scheduler.activate(gained, cursors)
         ids = {*specs, *(cursor.job for cursor in absent)}
-        runs = [run for run in self.runner.unknown(open_runs) if run.job in ids]
-        await self.runner.take_up([run for run in runs if not run.trigger.ping])
-        await self.pings.take_up([run for run in runs if run.trigger.ping])
+        runs = [run for run in self._unknown(open_runs) if run.job in ids]
         if self.ownership.owned is not None:
             self.ownership.owned.update(slots)
-        gained = [job for job in gained if self.live.find(job.id) is job]
         for job in gained:
             job.mine = True
+        await self.runner.take_up([run for run in runs if not run.trigger.ping])
+        await self.pings.take_up([run for run in runs if run.trigger.ping])
+        gained = [job for job in gained if not job.gone]
+        for job in gained:
             self.scheduler.watch(job)
-        self.runner.start_waiting(gained)
         edited = [job for job in gained if job.spec is not specs[job.id]]
         if edited:
             await self.scheduler.activate(edited, {})
@@ -141,10 +144,8 @@ class SlotWork:
         home = [job for job in moving if self.ownership.has(_wanted_by(job))]
         if home:
             await self.scheduler.activate(home, {})
-        busy = self.runner.busy_jobs()
         for job in moving:
-            is_at_rest = job.id not in busy and not self.scheduler.is_claiming(job.id)
-            if job.mine and job not in home and is_at_rest and not self.scheduler.is_changing:
+            if job.mine and job not in home and not self.scheduler.is_changing and job.id not in self._busy():
                 await self._move(job)
 
     async def _move(self, job: LiveJob) -> None:
@@ -157,14 +158,31 @@ class SlotWork:
             return
         job.recorded = moved[0]
 
-    def _leave(self, jobs: Iterable[LiveJob], slots: Iterable[Slot]) -> None:
+    def _leave(self, jobs: Sequence[LiveJob], slots: Iterable[Slot]) -> None:
         if self.ownership.owned is not None:
             self.ownership.owned.difference_update(slots)
         for job in jobs:
             job.mine = False
             self.scheduler.drop(job)
-            self.runner.forget_waiting(job)
+        self._forget_waiting(jobs)
         self.ownership.changed()
+
+    def _busy(self) -> set[JobId]:
+        """Return the jobs with a run or a claim under way, or a run whose end is being recorded."""
+        is_claiming = self.scheduler.is_claiming
+        claiming = (job.id for job in self.live.with_runs() if job.queue.is_claiming or is_claiming(job.id))
+        return {*claiming, *(run.job for run in self.runner.under_way())}
+
+    def _forget_waiting(self, jobs: Iterable[LiveJob]) -> None:
+        under_way = {run.id for run in self.runner.under_way()}
+        for job in jobs:
+            job.queue.forget_all_but(under_way)
+
+    def _unknown(self, open_runs: Sequence[Run]) -> list[Run]:
+        """Return the open runs on record that this daemon does not have."""
+        here = (run for job in self.live.with_runs() if job.mine for run in job.queue.open_runs())
+        known = {run.id for run in (*here, *self.runner.under_way())}
+        return [run for run in open_runs if run.id not in known]
 
 
 def _slot_of(job: LiveJob, cursors: Mapping[JobId, Cursor]) -> Slot:

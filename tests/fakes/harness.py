@@ -16,6 +16,7 @@ from spyweb.errors import Problem, SpywebError, StoreError
 from spyweb.lua.session import Code, Lineage
 from spyweb.model import Cursor, Every, JobId, JobSpec, Run, RunId, Schedule, TaskRow, Trigger
 from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.ownership import Ownership
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.scheduler.scheduler import Scheduler
@@ -225,10 +226,11 @@ async def harness(
     clock: FakeClock | None = None,
     stalls: StallRecorder | None = None,
     pool: FakePool | None = None,
+    ownership: Ownership | None = None,
 ) -> AsyncIterator[Harness]:
     clock = clock or FakeClock()
     store = store or MemoryStore(clock)
-    live, pool, monitors = LiveJobs(), pool or FakePool(), FakeMonitors()
+    live, pool, monitors = LiveJobs(ownership), pool or FakePool(), FakeMonitors()
     async with TaskGroup() as tasks:
         runner = Runner(
             store=store,

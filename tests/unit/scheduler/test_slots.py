@@ -1,0 +1,278 @@
+"""A node takes up the work of the slots that it gains, and leaves that of the slots that it gives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import pytest
+from msgspec.structs import replace
+
+from spyweb.errors import Refused
+from spyweb.model import After, Every, JobId, Never, Outcome, Retry
+from spyweb.ownership import EVERY_NODE, Ownership, Slot, slot_in
+from spyweb.runs.live import LiveJob
+from spyweb.scheduler.slots import SlotWork
+from tests.fakes.clock import FakeClock
+from tests.fakes.harness import BY_HAND, MINUTE_MS, Harness, harness, make_job
+from tests.fakes.hooks import make_pings
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.pool import FAILED
+
+PRICES = slot_in(EVERY_NODE, "prices")
+GPU = slot_in("label:gpu", "prices")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node, as far as its slots are concerned."""
+
+    t: Harness
+    work: SlotWork
+    ownership: Ownership
+
+    async def wait(self, work: Coroutine[object, object, None], seconds: float = 0) -> None:
+        doing = self.t.tasks.create_task(work)
+        await self.t.clock.turn(seconds)
+        await doing
+
+    async def load(self, *jobs: LiveJob) -> None:
+        """Let these jobs have files here."""
+        for job in jobs:
+            self.t.live.add(job)
+        self.t.live.link()
+        self.t.timers.start()
+
+    async def gain(self, *slots: Slot) -> None:
+        await self.wait(self.work.gain(set(slots)))
+
+    async def look(self, *others: Slot) -> None:
+        await self.wait(self.work.look(set(others)))
+
+
+@pytest.fixture
+async def members() -> AsyncIterator[tuple[Member, Member]]:
+    """Two nodes on one store, which own nothing yet."""
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    async with AsyncExitStack() as stack:
+        found: list[Member] = []
+        for _ in range(2):
+            ownership = Ownership(clock, set())
+            t = await stack.enter_async_context(harness(store, clock, ownership=ownership))
+            work = SlotWork(
+                ownership=ownership,
+                live=t.live,
+                scheduler=t.scheduler,
+                runner=t.runner,
+                pings=make_pings(t),
+                runs=store.runs,
+            )
+            found.append(Member(t, work, ownership))
+        yield found[0], found[1]
+
+
+@pytest.fixture
+async def ours(members: tuple[Member, Member]) -> Member:
+    """The node that owns the slot of `prices`, which has run once there."""
+    await members[0].load(make_job())
+    await members[0].gain(PRICES)
+    await members[0].t.clock.turn(1)
+    return members[0]
+
+
+@pytest.fixture
+async def theirs(members: tuple[Member, Member], ours: Member) -> Member:
+    """Another node, with the same file."""
+    await members[1].load(make_job())
+    return members[1]
+
+
+async def test_only_the_owner_of_its_slot_runs_a_job(ours: Member, theirs: Member) -> None:
+    await theirs.look(PRICES)
+    await ours.t.clock.turn(150)
+    assert (ours.t.pool.story, theirs.t.pool.story) == (["run prices"] * 3, [])
+    with pytest.raises(Refused, match="another node runs it"):
+        theirs.t.runner.start_by_hand(theirs.t.live.get(JobId("prices")), BY_HAND)
+
+
+async def test_the_next_owner_goes_on_from_the_cursor_and_nothing_runs_twice(ours: Member, theirs: Member) -> None:
+    assert ours.work.release({PRICES}) == [PRICES]
+    await ours.t.clock.turn(90)
+    await theirs.gain(PRICES)
+    await ours.t.clock.turn(60)
+    assert (ours.t.pool.story, theirs.t.pool.story) == (["run prices"], ["run prices"] * 2)
+    assert await ours.t.record() == ["prices schedule success"] * 3
+
+
+async def test_a_slot_is_given_only_when_nothing_of_it_is_under_way(ours: Member) -> None:
+    ours.t.pool.held.add(JobId("prices"))
+    ours.t.runner.start_by_hand(job := ours.t.live.get(JobId("prices")), BY_HAND)
+    assert ours.work.release({PRICES, GPU}) == [GPU], "a claim is on its way"
+    await ours.t.clock.turn()
+    assert ours.work.release({PRICES}) == []
+    assert job.mine
+    await ours.t.finish(2)
+    assert ours.work.release({PRICES}) == [PRICES]
+    assert not job.mine
+
+
+async def test_a_retry_that_waits_goes_to_the_next_owner(ours: Member, theirs: Member) -> None:
+    retry = Retry(retries=1, delay_ms=MINUTE_MS, max_delay_ms=MINUTE_MS)
+    for member in (ours, theirs):
+        job = member.t.live.get(JobId("prices"))
+        job.spec = replace(job.spec, retry=retry)
+    ours.t.pool.endings[JobId("prices")] = [FAILED]
+    await ours.t.clock.turn(60)
+    assert ours.work.release({PRICES}) == [PRICES]
+    await theirs.gain(PRICES)
+    await theirs.t.clock.turn(61)
+    assert (await ours.t.record())[-2:] == ["prices retry success attempt 2", "prices schedule success"]
+    assert ours.t.pool.story == ["run prices"] * 2
+
+
+async def test_runs_of_a_node_that_died_are_lost_and_repeated_as_after_a_crash(ours: Member, theirs: Member) -> None:
+    job = theirs.t.live.get(JobId("prices"))
+    job.spec = replace(job.spec, retry=Retry(retries=1, delay_ms=0, max_delay_ms=0))
+    ours.t.pool.held.add(job.id)
+    await ours.t.clock.turn(60)
+    await theirs.gain(PRICES)
+    assert (await theirs.t.record())[1:] == ["prices schedule lost", "prices retry success attempt 2"]
+    assert theirs.t.pool.story == ["run prices"]
+    await ours.t.finish(2)
+    assert (await theirs.t.record())[1] == "prices schedule lost", "a run ends once"
+
+
+async def test_what_follows_on_another_node_waits_on_record_until_its_owner_looks(ours: Member, theirs: Member) -> None:
+    for member in (ours, theirs):
+        follower = make_job(
+            "report", schedule=Never(), after=(After(job=JobId("prices"), outcomes=frozenset({Outcome.SUCCESS})),)
+        )
+        await member.load(follower)
+    report = slot_in(EVERY_NODE, "report")
+    await theirs.gain(report)
+    await ours.look(report)
+    await ours.t.clock.turn(60)
+    assert await ours.t.record("report") == ["report after waiting"]
+    await theirs.look(PRICES)
+    await theirs.look(PRICES)
+    assert theirs.t.pool.story == ["run report"]
+    assert ours.t.pool.story == ["run prices"] * 2
+
+
+async def test_without_trust_nothing_begins_and_due_times_wait(ours: Member) -> None:
+    ours.ownership.trusted_until = ours.t.clock.boottime() + 30
+    await ours.t.clock.turn(119)
+    assert ours.t.pool.story == ["run prices"]
+    ours.ownership.trusted_until += 300
+    await ours.t.clock.turn(2)
+    assert ours.t.pool.story == ["run prices"] * 2
+    assert ours.t.scheduler.lag_ms == 0
+
+
+async def test_a_run_that_was_claimed_and_may_not_begin_is_lost_and_begins_again_later(ours: Member) -> None:
+    with ours.t.hung() as store:
+        await ours.t.clock.turn(60)
+        ours.ownership.trusted_until = ours.t.clock.boottime()
+        await store.grant()
+    assert (await ours.t.record())[1:] == ["prices schedule lost", "prices retry waiting attempt 2"]
+    ours.ownership.trusted_until += 300
+    await ours.look()
+    assert (await ours.t.record())[2] == "prices retry success attempt 2"
+    assert ours.t.pool.story == ["run prices"] * 2
+
+
+async def test_past_trust_runs_in_flight_end(ours: Member) -> None:
+    ours.t.pool.held.add(JobId("prices"))
+    await ours.t.clock.turn(60)
+    ours.work.distrust()
+    assert ours.t.pool.story == ["run prices"] * 2, "it may act still"
+    ours.ownership.trusted_until = ours.t.clock.boottime()
+    ours.work.distrust()
+    await ours.t.clock.turn()
+    assert ours.t.pool.story[2:] == ["cancel 2 stopped"]
+    assert (await ours.t.record())[1] == "prices schedule stopped"
+
+
+async def test_a_node_that_is_dead_to_the_others_owns_nothing(ours: Member) -> None:
+    ours.t.pool.held.add(JobId("prices"))
+    await ours.t.clock.turn(60)
+    ours.work.lose()
+    await ours.t.clock.turn(120)
+    assert ours.ownership.owned == set()
+    assert ours.t.pool.story == ["run prices", "run prices", "cancel 2 stopped"]
+
+
+async def test_a_new_file_is_taken_up_by_the_owner_of_its_slot(ours: Member, theirs: Member) -> None:
+    reports = slot_in(EVERY_NODE, "report")
+    await theirs.gain(reports)
+    for member, other in ((ours, reports), (theirs, PRICES)):
+        await member.load(make_job("report"))
+        await member.look(other)
+    await ours.t.clock.turn(1)
+    assert theirs.t.pool.story == ["run report"]
+    assert "run report" not in ours.t.pool.story
+
+
+async def test_a_job_that_asks_for_another_node_is_moved_by_its_owner_once_it_is_idle(
+    ours: Member, theirs: Member
+) -> None:
+    await theirs.gain(GPU)
+    theirs_job, ours_job = theirs.t.live.get(JobId("prices")), ours.t.live.get(JobId("prices"))
+    theirs_job.spec = replace(theirs_job.spec, labels=("gpu",))
+    await theirs.look(PRICES)
+    assert not theirs_job.mine, "its owner does not have the new file yet"
+    ours.t.pool.held.add(JobId("prices"))
+    await ours.t.clock.turn(60)
+    ours_job.spec = theirs_job.spec
+    await ours.look(GPU)
+    await theirs.look(PRICES)
+    assert (ours_job.mine, theirs_job.mine) == (True, False), "it runs"
+    await ours.t.finish(2)
+    await ours.look(GPU)
+    await theirs.look(PRICES)
+    assert (ours_job.mine, theirs_job.mine) == (False, True)
+    await ours.t.clock.turn(60)
+    assert theirs.t.pool.story == ["run prices"]
+
+
+async def test_a_job_whose_slot_nobody_owns_is_taken_by_who_has_the_one_that_it_asks_for(
+    ours: Member, theirs: Member
+) -> None:
+    job = theirs.t.live.get(JobId("prices"))
+    job.spec = replace(job.spec, labels=("gpu",))
+    await theirs.gain(GPU)
+    await theirs.look()
+    assert job.mine
+    assert job.recorded is not None
+    assert job.recorded.pool == "label:gpu"
+    await ours.t.clock.turn(60)
+    assert not ours.t.live.get(JobId("prices")).mine, "it finds the cursor moved"
+
+
+async def test_a_cursor_without_a_file_is_noted_as_absent_by_the_owner_of_its_slot(
+    members: tuple[Member, Member], ours: Member
+) -> None:
+    theirs = members[1]
+    await theirs.gain(GPU)
+    assert (await ours.t.store.runs.cursors())[JobId("prices")].idle_since_ms is None
+    ours.work.release({PRICES})
+    await theirs.gain(PRICES)
+    assert (await ours.t.store.runs.cursors())[JobId("prices")].idle_since_ms is not None
+
+
+async def test_a_job_that_was_edited_while_it_was_taken_up_follows_its_new_schedule(
+    ours: Member, theirs: Member
+) -> None:
+    ours.work.release({PRICES})
+    job = theirs.t.live.get(JobId("prices"))
+    with theirs.t.hung() as store:
+        gaining = theirs.t.tasks.create_task(theirs.work.gain({PRICES}))
+        await theirs.t.clock.turn()
+        job.spec = replace(job.spec, schedule=Every(period_ms=10 * MINUTE_MS))
+        await store.grant()
+        await store.grant()
+    await gaining
+    assert job.mine
+    assert job.cursor.schedule == "every 600000"
