@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from enum import Enum
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from time import sleep
-from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar, TypeVarTuple
 
 import structlog
 
@@ -52,6 +52,7 @@ class OpKind(Enum):
     READ = 1
     WRITE = 2  # one statement writes: it is atomic by itself
     SEVERAL = 3  # several write: they stand or fall together, at the price of a savepoint (a quarter more)
+    MERGED = 4  # of ops that are run together: they stand or fall with the batch
 
 
 class Op(NamedTuple):
@@ -61,6 +62,20 @@ class Op(NamedTuple):
     future: Future[Any]
     subject: Hashable  # what it writes to, where somebody may ask
     after: Callable[[], None] | None = None  # called on the loop once it is committed, wanted or not
+
+
+class Together(Generic[T, *Ts]):
+    """The function of ops of which those that follow each other in a batch are run as one, with fewer statements."""
+
+    def __init__(self, run_all: Callable[[sqlite3.Connection, Sequence[tuple[*Ts]]], Sequence[T | Exception]]) -> None:
+        """Take a function that runs several, given the arguments of each; one that it refuses has done nothing."""
+        self.run_all = run_all
+
+    def __call__(self, connection: sqlite3.Connection, *arguments: *Ts) -> T:
+        (result,) = self.run_all(connection, [arguments])
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 class Committer:
@@ -167,7 +182,11 @@ def try_together(connection: sqlite3.Connection, batch: Sequence[Op], committer:
     results: Results = []
     before = connection.total_changes
     try:
-        for op in batch:
+        for op in merge(batch):
+            if op.kind is OpKind.MERGED:
+                together: Any = op.function(connection, *op.arguments)
+                results += together
+                continue
             if op.kind is OpKind.SEVERAL:
                 connection.execute("SAVEPOINT op")
             result = attempt(connection, op)
@@ -183,6 +202,21 @@ def try_together(connection: sqlite3.Connection, batch: Sequence[Op], committer:
         roll_back(connection)
         return None
     return results
+
+
+def merge(batch: Sequence[Op]) -> Sequence[Op]:
+    """Return a batch in which one op stands for those that may be run together."""
+    if not any(type(op.function) is Together for op in batch):
+        return batch
+    merged: list[Op] = []
+    for function, ops in groupby(batch, key=lambda op: op.function):
+        same = list(ops)
+        if len(same) > 1 and isinstance(function, Together):
+            asked = [op.arguments for op in same]
+            merged.append(same[0]._replace(kind=OpKind.MERGED, function=function.run_all, arguments=(asked,)))
+        else:
+            merged += same
+    return merged
 
 
 def finish(connection: sqlite3.Connection, before: int, committer: Committer | None) -> None:

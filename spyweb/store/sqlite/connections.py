@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, TypeVarTuple
@@ -193,8 +193,18 @@ def read_as(kind: type[T], row: Sequence[object], **changes: object) -> T:
     return convert(fields, kind, strict=False)
 
 
+def each(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> list[sqlite3.Cursor]:
+    """Execute a statement for each row, and return the results; where each would be a round trip, in one."""
+    pipelined = getattr(connection, "each", None)
+    if pipelined:
+        results: list[sqlite3.Cursor] = pipelined(statement, rows)
+        return results
+    return [connection.execute(statement, row) for row in rows]
+
+
 def execute_each(connection: sqlite3.Connection, statement: str, rows: Rows) -> None:
-    connection.executemany(statement, rows)
+    if rows:
+        connection.executemany(statement, rows)
 
 
 def do_nothing(connection: sqlite3.Connection) -> None:

@@ -32,7 +32,16 @@ from spyweb.store.model.incidents import (
 )
 from spyweb.store.model.messages import Channel, NewMessage, Target
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Announcer, Connections, columns_of, on_questions, on_writer, read_as, upsert
+from spyweb.store.sqlite.connections import (
+    Announcer,
+    Connections,
+    columns_of,
+    execute_each,
+    on_questions,
+    on_writer,
+    read_as,
+    upsert,
+)
 from spyweb.store.sqlite.outbox import Outbox, add_one
 
 MOST_NOTES = 50  # of an incident's history, the newest
@@ -442,7 +451,7 @@ def tell(connection: sqlite3.Connection, channel: str, planned: telling.TellingP
 
 def tell_scripts(connection: sqlite3.Connection, told: Sequence[ScriptTold]) -> None:
     """Note what the files of jobs know, in the transaction that records the runs that report it."""
-    connection.executemany(TELL, [(each.incident, telling.SCRIPTS, each.told.value, None) for each in told])
+    execute_each(connection, TELL, [(each.incident, telling.SCRIPTS, each.told.value, None) for each in told])
 
 
 def known_to(

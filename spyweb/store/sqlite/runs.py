@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from functools import partial
+from itertools import islice, starmap
 from sys import intern, maxsize
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -19,12 +20,14 @@ from spyweb.limits import IDEMPOTENCY_KEYS
 from spyweb.model import Cursor, JobId, Run, RunId, Trigger
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.incidents import SubjectChange
-from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, SkippedRange
-from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, RequestKey, SkippedRange
+from spyweb.store.sqlite.batch import OpKind, Together
 from spyweb.store.sqlite.connections import (
     Connections,
     StorePart,
     columns_of,
+    each,
+    execute_each,
     insert_into,
     on_questions,
     on_reader,
@@ -38,6 +41,8 @@ from spyweb.store.sqlite.outbox import Outbox, add_one
 
 CURSOR_COLUMNS = columns_of(Cursor)
 SET_CURSOR = upsert("cursor", CURSOR_COLUMNS, "job")
+FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
+FIND_CURSORS = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job IN (SELECT value FROM json_each(?))"
 HEAR = "UPDATE cursor SET due_ms = ? WHERE job = ?"
 ADD_RUN = """
     INSERT INTO run (job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, generation)
@@ -64,6 +69,7 @@ ADD_SKIPPED = """
     VALUES (?, 'ended', 1, ?, ?, ?, ?, ?, ?, ?)
 """
 RUN_COLUMNS = columns_of(Run)
+LISTS = ("cursors", "new", "begin", "end", "skipped", "dropped", "told")  # of a Change
 TRIGGER = Run.__struct_fields__.index("trigger")
 
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
@@ -139,6 +145,7 @@ CLEAR_REQUESTS = """
 
 log = structlog.get_logger()
 
+encode = msgspec.json.encode
 encode_trigger = msgspec.json.Encoder().encode
 decode_trigger = msgspec.json.Decoder(Trigger).decode
 
@@ -284,27 +291,87 @@ def tell(listeners: Sequence[Recorded], change: Change, answer: Future[list[RunI
 # On the thread of a connection: writing
 
 
-def record(
-    connection: sqlite3.Connection, change: Change, holders: Sequence[RunId], subjects: list[SubjectChange]
-) -> list[RunId | None]:
-    """Write a change.  `holders` are its ending runs with locks; `subjects` is filled."""
-    for run in holders:
-        release_run(connection, run)
-    expect_cursors(connection, change.expects)
-    ended = {end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1}
-    for begin in change.begin:
-        connection.execute(BEGIN_RUN, (begin.started_ms, begin.generation, begin.run))
+class Recording(NamedTuple):
+    """A change to be written."""
+
+    change: Change
+    holders: Sequence[RunId]  # its ending runs with locks
+    subjects: list[SubjectChange]  # filled
+
+
+def record_all(
+    connection: sqlite3.Connection, asked: Sequence[tuple[Change, Sequence[RunId], list[SubjectChange]]]
+) -> list[list[RunId | None] | Exception]:
+    """Write changes in their order: those of different jobs and runs together, with a few statements for all."""
+    if len(asked) == 1:
+        return record_together(connection, [Recording(*asked[0])])
+    done: list[list[RunId | None] | Exception] = []
+    together: list[Recording] = []
+    touched: set[JobId | RunId] = set()
+    for recording in starmap(Recording, asked):
+        touches = touched_by(recording.change)
+        if not touched.isdisjoint(touches):
+            done += record_together(connection, together)
+            together, touched = [], set()
+        together.append(recording)
+        touched |= touches
+    return done + record_together(connection, together)
+
+
+record = Together(record_all)
+
+
+def touched_by(change: Change) -> set[JobId | RunId]:
+    """Return the jobs and runs that a change reads or writes."""
+    touches: set[JobId | RunId] = {*change.expects, *change.heard}
+    for of_job in (change.cursors, change.new, change.skipped):
+        touches.update([one.job for one in of_job])
+    for of_run in (change.begin, change.end):
+        touches.update([one.run for one in of_run])
+    return touches
+
+
+def record_together(connection: sqlite3.Connection, asked: Sequence[Recording]) -> list[list[RunId | None] | Exception]:
+    """Write changes none of which touches what another does."""
+    moved = find_moved(connection, [recording.change for recording in asked])
+    fit = [recording for at, recording in enumerate(asked) if at not in moved] if moved else asked
+    for _, holders, _ in fit:
+        for run in holders:
+            release_run(connection, run)
+    whole = merge([recording.change for recording in fit])
+    ended = end_runs(connection, whole.end)
+    added = iter(write(connection, whole, ended))
+    for change, _, subjects in fit:
+        subjects[:] = follow_ends(connection, change, ended)
+    tell_scripts(connection, whole.told)
+    return [moved.get(at) or list(islice(added, len(asked[at].change.new))) for at in range(len(asked))]
+
+
+def merge(changes: Sequence[Change]) -> Change:
+    """Return what they write as one change."""
+    if len(changes) == 1:
+        return changes[0]
+    parts: dict[str, Any] = {part: [one for change in changes for one in getattr(change, part)] for part in LISTS}
+    return Change(heard={job: at_ms for change in changes for job, at_ms in change.heard.items()}, **parts)
+
+
+def end_runs(connection: sqlite3.Connection, ends: Sequence[End]) -> Set[RunId]:
+    """Return those of the runs that had not ended before."""
+    results = each(connection, END_RUN, map(row_of_end, ends))
+    return {end.run for end, result in zip(ends, results, strict=True) if result.rowcount == 1}
+
+
+def write(connection: sqlite3.Connection, change: Change, ended: Set[RunId]) -> list[RunId | None]:
+    """Write what comes with the ends of a change, or stands alone; return the ids of its new runs."""
+    execute_each(connection, BEGIN_RUN, [(begin.started_ms, begin.generation, begin.run) for begin in change.begin])
     for skipped in change.skipped:
         if skipped.follows is None or skipped.follows in ended:
             record_skipped(connection, skipped)
-    added = [add_run(connection, new) if new.follows is None or new.follows in ended else None for new in change.new]
-    if change.cursors:
-        connection.executemany(SET_CURSOR, map(astuple, change.cursors))
-    connection.executemany(HEAR, ((at_ms, job) for job, at_ms in change.heard.items()))
+    added = add_runs(connection, change.new, ended)
+    execute_each(connection, SET_CURSOR, [astuple(cursor) for cursor in change.cursors])
+    execute_each(connection, HEAR, [(at_ms, job) for job, at_ms in change.heard.items()])
     for wanted in change.dropped:
         drop_event(connection, wanted.event, wanted.job)
-    subjects[:] = follow_ends(connection, change, ended)
-    tell_scripts(connection, change.told)
     return added
 
 
@@ -322,35 +389,52 @@ def follow_ends(connection: sqlite3.Connection, change: Change, ended: Set[RunId
     return subjects
 
 
-def expect_cursors(connection: sqlite3.Connection, expected: Mapping[JobId, Cursor | None]) -> None:
-    """Raise CursorMoved if a cursor on record is not as expected."""
-    for job, cursor in expected.items():
-        row = connection.execute(f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?", (job,)).fetchone()
-        found = read_cursor(row) if row else None
-        if found != cursor:
-            raise CursorMoved(job, found)
+def find_moved(connection: sqlite3.Connection, changes: Sequence[Change]) -> dict[int, CursorMoved]:
+    """Return the errors that refuse changes, by position: a cursor on record is not as it expects."""
+    jobs = [job for change in changes for job in change.expects]
+    if not jobs:
+        return {}
+    asked = (FIND_CURSOR, jobs) if len(jobs) == 1 else (FIND_CURSORS, [encode(jobs).decode()])
+    found = {cursor.job: cursor for cursor in map(read_cursor, connection.execute(*asked))}
+    moved: dict[int, CursorMoved] = {}
+    for at, change in enumerate(changes):
+        for job, cursor in change.expects.items():
+            if found.get(job) != cursor:
+                moved.setdefault(at, CursorMoved(job, found.get(job)))
+    return moved
 
 
-def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
-    trigger = encode_trigger(run.trigger).decode()
-    row = (
-        run.job, run.state.value, run.attempt, run.due_ms, trigger,
+def add_runs(connection: sqlite3.Connection, runs: Sequence[NewRun], ended: Set[RunId]) -> list[RunId | None]:
+    """Add runs, with what is kept beside them; not those that follow an end that was ignored."""
+    if not runs:
+        return []
+    due = [run for run in runs if run.follows is None or run.follows in ended]
+    results = each(connection, ADD_RUN, map(row_of_run, due))
+    numbers = [RunId(result.lastrowid or 0) if result.rowcount == 1 else None for result in results]
+    added = [(run, number) for run, number in zip(due, numbers, strict=True) if number]
+    wanted = [(number, run.trigger.change_event, run.job) for run, number in added if run.trigger.change_event]
+    execute_each(connection, "UPDATE wanted SET run = ? WHERE event = ? AND job = ?", wanted)
+    payloads = [(number, run.payload) for run, number in added if run.payload is not None]
+    execute_each(connection, "INSERT INTO payload (run, content) VALUES (?, ?)", payloads)
+    for run, number in added:
+        if run.request is not None:
+            add_request(connection, run.request, number)
+    left = iter(numbers)
+    return [next(left) if run.follows is None or run.follows in ended else None for run in runs]
+
+
+def row_of_run(run: NewRun) -> tuple[str | int | None, ...]:
+    return (
+        run.job, run.state.value, run.attempt, run.due_ms, encode_trigger(run.trigger).decode(),
         run.start_after_ms, run.started_ms, run.generation,
     )  # fmt: skip
-    added = connection.execute(ADD_RUN, row)
-    if added.rowcount != 1 or not added.lastrowid:
-        return None
-    number = added.lastrowid
-    if (event := run.trigger.change_event) is not None:
-        connection.execute("UPDATE wanted SET run = ?3 WHERE event = ?1 AND job = ?2", (event, run.job, number))
-    if run.payload is not None:
-        connection.execute("INSERT INTO payload (run, content) VALUES (?, ?)", (number, run.payload))
-    if (asked := run.request) is not None:
-        request = (asked.scope, asked.key, asked.fingerprint, number, asked.at_ms)
-        connection.execute(DROP_REQUEST, request[:2])  # the new one gets the greatest id
-        newest = connection.execute(ADD_REQUEST, request).lastrowid or 0
-        connection.execute(CLEAR_REQUESTS, (asked.at_ms - REQUESTS_KEPT_MS, newest, IDEMPOTENCY_KEYS))
-    return RunId(number)
+
+
+def add_request(connection: sqlite3.Connection, asked: RequestKey, run: RunId) -> None:
+    request = (asked.scope, asked.key, asked.fingerprint, run, asked.at_ms)
+    connection.execute(DROP_REQUEST, request[:2])  # the new one gets the greatest id
+    newest = connection.execute(ADD_REQUEST, request).lastrowid or 0
+    connection.execute(CLEAR_REQUESTS, (asked.at_ms - REQUESTS_KEPT_MS, newest, IDEMPOTENCY_KEYS))
 
 
 def row_of_end(end: End) -> tuple[str | int | None, ...]:
