@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from asyncio import Future
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -191,6 +194,65 @@ async def test_a_cursor_alone_is_written_only_where_the_one_before_is_as_expecte
     assert refused == [(PRICES, first), (PRICES, make_cursor(due_ms=3000))]
     assert [answers[each] for each in (0, 2, 4)] == [[], [], []]
     assert await store.runs.cursors() == {PRICES: make_cursor(due_ms=3000), NEWS: make_cursor(NEWS)}
+
+
+Runs = dict[JobId, RunId]  # the last of each job
+
+
+def draw_change(chance: random.Random, due_ms: int, stores: Sequence[Runs]) -> list[Change]:
+    """Return a change for each of the stores, which differ in the ids of their runs."""
+    jobs = [JobId(f"job-{number}") for number in range(4)]
+    job, other = chance.sample(jobs, 2)
+    drawn = {part for part in ("expects", "cursors", "end", "skipped", "new", "heard") if chance.random() < 0.4}
+    expected = chance.choice((None, make_cursor(job, due_ms=1), make_cursor(job, due_ms=2)))
+    cursors = [make_cursor(each, due_ms=chance.choice((1, 2))) for each in (job, other)[: chance.randrange(3)]]
+    changes = []
+    for ended in stores:
+        end = [make_end(ended[each]) for each in (job, other) if each in ended] if "end" in drawn else []
+        follower = structs.replace(make_run(job, due_ms=due_ms), follows=end[0].run if end else None)
+        change = Change(
+            expects={job: expected} if "expects" in drawn else {},
+            cursors=cursors if "cursors" in drawn else [],
+            end=end,
+            skipped=[make_skipped(other, first=due_ms, last=due_ms, count=1)] if "skipped" in drawn else [],
+            new=[follower, make_run(other, due_ms=due_ms % 7)] if "new" in drawn else [],
+            heard={other: due_ms} if "heard" in drawn else {},
+        )
+        changes.append(change)
+    return changes
+
+
+async def answer_of(runs: Runs, change: Change, answer: Future[list[RunId | None]]) -> str:
+    """Tell which new runs were recorded, and remember them."""
+    try:
+        ids = await answer
+    except CursorMoved as moved:
+        return f"{moved.job}: {moved.found}"
+    runs |= {new.job: run for new, run in zip(change.new, ids, strict=True) if run}
+    return str([run is not None for run in ids])
+
+
+async def runs_left(store: Store) -> list[Run]:
+    """Return all runs without their ids, which say in which order they were recorded, but not of which job first."""
+    runs = [structs.replace(run, id=RunId(0)) for run in await store.runs.list(limit=500)]
+    return sorted(runs, key=lambda run: run.job)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_changes_that_share_a_commit_leave_what_they_leave_one_after_another(
+    store: Store, clock: FakeClock, tmp_path: Path, seed: int
+) -> None:
+    chance, mine, others = random.Random(seed), Runs(), Runs()
+    async with opened("memory", tmp_path / "other.db", clock) as other:
+        for number in range(12):
+            drawn = [draw_change(chance, number * 10 + each, (mine, others)) for each in range(6)]
+            asked = [(change, store.runs.record(change)) for change, _ in drawn]
+
+            together = [await answer_of(mine, change, answer) for change, answer in asked]
+            assert together == [await answer_of(others, change, other.runs.record(change)) for _, change in drawn]
+
+            assert await store.runs.cursors() == await other.runs.cursors()
+            assert await runs_left(store) == await runs_left(other)
 
 
 async def test_open_runs_are_those_that_have_not_ended_oldest_first(store: Store) -> None:
