@@ -26,7 +26,7 @@ from spyweb.model import Cursor, Durability, JobId, Outcome, RunState, Trigger, 
 from spyweb.ownership import slot_of
 from spyweb.store.model.entries import KEEP, Addition, Entry, Put
 from spyweb.store.model.runs import Change, End, NewRun
-from spyweb.store.postgres.server import Server
+from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.cluster import Cluster, ClusterNode, a_cluster
@@ -150,7 +150,7 @@ async def opened(place: Path, urls: dict[str, str]) -> AsyncIterator[dict[str, S
         each.value: await open_store(place / f"{each.value}.db", clock=clock, durability=each) for each in Durability
     }
     for number, (name, url) in enumerate(urls.items()):
-        stores[name] = await open_postgres(Server(url=url, schema=f"b{number}"), clock=clock)
+        stores[name] = await open_postgres(PgServer(url=url, schema=f"b{number}"), clock=clock)
     try:
         yield stores
     finally:
@@ -172,7 +172,7 @@ async def stores(server: PostgresServer, place: Path, effort: Effort) -> list[Ro
             for callers in (CALLERS, 1):
                 took = await by_turns(all_stores, increments(callers), effort)
                 rows += [
-                    Row(figure=f"an increment, {callers} callers, {name}", ours=took[name], unit="us",
+                    Row(figure=f"an increment, {callers} at once, {name}", ours=took[name], unit="us",
                         peer=f"SQLite, {peer}", theirs=took[peer])
                     for name, peer in [*((name, "full") for name in urls), (next(iter(urls)), "normal")]
                 ]  # fmt: skip
@@ -181,7 +181,7 @@ async def stores(server: PostgresServer, place: Path, effort: Effort) -> list[Ro
 
 async def fence(server: PostgresServer, effort: Effort) -> list[Row]:
     """Measure writes that lock the row of their node first, beside those of a command, which has none."""
-    place, clock = Server(url=server.url, schema="fence"), RealClock()
+    place, clock = PgServer(url=server.url, schema="fence"), RealClock()
     plain = await open_postgres(place, clock=clock)
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("INSERT INTO fence.lane (node, state) VALUES (7, 'a')")
@@ -189,7 +189,7 @@ async def fence(server: PostgresServer, effort: Effort) -> list[Row]:
     rows = []
     for callers, reach in ((CALLERS, 1.11), (1, 1.25)):
         took = await by_turns(both, increments(callers), effort)
-        rows.append(Row(figure=f"an increment with the fence, {callers} callers", ours=took["fenced"], unit="us",
+        rows.append(Row(figure=f"an increment with the fence, {callers} at once", ours=took["fenced"], unit="us",
                         peer="without", theirs=took["plain"], reach=reach))  # fmt: skip
     for store in both.values():
         await store.close()
@@ -272,8 +272,6 @@ async def main(effort: Effort) -> None:
     with folder() as place, a_server(place) as server:
         rows = await stores(server, place, effort)
         rows += await fence(server, effort)
-        (place / "nodes").mkdir()
-        rows += await life(server, place / "nodes", effort)
     show("PostgreSQL and the cluster", effort, rows)
 
 
