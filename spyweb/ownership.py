@@ -59,6 +59,7 @@ class Ownership:
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
         self.node = node  # the name of this one; "" for a daemon that is alone
+        self.nodes: frozenset[str] = frozenset()  # the names of those that live, by the latest beat
         self.owned = owned  # None: every slot there is, as a daemon alone on its database
         self.trusted_until = math.inf  # by `Clock.boottime`
 

@@ -166,13 +166,10 @@ class AttemptTallies:
 
 
 class ChannelHealth:
-    """Knows the problems of each channel, by delivery attempts and by checks.
+    """Knows the problems of each channel, by delivery attempts and by checks."""
 
-    `known` are channels with problems that an earlier daemon recorded: each may have any sign.
-    """
-
-    def __init__(self, known: Collection[str] = ()) -> None:
-        self._signs: dict[str, dict[str, str]] = {channel: dict.fromkeys(SIGNS, "") for channel in known}
+    def __init__(self) -> None:
+        self._signs: dict[str, dict[str, str]] = {}
         self._misses: dict[str, int] = {}
 
     @property
@@ -202,6 +199,10 @@ class ChannelHealth:
         if not self._signs[channel]:
             del self._signs[channel]
         return SignGone(sign)
+
+    def know(self, channels: Collection[str]) -> None:
+        """Learn which channels have problems on record; each that is new here may have any sign."""
+        self._signs = {channel: self._signs.get(channel) or dict.fromkeys(SIGNS, "") for channel in channels}
 
     def forget(self, channels: Collection[str]) -> list[str]:
         """Drop channels that were removed from the settings, and return the dropped ones with signs."""

@@ -42,8 +42,9 @@ class JobMeasures:
     _opened: list[SubjectChange] = field(init=False, default_factory=list)
 
     def load(self, pausing: Mapping[str, int]) -> None:
-        """Take over the pauses that an earlier daemon had no time for."""
-        self._pausing.update({subject: (failures, None) for subject, failures in pausing.items()})
+        """Take over the pauses that an earlier daemon, or another node, had no time for."""
+        known = {name: last for name, last in self._pausing.items() if last[0] == pausing.get(name)}
+        self._pausing = {name: (failures, None) for name, failures in pausing.items()} | known
 
     def take(self, change: SubjectChange) -> bool:
         """Take a committed change; return whether it needs an action."""
@@ -64,7 +65,7 @@ class JobMeasures:
         found = [
             (job, f"{failures} failures in a row", failed_ms)
             for subject, (failures, failed_ms) in self._pausing.items()
-            if (job := self.live.of_subject(subject)) and not (job.gone or job.is_new)
+            if (job := self.live.of_subject(subject)) and job.mine and not (job.gone or job.is_new)
         ][:PAUSED_TOGETHER]
         whys = {job.id: why for job, why, _ in found}
         running = [
@@ -155,7 +156,7 @@ class IncidentHooks:
         def find_hooked() -> Steps[None]:
             for subject in subjects:
                 job = self._live.of_subject(subject)
-                if job and _has_hooks(job):
+                if job and job.mine and _has_hooks(job):
                     found[subject] = job
                 yield
 

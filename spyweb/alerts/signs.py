@@ -188,8 +188,9 @@ class SignWatch:
         self.live.on_linked(self._link)
 
     async def load(self) -> None:
-        """Read the recorded signs, before anything changes them."""
+        """Read the recorded signs, before anything changes them; again where jobs come from another node."""
         self._noted = dict(await self.incidents.signs())
+        self._recalled.clear()
 
     async def keep_up(self) -> None:
         """Check until cancelled."""
@@ -217,8 +218,9 @@ class SignWatch:
             await self._recall_runs()
         self._conditions, now_ms = self.conditions(), self.clock.now_ms()
         self._now = Now(now_ms, now_ms if now_ms < self._now.ms else self._now.floor_ms)
+        node = self.live.ownership.node
         for part in OF_A_PART:
-            self._note(f"{DAEMON}{part}", self._conditions.of_part(part, now_ms))
+            self._note(f"{DAEMON}{node}/{part}" if node else f"{DAEMON}{part}", self._conditions.of_part(part, now_ms))
         with_signs = (JobId(each.removeprefix(JOB)) for each in (*self._noted, *self._doubtful) if each.startswith(JOB))
         start = self._place if self._place < len(self._timed) else 0
         self._place = start + IN_A_CHECK
@@ -242,7 +244,7 @@ class SignWatch:
         A job that was added while this daemon ran has no past that counts; a job whose file did not load before has.
         """
         new = [job for each in self._timed if each not in self._recalled and (job := self.live.find(each))]
-        if any((job.cursor.active_since_ms or 0) < self._began_ms for job in new):
+        if self.live.ownership.node or any((job.cursor.active_since_ms or 0) < self._began_ms for job in new):
             started, succeeded = await self.runs.started(), await self.runs.succeeded()
             for job in self.live:
                 job.started_ms = max(job.started_ms, started.get(job.id, 0))
@@ -254,7 +256,9 @@ class SignWatch:
         for job_id in jobs:
             job, subject = self.live.find(job_id), subject_of(job_id)
             noted = self._noted.get(subject, {})
-            if job is None:  # its file does not load, so whether it is late is unknown; or it was removed
+            if not self.live.is_mine(job_id):
+                self._doubtful.pop(subject, None)
+            elif job is None:  # its file does not load, so whether it is late is unknown; or it was removed
                 stays = {sign: noted[sign] for sign in (LATE, SILENT) if sign in noted}
                 self._note(subject, {**stays, **self._conditions.of_job(job_id, self._now.ms)})
             elif job.spec.enabled:

@@ -3,6 +3,9 @@
 A run's end is judged before it is recorded, so that its effect on incidents is committed with it.  A healthy job has no
 row, so its successes cost one lookup among the subjects with a row.  Each change of an incident wakes the planner,
 which writes the missing messages; planning again writes none twice.
+
+In a cluster each node notes what happens to its own jobs, its own parts, and the channels that it sends to.  The chief
+alone plans, and ends the incidents of nodes that are gone.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from spyweb.errors import STORE_REFUSED
 from spyweb.incidents.policy import AlertPolicy, Level, QuietHours, quiet_until
 from spyweb.incidents.truth import (
     CHANNEL,
+    DAEMON,
     DRIFT,
     EMPTY,
     JOB,
@@ -41,12 +45,14 @@ from spyweb.incidents.truth import (
 )
 from spyweb.logs.output import tell_refusal
 from spyweb.model import Failure, JobId, Outcome, Run, RunId
+from spyweb.outbox.sender import slot_of_target
 from spyweb.runs.followups import tries
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import NOTHING_YET, is_finding, shortfall_in
 from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.maintenance import MaintenanceCalendar
 from spyweb.store.model.incidents import AlertChannelNow, SubjectChange, SubjectEvent, SubjectNow
+from spyweb.store.model.messages import Channel, Target
 from spyweb.store.model.runs import End
 from spyweb.store.sqlite.incidents import Incidents
 from spyweb.words import counted
@@ -90,16 +96,21 @@ class AlertWatcher:
         self._ignored: dict[tuple[str, str], SignSeen] = {}  # signs seen in maintenance, by subject and sign
         self._changed = asyncio.Event()
         self._is_linked = False  # specs have changed since the last plan
+        self.is_planning = False  # then the chief may not give its slot
+        self._nodes: frozenset[str] | None = None  # that lived when the chief last looked for those that are gone
         self._alarm: Handle | None = None
         self.incidents.on_committed(self._take)
         self.live.on_linked(self._link)
+        self.live.ownership.on_changed(self.wake)
 
     async def load(self) -> None:
-        """Read which subjects have problems, before any run ends."""
+        """Read which subjects have problems, before any run ends; again where jobs come from another node."""
         known = await self.incidents.known()
-        self._known = dict.fromkeys(known, 0)
+        on_their_way = {subject: count for subject, count in self._known.items() if count}
+        self._known = {**dict.fromkeys(known, 0), **on_their_way}
+        noted = [*known, *(event.subject for event in self._seen)]
+        self.health.know([each.removeprefix(CHANNEL) for each in noted if each.startswith(CHANNEL)])
         self.measures.load(await self.incidents.pausing())
-        self.health = ChannelHealth([each.removeprefix(CHANNEL) for each in known if each.startswith(CHANNEL)])
         self._wakes = {subject: wake_ms for subject, wake_ms in known.items() if wake_ms is not None}
         self._checked_ms = max(self._wakes.values(), default=0)  # as if the clock had been set back: it may have been
 
@@ -119,7 +130,7 @@ class AlertWatcher:
         self._see(channel, self.health.note(channel, sign, problem))
 
     def _see(self, channel: str, event: SignSeen | SignGone | None) -> None:
-        if event is not None:
+        if event is not None and self._is_mine(f"{CHANNEL}{channel}"):
             self._seen.append(self._event(f"{CHANNEL}{channel}", event))
             self._changed.set()
 
@@ -188,7 +199,7 @@ class AlertWatcher:
         self._seen += [self._event(f"{CHANNEL}{channel}", Removed()) for channel in gone]
         now_ms = self.clock.now_ms()
         was_set_back, self._checked_ms = now_ms < self._checked_ms, now_ms
-        late = [subject for subject, wake_ms in self._wakes.items() if wake_ms <= now_ms or was_set_back]
+        late = [subject for subject, wake_ms in self._my_wakes().items() if wake_ms <= now_ms or was_set_back]
         overdue = [self._event(subject, TimePassed()) for subject in late]
         try:
             await self._note([*overdue, *self._after_maintenance(), *(self._after_a_reload() if is_linked else ())])
@@ -213,14 +224,14 @@ class AlertWatcher:
             if self._maintenance_of(subject, self.clock.now_ms()) is not None:
                 continue
             job = self.live.of_subject(subject)
-            if subject.startswith(JOB) and not (job and job.spec.enabled):
+            if subject.startswith(JOB) and not (job and job.mine and job.spec.enabled):
                 del self._ignored[subject, sign]
             else:
                 yield self._event(subject, seen)
 
     def _after_a_reload(self) -> Iterator[SubjectEvent]:
         """Yield the events that changes of files mean for jobs with problems."""
-        for subject in [each for each in self._known if each.startswith(JOB)]:
+        for subject in [each for each in self._known if each.startswith(JOB) and self._is_mine(each)]:
             job = self.live.of_subject(subject)
             if job is None and self.live.unloadable:
                 continue  # an unreadable file may be this job's
@@ -263,6 +274,31 @@ class AlertWatcher:
         job = subject.removeprefix(JOB) if subject.startswith(JOB) else None
         return self.maintenance().until(job, at_ms)
 
+    def _is_mine(self, subject: str) -> bool:
+        """Return whether this node notes what happens to a subject."""
+        ownership = self.live.ownership
+        if ownership.owned is None:
+            return True
+        if subject.startswith(JOB):
+            return self.live.is_mine(JobId(subject.removeprefix(JOB)))
+        if subject.startswith(CHANNEL):
+            return ownership.has(slot_of_target(Target(Channel.ALERT, subject.removeprefix(CHANNEL))))
+        return subject.startswith(f"{DAEMON}{ownership.node}/")
+
+    def _my_wakes(self) -> Mapping[str, int]:
+        if self.live.ownership.owned is None:
+            return self._wakes
+        return {subject: wake_ms for subject, wake_ms in self._wakes.items() if self._is_mine(subject)}
+
+    async def _end_those_of_gone_nodes(self) -> None:
+        """End the incidents of the parts of nodes that are not there any more."""
+        ownership, nodes = self.live.ownership, self.live.ownership.nodes
+        if ownership.node in nodes and nodes != self._nodes:
+            parts = [subject for subject in await self.incidents.known() if subject.startswith(DAEMON)]
+            gone = [each for each in parts if each.removeprefix(DAEMON).partition("/")[0] not in nodes]
+            await self._note([self._event(subject, Removed()) for subject in gone])
+            self._nodes = nodes
+
     def _policy(self, subject: str) -> AlertPolicy:
         if subject.startswith(CHANNEL):  # a channel can't be notified that it is down
             policy = self.settings().policy
@@ -301,11 +337,8 @@ class AlertWatcher:
         names = await self.incidents.unsettled()
         if self.hooks and await self.hooks.hand_out(names):
             self._changed.set()  # there may be more hooks to run, or the incident may be settled now
-        subjects = await run_in_slices(self.clock, self.subjects_now(names))
-        planned = await self.incidents.plan(self.channels_now(), subjects)
-        if planned.unknown:  # an incident has opened meanwhile
-            self._changed.set()
-        wakes = [*self._wakes.values(), *([] if planned.wake_ms is None else [planned.wake_ms])]
+        plan_ms = await self._plan_messages(names) if self.live.ownership.is_chief else None
+        wakes = [*self._my_wakes().values(), *([] if plan_ms is None else [plan_ms])]
         now_ms = self.clock.now_ms()
         wakes += [self._maintenance_of(subject, now_ms) or now_ms for subject, _ in self._ignored]
         if self._alarm is not None:
@@ -314,6 +347,19 @@ class AlertWatcher:
         if wakes:
             wait_s = min(max(min(wakes) - now_ms, 0) / 1000, LONGEST_S)
             self._alarm = self.clock.call_later(wait_s, self._changed.set)
+
+    async def _plan_messages(self, names: Sequence[str]) -> int | None:
+        """Write the missing messages, and return when to plan again."""
+        self.is_planning = True
+        try:
+            await self._end_those_of_gone_nodes()
+            subjects = await run_in_slices(self.clock, self.subjects_now(names))
+            planned = await self.incidents.plan(self.channels_now(), subjects)
+        finally:
+            self.is_planning = False
+        if planned.unknown:  # an incident has opened meanwhile
+            self._changed.set()
+        return planned.wake_ms
 
     def _take(self, changes: Sequence[SubjectChange]) -> None:
         """Take committed changes."""

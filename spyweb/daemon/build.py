@@ -174,7 +174,7 @@ def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
         triggers=Triggers(store=store, live=live, runner=runner, clock=clock),
         reloader=reloader,
         server=server,
-        chores=ChoreRunner(timers, clock),
+        chores=ChoreRunner(timers, clock, runtime.ownership),
         heartbeat=heartbeat,
         pings=pings,
         services=build_services(runtime, scheduler, reloader, watcher, pings, vitals),

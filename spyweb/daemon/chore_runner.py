@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.output import tell_refusal
+from spyweb.ownership import Ownership
 from spyweb.scheduler.timers import Timers
 from spyweb.stalls import Work, work_for
 from spyweb.subjects.health.views import ChoreHealth
@@ -25,13 +26,15 @@ class Chore(Struct, frozen=True):
     name: str
     every_s: float
     do: Callable[[], Awaitable[object]]
+    is_common: bool = False  # what it does is done once for all nodes, by the chief
 
 
 class ChoreRunner:
     """Runs each chore at its interval, never twice at once; a chore that failed runs again at its next time."""
 
-    def __init__(self, timers: Timers, clock: Clock) -> None:
+    def __init__(self, timers: Timers, clock: Clock, ownership: Ownership) -> None:
         self._timers = timers
+        self._ownership = ownership
         self._clock = clock
         self._account: dict[str, ChoreHealth] = {}
 
@@ -45,6 +48,8 @@ class ChoreRunner:
 
     async def run(self, chore: Chore) -> None:
         """Run a chore once and never raise: this is the boundary of the daemon's background work."""
+        if chore.is_common and not self._ownership.is_chief:
+            return
         work_for(Work(f"chore '{chore.name}'"))  # in a separate task, which APScheduler has not named
         began_ms, began, problem = self._clock.now_ms(), self._clock.monotonic(), ""
         try:

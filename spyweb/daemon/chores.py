@@ -13,7 +13,6 @@ from spyweb.daemon.build import Daemon
 from spyweb.daemon.chore_runner import Chore
 from spyweb.daemon.systemd import Notifier
 from spyweb.errors import LockHeld, NoAccess
-from spyweb.ops.files.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
@@ -66,10 +65,12 @@ def list_chores(
         if certificate:
             await asyncio.to_thread(certificate.renew)
 
-    async def cut() -> None:
-        world, settings = runtime.world, reloader.settings
+    async def tidy() -> None:
         daemon.services[AccessService].sweep()
-        await prune(store, runtime.outbox_sender, world.artifacts, settings, steady.now_ms())
+        await asyncio.to_thread(runtime.world.artifacts.prune, reloader.settings.runs.keep)
+
+    async def cut() -> None:
+        await prune(store, runtime.outbox_sender, reloader.settings, steady.now_ms())
 
     progress_s = min(notifier.watchdog_interval_s or STATUS_S, STATUS_S)
     sweep_s = runtime.settings.state.sweep_interval_ms / 1000
@@ -89,9 +90,11 @@ def list_chores(
         # a monitoring service notices when the pings stop
         Chore("heartbeat", HEARTBEAT_S, daemon.heartbeat.look),
         # expired entries are invisible already: the sweep frees their space, and announces `expired`
-        Chore("sweep", sweep_s, store.values.sweep),
+        Chore("sweep", sweep_s, store.values.sweep, is_common=True),
         # the history, the records and the dead messages must not grow for ever
-        Chore("prune", PRUNE_S, cut),
+        Chore("prune", PRUNE_S, cut, is_common=True),
+        # nor the artifacts on this machine, and sessions whose time is over
+        Chore("tidy", PRUNE_S, tidy),
     ]
 
 
@@ -171,11 +174,8 @@ class SteadyTime:
         return now_ms
 
 
-async def prune(
-    store: Store, outbox_sender: OutboxSender, artifacts: Artifacts, settings: Settings, now_ms: int
-) -> None:
-    """Delete the history, records, artifacts, incidents and given-up messages that are over their limits."""
-    await asyncio.to_thread(artifacts.prune, settings.runs.keep)
+async def prune(store: Store, outbox_sender: OutboxSender, settings: Settings, now_ms: int) -> None:
+    """Delete the history, records, incidents and given-up messages that are over their limits."""
     await store.tasks.prune(keep=settings.runs.keep_tasks)
     await store.runs.prune(keep=settings.runs.keep, older_than_ms=now_ms - settings.runs.keep_for_ms)
     kept_for_ms = settings.records.keep_for_ms

@@ -105,7 +105,7 @@ class IncidentHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     what: Literal["opened", "closed", "acked", "unacked"]
     incident: int
-    subject: str  # "job:ID", "channel:NAME", "daemon:PART"
+    subject: str  # "job:ID", "channel:NAME", "daemon:PART", in a cluster "daemon:NODE/PART"
     at_ms: int
     job: JobId | None = None
     level: str = ""  # of an incident that has begun

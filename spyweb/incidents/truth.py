@@ -2,7 +2,7 @@
 
 It is called in the transaction that records the event, such as the end of a run, so that neither is ever on record
 without the other.  A subject is a job (`job:ID`), a notification channel (`channel:NAME`) or a part of the daemon
-(`daemon:PART`); the state of a subject that has been healthy for a while is blank, and has no row.
+(`daemon:PART`, in a cluster `daemon:NODE/PART`).  One that has been healthy for a while is blank, and has no row.
 """
 
 from __future__ import annotations
@@ -283,4 +283,6 @@ def name_of(subject: str) -> str:
         case "channel":
             return f"the channel {name}"
         case _:
-            return PARTS.get(name, f"spyweb ({name})") if name else subject
+            node, _, part = name.rpartition("/")
+            named = PARTS.get(part, f"spyweb ({part})") if part else subject
+            return f"{named} on {node}" if node else named

@@ -25,7 +25,7 @@ from spyweb.errors import STORE_REFUSED
 from spyweb.logs.output import tell_refusal
 from spyweb.model import JobId, Retry
 from spyweb.outbox.send import DeliveryFailure, Send, place_of
-from spyweb.ownership import Ownership, slot_of
+from spyweb.ownership import Ownership, Slot, slot_of
 from spyweb.runs.followups import retry_delay_ms
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
@@ -45,6 +45,10 @@ PATIENCE = 5.0  # seconds before the next try after the store refused
 
 
 MessageListener = Callable[[JobId, int, Literal["sent", "put off", "given up"], str], None]  # of a job; why
+
+
+def slot_of_target(target: Target) -> Slot:
+    return slot_of(f"{target.channel.value}:{target.address}")
 
 
 class TargetQueue(Struct):
@@ -182,7 +186,11 @@ class OutboxSender:
             return True
         if target.channel is Channel.DESKTOP and target.address:
             return target.address == self.ownership.node
-        return self.ownership.has(slot_of(f"{target.channel.value}:{target.address}"))
+        return self.ownership.has(slot_of_target(target))
+
+    def busy_slots(self) -> set[Slot]:
+        """Return the slots of targets to which something is being sent."""
+        return {slot_of_target(queue.target) for queue in self._queues.values() if queue.is_sending}
 
     async def _serve(self, queue: TargetQueue) -> None:
         """Send the messages of one target until none waits, or another node does that."""

@@ -205,12 +205,14 @@ def test_a_channel_is_down_after_three_failures_and_five_minutes_and_not_after_o
 
 
 def test_whatever_an_earlier_daemon_may_have_seen_ends_once() -> None:
-    health = ChannelHealth(["ops"])
+    health = ChannelHealth()
+    health.know(["ops"])
     assert health.troubled == []
     assert [health.judge("ops", None, 0) for _ in range(2)] == [SignGone(DOWN), None]
     told = [health.note("ops", sign, "") for sign in (TEMPLATE, ADDRESS, ADDRESS)]
     assert told == [SignGone(TEMPLATE), SignGone(ADDRESS), None]
-    health = ChannelHealth(["ops", "phone"])  # and one that is gone from the settings is down no more
+    health = ChannelHealth()
+    health.know(["ops", "phone"])  # and one that is gone from the settings is down no more
     assert [health.forget(["phone"]) for _ in range(2)] == [["ops"], []]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -28,8 +28,8 @@ from spyweb.daemon.chores import (
 from spyweb.daemon.systemd import Notifier
 from spyweb.errors import LockHeld, NoAccess, StoreError
 from spyweb.model import Outcome, RunId, RunState, Trigger
-from spyweb.ops.files.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
+from spyweb.ownership import CHIEF, Ownership
 from spyweb.runs.live import LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.settings.load import load_settings
@@ -242,17 +242,14 @@ async def test_the_history_is_cut_to_what_the_settings_say(tmp_path: Path, runs:
         assert run is not None
         await store.runs.record(Change(end=[End(run=run, ended_ms=clock.now_ms(), outcome=Outcome.SUCCESS)]))
         await store.tasks.add(run, [row("a")])
-        (tmp_path / f"artifacts/prices/{run}").mkdir(parents=True)
         await clock.turn(600)
 
-    artifacts = Artifacts(tmp_path, tmp_path / "artifacts")
-    await prune(store, cast("OutboxSender", FakeOutboxSender()), artifacts, settings, clock.now_ms())
+    await prune(store, cast("OutboxSender", FakeOutboxSender()), settings, clock.now_ms())
 
     assert [run.id for run in await store.runs.list(PRICES)] == left
     if settings.runs.keep_for_ms > 3_600_000:
         kept = left[: settings.runs.keep_tasks]
         assert sorted(await store.tasks.of_runs([RunId(run) for run in left]), reverse=True) == kept
-        assert sorted(map(int, os.listdir(tmp_path / "artifacts/prices")), reverse=True) == left
 
 
 async def test_incidents_that_are_over_are_kept_for_90_days_and_open_ones_for_good(tmp_path: Path) -> None:
@@ -263,9 +260,8 @@ async def test_incidents_that_are_over_are_kept_for_90_days_and_open_ones_for_go
     await succeed(store.incidents, "backup")
     await store.incidents.plan([], {"job:backup": SubjectNow(policy=AT_ONCE), "job:prices": SubjectNow(policy=AT_ONCE)})
     settings = load_settings(tmp_path, environ={}, flags={})
-    artifacts = Artifacts(tmp_path, tmp_path / "artifacts")
     for now_ms, left in ((AT_MS + 90 * DAY_MS, 2), (AT_MS + 90 * DAY_MS + 1, 1)):
-        await prune(store, cast("OutboxSender", FakeOutboxSender()), artifacts, settings, now_ms)
+        await prune(store, cast("OutboxSender", FakeOutboxSender()), settings, now_ms)
         assert len(await store.incidents.list()) == left
 
 
@@ -276,7 +272,8 @@ class ChoreHarness:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.timers = FakeTimers(self.clock)
-        self.runner = ChoreRunner(self.timers, self.clock)
+        self.ownership = Ownership(self.clock)
+        self.runner = ChoreRunner(self.timers, self.clock, self.ownership)
         self.began_ms = self.clock.now_ms()
 
     def start(self, do: Callable[[], Awaitable[object]]) -> None:
@@ -356,3 +353,28 @@ async def test_a_chore_that_holds_the_loop_is_named(harness: ChoreHarness) -> No
     finally:
         loop.set_task_factory(None)
     assert stalls == ["chore 'sweep'"]
+
+
+async def test_what_is_done_once_for_all_nodes_is_done_by_the_chief(harness: ChoreHarness) -> None:
+    done: list[str] = []
+
+    async def do(name: str) -> None:
+        done.append(name)
+
+    harness.runner.start(
+        [
+            Chore("common", EVERY_S, partial(do, "common"), is_common=True),
+            Chore("own", EVERY_S, partial(do, "own")),
+        ]
+    )
+    harness.timers.start()
+    harness.ownership.owned = set()
+    await harness.clock.turn(EVERY_S)
+    assert done == ["own"]
+    harness.ownership.owned.add(CHIEF)
+    await harness.clock.turn(EVERY_S)
+    assert sorted(done) == ["common", "own", "own"]
+
+
+def test_the_store_is_pruned_and_swept_once_for_all_nodes(tmp_path: Path) -> None:
+    assert {name for name, chore in chores_of(tmp_path).items() if chore.is_common} == {"prune", "sweep"}
