@@ -256,6 +256,11 @@ class LockKeeper:
             lease_ms=request.lease_ms,
         )
 
+    def look(self) -> None:
+        """Ask again for each lock that is waited for: a run of another node may have freed it."""
+        for queue in list(self._queues.values()):
+            queue.ask()
+
     def _released(self, names: Sequence[bytes]) -> None:
         for name in names:
             if name in self._queues:

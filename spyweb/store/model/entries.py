@@ -187,9 +187,6 @@ class Held(Struct, frozen=True, kw_only=True):
     lease_ms: int
 
 
-Alive = Callable[[RunId], bool]
-
-
 class Watch(Struct, frozen=True, kw_only=True):
     """The changes that a job or a client wants to hear of."""
 

@@ -36,6 +36,7 @@ class Connections:
     checkpoints: Checkpoints | None = None  # None: nothing is written
     lock: Lock | None = None  # the same
     marker: Marker | None = None
+    is_shared: bool = False  # other nodes write to the database, too
 
     def reading(self, namespace: str, key: bytes) -> BatchQueue:
         """Return the queue for a read of an entry: no commit is waited for, but where that is being written."""
@@ -76,6 +77,7 @@ class StorePart:
         self._writer = connections.writer
         self._questions = connections.questions
         self._clock = clock
+        self.ring: Callable[[], None] = wake_nobody  # after commits that other nodes may want to hear of
 
     async def _prune(self, find: Callable[[sqlite3.Connection, str], tuple[Rows, str | None]], delete: str) -> int:
         """Delete in slices: a reader finds rows, given and giving where to go on, and the writer deletes them."""
@@ -132,42 +134,50 @@ class Announcer(StorePart, Generic[T]):
 
     def tell(self, what: Sequence[T]) -> None:
         """Announce the committed changes."""
-        for callback in self._callbacks if what else ():
-            callback(what)
+        if what:
+            for callback in self._callbacks:
+                callback(what)
+            self.ring()
 
 
 Work = Callable[Concatenate[S, sqlite3.Connection, P], T]  # a method as it is written
 Call = Callable[Concatenate[S, P], Future[T]]  # the same as it is called
 
 
-def queued(
-    ask: Callable[[Connections, Callable[[sqlite3.Connection], T]], Future[T]], work: Work[S, P, T]
-) -> Call[S, P, T]:
+def wake_nobody() -> None:
+    pass
+
+
+def queued(ask: Callable[[S, Callable[[sqlite3.Connection], T]], Future[T]], work: Work[S, P, T]) -> Call[S, P, T]:
     @wraps(work)
     def call(part: S, /, *arguments: P.args, **named: P.kwargs) -> Future[T]:
-        return ask(part._connections, lambda connection: work(part, connection, *arguments, **named))
+        return ask(part, lambda connection: work(part, connection, *arguments, **named))
 
     return call
 
 
-def on_writer(kind: OpKind) -> Callable[[Work[S, P, T]], Call[S, P, T]]:
-    """Make a method an op of the writer."""
-    return lambda work: queued(lambda connections, call: connections.writer.submit(kind, call), work)
+def on_writer(kind: OpKind, *, rings: bool = False) -> Callable[[Work[S, P, T]], Call[S, P, T]]:
+    """Make a method an op of the writer; `rings`: other nodes may want to hear of it."""
+
+    def ask(part: S, call: Callable[[sqlite3.Connection], T]) -> Future[T]:
+        return part._writer.submit(kind, call, after=part.ring if rings else None)
+
+    return lambda work: queued(ask, work)
 
 
 def on_reader(work: Work[S, P, T]) -> Call[S, P, T]:
     """Make a method a short question."""
-    return queued(lambda connections, work: connections.reader.submit(OpKind.READ, work), work)
+    return queued(lambda part, work: part._connections.reader.submit(OpKind.READ, work), work)
 
 
 def on_questions(work: Work[S, P, T]) -> Call[S, P, T]:
     """Make a method a question that may look at many rows."""
-    return queued(lambda connections, work: connections.questions.submit(OpKind.READ, work), work)
+    return queued(lambda part, work: part._questions.submit(OpKind.READ, work), work)
 
 
 def on_questions_after_writes(work: Work[S, P, T]) -> Call[S, P, T]:
     """Make a method a question that sees every write requested before it."""
-    return queued(Connections.ask, work)
+    return queued(lambda part, work: part._connections.ask(work), work)
 
 
 def columns_of(kind: type[Struct]) -> str:

@@ -191,6 +191,7 @@ class Events(StorePart):
     def _tell(self) -> None:
         for callback in self._callbacks:
             callback()
+        self.ring()
 
 
 # On the thread of a connection

@@ -239,11 +239,13 @@ class Incidents(Announcer[SubjectChange]):
 
     def acknowledge(self, incident: int, by: str, *, undo: bool = False) -> Future[bool]:
         """Acknowledge an incident, or withdraw that; gives False where it is closed, or was not acknowledged."""
-        return self._writer.submit(OpKind.SEVERAL, acknowledge, incident, by, self._clock.now_ms(), undo)
+        return self._writer.submit(
+            OpKind.SEVERAL, acknowledge, incident, by, self._clock.now_ms(), undo, after=self.ring
+        )
 
     def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
         """Tell nothing of a subject for so long; None ends that."""
-        return self._writer.submit(OpKind.SEVERAL, silence, subject, for_ms, by, self._clock.now_ms())
+        return self._writer.submit(OpKind.SEVERAL, silence, subject, for_ms, by, self._clock.now_ms(), after=self.ring)
 
     @on_writer(OpKind.READ)
     def maintenance(self, connection: sqlite3.Connection) -> list[BegunMaintenance]:
@@ -251,7 +253,7 @@ class Incidents(Announcer[SubjectChange]):
         rows = connection.execute(f"SELECT {columns_of(BegunMaintenance)} FROM maintenance ORDER BY id")
         return [read_as(BegunMaintenance, row, jobs=decode(row[3]), tags=decode(row[4])) for row in rows]
 
-    @on_writer(OpKind.SEVERAL)
+    @on_writer(OpKind.SEVERAL, rings=True)
     def begin_maintenance(self, connection: sqlite3.Connection, new: BegunMaintenance) -> BegunMaintenance:
         """Store a window under a new id, and delete those that have ended."""
         connection.execute("DELETE FROM maintenance WHERE end_ms <= ?", (new.start_ms,))
@@ -259,7 +261,7 @@ class Incidents(Announcer[SubjectChange]):
         row = (new.start_ms, new.end_ms, jobs, tags, new.text, new.by)
         return replace(new, id=connection.execute(BEGIN_MAINTENANCE, row).fetchone()[0])
 
-    @on_writer(OpKind.WRITE)
+    @on_writer(OpKind.WRITE, rings=True)
     def end_maintenance(self, connection: sqlite3.Connection, window: int) -> bool:
         """Delete a window; give False where there is none."""
         return connection.execute("DELETE FROM maintenance WHERE id = ?", (window,)).rowcount > 0

@@ -40,7 +40,7 @@ class AccessKeys(StorePart):
         """Return the keys, by name."""
         return [read_key(row) for row in connection.execute(f"SELECT {COLUMNS} FROM access_key ORDER BY name")]
 
-    @on_writer(OpKind.WRITE)
+    @on_writer(OpKind.WRITE, rings=True)
     def add(self, connection: sqlite3.Connection, key: NewKey) -> AccessKey | None:
         """Add a key; give None where one has this name or handle."""
         scopes, jobs = (msgspec.json.encode(texts).decode() for texts in (key.scopes, key.jobs))
@@ -48,7 +48,7 @@ class AccessKeys(StorePart):
         added = [read_key(row) for row in connection.execute(ADD, values).fetchall()]
         return added[0] if added else None
 
-    @on_writer(OpKind.WRITE)
+    @on_writer(OpKind.WRITE, rings=True)
     def remove(self, connection: sqlite3.Connection, name: str) -> bool:
         """Remove a key, and the sessions that began with it; give False where there is none."""
         return connection.execute("DELETE FROM access_key WHERE name = ?", (name,)).rowcount > 0
@@ -66,12 +66,12 @@ class AccessKeys(StorePart):
         )
         return [read_as(BrowserSession, row) for row in rows]
 
-    @on_writer(OpKind.WRITE)
+    @on_writer(OpKind.WRITE, rings=True)
     def put_session(self, connection: sqlite3.Connection, session: BrowserSession) -> None:
         """Add a session, or replace it; nothing where its key was removed."""
         connection.execute(PUT_SESSION, astuple(session))
 
-    @on_writer(OpKind.SEVERAL)
+    @on_writer(OpKind.SEVERAL, rings=True)
     def end_sessions(self, connection: sqlite3.Connection, hashes: list[bytes]) -> None:
         connection.executemany("DELETE FROM browser_session WHERE hash = ?", [(each,) for each in hashes])
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from msgspec.structs import astuple, replace
 
 from spyweb.clock import Clock
 from spyweb.model import RunId
-from spyweb.store.model.entries import Alive, Held
+from spyweb.store.model.entries import Held
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Announcer, Connections, columns_of, on_writer, read_as, upsert
 
 COLUMNS = columns_of(Held)
 FIND = f"SELECT {COLUMNS} FROM lock WHERE name = ?"
 TAKE = upsert("lock", COLUMNS, key="name")
+IS_OPEN = "SELECT 1 FROM run WHERE id = ? AND state <> 'ended'"
 FREE = "DELETE FROM lock WHERE name = ?"
+
+Lives = Callable[[sqlite3.Connection, RunId], bool]
 
 
 class Locks(Announcer[bytes]):
@@ -32,7 +35,13 @@ class Locks(Announcer[bytes]):
     def __init__(self, connections: Connections, clock: Clock) -> None:
         super().__init__(connections, clock)
         self._names: dict[RunId, set[bytes]] = {}  # that runs of this daemon may hold: the end of others costs nothing
-        self.alive: Alive = lambda _run: False  # whether a run lives, asked on the store's thread: it must be quick
+        # Whether a run of this daemon lives, asked on the store's thread: it must be quick.
+        self.alive: Callable[[RunId], bool] = lambda _run: False
+
+    def lives(self, connection: sqlite3.Connection, run: RunId) -> bool:
+        """Return whether a run is alive: here, or on another node, by the record."""
+        is_shared = self._connections.is_shared
+        return self.alive(run) or (is_shared and connection.execute(IS_OPEN, (run,)).fetchone() is not None)
 
     def holders_among(self, runs: Iterable[RunId]) -> list[RunId]:
         """Return the runs among these that may hold a lock."""
@@ -49,13 +58,13 @@ class Locks(Announcer[bytes]):
         wanted = Held(
             name=name, holder=holder, run=run, acquired_ms=now_ms, expires_ms=now_ms + lease_ms, lease_ms=lease_ms
         )
-        return self._writer.submit(OpKind.WRITE, acquire, wanted, self.alive)
+        return self._writer.submit(OpKind.WRITE, acquire, wanted, self.lives)
 
     def release(self, name: bytes, holder: bytes | None) -> Future[Held | None]:
         """Release the lock if this holder has it, or any holder with None; return the holder (None: it was free)."""
         now_ms = self._clock.now_ms()
         tell = partial(self.tell, [name])
-        return self._writer.submit(OpKind.WRITE, release, name, holder, now_ms, self.alive, after=tell)
+        return self._writer.submit(OpKind.WRITE, release, name, holder, now_ms, self.lives, after=tell)
 
     def release_run(self, run: RunId) -> Future[list[bytes]]:
         """Release all locks of a run; return their names."""
@@ -72,23 +81,23 @@ class Locks(Announcer[bytes]):
         """Delete locks that are free though nobody has released them; return their names."""
         now_ms = self._clock.now_ms()
         rows = connection.execute(f"SELECT {COLUMNS} FROM lock WHERE expires_ms <= ?", (now_ms,)).fetchall()
-        free = [held.name for row in rows if not is_held(held := read_as(Held, row), now_ms, self.alive)]
+        free = [held.name for row in rows if not is_held(connection, held := read_as(Held, row), now_ms, self.lives)]
         connection.executemany(FREE, [(name,) for name in free])
         return free
 
     @on_writer(OpKind.READ)
     def holder(self, connection: sqlite3.Connection, name: bytes) -> Held | None:
         """Return who holds a lock; None when it is free."""
-        return find_held(connection, name, self._clock.now_ms(), self.alive)
+        return find_held(connection, name, self._clock.now_ms(), self.lives)
 
     @on_writer(OpKind.READ)
     def list(self, connection: sqlite3.Connection) -> list[Held]:
         """Return all held locks, sorted by name."""
-        return find_all(connection, self._clock.now_ms(), self.alive)
+        return find_all(connection, self._clock.now_ms(), self.lives)
 
 
-def acquire(connection: sqlite3.Connection, wanted: Held, alive: Alive) -> Held | None:
-    held = find_held(connection, wanted.name, wanted.acquired_ms, alive)
+def acquire(connection: sqlite3.Connection, wanted: Held, lives: Lives) -> Held | None:
+    held = find_held(connection, wanted.name, wanted.acquired_ms, lives)
     if held is None:
         connection.execute(TAKE, astuple(wanted))
         return None
@@ -101,10 +110,10 @@ def acquire(connection: sqlite3.Connection, wanted: Held, alive: Alive) -> Held 
 
 
 def release(
-    connection: sqlite3.Connection, name: bytes, holder: bytes | None, now_ms: int, alive: Alive
+    connection: sqlite3.Connection, name: bytes, holder: bytes | None, now_ms: int, lives: Lives
 ) -> Held | None:
     """Release a lock of this holder, or with None of any holder."""
-    held = find_held(connection, name, now_ms, alive)
+    held = find_held(connection, name, now_ms, lives)
     if held and holder in (None, held.holder):
         connection.execute(FREE, (name,))
     return held
@@ -115,16 +124,16 @@ def release_run(connection: sqlite3.Connection, run: RunId) -> list[bytes]:
     return sorted(name for (name,) in names)
 
 
-def find_held(connection: sqlite3.Connection, name: bytes, now_ms: int, alive: Alive) -> Held | None:
+def find_held(connection: sqlite3.Connection, name: bytes, now_ms: int, lives: Lives) -> Held | None:
     row = connection.execute(FIND, (name,)).fetchone()
     held = read_as(Held, row) if row else None
-    return held if held and is_held(held, now_ms, alive) else None
+    return held if held and is_held(connection, held, now_ms, lives) else None
 
 
-def find_all(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> list[Held]:
+def find_all(connection: sqlite3.Connection, now_ms: int, lives: Lives) -> list[Held]:
     locks = [read_as(Held, row) for row in connection.execute(f"SELECT {COLUMNS} FROM lock ORDER BY name")]
-    return [held for held in locks if is_held(held, now_ms, alive)]
+    return [held for held in locks if is_held(connection, held, now_ms, lives)]
 
 
-def is_held(held: Held, now_ms: int, alive: Alive) -> bool:
-    return held.expires_ms > now_ms or (held.run is not None and alive(held.run))
+def is_held(connection: sqlite3.Connection, held: Held, now_ms: int, lives: Lives) -> bool:
+    return held.expires_ms > now_ms or (held.run is not None and lives(connection, held.run))

@@ -333,7 +333,7 @@ class Values(StorePart):
             expired_keys=expired,
             size_bytes=size_bytes,
             last_modified_ms=last_modified_ms,
-            active_locks=len(find_all(connection, now_ms, self._locks.alive)),
+            active_locks=len(find_all(connection, now_ms, self._locks.lives)),
         )
 
     def _context(self, namespace: str, key: bytes) -> EntryContext:

@@ -270,9 +270,12 @@ class MaintenanceService:
         self.live.on_linked(self._join)  # jobs may have other tags, and config.toml other windows
 
     async def load(self) -> None:
-        """Read the windows that an earlier daemon began."""
-        self._begun = {each.id: each for each in await self.store.maintenance()}
-        self._join()
+        """Read the windows that an earlier daemon, or another node, has begun or ended."""
+        now_ms, stored = self.clock.now_ms(), await self.store.maintenance()
+        begun = {each.id: each for each in stored if now_ms < each.end_ms}
+        if begun != self._begun:
+            self._begun = begun
+            self.live.link()
 
     def windows(self) -> MaintenanceCalendar:
         """Return all windows: those of config.toml, and the ones begun manually."""

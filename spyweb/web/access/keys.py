@@ -1,7 +1,7 @@
 """Access over HTTP: keys, and the sessions of browsers that signed in with a key.
 
 All of them are in memory while a daemon runs, and every change passes through this module: a key that is revoked is
-refused at the next request, without a query of the store.
+refused at the next request, without a query of the store.  Changes of another node are read soon after.
 """
 
 from __future__ import annotations
@@ -86,13 +86,24 @@ class AccessService:
         self._api_key = api_key
         self._keys: dict[str, AccessKey] = {}  # by handle
         self._sessions: dict[bytes, BrowserSession] = {}  # by hash; the one seen last at the end
+        self._changes = 0  # how often they have changed here
         self._held: Counter[bytes] = Counter()  # requests under way, by the hash of their session
         self._listeners: list[Callable[[], None]] = []
 
     async def load(self) -> None:
-        """Read the keys and sessions from the store; until then only SPYWEB_API_KEY gives access."""
-        self._keys = {key.handle: key for key in await self._stored.all()}
-        self._sessions = {session.hash: session for session in await self._stored.sessions()}
+        """Read the keys and sessions from the store; until then only SPYWEB_API_KEY gives access.
+
+        Again where another node may have changed some; unless they change here meanwhile, which is newer.
+        """
+        changes, asked = self._changes, (self._stored.all(), self._stored.sessions())
+        keys = {key.handle: key for key in await asked[0]}
+        sessions = {session.hash: session for session in await asked[1]}
+        if changes != self._changes:
+            return
+        is_more = self._keys.keys() <= keys.keys() and self._sessions.keys() <= sessions.keys()
+        self._keys, self._sessions = keys, sessions
+        if not is_more:
+            self._tell()
         self.sweep()
 
     @property
@@ -129,6 +140,7 @@ class AccessService:
         if key is None:
             raise Refused(f"there is a key {name} already: revoke it, or take another name")
         self._keys[key.handle] = key
+        self._changes += 1
         return NewToken(key, token)
 
     async def revoke(self, name: str) -> bool:
@@ -211,7 +223,9 @@ class AccessService:
                 del self._held[hash_]
 
     def sweep(self) -> None:
-        """End the sessions whose time is over."""
+        """End the sessions whose time is over; those of open pages are noted as seen, for other nodes."""
+        for session in [self._sessions[each] for each in self._held if each in self._sessions]:
+            self._seen(session)
         self._end([each.hash for each in self._sessions.values() if self._is_over(each)])
 
     def _seen(self, session: BrowserSession) -> Principal | None:
@@ -236,6 +250,7 @@ class AccessService:
 
     def _store(self, session: BrowserSession) -> None:
         self._sessions[session.hash] = session
+        self._changes += 1
         self._stored.put_session(session).add_done_callback(_note_failure)
 
     def _end(self, hashes: list[bytes]) -> None:
@@ -245,6 +260,7 @@ class AccessService:
             self._tell()
 
     def _forget(self, hashes: list[bytes]) -> None:
+        self._changes += 1
         for each in hashes:
             self._sessions.pop(each, None)
 

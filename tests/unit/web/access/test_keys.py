@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
 from unittest.mock import patch
@@ -331,3 +332,48 @@ async def test_a_hash_shows_nothing_new_and_may_cover_a_key(world: World) -> Non
     assert len(hash_secret(cookie)) == 32
     assert len({hash_secret(cookie), hash_secret(cookie, "one"), hash_secret(cookie, "two"), hash_secret("x")}) == 4
     assert hash_secret("\udcff", "\udcfe")
+
+
+# Several nodes
+
+
+async def test_what_one_node_changes_holds_on_another_once_that_has_read_it(world: World) -> None:
+    other = AccessService(world.store.keys, world.clock)
+    ended: list[str] = []
+    other.on_ended(lambda: ended.append("some"))
+    token = await world.key()
+    cookie = await world.signed_in("laptop")
+    assert other.is_open
+    assert other.admit_key(token) is None
+
+    await other.load()
+    assert admitted(other.admit_key(token)).name == "phone"
+    assert admitted(other.admit_session(cookie)).name == "laptop"
+    assert not ended
+
+    await world.access.revoke("phone")
+    world.access.sign_out(hash_secret(cookie))
+    await other.load()
+    assert other.admit_key(token) is None
+    assert other.admit_session(cookie) is None
+    assert ended
+
+
+async def test_what_changes_here_while_the_store_is_read_again_stays(world: World) -> None:
+    token = await world.key()
+    reading = asyncio.create_task(world.access.load())
+    await asyncio.sleep(0)
+    cookie = world.access.sign_in(admitted(world.access.admit_key(token)))
+    await reading
+    assert world.access.admit_session(cookie)
+
+
+async def test_a_session_of_an_open_page_is_not_idle_on_another_node(world: World) -> None:
+    cookie = await world.signed_in()
+    other = AccessService(world.store.keys, world.clock)
+    with world.access.held(admitted(world.access.admit_session(cookie))):
+        for _ in range(3):
+            world.clock.advance(8 * HOUR)
+            world.access.sweep()
+            await other.load()
+    assert other.admit_session(cookie)
