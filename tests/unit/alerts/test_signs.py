@@ -9,13 +9,15 @@ from msgspec.structs import replace
 
 from spyweb.alerts.signs import CHECK_S, IN_A_CHECK, Conditions, Now, compare, signs_of
 from spyweb.alerts.watcher import shown_by
-from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.policy import NOBODY, AlertPolicy
 from spyweb.incidents.truth import Sign, SignGone, SignSeen
 from spyweb.lua.endings import failed
 from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, RunId, RunState, Schedule
+from spyweb.ownership import CHIEF
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
 from spyweb.schedules.due import UNARMED
+from spyweb.store.model.incidents import SubjectEvent
 from spyweb.store.model.runs import End
 from tests.fakes.harness import make_job
 from tests.fakes.signs import BACKUP, Watched, watched
@@ -388,4 +390,45 @@ async def test_after_a_stop_has_begun_nobody_looks(w: Watched) -> None:
     w.conditions = Conditions(broken={BACKUP: "line 4"})
     w.watch.stop()
     await w.turn(60)
+    assert await w.signs() == {}
+
+
+async def test_a_node_notes_its_own_jobs_and_parts_and_the_chief_ends_what_a_node_that_is_gone_has_left(
+    w: Watched,
+) -> None:
+    ownership = w.harness.live.ownership
+    ownership.node, ownership.nodes, ownership.owned = "fra", frozenset({"ams", "fra"}), set()
+    w.job.mine = False
+    left = SubjectEvent(
+        subject="daemon:ams/disk", event=SignSeen("stuck", "no answer"), policy=NOBODY, at_ms=w.harness.clock.now_ms()
+    )
+    await w.harness.store.incidents.note([left])
+    w.conditions = Conditions(broken={BACKUP: "line 4"}, parts={"store": "nothing is stored"})
+    await w.turn(30)
+    both = {"daemon:ams/disk stuck": "no answer", "daemon:fra/store refusing": "nothing is stored"}
+    assert await w.signs() == both
+
+    ownership.nodes = frozenset({"fra"})
+    w.watcher.wake()
+    await w.turn(5)
+    assert await w.signs() == both, "another node is the chief"
+    ownership.owned.add(CHIEF)
+    ownership.changed()
+    await w.turn(5)
+    assert await w.signs() == {"daemon:fra/store refusing": "nothing is stored"}
+
+
+async def test_what_was_noted_elsewhere_ends_here_once_the_job_has_come(w: Watched) -> None:
+    event = SubjectEvent(
+        subject="job:backup", event=SignSeen("broken", "line 4"), policy=NOBODY, at_ms=w.harness.clock.now_ms()
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(w.harness.store.incidents, "tell", lambda _: None)  # as by another node
+        await w.harness.store.incidents.note([event])
+        await w.turn(0)
+    await w.turn(30)
+    assert await w.signs() == {"job:backup broken": "line 4"}
+    await w.watcher.load()
+    await w.watch.load()
+    await w.turn(CHECK_S + 2)
     assert await w.signs() == {}

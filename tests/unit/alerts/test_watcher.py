@@ -39,11 +39,14 @@ from spyweb.model import (
     Trigger,
 )
 from spyweb.outbox.send import DeliveryFailure
+from spyweb.outbox.sender import slot_of_target
+from spyweb.ownership import CHIEF
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import RunRequest
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.store.model.incidents import SubjectChange, SubjectEvent
+from spyweb.store.model.messages import Channel, Target
 from spyweb.store.model.runs import End
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.signs import BACKUP, SUCCESS, WatchedJob, make_watcher
@@ -618,3 +621,43 @@ async def test_of_a_job_whose_file_can_not_be_read_they_are_told_that_config_tom
     w.watcher.without_file = lambda job: AlertPolicy(to=(f"who cares for {job}",))
     assert policy_now(w, "job:other").to == ("who cares for other",)
     assert policy_now(w, "job:backup") == TELL_OPS
+
+
+# Several nodes
+
+
+async def test_the_chief_alone_tells_and_a_new_one_goes_on(w: Watched) -> None:
+    ownership = w.harness.live.ownership
+    ownership.node, ownership.owned = "fra", set()
+    await w.fail(2, then=7)
+    assert (await w.open(), await w.told()) == (1, [])
+    ownership.owned.add(CHIEF)
+    ownership.changed()
+    await w.turn(5)
+    assert await w.told() == [("ops", ["opened"])]
+    assert not w.watcher.is_planning
+
+
+async def test_failures_that_another_node_noted_end_here_with_the_next_success(w: Watched) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(w.harness.store.incidents, "tell", lambda _: None)  # as by another node
+        failure = SubjectEvent(subject="job:backup", event=Failed("x"), policy=TELL_OPS, at_ms=w.harness.clock.now_ms())
+        await w.harness.store.incidents.note([failure, failure])
+        await w.turn(0)
+    await w.watcher.load()
+    assert await w.open() == 1
+    await w.run(then=7)
+    assert await w.open() == 0
+
+
+async def test_a_channel_is_judged_by_the_node_that_sends_to_it(w: Watched) -> None:
+    ownership = w.harness.live.ownership
+    ownership.node, ownership.owned = "fra", set()
+    w.watcher.found_in_channel("ops", "address", "no such host")
+    await w.turn(5)
+    assert await w.open() == 0
+    ownership.owned.add(slot_of_target(Target(Channel.ALERT, "ops")))
+    await w.watcher.load()
+    w.watcher.found_in_channel("ops", "address", "no such host")
+    await w.turn(5)
+    assert await w.open() == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from asyncio import Future, Task
 from collections.abc import AsyncIterator, Sequence
 
@@ -290,3 +291,33 @@ async def test_a_renewal_that_fails_is_logged_and_tried_again(harness: LockHarne
     with capture_logs() as logs:
         await harness.clock.turn(10)
     assert [line["event"] for line in logs] == ["lock.store_failed"] * 3
+
+
+# Several nodes
+
+
+async def test_a_lock_that_another_node_has_freed_is_taken_once_the_keeper_looks(harness: LockHarness) -> None:
+    other = LockHarness(harness.store)
+    await other.waits(1)
+    await harness.waits(2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(harness.store.locks, "tell", lambda _: None)  # as by another node
+        await other.releases(1)
+        await harness.clock.turn()
+    assert harness.story == []
+    harness.keeper.look()
+    await harness.clock.turn()
+    assert harness.story == ["2 has it"]
+    await other.close()
+
+
+async def test_an_expired_lock_is_held_while_its_run_is_open_on_record_where_other_nodes_write_it() -> None:
+    store = MemoryStore(FakeClock())
+    harness = LockHarness(store)
+    run = await harness.run()
+    await store.locks.acquire(b"door", b"other", run, 0)
+    assert await store.locks.holder(b"door") is None
+    store.locks._connections = dataclasses.replace(store.locks._connections, is_shared=True)
+    assert await store.locks.holder(b"door") is not None
+    await harness.ends(run)
+    assert await store.locks.holder(b"door") is None
