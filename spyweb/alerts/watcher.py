@@ -5,7 +5,7 @@ row, so its successes cost one lookup among the subjects with a row.  Each chang
 which writes the missing messages; planning again writes none twice.
 
 In a cluster each node notes what happens to its own jobs, its own parts, and the channels that it sends to.  The chief
-alone plans, and ends the incidents of nodes that are gone.
+alone plans, and ends the incidents of nodes that have ended.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class AlertWatcher:
         self._changed = asyncio.Event()
         self._is_linked = False  # specs have changed since the last plan
         self.is_planning = False  # then the chief may not give its slot
-        self._nodes: frozenset[str] | None = None  # that lived when the chief last looked for those that are gone
+        self._nodes: frozenset[str] | None = None  # that lived when the chief last ended those of others
         self._alarm: Handle | None = None
         self.incidents.on_committed(self._take)
         self.live.on_linked(self._link)

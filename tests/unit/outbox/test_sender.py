@@ -565,3 +565,11 @@ async def test_nothing_is_sent_while_another_node_may_send_it(harness: Harness) 
         harness.ownership.trusted_until += 60
         await harness.clock.turn(5)
         assert harness.receiver.arrived == ["1"]
+
+
+async def test_a_slot_is_busy_while_something_is_sent_to_a_target_of_it(harness: Harness) -> None:
+    harness.receiver.hung.add(HOOK)
+    async with harness.at_work():
+        await harness.add(message("1"))
+        await harness.clock.turn()
+        assert harness.outbox_sender.busy_slots() == {slot_of(f"webhook:{HOOK.address}")}
