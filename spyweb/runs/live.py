@@ -17,7 +17,7 @@ from spyweb.clock import RealClock
 from spyweb.errors import Problem, Refused
 from spyweb.incidents.truth import JOB
 from spyweb.lua.session import Code, variable_rules
-from spyweb.model import Cursor, JobId, JobSpec, Never, Outcome, Pings, Run, RunId, TaskBegun, TaskRow
+from spyweb.model import Cursor, JobId, JobSpec, Never, Outcome, Pings, Run, RunId, RunState, TaskBegun, TaskRow
 from spyweb.ownership import Ownership, Slot, pool_of, slot_in, slot_of_job
 from spyweb.runs.records import is_finding
 from spyweb.runs.run_queue import RunQueue
@@ -37,6 +37,7 @@ class LiveJob(Struct, eq=False):
     recorded: Cursor | None = None  # the cursor as the store has it, where that is known
     queue: RunQueue = field(default_factory=RunQueue)
     mine: bool = True  # this daemon is the one that starts its runs: it owns its slot, whose work is taken up
+    elsewhere: Sequence[Run] = ()  # open runs of another node, as on record when somebody looked (runs/elsewhere.py)
     problems: Sequence[Problem] = ()  # of the file now on disk, when it is not the version that runs
     warnings: Sequence[Problem] = ()  # about the file now on disk
     sources: Sequence[TomlTable] = ()  # of its settings: from the file, and from config.toml
@@ -51,6 +52,17 @@ class LiveJob(Struct, eq=False):
     @property
     def id(self) -> JobId:
         return self.spec.id
+
+    @property
+    def under_way(self) -> list[Run]:
+        """Return its runs that have begun and not ended, in whichever node."""
+        if self.mine:
+            return list(self.queue.in_flight.values())
+        return [run for run in self.elsewhere if run.state is RunState.RUNNING]
+
+    @property
+    def waiting_count(self) -> int:
+        return self.queue.waiting_count if self.mine else len(self.elsewhere) - len(self.under_way)
 
     @property
     def is_new(self) -> bool:
@@ -158,6 +170,7 @@ class LiveJobs:
         self._listeners: list[Callable[[], None]] = []
         self.unloadable: frozenset[str] = frozenset()  # see `set_unloadable`
         self.listener: JobListener | None = None  # none: nothing consumes changes
+        self.ran_elsewhere: Callable[[Sequence[JobId]], None] | None = None  # gets jobs that ran elsewhere
 
     def __iter__(self) -> Iterator[LiveJob]:
         return iter(list(self._jobs.values()))

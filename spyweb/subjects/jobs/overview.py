@@ -353,7 +353,7 @@ class OverviewService:
         known = self._rows.get(job.id)
         if known and len(known[0]) == len(facts) and all(map(is_, known[0], facts)):
             return known[1]
-        began = [run.started_ms for run in job.queue.in_flight.values() if run.started_ms is not None]
+        began = [run.started_ms for run in job.under_way if run.started_ms is not None]
         row = view_row(
             self.view(job),
             strip=kept.strip if kept else None,
@@ -382,6 +382,7 @@ class OverviewService:
             if strips is None:
                 self._strips = strips = Strips(self.live)
                 self._leave = self.store.runs.on_recorded(strips.hear)
+                self.live.ran_elsewhere = strips.changes.update
                 self.clock.call_later(KEPT_S, self._drop_unless_looked_at)
             try:
                 missing = strips.missing()
@@ -404,6 +405,7 @@ class OverviewService:
             self.clock.call_later(left, self._drop_unless_looked_at)
         elif self._leave:
             self._leave()
+            self.live.ran_elsewhere = None
             self._strips = self._leave = None
             self._rows.clear()
             self.rendered.clear()
@@ -426,8 +428,7 @@ async def failed_runs(past_runs: PastRuns, job: JobId, in_a_row: int) -> Sequenc
 
 def facts_of(job: LiveJob, strip: JobStrip | None) -> Facts:
     """Return the objects that the row of a job is made of."""
-    queue = job.queue
-    runs = (*queue.in_flight.values(), queue.waiting_count)
+    runs = (*job.under_way, job.waiting_count)
     return (job.spec, job.code, job.cursor, job.last, job.problems, job.warnings, strip, *runs)
 
 

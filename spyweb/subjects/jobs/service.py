@@ -112,8 +112,7 @@ class JobService:
         return [broken_job(job, problems) for job, problems in self._broken()]
 
     def view(self, job: LiveJob) -> JobView:
-        queue = job.queue
-        view = view_job(job.spec, job.cursor, job.last, in_flight=len(queue.in_flight), waiting=queue.waiting_count)
+        view = view_job(job.spec, job.cursor, job.last, in_flight=len(job.under_way), waiting=job.waiting_count)
         return structs.replace(
             view,
             next_due_ms=next(self._upcoming(job), None),
@@ -155,8 +154,7 @@ class JobService:
     def states(self) -> Iterator[JobState]:
         """Yield the state of each job alone: building their whole views would hold up the loop."""
         for job in self.live:
-            running, waiting = bool(job.queue.in_flight), bool(job.queue.waiting_count)
-            yield state_of(job.spec, job.cursor, running=running, waiting=waiting)
+            yield state_of(job.spec, job.cursor, running=bool(job.under_way), waiting=bool(job.waiting_count))
         for _ in self._broken():
             yield JobState.BROKEN
 
