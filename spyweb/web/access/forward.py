@@ -29,7 +29,7 @@ from yarl import URL
 
 from spyweb.clock import Clock
 from spyweb.model import JobId, Run, RunId
-from spyweb.ownership import Slot, slot_of_job
+from spyweb.ownership import EVERY_NODE, Slot, slot_in
 from spyweb.runs.live import LiveJobs
 from spyweb.store.model.nodes import Node
 from spyweb.views.jobs import find_job
@@ -163,8 +163,7 @@ class Forwarder:
         if self.live.is_mine(job):
             return None
         found = self.live.find(job)
-        slot = slot_of_job(job, found.spec.node, found.spec.labels) if found else slot_of_job(job, "", ())
-        node = self.members.owner_of(slot)
+        node = self.members.owner_of(found.slot if found else slot_in(EVERY_NODE, job))
         is_moving = VOUCHER in request or (node is not None and node.id == self.members.me)
         if node and node.url and not is_moving:
             return node
