@@ -20,9 +20,9 @@ from typing import Any, cast
 import psycopg
 
 from spyweb.errors import StoreError, StoreFenced
-from spyweb.store.postgres.server import ANSWER_S, NUL, PgServer, PgSession
+from spyweb.store.postgres.server import ANSWER_S, PgServer, PgSession, without_nul
 from spyweb.store.postgres.texts import Translated, translate
-from spyweb.store.sqlite.entries import COLUMNS, DELETE, FIND, PUT, UPDATE
+from spyweb.store.sqlite.entries import COLUMNS, DELETE, DELETE_EXPIRED, FIND, PUT, UPDATE
 from spyweb.store.sqlite.failures import ForeignError
 
 CONFLICTS = ("40001", "40P01", "23505")  # another node has written the same rows: done again, it finds what is there
@@ -135,17 +135,23 @@ class PgConnection:
             return Result()
         if self._ahead and (answer := self._from_ahead(self._ahead, sql, parameters)):
             return answer
-        translated = translate(sql)
-        values = [
-            value.replace("\0", NUL) if isinstance(value, str) else value
-            for value in ([parameters[name] for name in translated.names] if translated.names else parameters)
-        ]
+        # A row that another node has made meanwhile was not there to be locked at the beginning.
+        translated = translate(f"{FIND} FOR UPDATE" if self._level == ENTRIES and sql == FIND else sql)
+        values = storable(translated, parameters)
         if self._level:
             return self._run(translated, values)
         return self._ask_alone(translated, values)
 
     def executemany(self, sql: str, rows: Iterable[Any]) -> Result:
-        return Result(rowcount=sum(self.execute(sql, row).rowcount for row in rows))
+        return Result(rowcount=sum(result.rowcount for result in self.each(sql, rows)))
+
+    def each(self, sql: str, rows: Iterable[Any]) -> list[Result]:
+        """Execute a statement for each row, all in one round trip."""
+        asked = list(rows)
+        if self._ahead or not self._level or len(asked) < 2:
+            return [self.execute(sql, row) for row in asked]
+        translated = translate(sql)
+        return self._run_each(translated, [storable(translated, row) for row in asked])
 
     def begin_values(self, places: Collection[Place]) -> None:
         """Begin a batch of writes to these entries alone: their rows are locked and read by one statement, in order.
@@ -226,15 +232,34 @@ class PgConnection:
         return self._run(translated, values)
 
     def _run(self, translated: Translated, values: Sequence[Any]) -> Result:
+        self._begin_if_needed()
+        try:
+            self._cursor.execute(translated.text, values)
+            return self._result(translated)
+        except psycopg.Error as error:
+            raise self._refusal(error) from error
+
+    def _run_each(self, translated: Translated, rows: Sequence[Sequence[Any]]) -> list[Result]:
+        self._begin_if_needed()
+        cursor = self._cursor
+        results: list[Result] = []
+        try:
+            cursor.executemany(translated.text, rows, returning=True)
+            while len(results) < len(rows):
+                results.append(self._result(translated))
+                cursor.nextset()
+        except psycopg.Error as error:
+            raise self._refusal(error) from error
+        return results
+
+    def _begin_if_needed(self) -> None:
         if self._level and not self._is_begun:
             self._is_begun = True
             self._tell(f"BEGIN ISOLATION LEVEL {self._level}")
+
+    def _result(self, translated: Translated) -> Result:
         cursor = self._cursor
-        try:
-            cursor.execute(translated.text, values)
-            rows = cursor.fetchall() if cursor.description else []
-        except psycopg.Error as error:
-            raise self._refusal(error) from error
+        rows = cursor.fetchall() if cursor.description else []
         count = max(cursor.rowcount, 0)
         if translated.writes:
             self.total_changes += count
@@ -280,7 +305,7 @@ class PgConnection:
             return answer
         if "entry" in sql:
             self._flush(ahead)
-            if sql in (PUT, DELETE):
+            if sql in (PUT, DELETE, DELETE_EXPIRED):
                 ahead.forget(parameters[:2])
             elif sql not in (FIND, UPDATE):  # of another entry, which was not read ahead
                 self._ahead = None
@@ -289,6 +314,12 @@ class PgConnection:
     def _flush(self, ahead: ReadAhead) -> None:
         if columns := ahead.take_changes():
             self._run(translate(WRITE_ALL), columns)
+
+
+def storable(translated: Translated, parameters: Any) -> list[Any]:
+    """Return the values of the parameters in their order, as PostgreSQL can hold them."""
+    values = [parameters[name] for name in translated.names] if translated.names else parameters
+    return [without_nul(value) if isinstance(value, str) else value for value in values]
 
 
 CONTROL: Mapping[str, Any] = {

@@ -7,20 +7,23 @@ CREATE FUNCTION iif(boolean, bigint, bigint) RETURNS bigint LANGUAGE sql IMMUTAB
     AS 'SELECT CASE WHEN $1 THEN $2 ELSE $3 END';
 CREATE FUNCTION iif(boolean, text, text) RETURNS text LANGUAGE sql IMMUTABLE
     AS 'SELECT CASE WHEN $1 THEN $2 ELSE $3 END';
+CREATE FUNCTION to_json_of(text) RETURNS json LANGUAGE sql IMMUTABLE STRICT  -- it reads no escaped NUL
+    AS $$ SELECT replace($1, '\u0000', '\u0001')::json $$;
 CREATE FUNCTION json_valid(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE STRICT
-    AS 'BEGIN PERFORM $1::json; RETURN true; EXCEPTION WHEN OTHERS THEN RETURN false; END';
+    AS 'BEGIN PERFORM to_json_of($1); RETURN true; EXCEPTION WHEN OTHERS THEN RETURN false; END';
 CREATE FUNCTION json_extract(text, text) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS $$
     SELECT CASE v WHEN 'true' THEN '1' WHEN 'false' THEN '0' ELSE v END
     FROM (
-        SELECT CASE $2 WHEN '$[#-1]' THEN $1::json ->> -1 ELSE $1::json #>> string_to_array(substr($2, 3), '.') END
+        SELECT CASE $2 WHEN '$[#-1]' THEN to_json_of($1) ->> -1
+            ELSE to_json_of($1) #>> string_to_array(substr($2, 3), '.') END
     ) AS x (v)
 $$;
 CREATE FUNCTION json_type(text, text) RETURNS text LANGUAGE sql IMMUTABLE STRICT
-    AS $$ SELECT json_typeof($1::json #> string_to_array(substr($2, 3), '.')) $$;
-CREATE FUNCTION json_each(text) RETURNS TABLE (value text) LANGUAGE sql IMMUTABLE STRICT
-    AS 'SELECT json_array_elements_text($1::json)';
+    AS $$ SELECT json_typeof(to_json_of($1) #> string_to_array(substr($2, 3), '.')) $$;
+CREATE FUNCTION json_each(text) RETURNS TABLE (value text) LANGUAGE sql IMMUTABLE STRICT ROWS 20
+    AS 'SELECT json_array_elements_text(to_json_of($1))';
 CREATE FUNCTION json_each(text, text) RETURNS TABLE (key text, value text) LANGUAGE sql IMMUTABLE STRICT
-    AS $$ SELECT * FROM json_each_text($1::json #> string_to_array(substr($2, 3), '.')) $$;
+    AS $$ SELECT * FROM json_each_text(to_json_of($1) #> string_to_array(substr($2, 3), '.')) $$;
 CREATE FUNCTION instr(text, text) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT AS 'SELECT strpos($1, $2)::bigint';
 CREATE AGGREGATE group_concat(text, text) (
     sfunc = string_agg_transfn, stype = internal, finalfunc = string_agg_finalfn

@@ -24,10 +24,11 @@ LEASE_S = 10.0
 ANSWER_S = 600.0  # for a question; a write has half a lease
 STATEMENTS_KEPT_PREPARED = 500
 LONGEST_WORDS = 300
-NUL = "\U0010ffff"  # stands for the character that PostgreSQL's text can't hold
+MARK = "\U0010ffff"  # followed by 0: NUL, which PostgreSQL's text can't hold; by 1: itself
 SET_UP = """
     SELECT set_config('search_path', $1, false), set_config('statement_timeout', $2, false),
-        set_config('idle_in_transaction_session_timeout', $3, false), set_config('jit', 'off', false)
+        set_config('idle_in_transaction_session_timeout', $3, false), set_config('jit', 'off', false),
+        set_config('random_page_cost', '1.1', false)
 """
 # A dead server, or a way to it that is cut, is noticed within seconds; the URL may say otherwise.
 USUAL: dict[str, str | int] = {
@@ -46,9 +47,15 @@ class WholeNumber(Loader):
         return int(bytes(data))
 
 
+def without_nul(text: str) -> str:
+    """Return a text as PostgreSQL can hold it."""
+    return text.replace(MARK, f"{MARK}1").replace("\0", f"{MARK}0")
+
+
 class TextWithNul(TextLoader):
     def load(self, data: Any) -> str:
-        return str(super().load(data)).replace(NUL, "\0")
+        text = str(super().load(data))
+        return text.replace(f"{MARK}0", "\0").replace(f"{MARK}1", MARK) if MARK in text else text
 
 
 class LongNumber(Int8Dumper):

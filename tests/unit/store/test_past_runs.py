@@ -139,6 +139,18 @@ async def test_runs_are_found_by_job_outcome_trigger_and_time(store: Store) -> N
     assert await ids(RunFilter(since_ms=2_000, until_ms=4_000)) == [three, two]
 
 
+async def test_no_character_of_what_was_sent_hides_a_run(store: Store) -> None:
+    sent = {"incident": "\0 \\u0000 \U0010ffff \U0010ffff0", "dry_run": {"\0": r"\u0000\0"}}
+    trigger = Trigger(type=TriggerType.WEBHOOK, payload=sent, query={"debug": "\0"})
+    run = await ran(store, Outcome.SUCCESS, trigger=trigger)
+
+    assert await strip(store) == ("s", [500])
+    assert list(await store.runs.latest()) == [PRICES]
+    found = await store.past_runs.search(RunFilter(triggers=[TriggerType.WEBHOOK], own=True), limit=9)
+    assert [each.trigger for each in found.runs] == [trigger]
+    assert await store.past_runs.followers(run, limit=1) == []
+
+
 async def test_a_search_goes_on_where_a_page_ends(store: Store) -> None:
     runs = [await ran(store, Outcome.FAILED) for _ in range(5)]
 

@@ -1,0 +1,98 @@
+"""Entries that several nodes write: what a batch reads stays as it has read it until it is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from spyweb.store.encryption import BYTES
+from spyweb.store.postgres.connection import PgConnection
+from spyweb.store.postgres.server import PgServer, PgSession
+from spyweb.store.postgres.store import open_up_to_date
+from spyweb.store.sqlite.entries import DELETE_EXPIRED, FIND, PUT
+from spyweb.store.sqlite.values import DELETE_ROW
+from tests.fakes.stores import fresh_server
+
+LOCK = "SELECT 1 FROM entry WHERE key = $1 FOR UPDATE NOWAIT"
+
+
+@pytest.fixture
+def server() -> Iterator[PgServer]:
+    with fresh_server() as server:
+        open_up_to_date(server, 0, BYTES, read_only=False, node=None, is_relaxed=False).close()
+        yield server
+
+
+@pytest.fixture
+def connection(server: PgServer) -> Iterator[PgConnection]:
+    with closing(PgConnection(server)) as connection:
+        yield connection
+
+
+@pytest.fixture
+def other(server: PgServer) -> Iterator[PgSession]:
+    with server.connect() as session:
+        put(session, b"here")
+        yield session
+
+
+def put(session: PgSession, key: bytes) -> None:
+    session.execute(
+        "INSERT INTO entry (namespace, key, type, value, expires_ms, version, created_ms, updated_ms) "
+        "VALUES ('state', $1, 't', '1', 5, 1, 1, 1)",
+        (key,),
+    )
+
+
+def is_locked(session: PgSession, key: bytes) -> bool:
+    try:
+        session.execute(LOCK, (key,))
+    except psycopg.errors.LockNotAvailable:
+        return True
+    return False
+
+
+def test_a_row_that_another_node_has_made_meanwhile_is_locked_when_it_is_read(
+    connection: PgConnection, other: PgSession
+) -> None:
+    connection.begin_values([("state", b"here"), ("state", b"new")])
+    assert is_locked(other, b"here")
+    put(other, b"new")
+    assert connection.execute(FIND, ("state", b"new")).fetchone() is None, "as it was read at the beginning"
+
+    connection.execute(DELETE_ROW, (0,))  # it might be of any entry
+    assert connection.execute(FIND, ("state", b"new")).fetchone() is not None
+    assert is_locked(other, b"new")
+
+
+def test_an_expired_entry_makes_room_without_the_others_being_read_again(
+    connection: PgConnection, other: PgSession
+) -> None:
+    connection.begin_values([("state", b"here"), ("state", b"new")])
+    connection.execute(DELETE_EXPIRED, ("state", b"here", 10))
+    connection.execute(PUT, ("state", b"here", "t", b"2", None, 2, 10, 10))
+    put(other, b"new")
+
+    assert connection.execute(FIND, ("state", b"new")).fetchone() is None
+    assert connection.execute(FIND, ("state", b"here")).fetchone()[:2] == ("t", b"2")  # type: ignore[index]
+    connection.execute("COMMIT")
+    assert other.execute("SELECT count(*) FROM entry").fetchone() == (2,)
+
+
+def test_a_statement_for_many_rows_gives_the_result_of_each(connection: PgConnection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    add = "INSERT INTO request (scope, key, fingerprint, run, at_ms) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+    results = connection.each(add, [("job", key, b"", 1, 1) for key in (b"a", b"b", b"a")])
+    assert [result.rowcount for result in results] == [1, 1, 0]
+    assert [bool(result.lastrowid) for result in results] == [True, True, False]
+    assert connection.executemany("DELETE FROM request WHERE key = ?", [(b"a",), (b"b",), (b"c",)]).rowcount == 2
+    assert connection.each("SELECT ?", []) == []
+
+    with pytest.raises(Exception, match="null value"):
+        connection.each(add, [("job", b"c", b"", 1, 1), ("job", b"d", None, 1, 1)])
+    assert not connection.in_transaction
+    connection.execute("BEGIN IMMEDIATE")
+    assert connection.execute("SELECT count(*) FROM request").fetchone() == (0,)
