@@ -19,7 +19,9 @@ from spyweb.alerts.measures import IncidentHooks, JobMeasures
 from spyweb.alerts.signs import Conditions, SignWatch
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
+from spyweb.cluster.node import ClusterNode
 from spyweb.daemon.chore_runner import ChoreRunner
+from spyweb.daemon.cluster import build_node, join_cluster
 from spyweb.daemon.heartbeat import Heartbeat
 from spyweb.daemon.runtime import JobRuntime, keep_history, note_line, open_runtime
 from spyweb.daemon.services import build_services
@@ -94,6 +96,7 @@ class Daemon(Struct, frozen=True, kw_only=True):
     chores: ChoreRunner
     heartbeat: Heartbeat
     pings: PingRuns
+    node: ClusterNode | None  # None: it is alone on its database
     services: Services
     notifier: Notifier
     stop: asyncio.Event  # set when the daemon is to end
@@ -104,7 +107,11 @@ async def build_daemon(stack: AsyncExitStack, file: SettingsFile, clock: Clock, 
     runtime = await open_runtime(stack, file.current, clock, file=file, repair=repair)
     runtime.world.stalls.install(asyncio.get_running_loop())
     stack.enter_context(LoopWatch(runtime.world.stalls, clock))
+    await join_cluster(runtime)
     daemon = assemble(runtime, file, await open_server(stack, runtime))
+    if daemon.node:
+        beats = runtime.tasks.create_task(daemon.node.keep_beating(), name="beat")
+        stack.callback(beats.cancel)
     await daemon.services[AccessService].load()
     await daemon.services[MaintenanceService].load()
     await runtime.sending.ack_links.load(runtime.store.keys)
@@ -177,6 +184,7 @@ def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
         chores=ChoreRunner(timers, clock, runtime.ownership),
         heartbeat=heartbeat,
         pings=pings,
+        node=build_node(runtime, scheduler, pings),
         services=build_services(runtime, scheduler, reloader, watcher, pings, vitals),
         notifier=from_environment(os.environ),
         stop=asyncio.Event(),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 import structlog
 
 from spyweb import descriptors
 from spyweb.clock import Clock
+from spyweb.cluster.node import ClusterNode
 from spyweb.daemon.build import Daemon
 from spyweb.daemon.chore_runner import Chore
 from spyweb.daemon.systemd import Notifier
@@ -54,7 +56,7 @@ def list_chores(
     store, live = runtime.store, runtime.live
     ended_ms = [job.last.ended_ms for job in live if job.last and job.last.ended_ms]
     steady = SteadyTime(runtime.clock, max(ended_ms, default=None))
-    progress = ProgressReport(notifier, daemon.scheduler, store, live)
+    progress = ProgressReport(notifier, daemon.scheduler, store, partial(status_line, live, daemon.node))
     scarcity = DescriptorWatch()
     drift = DriftChecks(live=live, runner=runtime.runner, drift=daemon.services[DriftService], clock=runtime.clock)
 
@@ -101,11 +103,11 @@ def list_chores(
 class ProgressReport:
     """Reports the status to systemd, and feeds its watchdog while the scheduler and the writer make progress."""
 
-    def __init__(self, notifier: Notifier, scheduler: Scheduler, store: Store, live: LiveJobs) -> None:
+    def __init__(self, notifier: Notifier, scheduler: Scheduler, store: Store, status: Callable[[], str]) -> None:
         self._notifier = notifier
         self._scheduler = scheduler
         self._store = store
-        self._live = live
+        self._status = status
         self._logged: list[str] = []
 
     async def tell(self) -> None:
@@ -117,11 +119,12 @@ class ProgressReport:
             self._notifier.status("; ".join(problems))
         else:
             self._notifier.watchdog()
-            self._notifier.status(status_line(self._live))
+            self._notifier.status(self._status())
 
 
-def status_line(live: LiveJobs) -> str:
-    return f"{len(live)} jobs, {len(live.running())} running"
+def status_line(live: LiveJobs, node: ClusterNode | None = None) -> str:
+    line = f"{len(live)} jobs, {len(live.running())} running"
+    return f"{line}; {node.status}" if node else line
 
 
 class DescriptorWatch:

@@ -10,30 +10,46 @@ import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Barrier
 
 from spyweb.daemon.serve import Options, serve
-from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError, legible
+from spyweb.daemon.startup import put_hang_up_off
+from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError, StoreFenced, legible
 from spyweb.logs.output import is_journal, with_priority
 from spyweb.logs.queued import queued_standard_streams
 
+JOINS_ANEW = "SPYWEB_JOINS_ANEW"  # in the environment of a process that was a node before
 THREADS = min(32, (os.cpu_count() or 1) + 4)  # as many as Python would start on demand
 
 
 def main(argv: Sequence[str]) -> int:
-    with queued_standard_streams():
+    with ExitStack() as afterwards, queued_standard_streams():
         try:
             run(read_options(argv))
+        except StoreFenced as error:
+            show(f"this node is over, and joins anew: {error}")
+            afterwards.callback(become_anew)
         except SpywebError as error:
             for reason in error.problems if isinstance(error, ConfigError) else [error]:
-                line = f"spyweb: {reason}"
-                sys.stderr.write(f"{with_priority(line, 'error') if is_journal(sys.stderr, os.environ) else line}\n")
+                show(reason)
             return ExitCode.USAGE
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED
     return ExitCode.OK
+
+
+def show(reason: object) -> None:
+    line = f"spyweb: {reason}"
+    sys.stderr.write(f"{with_priority(line, 'error') if is_journal(sys.stderr, os.environ) else line}\n")
+
+
+def become_anew() -> None:
+    """Replace this process by one with the same arguments: nothing in memory of a node that is over may be used."""
+    os.environ[JOINS_ANEW] = "1"
+    put_hang_up_off()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def read_options(argv: Sequence[str]) -> Options:
@@ -45,7 +61,8 @@ def read_options(argv: Sequence[str]) -> Options:
     if legible(root) != str(root):  # watchfiles takes text only
         raise Refused(f"{legible(root)}: a daemon's folder needs a path that is UTF-8")
     repair, verbose = bool(flags.pop("repair", False)), bool(flags.pop("verbose", False))
-    return Options(root=root, repair=repair, verbose=verbose, flags=flags)
+    joins_anew = os.environ.pop(JOINS_ANEW, "") == "1"
+    return Options(root=root, repair=repair, verbose=verbose, joins_anew=joins_anew, flags=flags)
 
 
 def run(options: Options) -> None:

@@ -21,7 +21,7 @@ from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.texts import AlertWriter
 from spyweb.clock import Clock
 from spyweb.daemon.world import engine_info, open_world
-from spyweb.errors import StoreCorrupt, StoreIncomplete
+from spyweb.errors import StoreCorrupt, StoreFenced, StoreIncomplete
 from spyweb.extraction.extractor import open_extractor
 from spyweb.limits import LOG_COPY
 from spyweb.logs.job import JobLogs
@@ -92,8 +92,9 @@ async def owned_tasks() -> AsyncIterator[TaskGroup]:
         async with TaskGroup() as tasks:
             yield tasks
     except BaseExceptionGroup as errors:
-        if len(errors.exceptions) == 1:
-            raise errors.exceptions[0] from None
+        over = [error for error in errors.exceptions if isinstance(error, StoreFenced)]  # whatever else fails by it
+        if len(errors.exceptions) == 1 or over:
+            raise (*over, *errors.exceptions)[0] from None
         raise
 
 
@@ -259,7 +260,7 @@ def user_db_opening(stack: AsyncExitStack, settings: Settings) -> Opening:
     if store.is_memory:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="spyweb-")))
         return Opening(path=folder / USER_DB, engine=None, durability=durability)
-    engine = Engine(path=store.path, key=store_key(settings))
+    engine = Engine(path=store.path, key=store_key(settings)) if store.is_file else None
     return Opening(path=settings.daemon.data_dir / USER_DB, engine=engine, durability=durability)
 
 

@@ -17,12 +17,13 @@ import structlog
 from msgspec import Struct
 
 from spyweb import __version__, descriptors
-from spyweb.clock import RealClock
+from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.chores import list_chores, status_line
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.startup import catch_signals
-from spyweb.errors import Refused
+from spyweb.daemon.systemd import from_environment
+from spyweb.errors import Refused, StoreUnreachable
 from spyweb.logs.output import printable, set_up
 from spyweb.reload.swap import SettingsFile
 from spyweb.reload.watch import Watcher
@@ -43,6 +44,7 @@ log = structlog.get_logger()
 SHORT_KEY = 20  # characters of SPYWEB_API_KEY, which people choose; a token of `spyweb keys add` has more
 LAST_SENDING_S = 2.0  # for messages that are being sent at a stop: one that is cut off is sent twice
 SWITCH_S = 0.0005  # how long a thread waits for the interpreter's lock before it asks for it
+UNREACHABLE_S = 2.0  # between two attempts to reach PostgreSQL
 JOBS = "jobs"
 NO_JOBS = "none yet: put a Lua file into jobs/, it starts as soon as it is saved"
 GARBAGE = 20_000  # objects between two collections of cycles; a run leaves none
@@ -55,6 +57,7 @@ class Options(Struct, frozen=True, kw_only=True):
     flags: Mapping[str, object] = {}  # settings given on the command line
     repair: bool = False  # move a damaged database aside
     verbose: bool = False  # show more of the start on a terminal
+    joins_anew: bool = False  # the process was a node of a cluster before, which is over
 
 
 async def serve(options: Options) -> None:
@@ -70,7 +73,7 @@ async def serve(options: Options) -> None:
     )
     async with AsyncExitStack() as stack:
         lock = stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
-        daemon = await build_daemon(stack, file, clock, repair=options.repair)
+        daemon = await build_when_reachable(stack, file, clock, options)
         catch_signals(daemon.stop.set, daemon.reloader.wake)
         private, certificate = await open_listeners(stack, daemon)
         background: list[Task[None]] = []
@@ -79,12 +82,34 @@ async def serve(options: Options) -> None:
             background = start_background(daemon, await stack.enter_async_context(owned_tasks()))
             daemon.chores.start(list_chores(daemon, lock, private, certificate))
             stack.push_async_callback(daemon.timers.stop)
+            if daemon.node:
+                await unless_set(daemon.stop, daemon.node.settled.wait())
             daemon.services[ReadinessService].stage = ""
             announce(daemon, verbose=options.verbose)
             await daemon.stop.wait()
         await wind_down(daemon)
         for task in background:
             task.cancel()
+
+
+async def build_when_reachable(stack: AsyncExitStack, file: SettingsFile, clock: Clock, options: Options) -> Daemon:
+    """Build the daemon; one that joins anew waits for the database, whose failure may be why it does."""
+    notifier, shown = from_environment(os.environ), False
+    while True:
+        try:
+            async with AsyncExitStack() as attempt:
+                daemon = await build_daemon(attempt, file, clock, repair=options.repair)
+                await stack.enter_async_context(attempt.pop_all())
+                return daemon
+        except StoreUnreachable as error:
+            if not options.joins_anew:
+                raise
+            if not shown:
+                log.error("waiting for the database", reason=str(error))
+            shown = True
+            notifier.status(f"waiting for the database: {error}")
+            notifier.watchdog()
+        await clock.sleep(UNREACHABLE_S)
 
 
 def read_settings(options: Options) -> SettingsFile:
@@ -134,7 +159,7 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> tuple[Private
     return private, certificate
 
 
-async def unless_set(event: asyncio.Event, coroutine: Coroutine[object, object, None]) -> bool:
+async def unless_set(event: asyncio.Event, coroutine: Coroutine[object, object, object]) -> bool:
     """Await the coroutine until the event is set, which cancels it; return whether it ran to its end."""
     async with owned_tasks() as tasks:
         work, stop = tasks.create_task(coroutine), tasks.create_task(event.wait())
@@ -175,7 +200,9 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
     runtime, settings = daemon.runtime, daemon.runtime.settings
     watcher = Watcher(settings.root, [settings.daemon.data_dir], daemon.reloader.wake, runtime.clock)
     daemon.timers.start()
+    balancing = [tasks.create_task(daemon.node.keep_balanced(), name="balance slots")] if daemon.node else []
     return [
+        *balancing,
         tasks.create_task(watcher.watch(), name="watch files"),
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
@@ -192,7 +219,7 @@ def announce(daemon: Daemon, *, verbose: bool) -> None:
     settings, live, rights = daemon.runtime.settings, daemon.runtime.live, daemon.runtime.pool.stats().rights
     if what := describe_data_file(settings.root / DATA_FILE):
         log.warning(f"{DATA_FILE}: {what}")
-    daemon.notifier.ready(status_line(live))
+    daemon.notifier.ready(status_line(live, daemon.node))
     listeners = daemon.server.listeners
     url, dashboard = (each.url if each else None for each in (listeners.content, listeners.dashboard))
     if not sys.stdout.isatty():
@@ -243,6 +270,7 @@ async def wind_down(daemon: Daemon) -> None:
     daemon.scheduler.stop()
     daemon.triggers.stop()
     grace_s = runtime.settings.daemon.shutdown_grace_ms / 1000
-    await asyncio.gather(runtime.runner.drain(grace_s), daemon.server.endpoints.close(grace_s))
+    leaving = [daemon.node.leave()] if daemon.node else []
+    await asyncio.gather(runtime.runner.drain(grace_s), daemon.server.endpoints.close(grace_s), *leaving)
     await runtime.outbox_sender.wind_down(LAST_SENDING_S)
     log.info("stopped")

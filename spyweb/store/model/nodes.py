@@ -19,7 +19,7 @@ class NodeState(Enum):
 class Node(Struct, frozen=True, kw_only=True):
     """One start of a daemon; a later start under the same name is another node."""
 
-    id: int
+    id: int = 0  # of one that joins
     name: str
     url: str = ""  # where other nodes reach its server; empty: they do not
     version: str = ""
@@ -28,9 +28,9 @@ class Node(Struct, frozen=True, kw_only=True):
     is_standby: bool = False  # it takes slots only while no other node lives
     only_labels: bool = False  # it takes no slots of the pool for every node
     lease_ms: int
-    state: NodeState
-    started_ms: int
-    beat_ms: int
+    state: NodeState = NodeState.ALIVE
+    started_ms: int = 0
+    beat_ms: int = 0
 
 
 class Beat(Struct, frozen=True, kw_only=True):

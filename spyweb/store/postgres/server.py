@@ -151,6 +151,7 @@ REASONS = {
     "54000": "more than PostgreSQL takes: a key of about 2,700 bytes, or a text of 1 GB",
     "25006": "it takes no writes: it is a standby, or set to read only",
     "40001": "other nodes have written the same again and again",
+    "55P03": "another node has been writing for too long: try again",
     "40P01": "other nodes have written the same again and again",
 }
 

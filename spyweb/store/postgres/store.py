@@ -16,7 +16,8 @@ from spyweb.store.encryption import BYTES, PLAIN, Codec, codec_for
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules
 from spyweb.store.postgres.connection import PgConnection
 from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
-from spyweb.store.postgres.server import PgServer
+from spyweb.store.postgres.nodes import Nodes
+from spyweb.store.postgres.server import ANSWER_S, PgServer
 from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.migrate import load_migrations
@@ -51,9 +52,11 @@ async def open_postgres(  # noqa: PLR0913 - each but the first is an option
 
         writer = await queue(partial(writing, codec, node=node, is_relaxed=durability is Durability.NORMAL))
         reader, questions = await queue(reading), await queue(reading, 1)
+        connections = Connections(writer=writer, reader=reader, questions=questions)
+        store = Store(server.name, connections, clock, codec, history)
+        store.nodes = Nodes(connections, clock, await queue(partial(connect, server, server.lease_s / 2)))
         opened.pop_all()
-    connections = Connections(writer=writer, reader=reader, questions=questions)
-    return Store(server.name, connections, clock, codec, history)
+    return store
 
 
 def open_up_to_date(
@@ -75,8 +78,8 @@ def open_up_to_date(
     return opened.as_sqlite()
 
 
-def connect(server: PgServer) -> sqlite3.Connection:
-    return PgConnection(server).as_sqlite()
+def connect(server: PgServer, statement_s: float = ANSWER_S) -> sqlite3.Connection:
+    return PgConnection(server, statement_s=statement_s).as_sqlite()
 
 
 def server_of(settings: Settings) -> PgServer:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -42,6 +43,9 @@ from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.tasks import Tasks
 from spyweb.store.sqlite.values import Values
 from spyweb.store.sqlite.vault import check_key, codec_of, encrypt_first, purge, rewrite
+
+if TYPE_CHECKING:  # else psycopg would be needed
+    from spyweb.store.postgres.nodes import Nodes
 
 log = structlog.get_logger()
 
@@ -79,6 +83,7 @@ class Store:
         self.records = Records(connections, clock)
         self.keys = AccessKeys(connections, clock)
         self.audit = AuditTrail(connections, clock)
+        self.nodes: Nodes | None = None  # of a cluster on PostgreSQL
 
     def stats(self) -> StoreStats:
         writer = self._connections.writer
@@ -116,6 +121,8 @@ class Store:
     async def close(self) -> None:
         """Commit the queued writes, then close; twice is harmless.  A later call fails with StoreClosed."""
         async with self._closing:
+            if self.nodes:
+                await self.nodes.close()
             await self._connections.close()
 
 

@@ -1,0 +1,175 @@
+"""A node of a cluster: it beats, acts on the answer for as long as it may, and takes and gives slots by it.
+
+Beats and changes of hands are two loops: to take many jobs up may last longer than a lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+from msgspec.structs import replace
+
+from spyweb.clock import Clock, Handle
+from spyweb.cluster.balance import balance
+from spyweb.cooperative import set_done, within
+from spyweb.errors import StoreError, StoreFenced
+from spyweb.logs.output import tell_refusal
+from spyweb.ownership import Ownership
+from spyweb.scheduler.slots import SlotWork
+from spyweb.store.model.nodes import Beat
+
+if TYPE_CHECKING:
+    from spyweb.store.postgres.nodes import Nodes
+
+MARGIN = 0.1  # of its lease, for which a node has stopped acting before others may declare its death
+MOST_OFFSET_MS = 1_000  # of a clock; more is warned of
+TIMER_S = 0.05  # by which a timer may be early
+LEAVING_S = 0.25  # between two beats of a node that ends
+
+log = structlog.get_logger()
+
+
+@dataclass(kw_only=True, eq=False)
+class ClusterNode:
+    """This daemon as a node, once it has joined."""
+
+    nodes: Nodes
+    ownership: Ownership
+    work: SlotWork
+    clock: Clock
+    lease_ms: int
+    beat_ms: int
+
+    folder: bytes = b""  # a digest of the files of all jobs
+    pools: Mapping[str, int] = field(default_factory=dict)  # that jobs ask for, each with the number of its slots
+    last: Beat | None = None
+    trouble: str = ""  # why the latest beat was not answered, if it was not
+    offset_ms: int = 0  # of PostgreSQL's clock to this machine's
+    settled: asyncio.Event = field(default_factory=asyncio.Event)  # what was free at the start is taken
+    _steady_since: float = math.inf  # by `Clock.boottime`: no beat has been late since then
+    _withdrew: bool = False  # while its clock is wrong
+    _is_leaving: bool = False
+    _answered: asyncio.Event = field(default_factory=asyncio.Event)
+    _hurry: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    _end_of_trust: Handle | None = None
+
+    @property
+    def status(self) -> str:
+        """Return how this node takes part, for people."""
+        if self.trouble or not self.last:
+            return f"PostgreSQL does not answer: {self.trouble}"
+        slots, nodes = len(self.last.slots), len(self.last.living)
+        return f"{len(self.ownership.owned or ())} of {slots} slots, {nodes} nodes"
+
+    async def keep_beating(self) -> None:
+        """Beat from now on.  Raises StoreFenced once this node is over."""
+        while True:
+            began = self.clock.boottime()
+            self.work.distrust()  # also where the machine was asleep
+            trouble = ""
+            try:
+                await self._beat()
+            except StoreFenced:
+                self._end()
+                raise
+            except StoreError as error:
+                trouble = str(error)
+            if bool(trouble) != bool(self.trouble):
+                log.warning("beats are not answered" if trouble else "beats are answered again", reason=trouble)
+            self.trouble = trouble
+            if self._hurry.done():
+                self._hurry = asyncio.get_running_loop().create_future()
+            until = began + (LEAVING_S if self._is_leaving else self.beat_ms / 1000)
+            await within(self.clock, max(0.0, until - self.clock.boottime()), self._hurry)
+
+    async def keep_balanced(self) -> None:
+        """Take and give slots from now on, by the answer to each beat; begin when the files were loaded."""
+        shown = ""
+        while True:
+            await self._answered.wait()
+            self._answered.clear()
+            try:
+                if self.last and self.ownership.is_trusted:
+                    await self._balance(self.last)
+                    self.settled.set()
+                shown = ""
+            except StoreFenced:
+                self._end()
+                raise
+            except StoreError as error:
+                if str(error) != shown:
+                    tell_refusal("slots could not change hands yet", error)
+                shown = str(error)
+
+    async def leave(self) -> None:
+        """Take nothing more, and give each slot as soon as it is idle: the daemon ends."""
+        self._is_leaving = True
+        with suppress(StoreError):  # else it counts among those that have shares until it has left
+            await self.nodes.set_draining(self.nodes.me, True)
+        set_done(self._hurry)
+
+    async def _beat(self) -> None:
+        sent, sent_ms, before = self.clock.boottime(), self.clock.now_ms(), self.last
+        beat = self.last = await self.nodes.beat(self.folder)
+        if before and (beat.timeline != before.timeline or beat.beats <= before.beats):
+            raise StoreFenced("PostgreSQL has failed over, or was restored: this node must join anew")
+        if not self.ownership.is_trusted:  # late, or the first: PostgreSQL may have been away for all nodes
+            self._steady_since = self.clock.boottime()
+        self.ownership.trusted_until = sent + self.lease_ms * (1 - MARGIN) / 1000
+        if self._end_of_trust:
+            self._end_of_trust.cancel()
+        left_s = self.ownership.trusted_until - self.clock.boottime()
+        self._end_of_trust = self.clock.call_later(left_s + TIMER_S, self.work.distrust)
+        await self._look_at_clock(beat.now_ms - (sent_ms + self.clock.now_ms()) // 2)
+        if sent - self._steady_since >= self.lease_ms / 1000:
+            await self._declare_late(beat)
+        self._answered.set()
+
+    def _end(self) -> None:
+        self.ownership.trusted_until = -math.inf
+        self.work.lose()
+
+    async def _declare_late(self, beat: Beat) -> None:
+        for late in beat.living:
+            if late.id != self.nodes.me and beat.now_ms - late.beat_ms > late.lease_ms:
+                with suppress(StoreError):  # it writes right now: the next beat finds out more
+                    if await self.nodes.declare(late.id):
+                        log.warning("a node is dead: others take its jobs over", node=late.name, id=late.id)
+                        beat = replace(beat, living=tuple(node for node in beat.living if node.id != late.id))
+        self.last = beat
+
+    async def _look_at_clock(self, offset_ms: int) -> None:
+        """Own nothing while the clock is wrong by more than half a lease: nodes would not agree on what is due."""
+        if abs(offset_ms) > MOST_OFFSET_MS >= abs(self.offset_ms):
+            log.warning("this machine's clock differs from that of PostgreSQL: is NTP running?", by_ms=-offset_ms)
+        self.offset_ms = offset_ms
+        is_wrong = abs(offset_ms) > self.lease_ms / 2
+        if is_wrong is not self._withdrew and not self._is_leaving:
+            await self.nodes.set_draining(self.nodes.me, is_wrong)
+            self._withdrew = is_wrong
+
+    async def _balance(self, beat: Beat) -> None:
+        me, owned = self.nodes.me, self.ownership.owned or set()
+        known = {slot.pool for slot in beat.slots}
+        if new := {pool: count for pool, count in self.pools.items() if pool not in known}:
+            await self.nodes.add_pools(new)  # the next beat shows them
+            set_done(self._hurry)
+        idle = self.work.idle(owned)
+        take, give = balance(beat, me, owned, idle)
+        released = self.work.release(idle if self._is_leaving else owned.intersection(give))
+        if given := {*released, *give} - owned:
+            await self.nodes.give(given)
+            log.info("slots given", slots=len(given), left=len(owned))
+        if self._is_leaving:
+            return
+        if take and (taken := await self.nodes.take(take)):
+            await self.work.gain(taken)
+            log.info("slots taken", slots=len(taken), of=len(beat.slots))
+        living = {node.id for node in beat.living}
+        await self.work.look({slot for slot, owner in beat.slots.items() if owner != me and owner in living})

@@ -1,0 +1,85 @@
+"""This daemon as a node of a cluster: how it joins, what it says of itself, and the node's loops."""
+
+from __future__ import annotations
+
+import platform
+from contextlib import suppress
+from hashlib import blake2b
+from ipaddress import ip_address
+from pathlib import Path
+
+from spyweb import __version__
+from spyweb.cluster.node import ClusterNode
+from spyweb.daemon.runtime import JobRuntime
+from spyweb.ownership import LABEL_SLOTS, NODE_POOL, SLOTS
+from spyweb.runs.pings import PingRuns
+from spyweb.scheduler.scheduler import Scheduler
+from spyweb.scheduler.slots import SlotWork
+from spyweb.settings.sections import ServerSettings
+from spyweb.store.model.nodes import Node
+from spyweb.web.serve import url_of
+
+MACHINE = Path("/etc/machine-id")
+DIGEST_BYTES = 16
+
+
+async def join_cluster(runtime: JobRuntime) -> None:
+    """Become a node that owns nothing yet, where the database is for several.  Raises Refused and StoreError."""
+    own, settings, ownership = runtime.settings.cluster, runtime.settings, runtime.ownership
+    if runtime.store.nodes is None:
+        return
+    node = Node(
+        name=own.name,
+        url=own.url or reachable_url(settings.server),
+        version=__version__,
+        labels=own.labels,
+        is_standby=own.standby,
+        only_labels=own.only_labels,
+        lease_ms=own.lease_ms,
+    )
+    ownership.owned, ownership.trusted_until = set(), 0
+    await runtime.store.nodes.join(node, place_of(settings.daemon.data_dir))
+
+
+def reachable_url(server: ServerSettings) -> str:
+    """Return where other machines reach the server of this one; empty where they do not."""
+    host = server.host
+    with suppress(ValueError):
+        address = ip_address(host)
+        host = "" if address.is_loopback else platform.node() if address.is_unspecified else host
+    is_reachable = server.enabled and host not in ("", "localhost")
+    return url_of(host, server.port, is_tls=bool(server.tls_cert)) if is_reachable else ""
+
+
+def place_of(data_dir: Path) -> bytes:
+    """Return what tells this data directory from those of other nodes."""
+    machine = MACHINE.read_text() if MACHINE.is_file() else ""
+    place = f"{machine}\n{platform.node()}\n{data_dir.resolve()}"
+    return blake2b(place.encode("utf-8", "surrogateescape"), digest_size=DIGEST_BYTES).digest()
+
+
+def build_node(runtime: JobRuntime, scheduler: Scheduler, pings: PingRuns) -> ClusterNode | None:
+    """Build the node that has joined; None for a daemon that is alone on its database."""
+    store, live, ownership, own = runtime.store, runtime.live, runtime.ownership, runtime.settings.cluster
+    if store.nodes is None:
+        return None
+    work = SlotWork(
+        ownership=ownership, live=live, scheduler=scheduler, runner=runtime.runner, pings=pings, runs=store.runs
+    )
+    node = ClusterNode(
+        nodes=store.nodes,
+        ownership=ownership,
+        work=work,
+        clock=runtime.clock,
+        lease_ms=own.lease_ms,
+        beat_ms=own.beat_ms,
+    )
+
+    def look_at_files() -> None:
+        files = "\n".join(f"{job.id} {job.digest}" for job in sorted(live, key=lambda job: job.id))
+        node.folder = blake2b(files.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+        pools = {job.pool for job in live}
+        node.pools = {each: 1 if each.startswith(NODE_POOL) else LABEL_SLOTS if each else SLOTS for each in pools}
+
+    live.on_linked(look_at_files)
+    return node

@@ -1,0 +1,215 @@
+"""The nodes of a cluster on record in PostgreSQL: each incarnation, its beats and its slots."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import psycopg
+import pytest
+
+from spyweb.clock import RealClock
+from spyweb.errors import Refused, StoreError, StoreFenced
+from spyweb.ownership import EVERY_NODE, SLOTS, Slot
+from spyweb.store.model.nodes import Node, NodeState
+from spyweb.store.postgres.nodes import Nodes
+from spyweb.store.postgres.server import PgServer
+from spyweb.store.postgres.store import open_postgres
+from spyweb.store.sqlite.store import Store
+from tests.fakes.postgres import PostgresPlace
+from tests.fakes.stores import put
+
+LEASE_MS = 60_000  # far longer than a test
+
+
+class Cluster:
+    """Nodes of one schema, whose time passes as the test says."""
+
+    def __init__(self, place: PostgresPlace, stack: AsyncExitStack) -> None:
+        self._place = place
+        self._stack = stack
+        self.stores: list[Store] = []
+
+    async def open(self) -> Nodes:
+        server = PgServer(url=self._place.url, schema=self._place.schema)
+        store = await open_postgres(server, clock=RealClock())
+        self._stack.push_async_callback(store.close)
+        self.stores.append(store)
+        assert store.nodes
+        return store.nodes
+
+    async def join(self, name: str, **given: Any) -> Nodes:
+        nodes = await self.open()
+        await nodes.join(node(name, **given), place=name.encode())
+        return nodes
+
+    def run(self, statement: str, *values: object) -> None:
+        with psycopg.connect(self._place.url, autocommit=True) as connection:
+            connection.execute(f'SET search_path = "{self._place.schema}"')
+            connection.execute(statement, values)
+
+    def let_pass(self, of: Nodes, seconds: float) -> None:
+        """Put a node's last beat so much earlier."""
+        self.run("UPDATE heart SET beat = beat - %s * interval '1 s' WHERE node = %s", seconds, of.me)
+
+
+def node(name: str, **given: Any) -> Node:
+    values = {"lease_ms": LEASE_MS} | given
+    return Node(name=name, **values)
+
+
+@pytest.fixture
+async def cluster(postgres: PostgresPlace) -> AsyncIterator[Cluster]:
+    async with AsyncExitStack() as stack:
+        yield Cluster(postgres, stack)
+
+
+def slots(*numbers: int) -> list[Slot]:
+    return [Slot(EVERY_NODE, number) for number in numbers]
+
+
+async def test_a_node_that_joins_is_on_record_as_it_is_and_sees_itself_and_all_slots_without_owners(
+    cluster: Cluster,
+) -> None:
+    nodes = await cluster.join("fra", url="http://fra:7979", version="1.2", labels=("gpu", "eu"), is_standby=True)
+    beat = await nodes.beat(b"digest")
+    (found,) = (await nodes.beat(b"digest")).living
+    assert (found.id, found.name, found.url, found.version) == (nodes.me, "fra", "http://fra:7979", "1.2")
+    assert (found.labels, found.is_standby, found.only_labels) == (("gpu", "eu"), True, False)
+    assert (found.folder, found.state, found.lease_ms) == (b"digest", NodeState.ALIVE, LEASE_MS)
+    assert beat.slots == dict.fromkeys(slots(*range(SLOTS)))
+    assert (beat.beats, len(beat.timeline)) == (1, 8)
+    assert found.started_ms <= beat.now_ms
+
+
+async def test_a_slot_is_taken_from_nobody_who_lives_and_given_in_line_with_the_writes(cluster: Cluster) -> None:
+    fra, ber = await cluster.join("fra"), await cluster.join("ber")
+    assert sorted(await fra.take(slots(1, 2, 3))) == slots(1, 2, 3)
+    assert sorted(await ber.take(slots(2, 3, 4))) == slots(4)
+    assert sorted(await fra.take(slots(1))) == slots(1)  # on record as its own: the first answer may have been lost
+    await ber.give(slots(1, 4))
+    await fra.give(slots(3))
+    owners = (await ber.beat()).slots
+    assert [owners[slot] for slot in slots(1, 2, 3, 4)] == [fra.me, fra.me, None, None]
+
+
+async def test_two_that_take_at_once_never_own_the_same_slot(cluster: Cluster) -> None:
+    fra, ber = await cluster.join("fra"), await cluster.join("ber")
+    taken = await asyncio.gather(*(each.take(slots(*range(40))) for _ in range(4) for each in (fra, ber)))
+    of_fra, of_ber = ({slot for each in taken[start::2] for slot in each} for start in (0, 1))
+    assert not of_fra & of_ber
+    assert of_fra | of_ber == set(slots(*range(40)))
+
+
+async def test_whoever_has_not_beaten_for_its_lease_is_declared_dead_and_its_slots_are_free(cluster: Cluster) -> None:
+    fra, ber = await cluster.join("fra"), await cluster.join("ber")
+    await fra.take(slots(1))
+    assert not await ber.declare(fra.me)
+    cluster.let_pass(fra, LEASE_MS / 1000 + 1)
+    assert await ber.declare(fra.me)
+    assert not await ber.declare(fra.me)
+    assert [each.name for each in (await ber.beat()).living] == ["ber"]
+    assert await ber.take(slots(1)) == slots(1)
+    assert [(each.name, each.state) for each in await ber.known()] == [
+        ("fra", NodeState.DEAD),
+        ("ber", NodeState.ALIVE),
+    ]
+
+
+async def test_a_dead_node_writes_nothing_and_its_beats_are_refused(cluster: Cluster) -> None:
+    fra, ber = await cluster.join("fra"), await cluster.join("ber")
+    cluster.let_pass(fra, LEASE_MS / 1000 + 1)
+    await ber.declare(fra.me)
+    with pytest.raises(StoreFenced):
+        await put(cluster.stores[0], b"key", 1)
+    with pytest.raises(StoreFenced):
+        await fra.beat()
+    with pytest.raises(StoreFenced):
+        await fra.take(slots(1))
+
+
+async def test_a_beat_that_comes_while_its_node_is_declared_dead_is_not_answered_afterwards(cluster: Cluster) -> None:
+    fra, ber = await cluster.join("fra"), await cluster.join("ber")
+    cluster.let_pass(fra, LEASE_MS / 1000 + 1)
+    await fra.beat()
+    assert not await ber.declare(fra.me)  # it has come before
+    await put(cluster.stores[0], b"key", 1)
+
+
+async def test_who_writes_right_now_is_not_declared_dead_until_that_is_over(
+    cluster: Cluster, postgres: PostgresPlace
+) -> None:
+    fra, ber = await cluster.join("fra"), await cluster.join("ber")
+    cluster.let_pass(fra, LEASE_MS / 1000 + 1)
+    with psycopg.connect(postgres.url) as writing:
+        writing.execute(f'SELECT 1 FROM "{postgres.schema}".lane WHERE node = %s FOR UPDATE', [fra.me])
+        with pytest.raises(StoreError, match="try again"):
+            await ber.declare(fra.me)
+        await fra.beat()  # locks no lane
+    assert not await ber.declare(fra.me)
+
+
+async def test_a_start_at_the_same_place_ends_the_one_before_at_once(cluster: Cluster) -> None:
+    before = await cluster.join("fra")
+    await before.take(slots(1))
+    again = await cluster.join("fra")
+    assert again.me > before.me
+    assert [each.id for each in (await again.beat()).living] == [again.me]
+    assert await again.take(slots(1)) == slots(1)
+    with pytest.raises(StoreFenced):
+        await before.beat()
+
+
+async def test_of_two_living_nodes_of_one_name_the_second_is_refused_in_one_line(cluster: Cluster) -> None:
+    fra, other = await cluster.join("fra"), await cluster.open()
+    joining = asyncio.create_task(other.join(node("fra"), place=b"elsewhere"))
+    while not joining.done():
+        await fra.beat()
+        await asyncio.sleep(0.05)
+    with pytest.raises(Refused, match="a node named 'fra' is alive: give this one another name"):
+        await joining
+
+
+async def test_a_name_is_free_again_once_nobody_of_that_name_beats(cluster: Cluster) -> None:
+    fra, other = await cluster.join("fra", lease_ms=1), await cluster.open()
+    await other.join(node("fra"), place=b"elsewhere")
+    assert other.me > fra.me
+
+
+async def test_a_draining_node_may_write_and_take_its_share_again_later(cluster: Cluster) -> None:
+    fra, ber = await cluster.join("fra"), await cluster.join("ber")
+    assert await ber.set_draining(fra.me, True)
+    assert [each.state for each in (await ber.beat()).living] == [NodeState.DRAINING, NodeState.ALIVE]
+    await put(cluster.stores[0], b"key", 1)
+    assert await ber.set_draining(fra.me, False)
+    assert {each.state for each in (await fra.beat()).living} == {NodeState.ALIVE}
+    assert not await ber.set_draining(ber.me + 1, True)
+
+
+async def test_who_leaves_gives_all_and_is_forgotten_when_asked_or_after_a_time(cluster: Cluster) -> None:
+    fra, ber, ams = await cluster.join("fra"), await cluster.join("ber"), await cluster.join("ams")
+    await fra.take(slots(1, 2))
+    await cluster.stores[0].close()
+    beat = await ber.beat()
+    assert [each.name for each in beat.living] == ["ber", "ams"]
+    assert set(beat.slots.values()) == {None}
+    assert (await ber.known())[0].state is NodeState.LEFT
+    assert await ber.forget(ams.me) == 0  # it lives
+    await cluster.stores[2].close()
+    assert await ber.forget(ams.me) == 1
+    assert await ber.prune(beat.now_ms - 60_000) == 0
+    assert await ber.prune(beat.now_ms + 60_000) == 1
+    assert [each.name for each in await ber.known()] == ["ber"]
+
+
+async def test_pools_are_made_once(cluster: Cluster) -> None:
+    fra = await cluster.join("fra")
+    await fra.take(slots(1))
+    for _ in range(2):
+        await fra.add_pools({"node:fra": 1, "label:gpu": 16})
+    found = (await fra.beat()).slots
+    assert len(found) == SLOTS + 17
+    assert found[Slot("label:gpu", 15)] is None
+    assert sum(owner is not None for owner in found.values()) == 1
