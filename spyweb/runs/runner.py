@@ -261,8 +261,10 @@ class Runner:
             self._spawn(self._live_through(job, run), run, job)
         elif job.gone:
             self._write_off([run], DELETED)
-        elif job.mine:  # else its owner takes it up, by the record
+        elif job.mine:
             self._line_up(job, run, replaces=claim.admission is Admission.REPLACE)
+        else:
+            self.store.runs.ring()  # its owner takes it up, by the record
 
     def start_next(self, job: LiveJob) -> None:
         """Start every run of this job that may start now."""
@@ -502,6 +504,8 @@ class Runner:
                 self._orphaned.append(run)
             elif job is None:  # deleted while this was on its way to the store
                 self._write_off([run], DELETED)
+            else:
+                self.store.runs.ring()  # for its owner
 
     def _wait(self, job: LiveJob, run: Run) -> None:
         delay_ms = (run.start_after_ms or 0) - self.clock.now_ms()

@@ -86,6 +86,10 @@ class Triggers:
         self._has_linked = True
         self._woken.set()
 
+    def wake(self) -> None:
+        """Look soon for changes of which this daemon has not heard."""
+        self._woken.set()
+
     def stop(self) -> None:
         """Start nothing more; changes that have not been handed out stay in the store."""
         self._stopped = True
