@@ -8,7 +8,7 @@ job run on two nodes.
 from __future__ import annotations
 
 from asyncio import Lock
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -22,6 +22,10 @@ from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.runs import Runs
+
+
+async def do_nothing() -> None:
+    pass
 
 
 @dataclass(kw_only=True, eq=False)
@@ -39,6 +43,8 @@ class SlotWork:
     runner: Runner
     pings: PingRuns
     runs: Runs
+    prepare: Callable[[], Awaitable[None]] = do_nothing  # reads what other parts need to know of the jobs that come
+    busy: Callable[[], Iterable[Slot]] = tuple  # those in which other parts have something under way
     _one_at_a_time: Lock = field(init=False, default_factory=Lock)
 
     async def gain(self, slots: Collection[Slot]) -> None:
@@ -61,7 +67,8 @@ class SlotWork:
             return set()
         busy = self._busy()
         at = {job.slot for job in self.live.with_runs() if job.id in busy}
-        return set(slots) - at - {slot_in(EVERY_NODE, job) for job in busy if self.live.find(job) is None}
+        unknown = {slot_in(EVERY_NODE, job) for job in busy if self.live.find(job) is None}
+        return set(slots) - at - unknown - set(self.busy())
 
     def release(self, slots: Iterable[Slot]) -> list[Slot]:
         """Own these slots no more, as far as they are idle; return which: now they are to be given.
@@ -117,6 +124,8 @@ class SlotWork:
         slots: Collection[Slot] = (),
     ) -> None:
         """Take up jobs as at a start of the daemon; due times come last, when their runs on record are in line."""
+        if gained or slots:
+            await self.prepare()
         specs = {job.id: job.spec for job in gained}
         self._forget_waiting(gained)
         for job in gained:

@@ -276,3 +276,19 @@ async def test_a_job_that_was_edited_while_it_was_taken_up_follows_its_new_sched
     await gaining
     assert job.mine
     assert job.cursor.schedule == "every 600000"
+
+
+async def test_other_parts_learn_of_a_slot_before_it_is_owned_and_keep_it_while_they_are_busy_there(
+    members: tuple[Member, Member],
+) -> None:
+    member, owned_then = members[0], list[bool]()
+
+    async def prepare() -> None:
+        owned_then.append(member.ownership.has(PRICES))
+
+    member.work.prepare, member.work.busy = prepare, lambda: {PRICES}
+    await member.gain(PRICES)
+    assert (owned_then, member.ownership.has(PRICES)) == ([False], True)
+    assert member.work.release({PRICES}) == []
+    member.work.busy = set
+    assert member.work.release({PRICES}) == [PRICES]

@@ -123,7 +123,10 @@ async def test_a_lost_connection_is_made_again_and_then_everything_may_be_new(
     monkeypatch.setattr(bell, "AGAIN_S", 0)
     async with listening(server) as one, listening(server) as other:
         session = server.connect()
-        session.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = $1", [f"LISTEN {server.quoted_schema}"])
+        session.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = $1",
+            [f"LISTEN {server.quoted_schema}"],
+        )
         session.close()
         assert await one.next() == await other.next() == set(PARTS)
         one.bell.ring("keys")
