@@ -261,10 +261,8 @@ class Runner:
             self._spawn(self._live_through(job, run), run, job)
         elif job.gone:
             self._write_off([run], DELETED)
-        elif job.mine:
+        elif job.mine:  # else its owner takes it up, by the record
             self._line_up(job, run, replaces=claim.admission is Admission.REPLACE)
-        else:
-            self.store.runs.ring()  # its owner takes it up, by the record
 
     def start_next(self, job: LiveJob) -> None:
         """Start every run of this job that may start now."""
@@ -498,14 +496,12 @@ class Runner:
         """Queue the runs that were recorded together with the end of the run before them."""
         for run in [records.run_of(run_id, new) for new, run_id in zip(follow, ids, strict=True) if run_id is not None]:
             job = self.live.find(run.job)
-            if job is not None and job.mine:
-                self._wait(job, run)
+            if job is not None:
+                self._wait(job, run) if job.mine else self.store.runs.ring()  # for its owner
             elif job is None and self.live.unloadable:
                 self._orphaned.append(run)
             elif job is None:  # deleted while this was on its way to the store
                 self._write_off([run], DELETED)
-            else:
-                self.store.runs.ring()  # for its owner
 
     def _wait(self, job: LiveJob, run: Run) -> None:
         delay_ms = (run.start_after_ms or 0) - self.clock.now_ms()

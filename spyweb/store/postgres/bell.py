@@ -1,8 +1,8 @@
-"""Tell other nodes at once of commits that they may want to hear of, and hear of theirs.
+"""Notify other nodes at once of commits that they may want to hear of, and hear of theirs.
 
-A word names the part of the store in which something is new; who hears it looks there.  Nothing depends on it, since a
-node looks with each of its beats, too: a word may be lost.  The words go by themselves, beside the writer: PostgreSQL
-lets transactions that tell something commit one after another.
+A word names the part of the store in which something is new; a node that hears it reads what that is.  Nothing depends
+on it, since each does so with each of its beats, too: a word may be lost.  The words are sent beside the writer, since
+PostgreSQL has transactions that send some commit one after another.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from spyweb.store.postgres.server import PgServer, PgSession
 from spyweb.store.sqlite.store import Store
 
 PARTS = ("events", "outbox", "locks", "incidents", "keys", "runs")  # of a store: each has a `ring`
-TOGETHER_S = 0.005  # words in this time are told at once
+TOGETHER_S = 0.005  # words of this time are sent together
 AGAIN_S = 2.0  # before a lost connection is made again
 
 log = structlog.get_logger()
 
 
 class Bell:
-    """One connection, which listens and tells while `keep_listening` runs; used on the event loop."""
+    """One connection, which listens and notifies while `keep_listening` runs; used on the event loop."""
 
     def __init__(self, server: PgServer, clock: Clock) -> None:
         self._server = server
@@ -35,21 +35,21 @@ class Bell:
         self._rung: set[str] = set()
         self._timer: Handle | None = None
         self._session: PgSession | None = None
-        self._is_telling = False  # what was told last is not answered yet
+        self._is_sending = False  # the last words are not acknowledged yet
         self._lost = asyncio.Event()
         self._is_over = False
-        self.hear: Callable[[Collection[str]], object] = len  # takes the parts of which others have told
+        self.hear: Callable[[Collection[str]], object] = len  # takes the words of others
 
     def hang(self, store: Store) -> None:
-        """Have what the parts of a store announce told to others."""
+        """Have what the parts of a store announce sent to others."""
         for part in PARTS:
             getattr(store, part).ring = partial(self.ring, part)
 
     def ring(self, part: str) -> None:
-        """Tell others soon that a part of the store has something new."""
+        """Notify others soon that a part of the store has something new."""
         self._rung.add(part)
         if self._timer is None:
-            self._timer = self._clock.call_later(TOGETHER_S, self._tell)
+            self._timer = self._clock.call_later(TOGETHER_S, self._send)
 
     async def keep_listening(self) -> None:
         """Listen until cancelled; a lost connection is made again, after which everything may be new."""
@@ -58,7 +58,7 @@ class Bell:
                 try:
                     await self._listen(await asyncio.to_thread(self._connect))
                 except StoreError as error:
-                    log.info("what other nodes tell is not heard: this one looks by itself", reason=str(error))
+                    log.info("other nodes are not heard: what they change is noticed later", reason=str(error))
                 await self._clock.sleep(AGAIN_S)
         finally:
             self._is_over = True
@@ -76,7 +76,7 @@ class Bell:
 
     async def _listen(self, session: PgSession) -> None:
         loop, socket = asyncio.get_running_loop(), session.fileno()
-        self._session, self._is_telling = session, False
+        self._session, self._is_sending = session, False
         self._lost.clear()
         loop.add_reader(socket, self._read, session)
         try:
@@ -87,12 +87,12 @@ class Bell:
             self._session = None
             session.close()
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         self._timer = None
         if self._session is None:
             self._rung.clear()
-        elif not self._is_telling:
-            words, self._is_telling = " ".join(sorted(self._rung)), True
+        elif not self._is_sending:
+            words, self._is_sending = " ".join(sorted(self._rung)), True
             self._rung.clear()
             try:
                 self._session.pgconn.send_query(f"NOTIFY {self._server.quoted_schema}, '{words}'".encode())
@@ -104,14 +104,14 @@ class Bell:
         heard, connection = set[str](), session.pgconn
         try:
             connection.consume_input()
-            while told := connection.notifies():
-                if told.be_pid != connection.backend_pid:
-                    heard.update(told.extra.decode("ascii", "replace").split())
-            while self._is_telling and not connection.is_busy():
-                self._is_telling = connection.get_result() is not None
+            while found := connection.notifies():
+                if found.be_pid != connection.backend_pid:
+                    heard.update(found.extra.decode("ascii", "replace").split())
+            while self._is_sending and not connection.is_busy():
+                self._is_sending = connection.get_result() is not None
         except psycopg.Error:
             self._lost.set()
-        if self._rung and not self._is_telling and self._timer is None:
-            self._tell()
+        if self._rung and not self._is_sending and self._timer is None:
+            self._send()
         if known := heard.intersection(PARTS):
             self.hear(known)

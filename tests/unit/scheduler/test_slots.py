@@ -292,3 +292,14 @@ async def test_other_parts_learn_of_a_slot_before_it_is_owned_and_keep_it_while_
     assert member.work.release({PRICES}) == []
     member.work.busy = set
     assert member.work.release({PRICES}) == [PRICES]
+
+
+async def test_a_run_that_another_node_has_to_start_is_announced_to_it(ours: Member) -> None:
+    rung: list[str] = []
+    ours.t.store.runs.ring = lambda: rung.append("runs")
+    follower = make_job("follower", schedule=Never(), after=(After(job=JobId("prices")),))
+    ours.t.live.add(follower)
+    ours.t.live.link()
+    await ours.t.clock.turn(60)
+    assert rung == ["runs"]
+    assert (await ours.t.record())[-1] == "follower after waiting"
