@@ -131,6 +131,8 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op], committer: Commi
             return results
         if not met_conflict(connection):
             break
+        if len(parts := parts_of(batch)) > 1:
+            return [result for part in parts for result in commit(connection, part, committer)]
     return [run_until_done(connection, op, committer) for op in batch]
 
 
@@ -169,6 +171,11 @@ def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
         begin_values(places)
     else:
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def parts_of(batch: Sequence[Op]) -> list[Sequence[Op]]:
+    """Return ops that follow each other in parts: those that write entries alone, and others."""
+    return [list(part) for _, part in groupby(batch, key=lambda op: bool(places_of([op])))]
 
 
 def places_of(batch: Sequence[Op]) -> set[Hashable]:

@@ -207,6 +207,16 @@ def test_only_a_batch_that_writes_nothing_but_entries_locks_their_rows_first(sha
     assert shared.begun == [places, places[1:], "BEGIN IMMEDIATE", "BEGIN IMMEDIATE", "BEGIN"]
 
 
+def test_what_is_not_of_entries_makes_them_wait_in_a_conflict_no_longer_than_once(shared: Shared) -> None:
+    shared.meet(1)
+    entries = [write(each)._replace(subject=("global", b"%d" % each)) for each in (1, 2, 4)]
+
+    assert commit(shared, [*entries[:2], op(OpKind.SEVERAL, put_all, 3), entries[2]]) == [1, 2, 3, 4]
+
+    together, alone = [("global", b"1"), ("global", b"2")], [("global", b"4")]
+    assert shared.begun == ["BEGIN IMMEDIATE", together, "BEGIN IMMEDIATE", alone]
+
+
 # A queue
 
 
