@@ -23,6 +23,7 @@ from spyweb.errors import STORE_REFUSED
 from spyweb.incidents.truth import DAEMON, JOB, LATE, SILENT, Sign, SignGone, SignSeen
 from spyweb.logs.output import tell_refusal
 from spyweb.model import Every, JobId, Pings
+from spyweb.ownership import LABEL_POOL, NODE_POOL
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.schedules.due import first_due_after, jittered
 from spyweb.settings.units import format_duration
@@ -38,6 +39,7 @@ IN_A_CHECK = 1_000  # jobs that may be late or silent; more are checked in turn
 
 Signs = Mapping[str, Sign]
 BROKEN, QUARANTINED, HELD_BACK = "broken", "quarantined", "held_back"
+UNSERVED, NOBODY = "unserved", "no node is up that may run these jobs"
 OF_A_JOB: Final = frozenset({LATE, SILENT, BROKEN, QUARANTINED, HELD_BACK})
 # The sign of a part of the daemon that has a problem.
 OF_A_PART: Final[Mapping[str, str]] = {
@@ -45,7 +47,9 @@ OF_A_PART: Final[Mapping[str, str]] = {
     "store": "refusing",
     "disk": "stuck",
     "workers": "missing",
+    "nodes": UNSERVED,
 }
+OF_POOLS = (f"{DAEMON}{NODE_POOL}", f"{DAEMON}{LABEL_POOL}")  # what subjects that are pools of slots begin with
 
 
 class Conditions(Struct, frozen=True, kw_only=True):
@@ -55,6 +59,7 @@ class Conditions(Struct, frozen=True, kw_only=True):
     quarantined: Mapping[JobId, str] = {}
     held_back: Mapping[JobId, str] = {}
     parts: Mapping[str, str] = {}  # of the daemon
+    pools: Sequence[str] = ()  # of slots, with jobs that no node may run
     lasting_ms: Mapping[str, int] = {}  # how long a part's problem has lasted, where that is known
 
     def of_job(self, job: JobId, now_ms: int) -> dict[str, Sign]:
@@ -221,6 +226,11 @@ class SignWatch:
         node = self.live.ownership.node
         for part in OF_A_PART:
             self._note(f"{DAEMON}{node}/{part}" if node else f"{DAEMON}{part}", self._conditions.of_part(part, now_ms))
+        if self.live.ownership.is_chief:
+            noted = (each for each in (*self._noted, *self._doubtful) if each.startswith(OF_POOLS))
+            unserved = {f"{DAEMON}{pool}": {UNSERVED: Sign(now_ms, NOBODY)} for pool in self._conditions.pools}
+            for subject in {*noted, *unserved}:
+                self._note(subject, unserved.get(subject, {}))
         with_signs = (JobId(each.removeprefix(JOB)) for each in (*self._noted, *self._doubtful) if each.startswith(JOB))
         start = self._place if self._place < len(self._timed) else 0
         self._place = start + IN_A_CHECK

@@ -50,6 +50,7 @@ COMMANDS = {
     "pause": "spyweb.subjects.jobs.commands:pause",
     "resume": "spyweb.subjects.jobs.commands:resume",
     "health": "spyweb.subjects.health.commands:health",
+    "nodes": "spyweb.subjects.nodes.commands:nodes",
     "init": "spyweb.cli.init:init",
     "schema": "spyweb.cli.init:schema",
     "types": "spyweb.cli.init:types",

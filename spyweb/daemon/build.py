@@ -215,6 +215,7 @@ def find_conditions(vitals: Vitals, broken: Mapping[JobId, Sequence[Problem]]) -
         broken={job: join_problems(problems) for job, problems in broken.items()},
         quarantined=vitals.pool.quarantined,
         held_back={JobId(job): why for job, why in vitals.held_back.items()},
+        pools=vitals.cluster.unserved if vitals.cluster else (),
         parts={part: trouble.timeless or trouble.text for part, trouble in parts.items()},
         lasting_ms={part: trouble.lasting_ms for part, trouble in parts.items()},
     )

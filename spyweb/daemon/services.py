@@ -23,6 +23,7 @@ from spyweb.subjects.incidents.service import ChannelService, IncidentService
 from spyweb.subjects.jobs.overview import OverviewService
 from spyweb.subjects.jobs.pages import outlook_of
 from spyweb.subjects.jobs.service import JobDetails, JobService
+from spyweb.subjects.nodes.service import NodesService
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.runs.retries import RetryService
 from spyweb.subjects.runs.service import OnceService, PastRunsService, RunService
@@ -117,6 +118,7 @@ def build_services(
         ),
         HookService(live=live, runner=runtime.runner, pings=pings, once=once, clock=clock, environ=os.environ),
         JobDetails(jobs=jobs, past_runs=store.past_runs, overview=overview),
+        NodesService(live=live, clock=clock),
         MetricsService(
             live=live,
             counters=runtime.runner.counters,

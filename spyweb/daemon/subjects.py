@@ -11,6 +11,7 @@ import spyweb.subjects.events.pages
 import spyweb.subjects.health.pages
 import spyweb.subjects.incidents.pages
 import spyweb.subjects.jobs.pages
+import spyweb.subjects.nodes.pages
 import spyweb.subjects.outbox.pages
 import spyweb.subjects.records.pages
 import spyweb.subjects.runs.pages
@@ -25,6 +26,7 @@ from spyweb.subjects.hooks import api as hooks
 from spyweb.subjects.incidents import api as incidents
 from spyweb.subjects.incidents.pages import ack_routes
 from spyweb.subjects.jobs import api as jobs
+from spyweb.subjects.nodes import api as nodes
 from spyweb.subjects.outbox import api as outbox
 from spyweb.subjects.records import api as records
 from spyweb.subjects.runs import api as runs
@@ -50,6 +52,7 @@ MODULES = (
     incidents,
     access,
     health,
+    nodes,
     events,
     document,
 )

@@ -41,6 +41,7 @@ WORDS = {
     "refusing": "refuses writes",
     "stuck": "does not answer",
     "missing": "has no worker",
+    "unserved": "has no node",
 }
 PARTS = {
     "scheduler": "spyweb's scheduler",
@@ -283,6 +284,8 @@ def name_of(subject: str) -> str:
         case "channel":
             return f"the channel {name}"
         case _:
+            if name.startswith(("node:", "label:")):  # a pool of slots
+                return f"the pool {name}"
             node, _, part = name.rpartition("/")
             named = PARTS.get(part, f"spyweb ({part})") if part else subject
             return f"{named} on {node}" if node else named

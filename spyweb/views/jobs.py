@@ -53,6 +53,7 @@ class JobView(Struct, frozen=True, kw_only=True, gc=False):  # made for each job
     tags: tuple[str, ...] = ()
     description: str = ""
     paused_for: str = ""  # why, where spyweb has paused it: "5 failures in a row"
+    node: str = ""  # the one that runs it, where there are several
 
 
 class NextRun(Struct, frozen=True, kw_only=True):

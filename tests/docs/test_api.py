@@ -23,7 +23,7 @@ def test_the_generated_parts_are_as_make_docs_writes_them() -> None:
 def test_every_address_is_on_the_page() -> None:
     served = {
         re.sub(
-            r"\{(job|run|name|incident|channel|says|window)\}",
+            r"\{(job|run|name|incident|channel|says|window|change)\}",
             lambda found: found[1].upper(),
             f"{each.method} {each.path}",
         )

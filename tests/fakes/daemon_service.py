@@ -65,6 +65,7 @@ from spyweb.subjects.jobs.overview import OverviewRow, OverviewService
 from spyweb.subjects.jobs.pages import outlook_of
 from spyweb.subjects.jobs.service import JobDetails, JobService
 from spyweb.subjects.jobs.views import JobDetail, LastError, Tie
+from spyweb.subjects.nodes.service import NodesService
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.records.views import RecordView
 from spyweb.subjects.runs.plans import PlanView, view_plan
@@ -652,6 +653,8 @@ class FakeDaemonService(AllServices):
         self.health_service = HealthService(
             live=self.live, states=self.states, vitals=lambda: self.measured, settings=lambda: self.settings
         )
+        self.nodes = NodesService(live=self.live, clock=clock)
+        self.node_of = self.nodes.node_of
         self.own_sockets = OwnSockets()
         self.trail = AuditService(store.audit, clock)
         self.store = store

@@ -14,7 +14,7 @@ from spyweb.ops.world import Metrics
 from spyweb.store.model.messages import Backlog
 from spyweb.subjects.health.exposition import write
 from spyweb.subjects.health.service import JobMeters, Meters
-from spyweb.subjects.health.views import ChoreHealth, view_health
+from spyweb.subjects.health.views import ChoreHealth, ClusterVitals, view_health
 from tests.fakes.daemon_service import NOW_MS, make_vitals, three_states
 
 WAITING = Backlog(2, NOW_MS - 90_000)
@@ -29,7 +29,8 @@ def measured(*values: float) -> Histogram:
 
 def make_meters(*jobs: JobMeters, backlog: Backlog | None = WAITING) -> Meters:
     chore = ChoreHealth(name="prune", every_s=60, last_at_ms=NOW_MS, last_took_ms=1500, error="full")
-    vitals = make_vitals(now_ms=NOW_MS, chores=[chore, ChoreHealth(name="sweep", every_s=60)])
+    cluster = ClusterVitals(nodes=2, owned=128, unowned=0, answered_ms=NOW_MS - 500, offset_ms=3)
+    vitals = make_vitals(cluster=cluster, now_ms=NOW_MS, chores=[chore, ChoreHealth(name="sweep", every_s=60)])
     ops = Metrics(calls=Counter(http_get=3), errors=Counter(http_get=1), storage_errors=Counter(http_get=1))
     prices = JobMeters(
         job="prices",

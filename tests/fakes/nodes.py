@@ -12,7 +12,7 @@ from spyweb.model import JobId
 from spyweb.ownership import Slot, slot_of_job
 from spyweb.runs.live import LiveJobs
 from spyweb.store.model.access import Scope
-from spyweb.store.model.nodes import Node, NodeState
+from spyweb.store.model.nodes import Beat, Node, NodeState
 from spyweb.web.access.forward import Forwarder, http_to_nodes
 from spyweb.web.app import tcp_app
 from tests.fakes.client import Client, client_of
@@ -33,6 +33,42 @@ class FakeMembers:
 
     def owner_of(self, slot: Slot) -> Node | None:
         return self.owners.get(slot)
+
+
+class FakeRecord:
+    """The nodes on record, and a story of what was changed."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.me, self.nodes, self.story, self.answers = ALPHA, list(nodes), list[str](), True
+
+    async def known(self) -> list[Node]:
+        return self.nodes
+
+    async def set_draining(self, node: int, draining: bool) -> bool:
+        self.story.append(f"{'drain' if draining else 'resume'} {node}")
+        return self.answers
+
+    async def forget(self, node: int) -> int:
+        self.story.append(f"forget {node}")
+        return 1
+
+
+@dataclass
+class FakeCluster:
+    nodes: FakeRecord
+    last: Beat | None = None
+    offset_ms: int = 0
+
+
+def two_on_record(**changes: object) -> FakeCluster:
+    """Alpha answers, beta owns all that was ever made, and gamma, of two starts, is dead."""
+    alpha, beta = make_node(ALPHA, "alpha", folder=b"1"), make_node(BETA, "beta", folder=b"1", labels=("gpu",))
+    beta = replace(beta, **changes)
+    gone = [make_node(n, "gamma", state=state) for n, state in ((3, NodeState.LEFT), (4, NodeState.DEAD))]
+    slots: dict[Slot, int | None] = {slot_of_job(job, "", ()): BETA for job in (PRICES, BACKUP)}
+    slots |= {Slot("", 255): ALPHA, Slot("", 254): None, Slot("label:gpu", 0): 4}
+    beat = Beat(now_ms=3_000, timeline="1", beats=1, living=(alpha, beta), slots=slots)
+    return FakeCluster(FakeRecord(alpha, beta, *gone), beat)
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,8 @@ from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
 from spyweb.errors import ExitCode
 from spyweb.settings.units import format_duration
-from spyweb.subjects.health.views import ChoreHealth, Health, HeartbeatHealth
+from spyweb.subjects.health.views import ChoreHealth, ClusterVitals, Health, HeartbeatHealth
+from spyweb.words import counted
 
 
 def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
@@ -44,6 +45,7 @@ def _show(health: Health, now_ms: int) -> None:
             ("quarantined", "; ".join(f"{job}: {why}" for job, why in health.quarantined.items()) or "none"),
             *[("held back", f"{job}: {why}") for job, why in health.held_back.items()],
             ("event loop", stalls if loop.stalls else "no stalls"),
+            *([("cluster", _cluster(health.cluster, now_ms))] if health.cluster else []),
             *([("heartbeat", _heartbeat(health.heartbeat, now_ms))] if health.heartbeat else []),
             ("sandbox", ", ".join(health.rights) or "none"),
             *[("chore", _chore(chore, now_ms)) for chore in health.chores],
@@ -60,6 +62,12 @@ def _chore(chore: ChoreHealth, now_ms: int) -> str:
     if chore.error:
         facts.append(f"failed: {chore.error}")
     return "; ".join(facts)
+
+
+def _cluster(cluster: ClusterVitals, now_ms: int) -> str:
+    beat = _span(now_ms - cluster.answered_ms)
+    free = f", {cluster.unowned} are free" if cluster.unowned else ""
+    return f"{counted(cluster.nodes, 'node')}, {cluster.owned} slots are here{free}; the last beat {beat} ago"
 
 
 def _heartbeat(heartbeat: HeartbeatHealth, now_ms: int) -> str:

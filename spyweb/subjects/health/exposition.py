@@ -46,7 +46,7 @@ class MeterCollector(Collector):
         return ()  # else a registry collects everything once to learn the names
 
     def collect(self) -> Iterator[Metric]:
-        for part in (of_daemon, of_jobs, of_ops, of_store, of_alerts, of_workers, of_chores):
+        for part in (of_daemon, of_cluster, of_jobs, of_ops, of_store, of_alerts, of_workers, of_chores):
             yield from part(self._meters)
 
 
@@ -60,6 +60,15 @@ def of_daemon(meters: Meters) -> Iterator[Metric]:
     yield gauge("spyweb_scheduler_lag_seconds", text, vitals.scheduler_lag_ms / 1000)
     yield counter("spyweb_loop_stalls", "Times that something held up the event loop for too long.", vitals.loop.stalls)
     yield gauge("spyweb_loop_worst_stall_seconds", "The longest of these times.", vitals.loop.worst_ms / 1000)
+
+
+def of_cluster(meters: Meters) -> Iterator[Metric]:
+    if (cluster := meters.vitals.cluster) is not None:
+        yield gauge("spyweb_nodes", "Living nodes of the cluster.", cluster.nodes)
+        yield gauge("spyweb_slots_owned", "Slots that this node owns.", cluster.owned)
+        yield gauge("spyweb_slots_unowned", "Slots that no living node owns.", cluster.unowned)
+        text = "Since the last answered beat of this node."
+        yield gauge("spyweb_beat_age_seconds", text, max(0, meters.vitals.now_ms - cluster.answered_ms) / 1000)
 
 
 def of_jobs(meters: Meters) -> Iterator[Metric]:

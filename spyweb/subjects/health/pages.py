@@ -86,7 +86,11 @@ def limits_of(settings: Settings) -> dict[str, str]:
 
 
 WORKERS = 50
-PAGES = {"jobs": ("", "The jobs"), "outbox": ("outbox", "The outbox")}  # the link of a remedy
+PAGES = {
+    "jobs": ("", "The jobs"),
+    "outbox": ("outbox", "The outbox"),
+    "nodes": ("nodes", "The nodes"),
+}  # the link of a remedy
 
 
 class HealthQuery(Struct, frozen=True):

@@ -25,6 +25,7 @@ SHOWN_MS = 10 * MINUTE_MS  # after a stall, and after an error of the store
 WRITER_STALLED_S = 10.0  # even a slow disk syncs much sooner
 SLOW_COMMIT_S = 0.1  # a disk syncs in a few ms
 SCARCE_DESCRIPTORS = 64
+CLOCK_OFF_MS = 1_000
 SCHEDULER, STORE, DISK, WORKERS = "scheduler", "store", "disk", "workers"  # parts of the daemon
 OTHERWISE = "The log says more."
 
@@ -49,6 +50,18 @@ class HeartbeatHealth(Struct, frozen=True, kw_only=True):
     error: str = ""  # why the last ping has not arrived
 
 
+class ClusterVitals(Struct, frozen=True, kw_only=True):
+    """The cluster as one of its nodes knows it, by its last beat."""
+
+    nodes: int  # that are alive
+    owned: int  # slots of this node
+    unowned: int  # slots that no living node owns
+    answered_ms: int  # when the database answered the last beat, by this node's clock
+    offset_ms: int  # of the database's clock to this node's
+    unserved: Sequence[str] = ()  # pools with jobs that no node may run
+    dead: Sequence[str] = ()  # nodes that were declared dead, and have not come back
+
+
 class Measured(Struct, frozen=True, kw_only=True):
     """The measurements of a daemon that are shown as they were taken."""
 
@@ -64,6 +77,7 @@ class Measured(Struct, frozen=True, kw_only=True):
     heartbeat: HeartbeatHealth | None = None  # None: not configured
     server_url: str = ""  # where the HTTP server listens; empty: it is switched off
     dashboard_url: str = ""  # the same, or another while the project serves content
+    cluster: ClusterVitals | None = None  # None: the daemon is alone on its database
 
 
 class Vitals(Measured, frozen=True, kw_only=True):
@@ -228,7 +242,28 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) ->
     held = len(vitals.held_back)
     text = f"{counted(held, 'job has', 'jobs have')} held up the daemon too often: `spyweb health` says which"
     note(held, "held back", text, "Fix the script: its runs start again once the file is saved.", page="jobs")
-    return found
+    return [*found, *_cluster_warnings(vitals.cluster)] if vitals.cluster else found
+
+
+def _cluster_warnings(cluster: ClusterVitals) -> Iterator[HealthProblem]:
+    if cluster.unserved:
+        text = f"no node is up for jobs of {', '.join(map(pool_words, cluster.unserved))}: they do not run"
+        remedy = "Start a node of this name, or one with these labels."
+        yield HealthProblem(code="nodes", text=text, remedy=remedy, page="nodes")
+    if cluster.dead:
+        text = f"nodes were declared dead: {', '.join(cluster.dead)}"
+        remedy = "Start them again, or have them forgotten: `spyweb nodes forget NAME`."
+        yield HealthProblem(code="dead nodes", text=text, remedy=remedy, page="nodes")
+    if abs(cluster.offset_ms) > CLOCK_OFF_MS:
+        text = f"this machine's clock is {format_duration(abs(cluster.offset_ms))} away from the database's"
+        remedy = "Have both set by NTP: a node whose clock is half a lease away runs nothing."
+        yield HealthProblem(code="clock", text=text, remedy=remedy, timeless="the clock is wrong")
+
+
+def pool_words(pool: str) -> str:
+    """Return whose slots a pool has: `node fra`, `labels gpu,big`, `every node`."""
+    kind, _, name = pool.partition(":")
+    return f"{'labels' if kind == 'label' else kind} {name}" if kind else "every node"
 
 
 def _was_lately(at_ms: int | None, vitals: Vitals) -> bool:

@@ -87,6 +87,8 @@ def shown_state(job: JobView) -> str:
 
 
 def show_jobs(form: Format, found: Sequence[JobView], timezone: str, now_ms: int, empty: str = NO_JOBS) -> None:
+    has_nodes = any(job.node for job in found)
+
     def row(job: JobView) -> dict[str, str]:
         last, ended, took, why = job.last, "", "", job.paused_for
         if last:
@@ -95,6 +97,7 @@ def show_jobs(form: Format, found: Sequence[JobView], timezone: str, now_ms: int
             why = "; ".join(filter(None, (why, describe_last(last))))
         return {
             "job": job.id,
+            **({"node": job.node} if has_nodes else {}),
             "state": shown_state(job),
             "schedule": job.schedule.removesuffix(f" ({timezone})"),
             "next": "" if job.next_due_ms is None else output.until(job.next_due_ms - now_ms),
@@ -219,7 +222,7 @@ def logs(
 
 def log_lines(project: Project, job: JobView, count: int) -> list[str]:
     """Return the last lines that a job's script has logged."""
-    if not project.is_elsewhere:
+    if not project.is_elsewhere and not job.node:
         from spyweb.logs.reading import last_lines  # no other command needs structlog
 
         return last_lines(log_file(project.root, job.folder), count)

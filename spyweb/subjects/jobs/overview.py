@@ -304,6 +304,7 @@ class OverviewService:
     broken: Callable[[], Iterable[JobView]]  # jobs of which no version runs
     health: Callable[[], Health]
     restrictions: Callable[[], Mapping[str, Restriction]] = dict
+    node_of: Callable[[LiveJob], str] = lambda _job: ""
     _strips: Strips | None = None
     rendered: dict[JobId, tuple[OverviewRow, str]] = field(default_factory=dict)  # rows as pages show them to everybody
     _rows: dict[JobId, tuple[Facts, OverviewRow]] = field(default_factory=dict)  # as they were last shown
@@ -349,7 +350,7 @@ class OverviewService:
 
     def _row(self, job: LiveJob, strips: Strips, restriction: Restriction | None) -> OverviewRow:
         kept = strips.of_job.get(job.id)
-        facts = (*facts_of(job, kept), restriction and restriction.reason)
+        facts = (*facts_of(job, kept), restriction and restriction.reason, self.node_of(job))
         known = self._rows.get(job.id)
         if known and len(known[0]) == len(facts) and all(map(is_, known[0], facts)):
             return known[1]

@@ -55,6 +55,7 @@ class JobService:
     reloader: Reloader
     clock: Clock
     vms_of: Callable[[JobId], int]
+    node_of: Callable[[LiveJob], str] = lambda _job: ""
 
     def find(self, name_or_id: str) -> JobId | None:
         return find_job((job.spec for job in self.live), name_or_id)
@@ -120,6 +121,7 @@ class JobService:
             vms=self.vms_of(job.id),
             error=join_problems(job.problems),
             warnings=tuple(map(str, job.warnings)),
+            node=self.node_of(job),
         )
 
     def _upcoming(self, job: LiveJob) -> Iterator[int]:

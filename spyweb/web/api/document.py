@@ -31,6 +31,7 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
     "incident": ("the number of an incident", {"type": "integer", "minimum": 0, "maximum": MOST}),
     "channel": ("the name of a notification channel", {"type": "string"}),
     "window": ("the number of a maintenance window", {"type": "integer", "minimum": 0, "maximum": MOST}),
+    "change": ("`drain`, `resume` or `forget`", {"type": "string", "enum": ["drain", "resume", "forget"]}),
     "says": ("`start`, `success`, `fail`, or an exit code from 0 to 255", {"type": "string", "minLength": 1}),
     "name": ("a name", {"type": "string", "minLength": 1}),
 }

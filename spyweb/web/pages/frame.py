@@ -33,6 +33,7 @@ SETTINGS = (
     NavEntry("channels", "channels", "Channels"),
     NavEntry("maintenance", "maintenance", "Maintenance"),
     NavEntry("keys", "keys", "Keys"),
+    NavEntry("nodes", "nodes", "Nodes"),
 )
 API_DOCS = "/api/docs"
 
@@ -51,6 +52,7 @@ class PageFrame(Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int] = field(default_factory=dict)  # at entries of the navigation: what needs attention
     theme: str = ""  # "light", "dark"; empty: as the system has it
     is_known: bool = True  # the client may see more than the sign-in form
+    has_nodes: bool = False  # this daemon is one of a cluster
     sees_all: bool = True  # the viewer is not limited to some jobs
     who: str = ""  # the key of this session; empty: no sign-in is needed
     may: frozenset[str] = frozenset()  # the rights of the viewer: there are no buttons for other actions

@@ -217,6 +217,7 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
         counts=outlook.counts if outlook else {},
         theme=theme if theme in THEMES else "",
         is_known=is_known,
+        has_nodes=asked.services.forwarder is not None,
         sees_all=not principal.jobs,
         who=principal.name if principal.source == "session" else "",
         may=principal.rights,

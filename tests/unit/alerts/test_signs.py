@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from spyweb.alerts.signs import CHECK_S, IN_A_CHECK, Conditions, Now, compare, signs_of
 from spyweb.alerts.watcher import shown_by
 from spyweb.incidents.policy import NOBODY, AlertPolicy
-from spyweb.incidents.truth import Sign, SignGone, SignSeen
+from spyweb.incidents.truth import Sign, SignGone, SignSeen, name_of
 from spyweb.lua.endings import failed
 from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, RunId, RunState, Schedule
 from spyweb.ownership import CHIEF
@@ -416,6 +416,24 @@ async def test_a_node_notes_its_own_jobs_and_parts_and_the_chief_ends_what_a_nod
     ownership.changed()
     await w.turn(5)
     assert await w.signs() == {"daemon:fra/store refusing": "nothing is stored"}
+
+
+async def test_the_chief_notes_each_pool_of_jobs_that_no_node_may_run_until_one_may(w: Watched) -> None:
+    ownership = w.harness.live.ownership
+    ownership.node, ownership.nodes, ownership.owned = "fra", frozenset({"fra"}), set()
+    w.conditions = Conditions(pools=["label:gpu", "node:ams"])
+    await w.turn(30)
+    assert await w.signs() == {}, "another node is the chief"
+    ownership.owned.add(CHIEF)
+    ownership.changed()
+    await w.turn(30)
+    nobody = "no node is up that may run these jobs"
+    assert await w.signs() == {"daemon:label:gpu unserved": nobody, "daemon:node:ams unserved": nobody}
+    (first, _) = await w.harness.store.incidents.list(is_open=True)
+    assert name_of(first.subject) in ("the pool label:gpu", "the pool node:ams")
+    w.conditions = Conditions(pools=["node:ams"])
+    await w.turn(30)
+    assert await w.signs() == {"daemon:node:ams unserved": nobody}
 
 
 async def test_what_was_noted_elsewhere_ends_here_once_the_job_has_come(w: Watched) -> None:

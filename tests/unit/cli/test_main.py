@@ -61,7 +61,7 @@ BEYOND = "1" + "0" * 20  # what 64 bits hold
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("nonsense", "No such command 'nonsense': `spyweb -h` shows how"),
+        ("xyzzy", "No such command 'xyzzy': `spyweb -h` shows how"),
         ("job", "No such command 'job'. Did you mean 'jobs'?: `spyweb -h` shows how"),
         ("logs", "Missing argument 'JOB': `spyweb logs -h` shows how"),
         ("schema -o json", "No such option: -o: `spyweb schema -h` shows how"),

@@ -28,6 +28,7 @@ IN_PATH = {
     "name": "nobody",
     "says": "fail",
     "window": "1",
+    "change": "drain",
 }
 OF_ONE = {"job", "job_id", "namespace", "old"}  # parameters that say what is asked about
 QUERY = "?namespace=job:prices&key=k&job=prices&job_id=prices&name=n&old=job:prices&new=job:prices&version=1"

@@ -33,7 +33,7 @@ def test_a_page_has_a_bar_with_every_place_and_marks_the_one_it_is() -> None:
     for place in BAR:
         assert f">{place.words}<" in page
     assert not any(f">{tab.words}</a>" in page for tab in SETTINGS)
-    settings = error_page(make_frame(place="settings", may={"admin"}, here="/maintenance?x=1"))
+    settings = error_page(make_frame(place="settings", may={"admin"}, has_nodes=True, here="/maintenance?x=1"))
     for tab in SETTINGS:
         assert f">{tab.words}</a>" in settings
     assert '<a href="/maintenance" aria-current="page">' in settings

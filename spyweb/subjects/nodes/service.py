@@ -1,0 +1,156 @@
+"""The nodes of the cluster of this daemon: which are alive, and which of them runs which job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from sys import intern
+from typing import Protocol
+
+from spyweb.clock import Clock
+from spyweb.cooperative import Steps, run_in_slices
+from spyweb.errors import Refused
+from spyweb.ownership import Slot
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.settings.reading import Names
+from spyweb.store.model.nodes import Beat, Node, NodeState
+from spyweb.subjects.health.views import ClusterVitals
+from spyweb.subjects.nodes.views import NodeChange, NodeView
+
+ALONE = "this daemon is alone on its database: nodes of a cluster share a PostgreSQL"
+LIVING = (NodeState.ALIVE, NodeState.DRAINING)
+
+
+class OnRecord(Protocol):
+    """The nodes as the store has them."""
+
+    me: int
+
+    async def known(self) -> list[Node]: ...
+
+    async def set_draining(self, node: int, draining: bool) -> bool: ...
+
+    async def forget(self, node: int) -> int: ...
+
+
+class Cluster(Protocol):
+    """The loop of this node."""
+
+    @property
+    def nodes(self) -> OnRecord: ...
+
+    @property
+    def last(self) -> Beat | None: ...
+
+    @property
+    def offset_ms(self) -> int: ...
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class NodesService:
+    live: LiveJobs
+    clock: Clock
+    cluster: Cluster | None = None  # none: the database is a file of this daemon's own
+    dead: Sequence[str] = ()  # nodes that were declared dead, and have not come back
+    _counted: tuple[Beat, ClusterVitals] | None = None
+
+    @property
+    def me(self) -> int:
+        return self.cluster.nodes.me if self.cluster else 0
+
+    def owner_of(self, slot: Slot) -> Node | None:
+        """Return the living node that owns a slot, as of the last beat."""
+        beat = self.cluster.last if self.cluster else None
+        owner = beat.slots.get(slot) if beat else None
+        return next((node for node in beat.living if node.id == owner), None) if beat else None
+
+    def node_of(self, job: LiveJob) -> str:
+        """Return the name of the node that runs a job; empty where no node does, or there is one node alone."""
+        beat = self.cluster.last if self.cluster else None
+        node = self.owner_of(job.slot) if beat and len(beat.living) > 1 else None
+        return intern(node.name) if node else ""
+
+    def vitals(self) -> ClusterVitals | None:
+        """Return what health and metrics show of the cluster, as of the last beat."""
+        beat = self.cluster.last if self.cluster else None
+        if not self.cluster or not beat:
+            return None
+        if self._counted is None or self._counted[0] is not beat:
+            living = {node.id for node in beat.living}
+            served = {slot.pool for slot, owner in beat.slots.items() if owner in living}
+            wanted = {job.recorded.pool if job.recorded else job.pool for job in self.live if job.spec.enabled}
+            counted = ClusterVitals(
+                nodes=len(living),
+                owned=sum(owner == self.me for owner in beat.slots.values()),
+                unowned=sum(owner not in living for owner in beat.slots.values()),
+                answered_ms=beat.now_ms - self.cluster.offset_ms,
+                offset_ms=self.cluster.offset_ms,
+                unserved=sorted(wanted - served),
+                dead=self.dead,
+            )
+            self._counted = beat, counted
+        return self._counted[1]
+
+    async def look(self) -> None:
+        """Find the nodes that were declared dead, and have not come back."""
+        if self.cluster:
+            latest = {node.name: node for node in await self.cluster.nodes.known()}
+            self.dead = sorted(name for name, node in latest.items() if node.state is NodeState.DEAD)
+
+    async def list(self) -> list[NodeView]:
+        """Return the latest start of each node, by name."""
+        if not self.cluster:
+            return []
+        latest = {node.name: node for node in await self.cluster.nodes.known()}
+        beat = self.cluster.last
+        owners = beat.slots if beat else {}
+        slots, mine = Counter(owners.values()), next((each for each in latest.values() if each.id == self.me), None)
+
+        def count() -> Steps[Counter[int | None]]:
+            jobs = Counter[int | None]()
+            for job in self.live:
+                jobs[owners.get(job.slot)] += 1
+                yield
+            return jobs
+
+        jobs = await run_in_slices(self.clock, count())
+        return [
+            NodeView(
+                name=node.name,
+                id=node.id,
+                state=node.state.name.lower(),
+                is_me=node is mine,
+                version=node.version,
+                url=node.url,
+                labels=node.labels,
+                is_standby=node.is_standby,
+                slots=slots[node.id],
+                jobs=jobs[node.id],
+                started_ms=node.started_ms,
+                beat_ms=node.beat_ms,
+                differs=mine is not None and node.state in LIVING and node.folder != mine.folder,
+            )
+            for _, node in sorted(latest.items())
+        ]
+
+    async def change(self, name: str, change: NodeChange) -> None:
+        """Have a node give its jobs, or take its share again; forget one that ended.  Raises Refused."""
+        if not self.cluster:
+            raise Refused(ALONE)
+        nodes, known = self.cluster.nodes, await self.cluster.nodes.known()
+        found = [node for node in known if node.name == name]
+        if not found:
+            close = Names(node.name for node in known).nearest(name)
+            hint = f"did you mean {close!r}?" if close else "`spyweb nodes` lists them"
+            raise Refused(f"no node is named {name[:80]!r}: {hint}")
+        is_alive = found[-1].state in LIVING
+        if change is NodeChange.FORGET:
+            if is_alive:
+                raise Refused(f"{name} is {found[-1].state.name.lower()}: stop it first")
+            for each in found:
+                await nodes.forget(each.id)
+        elif not is_alive:
+            raise Refused(f"{name} is {found[-1].state.name.lower()}: it takes jobs once it is started again")
+        elif not await nodes.set_draining(found[-1].id, change is NodeChange.DRAIN):
+            raise Refused(f"{name} has just ended")
