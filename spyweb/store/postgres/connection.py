@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import psycopg
 
 from spyweb.errors import StoreError, StoreFenced
-from spyweb.store.postgres.server import ANSWER_S, PgServer, PgSession, without_nul
+from spyweb.store.postgres.server import QUESTION_S, PgServer, without_nul
 from spyweb.store.postgres.texts import Translated, translate
 from spyweb.store.sqlite.entries import COLUMNS, DELETE, DELETE_EXPIRED, FIND, PUT, UPDATE
 from spyweb.store.sqlite.failures import ForeignError
 
 CONFLICTS = ("40001", "40P01", "23505")  # another node has written the same rows: done again, it finds what is there
+ENDED = ("08", "57P", "25P03")  # the server has closed the session
 MOST_CUTS = 3  # in a row, after each of which a batch is done again
 RETRY_S = 0.1  # between two attempts to connect
+ROWS_AT_ONCE = 64  # of a stream: each may have a large value
 WRITE, READ, ENTRIES = "REPEATABLE READ", "REPEATABLE READ READ ONLY", "READ COMMITTED"
 
 LOCK_AND_READ = f"""
@@ -103,23 +105,33 @@ class PgConnection:
     """A connection that is made again when it is lost."""
 
     def __init__(
-        self, server: PgServer, *, statement_s: float = ANSWER_S, node: int | None = None, is_relaxed: bool = False
+        self,
+        server: PgServer,
+        *,
+        statement_s: float = QUESTION_S,
+        node: int | None = None,
+        asks_in_transactions: bool = False,
+        is_relaxed: bool = False,
     ) -> None:
         """Connect.  `is_relaxed`: entries are answered before they are on the disk."""
         self.node = node  # whose lane is locked; None: a command's, or one that has not joined yet
         self.total_changes = 0
         self.was_conflict = False  # the transaction is to be done again
+        self.asks_in_transactions = asks_in_transactions  # so that several statements see one state
         self._server = server
         self._statement_s = statement_s
         self._is_relaxed = is_relaxed
-        self._timeline = ""
-        self._away_since: float | None = None
+        self._is_over = ""  # why this incarnation of the node writes nothing any more
+        self._is_away = False  # it could not be reached for a lease
         self._cuts = 0
         self._level = ""  # of the transaction; empty: there is none
         self._is_begun = False  # a transaction that only reads begins with its first statement
         self._xact = 0
         self._ahead: ReadAhead | None = None
-        self._session = self._connect()
+        try:
+            self._session = server.connect(statement_s=statement_s)
+        except psycopg.Error as error:
+            raise ForeignError(server.explain(error)) from error
         self._cursor = self._session.cursor()
 
     def as_sqlite(self) -> sqlite3.Connection:
@@ -140,7 +152,16 @@ class PgConnection:
         values = storable(translated, parameters)
         if self._level:
             return self._run(translated, values)
-        return self._ask_alone(translated, values)
+        self.was_conflict = False
+        if translated.writes:
+            raise ForeignError(StoreError(f"{self._server.name}: a write outside a transaction"))
+        try:
+            return self._run(translated, values)
+        except ForeignError:
+            if not self._session.closed:
+                raise
+        self._reconnect(time.monotonic() + self._server.lease_s)
+        return self._run(translated, values)
 
     def executemany(self, sql: str, rows: Iterable[Any]) -> Result:
         return Result(rowcount=sum(result.rowcount for result in self.each(sql, rows)))
@@ -151,7 +172,26 @@ class PgConnection:
         if self._ahead or not self._level or len(asked) < 2:
             return [self.execute(sql, row) for row in asked]
         translated = translate(sql)
-        return self._run_each(translated, [storable(translated, row) for row in asked])
+        self._begin_late()
+        results: list[Result] = []
+        with self._in_words():
+            self._cursor.executemany(translated.text, [storable(translated, row) for row in asked], returning=True)
+            while len(results) < len(asked):
+                results.append(self._result(translated))
+                self._cursor.nextset()
+        return results
+
+    def stream(self, sql: str, parameters: Any) -> Iterable[Row]:
+        """Ask for rows that may not fit into memory together, a part at a time, if a transaction only reads."""
+        if self._level != READ:
+            return self.execute(sql, parameters)
+        self._begin_late()
+        return self._stream(translate(sql), parameters)
+
+    def _stream(self, translated: Translated, parameters: Any) -> Generator[Row]:
+        with self._in_words(), psycopg.RawServerCursor(self._session, "stream") as cursor:
+            cursor.itersize = ROWS_AT_ONCE
+            yield from cursor.execute(translated.text, storable(translated, parameters))
 
     def begin_values(self, places: Collection[Place]) -> None:
         """Begin a batch of writes to these entries alone: their rows are locked and read by one statement, in order.
@@ -165,45 +205,77 @@ class PgConnection:
     def close(self) -> None:
         self._session.close()
 
-    def _connect(self) -> PgSession:
-        try:
-            session = self._server.connect(statement_s=self._statement_s, idle_s=self._server.lease_s / 4)
-        except psycopg.Error as error:
-            raise ForeignError(self._server.explain(error)) from error
-        return session
-
     def _begin(self, level: str) -> None:
-        self.was_conflict = False
-        self._roll_back()
-        if self._session.closed:
-            self._reconnect()
+        if self._is_over:
+            raise self._fenced(self._is_over)
+        self._prepare()
         relaxed = "SET LOCAL synchronous_commit = off; " if self._is_relaxed and level == ENTRIES else ""
-        fence = f"FROM lane WHERE node = {self.node:d} AND state IN ('a', 'd') FOR UPDATE" if self.node else ""
         self._level, self._is_begun = level, True
-        self._tell(f"BEGIN ISOLATION LEVEL {level}; {relaxed}SELECT pg_current_xact_id() {fence}")
-        while self._cursor.nextset():
-            pass
-        found = self._cursor.fetchone()
+        found = self._tell(f"BEGIN ISOLATION LEVEL {level}; {relaxed}SELECT pg_current_xact_id() {self._fence()}")
         if not found:
             self._roll_back()
             raise self._fenced("the other nodes have declared this one dead, or it has left")
         self._xact = int(found[0])
 
-    def _begin_reading(self) -> None:
+    def _fence(self) -> str:
+        return f"FROM lane WHERE node = {self.node:d} AND state IN ('a', 'd') FOR UPDATE" if self.node else ""
+
+    def _prepare(self) -> None:
         self._roll_back()
         self.was_conflict = False
+        if self._session.closed:
+            self._reconnect(time.monotonic() + self._server.lease_s)
+
+    def _begin_reading(self) -> None:
+        self._prepare()
         self._level = READ
 
     def _begin_writing(self) -> None:
         self._begin(WRITE)
 
+    def _begin_late(self) -> None:
+        if self._level and not self._is_begun:
+            self._is_begun = True
+            self._tell(f"BEGIN ISOLATION LEVEL {self._level}")
+
     def _commit(self) -> None:
         if self._ahead:
             self._flush(self._ahead)
+        xact = self._xact
         if self._is_begun:
-            self._tell("COMMIT")
+            try:
+                self._tell("COMMIT")
+            except ForeignError:
+                if not self._session.closed or (xact and not self._was_committed(xact)):
+                    raise
         self._forget_transaction()
         self._cuts = 0
+
+    def _was_committed(self, xact: int) -> bool:
+        """Find out whether a transaction was committed whose COMMIT was not answered.
+
+        A lane is free once that is over, and its row has the number of the last transaction that has locked it.  If
+        that is another, PostgreSQL has crashed or failed over, and may have given the number away again.  Then,
+        or if it can't be asked within a lease, it is unknown what stands, and this incarnation is over.
+        """
+        until = time.monotonic() + self._server.lease_s
+        is_same = False
+        while self.node and time.monotonic() < until:
+            try:
+                if self._session.closed:
+                    self._reconnect(until)
+                if not is_same:
+                    found = self._tell(f"SELECT xmax {self._fence()}")
+                    is_same = bool(found and int(found[0]) == xact & 0xFFFF_FFFF)
+                if not is_same:
+                    break
+                (state,) = self._tell(f"SELECT pg_xact_status('{xact:d}')") or ("",)
+                self.was_conflict = state != "committed"  # done again
+                return not self.was_conflict
+            except ForeignError as error:
+                if isinstance(error.told, StoreFenced):
+                    raise
+        raise self._fenced("the connection was lost while it stored, and whether that is stored is unknown")
 
     def _roll_back(self) -> None:
         if self._is_begun:
@@ -218,86 +290,67 @@ class PgConnection:
     def _forget_transaction(self) -> None:
         self._level, self._is_begun, self._xact, self._ahead = "", False, 0, None
 
-    def _ask_alone(self, translated: Translated, values: Sequence[Any]) -> Result:
-        """Ask outside a transaction, once more where the connection was lost."""
-        if translated.writes:
-            raise ForeignError(StoreError(f"{self._server.name}: a write outside a transaction"))
-        self.was_conflict = False
-        try:
-            return self._run(translated, values)
-        except ForeignError:
-            if not self._session.closed:
-                raise
-        self._reconnect()
-        return self._run(translated, values)
-
     def _run(self, translated: Translated, values: Sequence[Any]) -> Result:
-        self._begin_if_needed()
-        try:
+        self._begin_late()
+        with self._in_words():
             self._cursor.execute(translated.text, values)
             return self._result(translated)
-        except psycopg.Error as error:
-            raise self._refusal(error) from error
-
-    def _run_each(self, translated: Translated, rows: Sequence[Sequence[Any]]) -> list[Result]:
-        self._begin_if_needed()
-        cursor = self._cursor
-        results: list[Result] = []
-        try:
-            cursor.executemany(translated.text, rows, returning=True)
-            while len(results) < len(rows):
-                results.append(self._result(translated))
-                cursor.nextset()
-        except psycopg.Error as error:
-            raise self._refusal(error) from error
-        return results
-
-    def _begin_if_needed(self) -> None:
-        if self._level and not self._is_begun:
-            self._is_begun = True
-            self._tell(f"BEGIN ISOLATION LEVEL {self._level}")
 
     def _result(self, translated: Translated) -> Result:
-        cursor = self._cursor
-        rows = cursor.fetchall() if cursor.description else []
-        count = max(cursor.rowcount, 0)
+        rows = self._cursor.fetchall() if self._cursor.description else []
+        count = max(self._cursor.rowcount, 0)
         if translated.writes:
             self.total_changes += count
         if translated.gives_id:
             return Result((), count, rows[-1][0] if rows else None)
         return Result(rows, count)
 
-    def _tell(self, text: str) -> None:
-        try:
+    def _tell(self, text: str) -> Row | None:
+        """Execute statements without parameters; return the first row of the last."""
+        with self._in_words():
             self._cursor.execute(text, prepare=False)
-        except psycopg.Error as error:
-            raise self._refusal(error) from error
+            while self._cursor.nextset():
+                pass
+            return self._cursor.fetchone() if self._cursor.description else None
 
-    def _refusal(self, error: psycopg.Error) -> ForeignError:
-        """End the transaction, and return the error in words."""
-        is_lost = self._session.closed
-        self._cuts += is_lost
-        self._roll_back()
-        self.was_conflict = error.sqlstate in CONFLICTS or (is_lost and self._cuts < MOST_CUTS)
-        return ForeignError(self._server.explain(error))
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """End the transaction at an error, and raise that in words."""
+        try:
+            yield
+        except psycopg.Error as error:
+            state = error.sqlstate or ""
+            if state.startswith(ENDED):
+                self._session.close()
+            self._cuts += self._session.closed
+            self._roll_back()
+            self.was_conflict = state in CONFLICTS or (self._session.closed and self._cuts < MOST_CUTS)
+            raise ForeignError(self._server.explain(error)) from error
 
     def _fenced(self, why: str) -> ForeignError:
+        """Let this incarnation of the node write nothing any more."""
+        self.was_conflict = False
+        if not self.node:
+            return ForeignError(StoreError(f"{self._server.name}: {why}"))
+        self._is_over = why
         return ForeignError(StoreFenced(f"{self._server.name}: {why}"))
 
-    def _reconnect(self) -> None:
-        """Connect again, trying for as long as a lease: it may be starting."""
-        now = time.monotonic()
-        self._away_since = self._away_since or now
+    def _reconnect(self, until: float) -> None:
+        """Connect again, trying until then: it may be starting.  Once that has failed, each call tries once."""
+        timeline = self._session.timeline
         while True:
             try:
-                self._session = self._connect()
+                self._session = self._server.connect(statement_s=self._statement_s)
                 break
-            except ForeignError:
-                if time.monotonic() - self._away_since > self._server.lease_s:
-                    raise
+            except psycopg.Error as error:
+                if self._is_away or time.monotonic() > until:
+                    self._is_away = True
+                    raise ForeignError(self._server.explain(error)) from error
                 time.sleep(RETRY_S)
-        self._away_since = None
+        self._is_away = False
         self._cursor = self._session.cursor()
+        if self.node and self._session.timeline != timeline:
+            raise self._fenced("the database has failed over to another server, or was restored")
 
     def _from_ahead(self, ahead: ReadAhead, sql: str, parameters: Any) -> Result | None:
         """Answer from what was read ahead, or bring the table up to date for a statement that needs it."""

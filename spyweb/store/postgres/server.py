@@ -19,20 +19,18 @@ from spyweb.words import cut
 T = TypeVar("T")
 
 OLDEST, OLDEST_NAME = 150_000, "15"
-CONNECT_S = 5
 LEASE_S = 10.0
-ANSWER_S = 600.0  # for a question; a write has half a lease
+READ_S, QUESTION_S = 20.0, 600.0  # at most; a write has half a lease
 STATEMENTS_KEPT_PREPARED = 500
 LONGEST_WORDS = 300
 MARK = "\U0010ffff"  # followed by 0: NUL, which PostgreSQL's text can't hold; by 1: itself
 SET_UP = """
-    SELECT set_config('search_path', $1, false), set_config('statement_timeout', $2, false),
-        set_config('idle_in_transaction_session_timeout', $3, false), set_config('jit', 'off', false),
-        set_config('random_page_cost', '1.1', false)
+    SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), set_config('search_path', $1, false),
+        set_config('statement_timeout', $2, false), set_config('idle_in_transaction_session_timeout', $3, false),
+        set_config('jit', 'off', false), set_config('random_page_cost', '1.1', false)
 """
 # A dead server, or a way to it that is cut, is noticed within seconds; the URL may say otherwise.
 USUAL: dict[str, str | int] = {
-    "connect_timeout": CONNECT_S,
     "target_session_attrs": "read-write",  # of several hosts, the one that takes writes
     "client_encoding": "UTF8",
     "keepalives_idle": 5,
@@ -71,14 +69,16 @@ class PgSession(psycopg.Connection[tuple[Any, ...]]):
     """A session that gives up on an answer after some time: then it is closed."""
 
     answer_s: float | None = None
+    timeline = ""  # of the database: another one means that it failed over, or was restored
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         try:
             return super().wait(gen, interval, timeout or self.answer_s)
         except psycopg.OperationalError:
-            if not self.closed and self.info.transaction_status is TransactionStatus.ACTIVE:
-                self.close()
-            raise
+            if self.closed or self.info.transaction_status is not TransactionStatus.ACTIVE:
+                raise
+            self.close()
+            raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s") from None
 
 
 class PgServer(Struct, frozen=True, kw_only=True):
@@ -93,25 +93,28 @@ class PgServer(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """Return it for messages: without a password."""
-        try:
-            known = conninfo_to_dict(self.url)
-        except psycopg.Error:
-            return "[store] url"
+        known = self._read_url() or {}
         port = f":{known['port']}" if known.get("port") else ""
         return f"postgresql://{known.get('host') or ''}{port}/{known.get('dbname') or ''}"
+
+    def _read_url(self) -> dict[str, str | int | None] | None:
+        try:
+            return dict(conninfo_to_dict(self.url))
+        except psycopg.Error:
+            return None
 
     @property
     def quoted_schema(self) -> str:
         return '"{}"'.format(self.schema.replace('"', '""'))
 
-    def connect(self, *, statement_s: float = ANSWER_S, idle_s: float = 0) -> PgSession:
-        """Open a session; a statement, or a transaction that does nothing, is ended after so long (0: never)."""
-        try:
-            given = conninfo_to_dict(self.url)
-        except psycopg.Error:  # libpq's own words may repeat the password
-            raise StoreError("[store] url: expected postgresql://USER@HOST/DATABASE") from None
+    def connect(self, *, statement_s: float = QUESTION_S) -> PgSession:
+        """Open a session; a statement is ended after so long (0: never), an idle transaction within a lease."""
+        given = self._read_url()
+        if given is None:  # no error of libpq is shown, which may repeat a password
+            raise StoreError("[store] url: expected postgresql://USER@HOST/DATABASE")
         secret = {"password": self.password} if self.password else {}
-        wanted = {**USUAL, "application_name": self.application, **given, **secret}
+        own = {"connect_timeout": max(2, round(self.lease_s / 2)), "application_name": self.application}
+        wanted = {**USUAL, **own, **given, **secret}
         address = make_conninfo(**{name: str(value) for name, value in wanted.items()})
         session = PgSession.connect(address, autocommit=True, cursor_factory=psycopg.RawCursor, prepare_threshold=2)
         session.prepared_max = STATEMENTS_KEPT_PREPARED
@@ -119,7 +122,9 @@ class PgServer(Struct, frozen=True, kw_only=True):
         session.adapters.register_dumper(bool, LongNumber)
         session.adapters.register_loader("numeric", WholeNumber)
         session.adapters.register_loader("text", TextWithNul)
-        session.execute(SET_UP, (f"{self.quoted_schema}, pg_catalog, pg_temp", in_ms(statement_s), in_ms(idle_s)))
+        limits = in_ms(statement_s), in_ms(self.lease_s / 4)
+        found = session.execute(SET_UP, (f"{self.quoted_schema}, pg_catalog, pg_temp", *limits)).fetchone()
+        session.timeline = found[0] if found else ""
         session.answer_s = statement_s * 1.5 or None
         return session
 

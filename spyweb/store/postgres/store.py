@@ -17,7 +17,7 @@ from spyweb.store.model.entries import NO_HISTORY, HistoryRules
 from spyweb.store.postgres.connection import PgConnection
 from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
 from spyweb.store.postgres.nodes import Nodes
-from spyweb.store.postgres.server import ANSWER_S, PgServer
+from spyweb.store.postgres.server import QUESTION_S, READ_S, PgServer
 from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.migrate import load_migrations
@@ -37,11 +37,9 @@ async def open_postgres(  # noqa: PLR0913 - each but the first is an option
 ) -> Store:
     """Open the schema, made if it is absent and migrated; with `read_only`, as it is or not at all.
 
-    The transactions of a node, from when it has joined, are refused with StoreFenced once it is declared dead.  Raises
-    StoreError with one clear line; StoreUnreachable where it may help to try again.
+    Raises StoreError with one clear line; StoreUnreachable where it may help to try again.
     """
     codec: Codec = BYTES if key is None else codec_for(key)
-    reading = partial(connect, server)
     writing = partial(open_up_to_date, server, clock.now_ms(), read_only=read_only)
     async with AsyncExitStack() as opened:
 
@@ -51,7 +49,8 @@ async def open_postgres(  # noqa: PLR0913 - each but the first is an option
             return made
 
         writer = await queue(partial(writing, codec, node=node, is_relaxed=durability is Durability.NORMAL))
-        reader, questions = await queue(reading), await queue(reading, 1)
+        reader = await queue(partial(connect, server, READ_S))
+        questions = await queue(partial(connect, server, QUESTION_S, asks_in_transactions=True), 1)
         connections = Connections(writer=writer, reader=reader, questions=questions)
         store = Store(server.name, connections, clock, codec, history)
         store.nodes = Nodes(connections, clock, await queue(partial(connect, server, server.lease_s / 2)))
@@ -78,8 +77,8 @@ def open_up_to_date(
     return opened.as_sqlite()
 
 
-def connect(server: PgServer, statement_s: float = ANSWER_S) -> sqlite3.Connection:
-    return PgConnection(server, statement_s=statement_s).as_sqlite()
+def connect(server: PgServer, statement_s: float, *, asks_in_transactions: bool = False) -> sqlite3.Connection:
+    return PgConnection(server, statement_s=statement_s, asks_in_transactions=asks_in_transactions).as_sqlite()
 
 
 def server_of(settings: Settings) -> PgServer:

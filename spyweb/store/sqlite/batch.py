@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, TypeVarTuple
 import structlog
 
 from spyweb.clock import Clock, Handle
-from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
+from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError, StoreFenced
 from spyweb.histogram import SIZES, Histogram
 from spyweb.model import Value
 from spyweb.store.marker import LastCommit, Stamp
@@ -137,9 +137,9 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op], committer: Commi
 
 
 def run_until_done(connection: sqlite3.Connection, op: Op, committer: Committer | None) -> object:
-    """Run an op in a transaction of its own: again where another node's came first."""
+    """Run an op in a transaction of its own: again where another node's came first, or the connection was lost."""
     result = run_alone(connection, op, committer)
-    for tried in range(1, TRIES_ALONE if op.kind is not OpKind.READ else 1):
+    for tried in range(1, TRIES_ALONE if op.kind is not OpKind.READ else 2):
         if not isinstance(result, Exception) or not met_conflict(connection):
             break
         pause(tried)
@@ -235,7 +235,7 @@ def finish(connection: sqlite3.Connection, before: int, committer: Committer | N
 
 
 def run_alone(connection: sqlite3.Connection, op: Op, committer: Committer | None) -> object:
-    if op.kind is OpKind.READ:
+    if op.kind is OpKind.READ and not getattr(connection, "asks_in_transactions", False):
         return attempt(connection, op)
     before = connection.total_changes
     try:
@@ -382,6 +382,7 @@ class BatchQueue:
         self.commit_sizes = Histogram(SIZES)
         self.last_commit_ms: int | None = None
         self.tell_of_rows: Callable[[int], object] = int  # called after each batch with how many it has changed
+        self.tell_of_fence: Callable[[StoreFenced], object] = str  # called where this node's writes are refused
         self._changed = connection.total_changes
         self.files: FileIdentity | None = None  # looked for before each batch; None: nothing is written
         self.damage = Damage()
@@ -558,6 +559,8 @@ class BatchQueue:
             refusal = StoreError(str(refusal))  # NoAccess is for those who open a store
         elif isinstance(refusal, StoreCorrupt):
             self.damage.note(refusal)
+        elif isinstance(refusal, StoreFenced):
+            self.tell_of_fence(refusal)
         if not op.future.done():
             op.future.set_exception(refusal)
 

@@ -56,11 +56,17 @@ class KeyRange(NamedTuple):
     least: bytes = b""
 
 
+def streaming(connection: sqlite3.Connection) -> Callable[[str, dict[str, Any]], sqlite3.Cursor] | None:
+    """Return how many rows are asked for where the answer to `execute` is all of them: on PostgreSQL."""
+    return getattr(connection, "stream", None)
+
+
 def select(connection: sqlite3.Connection, columns: str, key_range: KeyRange, ending: str = "") -> sqlite3.Cursor:
     beyond = next_prefix(key_range.prefix)
     source = FROM_LEAST if beyond is None else WITHIN_PREFIX
     named = key_range._asdict() | {"least": max(key_range.prefix, key_range.least), "beyond": beyond}
-    return connection.execute(f"SELECT {columns} {source} {ending}", named)
+    execute = streaming(connection) or connection.execute
+    return execute(f"SELECT {columns} {source} {ending}", named)
 
 
 def gather(
@@ -72,10 +78,10 @@ def gather(
     largest: int | None,
 ) -> T:
     found: sqlite3.Cursor | Generator[KeyedCells]
-    if order is Order.CREATED:
+    if order is Order.CREATED and not streaming(connection):
         found = by_creation(connection, key_range)
     else:
-        found = select(connection, f"key, {COLUMNS}", key_range, "ORDER BY key")
+        found = select(connection, f"key, {COLUMNS}", key_range, f"ORDER BY {'key' if order is Order.KEY else 'rowid'}")
     with closing(found) as rows:
         found_rows = ((key, Row(*row)) for key, *row in rows)
         keyed = within(largest, found_rows, lambda each: len(each[0]) + size_of_value(each[1]))
@@ -97,7 +103,7 @@ def find_page(
     asked = {"namespaces": listed, "after": after, "now_ms": now_ms, "limit": PAGE_ROWS}
     found: list[Found] = []
     size = 0
-    with closing(connection.execute(PAGE, asked)) as rows:
+    with closing((streaming(connection) or connection.execute)(PAGE, asked)) as rows:
         for namespace, key, *row in rows:
             found.append((namespace, key, Row(*row)))
             size += size_of_value(found[-1][2])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from spyweb.clock import Clock
-from spyweb.errors import StoreError
+from spyweb.errors import StoreError, StoreFenced
 from spyweb.histogram import Histogram
 from spyweb.model import Durability
 from spyweb.store.encryption import PLAIN, Codec, codec_for
@@ -109,6 +109,10 @@ class Store:
     def commit_sizes(self) -> Histogram:
         """Return how many writes the commits have had since the store was opened."""
         return self._connections.writer.commit_sizes
+
+    def on_fenced(self, callback: Callable[[StoreFenced], object]) -> None:
+        """Have this called on the loop where writes are refused since this node is over."""
+        self._connections.writer.tell_of_fence = callback
 
     def probe(self) -> Future[None]:
         """Commit nothing, after all waiting ops: it shows whether the writer makes progress."""

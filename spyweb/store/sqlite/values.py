@@ -212,7 +212,7 @@ class Values(StorePart):
             if notices:
                 notices.begin()
             key_range = scanning.KeyRange(namespace, pattern.prefix, now_ms, least)
-            rows = scanning.select(connection, "rowid, key", key_range, f"ORDER BY key LIMIT {SLICE}").fetchall()
+            rows = list(scanning.select(connection, "rowid, key", key_range, f"ORDER BY key LIMIT {SLICE}"))
             looked_at = deleted = 0
             for rowid, key in in_time(clock, rows):
                 looked_at += 1
