@@ -138,21 +138,17 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op], committer: Commi
 
 def run_until_done(connection: sqlite3.Connection, op: Op, committer: Committer | None) -> object:
     """Run an op in a transaction of its own: again where another node's came first, or the connection was lost."""
-    result = run_alone(connection, op, committer)
-    for tried in range(1, TRIES_ALONE if op.kind is not OpKind.READ else 2):
-        if not isinstance(result, Exception) or not met_conflict(connection):
-            break
+    for tried in range(TRIES_ALONE if op.kind is not OpKind.READ else 2):
         pause(tried)
         result = run_alone(connection, op, committer)
+        if not isinstance(result, Exception) or not met_conflict(connection):
+            break
     return result
 
 
 def met_conflict(connection: sqlite3.Connection) -> bool:
-    """Return whether the transaction is to be done again, since another node has written the same rows meanwhile.
-
-    SQLite has one writer at a time, which meets none.
-    """
-    return getattr(connection, "was_conflict", False)  # by the name that PgConnection has for it
+    """Return whether another node has written the same rows meanwhile, as it may on a PgConnection."""
+    return getattr(connection, "was_conflict", False)
 
 
 def pause(tried: int) -> None:
@@ -218,11 +214,10 @@ def merge(batch: Sequence[Op]) -> Sequence[Op]:
     merged: list[Op] = []
     for function, ops in groupby(batch, key=lambda op: op.function):
         same = list(ops)
-        if len(same) > 1 and isinstance(function, Together):
-            asked = [op.arguments for op in same]
-            merged.append(same[0]._replace(kind=OpKind.MERGED, function=function.run_all, arguments=(asked,)))
-        else:
-            merged += same
+        if isinstance(function, Together) and len(same) > 1:
+            asked = ([op.arguments for op in same],)
+            same = [same[0]._replace(kind=OpKind.MERGED, function=function.run_all, arguments=asked)]
+        merged += same
     return merged
 
 

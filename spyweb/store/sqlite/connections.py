@@ -205,10 +205,8 @@ def read_as(kind: type[T], row: Sequence[object], **changes: object) -> T:
 
 def each(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> list[sqlite3.Cursor]:
     """Execute a statement for each row, and return the results; where each would be a round trip, in one."""
-    pipelined = getattr(connection, "each", None)
-    if pipelined:
-        results: list[sqlite3.Cursor] = pipelined(statement, rows)
-        return results
+    if pipelined := getattr(connection, "each", None):
+        return list(pipelined(statement, rows))
     return [connection.execute(statement, row) for row in rows]
 
 

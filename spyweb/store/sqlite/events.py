@@ -24,7 +24,7 @@ from spyweb.store.model.runs import End
 from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext
-from spyweb.store.sqlite.connections import Connections, StorePart, insert_into, on_writer
+from spyweb.store.sqlite.connections import Connections, StorePart, execute_each, insert_into, on_writer
 
 COLUMNS = """
     namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value, at_ms, job, run, depth
@@ -217,11 +217,11 @@ def drop_event(connection: sqlite3.Connection, event: int, job: JobId) -> None:
     connection.execute(DELETE_UNWANTED, (event,))
 
 
-def clear_after_run(connection: sqlite3.Connection, end: End) -> None:
-    """Note the end of a run that a change may have started."""
-    if end.event is not None:
-        connection.execute("DELETE FROM wanted WHERE event = ? AND run = ?", (end.event, end.run))
-        connection.execute(DELETE_UNWANTED, (end.event,))
+def clear_after_runs(connection: sqlite3.Connection, ends: Sequence[End]) -> None:
+    """Note the ends of runs that changes may have started."""
+    ended = [(end.event, end.run) for end in ends if end.event is not None]
+    execute_each(connection, "DELETE FROM wanted WHERE event = ? AND run = ?", ended)
+    execute_each(connection, DELETE_UNWANTED, [(event,) for event, _ in ended])
 
 
 def read_event(codec: Codec, row: Sequence[Any]) -> ChangeEvent:

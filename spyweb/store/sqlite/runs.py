@@ -6,9 +6,9 @@ import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Sequence, Set
 from functools import partial
-from itertools import islice, starmap
+from itertools import islice
 from sys import intern, maxsize
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import structlog
@@ -34,7 +34,7 @@ from spyweb.store.sqlite.connections import (
     read_as,
     upsert,
 )
-from spyweb.store.sqlite.events import clear_after_run, drop_event
+from spyweb.store.sqlite.events import clear_after_runs, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Locks, release_run
 from spyweb.store.sqlite.outbox import Outbox, add_one
@@ -291,29 +291,20 @@ def tell(listeners: Sequence[Recorded], change: Change, answer: Future[list[RunI
 # On the thread of a connection: writing
 
 
-class Recording(NamedTuple):
-    """A change to be written."""
-
-    change: Change
-    holders: Sequence[RunId]  # its ending runs with locks
-    subjects: list[SubjectChange]  # filled
+Asked = tuple[Change, Sequence[RunId], list[SubjectChange]]  # with the ending runs that hold locks; the list is filled
 
 
-def record_all(
-    connection: sqlite3.Connection, asked: Sequence[tuple[Change, Sequence[RunId], list[SubjectChange]]]
-) -> list[list[RunId | None] | Exception]:
+def record_all(connection: sqlite3.Connection, asked: Sequence[Asked]) -> list[list[RunId | None] | Exception]:
     """Write changes in their order: those of different jobs and runs together, with a few statements for all."""
-    if len(asked) == 1:
-        return record_together(connection, [Recording(*asked[0])])
     done: list[list[RunId | None] | Exception] = []
-    together: list[Recording] = []
+    together: list[Asked] = []
     touched: set[JobId | RunId] = set()
-    for recording in starmap(Recording, asked):
-        touches = touched_by(recording.change)
+    for one in asked:
+        touches = touched_by(one[0]) if len(asked) > 1 else set()
         if not touched.isdisjoint(touches):
             done += record_together(connection, together)
             together, touched = [], set()
-        together.append(recording)
+        together.append(one)
         touched |= touches
     return done + record_together(connection, together)
 
@@ -323,42 +314,32 @@ record = Together(record_all)
 
 def touched_by(change: Change) -> set[JobId | RunId]:
     """Return the jobs and runs that a change reads or writes."""
-    touches: set[JobId | RunId] = {*change.expects, *change.heard}
-    for of_job in (change.cursors, change.new, change.skipped):
-        touches.update([one.job for one in of_job])
-    for of_run in (change.begin, change.end):
-        touches.update([one.run for one in of_run])
-    return touches
+    jobs = [one.job for one in change.cursors] + [one.job for one in change.new] + [one.job for one in change.skipped]
+    runs = [one.run for one in change.begin] + [one.run for one in change.end]
+    return {*change.expects, *change.heard, *jobs, *runs}
 
 
-def record_together(connection: sqlite3.Connection, asked: Sequence[Recording]) -> list[list[RunId | None] | Exception]:
+def record_together(connection: sqlite3.Connection, asked: Sequence[Asked]) -> list[list[RunId | None] | Exception]:
     """Write changes none of which touches what another does."""
-    moved = find_moved(connection, [recording.change for recording in asked])
-    fit = [recording for at, recording in enumerate(asked) if at not in moved] if moved else asked
-    for _, holders, _ in fit:
-        for run in holders:
-            release_run(connection, run)
-    whole = merge([recording.change for recording in fit])
-    ended = end_runs(connection, whole.end)
+    moved = find_moved(connection, [change for change, _, _ in asked])
+    fit = [one for at, one in enumerate(asked) if at not in moved]
+    for run in [run for _, holders, _ in fit for run in holders]:
+        release_run(connection, run)
+    whole = fit[0][0] if len(fit) == 1 else merge([change for change, _, _ in fit])
+    ends = each(connection, END_RUN, map(row_of_end, whole.end))
+    ended = {end.run for end, result in zip(whole.end, ends, strict=True) if result.rowcount == 1}
     added = iter(write(connection, whole, ended))
+    clear_after_runs(connection, whole.end)
     for change, _, subjects in fit:
         subjects[:] = follow_ends(connection, change, ended)
     tell_scripts(connection, whole.told)
-    return [moved.get(at) or list(islice(added, len(asked[at].change.new))) for at in range(len(asked))]
+    return [moved.get(at) or list(islice(added, len(change.new))) for at, (change, _, _) in enumerate(asked)]
 
 
 def merge(changes: Sequence[Change]) -> Change:
     """Return what they write as one change."""
-    if len(changes) == 1:
-        return changes[0]
     parts: dict[str, Any] = {part: [one for change in changes for one in getattr(change, part)] for part in LISTS}
     return Change(heard={job: at_ms for change in changes for job, at_ms in change.heard.items()}, **parts)
-
-
-def end_runs(connection: sqlite3.Connection, ends: Sequence[End]) -> Set[RunId]:
-    """Return those of the runs that had not ended before."""
-    results = each(connection, END_RUN, map(row_of_end, ends))
-    return {end.run for end, result in zip(ends, results, strict=True) if result.rowcount == 1}
 
 
 def write(connection: sqlite3.Connection, change: Change, ended: Set[RunId]) -> list[RunId | None]:
@@ -376,10 +357,9 @@ def write(connection: sqlite3.Connection, change: Change, ended: Set[RunId]) -> 
 
 
 def follow_ends(connection: sqlite3.Connection, change: Change, ended: Set[RunId]) -> list[SubjectChange]:
-    """Clear what ends with runs; ends that applied change their jobs' incidents and are sent to watchers elsewhere."""
+    """Let ends that applied change their jobs' incidents, and send them to watchers elsewhere."""
     subjects: list[SubjectChange] = []
     for end in change.end:
-        clear_after_run(connection, end)
         if end.alert and end.run in ended:
             subjects.append(apply(connection, end.alert))
         if end.ping and end.run in ended:
@@ -406,8 +386,6 @@ def find_moved(connection: sqlite3.Connection, changes: Sequence[Change]) -> dic
 
 def add_runs(connection: sqlite3.Connection, runs: Sequence[NewRun], ended: Set[RunId]) -> list[RunId | None]:
     """Add runs, with what is kept beside them; not those that follow an end that was ignored."""
-    if not runs:
-        return []
     due = [run for run in runs if run.follows is None or run.follows in ended]
     results = each(connection, ADD_RUN, map(row_of_run, due))
     numbers = [RunId(result.lastrowid or 0) if result.rowcount == 1 else None for result in results]
