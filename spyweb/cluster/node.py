@@ -16,7 +16,7 @@ import structlog
 from msgspec.structs import replace
 
 from spyweb.clock import Clock, Handle
-from spyweb.cluster.balance import balance
+from spyweb.cluster.balance import balance, eligible
 from spyweb.cooperative import set_done, within
 from spyweb.errors import StoreError, StoreFenced
 from spyweb.logs.output import tell_refusal
@@ -155,13 +155,13 @@ class ClusterNode:
             self._withdrew = is_wrong
 
     async def _balance(self, beat: Beat) -> None:
-        me, owned = self.nodes.me, self.ownership.owned or set()
+        owned = self.ownership.owned or set()
         known = {slot.pool for slot in beat.slots}
         if new := {pool: count for pool, count in self.pools.items() if pool not in known}:
             await self.nodes.add_pools(new)  # the next beat shows them
             set_done(self._hurry)
         idle = self.work.idle(owned)
-        take, give = balance(beat, me, owned, idle)
+        take, give = balance(beat, self.nodes.me, owned, idle)
         released = self.work.release(idle if self._is_leaving else owned.intersection(give))
         if given := {*released, *give} - owned:
             await self.nodes.give(given)
@@ -171,5 +171,4 @@ class ClusterNode:
         if take and (taken := await self.nodes.take(take)):
             await self.work.gain(taken)
             log.info("slots taken", slots=len(taken), of=len(beat.slots))
-        living = {node.id for node in beat.living}
-        await self.work.look({slot for slot, owner in beat.slots.items() if owner != me and owner in living})
+        await self.work.look({pool for pool in known if not eligible(pool, beat.living)})

@@ -319,18 +319,26 @@ class Scheduler:
     async def _write(self, jobs: Sequence[LiveJob], decide: Callable[[LiveJob], Activation]) -> None:
         """Have these jobs continue from the cursors that `decide` gives, once those are stored."""
 
+        by_id = {job.id: job for job in jobs}
+
         def change() -> Change:
-            decided = [decide(job) for job in jobs]
+            decided = [decide(job) for job in by_id.values()]
             return Change(
-                expects={job.id: job.recorded for job in jobs},
+                expects={job.id: job.recorded for job in by_id.values()},
                 cursors=[each.cursor for each in decided],
                 skipped=[skipped for each in decided for skipped in each.skipped],
             )
 
-        by_id = {job.id: job for job in jobs}
-        written = await self._runs.write_cursors(change, lambda job, found: _go_by(by_id[job], found))
+        def go_by(moved: JobId, found: Cursor | None) -> None:
+            job = by_id[moved]
+            if job.recorded and found and found.pool != job.recorded.pool:  # it is another node's now
+                del by_id[moved]
+                job.mine = False
+            _go_by(job, found)
+
+        written = await self._runs.write_cursors(change, go_by)
         self._runner.counters.passed_over(written.skipped)
-        for job, cursor in zip(jobs, written.cursors, strict=True):
+        for job, cursor in zip(by_id.values(), written.cursors, strict=True):
             job.reached_ms = _reached_ms(job, _known(job) or cursor, cursor)
             job.cursor = job.recorded = cursor
         self._live.tell_skipped(written.skipped)

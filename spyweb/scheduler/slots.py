@@ -89,11 +89,11 @@ class SlotWork:
         if not self.ownership.is_trusted:
             self.runner.stop_runs()
 
-    async def look(self, others: Collection[Slot]) -> None:
+    async def look(self, ownerless: Collection[str]) -> None:
         """Take up what has come to this node's slots by files and by the record; move out what asks for other slots.
 
         That is: jobs that are new here or were moved here, runs that other nodes have recorded, and what waited until
-        this node may act again.  `others` are the slots that other living nodes own.  Raises StoreError.
+        this node may act again.  `ownerless` are the pools for which no living node is eligible.  Raises StoreError.
         """
         async with self._one_at_a_time:
             foreign = [job for job in self.live if not job.mine and self._may_have_come(job)]
@@ -101,7 +101,7 @@ class SlotWork:
             come: list[LiveJob] = []
             for job in foreign:
                 job.recorded = cursors.get(job.id)
-                is_nobodys = job.slot not in others and self.ownership.has(_wanted_by(job))
+                is_nobodys = job.slot.pool in ownerless and self.ownership.has(_wanted_by(job))
                 come += [job] if is_nobodys or self.ownership.has(job.slot) else []
             await self._take_over(come, (), cursors, open_runs)
             mine = {job.id for job in self.live if job.mine}
@@ -132,7 +132,8 @@ class SlotWork:
             job.cursor, job.reached_ms = Cursor(job=job.id, due_ms=0, schedule=""), 0
         if gained:
             await self.scheduler.activate(gained, cursors)
-        ids = {*specs, *(cursor.job for cursor in absent)}
+            gained = [job for job in gained if job.slot in slots or self.ownership.has(job.slot)]
+        ids = {*(job.id for job in gained), *(cursor.job for cursor in absent)}
         runs = [run for run in self._unknown(open_runs) if run.job in ids]
         if self.ownership.owned is not None:
             self.ownership.owned.update(slots)

@@ -47,8 +47,8 @@ class Member:
     async def gain(self, *slots: Slot) -> None:
         await self.wait(self.work.gain(set(slots)))
 
-    async def look(self, *others: Slot) -> None:
-        await self.wait(self.work.look(set(others)))
+    async def look(self, *ownerless: str) -> None:
+        await self.wait(self.work.look(set(ownerless)))
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def theirs(members: tuple[Member, Member], ours: Member) -> Member:
 
 
 async def test_only_the_owner_of_its_slot_runs_a_job(ours: Member, theirs: Member) -> None:
-    await theirs.look(PRICES)
+    await theirs.look()
     await ours.t.clock.turn(150)
     assert (ours.t.pool.story, theirs.t.pool.story) == (["run prices"] * 3, [])
     with pytest.raises(Refused, match="another node runs it"):
@@ -152,11 +152,11 @@ async def test_what_follows_on_another_node_waits_on_record_until_its_owner_look
         await member.load(follower)
     report = slot_in(EVERY_NODE, "report")
     await theirs.gain(report)
-    await ours.look(report)
+    await ours.look()
     await ours.t.clock.turn(60)
     assert await ours.t.record("report") == ["report after waiting"]
-    await theirs.look(PRICES)
-    await theirs.look(PRICES)
+    await theirs.look()
+    await theirs.look()
     assert theirs.t.pool.story == ["run report"]
     assert ours.t.pool.story == ["run prices"] * 2
 
@@ -207,9 +207,9 @@ async def test_a_node_that_is_dead_to_the_others_owns_nothing(ours: Member) -> N
 async def test_a_new_file_is_taken_up_by_the_owner_of_its_slot(ours: Member, theirs: Member) -> None:
     reports = slot_in(EVERY_NODE, "report")
     await theirs.gain(reports)
-    for member, other in ((ours, reports), (theirs, PRICES)):
+    for member in (ours, theirs):
         await member.load(make_job("report"))
-        await member.look(other)
+        await member.look()
     await ours.t.clock.turn(1)
     assert theirs.t.pool.story == ["run report"]
     assert "run report" not in ours.t.pool.story
@@ -221,29 +221,29 @@ async def test_a_job_that_asks_for_another_node_is_moved_by_its_owner_once_it_is
     await theirs.gain(GPU)
     theirs_job, ours_job = theirs.t.live.get(JobId("prices")), ours.t.live.get(JobId("prices"))
     theirs_job.spec = replace(theirs_job.spec, labels=("gpu",))
-    await theirs.look(PRICES)
+    await theirs.look()
     assert not theirs_job.mine, "its owner does not have the new file yet"
     ours.t.pool.held.add(JobId("prices"))
     await ours.t.clock.turn(60)
     ours_job.spec = theirs_job.spec
-    await ours.look(GPU)
-    await theirs.look(PRICES)
+    await ours.look()
+    await theirs.look()
     assert (ours_job.mine, theirs_job.mine) == (True, False), "it runs"
     await ours.t.finish(2)
-    await ours.look(GPU)
-    await theirs.look(PRICES)
+    await ours.look()
+    await theirs.look()
     assert (ours_job.mine, theirs_job.mine) == (False, True)
     await ours.t.clock.turn(60)
     assert theirs.t.pool.story == ["run prices"]
 
 
-async def test_a_job_whose_slot_nobody_owns_is_taken_by_who_has_the_one_that_it_asks_for(
+async def test_a_job_whose_slot_nobody_can_own_is_taken_by_who_has_the_one_that_it_asks_for(
     ours: Member, theirs: Member
 ) -> None:
     job = theirs.t.live.get(JobId("prices"))
     job.spec = replace(job.spec, labels=("gpu",))
     await theirs.gain(GPU)
-    await theirs.look()
+    await theirs.look(EVERY_NODE)
     assert job.mine
     assert job.recorded is not None
     assert job.recorded.pool == "label:gpu"
