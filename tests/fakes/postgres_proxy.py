@@ -59,10 +59,11 @@ class PostgresProxy:
         assert task is not None
         self._open.add(task)
         try:
-            await asyncio.gather(
-                self._pass(reader, to_server, self._requests, lambda request: self.hear(request)),
-                self._pass(from_server, writer, self._answers, lambda answer: None),
-            )
+            with suppress(asyncio.CancelledError):  # by `cut`
+                await asyncio.gather(
+                    self._pass(reader, to_server, self._requests, lambda request: self.hear(request)),
+                    self._pass(from_server, writer, self._answers, lambda answer: None),
+                )
         finally:
             self._open.discard(task)
             writer.transport.abort()
