@@ -226,6 +226,13 @@ async def test_a_clock_that_is_wrong_is_told_and_by_half_a_lease_nothing_is_owne
     assert len(cluster.work.owned) == 4
 
 
+async def test_an_answer_that_took_long_says_nothing_about_the_clock(cluster: Cluster, clock: FakeClock) -> None:
+    cluster.record.answer_s = 4
+    with capture_logs() as lines:
+        await clock.turn(3 * BEAT_S)
+    assert not [line for line in lines if "clock" in line["event"]]
+
+
 async def test_a_node_that_leaves_takes_nothing_and_gives_each_slot_once_it_is_idle(
     cluster: Cluster, clock: FakeClock
 ) -> None:
