@@ -37,6 +37,13 @@ OPTIONS = {
     "shared_buffers": "64MB",
 }
 READY_S = 60
+ADMIN = "postgres"
+# As for users, who have no more: a database and the right to make schemas in it.  Tests may also ask for a checkpoint.
+ROLE = """
+    CREATE ROLE spyweb LOGIN IN ROLE pg_checkpoint;
+    GRANT CREATE ON DATABASE postgres TO spyweb;
+    GRANT CREATE ON SCHEMA public TO spyweb;
+"""
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
 numbers = itertools.count(1)
 
@@ -77,6 +84,7 @@ class PostgresServer:
         self.folder = folder
         self.data = folder / "data"
         self.url = url_at(folder)
+        self._admin = url_at(folder, ADMIN)
         self._options = OPTIONS | dict(options or {})
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -86,9 +94,9 @@ class PostgresServer:
         if os.geteuid() == 0:
             os.chown(self.folder, owner().pw_uid, owner().pw_gid)
         if standby_of:
-            run("pg_basebackup", "-R", "-c", "fast", "-D", str(self.data), "-d", standby_of.url)
+            run("pg_basebackup", "-R", "-c", "fast", "-D", str(self.data), "-d", url_at(standby_of.folder, ADMIN))
         else:
-            run("initdb", "-D", str(self.data), "-U", "spyweb", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+            run("initdb", "-D", str(self.data), "-U", ADMIN, "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
 
     def start(self) -> None:
         """Return once it takes connections."""
@@ -103,6 +111,7 @@ class PostgresServer:
             is_over = self._process.poll() is not None or time.monotonic() > until_s
             assert not is_over, (self.folder / "log").read_text(errors="replace")[-2000:]
             time.sleep(0.02)
+        self._make_role()
 
     def stop(self) -> None:
         """End it in order: connections are closed."""
@@ -138,9 +147,17 @@ class PostgresServer:
             self._end(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _make_role(self) -> None:
+        with psycopg.connect(self._admin) as connection:
+            is_there, is_copy = connection.execute(
+                "SELECT to_regrole('spyweb') IS NOT NULL, pg_is_in_recovery()"
+            ).fetchone() or (0, 0)
+            if not is_there and not is_copy:
+                connection.execute(ROLE)
+
     def _answers(self) -> bool:
         try:
-            psycopg.connect(self.url).close()
+            psycopg.connect(self._admin).close()
         except psycopg.OperationalError:
             return False
         return True
@@ -158,8 +175,8 @@ class PostgresServer:
         return [first, *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
 
 
-def url_at(folder: Path) -> str:
-    return f"postgresql://spyweb@/postgres?host={folder}&port={PORT}"
+def url_at(folder: Path, role: str = "spyweb") -> str:
+    return f"postgresql://{role}@/postgres?host={folder}&port={PORT}"
 
 
 @cache

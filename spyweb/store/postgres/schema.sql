@@ -25,9 +25,9 @@ CREATE FUNCTION json_each(text) RETURNS TABLE (value text) LANGUAGE sql IMMUTABL
 CREATE FUNCTION json_each(text, text) RETURNS TABLE (key text, value text) LANGUAGE sql IMMUTABLE STRICT
     AS $$ SELECT * FROM json_each_text(to_json_of($1) #> string_to_array(substr($2, 3), '.')) $$;
 CREATE FUNCTION instr(text, text) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT AS 'SELECT strpos($1, $2)::bigint';
-CREATE AGGREGATE group_concat(text, text) (
-    sfunc = string_agg_transfn, stype = internal, finalfunc = string_agg_finalfn
-);
+CREATE FUNCTION join_texts(text, text, text) RETURNS text LANGUAGE sql IMMUTABLE
+    AS $$ SELECT CASE WHEN $1 IS NULL THEN $2 WHEN $2 IS NULL THEN $1 ELSE $1 || $3 || $2 END $$;
+CREATE AGGREGATE group_concat(text, text) (sfunc = join_texts, stype = text);
 CREATE FUNCTION join_numbers(text, bigint) RETURNS text LANGUAGE sql IMMUTABLE
     AS $$ SELECT CASE WHEN $1 IS NULL THEN $2::text ELSE $1 || ',' || $2 END $$;
 CREATE AGGREGATE group_concat(bigint) (sfunc = join_numbers, stype = text);
