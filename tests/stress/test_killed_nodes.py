@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 LEASE_MS = 3000
 PERIOD_MS = 500
-JOBS = 60
+JOBS = 200
 SEED = 5
 BEGUN = ("success", "failed", "lost", "stopped")
 SCRIPT = """
