@@ -55,6 +55,7 @@ class ClusterNode:
     _steady_since: float = math.inf  # by `Clock.boottime`: no beat has been late since then
     _withdrew: bool = False  # while its clock is wrong
     _is_leaving: bool = False
+    _over: StoreFenced | None = None  # why the store refuses what this node writes, if it does
     _answered: asyncio.Event = field(default_factory=asyncio.Event)
     _hurry: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     _end_of_trust: Handle | None = None
@@ -74,6 +75,8 @@ class ClusterNode:
             self.work.distrust()  # also where the machine was asleep
             trouble = ""
             try:
+                if self._over:
+                    raise self._over
                 await self._beat()
             except StoreFenced:
                 self._end()
@@ -112,6 +115,11 @@ class ClusterNode:
         self._is_leaving = True
         with suppress(StoreError):  # else it counts among those that have shares until it has left
             await self.nodes.set_draining(self.nodes.me, True)
+        set_done(self._hurry)
+
+    def be_over(self, why: StoreFenced) -> None:
+        """Let the loops end: the store has refused a write."""
+        self._over = why
         set_done(self._hurry)
 
     async def _beat(self) -> None:

@@ -82,4 +82,5 @@ def build_node(runtime: JobRuntime, scheduler: Scheduler, pings: PingRuns) -> Cl
         node.pools = {each: 1 if each.startswith(NODE_POOL) else LABEL_SLOTS if each else SLOTS for each in pools}
 
     live.on_linked(look_at_files)
+    store.on_fenced(node.be_over)
     return node

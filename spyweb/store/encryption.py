@@ -58,7 +58,7 @@ class PlainCodec:
 PLAIN: Final = PlainCodec()
 
 
-class BytesCodec:
+class BytesCodec(PlainCodec):
     """Values that are not encrypted, in columns that hold nothing but bytes."""
 
     is_plain = False
@@ -68,11 +68,7 @@ class BytesCodec:
         return Cell(cell.type, to_bytes(cell.column))
 
     def read(self, place: Place, cell: Cell) -> Value:
-        column = cell.column if isinstance(cell.column, bytes) else b""
-        try:
-            return decode(cell.type, from_bytes(cell.type, column))
-        except (StoreError, ValueError, struct.error) as error:
-            raise StoreError(f"the value of {place.key!r} in {place.namespace} can't be read: {error}") from error
+        return super().read(place, Cell(cell.type, from_bytes(cell.type, cell.column or b"")))  # type: ignore[arg-type]
 
 
 BYTES: Final = BytesCodec()

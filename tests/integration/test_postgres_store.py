@@ -317,3 +317,9 @@ async def test_no_error_has_the_password(url: str) -> None:
     while error:
         assert "SeCret" not in f"{error} {error!r}"
         error = error.__cause__ or error.__context__
+
+
+async def test_a_database_that_is_not_there_is_no_reason_to_wait(running: PostgresServer) -> None:
+    with pytest.raises(StoreError, match='database "nothing" does not exist') as refused:
+        await open_postgres(PgServer(url=running.url.replace("/postgres?", "/nothing?")), clock=RealClock())
+    assert not isinstance(refused.value, StoreUnreachable)

@@ -152,15 +152,15 @@ class PgConnection:
         values = storable(translated, parameters)
         if self._level:
             return self._run(translated, values)
-        self.was_conflict = False
         if translated.writes:
             raise ForeignError(StoreError(f"{self._server.name}: a write outside a transaction"))
+        self._cuts, self.was_conflict = 0, False
         try:
             return self._run(translated, values)
         except ForeignError:
             if not self._session.closed:
                 raise
-        self._reconnect(time.monotonic() + self._server.lease_s)
+        self._prepare()
         return self._run(translated, values)
 
     def executemany(self, sql: str, rows: Iterable[Any]) -> Result:
@@ -229,9 +229,6 @@ class PgConnection:
     def _begin_reading(self) -> None:
         self._prepare()
         self._level = READ
-
-    def _begin_writing(self) -> None:
-        self._begin(WRITE)
 
     def _begin_late(self) -> None:
         if self._level and not self._is_begun:
@@ -377,7 +374,7 @@ def storable(translated: Translated, parameters: Any) -> list[Any]:
 
 CONTROL: Mapping[str, Any] = {
     "BEGIN": PgConnection._begin_reading,
-    "BEGIN IMMEDIATE": PgConnection._begin_writing,
+    "BEGIN IMMEDIATE": lambda connection: connection._begin(WRITE),
     "COMMIT": PgConnection._commit,
     "ROLLBACK": PgConnection._roll_back,
     "SAVEPOINT op": lambda connection: None,

@@ -23,11 +23,14 @@ from spyweb.store.sqlite.migrate import Migration, split_statements
 
 log = structlog.get_logger()
 
+Rows = Cursor[tuple[object, ...]]
+
 TRIES = 5
 BREAKING = "-- breaking"
 # Another node was faster: its transaction is over by now.
 MEANWHILE = (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema, errors.DuplicateObject)
 RECORD = "CREATE TABLE migration (number bigint PRIMARY KEY, name text NOT NULL, applied_ms bigint NOT NULL)"
+NOTE = "INSERT INTO migration VALUES ($1, $2, $3)"
 OTHERS = """
     SELECT name, version FROM node JOIN lane ON lane.node = node.id JOIN heart ON heart.node = node.id
     WHERE state IN ('a', 'd') AND version <> $1 AND beat > clock_timestamp() - 2 * lease_ms * interval '1 ms'
@@ -39,13 +42,12 @@ def bring_up_to_date(server: PgServer, session: PgSession, known: Sequence[Migra
     for tried in range(1, TRIES + 1):
         try:
             with session.transaction(), session.cursor() as cursor:
-                if not find_schema(server, cursor):
+                if not cursor.execute("SELECT 1 FROM pg_namespace WHERE nspname = $1", (server.schema,)).fetchone():
                     cursor.execute(f"CREATE SCHEMA {server.quoted_schema}")
-                if not find_record(cursor):
-                    create(cursor, known, now_ms)
-                    log.info("a new database begins", path=server.name, schema=server.schema)
-                else:
+                if has_record(cursor):
                     migrate(server, cursor, known, now_ms)
+                else:
+                    create(server, cursor, known, now_ms)
             return
         except MEANWHILE:
             if tried == TRIES:
@@ -55,57 +57,51 @@ def bring_up_to_date(server: PgServer, session: PgSession, known: Sequence[Migra
 def refuse_other(server: PgServer, session: PgSession, known: Sequence[Migration]) -> None:
     """Raise StoreError unless the schema is that of this spyweb."""
     with session.cursor() as cursor:
-        if not find_record(cursor):
+        if not has_record(cursor):
             raise StoreError(f"{server.name}: there is no database yet: `spyweb start` makes it")
         if pending := find_pending(server, cursor, known):
             raise sqlite.older(server.name, pending)
 
 
-def find_schema(server: PgServer, cursor: Cursor[tuple[object, ...]]) -> bool:
-    return bool(cursor.execute("SELECT 1 FROM pg_namespace WHERE nspname = $1", (server.schema,)).fetchone())
-
-
-def find_record(cursor: Cursor[tuple[object, ...]]) -> bool:
+def has_record(cursor: Rows) -> bool:
     found = cursor.execute("SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'migration'")
     return bool(found.fetchone())
 
 
-def create(cursor: Cursor[tuple[object, ...]], known: Sequence[Migration], now_ms: int) -> None:
+def create(server: PgServer, cursor: Rows, known: Sequence[Migration], now_ms: int) -> None:
     cursor.execute(RECORD)
-    for migration in known:
-        note(cursor, migration, now_ms)
-    for statement in split_statements(files(sqlite.PACKAGE).joinpath("schema.sql").read_text()):
-        cursor.execute(translate_schema(statement))
+    cursor.executemany(NOTE, [(migration.number, migration.name, now_ms) for migration in known])
+    apply(cursor, files(sqlite.PACKAGE).joinpath("schema.sql").read_text())
     cursor.execute(files("spyweb.store.postgres").joinpath("schema.sql").read_text())
+    log.info("a new database begins", path=server.name, schema=server.schema)
 
 
-def migrate(server: PgServer, cursor: Cursor[tuple[object, ...]], known: Sequence[Migration], now_ms: int) -> None:
+def migrate(server: PgServer, cursor: Rows, known: Sequence[Migration], now_ms: int) -> None:
     for migration in find_pending(server, cursor, known):
         if migration.sql.startswith(BREAKING):
             refuse_others(server, cursor, migration)
-        note(cursor, migration, now_ms)
+        cursor.execute(NOTE, (migration.number, migration.name, now_ms))
         own = files(sqlite.PACKAGE).joinpath("migrations", f"{migration.name}.pg.sql")
         if own.is_file():
             cursor.execute(own.read_text())
-            continue
-        for statement in split_statements(migration.sql):
-            cursor.execute(translate_schema(statement))
+        else:
+            apply(cursor, migration.sql)
         log.info("the database is brought up to date", path=server.name, to=migration.name)
 
 
-def find_pending(server: PgServer, cursor: Cursor[tuple[object, ...]], known: Sequence[Migration]) -> list[Migration]:
-    applied = {str(name) for (name,) in cursor.execute("SELECT name FROM migration ORDER BY number").fetchall()}
+def apply(cursor: Rows, sql: str) -> None:
+    for statement in split_statements(sql):
+        cursor.execute(translate_schema(statement))
+
+
+def find_pending(server: PgServer, cursor: Rows, known: Sequence[Migration]) -> list[Migration]:
+    applied = {str(name) for (name,) in cursor.execute("SELECT name FROM migration").fetchall()}
     if unknown := sorted(applied - {migration.name for migration in known}):
         raise sqlite.newer(server.name, ", ".join(unknown), known)
     return [migration for migration in known if migration.name not in applied]
 
 
-def note(cursor: Cursor[tuple[object, ...]], migration: Migration, now_ms: int) -> None:
-    cursor.execute("INSERT INTO migration VALUES ($1, $2, $3)", (migration.number, migration.name, now_ms))
-
-
-def refuse_others(server: PgServer, cursor: Cursor[tuple[object, ...]], migration: Migration) -> None:
-    others = cursor.execute(OTHERS, (spyweb.__version__,)).fetchall()
-    if others:
+def refuse_others(server: PgServer, cursor: Rows, migration: Migration) -> None:
+    if others := cursor.execute(OTHERS, (spyweb.__version__,)).fetchall():
         names = ", ".join(f"{name} ({version})" for name, version in others)
         raise StoreError(f"{server.name}: {migration.name} needs all nodes of another version ended first: {names}")

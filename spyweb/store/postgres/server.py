@@ -140,13 +140,14 @@ class PgServer(Struct, frozen=True, kw_only=True):
     def explain(self, error: psycopg.Error) -> StoreError:
         """Return the error in one line, without values and passwords."""
         state = error.sqlstate or ""
-        said = error.diag.message_primary or str(error) or type(error).__name__
+        said = error.diag.message_primary or str(error).partition("\n\tIs the server ")[0] or type(error).__name__
         words = cut(" ".join(said.split()), LONGEST_WORDS)
         if state in REASONS:
             return StoreError(f"{self.name}: {REASONS[state]}")
-        if not state or state.startswith(("08", "57P")):
+        is_away = state.startswith(("08", "57P")) or (not state and isinstance(error, psycopg.OperationalError))
+        if is_away and not any(refusal in words for refusal in REFUSALS):
             return StoreUnreachable(f"{self.name}: can't be reached: {words}")
-        return StoreError(f"{self.name}: {words} ({state})")
+        return StoreError(f"{self.name}: {words}")
 
 
 REASONS = {
@@ -159,6 +160,10 @@ REASONS = {
     "55P03": "another node has been writing for too long: try again",
     "40P01": "other nodes have written the same again and again",
 }
+
+
+# What a server says to who can't log in, for which there is no state.
+REFUSALS = ("authentication failed", "no password supplied", "no pg_hba.conf entry", " does not exist")
 
 
 def in_ms(seconds: float) -> str:

@@ -195,6 +195,15 @@ async def test_who_was_away_beats_for_a_lease_before_it_declares_anyone(cluster:
     assert not cluster.record.declared
 
 
+async def test_a_node_is_over_at_once_where_the_store_refuses_its_writes(cluster: Cluster, clock: FakeClock) -> None:
+    await clock.turn()
+    cluster.node.be_over(StoreFenced("unknown"))
+    await clock.turn()
+    assert not cluster.acts()
+    with pytest.raises(StoreFenced, match="unknown"):
+        await cluster.beating
+
+
 @pytest.mark.parametrize("change", [{"timeline": "00000002"}, {"beats": 1}, {"fenced": True}])
 async def test_a_node_is_over_once_it_is_declared_dead_or_the_database_has_failed_over_or_went_back(
     cluster: Cluster, clock: FakeClock, change: dict[str, object]
