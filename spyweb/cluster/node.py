@@ -126,6 +126,7 @@ class ClusterNode:
         sent, sent_ms, before = self.clock.boottime(), self.clock.now_ms(), self.last
         beat = self.last = await self.nodes.beat(self.folder)
         if before and (beat.timeline != before.timeline or beat.beats <= before.beats):
+            await self.nodes.declare(self.nodes.me)  # what the runs of before still write is of no use
             raise StoreFenced("PostgreSQL has failed over, or was restored: this node must join anew")
         if not self.ownership.is_trusted:  # late, or the first: PostgreSQL may have been away for all nodes
             self._steady_since = self.clock.boottime()

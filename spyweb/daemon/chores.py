@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 
 import structlog
@@ -40,6 +39,7 @@ PRUNE_S = 600.0
 LEAP_MS = HOUR_MS  # forward; less is a clock that is set right
 BELIEVED_AFTER_MS = DAY_MS
 INCIDENTS_KEPT_MS = 90 * DAY_MS  # that are over
+NODES_KEPT_MS = 30 * DAY_MS  # that have ended
 KEYS_KEPT_MS = 2 * DAY_MS  # of notices: a day of any time zone is over by then
 DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, kept for people who search for them
 
@@ -56,7 +56,7 @@ def list_chores(
     store, live = runtime.store, runtime.live
     ended_ms = [job.last.ended_ms for job in live if job.last and job.last.ended_ms]
     steady = SteadyTime(runtime.clock, max(ended_ms, default=None))
-    progress = ProgressReport(notifier, daemon.scheduler, store, partial(status_line, live, daemon.node))
+    progress = ProgressReport(notifier, daemon.scheduler, store, live, daemon.node)
     scarcity = DescriptorWatch()
     drift = DriftChecks(live=live, runner=runtime.runner, drift=daemon.services[DriftService], clock=runtime.clock)
 
@@ -103,15 +103,19 @@ def list_chores(
 class ProgressReport:
     """Reports the status to systemd, and feeds its watchdog while the scheduler and the writer make progress."""
 
-    def __init__(self, notifier: Notifier, scheduler: Scheduler, store: Store, status: Callable[[], str]) -> None:
+    def __init__(
+        self, notifier: Notifier, scheduler: Scheduler, store: Store, live: LiveJobs, node: ClusterNode | None
+    ) -> None:
         self._notifier = notifier
         self._scheduler = scheduler
         self._store = store
-        self._status = status
+        self._live = live
+        self._node = node
         self._logged: list[str] = []
 
     async def tell(self) -> None:
-        problems = find_problems(self._scheduler.lag_ms, self._store.stats())
+        is_away = self._node and self._node.trouble  # PostgreSQL, which does not come back by a restart of this daemon
+        problems = [] if is_away else find_problems(self._scheduler.lag_ms, self._store.stats())
         if problems and problems != self._logged:
             log.error("no progress", problems=problems)
         self._logged = problems
@@ -119,10 +123,10 @@ class ProgressReport:
             self._notifier.status("; ".join(problems))
         else:
             self._notifier.watchdog()
-            self._notifier.status(self._status())
+            self._notifier.status(status_line(self._live, self._node))
 
 
-def status_line(live: LiveJobs, node: ClusterNode | None = None) -> str:
+def status_line(live: LiveJobs, node: ClusterNode | None) -> str:
     line = f"{len(live)} jobs, {len(live.running())} running"
     return f"{line}; {node.status}" if node else line
 
@@ -188,5 +192,7 @@ async def prune(store: Store, outbox_sender: OutboxSender, settings: Settings, n
         unseen_since_ms=now_ms - settings.records.seen_for_ms,
     )
     await store.incidents.prune(older_than_ms=now_ms - INCIDENTS_KEPT_MS)
+    if store.nodes:
+        await store.nodes.prune(now_ms - NODES_KEPT_MS)
     await store.outbox.prune_notices(older_than_ms=now_ms - KEYS_KEPT_MS)
     await outbox_sender.prune(now_ms - DEAD_KEPT_MS)

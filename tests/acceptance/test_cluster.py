@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from spyweb.ownership import slot_of
-from tests.fakes.postgres import PostgresPlace, PostgresServer
+from tests.fakes.postgres import PostgresPlace, PostgresServer, short_folder
 from tests.fakes.project import Daemon, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -153,3 +153,23 @@ def test_without_postgresql_a_first_start_fails_in_one_line_and_a_node_that_join
         started = starting.result()
     started.kill()
     assert started.said().count("waiting for the database") == 1
+
+
+def test_after_a_failover_a_node_joins_anew_and_goes_on(tmp_path: Path, own_postgres: PostgresServer) -> None:
+    standby = PostgresServer(short_folder())
+    try:
+        standby.make(standby_of=own_postgres)
+        standby.start()
+        url = f"postgresql://spyweb@/postgres?host={own_postgres.folder},{standby.folder}"
+        shared = SharedPlace(tmp_path, PostgresPlace(url, "spyweb"))
+        with shared.project("fra").daemon() as fra:
+            shared.until_runs()
+            own_postgres.kill()
+            standby.promote()
+            eventually(lambda: fra.said().count('"started"') == 2, "a second start")
+            assert fra.has_said("PostgreSQL has failed over, or was restored")
+            shared.until_runs()
+            assert shared.states() == [("fra", "x"), ("fra", "a")]
+        shared.check()
+    finally:
+        standby.close()

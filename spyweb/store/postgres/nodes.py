@@ -143,8 +143,11 @@ class Nodes(StorePart):
 
     @on_heart
     def declare(self, connection: sqlite3.Connection, late: int) -> bool:
-        """Declare a node dead; return False where it has beaten within its lease.  StoreError: it writes right now."""
-        return bury(connection, late, self.me, IS_LATE)
+        """Declare a node dead, this one in any case; return False where another has beaten within its lease.
+
+        Raises StoreError where it writes right now.
+        """
+        return bury(connection, late, self.me, "" if late == self.me else IS_LATE)
 
     @on_heart
     def known(self, connection: sqlite3.Connection) -> list[Node]:

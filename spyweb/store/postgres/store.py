@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, closing, contextmanager
 from functools import partial
 
 import psycopg
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.model import Durability
@@ -23,6 +24,8 @@ from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.migrate import load_migrations
 from spyweb.store.sqlite.store import Store, open_queue
 from spyweb.store.sqlite.vault import check_key
+
+BEATS_WAIT_S = 10.0
 
 
 async def open_postgres(  # noqa: PLR0913 - each but the first is an option
@@ -53,7 +56,9 @@ async def open_postgres(  # noqa: PLR0913 - each but the first is an option
         questions = await queue(partial(connect, server, QUESTION_S, asks_in_transactions=True), 1)
         connections = Connections(writer=writer, reader=reader, questions=questions)
         store = Store(server.name, connections, clock, codec, history)
-        store.nodes = Nodes(connections, clock, await queue(partial(connect, server, server.lease_s / 2)))
+        # Beats do not wait long for PostgreSQL: that it is away is to be known soon.
+        impatient = replace(server, lease_s=min(server.lease_s / 2, BEATS_WAIT_S))
+        store.nodes = Nodes(connections, clock, await queue(partial(connect, impatient, server.lease_s / 2)))
         opened.pop_all()
     return store
 

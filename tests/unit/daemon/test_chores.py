@@ -14,6 +14,7 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
+from spyweb.cluster.node import ClusterNode
 from spyweb.daemon.build import Daemon
 from spyweb.daemon.chore_runner import Chore, ChoreRunner
 from spyweb.daemon.chores import (
@@ -109,7 +110,7 @@ async def test_the_watchdog_is_fed_as_often_as_systemd_wants_it(
 
 async def test_a_daemon_that_makes_no_progress_is_told_once_and_the_watchdog_starves() -> None:
     notifier, scheduler = FakeNotifier(), SimpleNamespace(lag_ms=SCHEDULER_STALLED_MS + 1)
-    report = ProgressReport(notifier, cast("Scheduler", scheduler), MemoryStore(FakeClock()), lambda: "fine")
+    report = ProgressReport(notifier, cast("Scheduler", scheduler), MemoryStore(FakeClock()), LiveJobs(), None)
     with capture_logs() as lines:
         await report.tell()
         await report.tell()
@@ -117,7 +118,15 @@ async def test_a_daemon_that_makes_no_progress_is_told_once_and_the_watchdog_sta
         await report.tell()
     assert [line["event"] for line in lines] == ["no progress"]
     behind = "STATUS=the scheduler is 5.001s behind"
-    assert notifier.told == [behind, behind, "WATCHDOG=1", "STATUS=fine"]
+    assert notifier.told == [behind, behind, "WATCHDOG=1", "STATUS=0 jobs, 0 running"]
+
+
+async def test_while_postgresql_is_away_the_watchdog_is_fed_since_a_restart_would_not_help() -> None:
+    notifier, scheduler = FakeNotifier(), SimpleNamespace(lag_ms=SCHEDULER_STALLED_MS + 1)
+    node = SimpleNamespace(trouble="no answer", status="PostgreSQL does not answer: no answer")
+    parts = cast("Scheduler", scheduler), MemoryStore(FakeClock()), LiveJobs(), cast("ClusterNode", node)
+    await ProgressReport(notifier, *parts).tell()
+    assert notifier.told == ["WATCHDOG=1", "STATUS=0 jobs, 0 running; PostgreSQL does not answer: no answer"]
 
 
 async def test_that_hardly_any_descriptors_are_left_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

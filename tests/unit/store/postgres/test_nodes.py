@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import psycopg
@@ -17,6 +19,7 @@ from spyweb.store.model.nodes import Node, NodeState
 from spyweb.store.postgres.nodes import Nodes
 from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
+from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.store import Store
 from tests.fakes.postgres import PostgresPlace
 from tests.fakes.stores import put
@@ -33,7 +36,7 @@ class Cluster:
         self.stores: list[Store] = []
 
     async def open(self) -> Nodes:
-        server = PgServer(url=self._place.url, schema=self._place.schema)
+        server = PgServer(url=self._place.url, schema=self._place.schema, lease_s=2)
         store = await open_postgres(server, clock=RealClock())
         self._stack.push_async_callback(store.close)
         self.stores.append(store)
@@ -170,6 +173,48 @@ async def test_of_two_living_nodes_of_one_name_the_second_is_refused_in_one_line
         await asyncio.sleep(0.05)
     with pytest.raises(Refused, match="a node named 'fra' is alive: give this one another name"):
         await joining
+
+
+async def test_of_two_that_join_at_once_under_one_name_one_is_refused(cluster: Cluster) -> None:
+    both = [await cluster.open(), await cluster.open()]
+
+    async def join(nodes: Nodes, place: bytes) -> None:
+        await nodes.join(node("fra"), place)
+        while True:
+            await nodes.beat()
+            await asyncio.sleep(0.05)
+
+    joining = [asyncio.create_task(join(nodes, bytes([place]))) for place, nodes in enumerate(both)]
+    (refused,), (alive,) = await asyncio.wait(joining, return_when=asyncio.FIRST_COMPLETED)
+    alive.cancel()
+    assert isinstance(refused.exception(), Refused)
+    assert len(await both[0].known()) == 1
+
+
+async def test_a_node_that_stands_still_in_the_middle_of_a_beat_is_declared_dead_all_the_same(
+    cluster: Cluster,
+) -> None:
+    fra, ber = await cluster.join("fra", lease_ms=1), await cluster.join("ber")
+    stood_still, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def stand_still(connection: sqlite3.Connection) -> None:
+        connection.execute("SELECT 1 FROM heart WHERE node = ? FOR UPDATE", (fra.me,))
+        loop.call_soon_threadsafe(stood_still.set)
+        go_on.wait()
+
+    beating = fra.heart.submit(OpKind.WRITE, stand_still)
+    await stood_still.wait()
+    try:
+        while True:
+            with suppress(StoreError):
+                if await ber.declare(fra.me):
+                    break
+    finally:
+        go_on.set()
+    await asyncio.wait([beating])
+    with pytest.raises(StoreFenced):
+        await fra.beat()
 
 
 async def test_a_name_is_free_again_once_nobody_of_that_name_beats(cluster: Cluster) -> None:
