@@ -22,6 +22,7 @@ from spyweb.errors import StoreError, StoreFenced
 from spyweb.logs.output import tell_refusal
 from spyweb.ownership import Ownership
 from spyweb.scheduler.slots import SlotWork
+from spyweb.settings.sections import ClusterSettings
 from spyweb.store.model.nodes import Beat
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ class ClusterNode:
     ownership: Ownership
     work: SlotWork
     clock: Clock
-    lease_ms: int
-    beat_ms: int
+    settings: ClusterSettings
 
     folder: bytes = b""  # a digest of the files of all jobs
     pools: Mapping[str, int] = field(default_factory=dict)  # that jobs ask for, each with the number of its slots
@@ -88,7 +88,7 @@ class ClusterNode:
             self.trouble = trouble
             if self._hurry.done():
                 self._hurry = asyncio.get_running_loop().create_future()
-            until = began + (LEAVING_S if self._is_leaving else self.beat_ms / 1000)
+            until = began + (LEAVING_S if self._is_leaving else self.settings.beat_ms / 1000)
             await within(self.clock, max(0.0, until - self.clock.boottime()), self._hurry)
 
     async def keep_balanced(self) -> None:
@@ -130,7 +130,7 @@ class ClusterNode:
             raise StoreFenced("PostgreSQL has failed over, or was restored: this node must join anew")
         if not self.ownership.is_trusted:  # late, or the first: PostgreSQL may have been away for all nodes
             self._steady_since = self.clock.boottime()
-        self.ownership.trusted_until = sent + self.lease_ms * (1 - MARGIN) / 1000
+        self.ownership.trusted_until = sent + self.settings.lease_ms * (1 - MARGIN) / 1000
         if self._end_of_trust:
             self._end_of_trust.cancel()
         left_s = self.ownership.trusted_until - self.clock.boottime()
@@ -138,7 +138,7 @@ class ClusterNode:
         took_ms = self.clock.now_ms() - sent_ms
         if took_ms < MOST_OFFSET_MS:  # a later answer says little about the clock
             await self._look_at_clock(beat.now_ms - sent_ms - took_ms // 2)
-        if sent - self._steady_since >= self.lease_ms / 1000:
+        if sent - self._steady_since >= self.settings.lease_ms / 1000:
             await self._declare_late(beat)
         self._answered.set()
 
@@ -160,7 +160,7 @@ class ClusterNode:
         if abs(offset_ms) > MOST_OFFSET_MS >= abs(self.offset_ms):
             log.warning("this machine's clock differs from that of PostgreSQL: is NTP running?", by_ms=-offset_ms)
         self.offset_ms = offset_ms
-        is_wrong = abs(offset_ms) > self.lease_ms / 2
+        is_wrong = abs(offset_ms) > self.settings.lease_ms / 2
         if is_wrong is not self._withdrew and not self._is_leaving:
             await self.nodes.set_draining(self.nodes.me, is_wrong)
             self._withdrew = is_wrong

@@ -66,14 +66,7 @@ def build_node(runtime: JobRuntime, scheduler: Scheduler, pings: PingRuns) -> Cl
     work = SlotWork(
         ownership=ownership, live=live, scheduler=scheduler, runner=runtime.runner, pings=pings, runs=store.runs
     )
-    node = ClusterNode(
-        nodes=store.nodes,
-        ownership=ownership,
-        work=work,
-        clock=runtime.clock,
-        lease_ms=own.lease_ms,
-        beat_ms=own.beat_ms,
-    )
+    node = ClusterNode(nodes=store.nodes, ownership=ownership, work=work, clock=runtime.clock, settings=own)
 
     def look_at_files() -> None:
         files = "\n".join(f"{job.id} {job.digest}" for job in sorted(live, key=lambda job: job.id))

@@ -143,10 +143,7 @@ class Nodes(StorePart):
 
     @on_heart
     def declare(self, connection: sqlite3.Connection, late: int) -> bool:
-        """Declare a node dead, this one in any case; return False where another has beaten within its lease.
-
-        Raises StoreError where it writes right now.
-        """
+        """Declare a node dead, or this one; return False where it has beaten within its lease."""
         return bury(connection, late, self.me, "" if late == self.me else IS_LATE)
 
     @on_heart

@@ -15,6 +15,7 @@ from spyweb.cluster.node import ClusterNode
 from spyweb.errors import StoreError, StoreFenced
 from spyweb.ownership import EVERY_NODE, Ownership, Slot
 from spyweb.scheduler.slots import SlotWork
+from spyweb.settings.sections import ClusterSettings
 from spyweb.store.model.nodes import Beat, Node, NodeState
 from spyweb.store.postgres.nodes import Nodes
 from tests.fakes.clock import FakeClock
@@ -130,8 +131,7 @@ class Cluster:
             ownership=self.ownership,
             work=cast("SlotWork", self.work),
             clock=clock,
-            lease_ms=int(LEASE_S * 1000),
-            beat_ms=int(BEAT_S * 1000),
+            settings=ClusterSettings(name="fra", lease_ms=int(LEASE_S * 1000), beat_ms=int(BEAT_S * 1000)),
         )
         loop = asyncio.get_running_loop()
         self.beating = loop.create_task(self.node.keep_beating())
