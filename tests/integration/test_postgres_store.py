@@ -16,6 +16,7 @@ import pytest
 
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError, StoreFenced, StoreNewer, StoreUnreachable
+from spyweb.store.model.entries import Order
 from spyweb.store.postgres import store as opening
 from spyweb.store.postgres.connection import PgConnection
 from spyweb.store.postgres.server import PgServer
@@ -25,7 +26,7 @@ from spyweb.store.sqlite.migrate import Migration, load_migrations
 from spyweb.store.sqlite.store import Store
 from tests.fakes.postgres import PORT, PostgresServer, own_server, short_folder
 from tests.fakes.postgres_proxy import PostgresProxy, a_proxy
-from tests.fakes.stores import counting, fresh_server, look, put
+from tests.fakes.stores import all_items, counting, fresh_server, look, put
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +115,25 @@ async def test_what_never_arrived_is_done_again(proxy: PostgresProxy, at: bytes)
         assert await asyncio.gather(*(add(store, b"%d" % number) for number in range(5))) == [1] * 5
         assert lost
         assert [await look(store, b"%d" % number) for number in range(5)] == [1] * 5
+
+
+async def test_many_entries_are_read_in_parts_and_anew_where_the_connection_is_lost(proxy: PostgresProxy) -> None:
+    async with opened(proxy.url) as store:
+        await asyncio.gather(*(put(store, b"%03d" % number, number) for number in range(200)))
+        parts: list[bytes] = []
+
+        def lose_the_second(request: bytes) -> None:
+            if b"FETCH" in request:
+                parts.append(request)
+                if len(parts) == 2:
+                    proxy.cut()
+
+        proxy.hear = lose_the_second
+        found = await all_items(store, "state", order=Order.CREATED)
+        assert sorted(key for key, _ in found) == [b"%03d" % number for number in range(200)]
+        assert len(parts) > 4
+        assert await store.values.gather("state", b"", next) == found[0]
+        assert await look(store, b"007") == 7
 
 
 async def test_a_crash_of_postgresql_during_a_commit_is_no_guess(running: PostgresServer, proxy: PostgresProxy) -> None:

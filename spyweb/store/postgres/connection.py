@@ -26,7 +26,8 @@ from spyweb.store.sqlite.entries import COLUMNS, DELETE, DELETE_EXPIRED, FIND, P
 from spyweb.store.sqlite.failures import ForeignError
 
 CONFLICTS = ("40001", "40P01", "23505")  # another node has written the same rows: done again, it finds what is there
-ENDED = ("08", "57P", "25P03")  # the server has closed the session
+# The server has closed the session, or it prepared statements for a schema that a newer node has changed since.
+ENDED = ("08", "57P", "25P03", "25P04", "0A000")
 MOST_CUTS = 3  # in a row, after each of which a batch is done again
 RETRY_S = 0.1  # between two attempts to connect
 ROWS_AT_ONCE = 64  # of a stream: each may have a large value
@@ -110,14 +111,12 @@ class PgConnection:
         *,
         statement_s: float = QUESTION_S,
         node: int | None = None,
-        asks_in_transactions: bool = False,
         is_relaxed: bool = False,
     ) -> None:
         """Connect.  `is_relaxed`: entries are answered before they are on the disk."""
         self.node = node  # whose lane is locked; None: a command's, or one that has not joined yet
         self.total_changes = 0
         self.was_conflict = False  # the transaction is to be done again
-        self.asks_in_transactions = asks_in_transactions  # so that several statements see one state
         self._server = server
         self._statement_s = statement_s
         self._is_relaxed = is_relaxed
@@ -181,17 +180,19 @@ class PgConnection:
                 self._cursor.nextset()
         return results
 
-    def stream(self, sql: str, parameters: Any) -> Iterable[Row]:
-        """Ask for rows that may not fit into memory together, a part at a time, if a transaction only reads."""
-        if self._level != READ:
-            return self.execute(sql, parameters)
-        self._begin_late()
-        return self._stream(translate(sql), parameters)
+    def stream(self, sql: str, parameters: Any) -> Result | Generator[Row]:
+        """Ask for rows that may not fit into memory together: a part at a time, in a transaction of its own."""
+        return self.execute(sql, parameters) if self._level else self._stream(translate(sql), parameters)
 
     def _stream(self, translated: Translated, parameters: Any) -> Generator[Row]:
-        with self._in_words(), psycopg.RawServerCursor(self._session, "stream") as cursor:
-            cursor.itersize = ROWS_AT_ONCE
-            yield from cursor.execute(translated.text, storable(translated, parameters))
+        self._begin_reading()
+        self._begin_late()
+        try:
+            with self._in_words(), psycopg.RawServerCursor(self._session, "stream") as cursor:
+                cursor.itersize = ROWS_AT_ONCE
+                yield from cursor.execute(translated.text, storable(translated, parameters))
+        finally:
+            self._roll_back()
 
     def begin_values(self, places: Collection[Place]) -> None:
         """Begin a batch of writes to these entries alone: their rows are locked and read by one statement, in order.

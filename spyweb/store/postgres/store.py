@@ -53,7 +53,7 @@ async def open_postgres(  # noqa: PLR0913 - each but the first is an option
 
         writer = await queue(partial(writing, codec, node=node, is_relaxed=durability is Durability.NORMAL))
         reader = await queue(partial(connect, server, READ_S))
-        questions = await queue(partial(connect, server, QUESTION_S, asks_in_transactions=True), 1)
+        questions = await queue(partial(connect, server, QUESTION_S), 1)
         connections = Connections(writer=writer, reader=reader, questions=questions)
         store = Store(server.name, connections, clock, codec, history)
         # Beats do not wait long for PostgreSQL: that it is away is to be known soon.
@@ -82,8 +82,8 @@ def open_up_to_date(
     return opened.as_sqlite()
 
 
-def connect(server: PgServer, statement_s: float, *, asks_in_transactions: bool = False) -> sqlite3.Connection:
-    return PgConnection(server, statement_s=statement_s, asks_in_transactions=asks_in_transactions).as_sqlite()
+def connect(server: PgServer, statement_s: float) -> sqlite3.Connection:
+    return PgConnection(server, statement_s=statement_s).as_sqlite()
 
 
 def server_of(settings: Settings) -> PgServer:

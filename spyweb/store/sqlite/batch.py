@@ -230,7 +230,7 @@ def finish(connection: sqlite3.Connection, before: int, committer: Committer | N
 
 
 def run_alone(connection: sqlite3.Connection, op: Op, committer: Committer | None) -> object:
-    if op.kind is OpKind.READ and not getattr(connection, "asks_in_transactions", False):
+    if op.kind is OpKind.READ:
         return attempt(connection, op)
     before = connection.total_changes
     try:
