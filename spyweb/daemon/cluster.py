@@ -19,7 +19,7 @@ from spyweb.settings.sections import ServerSettings
 from spyweb.store.model.nodes import Node
 from spyweb.web.serve import url_of
 
-MACHINE = Path("/etc/machine-id")
+BOOT = Path("/proc/sys/kernel/random/boot_id")  # unlike /etc/machine-id, no two machines have the same by an image
 DIGEST_BYTES = 16
 
 
@@ -53,8 +53,8 @@ def reachable_url(server: ServerSettings) -> str:
 
 def place_of(data_dir: Path) -> bytes:
     """Return what tells this data directory from those of other nodes."""
-    machine = MACHINE.read_text() if MACHINE.is_file() else ""
-    place = f"{machine}\n{platform.node()}\n{data_dir.resolve()}"
+    boot = BOOT.read_text() if BOOT.is_file() else ""
+    place = f"{boot}\n{platform.node()}\n{data_dir.resolve()}"
     return blake2b(place.encode("utf-8", "surrogateescape"), digest_size=DIGEST_BYTES).digest()
 
 

@@ -91,30 +91,30 @@ class Nodes(StorePart):
 
         One of the same name must have ended: this waits for its death, and raises Refused as soon as it beats.
         """
-        seen, since = None, self._clock.monotonic()
+        seen = None
         while not isinstance(found := await self._add(node, place), int):
+            if await self.declare(found[0]):
+                continue
             if seen is None:
                 log.warning("a node of this name has not left: waiting for its death", name=node.name)
             elif seen != found:
                 raise Refused(f"[cluster] name: a node named {node.name!r} is alive: give this one another name")
-            seen, (namesake, lease_ms, _) = found, found
-            if (self._clock.monotonic() - since) * 1000 > lease_ms:
-                await self.declare(namesake)
+            seen = found
             await self._clock.sleep(LOOK_AGAIN_S)
         self.me = found
         await self._be_fenced()
 
     @on_heart
-    def _add(self, connection: sqlite3.Connection, node: Node, place: bytes) -> int | tuple[int, int, int]:
-        """Return the new node, or one of the same name, its lease, and how often it has beaten."""
+    def _add(self, connection: sqlite3.Connection, node: Node, place: bytes) -> int | tuple[int, int]:
+        """Return the new node, or one of the same name and how often it has beaten."""
         connection.execute(ADD_POOL, (EVERY_NODE, SLOTS))
         # Of two that join at once, the later one does this again, and finds the other.
         connection.execute("UPDATE slot SET owner = owner WHERE pool = ? AND id = 0", (EVERY_NODE,))
         for (former,) in connection.execute("SELECT id FROM node WHERE place = ?", (place,)).fetchall():
             bury(connection, former, None)
-        alive = f"SELECT node.id, lease_ms, beats {FROM_NODES} WHERE name = ? AND {ALIVE}"
+        alive = f"SELECT node.id, beats {FROM_NODES} WHERE name = ? AND {ALIVE}"
         if namesake := connection.execute(alive, (node.name,)).fetchone():
-            return cast("tuple[int, int, int]", namesake)
+            return cast("tuple[int, int]", namesake)
         labels = json.encode(node.labels).decode()
         facts = (node.name, node.url, place, node.version, labels, node.is_standby, node.only_labels, node.lease_ms)
         me = int(connection.execute(ADD_NODE, facts).fetchone()[0])
@@ -144,7 +144,7 @@ class Nodes(StorePart):
     @on_heart
     def declare(self, connection: sqlite3.Connection, late: int) -> bool:
         """Declare a node dead, or this one; return False where it has beaten within its lease."""
-        return bury(connection, late, self.me, "" if late == self.me else IS_LATE)
+        return bury(connection, late, self.me or None, "" if late == self.me else IS_LATE)
 
     @on_heart
     def known(self, connection: sqlite3.Connection) -> list[Node]:

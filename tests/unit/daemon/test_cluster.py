@@ -1,0 +1,33 @@
+"""This daemon's node, as it presents itself to others."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+
+from spyweb.daemon.cluster import place_of, reachable_url
+from spyweb.settings.sections import ServerSettings
+
+
+@pytest.mark.parametrize(
+    ("server", "url"),
+    [
+        (ServerSettings(), ""),
+        (ServerSettings(host="localhost"), ""),
+        (ServerSettings(host="::1"), ""),
+        (ServerSettings(host="10.0.0.7", enabled=False), ""),
+        (ServerSettings(host="10.0.0.7", port=80, tls_cert="tls.pem"), "https://10.0.0.7:80"),
+        (ServerSettings(host="fra.example"), "http://fra.example:7979"),
+        (ServerSettings(host="0.0.0.0"), f"http://{platform.node()}:7979"),
+    ],
+)
+def test_other_nodes_get_the_address_of_a_server_that_they_reach(server: ServerSettings, url: str) -> None:
+    assert reachable_url(server) == url
+
+
+def test_each_data_directory_is_a_place_of_its_own_whatever_leads_there(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    assert place_of(tmp_path / "data") == place_of(tmp_path / "link")
+    assert place_of(tmp_path / "data") != place_of(tmp_path / "other")
