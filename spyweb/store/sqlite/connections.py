@@ -210,6 +210,13 @@ def each(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence
     return [connection.execute(statement, row) for row in rows]
 
 
+def first_rows(connection: sqlite3.Connection, question: str, rows: Sequence[Sequence[object]]) -> list[Any]:
+    """Return the first row that a question is answered with, for each of these; None where there is none."""
+    if pipelined := getattr(connection, "each", None):
+        return [answer.fetchone() for answer in pipelined(question, rows)]
+    return [connection.execute(question, row).fetchone() for row in rows]
+
+
 def execute_each(connection: sqlite3.Connection, statement: str, rows: Rows) -> None:
     if rows:
         connection.executemany(statement, rows)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -15,9 +17,9 @@ from spyweb.errors import StoreError
 from spyweb.model import ChangeKind, HistoryRule, Value
 from spyweb.store.encoding import LARGEST, SMALLEST, Type, as_text, encode
 from spyweb.store.model.entries import KEEP, NOBODY, Addition, Drop, Entry, Origin, Put, Replacement, Transform
-from spyweb.store.sqlite.batch import CachedValue, OpKind
+from spyweb.store.sqlite.batch import CachedValue, OpKind, Together
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, row_written
-from spyweb.store.sqlite.connections import insert_into, upsert
+from spyweb.store.sqlite.connections import first_rows, insert_into, upsert
 from spyweb.store.sqlite.events import JobsByKind, Notices, keep_event
 
 INTEGER = Type.INTEGER.value
@@ -82,10 +84,25 @@ def find_entry(connection: sqlite3.Connection, context: EntryContext) -> Entry |
     return entry_of(codec, namespace, key, row) if row and is_live(row, now_ms) else None
 
 
-def find_value(connection: sqlite3.Connection, context: EntryContext, cached: CachedValue) -> Value:
-    entry = find_entry(connection, context)
-    value = entry.value if entry else None
-    if entry is None or entry.expires_ms is None:
+def find_values(
+    connection: sqlite3.Connection, asked: Sequence[tuple[EntryContext, CachedValue]]
+) -> list[Value | Exception]:
+    places = [(context.namespace, context.key) for context, _ in asked]
+    found = first_rows(connection, FIND, places)
+    return [read_value(context, row, cached) for (context, cached), row in zip(asked, found, strict=True)]
+
+
+find_value = Together(find_values)
+
+
+def read_value(context: EntryContext, found: Sequence[Any] | None, cached: CachedValue) -> Value | Exception:
+    codec, namespace, key, now_ms = context
+    row = Row(*found) if found else None
+    try:
+        value = entry_of(codec, namespace, key, row).value if row and is_live(row, now_ms) else None
+    except StoreError as error:
+        return error
+    if value is None or (row and row.expires_ms is None):
         cached.learn(value)
     return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from functools import partial
 
@@ -61,6 +62,19 @@ async def test_a_damaged_value_is_told_with_its_key_and_can_be_written_over_and_
     await store.values.delete("state", b"d")
 
     assert [(key, entry.value) for key, entry in await all_items(store, "state")] == [(b"a", 1), (b"c", 2)]
+
+
+async def test_of_values_that_are_read_together_only_the_damaged_one_is_refused(store: Store) -> None:
+    for key in (b"a", b"b", b"c"):
+        await put(store, key, [key])
+    await damage(store, "state", b"b")
+
+    answers = [store.values.get("state", key) for key in (b"a", b"b", b"absent", b"c", b"b")]
+    told = await asyncio.gather(*answers, return_exceptions=True)
+
+    assert [type(each) if isinstance(each, Exception) else each for each in told] == [
+        [b"a"], StoreError, None, [b"c"], StoreError,
+    ]  # fmt: skip
 
 
 async def test_a_change_of_a_damaged_value_is_told_without_it_and_holds_up_no_other(store: Store) -> None:
