@@ -122,12 +122,7 @@ class Endpoints:
             await self._idle
 
     async def _run(
-        self,
-        run: RunId,
-        code: Code,
-        fields: Mapping[str, object],
-        modules: Modules,
-        answered: Future[EndpointAnswer],
+        self, run: RunId, code: Code, fields: Mapping[str, object], modules: Modules, answered: Future[EndpointAnswer]
     ) -> None:
         """Carry out the run of one request, which may end long after its answer."""
         timer = self.clock.call_later(LIMIT_S, partial(self.pool.cancel, run, Why.TIMEOUT))

@@ -81,9 +81,7 @@ class AlertWatcher:
     maintenance: Callable[[], MaintenanceCalendar] = MaintenanceCalendar
     measures: JobMeasures
     clock: Clock
-    without_file: Callable[[JobId], AlertPolicy] | None = (
-        None  # in a daemon: the policy of jobs whose files are unreadable
-    )
+    without_file: Callable[[JobId], AlertPolicy] | None = None  # in a daemon: of jobs whose files are unreadable
     hooks: IncidentHooks | None = None  # in a daemon: runs the hooks of jobs
 
     def __post_init__(self) -> None:
@@ -96,7 +94,7 @@ class AlertWatcher:
         self._ignored: dict[tuple[str, str], SignSeen] = {}  # signs seen in maintenance, by subject and sign
         self._changed = asyncio.Event()
         self._is_linked = False  # specs have changed since the last plan
-        self.is_planning = False  # then the chief may not give its slot
+        self.planning = asyncio.Lock()  # while it is held, the chief may not give its slot
         self._nodes: frozenset[str] | None = None  # that lived when the chief last ended those of others
         self._alarm: Handle | None = None
         self.incidents.on_committed(self._take)
@@ -350,13 +348,10 @@ class AlertWatcher:
 
     async def _plan_messages(self, names: Sequence[str]) -> int | None:
         """Write the missing messages, and return when to plan again."""
-        self.is_planning = True
-        try:
+        async with self.planning:
             await self._end_those_of_gone_nodes()
             subjects = await run_in_slices(self.clock, self.subjects_now(names))
             planned = await self.incidents.plan(self.channels_now(), subjects)
-        finally:
-            self.is_planning = False
         if planned.unknown:  # an incident has opened meanwhile
             self._changed.set()
         return planned.wake_ms

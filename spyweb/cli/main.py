@@ -56,11 +56,7 @@ COMMANDS = {
     "types": "spyweb.cli.init:types",
     "version": "spyweb.cli.main:version",
 }
-HIDDEN = {
-    "v": "spyweb.cli.main:version",
-    "update": "spyweb.cli.main:update",
-    "profile": "spyweb.cli.main:profile",
-}
+HIDDEN = {"v": "spyweb.cli.main:version", "update": "spyweb.cli.main:update", "profile": "spyweb.cli.main:profile"}
 STATE = {
     "list": "spyweb.subjects.state.commands.entries:list_entries",
     "show": "spyweb.subjects.state.commands.entries:show",

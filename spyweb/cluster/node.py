@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -51,6 +51,7 @@ class ClusterNode:
     last: Beat | None = None
     trouble: str = ""  # why the latest beat was not answered, if it was not
     offset_ms: int = 0  # of PostgreSQL's clock to this machine's
+    beaten: Callable[[], object] = int  # called after each beat that was answered
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # what was free at the start is taken
     _steady_since: float = math.inf  # by `Clock.boottime`: no beat has been late since then
     _withdrew: bool = False  # while its clock is wrong
@@ -140,6 +141,12 @@ class ClusterNode:
             await self._look_at_clock(beat.now_ms - sent_ms - took_ms // 2)
         if sent - self._steady_since >= self.settings.lease_ms / 1000:
             await self._declare_late(beat)
+        self.ownership.nodes = frozenset(node.name for node in self.last.living)
+        self._answered.set()
+        self.beaten()
+
+    def look(self) -> None:
+        """Take up soon what other nodes have recorded for the jobs of this one."""
         self._answered.set()
 
     def _end(self) -> None:

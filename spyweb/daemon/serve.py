@@ -11,6 +11,7 @@ from asyncio import Task, TaskGroup
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -20,6 +21,7 @@ from spyweb import __version__, descriptors
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.chores import list_chores, status_line
+from spyweb.daemon.hearing import busy_slots, hear_others, prepare_for_slots
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.startup import catch_signals
 from spyweb.daemon.systemd import from_environment
@@ -200,9 +202,12 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
     runtime, settings = daemon.runtime, daemon.runtime.settings
     watcher = Watcher(settings.root, [settings.daemon.data_dir], daemon.reloader.wake, runtime.clock)
     daemon.timers.start()
-    balancing = [tasks.create_task(daemon.node.keep_balanced(), name="balance slots")] if daemon.node else []
+    of_node: list[Coroutine[object, object, None]] = []
+    if node := daemon.node:
+        node.work.prepare, node.work.busy = partial(prepare_for_slots, daemon), partial(busy_slots, daemon)
+        of_node = [node.keep_balanced(), hear_others(daemon, node), node.nodes.bell.keep_listening()]
     return [
-        *balancing,
+        *(tasks.create_task(each, name="take part in the cluster") for each in of_node),
         tasks.create_task(watcher.watch(), name="watch files"),
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),

@@ -24,10 +24,6 @@ from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.runs import Runs
 
 
-async def do_nothing() -> None:
-    pass
-
-
 @dataclass(kw_only=True, eq=False)
 class SlotWork:
     """The work of this node's slots.  `Ownership.owned` changes here only.
@@ -43,7 +39,7 @@ class SlotWork:
     runner: Runner
     pings: PingRuns
     runs: Runs
-    prepare: Callable[[], Awaitable[None]] = do_nothing  # reads what other parts need to know of the jobs that come
+    prepare: Callable[[], Awaitable[None]] | None = None  # reads what other parts need to know of jobs that come
     busy: Callable[[], Iterable[Slot]] = tuple  # those in which other parts have something under way
     _one_at_a_time: Lock = field(init=False, default_factory=Lock)
 
@@ -124,7 +120,7 @@ class SlotWork:
         slots: Collection[Slot] = (),
     ) -> None:
         """Take up jobs as at a start of the daemon; due times come last, when their runs on record are in line."""
-        if gained or slots:
+        if self.prepare and (gained or slots):
             await self.prepare()
         specs = {job.id: job.spec for job in gained}
         self._forget_waiting(gained)

@@ -47,13 +47,11 @@ def start(  # noqa: PLR0913 - each parameter is an option
         str | None, typer.Option(metavar="ADDRESS", help="Listen on this address instead of 127.0.0.1.")
     ] = None,
     port: Annotated[
-        int | None,
-        typer.Option(metavar="PORT", min=0, max=65_535, help="Listen on this port instead of 7979."),
+        int | None, typer.Option(metavar="PORT", min=0, max=65_535, help="Listen on this port instead of 7979.")
     ] = None,
     no_server: Annotated[bool, typer.Option("-n", "--no-server", help="Don't listen by TCP.")] = False,
     quiet: Annotated[
-        int,
-        typer.Option("-q", "--quiet", count=True, show_default=False, help="Only warnings; -qq: only errors."),
+        int, typer.Option("-q", "--quiet", count=True, show_default=False, help="Only warnings; -qq: only errors.")
     ] = 0,
     workers: Annotated[
         int | None,

@@ -8,6 +8,9 @@ PostgreSQL has transactions that send some commit one after another.
 from __future__ import annotations
 
 import asyncio
+import secrets
+import sqlite3
+from asyncio import Event, Future
 from collections.abc import Callable, Collection
 from functools import partial
 
@@ -17,6 +20,8 @@ import structlog
 from spyweb.clock import Clock, Handle
 from spyweb.errors import StoreError
 from spyweb.store.postgres.server import PgServer, PgSession
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.store import Store
 
 PARTS = ("events", "outbox", "locks", "incidents", "keys", "runs")  # of a store: each has a `ring`
@@ -27,17 +32,15 @@ log = structlog.get_logger()
 
 
 class Bell:
-    """One connection, which listens and notifies while `keep_listening` runs; used on the event loop."""
+    """Sends words by a connection for reading, and hears those of others by one of its own."""
 
-    def __init__(self, server: PgServer, clock: Clock) -> None:
+    def __init__(self, server: PgServer, connections: Connections, clock: Clock) -> None:
         self._server = server
+        self._reader = connections.reader
         self._clock = clock
+        self._name = secrets.token_hex(8)  # before its words: it does not hear them itself
         self._rung: set[str] = set()
         self._timer: Handle | None = None
-        self._session: PgSession | None = None
-        self._is_sending = False  # the last words are not acknowledged yet
-        self._lost = asyncio.Event()
-        self._is_over = False
         self.hear: Callable[[Collection[str]], object] = len  # takes the words of others
 
     def hang(self, store: Store) -> None:
@@ -51,17 +54,18 @@ class Bell:
         if self._timer is None:
             self._timer = self._clock.call_later(TOGETHER_S, self._send)
 
+    def _send(self) -> None:
+        words, self._rung, self._timer = " ".join([self._name, *sorted(self._rung)]), set(), None
+        self._reader.submit(OpKind.READ, notify, self._server.schema, words).add_done_callback(Future.exception)
+
     async def keep_listening(self) -> None:
         """Listen until cancelled; a lost connection is made again, after which everything may be new."""
-        try:
-            while True:
-                try:
-                    await self._listen(await asyncio.to_thread(self._connect))
-                except StoreError as error:
-                    log.info("other nodes are not heard: what they change is noticed later", reason=str(error))
-                await self._clock.sleep(AGAIN_S)
-        finally:
-            self._is_over = True
+        while True:
+            try:
+                await self._listen(await asyncio.to_thread(self._connect))
+            except StoreError as error:
+                log.info("other nodes are not heard: what they change is noticed later", reason=str(error))
+            await self._clock.sleep(AGAIN_S)
 
     def _connect(self) -> PgSession:
         try:
@@ -69,49 +73,30 @@ class Bell:
             session.execute(f"LISTEN {self._server.quoted_schema}")
         except psycopg.Error as error:
             raise self._server.explain(error) from error
-        session.pgconn.nonblocking = 1
-        if self._is_over:
-            session.close()
         return session
 
     async def _listen(self, session: PgSession) -> None:
-        loop, socket = asyncio.get_running_loop(), session.fileno()
-        self._session, self._is_sending = session, False
-        self._lost.clear()
-        loop.add_reader(socket, self._read, session)
+        loop, socket, lost = asyncio.get_running_loop(), session.fileno(), Event()
+        loop.add_reader(socket, self._read, session, lost)
         try:
             self.hear(PARTS)
-            await self._lost.wait()
+            await lost.wait()
         finally:
             loop.remove_reader(socket)
-            self._session = None
             session.close()
 
-    def _send(self) -> None:
-        self._timer = None
-        if self._session is None:
-            self._rung.clear()
-        elif not self._is_sending:
-            words, self._is_sending = " ".join(sorted(self._rung)), True
-            self._rung.clear()
-            try:
-                self._session.pgconn.send_query(f"NOTIFY {self._server.quoted_schema}, '{words}'".encode())
-                self._session.pgconn.flush()
-            except psycopg.Error:
-                self._lost.set()
-
-    def _read(self, session: PgSession) -> None:
-        heard, connection = set[str](), session.pgconn
+    def _read(self, session: PgSession, lost: Event) -> None:
+        heard = set[str]()
         try:
-            connection.consume_input()
-            while found := connection.notifies():
-                if found.be_pid != connection.backend_pid:
-                    heard.update(found.extra.decode("ascii", "replace").split())
-            while self._is_sending and not connection.is_busy():
-                self._is_sending = connection.get_result() is not None
+            session.pgconn.consume_input()
+            while found := session.pgconn.notifies():
+                sender, _, words = found.extra.decode("ascii", "replace").partition(" ")
+                heard.update(words.split() if sender != self._name else ())
         except psycopg.Error:
-            self._lost.set()
-        if self._rung and not self._is_sending and self._timer is None:
-            self._send()
+            lost.set()
         if known := heard.intersection(PARTS):
             self.hear(known)
+
+
+def notify(connection: sqlite3.Connection, schema: str, words: str) -> None:
+    connection.execute("SELECT pg_notify(?, ?)", (schema, words))

@@ -20,6 +20,7 @@ from spyweb.clock import Clock
 from spyweb.errors import Refused, StoreError, StoreFenced
 from spyweb.ownership import EVERY_NODE, SLOTS, Slot
 from spyweb.store.model.nodes import Beat, Node, NodeState
+from spyweb.store.postgres.bell import Bell
 from spyweb.store.postgres.connection import PgConnection
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.connections import Connections, StorePart, on_writer, read_as
@@ -81,9 +82,10 @@ def on_heart(
 class Nodes(StorePart):
     """The cluster as this node takes part in it."""
 
-    def __init__(self, connections: Connections, clock: Clock, heart: BatchQueue) -> None:
+    def __init__(self, connections: Connections, clock: Clock, heart: BatchQueue, bell: Bell) -> None:
         super().__init__(connections, clock)
         self.heart = heart
+        self.bell = bell
         self.me = 0  # until it has joined
 
     async def join(self, node: Node, place: bytes) -> None:

@@ -15,6 +15,7 @@ from spyweb.model import Durability
 from spyweb.settings.sections import Settings
 from spyweb.store.encryption import BYTES, PLAIN, Codec, codec_for
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules
+from spyweb.store.postgres.bell import Bell
 from spyweb.store.postgres.connection import PgConnection
 from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
 from spyweb.store.postgres.nodes import Nodes
@@ -54,11 +55,13 @@ async def open_postgres(  # noqa: PLR0913 - each but the first is an option
         writer = await queue(partial(writing, codec, node=node, is_relaxed=durability is Durability.NORMAL))
         reader = await queue(partial(connect, server, READ_S))
         questions = await queue(partial(connect, server, QUESTION_S), 1)
-        connections = Connections(writer=writer, reader=reader, questions=questions)
+        connections = Connections(writer=writer, reader=reader, questions=questions, is_shared=True)
         store = Store(server.name, connections, clock, codec, history)
         # Beats do not wait long for PostgreSQL: that it is away is to be known soon.
         impatient = replace(server, lease_s=min(server.lease_s / 2, BEATS_WAIT_S))
-        store.nodes = Nodes(connections, clock, await queue(partial(connect, impatient, server.lease_s / 2)))
+        heart, bell = await queue(partial(connect, impatient, server.lease_s / 2)), Bell(server, connections, clock)
+        store.nodes = Nodes(connections, clock, heart, bell)
+        bell.hang(store)
         opened.pop_all()
     return store
 

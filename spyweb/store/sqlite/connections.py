@@ -77,7 +77,7 @@ class StorePart:
         self._writer = connections.writer
         self._questions = connections.questions
         self._clock = clock
-        self.ring: Callable[[], None] = wake_nobody  # after commits that other nodes may want to hear of
+        self.ring: Callable[[], Any] = int  # after commits that other nodes may want to hear of
 
     async def _prune(self, find: Callable[[sqlite3.Connection, str], tuple[Rows, str | None]], delete: str) -> int:
         """Delete in slices: a reader finds rows, given and giving where to go on, and the writer deletes them."""
@@ -142,10 +142,6 @@ class Announcer(StorePart, Generic[T]):
 
 Work = Callable[Concatenate[S, sqlite3.Connection, P], T]  # a method as it is written
 Call = Callable[Concatenate[S, P], Future[T]]  # the same as it is called
-
-
-def wake_nobody() -> None:
-    pass
 
 
 def queued(ask: Callable[[S, Callable[[sqlite3.Connection], T]], Future[T]], work: Work[S, P, T]) -> Call[S, P, T]:

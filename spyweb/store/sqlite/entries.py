@@ -43,9 +43,7 @@ DELETE = "DELETE FROM entry WHERE namespace = ? AND key = ?"
 FIND_NUMBER = "SELECT type, value, expires_ms, rowid FROM entry WHERE namespace = ? AND key = ?"
 SET_NUMBER = "UPDATE entry SET value = ?, version = version + 1, updated_ms = ? WHERE rowid = ?"
 ARCHIVE = upsert(
-    "past",
-    "namespace, key, type, value, version, created_ms, updated_ms, archived_ms",
-    key="namespace, key, version",
+    "past", "namespace, key, type, value, version, created_ms, updated_ms, archived_ms", key="namespace, key, version"
 )
 FORGET_BEYOND = """
     DELETE FROM past WHERE namespace = ?1 AND key = ?2 AND version <= (

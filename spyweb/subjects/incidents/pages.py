@@ -130,10 +130,7 @@ async def show_incidents(asked: Asked) -> Shown:
     "incident.html",
     place="incidents",
     of_job=True,
-    parts={
-        "title": PagePart("title.html", SUBJECTS),
-        "incident-now": PagePart("incident_now.html", SUBJECTS),
-    },
+    parts={"title": PagePart("title.html", SUBJECTS), "incident-now": PagePart("incident_now.html", SUBJECTS)},
 )
 async def show_one(asked: Asked) -> Shown:
     """Show everything about an incident."""

@@ -96,11 +96,7 @@ class RetryService:
             )
         started = await self.runs.start_as(run.job, request_of(run), request)
         view = RunRetried(
-            run=started.run,
-            job=run.job,
-            retry_of=run_id,
-            taken_over=prospect.taken_over,
-            first_task=prospect.first,
+            run=started.run, job=run.job, retry_of=run_id, taken_over=prospect.taken_over, first_task=prospect.first
         )
         return view, started.is_repeated
 

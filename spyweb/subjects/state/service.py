@@ -209,12 +209,7 @@ class StateService:
 
     async def stats(self, namespace: str | None) -> StateStats:
         counted, store = await self.store.values.stats(namespace), self.store.stats()
-        return StateStats(
-            **asdict(counted),
-            db_size_bytes=store.size_bytes,
-            db_path=store.path,
-            backend=store.backend,
-        )
+        return StateStats(**asdict(counted), db_size_bytes=store.size_bytes, db_path=store.path, backend=store.backend)
 
     async def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
         """Return the stored versions, newest first; the first of a live entry is its current value."""

@@ -90,10 +90,7 @@ async def show_when(asked: Asked) -> Shown:
     calendar = asked.services[CalendarService]
     day = await calendar.day_ahead(may_see)
     found = await calendar.gaps(
-        asked.job_of_list(query.job),
-        limit=GAPS,
-        before=RunId(query.before) if query.before else None,
-        may_see=may_see,
+        asked.job_of_list(query.job), limit=GAPS, before=RunId(query.before) if query.before else None, may_see=may_see
     )
     values = {
         "day": day,

@@ -635,7 +635,7 @@ async def test_the_chief_alone_tells_and_a_new_one_goes_on(w: Watched) -> None:
     ownership.changed()
     await w.turn(5)
     assert await w.told() == [("ops", ["opened"])]
-    assert not w.watcher.is_planning
+    assert not w.watcher.planning.locked()
 
 
 async def test_failures_that_another_node_noted_end_here_with_the_next_success(w: Watched) -> None:

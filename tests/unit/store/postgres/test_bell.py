@@ -31,8 +31,8 @@ SIGN = SubjectEvent(subject="job:a", event=SignSeen("broken", "line 4"), policy=
 class Ears:
     """What a bell hears, as it comes."""
 
-    def __init__(self, bell: Bell) -> None:
-        self.bell = bell
+    def __init__(self, store: Store, bell: Bell) -> None:
+        self.store, self.bell = store, bell
         self._heard: asyncio.Queue[set[str]] = asyncio.Queue()
         bell.hear = self._hear
 
@@ -50,7 +50,9 @@ class Ears:
 
 @asynccontextmanager
 async def listening(server: PgServer) -> AsyncIterator[Ears]:
-    ears = Ears(Bell(server, RealClock()))
+    store = await open_postgres(server, clock=RealClock())
+    assert store.nodes
+    ears = Ears(store, store.nodes.bell)
     task = asyncio.create_task(ears.bell.keep_listening())
     assert await ears.next() == set(PARTS), "whatever was told before"
     try:
@@ -58,14 +60,6 @@ async def listening(server: PgServer) -> AsyncIterator[Ears]:
     finally:
         task.cancel()
         await asyncio.wait({task})
-
-
-@asynccontextmanager
-async def opened_store(server: PgServer) -> AsyncIterator[Store]:
-    store = await open_postgres(server, clock=RealClock())
-    try:
-        yield store
-    finally:
         await store.close()
 
 
@@ -95,9 +89,8 @@ async def change(store: Store, part: str) -> None:
 async def test_what_others_want_to_hear_of_is_told_once_it_is_committed_and_not_to_oneself(
     server: PgServer, part: str
 ) -> None:
-    async with listening(server) as mine, listening(server) as others, opened_store(server) as store:
-        mine.bell.hang(store)
-        await change(store, part)
+    async with listening(server) as mine, listening(server) as others:
+        await change(mine.store, part)
         assert await others.next() == {part}
         others.bell.ring("runs")
         assert await mine.next() == {"runs"}, "and nothing that it has told itself"
@@ -131,13 +124,3 @@ async def test_a_lost_connection_is_made_again_and_then_everything_may_be_new(
         assert await one.next() == await other.next() == set(PARTS)
         one.bell.ring("keys")
         assert await other.next() == {"keys"}
-
-
-async def test_what_is_told_while_nobody_is_reached_is_dropped(server: PgServer) -> None:
-    deaf = Bell(server, RealClock())
-    deaf.ring("keys")
-    async with listening(server) as one:
-        one.bell.ring("runs")
-        async with listening(server) as other:
-            other.bell.ring("locks")
-            assert "locks" in await one.next()
