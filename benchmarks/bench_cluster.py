@@ -230,7 +230,7 @@ async def life(server: PostgresServer, place: Path, effort: Effort) -> list[Row]
 
 async def join(cluster: Cluster, node: ClusterNode) -> float:
     """Start a node; return the seconds from when it is on record until each has its share."""
-    former = cluster.id_of(node)
+    former = await cluster.id_of(node)
     node.start()
     await cluster.until("SELECT max(id) > %s FROM node WHERE name = %s", former, node.name)
     nodes = sum(each.process is not None for each in cluster.nodes)
@@ -243,7 +243,7 @@ async def join(cluster: Cluster, node: ClusterNode) -> float:
 
 async def leave(cluster: Cluster, node: ClusterNode, how: signal.Signals) -> float:
     """End a node; return the seconds until others own all of its slots."""
-    former = cluster.id_of(node)
+    former = await cluster.id_of(node)
     began = time.perf_counter()
     ended = asyncio.create_task(node.stopped(how))
     query = "SELECT count(*) = 0 FROM slot WHERE owner = %s OR owner IS NULL"

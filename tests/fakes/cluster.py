@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -125,10 +125,13 @@ class Cluster:
             cursor = connection.execute(query, parameters)
             return cursor.fetchall() if cursor.description else []
 
-    def id_of(self, node: ClusterNode) -> int:
-        """Return which node on record the newest start of a daemon is; 0 before it has joined."""
-        rows = self.ask("SELECT max(id) FROM node WHERE name = %s", node.name)
-        return rows[0][0] or 0
+    async def id_of(self, node: ClusterNode) -> int:
+        """Return which node on record the newest start of a daemon is, once PostgreSQL answers; 0 before it has joined."""
+        while True:
+            with suppress(psycopg.OperationalError):
+                rows = await asyncio.to_thread(self.ask, "SELECT max(id) FROM node WHERE name = %s", node.name)
+                return rows[0][0] or 0
+            await asyncio.sleep(0.02)
 
     def slots_of(self, node: int) -> int:
         return int(self.ask("SELECT count(*) FROM slot WHERE owner = %s", node)[0][0])

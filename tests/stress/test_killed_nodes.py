@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 LEASE_MS = 3000
 PERIOD_MS = 500
-JOBS = 200
+JOBS = 120
 SEED = 5
 BEGUN = ("success", "failed", "lost", "stopped")
 SCRIPT = """
@@ -118,7 +118,7 @@ class Trouble:
         return asyncio.sleep(self.dice.uniform(least, most) * self.lease_s)
 
     async def kill(self, node: ClusterNode) -> None:
-        former = self.cluster.id_of(node)
+        former = await self.cluster.id_of(node)
         await node.stopped(signal.SIGKILL)
         await self.note_takeover(former)
         await self.some_time(0, 1)
@@ -127,7 +127,7 @@ class Trouble:
 
     async def freeze(self, node: ClusterNode) -> None:
         """Stop it where it stands, for less than a lease or for more."""
-        former = self.cluster.id_of(node)
+        former = await self.cluster.id_of(node)
         node.send(signal.SIGSTOP)
         if self.dice.random() < 0.3:
             await self.some_time(0.1, 0.6)
@@ -162,7 +162,7 @@ class Trouble:
         await self.some_time(0.2, 1)
 
     async def drain(self, node: ClusterNode) -> None:
-        former = self.cluster.id_of(node)
+        former = await self.cluster.id_of(node)
         assert await node.stopped() == 0, node.said()[-2000:]
         await self.some_time(0, 0.5)
         node.start()
