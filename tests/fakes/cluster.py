@@ -133,9 +133,6 @@ class Cluster:
                 return rows[0][0] or 0
             await asyncio.sleep(0.02)
 
-    def slots_of(self, node: int) -> int:
-        return int(self.ask("SELECT count(*) FROM slot WHERE owner = %s", node)[0][0])
-
     async def until(self, query: str, *parameters: object, patience_s: float = PATIENCE_S) -> float:
         """Wait until a query gives true; return the seconds that it took."""
         loop = asyncio.get_running_loop()
