@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 LEASE_MS = 3000
 PERIOD_MS = 500
-JOBS = 120
+JOBS = 60
 SEED = 5
 BEGUN = ("success", "failed", "lost", "stopped")
 SCRIPT = """
@@ -54,6 +54,9 @@ CREATE CONSTRAINT TRIGGER watch AFTER INSERT OR UPDATE ON run
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_unfenced();
 CREATE CONSTRAINT TRIGGER watch AFTER INSERT OR UPDATE ON cursor
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_unfenced();
+"""
+NEWEST_LIVES = """
+    SELECT state = 'a' FROM lane WHERE node = (SELECT max(id) FROM node WHERE name = %s)
 """
 MULTIXACTS = "SELECT next_multixact_id::text::bigint, next_multi_offset::text::bigint FROM pg_control_checkpoint()"
 
@@ -136,7 +139,7 @@ class Trouble:
         await self.note_takeover(former)
         await self.some_time(0.1, 1)
         node.send(signal.SIGCONT)
-        await self.joined(node, former)
+        await self.cluster.until(NEWEST_LIVES, node.name)
 
     async def cut(self, node: ClusterNode) -> None:
         for _ in range(self.dice.randint(1, 4)):
@@ -181,6 +184,7 @@ class Trouble:
         await self.some_time(1, 2)
 
     async def note_takeover(self, former: int) -> None:
+        """Wait until others own all slots of a node, if it had any yet."""
         query = "SELECT count(*) = 0 FROM slot WHERE owner = %s"
         self.takeovers.append(await self.cluster.until(query, former))
 
