@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 LEASE_MS = 3000
 PERIOD_MS = 500
-JOBS = 60
+JOBS = 200
 SEED = 5
 BEGUN = ("success", "failed", "lost", "stopped")
 SCRIPT = """
@@ -253,7 +253,7 @@ def report(cluster: Cluster, trouble: Trouble, took: float) -> str:
     (runs,) = cluster.ask("SELECT count(*) FROM run WHERE started_ms IS NOT NULL")[0]
     leases = sorted(takeover / trouble.lease_s for takeover in trouble.takeovers)
     outcomes = dict(cluster.ask("SELECT coalesce(outcome, state), sum(count) FROM run GROUP BY 1 ORDER BY 1"))
-    fenced = sum(node.said().count("fenced") for node in cluster.nodes)
+    fenced = sum(node.said().count("joins anew") for node in cluster.nodes)
     return (
         f"\n{took:.0f} s, {runs / took:.0f} runs/s, {dict(trouble.befallen)}; rows by outcome {outcomes}; "
         f"{len(leases)} takeovers, of the lease: median {leases[len(leases) // 2]:.2f}, longest {leases[-1]:.2f}; "
