@@ -126,7 +126,7 @@ class Cluster:
             return cursor.fetchall() if cursor.description else []
 
     async def id_of(self, node: ClusterNode) -> int:
-        """Return which node on record the newest start of a daemon is, once PostgreSQL answers; 0 before it has joined."""
+        """Return the node on record that is the newest start of a daemon, once PostgreSQL answers; 0: none yet."""
         while True:
             with suppress(psycopg.OperationalError):
                 rows = await asyncio.to_thread(self.ask, "SELECT max(id) FROM node WHERE name = %s", node.name)
