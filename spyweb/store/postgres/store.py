@@ -22,7 +22,7 @@ from spyweb.store.postgres.nodes import Nodes
 from spyweb.store.postgres.server import QUESTION_S, READ_S, PgServer
 from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue
 from spyweb.store.sqlite.connections import Connections
-from spyweb.store.sqlite.migrate import load_migrations
+from spyweb.store.sqlite.migrate import load_migrations, refuse_moved
 from spyweb.store.sqlite.store import Store, open_queue
 from spyweb.store.sqlite.vault import check_key
 
@@ -78,6 +78,7 @@ def open_up_to_date(
             bring_up_to_date(server, session, known, now_ms)
     opened = PgConnection(server, statement_s=server.lease_s / 2, node=node, is_relaxed=is_relaxed)
     try:
+        refuse_moved(opened.as_sqlite(), server.name)
         check_key(opened.as_sqlite(), server.name, PLAIN if codec is BYTES else codec)
     except BaseException:
         opened.close()

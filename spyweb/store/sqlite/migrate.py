@@ -24,6 +24,7 @@ from spyweb.store.sqlite.damage import has_table
 log = structlog.get_logger()
 
 PACKAGE = "spyweb.store.sqlite"
+MOVED = "moved"  # a table with the reason why nobody may use this database
 RECORD = """
     CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_ms INTEGER NOT NULL)
 """
@@ -72,6 +73,13 @@ def refuse_newer(connection: sqlite3.Connection, path: Path, known: Sequence[Mig
     if not unknown and find_version(connection) <= (known[-1].number if known else 0):
         return
     raise newer(path, ", ".join(unknown) or f"schema {find_version(connection)}", known)
+
+
+def refuse_moved(connection: sqlite3.Connection, database: Path | str) -> None:
+    """Raise StoreError if everything was moved from here, or not yet all to here."""
+    found = connection.execute(f"SELECT text FROM {MOVED}").fetchone() if has_table(connection, MOVED) else None
+    if found:
+        raise StoreError(f"{database}: {found[0]}")
 
 
 def refuse_older(connection: sqlite3.Connection, path: Path, known: Sequence[Migration]) -> None:

@@ -7,19 +7,19 @@ from pathlib import Path
 
 from spyweb.errors import StoreError
 from spyweb.store.encoding import Cell
-from spyweb.store.encryption import PLAIN, Codec, Place
+from spyweb.store.encryption import PLAIN, Codec, Place, SealingCodec
 from spyweb.store.sqlite.damage import has_table
 
 KNOWN_PLACE, KNOWN_VALUE = Place("", b"", 0), b"spyweb"
 PAGE_ROWS = 1000
 REMAINS = "remains"  # an empty table: it says that free pages still contain old values
 
-# Where values are stored: table, then the columns of the version, the type and the value.
+# Where values are stored: table, then the columns of the row's number, the version, the type and the value.
 VALUES = [
-    ("entry", "version", "type", "value"),
-    ("past", "version", "type", "value"),
-    ("event", "old_version", "old_type", "old_value"),
-    ("event", "new_version", "new_type", "new_value"),
+    ("entry", "rowid", "version", "type", "value"),
+    ("past", "rowid", "version", "type", "value"),
+    ("event", "id", "old_version", "old_type", "old_value"),
+    ("event", "id", "new_version", "new_type", "new_value"),
 ]
 
 
@@ -58,17 +58,22 @@ def rewrite(connection: sqlite3.Connection, old: Codec, new: Codec) -> None:
     """Rewrite all values, or none.  The caller then calls `purge`."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for columns in VALUES:
-            rewrite_table(connection, old, new, columns)
-        connection.execute("DELETE FROM seal")
-        if not new.is_plain:
-            connection.execute("INSERT INTO seal VALUES (1, ?, ?)", new.write(KNOWN_PLACE, KNOWN_VALUE))
+        rewrite_values(connection, old, new)
         connection.execute(f"CREATE TABLE IF NOT EXISTS {REMAINS} (id)")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def rewrite_values(connection: sqlite3.Connection, old: Codec, new: Codec) -> None:
+    """Rewrite all values in the open transaction."""
+    for columns in VALUES:
+        rewrite_table(connection, old, new, columns)
+    connection.execute("DELETE FROM seal")
+    if isinstance(new, SealingCodec):
+        connection.execute("INSERT INTO seal VALUES (1, ?, ?)", new.write(KNOWN_PLACE, KNOWN_VALUE))
 
 
 def purge(connection: sqlite3.Connection) -> bool:
@@ -85,11 +90,11 @@ def purge(connection: sqlite3.Connection) -> bool:
     return not is_held_up
 
 
-def rewrite_table(connection: sqlite3.Connection, old: Codec, new: Codec, columns: tuple[str, str, str, str]) -> None:
-    table, version, kind, value = columns
+def rewrite_table(connection: sqlite3.Connection, old: Codec, new: Codec, columns: tuple[str, ...]) -> None:
+    table, number, version, kind, value = columns
     select = f"""
-        SELECT rowid, namespace, key, {version}, {kind}, {value} FROM {table}
-        WHERE rowid > ? AND {version} IS NOT NULL ORDER BY rowid LIMIT {PAGE_ROWS}
+        SELECT {number}, namespace, key, {version}, {kind}, {value} FROM {table}
+        WHERE {number} > ? AND {version} IS NOT NULL ORDER BY {number} LIMIT {PAGE_ROWS}
     """
     after = 0
     while rows := connection.execute(select, (after,)).fetchall():
@@ -98,4 +103,4 @@ def rewrite_table(connection: sqlite3.Connection, old: Codec, new: Codec, column
         for row in rows:
             place = Place(*row[1:4])
             rewritten.append((new.write(place, old.read(place, Cell(*row[4:]))).column, row[0]))
-        connection.executemany(f"UPDATE {table} SET {value} = ? WHERE rowid = ?", rewritten)
+        connection.executemany(f"UPDATE {table} SET {value} = ? WHERE {number} = ?", rewritten)

@@ -1,0 +1,104 @@
+"""Everything that is stored goes from one engine to the other, or nothing does."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spyweb.model import NULL, Durability, Value
+from spyweb.store.encoding import encode
+from spyweb.store.postgres.moving import End, MovedTable, layout, move, postgres_end, sqlite_end
+from spyweb.store.postgres.server import Server
+from spyweb.store.postgres.store import open_postgres
+from spyweb.store.sqlite.store import Store, open_store
+from tests.fakes.clock import FakeClock
+from tests.fakes.stores import KEY, fresh_server, putting
+
+VALUES: list[Value] = [
+    b"", b"a\0\xff\xed\xa0\x80", b"\xf4\x8f\xbf\xbf", 0, -(1 << 63), (1 << 63) - 1, 1.5, -0.0, float("-inf"), True, False,
+    NULL, [], {b"a": [1, {b"b": NULL}]}, [b"\xff"], {1: b"x"}, b"big" * 400_000,
+]  # fmt: skip
+CLOCK = FakeClock()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with fresh_server() as server:
+        yield server
+
+
+def on_sqlite(path: Path, *, is_source: bool = False, key: bytes | None = None) -> AbstractContextManager[End]:
+    return sqlite_end(path, key=key, clock=CLOCK, is_source=is_source)
+
+
+def on_postgres(server: Server, *, is_source: bool = False) -> AbstractContextManager[End]:
+    return postgres_end(server, clock=CLOCK, is_source=is_source)
+
+
+@asynccontextmanager
+async def closed(store: Store) -> AsyncIterator[Store]:
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def go(source: AbstractContextManager[End], target: AbstractContextManager[End]) -> list[MovedTable]:
+    return move(source, target, lambda _: None)
+
+
+async def make(path: Path, key: bytes | None = None) -> None:
+    """Make a database with rows in every table."""
+    async with closed(await open_store(path, clock=CLOCK, durability=Durability.NORMAL, key=key)) as store:
+        for number, value in enumerate(VALUES):
+            await store.values.transform("job:x", b"key %d" % number, putting(value))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for table, columns in layout().items():
+            declared = {row[1]: row[2] for row in connection.execute(f"PRAGMA table_info({table})")}
+            kinds = {name: "BLOB" if key and name.endswith("value") else kind for name, kind in declared.items()}
+            rows = [[value_of(column, kinds[column], number) for column in columns] for number in (1, 2, 3)]
+            marks = ", ".join("?" * len(columns))
+            if table != "seal":
+                connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows[: 1 if table == "link_key" else 3])
+        connection.execute("DELETE FROM message WHERE id = 3")
+
+
+def value_of(column: str, declared: str, number: int) -> object:
+    if column.endswith("type"):
+        return encode(VALUES[number]).type
+    if column.endswith("value") and declared != "BLOB":
+        return encode(VALUES[number]).column
+    if column.endswith("version") or column == "id":
+        return number
+    return {"INTEGER": number << 40, "TEXT": f"{column}\0ß\U0010fffe{number}", "BLOB": b"\0\\x\xff%d" % number}[
+        declared
+    ]
+
+
+def rows_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return {table: sorted(connection.execute(f"SELECT * FROM {table}"), key=repr) for table in layout()}
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+async def test_every_row_of_every_table_is_the_same_there_and_back(
+    tmp_path: Path, server: Server, key: bytes | None
+) -> None:
+    first, last = tmp_path / "first.db", tmp_path / "last.db"
+    await make(first, key)
+    there = go(on_sqlite(first, is_source=True, key=key), on_postgres(server))
+    assert all(each.rows for each in there if each.table != "seal")
+    async with closed(await open_postgres(server, clock=CLOCK, key=key)) as store:
+        for number, value in enumerate(VALUES):
+            assert repr(await store.values.get("job:x", b"key %d" % number)) == repr(value)
+    assert go(on_postgres(server, is_source=True), on_sqlite(last, key=key)) == there
+    assert rows_of(last) == rows_of(first)
+    with closing(sqlite3.connect(last)) as connection:
+        assert dict(connection.execute("SELECT * FROM sqlite_sequence"))["message"] == 3
+    async with closed(await open_store(last, clock=CLOCK, key=key)) as store:
+        assert await store.values.get("job:x", b"key 6") == 1.5
