@@ -1,7 +1,7 @@
 """Move all that is stored to another database: from SQLite to PostgreSQL, back, or between two schemas.
 
 The target gets it in one transaction, in which it is read again and compared.  Until the source says that it was moved,
-the target says that it is unfinished: whatever is interrupted, one of the two can be used, and the other says why not.
+the target says that it is unfinished.  So wherever it is cut, not both can be used, and another move goes on with it.
 Rows are compared as PostgreSQL has them: there values are bytes.
 """
 
@@ -24,7 +24,7 @@ from spyweb.store.encoding import Column
 from spyweb.store.encryption import codec_for, from_bytes, to_bytes
 from spyweb.store.lock import hold_database
 from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
-from spyweb.store.postgres.server import NUL, Server, Session
+from spyweb.store.postgres.server import NUL, PgServer, PgSession
 from spyweb.store.postgres.store import translating
 from spyweb.store.sqlite.damage import has_table, size_of
 from spyweb.store.sqlite.failures import opening
@@ -41,7 +41,6 @@ LIVING = """
     SELECT name FROM node JOIN lane ON lane.node = node.id JOIN heart ON heart.node = node.id
     WHERE state IN ('a', 'd') AND beat > clock_timestamp() - lease_ms * interval '1 ms' ORDER BY name
 """
-MAKE = f"CREATE TABLE IF NOT EXISTS {MOVED} (id INTEGER PRIMARY KEY, text TEXT NOT NULL)"
 
 Row = Sequence[Any]
 Layout = Mapping[str, tuple[str, ...]]  # the columns of each table
@@ -87,9 +86,8 @@ class Tally:
             yield row
         self._progress(self.rows % SLICE)
 
-    @property
-    def digest(self) -> str:
-        return f"{self._sum % (1 << 64):016x}"
+    def of(self, table: str) -> MovedTable:
+        return MovedTable(table=table, rows=self.rows, digest=f"{self._sum % (1 << 64):016x}")
 
 
 def move(
@@ -97,44 +95,72 @@ def move(
 ) -> list[MovedTable]:
     """Move everything, and return what.  Raises StoreError where either can't be used, or they differ at the end."""
     with source as before, target as after:
-        refuse_filled(after)
+        left = f"everything was moved to {after.name}: set [store] url"
+        unfinished = f"{UNFINISHED}{before.name}: `spyweb store move` from there goes on with it"
         before.is_sealed = after.is_sealed = bool(before.ask("SELECT 1 FROM seal"))
-        moved: list[MovedTable] = []
-        for table in layout():
-            tally = Tally(progress)
-            after.write(table, tally.count(before.rows(table)))
-            moved.append(MovedTable(table=table, rows=tally.rows, digest=tally.digest))
-        after.go_on_after(before.last_ids())
-        for each in moved:
-            tally = Tally(progress)
-            for _ in tally.count(after.rows(each.table)):
-                pass
-            if (tally.rows, tally.digest) != (each.rows, each.digest):
-                raise StoreError(f"{after.name}: {each.table} is not what {before.name} has; nothing was moved")
-        say(after, f"{UNFINISHED}{before.name}: `spyweb store move` makes it anew, from there")
-        after.commit()
-        say(before, f"everything was moved to {after.name}: set [store] url")
-        before.commit()
+        if (note_of(before), note_of(after)) == (left, unfinished):  # it was cut before its last step
+            moved = read_all(after, progress)
+        else:
+            make_room(before, after)
+            moved = copy(before, after, progress)
+            say(after, unfinished)
+            after.commit()
+            say(before, left)
+            before.commit()
         after.ask(f"DROP TABLE {MOVED}")
         after.commit()
     return moved
 
 
-def refuse_filled(end: End) -> None:
-    """Raise StoreError if there is anything; what is left of an interrupted move is removed."""
-    has_note = end.ask(f"SELECT 1 FROM sqlite_master WHERE name = '{MOVED}'")
-    text = ((has_note and end.ask(f"SELECT text FROM {MOVED}")) or ("",))[0]
+def make_room(before: End, after: End) -> None:
+    """Remove what an interrupted move left.  Raises StoreError where the target has anything else."""
+    if note := note_of(before):
+        raise StoreError(f"{before.name}: {note}")
+    note = note_of(after)
+    if note and not note.startswith(UNFINISHED):
+        raise StoreError(f"{after.name}: {note}")
     for table in layout():
-        if text.startswith(UNFINISHED):
-            end.ask(f'DELETE FROM "{table}"')
-        elif text:
-            raise StoreError(f"{end.name}: {text}")
-        elif end.ask(f'SELECT 1 FROM "{table}" LIMIT 1'):
-            raise StoreError(f"{end.name}: {table} has rows: expected a database or [store] schema with nothing in it")
+        if note:
+            after.ask(f'DELETE FROM "{table}"')
+        elif after.ask(f'SELECT 1 FROM "{table}" LIMIT 1'):
+            raise StoreError(
+                f"{after.name}: {table} has rows: expected a database or [store] schema with nothing in it"
+            )
+
+
+def copy(before: End, after: End, progress: Progress) -> list[MovedTable]:
+    """Copy everything, and compare."""
+    copied: list[MovedTable] = []
+    for table in layout():
+        tally = Tally(progress)
+        after.write(table, tally.count(before.rows(table)))
+        copied.append(tally.of(table))
+    after.go_on_after(before.last_ids())
+    for each, found in zip(copied, read_all(after, progress), strict=True):
+        if each != found:
+            raise StoreError(f"{after.name}: {each.table} is not what {before.name} has; nothing was moved")
+    return copied
+
+
+def read_all(end: End, progress: Progress) -> list[MovedTable]:
+    found: list[MovedTable] = []
+    for table in layout():
+        tally = Tally(progress)
+        for _ in tally.count(end.rows(table)):
+            pass
+        found.append(tally.of(table))
+    return found
+
+
+def note_of(end: End) -> str:
+    """Return why nobody may use it; empty: anybody may."""
+    has_note = end.ask(f"SELECT 1 FROM sqlite_master WHERE name = '{MOVED}'")
+    found = end.ask(f"SELECT text FROM {MOVED}") if has_note else None
+    return str(found[0]) if found else ""
 
 
 def say(end: End, text: str) -> None:
-    end.ask(MAKE)
+    end.ask(f"CREATE TABLE IF NOT EXISTS {MOVED} (id INTEGER PRIMARY KEY, text TEXT NOT NULL)")
     end.ask(f"DELETE FROM {MOVED}")
     end.ask("INSERT INTO {} VALUES (1, '{}')".format(MOVED, text.replace("'", "''")))
 
@@ -167,7 +193,7 @@ def sqlite_end(path: Path, *, key: bytes | None, clock: Clock, is_source: bool) 
 
 
 @contextmanager
-def postgres_end(server: Server, *, clock: Clock, is_source: bool) -> Iterator[End]:
+def postgres_end(server: PgServer, *, clock: Clock, is_source: bool) -> Iterator[End]:
     """Open a schema, made where it is absent if it is the target; nobody writes to it, and no node joins, meanwhile."""
     known = load_migrations()
     with translating(server), closing(server.connect(statement_s=0)) as session:
@@ -233,8 +259,8 @@ class SqliteEnd:
 
 
 class PgEnd:
-    def __init__(self, server: Server, session: Session) -> None:
-        self.name = server.name
+    def __init__(self, server: PgServer, session: PgSession) -> None:
+        self.name = f"{server.name}, schema {server.schema}"
         self.is_sealed = False
         self._session = session
         self._layout = layout()

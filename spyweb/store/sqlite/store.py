@@ -248,6 +248,7 @@ def open_up_to_date(
         if is_new:
             create(connection, now_ms)
         else:
+            refuse_moved(connection, path)
             migrate(connection, path, load_migrations(), now_ms)
         encrypt_first(connection, codec)
         purge(connection)
@@ -263,7 +264,6 @@ def refuse_unfit(path: Path, codec: Codec, durability: Durability, marker: Marke
     with closing(connect(path, "ro")) as connection:
         damage.check(connection, path, killed=killed)
         refuse_newer(connection, path, load_migrations())
-        refuse_moved(connection, path)
         check_key(connection, path, codec)
         return damage.find_loss(connection, path, marker, durability) if marker else ""
 
@@ -289,6 +289,7 @@ def rotate_key(path: Path, *, old: bytes | None, new: bytes | None, marker: Mark
         refuse_unfit(path, before, Durability.FULL, marker)
         with closing(connect(path)) as connection:
             refuse_older(connection, path, load_migrations())
+            refuse_moved(connection, path)
             set_up_writing(connection, Durability.FULL)
             rewrite(connection, codec_of(connection, before), after)
             with suppress(sqlite3.Error):  # the values have their new key by now: no failure may hide that

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spyweb.errors import StoreError
 from spyweb.model import NULL, Durability, Value
 from spyweb.store.encoding import encode
-from spyweb.store.postgres.moving import End, MovedTable, layout, move, postgres_end, sqlite_end
-from spyweb.store.postgres.server import Server
+from spyweb.store.postgres.moving import End, MovedTable, PgEnd, SqliteEnd, layout, move, postgres_end, sqlite_end
+from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KEY, fresh_server, putting
 
 VALUES: list[Value] = [
-    b"", b"a\0\xff\xed\xa0\x80", b"\xf4\x8f\xbf\xbf", 0, -(1 << 63), (1 << 63) - 1, 1.5, -0.0, float("-inf"), True, False,
-    NULL, [], {b"a": [1, {b"b": NULL}]}, [b"\xff"], {1: b"x"}, b"big" * 400_000,
+    b"", b"a\0\xff\xed\xa0\x80", b"\xf4\x8f\xbf\xbf", 0, -(1 << 63), (1 << 63) - 1, 1.5, -0.0, float("-inf"),
+    True, False, NULL, [], {b"a": [1, {b"b": NULL}]}, [b"\xff"], {1: b"x"}, b"big" * 400_000,
 ]  # fmt: skip
 CLOCK = FakeClock()
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server() -> Iterator[PgServer]:
     with fresh_server() as server:
         yield server
 
@@ -36,7 +39,7 @@ def on_sqlite(path: Path, *, is_source: bool = False, key: bytes | None = None) 
     return sqlite_end(path, key=key, clock=CLOCK, is_source=is_source)
 
 
-def on_postgres(server: Server, *, is_source: bool = False) -> AbstractContextManager[End]:
+def on_postgres(server: PgServer, *, is_source: bool = False) -> AbstractContextManager[End]:
     return postgres_end(server, clock=CLOCK, is_source=is_source)
 
 
@@ -87,7 +90,7 @@ def rows_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 @pytest.mark.parametrize("key", [None, KEY])
 async def test_every_row_of_every_table_is_the_same_there_and_back(
-    tmp_path: Path, server: Server, key: bytes | None
+    tmp_path: Path, server: PgServer, key: bytes | None
 ) -> None:
     first, last = tmp_path / "first.db", tmp_path / "last.db"
     await make(first, key)
@@ -102,3 +105,91 @@ async def test_every_row_of_every_table_is_the_same_there_and_back(
         assert dict(connection.execute("SELECT * FROM sqlite_sequence"))["message"] == 3
     async with closed(await open_store(last, clock=CLOCK, key=key)) as store:
         assert await store.values.get("job:x", b"key 6") == 1.5
+
+
+async def test_the_source_is_refused_from_then_on_and_a_target_with_anything_in_it(
+    tmp_path: Path, server: PgServer
+) -> None:
+    first, last = tmp_path / "first.db", tmp_path / "last.db"
+    await make(first)
+    go(on_sqlite(first, is_source=True), on_postgres(server))
+    refused = (
+        f"^{first}: everything was moved to {re.escape(server.name)}, schema {server.schema}: set \\[store\\] url$"
+    )
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match=refused):
+            await open_store(first, clock=CLOCK, read_only=read_only)
+    with pytest.raises(StoreError, match=r"everything was moved to"):
+        go(on_postgres(server, is_source=True), on_sqlite(first))
+    await make(other := tmp_path / "other.db")
+    with pytest.raises(StoreError, match=r"access_key has rows: expected a database or \[store\] schema with nothing"):
+        go(on_sqlite(other, is_source=True), on_postgres(server))
+    go(on_postgres(server, is_source=True), on_sqlite(last))
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match=f"everything was moved to {last}: set"):
+            await open_postgres(server, clock=CLOCK, read_only=read_only)
+    with pytest.raises(StoreError, match="everything was moved to"):
+        go(on_sqlite(last, is_source=True), on_postgres(server))
+
+
+class Cut(Exception):
+    """The process is killed there."""
+
+
+@pytest.mark.parametrize("at", range(6))
+@pytest.mark.parametrize("is_back", [False, True])
+async def test_wherever_it_is_cut_not_both_can_be_used_and_it_goes_on(
+    tmp_path: Path, server: PgServer, monkeypatch: pytest.MonkeyPatch, at: int, is_back: bool
+) -> None:
+    """Cut before or after the commit of the target, that of the source, and the target's last."""
+    first, last = tmp_path / "first.db", tmp_path / "last.db"
+    await make(first)
+    if is_back:
+        go(on_sqlite(first, is_source=True), on_postgres(server))
+
+    def again() -> list[MovedTable]:
+        if is_back:
+            return go(on_postgres(server, is_source=True), on_sqlite(last))
+        return go(on_sqlite(first, is_source=True), on_postgres(server))
+
+    async def look(*, at_target: bool) -> None:
+        is_there = at_target is not is_back
+        opening = (
+            open_postgres(server, clock=CLOCK) if is_there else open_store(last if is_back else first, clock=CLOCK)
+        )
+        async with closed(await opening) as store:
+            assert await store.values.get("job:x", b"key 6") == 1.5
+
+    cut_commits(monkeypatch, at)
+    with pytest.raises(Cut):
+        again()
+    monkeypatch.undo()
+    if at < 3:
+        await look(at_target=False)
+    else:
+        with pytest.raises(StoreError, match="everything was moved"):
+            await look(at_target=False)
+    if 1 <= at < 5:
+        with pytest.raises(StoreError, match=r": an unfinished copy of .*: `spyweb store move` from there goes on"):
+            await look(at_target=True)
+    if at < 5:
+        assert all(each.rows for each in again() if each.table != "seal")
+    await look(at_target=True)
+    with pytest.raises(StoreError, match="everything was moved"):
+        await look(at_target=False)
+
+
+def cut_commits(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Have a commit raise: each commit takes two numbers, before and after it."""
+    commits = itertools.count()
+    for kind in (SqliteEnd, PgEnd):
+
+        def commit(end: End, really: Callable[[Any], None] = kind.commit) -> None:
+            number = next(commits) * 2
+            if at == number:
+                raise Cut
+            really(end)
+            if at == number + 1:
+                raise Cut
+
+        monkeypatch.setattr(kind, "commit", commit)
