@@ -153,7 +153,6 @@ class PgServer(Struct, frozen=True, kw_only=True):
 REASONS = {
     "53100": "no room left on its disk",
     "53200": "PostgreSQL is out of memory",
-    "55P03": "other transactions held it for too long: try again",
     "57014": "no answer in time: the statement was given up",
     "54000": "more than PostgreSQL takes: a key of about 2,700 bytes, or a text of 1 GB",
     "25006": "it takes no writes: it is a standby, or set to read only",
