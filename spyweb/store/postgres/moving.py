@@ -24,7 +24,7 @@ from spyweb.store.encoding import Column
 from spyweb.store.encryption import codec_for, from_bytes, to_bytes
 from spyweb.store.lock import hold_database
 from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
-from spyweb.store.postgres.server import NUL, PgServer, PgSession
+from spyweb.store.postgres.server import PgServer, PgSession, without_nul
 from spyweb.store.postgres.store import translating
 from spyweb.store.sqlite.damage import has_table, size_of
 from spyweb.store.sqlite.failures import opening
@@ -78,8 +78,7 @@ class Tally:
     def count(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the rows, and count them."""
         for row in rows:
-            data = msgspec.msgpack.encode([each.replace(NUL, "\0") if isinstance(each, str) else each for each in row])
-            self._sum += int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+            self._sum += int.from_bytes(blake2b(msgspec.msgpack.encode(row), digest_size=8).digest(), "big")
             self.rows += 1
             if not self.rows % SLICE:
                 self._progress(SLICE)
@@ -286,7 +285,7 @@ class PgEnd:
         into = f'COPY "{table}" ({quoted(self._layout[table])}) FROM STDIN'
         with self._session.cursor() as cursor, cursor.copy(into) as copy:
             for row in rows:
-                copy.write_row([each.replace("\0", NUL) if isinstance(each, str) else each for each in row])
+                copy.write_row([without_nul(each) if isinstance(each, str) else each for each in row])
 
     def last_ids(self) -> Mapping[str, int]:
         found = {table: self.ask(f"SELECT pg_sequence_last_value('{name}')") for table, name in self._sequences()}

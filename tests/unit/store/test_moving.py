@@ -78,7 +78,7 @@ def value_of(column: str, declared: str, number: int) -> object:
         return encode(VALUES[number]).column
     if column.endswith("version") or column == "id":
         return number
-    return {"INTEGER": number << 40, "TEXT": f"{column}\0ß\U0010fffe{number}", "BLOB": b"\0\\x\xff%d" % number}[
+    return {"INTEGER": number << 40, "TEXT": f"{column}\0ß\U0010ffff{number}", "BLOB": b"\0\\x\xff%d" % number}[
         declared
     ]
 
