@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -36,7 +36,7 @@ UNFINISHED = "an unfinished copy of "
 LEFT_OUT = {"migration", "last_commit"}  # each database has its own
 AT_ONCE = 50  # rows that a read brings: one may have megabytes
 LOCKED_S = 10  # how long the end of others' transactions is waited for
-SLICE = 1000  # rows, after each of which the progress is told
+SLICE = 1000  # rows, after each of which the progress is shown
 LIVING = """
     SELECT name FROM node JOIN lane ON lane.node = node.id JOIN heart ON heart.node = node.id
     WHERE state IN ('a', 'd') AND beat > clock_timestamp() - lease_ms * interval '1 ms' ORDER BY name
@@ -48,28 +48,14 @@ Progress = Callable[[int], None]
 
 
 class MovedTable(Struct, frozen=True, kw_only=True):
-    """What was moved of a table; the digest is the same whatever the order of the rows."""
+    """The rows of a table; the digest is the same whatever their order."""
 
     table: str
     rows: int
     digest: str
 
 
-class End(Protocol):
-    """One of the two databases, in a transaction of its own."""
-
-    name: str
-    is_sealed: bool
-
-    def ask(self, sql: str) -> Row | None: ...
-    def rows(self, table: str) -> Iterable[Row]: ...
-    def write(self, table: str, rows: Iterable[Row]) -> None: ...
-    def last_ids(self) -> Mapping[str, int]: ...
-    def go_on_after(self, ids: Mapping[str, int]) -> None: ...
-    def commit(self) -> None: ...
-
-
-class Tally:
+class RowCount:
     def __init__(self, progress: Progress) -> None:
         self.rows = 0
         self._sum = 0
@@ -90,7 +76,7 @@ class Tally:
 
 
 def move(
-    source: AbstractContextManager[End], target: AbstractContextManager[End], progress: Progress
+    source: AbstractContextManager[Side], target: AbstractContextManager[Side], progress: Progress
 ) -> list[MovedTable]:
     """Move everything, and return what.  Raises StoreError where either can't be used, or they differ at the end."""
     with source as before, target as after:
@@ -111,7 +97,7 @@ def move(
     return moved
 
 
-def make_room(before: End, after: End) -> None:
+def make_room(before: Side, after: Side) -> None:
     """Remove what an interrupted move left.  Raises StoreError where the target has anything else."""
     if note := note_of(before):
         raise StoreError(f"{before.name}: {note}")
@@ -127,11 +113,11 @@ def make_room(before: End, after: End) -> None:
             )
 
 
-def copy(before: End, after: End, progress: Progress) -> list[MovedTable]:
+def copy(before: Side, after: Side, progress: Progress) -> list[MovedTable]:
     """Copy everything, and compare."""
     copied: list[MovedTable] = []
     for table in layout():
-        tally = Tally(progress)
+        tally = RowCount(progress)
         after.write(table, tally.count(before.rows(table)))
         copied.append(tally.of(table))
     after.go_on_after(before.last_ids())
@@ -141,27 +127,27 @@ def copy(before: End, after: End, progress: Progress) -> list[MovedTable]:
     return copied
 
 
-def read_all(end: End, progress: Progress) -> list[MovedTable]:
+def read_all(side: Side, progress: Progress) -> list[MovedTable]:
     found: list[MovedTable] = []
     for table in layout():
-        tally = Tally(progress)
-        for _ in tally.count(end.rows(table)):
+        tally = RowCount(progress)
+        for _ in tally.count(side.rows(table)):
             pass
         found.append(tally.of(table))
     return found
 
 
-def note_of(end: End) -> str:
+def note_of(side: Side) -> str:
     """Return why nobody may use it; empty: anybody may."""
-    has_note = end.ask(f"SELECT 1 FROM sqlite_master WHERE name = '{MOVED}'")
-    found = end.ask(f"SELECT text FROM {MOVED}") if has_note else None
+    has_note = side.ask(f"SELECT 1 FROM sqlite_master WHERE name = '{MOVED}'")
+    found = side.ask(f"SELECT text FROM {MOVED}") if has_note else None
     return str(found[0]) if found else ""
 
 
-def say(end: End, text: str) -> None:
-    end.ask(f"CREATE TABLE IF NOT EXISTS {MOVED} (id INTEGER PRIMARY KEY, text TEXT NOT NULL)")
-    end.ask(f"DELETE FROM {MOVED}")
-    end.ask("INSERT INTO {} VALUES (1, '{}')".format(MOVED, text.replace("'", "''")))
+def say(side: Side, text: str) -> None:
+    side.ask(f"CREATE TABLE IF NOT EXISTS {MOVED} (id INTEGER PRIMARY KEY, text TEXT NOT NULL)")
+    side.ask(f"DELETE FROM {MOVED}")
+    side.ask("INSERT INTO {} VALUES (1, '{}')".format(MOVED, text.replace("'", "''")))
 
 
 def layout() -> Layout:
@@ -174,7 +160,7 @@ def layout() -> Layout:
 
 
 @contextmanager
-def sqlite_end(path: Path, *, key: bytes | None, clock: Clock, is_source: bool) -> Iterator[End]:
+def sqlite_side(path: Path, *, key: bytes | None, clock: Clock, is_source: bool) -> Iterator[Side]:
     """Open a SQLite database, made where it is absent if it is the target."""
     known = load_migrations()
     with opening(path), hold_database(path, clock=clock):
@@ -188,11 +174,11 @@ def sqlite_end(path: Path, *, key: bytes | None, clock: Clock, is_source: bool) 
             else:
                 create(connection, clock.now_ms())
             connection.execute("BEGIN IMMEDIATE")
-            yield SqliteEnd(path, connection)
+            yield SqliteSide(path, connection)
 
 
 @contextmanager
-def postgres_end(server: PgServer, *, clock: Clock, is_source: bool) -> Iterator[End]:
+def postgres_side(server: PgServer, *, clock: Clock, is_source: bool) -> Iterator[Side]:
     """Open a schema, made where it is absent if it is the target; nobody writes to it, and no node joins, meanwhile."""
     known = load_migrations()
     with translating(server), closing(server.connect(statement_s=0)) as session:
@@ -201,12 +187,12 @@ def postgres_end(server: PgServer, *, clock: Clock, is_source: bool) -> Iterator
             refuse_other(server, session, known)
         else:
             bring_up_to_date(server, session, known, clock.now_ms())
-        end = PgEnd(server, session)
-        end.begin()
-        yield end
+        side = PgSide(server, session)
+        side.begin()
+        yield side
 
 
-class SqliteEnd:
+class SqliteSide:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.name = str(path)
         self.is_sealed = False
@@ -257,7 +243,7 @@ class SqliteEnd:
         ]
 
 
-class PgEnd:
+class PgSide:
     def __init__(self, server: PgServer, session: PgSession) -> None:
         self.name = f"{server.name}, schema {server.schema}"
         self.is_sealed = False
@@ -305,6 +291,9 @@ class PgEnd:
         tables = [table for table, columns in self._layout.items() if "id" in columns]
         found = [(table, self.ask(f"SELECT pg_get_serial_sequence('{table}', 'id')")) for table in tables]
         return [(table, row[0].replace("'", "''")) for table, row in found if row and row[0]]
+
+
+Side = SqliteSide | PgSide  # of a move: a database in a transaction of its own
 
 
 def with_values(row: Row, places: Sequence[tuple[int, int]], convert: Callable[[str, Any], Column]) -> Row:

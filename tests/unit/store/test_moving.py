@@ -15,7 +15,7 @@ import pytest
 from spyweb.errors import StoreError
 from spyweb.model import NULL, Durability, Value
 from spyweb.store.encoding import encode
-from spyweb.store.postgres.moving import End, MovedTable, PgEnd, SqliteEnd, layout, move, postgres_end, sqlite_end
+from spyweb.store.postgres.moving import MovedTable, PgSide, Side, SqliteSide, layout, move, postgres_side, sqlite_side
 from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.store import Store, open_store
@@ -35,12 +35,12 @@ def server() -> Iterator[PgServer]:
         yield server
 
 
-def on_sqlite(path: Path, *, is_source: bool = False, key: bytes | None = None) -> AbstractContextManager[End]:
-    return sqlite_end(path, key=key, clock=CLOCK, is_source=is_source)
+def on_sqlite(path: Path, *, is_source: bool = False, key: bytes | None = None) -> AbstractContextManager[Side]:
+    return sqlite_side(path, key=key, clock=CLOCK, is_source=is_source)
 
 
-def on_postgres(server: PgServer, *, is_source: bool = False) -> AbstractContextManager[End]:
-    return postgres_end(server, clock=CLOCK, is_source=is_source)
+def on_postgres(server: PgServer, *, is_source: bool = False) -> AbstractContextManager[Side]:
+    return postgres_side(server, clock=CLOCK, is_source=is_source)
 
 
 @asynccontextmanager
@@ -51,7 +51,7 @@ async def closed(store: Store) -> AsyncIterator[Store]:
         await store.close()
 
 
-def go(source: AbstractContextManager[End], target: AbstractContextManager[End]) -> list[MovedTable]:
+def go(source: AbstractContextManager[Side], target: AbstractContextManager[Side]) -> list[MovedTable]:
     return move(source, target, lambda _: None)
 
 
@@ -182,9 +182,9 @@ async def test_wherever_it_is_cut_not_both_can_be_used_and_it_goes_on(
 def cut_commits(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """Have a commit raise: each commit takes two numbers, before and after it."""
     commits = itertools.count()
-    for kind in (SqliteEnd, PgEnd):
+    for kind in (SqliteSide, PgSide):
 
-        def commit(end: End, really: Callable[[Any], None] = kind.commit) -> None:
+        def commit(end: Side, really: Callable[[Any], None] = kind.commit) -> None:
             number = next(commits) * 2
             if at == number:
                 raise Cut
