@@ -15,7 +15,7 @@ import pytest
 from spyweb.errors import StoreError
 from spyweb.model import NULL, Durability, Value
 from spyweb.store.encoding import encode
-from spyweb.store.postgres.moving import MovedTable, PgSide, Side, SqliteSide, layout, move, postgres_side, sqlite_side
+from spyweb.store.postgres.moving import MovedTable, PgSide, Side, SqliteSide, move, postgres_side, sqlite_side
 from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.store import Store, open_store
@@ -61,7 +61,7 @@ async def make(path: Path, key: bytes | None = None) -> None:
         for number, value in enumerate(VALUES):
             await store.values.transform("job:x", b"key %d" % number, putting(value))
     with closing(sqlite3.connect(path)) as connection, connection:
-        for table, columns in layout().items():
+        for table, columns in SqliteSide("", connection).layout.items():
             declared = {row[1]: row[2] for row in connection.execute(f"PRAGMA table_info({table})")}
             kinds = {name: "BLOB" if key and name.endswith("value") else kind for name, kind in declared.items()}
             rows = [[value_of(column, kinds[column], number) for column in columns] for number in (1, 2, 3)]
@@ -85,7 +85,8 @@ def value_of(column: str, declared: str, number: int) -> object:
 
 def rows_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:
     with closing(sqlite3.connect(path)) as connection:
-        return {table: sorted(connection.execute(f"SELECT * FROM {table}"), key=repr) for table in layout()}
+        tables = SqliteSide("", connection).layout
+        return {table: sorted(connection.execute(f"SELECT * FROM {table}"), key=repr) for table in tables}
 
 
 @pytest.mark.parametrize("key", [None, KEY])
