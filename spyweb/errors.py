@@ -138,6 +138,10 @@ class StoreUnreachable(StoreError):
     """PostgreSQL does not answer: it may help to try again."""
 
 
+class StoreAbsent(StoreError):
+    """There is no database yet."""
+
+
 class StoreFenced(StoreError):
     """The other nodes have declared this one dead, or its database went back: it must join anew."""
 

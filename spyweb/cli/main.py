@@ -98,7 +98,15 @@ MAINTENANCE = {
     "end": "spyweb.subjects.when.commands:end",
 }
 SYSTEMD = {"install": "spyweb.cli.systemd:install", "uninstall": "spyweb.cli.systemd:uninstall"}
-GROUPS = {"alerts": ALERTS, "maintenance": MAINTENANCE, "state": STATE, "keys": KEYS, "systemd": SYSTEMD}
+STORE = {"move": "spyweb.subjects.state.commands.transfer:move_store"}
+GROUPS = {
+    "alerts": ALERTS,
+    "maintenance": MAINTENANCE,
+    "state": STATE,
+    "store": STORE,
+    "keys": KEYS,
+    "systemd": SYSTEMD,
+}
 
 ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 SETTINGS = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from spyweb.cli import output
 from spyweb.clock import Clock
+from spyweb.errors import StoreAbsent
 from spyweb.model import JobSpec
 from spyweb.settings.sections import Settings
 from spyweb.specs.discover import Scan, scan
@@ -55,25 +56,28 @@ class OfflineProject:
         path, data_dir = self.settings.store.path, self.settings.daemon.data_dir
         if data_dir.exists() and (error := no_access(data_dir)):
             raise error
-        if not path.exists():
+        if not self.settings.store.is_postgres and not path.exists():
             marker = self.marker()
             refuse_missing(path, marker.folder if marker.found else None)
             return otherwise
-        return asyncio.run(self._ask(ask, read_only=True))
+        try:
+            return asyncio.run(self._ask(ask, read_only=True))
+        except StoreAbsent:
+            return otherwise
 
     def write(self, ask: Callable[[Store], Awaitable[T]]) -> T:
         """Change the database, under the lock.  Raises LockHeld when another process has it."""
         output.log_only_errors()
         path = self.settings.store.path
         with hold_lock(self.settings.daemon.data_dir, root=self.settings.root, clock=self.clock):
-            is_new = not size_of(path)
+            is_new = self.settings.store.is_file and not size_of(path)
             answer = asyncio.run(self._ask(ask, read_only=False))
         if is_new:
             output.note(f"created a new database: {path}")
         return answer
 
     def marker(self) -> Marker:
-        return Marker(self.settings.daemon.data_dir, self.settings.store.path, self.clock)
+        return Marker(self.settings.daemon.data_dir, self.settings.database, self.clock)
 
     def key(self) -> bytes | None:
         """Return the key that values are encrypted with, or None.  Raises StoreError or NoAccess."""
@@ -91,18 +95,21 @@ class OfflineProject:
         return self.write(change)
 
     async def _ask(self, ask: Callable[[Store], Awaitable[T]], *, read_only: bool) -> T:
-        from spyweb.store.sqlite.store import open_store  # before the first start there is nothing to open
+        from spyweb.store.sqlite.store import open_shared, open_store  # before the first start there is nothing to open
 
         settings = self.settings.store
-        store = await open_store(
-            settings.path,
-            clock=self.clock,
-            durability=settings.durability,
-            read_only=read_only,
-            key=self.key(),
-            history=self.settings.state.history,
-            marker=self.marker(),
-        )
+        if settings.is_postgres:
+            store = await open_shared(self.settings, clock=self.clock, read_only=read_only, key=self.key())
+        else:
+            store = await open_store(
+                settings.path,
+                clock=self.clock,
+                durability=settings.durability,
+                read_only=read_only,
+                key=self.key(),
+                history=self.settings.state.history,
+                marker=self.marker(),
+            )
         try:
             return await ask(store)
         finally:

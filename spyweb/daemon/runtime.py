@@ -49,7 +49,7 @@ from spyweb.specs.watches import history_rules
 from spyweb.store.encryption import find_key
 from spyweb.store.marker import Marker
 from spyweb.store.sqlite.damage import copy_log_aside, move_aside, refuse_missing, size_of
-from spyweb.store.sqlite.store import Store, open_any, refuse_unsound
+from spyweb.store.sqlite.store import Store, open_any, open_shared, refuse_unsound
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.store.user_sql.views import Engine
@@ -223,12 +223,9 @@ async def open_configured(settings: Settings, clock: Clock, marker: Marker) -> S
     if not store.is_memory:
         refuse_unsound(settings.daemon.data_dir / USER_DB, marker.folder if marker.has_user_db else None)
     if store.is_postgres:
-        from spyweb.store.postgres.store import open_postgres, server_of  # psycopg may not be installed
-
-        history = settings.state.history
-        return await open_postgres(
-            server_of(settings), clock=clock, durability=durability, key=store_key(settings), history=history
-        )
+        shared = await open_shared(settings, clock=clock, key=store_key(settings))
+        marker.note_opened(None)
+        return shared
     opened = await open_any(
         store.url,
         clock=clock,
@@ -280,9 +277,11 @@ async def open_runtime(
         found = live.find(job)
         return found.spec if found else None
 
-    marker = Marker(settings.daemon.data_dir, settings.store.path, clock)
+    marker = Marker(settings.daemon.data_dir, settings.database, clock)
     store = await open_or_repair(settings, clock, marker, repair=repair)
     stack.push_async_callback(store.close)
+    if settings.store.is_postgres:
+        stack.callback(marker.note_closed)
     note_sql = partial(note_user_db, settings, marker)
     note_sql()
     stack.callback(note_sql)

@@ -282,6 +282,16 @@ def _store(read: Reading, root: Path, data_dir: Path, environ: Mapping[str, str]
     return take_section(read, StoreSettings, url=url)
 
 
+def store_at(url: str, settings: Settings, environ: Mapping[str, str]) -> StoreSettings:
+    """Return the settings of a store as if config.toml had this url.  Raises ConfigError."""
+    problems: list[Problem] = []
+    given = _Named(values={"url": url, "password": settings.store.password}, file="command line", name="URL")
+    store = _store(Reading([given], problems), settings.root, settings.daemon.data_dir, environ)
+    if problems:
+        raise ConfigError(problems)
+    return replace(settings.store, url=store.url, hidden=store.hidden)
+
+
 def _cluster(read: Reading) -> ClusterSettings:
     host = platform.node().partition(".")[0].lower()
     name = told(node_name, "The name of this node, no other's; by default the host's.")

@@ -172,6 +172,10 @@ class StoreSettings:
         return not self.is_memory and not self.is_postgres
 
     @property
+    def backend(self) -> str:
+        return "memory" if self.is_memory else "postgresql" if self.is_postgres else "sqlite"
+
+    @property
     def path(self) -> Path:
         """Return the database's file, where it is one."""
         return Path(self.url.removeprefix("sqlite:///"))
@@ -303,3 +307,8 @@ class Settings:
     permissions: Grants = USUAL  # of jobs that have none of their own in config.toml
     defaults: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("defaults",)))
     jobs: Mapping[str, TomlTable] = field(default_factory=dict)
+
+    @property
+    def database(self) -> Path:
+        """Return the file that the data directory must have from one start to the next."""
+        return self.daemon.data_dir / USER_DB if self.store.is_postgres else self.store.path

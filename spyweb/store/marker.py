@@ -91,8 +91,8 @@ class Marker:
     def _booted_ms(self) -> int:
         return self._clock.now_ms() - uptime_ms()
 
-    def note_opened(self, commit: LastCommit) -> None:
-        """Note that the database is open from now on, and which commit is its last."""
+    def note_opened(self, commit: LastCommit | None) -> None:
+        """Note that the database is open from now on, and which commit is its last, where that is counted."""
         opened = Opened(pid=os.getpid(), since=shown_moment(self._clock.now_ms()), booted_ms=self._booted_ms())
         with self._turn, suppress(OSError):
             self._contents = Contents(database=self._name, user_db=self.has_user_db, open=opened, commit=commit)

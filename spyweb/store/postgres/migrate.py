@@ -15,7 +15,7 @@ import structlog
 from psycopg import Cursor, errors
 
 import spyweb
-from spyweb.errors import StoreError
+from spyweb.errors import StoreAbsent, StoreError
 from spyweb.store.postgres.server import PgServer, PgSession
 from spyweb.store.postgres.texts import translate_schema
 from spyweb.store.sqlite import migrate as sqlite
@@ -58,7 +58,7 @@ def refuse_other(server: PgServer, session: PgSession, known: Sequence[Migration
     """Raise StoreError unless the schema is that of this spyweb."""
     with session.cursor() as cursor:
         if not has_record(cursor):
-            raise StoreError(f"{server.name}: there is no database yet: `spyweb start` makes it")
+            raise StoreAbsent(f"{server.name}: there is no database yet: `spyweb start` makes it")
         if pending := find_pending(server, cursor, known):
             raise sqlite.older(server.name, pending)
 

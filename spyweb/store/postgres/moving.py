@@ -20,13 +20,14 @@ from msgspec import Struct
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.model import Durability
+from spyweb.settings.sections import Settings
 from spyweb.store.encoding import Column
 from spyweb.store.encryption import codec_for, from_bytes, to_bytes
 from spyweb.store.lock import hold_database
 from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
 from spyweb.store.postgres.nodes import ALIVE, FROM_NODES, IS_LATE
 from spyweb.store.postgres.server import PgServer, PgSession, without_nul
-from spyweb.store.postgres.store import translating
+from spyweb.store.postgres.store import server_of, translating
 from spyweb.store.sqlite.damage import has_table
 from spyweb.store.sqlite.failures import opening
 from spyweb.store.sqlite.migrate import MOVED, create, load_migrations, refuse_newer, refuse_older
@@ -53,7 +54,7 @@ class MovedTable(Struct, frozen=True, kw_only=True):
 
 
 def move(
-    source: AbstractContextManager[Side], target: AbstractContextManager[Side], progress: Progress
+    source: AbstractContextManager[Side], target: AbstractContextManager[Side], expect: Progress, progress: Progress
 ) -> list[MovedTable]:
     """Move everything, and return what.  Raises StoreError where either can't be used, or they differ at the end."""
     with source as before, target as after:
@@ -64,6 +65,9 @@ def move(
             moved = read_all(after, progress)
         else:
             make_room(before, after)
+            expect(
+                2 * sum(count[0] for table in before.layout if (count := before.ask(f'SELECT count(*) FROM "{table}"')))
+            )
             moved = copy(before, after, progress)
             after.say(unfinished)
             before.say(left)
@@ -124,6 +128,12 @@ class RowCount:
 
     def of(self, table: str) -> MovedTable:
         return MovedTable(table=table, rows=self._rows, digest=f"{self._sum % (1 << 64):016x}")
+
+
+def open_side(settings: Settings, *, key: bytes | None, clock: Clock, is_source: bool) -> AbstractContextManager[Side]:
+    if settings.store.is_postgres:
+        return postgres_side(server_of(settings), clock=clock, is_source=is_source)
+    return sqlite_side(settings.store.path, key=key, clock=clock, is_source=is_source)
 
 
 @contextmanager

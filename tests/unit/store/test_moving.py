@@ -52,7 +52,7 @@ async def closed(store: Store) -> AsyncIterator[Store]:
 
 
 def go(source: AbstractContextManager[Side], target: AbstractContextManager[Side]) -> list[MovedTable]:
-    return move(source, target, lambda _: None)
+    return move(source, target, lambda _: None, lambda _: None)
 
 
 async def make(path: Path, key: bytes | None = None) -> None:

@@ -235,7 +235,8 @@ class StoredState:
         found = self._ask("GET stats", StateStats, {"namespace": namespace}, lambda state: state.stats(namespace))
         if isinstance(self._source, DaemonClient):
             return found
-        return replace(found, db_path=str(self._source.settings.store.path), backend="sqlite")
+        store = self._source.settings.store
+        return replace(found, db_path=store.url if store.is_postgres else str(store.path), backend=store.backend)
 
     def add_records(self, job: JobId, records: Sequence[NewRecord]) -> RecordsAdded:
         body = msgspec.json.encode(records)

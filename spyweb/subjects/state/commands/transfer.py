@@ -1,4 +1,4 @@
-"""`spyweb state export`, `import`, `move` and `rekey`: transfer or re-encrypt all stored values at once."""
+"""`spyweb state export`, `import`, `move` and `rekey`, and `spyweb store move`: transfer or re-encrypt all at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -19,7 +21,8 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Project
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId, Monitor
-from spyweb.settings.sections import USER_DB
+from spyweb.settings.load import store_at
+from spyweb.settings.sections import MEMORY, USER_DB
 from spyweb.specs.parse import job_id
 from spyweb.store.interchange.foreign import OldProject, copy_tables, read_sloth, read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line
@@ -150,6 +153,50 @@ def rekey(
     if not is_purged:
         output.note("parts of older values are still in the file: the next start writes it again, which needs room")
     output.tell(form, f'now set key_file = "{setting}" in [store] of config.toml', {"key_file": setting})
+    return ExitCode.OK
+
+
+def move_store(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where to: as `[store] url` in config.toml.")],
+    yes: Yes = False,
+    form: StateOutput = Format.TABLE,
+) -> ExitCode:
+    """Move everything stored to PostgreSQL, or back to SQLite.
+
+    All, or nothing: what arrived is compared.  Only while no daemon runs.  The old database stays as it is, and no
+    daemon opens it any more.  Tables that scripts made with db_exec stay in user.db.
+    """
+    from spyweb.store.lock import hold_lock
+    from spyweb.store.sqlite.store import need_postgres  # only needed when no daemon runs
+
+    project = project_of(context)
+    offline, settings = project.offline, project.settings
+    target = store_at(url, settings, os.environ)
+    if settings.store.is_memory or target.is_memory:
+        raise Refused(f"{MEMORY} leaves nothing behind: nothing can be moved from it or to it")
+    if target == settings.store or not (settings.store.is_postgres or target.is_postgres):
+        raise Refused("expected another PostgreSQL, or one in place of SQLite, or SQLite in place of one")
+    if settings.store.is_file and not settings.store.path.exists():
+        raise Refused(f"{project.root}: there is no database, so nothing is there to be moved")
+    if not agree(f"Move everything from {settings.store.url} to {target.url}?", yes=yes):
+        return ExitCode.FAILED
+    need_postgres()
+    output.log_only_errors()
+    from spyweb.store.postgres.moving import move, open_side
+
+    with hold_lock(settings.daemon.data_dir, root=project.root, clock=project.clock), output.meter("move") as meter:
+        opened = partial(open_side, key=offline.key(), clock=project.clock)
+        old, new = opened(settings, is_source=True), opened(replace(settings, store=target), is_source=False)
+        moved = move(old, new, meter.expect, meter.advance)
+    shown = target.url if target.is_postgres else url
+    if form is Format.JSON:
+        output.show_json({"url": shown, "tables": moved})
+        return ExitCode.OK
+    rows = [(each.table, f"{each.rows:,}", each.digest) for each in moved if each.rows]
+    output.show_table(("table", "rows", "digest"), rows, empty="there was nothing to be moved")
+    apart = "; its password belongs into SPYWEB_STORE_PASSWORD or ~/.pgpass" if shown != url else ""
+    output.note(f'now set url = "{shown}" in [store] of config.toml{apart}')
     return ExitCode.OK
 
 
