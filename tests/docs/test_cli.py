@@ -72,7 +72,7 @@ def test_all_commands_are_looked_at() -> None:
     of_state = {f"state {name}" for name in STATE}
     of_others = {*(f"keys {name}" for name in KEYS), *(f"alerts {name}" for name in ALERTS)}
     of_others |= {f"maintenance {name}" for name in MAINTENANCE}
-    assert {*COMMANDS, *of_state, *of_others, "systemd install", "systemd uninstall"} == set(NAMES)
+    assert {*COMMANDS, *of_state, *of_others, "store move", "systemd install", "systemd uninstall"} == set(NAMES)
 
 
 @pytest.mark.parametrize("command", ALL, ids=NAMES)

@@ -225,7 +225,7 @@ class SqliteSide(MoveSide):
         self._connection.executemany(insert, (with_values(row, places, from_bytes) for row in rows))
 
     def last_ids(self) -> Mapping[str, int]:
-        """Return the highest number of each table whose numbers are used once; the row may be gone."""
+        """Return the highest number of each table whose numbers are used once."""
         return dict(self._connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
 
     def go_on_after(self, ids: Mapping[str, int]) -> None:
