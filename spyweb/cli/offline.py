@@ -95,7 +95,8 @@ class OfflineProject:
         return self.write(change)
 
     async def _ask(self, ask: Callable[[Store], Awaitable[T]], *, read_only: bool) -> T:
-        from spyweb.store.sqlite.store import open_shared, open_store  # before the first start there is nothing to open
+        from spyweb.store.shared import open_shared
+        from spyweb.store.sqlite.store import open_store  # before the first start there is nothing to open
 
         settings = self.settings.store
         if settings.is_postgres:

@@ -48,8 +48,9 @@ from spyweb.settings.sections import USER_DB, Settings
 from spyweb.specs.watches import history_rules
 from spyweb.store.encryption import find_key
 from spyweb.store.marker import Marker
+from spyweb.store.shared import open_shared
 from spyweb.store.sqlite.damage import copy_log_aside, move_aside, refuse_missing, size_of
-from spyweb.store.sqlite.store import Store, open_any, open_shared, refuse_unsound
+from spyweb.store.sqlite.store import Store, open_any, refuse_unsound
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.store.user_sql.views import Engine

@@ -21,7 +21,6 @@ from spyweb.clock import Clock
 from spyweb.errors import StoreError, StoreFenced
 from spyweb.histogram import Histogram
 from spyweb.model import Durability
-from spyweb.settings.sections import Settings
 from spyweb.store.encryption import PLAIN, Codec, codec_for
 from spyweb.store.lock import hold_database
 from spyweb.store.marker import Marker
@@ -149,29 +148,6 @@ async def open_any(
             raise StoreError(f"{path}: there is no folder {path.parent}: make it, or change [store] url")
         return await open_store(path, clock=clock, durability=durability, key=key, history=history, marker=marker)
     raise StoreError(f"{url[:80]}: expected {SQLITE!r} and the path of a file, or {MEMORY!r}")
-
-
-def need_postgres() -> None:
-    """Raise StoreError where what PostgreSQL needs is not installed."""
-    try:
-        import spyweb.store.postgres.server  # noqa: F401 - it takes memory, which few need
-    except ImportError as error:
-        raise StoreError("[store] url: PostgreSQL needs an extra: pip install 'spyweb[postgres]'") from error
-
-
-async def open_shared(settings: Settings, *, clock: Clock, key: bytes | None, read_only: bool = False) -> Store:
-    """Open the store on PostgreSQL that the settings name, as `open_store` does."""
-    need_postgres()
-    from spyweb.store.postgres.store import open_postgres, server_of
-
-    return await open_postgres(
-        server_of(settings),
-        clock=clock,
-        durability=settings.store.durability,
-        read_only=read_only,
-        key=key,
-        history=settings.state.history,
-    )
 
 
 async def open_store(  # noqa: PLR0913 - each but the first is an option

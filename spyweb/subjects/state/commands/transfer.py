@@ -168,7 +168,7 @@ def move_store(
     daemon opens it any more.  Tables that scripts made with db_exec stay in user.db.
     """
     from spyweb.store.lock import hold_lock
-    from spyweb.store.sqlite.store import need_postgres  # only needed when no daemon runs
+    from spyweb.store.shared import need_postgres  # only needed when no daemon runs
 
     project = project_of(context)
     offline, settings = project.offline, project.settings
