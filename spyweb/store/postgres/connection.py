@@ -115,7 +115,7 @@ class PgConnection:
     ) -> None:
         """Connect.  `is_relaxed`: entries are answered before they are on the disk."""
         self.node = node  # whose lane is locked; None: a command's, or one that has not joined yet
-        self.total_changes = 0
+        self.total_changes = self._changes_before = 0
         self.was_conflict = False  # the transaction is to be done again
         self._server = server
         self._statement_s = statement_s
@@ -281,8 +281,13 @@ class PgConnection:
                 self._cursor.execute("ROLLBACK", prepare=False)
         self._forget_transaction()
 
+    def _begin_op(self) -> None:
+        self._changes_before = self.total_changes
+
     def _fail_op(self) -> None:
-        """Instead of a savepoint an op, which costs two more round trips: all of the batch are done again, alone."""
+        """Instead of a savepoint an op, which costs two round trips: if it has written, each is done again alone."""
+        if self.total_changes == self._changes_before:
+            return
         raise ForeignError(StoreError("an op has failed: each is done alone"))
 
     def _forget_transaction(self) -> None:
@@ -353,6 +358,7 @@ class PgConnection:
     def _from_ahead(self, ahead: ReadAhead, sql: str, parameters: Any) -> Result | None:
         """Answer from what was read ahead, or bring the table up to date for a statement that needs it."""
         if answer := ahead.answer(sql, parameters):
+            self.total_changes += sql == UPDATE
             return answer
         if "entry" in sql:
             self._flush(ahead)
@@ -378,7 +384,7 @@ CONTROL: Mapping[str, Any] = {
     "BEGIN IMMEDIATE": lambda connection: connection._begin(WRITE),
     "COMMIT": PgConnection._commit,
     "ROLLBACK": PgConnection._roll_back,
-    "SAVEPOINT op": lambda connection: None,
+    "SAVEPOINT op": PgConnection._begin_op,
     "RELEASE op": lambda connection: None,
     "ROLLBACK TO op": PgConnection._fail_op,
 }

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sqlite3
+from asyncio import Future
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
+from functools import partial
 
 import psycopg
 import pytest
 
+from spyweb.errors import StoreError
 from spyweb.store.encryption import BYTES
-from spyweb.store.postgres.connection import PgConnection
+from spyweb.store.postgres.connection import PgConnection, Place
 from spyweb.store.postgres.server import PgServer, PgSession
 from spyweb.store.postgres.store import open_up_to_date
-from spyweb.store.sqlite.entries import DELETE_EXPIRED, FIND, PUT
+from spyweb.store.sqlite.batch import Op, OpKind, commit
+from spyweb.store.sqlite.entries import DELETE_EXPIRED, FIND, PUT, UPDATE
 from spyweb.store.sqlite.values import DELETE_ROW
 from tests.fakes.stores import fresh_server
 
@@ -80,6 +85,38 @@ def test_an_expired_entry_makes_room_without_the_others_being_read_again(
     assert connection.execute(FIND, ("state", b"here")).fetchone()[:2] == ("t", b"2")  # type: ignore[index]
     connection.execute("COMMIT")
     assert other.execute("SELECT count(*) FROM entry").fetchone() == (2,)
+
+
+async def test_an_op_that_fails_before_it_has_written_leaves_its_neighbours_in_one_transaction(
+    connection: PgConnection, other: PgSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[object] = []
+    begin = connection.begin_values
+
+    def note(places: Collection[Place]) -> None:
+        begun.append(places)
+        begin(places)
+
+    monkeypatch.setattr(connection, "begin_values", note)
+
+    def fail(connection: sqlite3.Connection, *, writes: bool) -> None:
+        if writes:
+            change(connection)
+        raise StoreError("no number")
+
+    def change(connection: sqlite3.Connection) -> int:
+        row = connection.execute(FIND, ("state", b"here")).fetchone()
+        return connection.execute(UPDATE, (*row[:1], row[1] + b"1", *row[2:])).rowcount
+
+    def op(function: Callable[..., object]) -> Op:
+        return Op(OpKind.SEVERAL, function, (), Future(), ("state", b"here"))
+
+    for writes, transactions, value in ((False, 1, b"111"), (True, 4, b"11111")):
+        begun.clear()
+        results = commit(connection.as_sqlite(), [op(change), op(partial(fail, writes=writes)), op(change)])
+        assert [str(result) for result in results] == ["1", "no number", "1"]
+        assert len(begun) == transactions
+        assert other.execute("SELECT value FROM entry").fetchone() == (value,)
 
 
 def test_a_statement_for_many_rows_gives_the_result_of_each(connection: PgConnection) -> None:
