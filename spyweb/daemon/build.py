@@ -24,7 +24,7 @@ from spyweb.daemon.chore_runner import ChoreRunner
 from spyweb.daemon.cluster import build_node, join_cluster
 from spyweb.daemon.heartbeat import Heartbeat
 from spyweb.daemon.runtime import JobRuntime, keep_history, note_line, open_runtime
-from spyweb.daemon.services import build_services
+from spyweb.daemon.services import answer_for_all, build_services
 from spyweb.daemon.systemd import Notifier, from_environment
 from spyweb.endpoints import Endpoints
 from spyweb.errors import PoolError, Problem, ScriptError
@@ -46,6 +46,7 @@ from spyweb.specs.server_file import FOLDER, SERVER, find_server
 from spyweb.stalls import LoopWatch
 from spyweb.store.model.entries import job_namespace
 from spyweb.subjects.health.views import Vitals, find_parts
+from spyweb.subjects.nodes.service import NodesService
 from spyweb.subjects.when.service import MaintenanceService
 from spyweb.views.jobs import join_problems
 from spyweb.web.access.keys import AccessService
@@ -112,6 +113,7 @@ async def build_daemon(stack: AsyncExitStack, file: SettingsFile, clock: Clock, 
     if daemon.node:
         beats = runtime.tasks.create_task(daemon.node.keep_beating(), name="beat")
         stack.callback(beats.cancel)
+        await answer_for_all(stack, runtime, daemon.services, daemon.node)
     await daemon.services[AccessService].load()
     await daemon.services[MaintenanceService].load()
     await runtime.sending.ack_links.load(runtime.store.keys)
@@ -246,6 +248,7 @@ def take_vitals(daemon: Daemon, started: float) -> Vitals:
         held_back={job: why for job, why in world.stalls.refused().items() if live.find(JobId(job))},
         chores=daemon.chores.health(),
         heartbeat=daemon.heartbeat.health,
+        cluster=daemon.services[NodesService].vitals(),
         now_ms=clock.now_ms(),
     )
 

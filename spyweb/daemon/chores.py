@@ -24,6 +24,7 @@ from spyweb.store.sqlite.store import Store
 from spyweb.subjects.drift.checks import DriftChecks
 from spyweb.subjects.drift.service import DriftService
 from spyweb.subjects.health.views import SCARCE_DESCRIPTORS, find_problems
+from spyweb.subjects.nodes.service import NodesService
 from spyweb.web.access.keys import AccessService
 from spyweb.web.serve import PrivateSocket
 from spyweb.web.tls import ServerCertificate
@@ -91,6 +92,8 @@ def list_chores(
         Chore("drift", DRIFT_S, drift.check_due),
         # a monitoring service notices when the pings stop
         Chore("heartbeat", HEARTBEAT_S, daemon.heartbeat.look),
+        # nodes of the cluster that were declared dead, for health
+        *([Chore("nodes", STATUS_S, daemon.services[NodesService].look)] if daemon.node else []),
         # expired entries are invisible already: the sweep frees their space, and announces `expired`
         Chore("sweep", sweep_s, store.values.sweep, is_common=True),
         # the history, the records and the dead messages must not grow for ever

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from spyweb.alerts.watcher import AlertWatcher
+from spyweb.cluster.node import ClusterNode
 from spyweb.daemon.runtime import JobRuntime
 from spyweb.daemon.subjects import ADDRESSES
 from spyweb.events.changes import ChangeHub
 from spyweb.events.hub import EventHub
 from spyweb.reload.swap import Reloader
+from spyweb.runs.elsewhere import Elsewhere
 from spyweb.runs.pings import PingRuns
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.subjects.drift.service import DriftService
@@ -31,6 +34,7 @@ from spyweb.subjects.state.service import StateService
 from spyweb.subjects.when.service import CalendarService, MaintenanceService
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.web.access.audit import AuditService
+from spyweb.web.access.forward import Forwarder, http_to_nodes
 from spyweb.web.access.keys import AccessService
 from spyweb.web.api.services import STARTING, Services
 
@@ -48,6 +52,7 @@ def build_services(
     """Build the services, which answer from the current state of these parts."""
     store, live, clock, settings = runtime.store, runtime.live, runtime.clock, runtime.settings
     root, timezone = settings.root, settings.daemon.timezone
+    nodes = NodesService(live=live, clock=clock)
     jobs = JobService(
         root=root,
         timezone=timezone,
@@ -56,6 +61,7 @@ def build_services(
         reloader=reloader,
         clock=clock,
         vms_of=runtime.pool.loads_of,
+        node_of=nodes.node_of,
     )
     health = HealthService(live=live, states=jobs.states, vitals=vitals, settings=lambda: reloader.settings)
     trail = AuditService(store.audit, clock)
@@ -80,6 +86,7 @@ def build_services(
         broken=jobs.broken_views,
         health=health.health,
         restrictions=health.restrictions,
+        node_of=nodes.node_of,
     )
     past, once = PastRunsService(root=root, live=live, store=store, clock=clock), OnceService(store.runs, clock)
     runs = RunService(runner=runtime.runner, past=past, once=once, is_traced=runtime.world.tracer is not None)
@@ -118,7 +125,7 @@ def build_services(
         ),
         HookService(live=live, runner=runtime.runner, pings=pings, once=once, clock=clock, environ=os.environ),
         JobDetails(jobs=jobs, past_runs=store.past_runs, overview=overview),
-        NodesService(live=live, clock=clock),
+        nodes,
         MetricsService(
             live=live,
             counters=runtime.runner.counters,
@@ -140,4 +147,23 @@ def build_services(
         timezone=timezone,
         outlook=outlook_of(overview, health, incidents),
         is_starting=lambda: readiness.stage == STARTING,
+    )
+
+
+async def answer_for_all(stack: AsyncExitStack, runtime: JobRuntime, services: Services, node: ClusterNode) -> None:
+    """Have this node show the jobs of the others, and pass on to them what only they can do."""
+    store, live, clock, nodes = runtime.store, runtime.live, runtime.clock, services[NodesService]
+    nodes.cluster = node
+    elsewhere = Elsewhere(live=live, runs=store.runs, past_runs=store.past_runs, tasks=runtime.tasks, clock=clock)
+    stack.callback(runtime.tasks.create_task(elsewhere.keep_up(), name="follow other nodes").cancel)
+    services.forwarder = Forwarder(
+        me=node.nodes.me,
+        owner_of=nodes.owner_of,
+        live=live,
+        find_run=store.past_runs.find,
+        look=elsewhere.look,
+        access=services[AccessService],
+        key=await store.keys.link_key(),
+        http=await stack.enter_async_context(http_to_nodes()),
+        clock=clock,
     )

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 from msgspec.structs import replace
 
+from spyweb.cluster.node import ClusterNode
 from spyweb.model import JobId
 from spyweb.ownership import Slot, slot_of_job
 from spyweb.runs.live import LiveJobs
 from spyweb.store.model.access import Scope
 from spyweb.store.model.nodes import Beat, Node, NodeState
+from spyweb.store.postgres.nodes import Nodes
 from spyweb.web.access.forward import Forwarder, http_to_nodes
 from spyweb.web.app import tcp_app
 from tests.fakes.client import Client, client_of
@@ -53,11 +56,9 @@ class FakeRecord:
         return 1
 
 
-@dataclass
-class FakeCluster:
-    nodes: FakeRecord
-    last: Beat | None = None
-    offset_ms: int = 0
+class FakeCluster(ClusterNode):
+    def __init__(self, nodes: FakeRecord, last: Beat | None = None) -> None:
+        self.nodes, self.record, self.last, self.offset_ms = cast("Nodes", nodes), nodes, last, 0
 
 
 def two_on_record(**changes: object) -> FakeCluster:
@@ -104,7 +105,8 @@ def forwarding(service: FakeDaemonService, members: FakeMembers, http: object) -
         looks.append(None)
 
     service.forwarder = Forwarder(
-        members=members,
+        me=members.me,
+        owner_of=members.owner_of,
         live=service.live,
         find_run=service.past.find,
         look=look,

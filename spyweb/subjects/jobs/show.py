@@ -113,6 +113,7 @@ def _facts(project: Project, detail: JobDetail, open_incidents: Sequence[Inciden
     row, job, now_ms = detail.row, detail.row.job, project.clock.now_ms()
     yield "job", job.id if job.name == job.id else f"{job.id} ({job.name})"
     yield "description", job.description
+    yield "node", job.node
     failing = f"{row.failing.words}, since {project.moment(row.failing.since_ms)}" if row.failing else ""
     why = failing if shown_state(job) == "failing" else job.paused_for
     yield "state", ": ".join(filter(None, (shown_state(job), why)))

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from sys import intern
-from typing import Protocol
 
 from spyweb.clock import Clock
+from spyweb.cluster.node import ClusterNode
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import Refused
 from spyweb.ownership import Slot
@@ -22,36 +22,11 @@ ALONE = "this daemon is alone on its database: nodes of a cluster share a Postgr
 LIVING = (NodeState.ALIVE, NodeState.DRAINING)
 
 
-class OnRecord(Protocol):
-    """The nodes as the store has them."""
-
-    me: int
-
-    async def known(self) -> list[Node]: ...
-
-    async def set_draining(self, node: int, draining: bool) -> bool: ...
-
-    async def forget(self, node: int) -> int: ...
-
-
-class Cluster(Protocol):
-    """The loop of this node."""
-
-    @property
-    def nodes(self) -> OnRecord: ...
-
-    @property
-    def last(self) -> Beat | None: ...
-
-    @property
-    def offset_ms(self) -> int: ...
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class NodesService:
     live: LiveJobs
     clock: Clock
-    cluster: Cluster | None = None  # none: the database is a file of this daemon's own
+    cluster: ClusterNode | None = None  # none: the database is a file of this daemon's own
     dead: Sequence[str] = ()  # nodes that were declared dead, and have not come back
     _counted: tuple[Beat, ClusterVitals] | None = None
 

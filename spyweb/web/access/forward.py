@@ -16,7 +16,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from secrets import token_hex
-from typing import Protocol
 
 import aiohttp
 import msgspec
@@ -52,14 +51,6 @@ NOT_PASSED = NOT_SENT | {"host", "cookie", "origin", "referer", "expect", "conte
 NOT_RETURNED = NOT_SENT | {"set-cookie", "server", "date"}
 
 
-class Members(Protocol):
-    """The nodes of the cluster, as this one knows them."""
-
-    me: int
-
-    def owner_of(self, slot: Slot) -> Node | None: ...
-
-
 class Voucher(Struct, frozen=True, kw_only=True):
     """One node's word to another for a request."""
 
@@ -77,7 +68,8 @@ VOUCHER = web.RequestKey("the voucher of another node", Voucher)
 class Forwarder:
     """Passes requests on to the nodes that own their jobs."""
 
-    members: Members
+    me: int  # this node
+    owner_of: Callable[[Slot], Node | None]  # among the living
     live: LiveJobs
     find_run: Callable[[RunId], Awaitable[Run | None]]
     look: Callable[[], Awaitable[None]]  # brings up to date what other nodes have changed
@@ -85,7 +77,9 @@ class Forwarder:
     key: bytes
     http: aiohttp.ClientSession
     clock: Clock
-    _seen: dict[str, float] = field(default_factory=dict)  # nonces, and when each came
+    _seen: set[str] = field(default_factory=set)  # the nonces of late, and those of the time before
+    _before: set[str] = field(default_factory=set)
+    _since: float = 0.0
     _open: int = 0
 
     def recognise(self, request: web.Request) -> Principal | None:
@@ -105,17 +99,16 @@ class Forwarder:
         return voucher.who
 
     def _check(self, voucher: Voucher) -> None:
-        now = self.clock.monotonic()
-        for nonce in [each for each, at in self._seen.items() if now - at > 2 * LIFE_MS / 1000]:
-            del self._seen[nonce]
+        if self.clock.monotonic() - self._since > 2 * LIFE_MS / 1000:
+            self._seen, self._before, self._since = set(), self._seen, self.clock.monotonic()
         is_late = abs(self.clock.now_ms() - voucher.at_ms) > LIFE_MS
-        if is_late or voucher.to != self.members.me or voucher.nonce in self._seen:
+        if is_late or voucher.to != self.me or voucher.nonce in self._seen or voucher.nonce in self._before:
             raise web.HTTPForbidden(text="the request of another node is late, was for another, or has come before")
         if voucher.who.source == "loopback" and not self.access.is_open:
             raise web.HTTPForbidden(text="this node needs a key, and the one that was asked needs none")
         if len(self._seen) >= MOST_SEEN:
             raise _busy("too many requests of other nodes")
-        self._seen[voucher.nonce] = now
+        self._seen.add(voucher.nonce)
 
     def _sign(self, content: str, method: str, target: str) -> str:
         signed = f"voucher\n{content}\n{method}\n{target}"  # the secret signs other texts, too
@@ -131,13 +124,14 @@ class Forwarder:
         if number.isascii() and number.isdigit() and len(number) < len(str(1 << 63)):
             run = await self.find_run(RunId(int(number)))
             return run.job if run else None
-        return find_job((job.spec for job in self.live), request.match_info.get("job") or request.query.get("job", ""))
+        name = JobId(request.match_info.get("job") or request.query.get("job", ""))
+        return name if self.live.find(name) else find_job((job.spec for job in self.live), name)
 
     async def to_owner(
         self, request: web.Request, job: JobId, at_owner: AtOwner = AtOwner.MUST, body: bytes | None = None
     ) -> web.StreamResponse | None:
         """Answer with what the owner of a job answers; None where this node is to answer, or to refuse."""
-        node = self._owner_of(request, job, at_owner) if request[PRINCIPAL].may_see(job) else None
+        node = self._node_for(request, job, at_owner) if request[PRINCIPAL].may_see(job) else None
         if node is None:
             return None
         if self._open >= AT_ONCE:
@@ -148,8 +142,11 @@ class Forwarder:
                 if body is None:
                     body = await memory.read(request) if request.can_read_body else b""
                 answer = await self._send(request, job, node, body, HEAD_S if at_owner is AtOwner.MUST else RATHER_S)
+                body = b""  # it is counted no more
             with closing(answer):
-                return await self._copy(request, answer, lambda: self._owner_of(request, job, AtOwner.RATHER) == node)
+                return await self._copy(
+                    request, answer, lambda: (now := self._owner_of(job)) is not None and now.id == node.id
+                )
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError as well; once the answer began, none comes here
             if at_owner is AtOwner.RATHER:
                 return None
@@ -158,13 +155,16 @@ class Forwarder:
         finally:
             self._open -= 1
 
-    def _owner_of(self, request: web.Request, job: JobId, at_owner: AtOwner) -> Node | None:
+    def _owner_of(self, job: JobId) -> Node | None:
+        found = self.live.find(job)
+        return self.owner_of(found.slot if found else slot_in(EVERY_NODE, job))
+
+    def _node_for(self, request: web.Request, job: JobId, at_owner: AtOwner) -> Node | None:
         """Return the other node that owns a job; None where this node is to answer."""
         if self.live.is_mine(job):
             return None
-        found = self.live.find(job)
-        node = self.members.owner_of(found.slot if found else slot_in(EVERY_NODE, job))
-        is_moving = VOUCHER in request or (node is not None and node.id == self.members.me)
+        node = self._owner_of(job)
+        is_moving = VOUCHER in request or (node is not None and node.id == self.me)
         if node and node.url and not is_moving:
             return node
         if at_owner is AtOwner.RATHER:
@@ -172,7 +172,7 @@ class Forwarder:
         if is_moving:
             raise _busy(f"{job} is moving from one node to another: try again")
         if node is None:
-            raise _busy(f"no node that may run {job} is up: `spyweb nodes` lists them", 5)
+            raise _busy(f"no node runs {job} now: `spyweb nodes` shows which are up", 5)
         raise web.HTTPConflict(text=f"{job} is at {node.name}: with [cluster] url there, other nodes ask it")
 
     async def _send(

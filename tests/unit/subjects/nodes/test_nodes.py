@@ -46,7 +46,7 @@ async def test_a_job_names_its_node_only_where_there_are_several() -> None:
     assert cluster.last
     cluster.last = replace(cluster.last, living=cluster.last.living[1:])
     assert service.node_of(job) == ""
-    assert service_over(None).node_of(job) == service_over(FakeCluster(cluster.nodes)).node_of(job) == ""
+    assert service_over(None).node_of(job) == service_over(FakeCluster(cluster.record)).node_of(job) == ""
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ async def test_a_node_is_changed_on_record_or_it_says_why_not(
         assert str(refused.value) == refusal
     else:
         await service.change(name, change)
-    assert cluster.nodes.story == done
+    assert cluster.record.story == done
 
 
 async def test_one_that_ends_just_now_and_a_daemon_without_a_cluster_say_so() -> None:
     cluster = two_on_record()
-    cluster.nodes.answers = False
+    cluster.record.answers = False
     with pytest.raises(Refused, match="beta has just ended"):
         await service_over(cluster).change("beta", NodeChange.DRAIN)
     with pytest.raises(Refused, match="alone on its database"):
@@ -117,7 +117,7 @@ async def test_only_an_administrator_changes_nodes_by_the_api_and_by_the_page() 
     service.nodes.cluster = cluster = two_on_record()
     browser = await signed_in(service, Scope.ADMIN)
     status, where, _ = await post_form(service, "/nodes/beta/drain", browser)
-    assert (status, where, cluster.nodes.story) == (303, "/nodes", ["drain 2"])
+    assert (status, where, cluster.record.story) == (303, "/nodes", ["drain 2"])
     status, _, page = await post_form(service, "/nodes/beta/burn", browser)
     assert (status, "expected one of drain, resume, forget" in page) == (404, True)
     reader = await signed_in(service, Scope.READ, name="ben")
@@ -135,7 +135,7 @@ async def test_the_page_is_in_the_navigation_of_a_node_alone() -> None:
     hostile = make_node(BETA, "<script>alert(1)</script>", url="http://<b>", labels=("<i>",))
     service = make_dashboard_service()
     service.nodes.cluster = cluster = two_on_record()
-    cluster.nodes.nodes.append(hostile)
+    cluster.record.nodes.append(hostile)
     assert "<b>" not in await page_of("/nodes", service)
 
 
@@ -157,6 +157,6 @@ def test_commands_list_the_nodes_and_change_one(tmp_path: Path) -> None:
             "gamma",
         ]
         assert spyweb("nodes", "drain", "beta", root=tmp_path).out == "beta gives its jobs to the others\n"
-        assert cluster.nodes.story == ["drain 2"]
+        assert cluster.record.story == ["drain 2"]
         assert "the name of the node is missing" in spyweb("nodes", "drain", root=tmp_path).err
         assert dict(row[:2] for row in spyweb("jobs", root=tmp_path).table)[PRICES] == "beta"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientPayloadError, web
 from aiohttp.test_utils import RawTestServer, make_mocked_request
 
 from spyweb.daemon.subjects import ADDRESSES, ROUTES
@@ -129,9 +130,9 @@ async def test_a_voucher_is_accepted_once_and_soon_by_the_node_that_it_is_for() 
         forwarder, clock = nodes.beta.forwarder, nodes.beta.clock
         assert forwarder
         assert isinstance(clock, FakeClock)
-        forwarder.members.me = BETA + 1  # its next start
+        forwarder.me = BETA + 1  # its next start
         assert await tell(nodes, second, *GOOD) == 403
-        forwarder.members.me = BETA
+        forwarder.me = BETA
         for made_up in ("x", f"{second.partition('.')[0]}.{'0' * 64}", f"{second[:-1]}\udcff", f"é.{second}"):
             assert await tell(nodes, made_up.encode("utf-8", "surrogateescape").decode("latin-1"), *GOOD) == 403
         assert await tell(nodes, second, *GOOD) == 200
@@ -147,7 +148,7 @@ async def test_it_says_in_one_line_why_it_can_not() -> None:
         assert (status, "prices is at beta: with [cluster] url there" in text) == (409, True)
         nodes.put(PRICES, None)
         status, text = await ask(nodes, "POST", RUN, "run")
-        assert (status, "no node that may run prices is up" in text) == (503, True)
+        assert (status, "no node runs prices now" in text) == (503, True)
         nodes.put(PRICES, make_node(ALPHA))
         assert "prices is moving from one node to another" in (await ask(nodes, "POST", RUN, "run"))[1]
         nodes.put(PRICES, make_node(url="http://127.0.0.1:1"))
@@ -183,6 +184,40 @@ async def test_a_run_is_watched_as_it_goes_and_its_end_reaches_who_watches() -> 
         status, text = await ask(nodes, "POST", "/api/jobs/prices/run?dry_run=1", "run")
         assert (status, text.count("\n")) == (200, 3)
         assert nodes.beta.story == ["dry run prices", "closed"]
+
+
+async def test_a_silent_answer_goes_on_until_the_job_moves_or_the_client_hangs_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("spyweb.web.access.forward.LOOK_S", 0.01)
+    over, asked = asyncio.Event(), asyncio.Event()
+
+    async def be_silent(request: web.BaseRequest) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b"first ")
+        await over.wait()
+        await answer.write(b"last")
+        asked.set()
+        return answer
+
+    async with two_nodes() as nodes:
+        server = await nodes.stack.enter_async_context(RawTestServer(be_silent))
+        url = str(server.make_url(""))
+        nodes.put(PRICES, make_node(url=url))
+        headers = {"X-SpyWeb-Key": nodes.tokens["run"]}
+        for next_owner in (make_node(url=url, beat_ms=9_999), make_node(BETA + 1, "gamma", url=url)):
+            over.clear()
+            async with nodes.client.post("/api/jobs/prices/run", headers=headers) as answer:
+                assert await answer.content.read(6) == b"first "
+                nodes.put(PRICES, next_owner)
+                if next_owner.id == BETA:
+                    await asyncio.sleep(0.05)
+                    over.set()
+                    assert await answer.content.read() == b"last"
+                else:
+                    with pytest.raises(ClientPayloadError):
+                        await answer.content.read()
 
 
 async def test_a_form_is_taken_where_it_was_shown_and_done_at_the_owner() -> None:
