@@ -125,10 +125,11 @@ class ClusterNode:
 
     async def _beat(self) -> None:
         sent, sent_ms, before = self.clock.boottime(), self.clock.now_ms(), self.last
-        beat = self.last = await self.nodes.beat(self.folder)
+        beat = await self.nodes.beat(self.folder)
         if before and (beat.timeline != before.timeline or beat.beats <= before.beats):
             await self.nodes.declare(self.nodes.me)  # what the runs of before still write is of no use
             raise StoreFenced("PostgreSQL has failed over, or was restored: this node must join anew")
+        self.last = beat
         if not self.ownership.is_trusted:  # late, or the first: PostgreSQL may have been away for all nodes
             self._steady_since = self.clock.boottime()
         self.ownership.trusted_until = sent + self.settings.lease_ms * (1 - MARGIN) / 1000
@@ -169,8 +170,9 @@ class ClusterNode:
         self.offset_ms = offset_ms
         is_wrong = abs(offset_ms) > self.settings.lease_ms / 2
         if is_wrong is not self._withdrew and not self._is_leaving:
-            await self.nodes.set_draining(self.nodes.me, is_wrong)
-            self._withdrew = is_wrong
+            with suppress(StoreError):  # the next beat tries again
+                await self.nodes.set_draining(self.nodes.me, is_wrong)
+                self._withdrew = is_wrong
 
     async def _balance(self, beat: Beat) -> None:
         owned = self.ownership.owned or set()

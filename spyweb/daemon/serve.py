@@ -25,7 +25,7 @@ from spyweb.daemon.hearing import busy_slots, hear_others, prepare_for_slots
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.startup import catch_signals
 from spyweb.daemon.systemd import from_environment
-from spyweb.errors import Refused, StoreUnreachable
+from spyweb.errors import Refused, StoreFenced, StoreUnreachable
 from spyweb.logs.output import printable, set_up
 from spyweb.reload.swap import SettingsFile
 from spyweb.reload.watch import Watcher
@@ -73,25 +73,30 @@ async def serve(options: Options) -> None:
         clock=clock,
         secrets=[settings.server.api_key or ""],
     )
-    async with AsyncExitStack() as stack:
-        lock = stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
-        daemon = await build_when_reachable(stack, file, clock, options)
-        catch_signals(daemon.stop.set, daemon.reloader.wake)
-        private, certificate = await open_listeners(stack, daemon)
-        background: list[Task[None]] = []
-        if await unless_set(daemon.stop, load_jobs(daemon)):
-            tune_interpreter()
-            background = start_background(daemon, await stack.enter_async_context(owned_tasks()))
-            daemon.chores.start(list_chores(daemon, lock, private, certificate))
-            stack.push_async_callback(daemon.timers.stop)
-            if daemon.node:
-                await unless_set(daemon.stop, daemon.node.settled.wait())
-            daemon.services[ReadinessService].stage = ""
-            announce(daemon, verbose=options.verbose)
-            await daemon.stop.wait()
-        await wind_down(daemon)
-        for task in background:
-            task.cancel()
+    daemon: Daemon | None = None
+    try:
+        async with AsyncExitStack() as stack:
+            lock = stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
+            daemon = await build_when_reachable(stack, file, clock, options)
+            catch_signals(daemon.stop.set, daemon.reloader.wake)
+            private, certificate = await open_listeners(stack, daemon)
+            background: list[Task[None]] = []
+            if await unless_set(daemon.stop, load_jobs(daemon)):
+                tune_interpreter()
+                background = start_background(daemon, await stack.enter_async_context(owned_tasks()))
+                daemon.chores.start(list_chores(daemon, lock, private, certificate))
+                stack.push_async_callback(daemon.timers.stop)
+                if daemon.node:
+                    await unless_set(daemon.stop, daemon.node.settled.wait())
+                daemon.services[ReadinessService].stage = ""
+                announce(daemon, verbose=options.verbose)
+                await daemon.stop.wait()
+            await wind_down(daemon)
+            for task in background:
+                task.cancel()
+    except StoreFenced:
+        if daemon is None or not daemon.stop.is_set():  # else it ends, and need not join anew
+            raise
 
 
 async def build_when_reachable(stack: AsyncExitStack, file: SettingsFile, clock: Clock, options: Options) -> Daemon:

@@ -136,6 +136,17 @@ def test_a_node_that_stood_still_for_too_long_writes_nothing_any_more_and_joins_
     shared.check()
 
 
+def test_a_node_that_is_over_when_it_is_stopped_ends(shared: SharedPlace) -> None:
+    with two_nodes(shared) as (fra, _):
+        fra.process.send_signal(signal.SIGSTOP)
+        shared.until_owned(("ber", 256))
+        fra.process.send_signal(signal.SIGTERM)
+        fra.process.send_signal(signal.SIGCONT)
+        assert fra.process.wait() == 0
+        assert not fra.has_said("joins anew")
+        assert shared.states() == [("fra", "x"), ("ber", "a")]
+
+
 def test_without_postgresql_a_first_start_fails_in_one_line_and_a_node_that_joins_anew_waits_for_it(
     tmp_path: Path, own_postgres: PostgresServer
 ) -> None:
@@ -167,7 +178,7 @@ def test_after_a_failover_a_node_joins_anew_and_goes_on(tmp_path: Path, own_post
             own_postgres.kill()
             standby.promote()
             eventually(lambda: fra.said().count('"started"') == 2, "a second start")
-            assert fra.has_said("PostgreSQL has failed over, or was restored")
+            assert fra.has_said("this node is over, and joins anew")
             shared.until_runs()
             assert shared.states() == [("fra", "x"), ("fra", "a")]
         shared.check()

@@ -46,6 +46,7 @@ class Record:
         self.fenced = False
         self.others_beat = True
         self.declared: list[int] = []
+        self.fails_to_declare = 0  # so many times
 
     async def beat(self, folder: bytes) -> Beat:
         now_ms = self._clock.now_ms() + self.ahead_ms
@@ -63,6 +64,9 @@ class Record:
         return answer
 
     async def declare(self, late: int) -> bool:
+        if self.fails_to_declare:
+            self.fails_to_declare -= 1
+            raise StoreError("no answer")
         self.declared.append(late)
         self.nodes.pop(late)
         return True
@@ -217,6 +221,16 @@ async def test_a_node_is_over_once_it_is_declared_dead_or_the_database_has_faile
     assert cluster.work.is_lost
     assert not cluster.acts()
     assert cluster.record.declared == ([] if cluster.record.fenced else [ME])  # else its runs could still write
+
+
+async def test_a_failover_is_not_overlooked_where_the_database_is_away_again_at_once(
+    cluster: Cluster, clock: FakeClock
+) -> None:
+    await clock.turn(2 * BEAT_S)
+    cluster.record.timeline, cluster.record.fails_to_declare = "00000002", 1
+    await clock.turn(2 * BEAT_S)
+    with pytest.raises(StoreFenced):
+        await cluster.beating
 
 
 async def test_a_clock_that_is_wrong_is_told_and_by_half_a_lease_nothing_is_owned_until_it_is_right(
