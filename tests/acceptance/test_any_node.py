@@ -93,3 +93,28 @@ def test_a_node_that_hangs_is_waited_for_until_it_is_dead_and_without_a_url_it_i
         assert fra.daemon.ask(f"/api/runs/{ber.project.daemon_client().trigger(JobId('prices'))}").status == 200
         ber.daemon.process.send_signal(signal.SIGSTOP)
         eventually(lambda: fra.daemon.ask("/api/jobs/prices/trigger", "POST").status == 503, "declared dead")
+
+
+def test_keys_and_their_limits_hold_at_each_node(nodes: Nodes) -> None:
+    fra, ber = nodes
+    tokens = {
+        name: ber.project.spyweb("keys", "add", name, *options).stdout.strip()
+        for name, *options in (
+            ("reader", "--scope", "read"),
+            ("runner", "--scope", "run"),
+            ("limited", "--scope", "run", "--job", "fails"),
+        )
+    }
+    eventually(lambda: fra.daemon.ask("/api/jobs").status == 401, "the keys")
+
+    def status(who: str, path: str, method: str = "POST") -> int:
+        return fra.daemon.ask(path, method, **{"X-SpyWeb-Key": tokens.get(who, who)}).status
+
+    assert [status(who, "/api/jobs/prices/trigger") for who in ("runner", "reader", "limited", "x")] == [
+        200, 403, 403, 401,
+    ]  # fmt: skip
+    assert [status(who, "/api/jobs/prices/logs", "GET") for who in ("reader", "limited")] == [200, 403]
+    assert status("limited", "/api/jobs/fails/trigger") == 200
+    assert [status(who, "/api/hooks/prices") for who in ("runner", "reader", "limited", "x")] == [202, 403, 403, 401]
+    ber.project.spyweb("keys", "revoke", "runner")
+    eventually(lambda: status("runner", "/api/jobs/prices/trigger") == 401, "the key is revoked here too")
