@@ -351,7 +351,7 @@ async def open_runtime(
         ownership=ownership,
         runner=runner,
         outbox_sender=OutboxSender(
-            outbox=store.outbox, send=transport.send, clock=clock, random=random.random, ownership=ownership
+            outbox=store.outbox, send=transport.send, clock=clock, random=random.random, live=live
         ),
         sending=sending,
         job_logs=job_logs,

@@ -5,7 +5,8 @@ one after the other, in their order; while the target fails the messages behind 
 skipped.  A message is deleted from the store only after its delivery: after a crash it may be sent again, with the same
 X-SpyWeb-Delivery.  The result of an attempt is kept until the store accepts it; until then its target gets nothing.
 
-In a cluster each target lies in a slot, and the owner of that sends its messages; a desktop is that of its node.
+In a cluster each target lies in a slot, and the owner of that sends its messages; a desktop is that of its node, and
+pings go with their job, since they have lines of its log.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from spyweb.errors import STORE_REFUSED
 from spyweb.logs.output import tell_refusal
 from spyweb.model import JobId, Retry
 from spyweb.outbox.send import DeliveryFailure, Send, place_of
-from spyweb.ownership import Ownership, Slot, slot_of
+from spyweb.ownership import Slot, slot_of
 from spyweb.runs.followups import retry_delay_ms
+from spyweb.runs.live import LiveJobs
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
 from spyweb.store.sqlite.outbox import Outbox
@@ -79,7 +81,7 @@ class OutboxSender:
     send: Send
     clock: Clock
     random: Callable[[], float]
-    ownership: Ownership
+    live: LiveJobs
 
     def __post_init__(self) -> None:
         self._tasks: TaskGroup | None = None
@@ -90,6 +92,7 @@ class OutboxSender:
         self.dead = 0  # messages that were given up and are kept
         self.listener: MessageListener | None = None  # called after each attempt, while a client follows the events
         self.outbox.on_committed(self._take)
+        self.ownership = self.live.ownership
         self.ownership.on_changed(self.look)
 
     async def deliver(self) -> None:
@@ -186,6 +189,8 @@ class OutboxSender:
             return True
         if target.channel is Channel.DESKTOP and target.address:
             return target.address == self.ownership.node
+        if target.channel is Channel.PING:
+            return self.live.is_mine(JobId(target.address))
         return self.ownership.has(slot_of_target(target))
 
     def busy_slots(self) -> set[Slot]:

@@ -29,7 +29,7 @@ from spyweb.logs.secrets import Secrets
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import OutboxSender
-from spyweb.ownership import Ownership
+from spyweb.runs.live import LiveJobs
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, ChannelTemplates, TemplateFormat
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
@@ -219,7 +219,7 @@ async def delivered_by(delivery: AlertDelivery) -> AsyncIterator[tuple[MemorySto
     clock = FakeClock()
     store = MemoryStore(clock)
     sender = OutboxSender(
-        outbox=store.outbox, send=delivery.send, clock=clock, random=lambda: 0.999999, ownership=Ownership(clock)
+        outbox=store.outbox, send=delivery.send, clock=clock, random=lambda: 0.999999, live=LiveJobs()
     )
     work: Coroutine[object, object, None] = sender.deliver()
     task = asyncio.create_task(work)

@@ -12,7 +12,7 @@ from spyweb.daemon.runtime import JobRuntime
 from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.outbox.sender import OutboxSender
-from spyweb.ownership import Ownership
+from spyweb.runs.live import LiveJobs
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import OTHER_HOOK, message
@@ -30,7 +30,7 @@ async def send(store: MemoryStore) -> tuple[list[str], list[int]]:
     clock, told = FakeClock(), list[int]()
     receiver = Receiver(clock.now_ms)
     outbox_sender = OutboxSender(
-        outbox=store.outbox, send=receiver.send, clock=clock, random=lambda: 0.5, ownership=Ownership(clock)
+        outbox=store.outbox, send=receiver.send, clock=clock, random=lambda: 0.5, live=LiveJobs()
     )
     await send_messages(cast("JobRuntime", SimpleNamespace(outbox_sender=outbox_sender)), PRICES, told.append)
     return receiver.arrived, told

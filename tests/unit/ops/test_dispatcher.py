@@ -205,9 +205,11 @@ async def test_an_op_that_holds_the_loop_is_told_with_its_run_before_and_after_i
 
 
 async def test_no_effect_begins_once_another_node_may_have_taken_the_work_over() -> None:
-    call = make_call()
+    call = make_call(is_recorded=True)
     host, ownership = OpDispatcher(call), call.world.ownership
     assert await host.op("one", [b"1"]) == (b"1",)
     ownership.trusted_until = ownership._clock.boottime()
     with pytest.raises(OpError, match="one: this node has not reached the database"):
         await host.op("one", [b"1"])
+    proof = OpDispatcher(replace(call, is_recorded=False))
+    assert await proof.op("one", [b"1"]) == (b"1",), "each node tests files"

@@ -15,6 +15,7 @@ from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import PATIENCE, OutboxSender
 from spyweb.ownership import Ownership, slot_of
+from spyweb.runs.live import LiveJobs
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
 from tests.fakes.changes import PRICES
@@ -43,7 +44,7 @@ class Harness:
             send=self.receiver.send,
             clock=self.clock,
             random=lambda: self.random(),
-            ownership=self.ownership,
+            live=LiveJobs(self.ownership),
         )
 
     @asynccontextmanager
@@ -286,7 +287,11 @@ async def test_at_a_stop_what_is_under_way_ends_and_nothing_more_begins(harness:
         return await taken(sent)
 
     harness.outbox_sender = OutboxSender(
-        outbox=harness.store.outbox, send=send, clock=harness.clock, random=lambda: 0.5, ownership=harness.ownership
+        outbox=harness.store.outbox,
+        send=send,
+        clock=harness.clock,
+        random=lambda: 0.5,
+        live=LiveJobs(harness.ownership),
     )
     async with harness.at_work():
         await harness.add(message("1"), message("2"))
@@ -527,6 +532,7 @@ async def test_a_node_sends_what_lies_in_its_slots_and_takes_up_and_leaves_it_wi
     harness.ownership.owned, harness.ownership.node = set(), "fra"
     async with harness.at_work():
         await harness.add(message("1"), message("2", desktop), message("3", Target(Channel.DESKTOP, "ams")))
+        await harness.add(message("ping", Target(Channel.PING, "prices")))
         await harness.clock.turn()
         assert harness.receiver.arrived == ["2"]
 
@@ -534,6 +540,10 @@ async def test_a_node_sends_what_lies_in_its_slots_and_takes_up_and_leaves_it_wi
         harness.ownership.changed()
         await harness.clock.turn()
         assert harness.receiver.arrived == ["2", "1"]
+        harness.ownership.owned.add(slot_of("prices"))
+        harness.ownership.changed()
+        await harness.clock.turn()
+        assert harness.receiver.arrived.pop() == "ping"
 
         harness.receiver.answers[HOOK] = in_turn(DOWN)
         await harness.add(message("4"))

@@ -18,8 +18,7 @@ from spyweb.logs.job import JobLogs
 from spyweb.model import JobId, Never, RunId
 from spyweb.ops.world import untold
 from spyweb.outbox.sender import OutboxSender
-from spyweb.ownership import Ownership
-from spyweb.runs.live import JobChange
+from spyweb.runs.live import JobChange, LiveJobs
 from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.incidents import SubjectEvent
 from spyweb.subjects.events.sources import LOOK_S, TASKS_S, EventSources
@@ -60,7 +59,7 @@ class Told:
 async def told(tmp_path: Path) -> AsyncIterator[Told]:
     async with harness() as t, JobLogs(tmp_path, t.clock) as job_logs:
         sender = OutboxSender(
-            outbox=t.store.outbox, send=never_sent, clock=t.clock, random=lambda: 0.5, ownership=Ownership(t.clock)
+            outbox=t.store.outbox, send=never_sent, clock=t.clock, random=lambda: 0.5, live=LiveJobs()
         )
         trail = AuditService(t.store.audit, t.clock)
         incidents = IncidentService(t.store.incidents, t.clock)
