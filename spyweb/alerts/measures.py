@@ -16,13 +16,14 @@ from spyweb.incidents.truth import JOB, Paused, first_sign
 from spyweb.logs.output import tell_refusal
 from spyweb.lua.hooks import ALERT_HOOKS, ON_DOWN, ON_UP
 from spyweb.lua.session import Code
-from spyweb.model import JobId, Trigger, TriggerType
+from spyweb.model import JobId, RunState, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.specs.linting.lua_file import words_of
 from spyweb.store.model.incidents import Incident, ScriptTold, SubjectChange
-from spyweb.store.model.runs import Change
+from spyweb.store.model.runs import Change, NewRun
 from spyweb.store.sqlite.incidents import Incidents
+from spyweb.store.sqlite.runs import Runs
 
 PAUSED_TOGETHER = 200  # jobs: more in one commit would hold up the store
 
@@ -36,6 +37,7 @@ class JobMeasures:
     live: LiveJobs
     pause_all: Callable[[Mapping[JobId, str], Sequence[LiveJob]], Awaitable[None]]
     start: Callable[[LiveJob, RunRequest], Awaitable[object]]
+    runs: Runs
     # Subjects whose jobs are to be paused: failures in a row, and the time of the last; None: before this daemon.
     _pausing: dict[str, tuple[int, int | None]] = field(init=False, default_factory=dict)
     # Incidents of jobs that may depend on others.
@@ -98,14 +100,25 @@ class JobMeasures:
             trigger = Trigger(type=TriggerType.DEPENDS, job=job, incident_id=change.incident)
             child = self.live.of_subject(change.subject)
             for parent in find_parents(self.live, child) if child else ():
-                if shows_nothing_new(parent, first_sign(change.signs)[1].since_ms):
-                    continue
                 try:
-                    await self.start(parent, RunRequest(trigger=trigger))
+                    await self._run_parent(parent, trigger, first_sign(change.signs)[1].since_ms)
                 except Refused:  # it has begun meanwhile, or the daemon stops
                     continue
                 except STORE_REFUSED as error:
                     tell_refusal("a job that others depend on could not be run", error, job=parent.id)
+
+    async def _run_parent(self, parent: LiveJob, trigger: Trigger, since_ms: int) -> None:
+        """Run it, unless that shows nothing new; one of another node is left to that by the record."""
+        if parent.mine:
+            if not shows_nothing_new(parent, since_ms):
+                await self.start(parent, RunRequest(trigger=trigger))
+            return
+        cursor, newest = (await self.runs.cursors()).get(parent.id), await self.runs.list(parent.id, limit=1)
+        is_off = cursor is None or cursor.paused or not parent.spec.enabled
+        if not is_off and all(run.ended_ms is not None and (run.started_ms or 0) < since_ms for run in newest):
+            new = NewRun(job=parent.id, state=RunState.WAITING, trigger=trigger)
+            await self.runs.record(Change(new=[new]))
+            self.runs.ring()
 
 
 def find_parents(live: LiveJobs, child: LiveJob) -> Iterator[LiveJob]:
@@ -122,7 +135,7 @@ def find_parents(live: LiveJobs, child: LiveJob) -> Iterator[LiveJob]:
 
 def shows_nothing_new(parent: LiveJob, since_ms: int) -> bool:
     """Return whether a run of a job is impossible, already waiting, or newer than the other job's first failure."""
-    is_off = parent.gone or not parent.mine or not parent.spec.enabled or parent.cursor.paused
+    is_off = parent.gone or not parent.spec.enabled or parent.cursor.paused
     has_begun = parent.started_ms or (parent.last.started_ms if parent.last else None) or 0
     return is_off or parent.queue.is_busy or parent.queue.waiting_count > 0 or has_begun >= since_ms
 

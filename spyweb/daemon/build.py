@@ -200,7 +200,7 @@ def build_alerts(runtime: JobRuntime, scheduler: Scheduler, reloader: Reloader) 
         incidents=runtime.store.incidents,
         live=runtime.live,
         settings=lambda: reloader.settings.alerts,
-        measures=JobMeasures(runtime.live, scheduler.pause_together, runtime.runner.start_by_hand),
+        measures=JobMeasures(runtime.live, scheduler.pause_together, runtime.runner.start_by_hand, runtime.store.runs),
         clock=runtime.clock,
     )
     runtime.runner.judge = watcher.judge

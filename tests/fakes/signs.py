@@ -26,7 +26,7 @@ def make_watcher(
     h: Harness, settings: Callable[[], AlertSettings] = AlertSettings, *, pause: Any = None, **more: Any
 ) -> AlertWatcher:
     """Make what judges the ends of a harness's runs; jobs that fail too often are paused by `pause`, or really."""
-    measures = JobMeasures(h.live, pause or h.scheduler.pause_together, h.runner.start_by_hand)
+    measures = JobMeasures(h.live, pause or h.scheduler.pause_together, h.runner.start_by_hand, h.store.runs)
     watcher = AlertWatcher(
         incidents=h.store.incidents, live=h.live, settings=settings, measures=measures, clock=h.clock, **more
     )

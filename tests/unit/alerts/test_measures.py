@@ -63,7 +63,7 @@ async def measured(**net: object) -> AsyncIterator[Measured]:
     async with harness() as h:
         await h.settle(make_job("net", schedule=Never(), **net), make_job("web", schedule=Never(), alerts=AT_ONCE))
         await h.clock.turn(60)
-        yield Measured(h, JobMeasures(h.live, h.scheduler.pause_together, h.runner.start_by_hand))
+        yield Measured(h, JobMeasures(h.live, h.scheduler.pause_together, h.runner.start_by_hand, h.store.runs))
 
 
 @pytest.fixture
@@ -104,11 +104,11 @@ async def test_a_run_of_an_earlier_daemon_counts_too(m: Measured) -> None:
     assert not shows_nothing_new(net, m.harness.clock.now_ms())
 
 
-@pytest.mark.parametrize("why", ["paused", "disabled", "gone", "running", "elsewhere"])
+@pytest.mark.parametrize("why", ["paused", "disabled", "gone", "running"])
 async def test_one_that_may_not_run_or_runs_already_is_left_alone(why: str) -> None:
     async with measured(enabled=why != "disabled") as m:
         net = m.job(NET)
-        net.gone, net.mine = why == "gone", why != "elsewhere"
+        net.gone = why == "gone"
         if why == "paused":
             await m.harness.scheduler.pause(net)
         if why == "running":
@@ -138,7 +138,9 @@ async def test_where_the_daemon_stops_or_the_store_refuses_nothing_is_run_and_no
             if trouble is None:
                 await m.harness.runner.drain(0)
             else:
-                m.measures = JobMeasures(m.harness.live, m.harness.scheduler.pause_together, refuse)
+                m.measures = JobMeasures(
+                    m.harness.live, m.harness.scheduler.pause_together, refuse, m.harness.store.runs
+                )
             await m.open()
             assert await m.runs() == []
 
@@ -425,3 +427,28 @@ async def test_monitors_are_told_too() -> None:
 def test_a_function_is_found_where_the_code_names_it(source: bytes, found: set[str]) -> None:
     assert functions_in(Code(job=BACKUP, generation=1, chunk="x", source=source)) == found
     assert functions_in(Code(job=BACKUP, generation=1, chunk="x", source=b"", more=(("y", source),))) == found
+
+
+async def test_a_job_of_another_node_is_left_to_that_once_unless_it_has_run_since_or_is_paused(m: Measured) -> None:
+    rung: list[str] = []
+    m.harness.store.runs.ring = lambda: rung.append("runs")
+    m.job(NET).mine = False
+    await m.open(since_s=5)
+    await m.open(since_s=5)
+    assert await m.runs() == [{"type": "depends", "job": "web", "incident_id": 7}]
+    assert rung == ["runs"]
+
+    (waiting,) = await m.harness.store.runs.open()
+    m.job(NET).mine = True
+    await m.harness.runner.take_up([waiting])
+    await m.harness.clock.turn(1)
+    m.job(NET).mine = False
+    await m.open(since_s=5)
+    assert len(await m.runs()) == 1, "it has run since"
+
+    m.job(NET).mine = True
+    await m.harness.scheduler.pause_together({NET: "by hand"}, [m.job(NET)])
+    m.job(NET).mine = False
+    await m.harness.clock.turn(60)
+    await m.open()
+    assert len(await m.runs()) == 1
