@@ -98,9 +98,9 @@ def increments(callers: int) -> Rate:
 async def by_turns(stores: dict[str, Store], rate: Rate, effort: Effort) -> dict[str, float]:
     """Return the microseconds of one, of each store; measured by turns, since a machine gets slower and faster."""
     found: dict[str, list[float]] = {name: [] for name in stores}
-    for _ in range(effort.rounds):
+    for _ in range(effort.rounds * effort.of(3, 1)):
         for name, store in stores.items():
-            found[name].append(1e6 / await rate(store, 0.2 if effort.quick else 1.5))
+            found[name].append(1e6 / await rate(store, 0.2 if effort.quick else 0.5))
     return {name: median(each) for name, each in found.items()}
 
 
@@ -272,6 +272,8 @@ async def main(effort: Effort) -> None:
     with folder() as place, a_server(place) as server:
         rows = await stores(server, place, effort)
         rows += await fence(server, effort)
+        (place / "nodes").mkdir()
+        rows += await life(server, place / "nodes", effort)
     show("PostgreSQL and the cluster", effort, rows)
 
 
