@@ -39,6 +39,10 @@ DELAYS_S = (0.00012, 0.00055)  # each way; what a round trip then takes is measu
 LEASE_MS = 3000
 JOBS = 1000  # four a slot
 MULTIXACTS = "SELECT next_multixact_id::text::bigint, next_multi_offset::text::bigint FROM pg_control_checkpoint()"
+IS_SHARED = """
+    SELECT count(*) = %s AND max(n) - min(n) <= 1 AND sum(n) = (SELECT count(*) FROM slot)
+    FROM (SELECT count(*) AS n FROM slot WHERE owner IS NOT NULL GROUP BY owner) AS shares
+"""
 
 Rate = Callable[[Store, float], Awaitable[float]]  # of a store, for so many seconds: how many a second
 
@@ -207,7 +211,7 @@ async def life(server: PostgresServer, place: Path, effort: Effort) -> list[Row]
         *first, last = cluster.nodes
         for node in first:
             node.start()
-        await cluster.until_shared(3)
+        await cluster.until(IS_SHARED, 3)
         rows = spread(cluster, names)
         cluster.ask("CHECKPOINT")
         before = cluster.ask(MULTIXACTS)[0]
@@ -234,11 +238,7 @@ async def join(cluster: Cluster, node: ClusterNode) -> float:
     node.start()
     await cluster.until("SELECT max(id) > %s FROM node WHERE name = %s", former, node.name)
     nodes = sum(each.process is not None for each in cluster.nodes)
-    return await cluster.until(
-        "SELECT count(*) = %s AND max(n) - min(n) <= 1 AND sum(n) = (SELECT count(*) FROM slot)"
-        " FROM (SELECT count(*) AS n FROM slot WHERE owner IS NOT NULL GROUP BY owner) AS shares",
-        nodes,
-    )
+    return await cluster.until(IS_SHARED, nodes)
 
 
 async def leave(cluster: Cluster, node: ClusterNode, how: signal.Signals) -> float:
