@@ -24,6 +24,7 @@ from spyweb.ownership import Ownership
 from spyweb.scheduler.slots import SlotWork
 from spyweb.settings.sections import ClusterSettings
 from spyweb.store.model.nodes import Beat
+from spyweb.words import counted
 
 if TYPE_CHECKING:
     from spyweb.store.postgres.nodes import Nodes
@@ -66,8 +67,8 @@ class ClusterNode:
         """Return how this node takes part, for people."""
         if self.trouble or not self.last:
             return f"PostgreSQL does not answer: {self.trouble}"
-        slots, nodes = len(self.last.slots), len(self.last.living)
-        return f"{len(self.ownership.owned or ())} of {slots} slots, {nodes} nodes"
+        owned, slots = len(self.ownership.owned or ()), len(self.last.slots)
+        return f"{owned} of {slots} slots, {counted(len(self.last.living), 'node')}"
 
     async def keep_beating(self) -> None:
         """Beat from now on.  Raises StoreFenced once this node is over."""

@@ -64,7 +64,7 @@ class Bell:
             try:
                 await self._listen(await asyncio.to_thread(self._connect))
             except StoreError as error:
-                log.info("other nodes are not heard: what they change is noticed later", reason=str(error))
+                log.debug("other nodes are not heard: what they change is noticed later", reason=str(error))
             await self._clock.sleep(AGAIN_S)
 
     def _connect(self) -> PgSession:

@@ -181,6 +181,7 @@ async def test_a_node_takes_its_share_and_that_of_a_dead_one(cluster: Cluster, c
     await clock.turn()
     assert cluster.node.settled.is_set()
     assert len(cluster.ownership.owned or ()) == 4
+    assert cluster.node.status == "4 of 8 slots, 2 nodes"
     cluster.record.others_beat = False
     await clock.turn(LEASE_S + 2 * BEAT_S)
     assert cluster.record.declared == [OTHER]
