@@ -21,7 +21,7 @@ from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
 from spyweb.cluster.node import ClusterNode
 from spyweb.daemon.chore_runner import ChoreRunner
-from spyweb.daemon.cluster import build_node, join_cluster
+from spyweb.daemon.cluster import build_node, has_content, join_cluster
 from spyweb.daemon.heartbeat import Heartbeat
 from spyweb.daemon.runtime import JobRuntime, keep_history, note_line, open_runtime
 from spyweb.daemon.services import answer_for_all, build_services
@@ -42,7 +42,7 @@ from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
 from spyweb.settings.sections import Settings
 from spyweb.specs.parse import alerts_without_file
-from spyweb.specs.server_file import FOLDER, SERVER, find_server
+from spyweb.specs.server_file import FOLDER, SERVER
 from spyweb.stalls import LoopWatch
 from spyweb.store.model.entries import job_namespace
 from spyweb.subjects.health.views import Vitals, find_parts
@@ -78,7 +78,7 @@ class Server(Struct, frozen=True, kw_only=True):
             endpoints=self.endpoints,
             ui=root / UI_FOLDER,
             hosts=settings.server.hosts,
-            has_content=lambda: (root / UI_FOLDER).is_dir() or find_server(root) is not None,
+            has_content=partial(has_content, root),
         )
 
 

@@ -18,7 +18,9 @@ from spyweb.runs.pings import PingRuns
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.slots import SlotWork
 from spyweb.settings.sections import ServerSettings
+from spyweb.specs.server_file import find_server
 from spyweb.store.model.nodes import Node
+from spyweb.web.endpoints import FOLDER as UI_FOLDER
 from spyweb.web.serve import url_of
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")  # unlike /etc/machine-id, no two machines have the same by an image
@@ -35,7 +37,7 @@ async def join_cluster(runtime: JobRuntime) -> None:
         return
     node = Node(
         name=own.name,
-        url=own.url or reachable_url(settings.server),
+        url=own.url or reachable_url(settings.server, has_content(settings.root)),
         version=__version__,
         labels=own.labels,
         is_standby=own.standby,
@@ -46,14 +48,21 @@ async def join_cluster(runtime: JobRuntime) -> None:
     await runtime.store.nodes.join(node, place_of(settings.daemon.data_dir))
 
 
-def reachable_url(server: ServerSettings) -> str:
-    """Return where other machines reach the server of this one; empty where they do not."""
-    host = server.host
+def has_content(root: Path) -> bool:
+    return (root / UI_FOLDER).is_dir() or find_server(root) is not None
+
+
+def reachable_url(server: ServerSettings, is_beside: bool = False) -> str:
+    """Return where other machines reach the dashboard of this one; empty where they do not.
+
+    It is beside the project's content, if there is any, on the next port.
+    """
+    host, port = server.host, server.dashboard_port or server.port + is_beside
     with suppress(ValueError):
         address = ip_address(host)
         host = "" if address.is_loopback else platform.node() if address.is_unspecified else host
     is_reachable = server.enabled and host not in ("", "localhost")
-    return url_of(host, server.port, is_tls=bool(server.tls_cert)) if is_reachable else ""
+    return url_of(host, port, is_tls=bool(server.tls_cert)) if is_reachable else ""
 
 
 def place_of(data_dir: Path) -> bytes:

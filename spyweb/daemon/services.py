@@ -122,6 +122,7 @@ def build_services(
             clock=clock,
             specs=lambda: {job.id: job.spec for job in live},
             broken=lambda: reloader.broken,
+            is_elsewhere=lambda job: live.find(job) is not None and not live.is_mine(job),
         ),
         HookService(live=live, runner=runtime.runner, pings=pings, once=once, clock=clock, environ=os.environ),
         JobDetails(jobs=jobs, past_runs=store.past_runs, overview=overview),

@@ -186,7 +186,9 @@ class ClusterSettings:
     """This daemon as one of several that share a PostgreSQL."""
 
     name: str  # of this node
-    url: str = setting("", public_url, "Where other nodes reach this node's server; without: they can't ask it.")
+    url: str = setting(
+        "", public_url, "Where other nodes reach this node's dashboard; empty: where `[server]` listens."
+    )
     labels: tuple[str, ...] = setting((), labels, "Labels of this node, for jobs that ask for `labels`.")
     only_labels: bool = setting(
         False, boolean, "Whether this node runs only jobs that ask for one of its labels, or for it by name."

@@ -40,7 +40,7 @@ class RecordedState(Struct):
     versions: dict[bytes, int] = msgspec.field(default_factory=dict)  # of each row, by key
     bad: list[tuple[bytes, str]] = msgspec.field(default_factory=list)  # rows that can't be read, and why
     is_cut: bool = False  # there are more rows
-    gone: Counter[JobId] = msgspec.field(default_factory=Counter)  # rows of jobs that no longer exist
+    gone: Counter[JobId] = msgspec.field(default_factory=Counter)  # rows of jobs that do not exist here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,7 @@ class DriftService:
     clock: Clock
     specs: Callable[[], Specs]
     broken: Callable[[], Collection[JobId]] = frozenset
+    is_elsewhere: Callable[[JobId], bool] = lambda _job: False  # another node runs the job, and has its files
 
     async def check(self, job: JobId | None) -> DriftReport:
         """Compare all recorded resources of one job, or of all jobs."""
@@ -96,7 +97,7 @@ class DriftService:
         while not recorded.is_cut and (page := await gather(NAMESPACE, prefix, take, least=least)):
             for key, entry in page:
                 owner = job_of(key)
-                if owner not in specs:
+                if owner not in specs or self.is_elsewhere(owner):
                     recorded.gone[owner] += 1
                     continue
                 recorded.versions[key] = entry.version
@@ -140,6 +141,9 @@ class DriftService:
     def _remarks(self, recorded: RecordedState) -> Iterator[str]:
         if recorded.is_cut:
             yield f"only the first {len(recorded.versions)} resources were compared: there are more"
+        if elsewhere := [job for job in recorded.gone if self.is_elsewhere(job)]:
+            left = counted(sum(recorded.gone.pop(job) for job in elsewhere), "resource")
+            yield f"{left} not checked: of jobs of other nodes, which `spyweb drift JOB` asks"
         for job, count in sorted(recorded.gone.items()):
             left = counted(count, "resource")
             if job in self.broken():

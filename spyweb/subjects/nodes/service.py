@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from sys import intern
 
 from spyweb.clock import Clock
 from spyweb.cluster.node import ClusterNode
-from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import Refused
 from spyweb.ownership import Slot
 from spyweb.runs.live import LiveJob, LiveJobs
@@ -20,6 +20,7 @@ from spyweb.subjects.nodes.views import NodeChange, NodeView
 
 ALONE = "this daemon is alone on its database: nodes of a cluster share a PostgreSQL"
 LIVING = (NodeState.ALIVE, NodeState.DRAINING)
+AS_ON_RECORD = ("name", "id", "version", "url", "labels", "is_standby", "started_ms", "beat_ms")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -78,32 +79,16 @@ class NodesService:
         if not self.cluster:
             return []
         latest = {node.name: node for node in await self.cluster.nodes.known()}
-        beat = self.cluster.last
-        owners = beat.slots if beat else {}
+        owners = self.cluster.last.slots if self.cluster.last else {}
         slots, mine = Counter(owners.values()), next((each for each in latest.values() if each.id == self.me), None)
-
-        def count() -> Steps[Counter[int | None]]:
-            jobs = Counter[int | None]()
-            for job in self.live:
-                jobs[owners.get(job.slot)] += 1
-                yield
-            return jobs
-
-        jobs = await run_in_slices(self.clock, count())
+        jobs = await asyncio.to_thread(lambda live: Counter(owners.get(job.slot) for job in live), list(self.live))
         return [
             NodeView(
-                name=node.name,
-                id=node.id,
+                **{each: getattr(node, each) for each in AS_ON_RECORD},
                 state=node.state.name.lower(),
                 is_me=node is mine,
-                version=node.version,
-                url=node.url,
-                labels=node.labels,
-                is_standby=node.is_standby,
                 slots=slots[node.id],
                 jobs=jobs[node.id],
-                started_ms=node.started_ms,
-                beat_ms=node.beat_ms,
                 differs=mine is not None and node.state in LIVING and node.folder != mine.folder,
             )
             for _, node in sorted(latest.items())
@@ -119,13 +104,12 @@ class NodesService:
             close = Names(node.name for node in known).nearest(name)
             hint = f"did you mean {close!r}?" if close else "`spyweb nodes` lists them"
             raise Refused(f"no node is named {name[:80]!r}: {hint}")
-        is_alive = found[-1].state in LIVING
+        node, state = found[-1], found[-1].state.name.lower()
+        if change is NodeChange.FORGET and node.state in LIVING:
+            raise Refused(f"{name} is {state}: stop it first")
         if change is NodeChange.FORGET:
-            if is_alive:
-                raise Refused(f"{name} is {found[-1].state.name.lower()}: stop it first")
-            for each in found:
-                await nodes.forget(each.id)
-        elif not is_alive:
-            raise Refused(f"{name} is {found[-1].state.name.lower()}: it takes jobs once it is started again")
-        elif not await nodes.set_draining(found[-1].id, change is NodeChange.DRAIN):
+            await asyncio.gather(*(nodes.forget(each.id) for each in found))
+        elif node.state not in LIVING:
+            raise Refused(f"{name} is {state}: it takes jobs once it is started again")
+        elif not await nodes.set_draining(node.id, change is NodeChange.DRAIN):
             raise Refused(f"{name} has just ended")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from spyweb.daemon.cluster import place_of, reachable_url
+from spyweb.daemon.cluster import has_content, place_of, reachable_url
 from spyweb.settings.sections import ServerSettings
 
 
@@ -25,6 +26,14 @@ from spyweb.settings.sections import ServerSettings
 )
 def test_other_nodes_get_the_address_of_a_server_that_they_reach(server: ServerSettings, url: str) -> None:
     assert reachable_url(server) == url
+
+
+def test_where_the_project_serves_content_it_is_the_address_of_the_dashboard_beside(tmp_path: Path) -> None:
+    assert not has_content(tmp_path)
+    (tmp_path / "ui").mkdir()
+    server = ServerSettings(host="10.0.0.7", port=80)
+    assert reachable_url(server, has_content(tmp_path)) == "http://10.0.0.7:81"
+    assert reachable_url(replace(server, dashboard_port=9), True) == "http://10.0.0.7:9"
 
 
 def test_each_data_directory_is_a_place_of_its_own_whatever_leads_there(tmp_path: Path) -> None:

@@ -216,6 +216,9 @@ async def test_rows_of_a_job_that_is_gone_are_a_remark(place: Place) -> None:
     ]
     broken = replace(place.drift, broken=lambda: {OTHER})
     assert list((await broken.check(OTHER)).remarks) == ["1 resource of other not checked: its file does not load"]
+    elsewhere = replace(place.drift, is_elsewhere=lambda job: job == OTHER)
+    remark = "1 resource not checked: of jobs of other nodes, which `spyweb drift JOB` asks"
+    assert list((await elsewhere.check(None)).remarks) == [remark]
 
 
 async def test_so_many_that_memory_would_matter_are_cut(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

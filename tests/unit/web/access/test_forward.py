@@ -268,7 +268,7 @@ def test_these_need_the_owner_and_nothing_else_does() -> None:
     must, rather = AtOwner.MUST, AtOwner.RATHER
     assert names == {
         "trigger": must, "pause": must, "resume": must, "read_log": must, "show_run": rather, "cancel": must,
-        "retry": must, "run_once": must, "debug": must, "follow_events": rather,
+        "check_drift": must, "retry": must, "run_once": must, "debug": must, "follow_events": rather,
     }  # fmt: skip
     pages = {f"{each.method} {each.path}": each.rule.at_owner for each in ADDRESSES.pages if each.rule.at_owner}
     assert {name for name, each in pages.items() if each is rather} == {"GET /jobs/{job}", "GET /runs/{run}"}
