@@ -23,6 +23,7 @@ from spyweb.settings.load import load_settings
 from spyweb.specs.discover import scan
 from spyweb.specs.watches import watches_of
 from spyweb.store.lock import hold_lock
+from spyweb.store.shared import refuse_beside_nodes
 from spyweb.views.runs import RunEnded, RunEvent, log_line, run_ended, view_task
 
 log = structlog.get_logger()
@@ -83,6 +84,7 @@ async def run_once(  # noqa: PLR0913 - each is an option of a manual run
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))
         settings = replace(settings, daemon=replace(settings.daemon, workers=1))
         runtime = await open_runtime(stack, settings, clock)
+        await refuse_beside_nodes(runtime.store)
         stack.push_async_callback(runtime.runner.drain, 0)  # Ctrl-C: the run is ended, and recorded as stopped
         runtime.live.on_linked(lambda: keep_history(runtime.live, runtime.store, settings))
         runtime.store.events.watch(watches_of(each.spec for each in found.jobs.values()))  # for the next daemon

@@ -78,7 +78,6 @@ async def open_world(  # noqa: PLR0913 - the parts of a world
         channels=channels,
         state=settings.state,
         on_store_error=settings.store.on_error,
-        has_nodes=settings.store.is_postgres,
         tracer=await open_tracer(stack, settings.telemetry),
         ownership=ownership,
     )

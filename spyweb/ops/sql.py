@@ -57,7 +57,7 @@ async def db_exec(call: Call, sql: Sql, params: Parameters = ()) -> int:
 
 
 async def _ask(call: Call, function: str, sql: str, params: Sequence[Parameter], *, wants_rows: bool) -> Answered:
-    if call.world.has_nodes and not call.node:
+    if call.world.ownership.node and not call.node:
         reason = "the tables of user.db are of one node, and any node may run this job"
         raise OpError(f'{function}: {reason}: set its node = "NAME"')
     if call.cpu_limit_ms is not None and call.tally.sql_cpu_s * 1000 >= call.cpu_limit_ms:

@@ -100,7 +100,6 @@ class World(Struct, frozen=True, kw_only=True):
     desktop: Desktop = field(default_factory=partial(Desktop, {}))  # none
     state: StateSettings = field(default_factory=StateSettings)
     on_store_error: OnStoreError = OnStoreError.LOG
-    has_nodes: bool = False  # others may share the store, each with a user.db of its own
     metrics: Metrics = field(default_factory=Metrics)
     stalls: StallRecorder = field(default_factory=StallRecorder)
     tracer: Tracer | None = None

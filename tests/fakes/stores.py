@@ -27,7 +27,8 @@ from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.store import Store, open_any, open_store
 from tests.fakes.postgres import fresh_schema
 
-KINDS = ["sqlite", "sealed", "memory", "postgres"]  # a file, an encrypted one, `url = "memory:"`, a schema
+# A file, an encrypted one, `url = "memory:"`, a schema, an encrypted one.
+KINDS = ["sqlite", "sealed", "memory", "postgres", "sealed postgres"]
 KEY = bytes(range(32))
 
 LOGGED = "scope:logged"  # keeps three past versions of each key
@@ -37,13 +38,13 @@ RULES: HistoryRules = {LOGGED: HistoryRule(versions=3), AGED: HistoryRule(age_ms
 
 @asynccontextmanager
 async def opened(kind: str, path: Path, clock: Clock, history: HistoryRules = NO_HISTORY) -> AsyncIterator[Store]:
+    key = KEY if kind.startswith("sealed") else None
     with ExitStack() as stack:
         if kind == "memory":
             store = await open_any("memory:", clock=clock, history=history)
-        elif kind == "postgres":
-            store = await open_postgres(stack.enter_context(fresh_server()), clock=clock, history=history)
+        elif kind.endswith("postgres"):
+            store = await open_postgres(stack.enter_context(fresh_server()), clock=clock, key=key, history=history)
         else:
-            key = KEY if kind == "sealed" else None
             store = await open_store(path, clock=clock, durability=Durability.NORMAL, key=key, history=history)
         try:
             yield store

@@ -78,7 +78,7 @@ def test_what_can_t_be_moved_is_refused_in_one_line(root: Path, postgres: Postgr
     for url, said in [
         (postgres.url, f"{root}: there is no database, so nothing is there to be moved"),
         ("sqlite:///other.db", "expected another PostgreSQL, or one in place of SQLite, or SQLite in place of one"),
-        ("memory:", "memory: leaves nothing behind: nothing can be moved from it or to it"),
+        ("memory:", "expected another PostgreSQL, or one in place of SQLite"),
         ("redis://x:sesame@y", 'command line: URL: expected "sqlite:///" and the path of a file, '),
     ]:
         told = refusal(root, "store", "move", url, "-y")

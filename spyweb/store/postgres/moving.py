@@ -8,11 +8,13 @@ Rows are compared as PostgreSQL has them: there values are bytes.
 from __future__ import annotations
 
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -25,7 +27,7 @@ from spyweb.store.encoding import Column
 from spyweb.store.encryption import codec_for, from_bytes, to_bytes
 from spyweb.store.lock import hold_database
 from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
-from spyweb.store.postgres.nodes import ALIVE, FROM_NODES, IS_LATE
+from spyweb.store.postgres.nodes import refuse_living
 from spyweb.store.postgres.server import PgServer, PgSession, without_nul
 from spyweb.store.postgres.store import server_of, translating
 from spyweb.store.sqlite.damage import has_table
@@ -34,6 +36,7 @@ from spyweb.store.sqlite.migrate import MOVED, create, load_migrations, refuse_n
 from spyweb.store.sqlite.store import connect, refuse_unfit, set_up_writing
 from spyweb.store.sqlite.vault import VALUES
 
+SELECT = 'SELECT {} FROM "{}"'
 UNFINISHED = "an unfinished copy of "
 LEFT_OUT = {"migration", "last_commit"}  # each database has its own
 AT_ONCE = 50  # rows that a read brings: one may have megabytes
@@ -41,7 +44,6 @@ LOCKED_S = 10  # how long the end of others' transactions is waited for
 SLICE = 1000  # rows, after each of which the progress is shown
 
 Row = Sequence[Any]
-Layout = Mapping[str, tuple[str, ...]]  # the columns of each table
 Progress = Callable[[int], None]
 
 
@@ -85,18 +87,12 @@ def make_room(before: Side, after: Side) -> None:
         if note:
             after.ask(f'DELETE FROM "{table}"')
         elif after.ask(f'SELECT 1 FROM "{table}" LIMIT 1'):
-            raise StoreError(
-                f"{after.name}: {table} has rows: expected a database or [store] schema with nothing in it"
-            )
+            raise StoreError(f"{after.name}: {table} has rows: expected a database or schema with nothing in it")
 
 
 def copy(before: Side, after: Side, progress: Progress) -> list[MovedTable]:
     """Copy everything, and compare."""
-    copied: list[MovedTable] = []
-    for table in before.layout:
-        tally = RowCount(progress)
-        after.write(table, tally.count(before.rows(table)))
-        copied.append(tally.of(table))
+    copied = [count(table, before.rows(table), partial(after.write, table), progress) for table in before.layout]
     after.go_on_after(before.last_ids())
     for each, found in zip(copied, read_all(after, progress), strict=True):
         if each != found:
@@ -105,29 +101,25 @@ def copy(before: Side, after: Side, progress: Progress) -> list[MovedTable]:
 
 
 def read_all(side: Side, progress: Progress) -> list[MovedTable]:
-    counts = {table: RowCount(progress) for table in side.layout}
-    for table, tally in counts.items():
-        for _ in tally.count(side.rows(table)):
-            pass
-    return [tally.of(table) for table, tally in counts.items()]
+    return [count(table, side.rows(table), partial(deque, maxlen=0), progress) for table in side.layout]
 
 
-class RowCount:
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._rows = self._sum = 0
+def count(table: str, rows: Iterable[Row], use: Callable[[Iterator[Row]], object], progress: Progress) -> MovedTable:
+    """Count the rows as they are used."""
+    number = digest = 0
 
-    def count(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def each() -> Iterator[Row]:
+        nonlocal number, digest
         for row in rows:
-            self._sum += int.from_bytes(blake2b(msgspec.msgpack.encode(row), digest_size=8).digest(), "big")
-            self._rows += 1
-            if not self._rows % SLICE:
-                self._progress(SLICE)
+            digest += int.from_bytes(blake2b(msgspec.msgpack.encode(row), digest_size=8).digest(), "big")
+            number += 1
+            if not number % SLICE:
+                progress(SLICE)
             yield row
-        self._progress(self._rows % SLICE)
 
-    def of(self, table: str) -> MovedTable:
-        return MovedTable(table=table, rows=self._rows, digest=f"{self._sum % (1 << 64):016x}")
+    use(each())
+    progress(number % SLICE)
+    return MovedTable(table=table, rows=number, digest=f"{digest % (1 << 64):016x}")
 
 
 def open_side(settings: Settings, *, key: bytes | None, clock: Clock, is_source: bool) -> AbstractContextManager[Side]:
@@ -166,9 +158,7 @@ def postgres_side(server: PgServer, *, clock: Clock, is_source: bool) -> Iterato
         session.execute(f"SET lock_timeout = '{LOCKED_S}s'; SET idle_in_transaction_session_timeout = 0")
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         session.execute(f"LOCK TABLE {quoted(['node', *side.layout])} IN EXCLUSIVE MODE")
-        if living := session.execute(f"SELECT name {FROM_NODES} WHERE {ALIVE} AND NOT (true {IS_LATE})").fetchall():
-            names = ", ".join(sorted(name for (name,) in living))
-            raise StoreError(f"{side.name}: end all nodes first: {names}")
+        refuse_living(cast("sqlite3.Connection", session), side.name)
         yield side
 
 
@@ -185,7 +175,9 @@ class MoveSide:
             tables = empty.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
             names = [name for (name,) in tables if name not in LEFT_OUT and not name.startswith("sqlite_")]
             columns = {name: empty.execute(f"PRAGMA table_info({name})").fetchall() for name in names}
-        self.layout: Layout = {name: tuple(column[1] for column in columns[name]) for name in names}
+        self.layout = {
+            name: tuple(column[1] for column in columns[name]) for name in names
+        }  # the columns of each table
 
     def ask(self, sql: str) -> Row | None:
         found = self._connection.execute(sql)
@@ -208,20 +200,18 @@ class MoveSide:
         self.ask("COMMIT")
         self.ask("BEGIN")
 
-    def selecting(self, table: str) -> str:
-        return f'SELECT {quoted(self.layout[table])} FROM "{table}"'
-
 
 class SqliteSide(MoveSide):
     _connection: sqlite3.Connection
 
     def rows(self, table: str) -> Iterator[Row]:
-        places = self._places(table)
-        return (with_values(row, places, as_bytes) for row in self._connection.execute(self.selecting(table)))
+        places, found = self._places(table), self._connection.execute(SELECT.format(quoted(self.layout[table]), table))
+        return (with_values(row, places, lambda _, column: to_bytes(column)) for row in found)
 
     def write(self, table: str, rows: Iterable[Row]) -> None:
         places = self._places(table)
-        insert = f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(self.layout[table]))})'
+        columns = self.layout[table]
+        insert = f'INSERT INTO "{table}" ({quoted(columns)}) VALUES ({", ".join("?" * len(columns))})'
         self._connection.executemany(insert, (with_values(row, places, from_bytes) for row in rows))
 
     def last_ids(self) -> Mapping[str, int]:
@@ -245,7 +235,7 @@ class PgSide(MoveSide):
     def rows(self, table: str) -> Iterator[Row]:
         with self._connection.cursor(name="moving") as cursor:
             cursor.itersize = AT_ONCE
-            yield from cursor.execute(self.selecting(table))
+            yield from cursor.execute(SELECT.format(quoted(self.layout[table]), table))
 
     def write(self, table: str, rows: Iterable[Row]) -> None:
         into = f'COPY "{table}" ({quoted(self.layout[table])}) FROM STDIN'
@@ -277,10 +267,6 @@ def with_values(row: Row, places: Sequence[tuple[int, int]], convert: Callable[[
     for kind, value in places:
         changed[value] = None if row[kind] is None else convert(row[kind], row[value])
     return changed
-
-
-def as_bytes(_kind: str, column: Column) -> bytes:
-    return to_bytes(column)
 
 
 def quoted(names: Iterable[str]) -> str:

@@ -49,6 +49,7 @@ BEAT = f"""
 # A beat that comes meanwhile is done again: it comes before, or is not answered.
 STOP_BEATS = "UPDATE heart SET beats = -1 FROM node WHERE heart.node = ?1 AND node.id = ?1"
 IS_LATE = "AND beat < clock_timestamp() - node.lease_ms * interval '1 ms'"
+LIVING = f"WHERE {ALIVE} AND NOT (true {IS_LATE})"
 TAKE = f"""
     UPDATE slot SET owner = ?1 FROM unnest(CAST(?2 AS text[]), CAST(?3 AS bigint[])) AS wanted (pool, id)
     WHERE slot.pool = wanted.pool AND slot.id = wanted.id
@@ -154,6 +155,11 @@ class Nodes(StorePart):
         return read_nodes(connection)
 
     @on_heart
+    def living(self, connection: sqlite3.Connection) -> list[Node]:
+        """Return the nodes that have beaten within their lease."""
+        return read_nodes(connection, LIVING)
+
+    @on_heart
     def set_draining(self, connection: sqlite3.Connection, node: int, draining: bool) -> bool:
         """Have a node give its slots, or take its share again; return False where it has ended."""
         state = NodeState.DRAINING if draining else NodeState.ALIVE
@@ -206,6 +212,12 @@ def columns_of(slots: Collection[Slot]) -> tuple[list[str], list[int]]:
 def read_nodes(connection: sqlite3.Connection, which: str = "") -> list[Node]:
     rows = connection.execute(f"{NODES} {which} ORDER BY node.id")
     return [read_as(Node, row, labels=json.decode(row[5])) for row in rows]
+
+
+def refuse_living(connection: sqlite3.Connection, name: str) -> None:
+    """Raise StoreError while a node is alive; the lock on `node` that the caller holds keeps others from joining."""
+    if living := read_nodes(connection, LIVING):
+        raise StoreError(f"{name}: end every node first: {', '.join(node.name for node in living)}")
 
 
 def lock_lane(connection: sqlite3.Connection, node: int) -> bool:

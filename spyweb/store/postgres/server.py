@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import psycopg
+import structlog
 from msgspec import Struct
 from psycopg.abc import PQGen
 from psycopg.adapt import Loader
@@ -18,7 +19,9 @@ from spyweb.words import cut
 
 T = TypeVar("T")
 
-OLDEST, OLDEST_NAME = 150_000, "15"
+log = structlog.get_logger()
+
+OLDEST, OLDEST_NAME, UNTRIED = 150_000, "15", 190_000
 LEASE_S = 10.0
 READ_S, QUESTION_S = 20.0, 600.0  # at most; a write has half a lease
 STATEMENTS_KEPT_PREPARED = 500
@@ -136,6 +139,13 @@ class PgServer(Struct, frozen=True, kw_only=True):
         if session.info.server_version < OLDEST:
             found = session.info.parameter_status("server_version")
             raise StoreError(f"{self.name}: PostgreSQL {found}: expected {OLDEST_NAME} or later")
+        if session.info.server_version >= UNTRIED:
+            log.warning("this PostgreSQL is newer than those that spyweb was tried with", path=self.name)
+        pid = session.execute("SELECT pg_backend_pid()").fetchone()
+        if pid != (session.info.backend_pid,):  # a pooler has invented the one of the session
+            raise StoreError(
+                f"{self.name}: a pooler is there, which changes sessions: expected PostgreSQL's own address"
+            )
 
     def explain(self, error: psycopg.Error) -> StoreError:
         """Return the error in one line, without values and passwords."""

@@ -18,13 +18,14 @@ from spyweb.store.model.entries import NO_HISTORY, HistoryRules
 from spyweb.store.postgres.bell import Bell
 from spyweb.store.postgres.connection import PgConnection
 from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
-from spyweb.store.postgres.nodes import Nodes
+from spyweb.store.postgres.nodes import Nodes, refuse_living
 from spyweb.store.postgres.server import QUESTION_S, READ_S, PgServer
 from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue
 from spyweb.store.sqlite.connections import Connections
+from spyweb.store.sqlite.failures import opening
 from spyweb.store.sqlite.migrate import load_migrations, refuse_moved
 from spyweb.store.sqlite.store import Store, open_queue
-from spyweb.store.sqlite.vault import check_key
+from spyweb.store.sqlite.vault import check_key, find_seal, rewrite_values
 
 BEATS_WAIT_S = 10.0
 
@@ -56,6 +57,8 @@ async def open_postgres(  # noqa: PLR0913 - each but the first is an option
         reader = await queue(partial(connect, server, READ_S))
         questions = await queue(partial(connect, server, QUESTION_S), 1)
         connections = Connections(writer=writer, reader=reader, questions=questions, is_shared=True)
+        if read_only and not await connections.ask(find_seal):
+            codec = BYTES
         store = Store(server.name, connections, clock, codec, history)
         # Beats do not wait long for PostgreSQL: that it is away is to be known soon.
         impatient = replace(server, lease_s=min(server.lease_s / 2, BEATS_WAIT_S))
@@ -80,10 +83,34 @@ def open_up_to_date(
     try:
         refuse_moved(opened.as_sqlite(), server.name)
         check_key(opened.as_sqlite(), server.name, PLAIN if codec is BYTES else codec)
+        if codec is not BYTES and not read_only and find_seal(opened.as_sqlite()) is None:
+            reseal(server, codec, codec)
     except BaseException:
         opened.close()
         raise
     return opened.as_sqlite()
+
+
+def reseal(server: PgServer, old: Codec, new: Codec) -> None:
+    """Rewrite all values for another key, or none.  Raises StoreError while a node is alive.
+
+    `old` reads them, unless they have not been encrypted yet; BYTES: they are not to be.
+    """
+    raw = PgConnection(server, statement_s=0)
+    connection = raw.as_sqlite()
+    with opening(server.name), closing(raw):
+        raw.begin_values(())  # after the lock it reads what others have committed
+        connection.execute("LOCK TABLE node, entry, past, event, seal IN EXCLUSIVE MODE")
+        check_key(connection, server.name, PLAIN if old is BYTES else old)
+        is_sealed = find_seal(connection) is not None
+        if is_sealed and old is new:  # another was faster
+            return
+        refuse_living(connection, server.name)
+        rewrite_values(connection, old if is_sealed else BYTES, new)
+        connection.execute("COMMIT")
+    with translating(server), closing(server.connect(statement_s=0)) as session:
+        for table in ("entry", "past", "event"):  # in which the values still are as they were
+            session.execute(f"VACUUM FULL {table}")
 
 
 def connect(server: PgServer, statement_s: float) -> sqlite3.Connection:

@@ -22,6 +22,7 @@ from spyweb.schedules.due import (
     upcoming,
 )
 from spyweb.store.model.runs import Change
+from spyweb.store.shared import refuse_beside_nodes
 from spyweb.views.jobs import JobPaused, JobView, NextRun, next_run, view_job, zone_of
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def set_paused(project: OfflineProject, job: JobId, *, paused: bool) -> JobPause
     spec = file.spec
 
     async def change(store: Store) -> tuple[Cursor | None, Cursor | None]:
+        await refuse_beside_nodes(store)
         before = (await store.runs.cursors()).get(job)
         known: dict[JobId, Cursor | None] = {job: before}
 

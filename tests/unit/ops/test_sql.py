@@ -14,6 +14,7 @@ from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL
 from spyweb.ops.sql import read_parameters
 from spyweb.ops.world import Call
+from spyweb.ownership import Ownership
 from tests.fakes.ops import ask, make_call, make_world
 
 
@@ -95,7 +96,7 @@ async def test_what_sql_takes_of_a_processor_is_counted_and_has_the_runs_limit(c
 
 
 async def test_a_job_that_any_node_may_run_has_no_tables_of_its_own(call: Call) -> None:
-    shared = replace(call, world=replace(call.world, has_nodes=True))
+    shared = replace(call, world=replace(call.world, ownership=Ownership(call.world.clock, node="fra")))
     for name in ("db_query", "db_exec"):
         with pytest.raises(OpError, match=rf'^{name}: the tables of user.db are of one node.*: set its node = "NAME"$'):
             await ask(shared, name, b"SELECT 1")

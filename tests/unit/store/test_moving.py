@@ -12,15 +12,18 @@ from typing import Any
 
 import pytest
 
-from spyweb.errors import StoreError
+from spyweb.errors import Refused, StoreError
 from spyweb.model import NULL, Durability, Value
 from spyweb.store.encoding import encode
+from spyweb.store.encryption import BYTES, codec_for
+from spyweb.store.model.nodes import Node
 from spyweb.store.postgres.moving import MovedTable, PgSide, Side, SqliteSide, move, postgres_side, sqlite_side
 from spyweb.store.postgres.server import PgServer
-from spyweb.store.postgres.store import open_postgres
+from spyweb.store.postgres.store import open_postgres, reseal
+from spyweb.store.shared import refuse_beside_nodes
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KEY, fresh_server, putting
+from tests.fakes.stores import KEY, LOGGED, RULES, fresh_server, putting
 
 VALUES: list[Value] = [
     b"", b"a\0\xff\xed\xa0\x80", b"\xf4\x8f\xbf\xbf", 0, -(1 << 63), (1 << 63) - 1, 1.5, -0.0, float("-inf"),
@@ -123,7 +126,7 @@ async def test_the_source_is_refused_from_then_on_and_a_target_with_anything_in_
     with pytest.raises(StoreError, match=r"everything was moved to"):
         go(on_postgres(server, is_source=True), on_sqlite(first))
     await make(other := tmp_path / "other.db")
-    with pytest.raises(StoreError, match=r"access_key has rows: expected a database or \[store\] schema with nothing"):
+    with pytest.raises(StoreError, match=r"access_key has rows: expected a database or schema with nothing"):
         go(on_sqlite(other, is_source=True), on_postgres(server))
     go(on_postgres(server, is_source=True), on_sqlite(last))
     for read_only in (False, True):
@@ -194,3 +197,53 @@ def cut_commits(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
                 raise Cut
 
         monkeypatch.setattr(kind, "commit", commit)
+
+
+async def test_values_are_encrypted_on_postgresql_and_with_another_key(server: PgServer) -> None:
+    async def look(key: bytes | None, *, read_only: bool = False) -> None:
+        opening = open_postgres(server, clock=CLOCK, key=key, read_only=read_only, history=RULES)
+        async with closed(await opening) as store:
+            for number, value in enumerate(VALUES):
+                assert repr(await store.values.get(LOGGED, b"key %d" % number)) == repr(value)
+            assert len(await store.values.history(LOGGED, b"key 0", None)) == 2
+
+    def raw() -> list[bytes]:
+        with closing(server.connect()) as session:
+            tables = (session.execute(f"SELECT value FROM {table}").fetchall() for table in ("entry", "past"))
+            return [value for found in tables for (value,) in found]
+
+    async with closed(await open_postgres(server, clock=CLOCK, history=RULES)) as store:
+        for number, value in enumerate(VALUES):
+            await store.values.transform(LOGGED, b"key %d" % number, putting(b"sesame"))
+            await store.values.transform(LOGGED, b"key %d" % number, putting(value))
+    assert b"sesame" in raw()
+    await look(KEY, read_only=True)  # which changes nothing
+    assert b"sesame" in raw()
+    await look(KEY)
+    assert not any(b"sesame" in value for value in raw())
+    for wrong, said in [(None, "no key is given: see .* key_file"), (bytes(32), "with another key than this")]:
+        with pytest.raises(StoreError, match=said):
+            await look(wrong)
+    reseal(server, codec_for(KEY), codec_for(bytes(32)))
+    await look(bytes(32))
+    with pytest.raises(StoreError, match="with another key than this"):
+        reseal(server, codec_for(KEY), BYTES)
+    reseal(server, codec_for(bytes(32)), BYTES)
+    await look(None)
+    assert b"sesame" in raw()
+
+
+async def test_while_a_node_is_up_nothing_is_moved_or_encrypted(tmp_path: Path, server: PgServer) -> None:
+    async with closed(await open_postgres(server, clock=CLOCK)) as store:
+        assert store.nodes
+        await store.nodes.join(Node(name="fra", url="http://fra:7979", lease_ms=60_000), b"place")
+        assert [node.name for node in await store.nodes.living()] == ["fra"]
+        with pytest.raises(Refused, match=r"the node fra is up, .*: `spyweb --url http://fra:7979` asks it"):
+            await refuse_beside_nodes(store)
+        for change in (
+            lambda: go(on_postgres(server, is_source=True), on_sqlite(tmp_path / "last.db")),
+            lambda: reseal(server, BYTES, codec_for(KEY)),
+        ):
+            with pytest.raises(StoreError, match="end every node first: fra"):
+                change()
+    go(on_postgres(server, is_source=True), on_sqlite(tmp_path / "last.db"))

@@ -22,7 +22,7 @@ from spyweb.cli.project import Project
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId, Monitor
 from spyweb.settings.load import store_at
-from spyweb.settings.sections import MEMORY, USER_DB
+from spyweb.settings.sections import USER_DB
 from spyweb.specs.parse import job_id
 from spyweb.store.interchange.foreign import OldProject, copy_tables, read_sloth, read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line
@@ -136,19 +136,29 @@ def rekey(
 
     Values, past versions and events: all of them, or none.  Only while no daemon runs.
     """
-    from spyweb.store.encryption import find_key  # only needed when no daemon runs
+    from spyweb.store.encryption import BYTES, codec_for, find_key  # only needed when no daemon runs
     from spyweb.store.lock import hold_lock
+    from spyweb.store.shared import need_postgres
     from spyweb.store.sqlite.store import rotate_key
 
     project = project_of(context)
     offline = project.offline
-    if project.settings.store.is_memory or not project.settings.store.path.exists():
+    store = project.settings.store
+    if not store.is_postgres and not store.path.exists():
         raise Refused(f"{project.root}: there is no database, so nothing is encrypted")
     new = None if key_file == "none" else find_key(key_file, project.root, os.environ)
-    if not agree(f"Encrypt everything in {project.settings.store.path} again?", yes=yes):
+    if not agree(f"Encrypt everything in {store.url if store.is_postgres else store.path} again?", yes=yes):
         return ExitCode.FAILED
     with hold_lock(project.settings.daemon.data_dir, root=project.root, clock=project.clock):
-        is_purged = rotate_key(project.settings.store.path, old=offline.key(), new=new, marker=offline.marker())
+        if store.is_postgres:
+            need_postgres()
+            from spyweb.store.postgres.store import reseal, server_of
+
+            before, after = (BYTES if key is None else codec_for(key) for key in (offline.key(), new))
+            reseal(server_of(project.settings), before, after)
+            is_purged = True
+        else:
+            is_purged = rotate_key(store.path, old=offline.key(), new=new, marker=offline.marker())
     setting = "" if new is None else key_file
     if not is_purged:
         output.note("parts of older values are still in the file: the next start writes it again, which needs room")
@@ -173,11 +183,10 @@ def move_store(
     project = project_of(context)
     offline, settings = project.offline, project.settings
     target = store_at(url, settings, os.environ)
-    if settings.store.is_memory or target.is_memory:
-        raise Refused(f"{MEMORY} leaves nothing behind: nothing can be moved from it or to it")
-    if target == settings.store or not (settings.store.is_postgres or target.is_postgres):
+    is_pair = settings.store.is_postgres or target.is_postgres
+    if target.url == settings.store.url or target.is_memory or not is_pair:
         raise Refused("expected another PostgreSQL, or one in place of SQLite, or SQLite in place of one")
-    if settings.store.is_file and not settings.store.path.exists():
+    if not settings.store.is_postgres and not settings.store.path.exists():
         raise Refused(f"{project.root}: there is no database, so nothing is there to be moved")
     if not agree(f"Move everything from {settings.store.url} to {target.url}?", yes=yes):
         return ExitCode.FAILED
