@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -16,7 +15,6 @@ from spyweb.settings.sections import Settings
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.watches import history_rules, watches_of
 from spyweb.store.access import no_access
-from spyweb.store.encryption import find_key
 from spyweb.store.lock import hold_lock
 from spyweb.store.marker import Marker
 from spyweb.store.sqlite.damage import refuse_missing, size_of
@@ -79,11 +77,6 @@ class OfflineProject:
     def marker(self) -> Marker:
         return Marker(self.settings.daemon.data_dir, self.settings.database, self.clock)
 
-    def key(self) -> bytes | None:
-        """Return the key that values are encrypted with, or None.  Raises StoreError or NoAccess."""
-        key_file = self.settings.store.key_file
-        return find_key(key_file, self.settings.root, os.environ) if key_file else None
-
     def change_values(self, ask: Callable[[Store], Awaitable[T]]) -> T:
         """Change stored values as `write` does, with the jobs' rules on history and on changes that start a job."""
 
@@ -95,22 +88,9 @@ class OfflineProject:
         return self.write(change)
 
     async def _ask(self, ask: Callable[[Store], Awaitable[T]], *, read_only: bool) -> T:
-        from spyweb.store.shared import open_shared
-        from spyweb.store.sqlite.store import open_store  # before the first start there is nothing to open
+        from spyweb.store.opening import open_any  # before the first start there is nothing to open
 
-        settings = self.settings.store
-        if settings.is_postgres:
-            store = await open_shared(self.settings, clock=self.clock, read_only=read_only, key=self.key())
-        else:
-            store = await open_store(
-                settings.path,
-                clock=self.clock,
-                durability=settings.durability,
-                read_only=read_only,
-                key=self.key(),
-                history=self.settings.state.history,
-                marker=self.marker(),
-            )
+        store = await open_any(self.settings, clock=self.clock, marker=self.marker(), read_only=read_only)
         try:
             return await ask(store)
         finally:

@@ -23,7 +23,7 @@ from spyweb.settings.load import load_settings
 from spyweb.specs.discover import scan
 from spyweb.specs.watches import watches_of
 from spyweb.store.lock import hold_lock
-from spyweb.store.shared import refuse_beside_nodes
+from spyweb.store.opening import refuse_beside_nodes
 from spyweb.views.runs import RunEnded, RunEvent, log_line, run_ended, view_task
 
 log = structlog.get_logger()

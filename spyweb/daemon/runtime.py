@@ -46,11 +46,10 @@ from spyweb.runs.runner import HostFor, Observer, Runner
 from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.sections import USER_DB, Settings
 from spyweb.specs.watches import history_rules
-from spyweb.store.encryption import find_key
 from spyweb.store.marker import Marker
-from spyweb.store.shared import open_shared
+from spyweb.store.opening import key_of, open_any
 from spyweb.store.sqlite.damage import copy_log_aside, move_aside, refuse_missing, size_of
-from spyweb.store.sqlite.store import Store, open_any, refuse_unsound
+from spyweb.store.sqlite.store import Store, refuse_unsound
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.store.user_sql.views import Engine
@@ -217,33 +216,18 @@ def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
 
 
 async def open_configured(settings: Settings, clock: Clock, marker: Marker) -> Store:
-    store, durability = settings.store, settings.store.durability
+    store = settings.store
     is_new = store.is_file and not size_of(store.path)
     if store.is_file:
         refuse_missing(store.path, marker.folder if marker.found else None)
     if not store.is_memory:
         refuse_unsound(settings.daemon.data_dir / USER_DB, marker.folder if marker.has_user_db else None)
+    opened = await open_any(settings, clock=clock, marker=marker)
     if store.is_postgres:
-        shared = await open_shared(settings, clock=clock, key=store_key(settings))
         marker.note_opened(None)
-        return shared
-    opened = await open_any(
-        store.url,
-        clock=clock,
-        durability=durability,
-        key=store_key(settings),
-        history=settings.state.history,
-        marker=marker,
-    )
     if is_new:
         log.info("a new database begins", path=str(store.path))
     return opened
-
-
-def store_key(settings: Settings) -> bytes | None:
-    """Return the key that values are encrypted with."""
-    key_file = settings.store.key_file
-    return find_key(key_file, settings.root, os.environ) if key_file else None
 
 
 def note_user_db(settings: Settings, marker: Marker) -> None:
@@ -258,7 +242,7 @@ def user_db_opening(stack: AsyncExitStack, settings: Settings) -> Opening:
     if store.is_memory:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="spyweb-")))
         return Opening(path=folder / USER_DB, engine=None, durability=durability)
-    engine = Engine(path=store.path, key=store_key(settings)) if store.is_file else None
+    engine = Engine(path=store.path, key=key_of(settings)) if store.is_file else None
     return Opening(path=settings.daemon.data_dir / USER_DB, engine=engine, durability=durability)
 
 

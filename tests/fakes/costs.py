@@ -42,7 +42,7 @@ from spyweb.specs.discover import scan
 from spyweb.store.interchange.lines import parse_line
 from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.patterns import compile_pattern
-from spyweb.store.sqlite.store import open_any
+from spyweb.store.sqlite.store import open_store
 from spyweb.web.app import Site
 from spyweb.web.pages.page import ACTIONS
 from spyweb.web.serve import serve_app
@@ -416,7 +416,7 @@ async def main(folder: Path) -> None:
     clock = HurriedClock()
     for name in ("project", "files"):
         (folder / name).mkdir()
-    store = await open_any(f"sqlite:///{folder}/spyweb.db", clock=clock, durability=Durability.NORMAL)
+    store = await open_store(folder / "spyweb.db", clock=clock, durability=Durability.NORMAL)
     async with (
         AsyncExitStack() as leaving,
         open_extractor(RealClock()) as extractor,

@@ -24,7 +24,7 @@ from spyweb.store.model.entries import (
 )
 from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
-from spyweb.store.sqlite.store import Store, open_any, open_store
+from spyweb.store.sqlite.store import Store, open_in_memory, open_store
 from tests.fakes.postgres import fresh_schema
 
 # A file, an encrypted one, `url = "memory:"`, a schema, an encrypted one.
@@ -41,7 +41,7 @@ async def opened(kind: str, path: Path, clock: Clock, history: HistoryRules = NO
     key = KEY if kind.startswith("sealed") else None
     with ExitStack() as stack:
         if kind == "memory":
-            store = await open_any("memory:", clock=clock, history=history)
+            store = await open_in_memory(clock=clock, history=history)
         elif kind.endswith("postgres"):
             store = await open_postgres(stack.enter_context(fresh_server()), clock=clock, key=key, history=history)
         else:

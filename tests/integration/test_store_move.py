@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.settings.load import load_settings, store_at
-from spyweb.store.shared import need_postgres
+from spyweb.store.opening import need_postgres
 from tests.fakes.command import spyweb
 from tests.fakes.postgres import PostgresPlace
 

@@ -49,7 +49,6 @@ if TYPE_CHECKING:  # else psycopg would be needed
 
 log = structlog.get_logger()
 
-SQLITE, MEMORY = "sqlite:///", "memory:"  # what a URL begins with, or is
 IN_MEMORY = Path(":memory:")  # as SQLite spells it
 STATEMENTS_KEPT_PREPARED = 64  # more than the store has
 WAL_KEPT_BYTES = 64 << 20
@@ -128,26 +127,6 @@ class Store:
             if self.nodes:
                 await self.nodes.close()
             await self._connections.close()
-
-
-async def open_any(
-    url: str,
-    *,
-    clock: Clock,
-    durability: Durability = Durability.FULL,
-    key: bytes | None = None,
-    history: HistoryRules = NO_HISTORY,
-    marker: Marker | None = None,
-) -> Store:
-    """Open the store that `[store] url` names, made if it is absent; one in memory needs no key."""
-    if url == MEMORY:
-        return await open_in_memory(clock=clock, history=history)
-    if url.startswith(SQLITE):
-        path = Path(url.removeprefix(SQLITE))
-        if not path.parent.is_dir():
-            raise StoreError(f"{path}: there is no folder {path.parent}: make it, or change [store] url")
-        return await open_store(path, clock=clock, durability=durability, key=key, history=history, marker=marker)
-    raise StoreError(f"{url[:80]}: expected {SQLITE!r} and the path of a file, or {MEMORY!r}")
 
 
 async def open_store(  # noqa: PLR0913 - each but the first is an option

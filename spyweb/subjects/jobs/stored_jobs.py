@@ -22,7 +22,7 @@ from spyweb.schedules.due import (
     upcoming,
 )
 from spyweb.store.model.runs import Change
-from spyweb.store.shared import refuse_beside_nodes
+from spyweb.store.opening import refuse_beside_nodes
 from spyweb.views.jobs import JobPaused, JobView, NextRun, next_run, view_job, zone_of
 
 if TYPE_CHECKING:

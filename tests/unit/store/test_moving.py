@@ -17,10 +17,10 @@ from spyweb.model import NULL, Durability, Value
 from spyweb.store.encoding import encode
 from spyweb.store.encryption import BYTES, codec_for
 from spyweb.store.model.nodes import Node
+from spyweb.store.opening import refuse_beside_nodes
 from spyweb.store.postgres.moving import MovedTable, PgSide, Side, SqliteSide, move, postgres_side, sqlite_side
 from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres, reseal
-from spyweb.store.shared import refuse_beside_nodes
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KEY, LOGGED, RULES, fresh_server, putting

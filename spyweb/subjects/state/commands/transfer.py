@@ -138,7 +138,7 @@ def rekey(
     """
     from spyweb.store.encryption import BYTES, codec_for, find_key  # only needed when no daemon runs
     from spyweb.store.lock import hold_lock
-    from spyweb.store.shared import need_postgres
+    from spyweb.store.opening import key_of, need_postgres
     from spyweb.store.sqlite.store import rotate_key
 
     project = project_of(context)
@@ -154,11 +154,11 @@ def rekey(
             need_postgres()
             from spyweb.store.postgres.store import reseal, server_of
 
-            before, after = (BYTES if key is None else codec_for(key) for key in (offline.key(), new))
+            before, after = (BYTES if key is None else codec_for(key) for key in (key_of(project.settings), new))
             reseal(server_of(project.settings), before, after)
             is_purged = True
         else:
-            is_purged = rotate_key(store.path, old=offline.key(), new=new, marker=offline.marker())
+            is_purged = rotate_key(store.path, old=key_of(project.settings), new=new, marker=offline.marker())
     setting = "" if new is None else key_file
     if not is_purged:
         output.note("parts of older values are still in the file: the next start writes it again, which needs room")
@@ -178,10 +178,10 @@ def move_store(
     daemon opens it any more.  Tables that scripts made with db_exec stay in user.db.
     """
     from spyweb.store.lock import hold_lock
-    from spyweb.store.shared import need_postgres  # only needed when no daemon runs
+    from spyweb.store.opening import key_of, need_postgres  # only needed when no daemon runs
 
     project = project_of(context)
-    offline, settings = project.offline, project.settings
+    settings = project.offline.settings
     target = store_at(url, settings, os.environ)
     is_pair = settings.store.is_postgres or target.is_postgres
     if target.url == settings.store.url or target.is_memory or not is_pair:
@@ -195,7 +195,7 @@ def move_store(
     from spyweb.store.postgres.moving import move, open_side
 
     with hold_lock(settings.daemon.data_dir, root=project.root, clock=project.clock), output.meter("move") as meter:
-        opened = partial(open_side, key=offline.key(), clock=project.clock)
+        opened = partial(open_side, key=key_of(settings), clock=project.clock)
         old, new = opened(settings, is_source=True), opened(replace(settings, store=target), is_source=False)
         moved = move(old, new, meter.expect, meter.advance)
     shown = target.url if target.is_postgres else url

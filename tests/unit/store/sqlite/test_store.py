@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,18 @@ from structlog.testing import capture_logs
 
 from spyweb.errors import NoAccess, StoreCorrupt, StoreError, StoreNewer
 from spyweb.model import Durability
+from spyweb.settings.load import load_settings
+from spyweb.store.marker import Marker
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.model.runs import Change
+from spyweb.store.opening import open_any
 from spyweb.store.sqlite import store as sqlite
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.store import Store, open_any, open_store, open_up_to_date
+from spyweb.store.sqlite.store import Store, open_store, open_up_to_date
 from spyweb.subjects.health.views import find_problems
 from tests.fakes.changes import make_cursor, make_run
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KEY, LOGGED, RULES, put
+from tests.fakes.stores import LOGGED, RULES, put
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
@@ -195,14 +199,17 @@ async def test_damage_met_while_running_stops_writing_and_is_told_once_with_the_
 
 
 async def test_a_database_whose_folder_is_missing_is_one_clear_line(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, environ={"SPYWEB_STORE_URL": f"sqlite:///{tmp_path}/a/b.db"}, flags={})
     with pytest.raises(StoreError, match=f"^{tmp_path}/a/b.db: there is no folder {tmp_path}/a: make it"):
-        await open_any(f"sqlite:///{tmp_path}/a/b.db", clock=FakeClock())
+        await open_any(settings, clock=FakeClock(), marker=Marker(tmp_path, tmp_path / "b.db", FakeClock()))
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_memory_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    store = await open_any("memory:", clock=FakeClock(), key=KEY, history=RULES)
+    settings = load_settings(tmp_path, environ={"SPYWEB_STORE_URL": "memory:"}, flags={})
+    settings = replace(settings, state=replace(settings.state, history=RULES))
+    store = await open_any(settings, clock=FakeClock(), marker=Marker(tmp_path, tmp_path / "b.db", FakeClock()))
     await put(store, b"k", 1, namespace=LOGGED)
     await put(store, b"k", 2, namespace=LOGGED)
 
@@ -210,8 +217,3 @@ async def test_memory_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.
     assert len(await store.values.history(LOGGED, b"k")) == 2
     await store.close()
     assert list(tmp_path.iterdir()) == []
-
-
-async def test_anything_else_is_refused() -> None:
-    with pytest.raises(StoreError, match=r"redis://x: expected 'sqlite:///'"):
-        await open_any("redis://x", clock=FakeClock())
