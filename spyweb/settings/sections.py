@@ -172,10 +172,6 @@ class StoreSettings:
         return not self.is_memory and not self.is_postgres
 
     @property
-    def backend(self) -> str:
-        return "memory" if self.is_memory else "postgresql" if self.is_postgres else "sqlite"
-
-    @property
     def path(self) -> Path:
         """Return the database's file, where it is one."""
         return Path(self.url.removeprefix("sqlite:///"))

@@ -166,9 +166,8 @@ class StoreStats(Struct, frozen=True, kw_only=True):
 
     @property
     def backend(self) -> str:
-        if self.path == ":memory:":
-            return "memory"
-        return "postgresql" if self.path.startswith(POSTGRES) else "sqlite"
+        kind = "postgresql" if self.path.startswith(POSTGRES) else "sqlite"
+        return "memory" if self.path == ":memory:" else kind
 
 
 HistoryRules = Mapping[str, HistoryRule]  # by namespace

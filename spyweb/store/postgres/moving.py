@@ -2,7 +2,7 @@
 
 The target gets it in one transaction, in which it is read again and compared.  Until the source says that it was moved,
 the target says that it is unfinished.  So wherever it is cut, not both can be used, and another move goes on with it.
-Rows are compared as PostgreSQL has them: there values are bytes.
+Rows are compared as PostgreSQL has them: values are bytes.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ from spyweb.store.sqlite.vault import VALUES
 SELECT = 'SELECT {} FROM "{}"'
 UNFINISHED = "an unfinished copy of "
 LEFT_OUT = {"migration", "last_commit"}  # each database has its own
-AT_ONCE = 50  # rows that a read brings: one may have megabytes
-LOCKED_S = 10  # how long the end of others' transactions is waited for
-SLICE = 1000  # rows, after each of which the progress is shown
+AT_ONCE = 100  # rows that a read brings, where one may have megabytes, and after which the progress is shown
 
 Row = Sequence[Any]
 Progress = Callable[[int], None]
@@ -113,16 +111,16 @@ def count(table: str, rows: Iterable[Row], use: Callable[[Iterator[Row]], object
         for row in rows:
             digest += int.from_bytes(blake2b(msgspec.msgpack.encode(row), digest_size=8).digest(), "big")
             number += 1
-            if not number % SLICE:
-                progress(SLICE)
+            if not number % AT_ONCE:
+                progress(AT_ONCE)
             yield row
 
     use(each())
-    progress(number % SLICE)
+    progress(number % AT_ONCE)
     return MovedTable(table=table, rows=number, digest=f"{digest % (1 << 64):016x}")
 
 
-def open_side(settings: Settings, *, key: bytes | None, clock: Clock, is_source: bool) -> AbstractContextManager[Side]:
+def open_side(settings: Settings, key: bytes | None, clock: Clock, *, is_source: bool) -> AbstractContextManager[Side]:
     if settings.store.is_postgres:
         return postgres_side(server_of(settings), clock=clock, is_source=is_source)
     return sqlite_side(settings.store.path, key=key, clock=clock, is_source=is_source)
@@ -155,7 +153,7 @@ def postgres_side(server: PgServer, *, clock: Clock, is_source: bool) -> Iterato
         else:
             bring_up_to_date(server, session, load_migrations(), clock.now_ms())
         side = PgSide(f"{server.name}, schema {server.schema}", session)
-        session.execute(f"SET lock_timeout = '{LOCKED_S}s'; SET idle_in_transaction_session_timeout = 0")
+        session.execute("SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = 0")
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         session.execute(f"LOCK TABLE {quoted(['node', *side.layout])} IN EXCLUSIVE MODE")
         refuse_living(cast("sqlite3.Connection", session), side.name)
@@ -253,9 +251,8 @@ class PgSide(MoveSide):
 
     def _sequences(self) -> Iterator[tuple[str, str]]:
         for table in (table for table, columns in self.layout.items() if "id" in columns):
-            name = f"pg_get_serial_sequence('{table}', 'id')"
-            if (self.ask(f"SELECT {name}") or (None,))[0]:
-                yield table, f"{name}::regclass"
+            if (self.ask(f"SELECT pg_get_serial_sequence('{table}', 'id')") or (None,))[0]:
+                yield table, f"pg_get_serial_sequence('{table}', 'id')::regclass"
 
 
 Side = SqliteSide | PgSide

@@ -236,7 +236,8 @@ class StoredState:
         if isinstance(self._source, DaemonClient):
             return found
         store = self._source.settings.store
-        return replace(found, db_path=store.url if store.is_postgres else str(store.path), backend=store.backend)
+        place, kind = (store.url, "postgresql") if store.is_postgres else (str(store.path), "sqlite")
+        return replace(found, db_path=place, backend=kind)
 
     def add_records(self, job: JobId, records: Sequence[NewRecord]) -> RecordsAdded:
         body = msgspec.json.encode(records)

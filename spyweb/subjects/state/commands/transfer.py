@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -195,8 +194,9 @@ def move_store(
     from spyweb.store.postgres.moving import move, open_side
 
     with hold_lock(settings.daemon.data_dir, root=project.root, clock=project.clock), output.meter("move") as meter:
-        opened = partial(open_side, key=key_of(settings), clock=project.clock)
-        old, new = opened(settings, is_source=True), opened(replace(settings, store=target), is_source=False)
+        key, clock = key_of(settings), project.clock
+        old = open_side(settings, key, clock, is_source=True)
+        new = open_side(replace(settings, store=target), key, clock, is_source=False)
         moved = move(old, new, meter.expect, meter.advance)
     shown = target.url if target.is_postgres else url
     if form is Format.JSON:
