@@ -22,7 +22,16 @@ import psycopg
 from spyweb.errors import StoreError, StoreFenced
 from spyweb.store.postgres.server import QUESTION_S, PgServer, without_nul
 from spyweb.store.postgres.texts import Translated, translate
-from spyweb.store.sqlite.entries import COLUMNS, DELETE, DELETE_EXPIRED, FIND, PUT, UPDATE
+from spyweb.store.sqlite.entries import (
+    ARCHIVE,
+    COLUMNS,
+    DELETE,
+    DELETE_EXPIRED,
+    FIND,
+    FORGET_BEYOND,
+    PUT,
+    UPDATE,
+)
 from spyweb.store.sqlite.failures import ForeignError
 
 CONFLICTS = ("40001", "40P01", "23505")  # another node has written the same rows: done again, it finds what is there
@@ -45,6 +54,8 @@ WRITE_ALL = """
         CAST(? AS bigint[]), CAST(? AS bigint[])) AS n (type, value, expires_ms, version, created_ms, updated_ms, rowid)
     WHERE entry.rowid = n.rowid
 """
+
+UNANSWERED = {PUT, DELETE, DELETE_EXPIRED, ARCHIVE, FORGET_BEYOND}  # sent before the next one whose answer is needed
 
 Place = tuple[str, bytes]
 Row = tuple[Any, ...]
@@ -100,6 +111,7 @@ class ReadAhead:
         row = self._rows.pop(place, None)
         if row:
             del self._places[row[-1]]
+            self._changed.pop(row[-1], None)
 
 
 class PgConnection:
@@ -127,6 +139,7 @@ class PgConnection:
         self._is_begun = False  # a transaction that only reads begins with its first statement
         self._xact = 0
         self._ahead: ReadAhead | None = None
+        self._later: list[tuple[Translated, Sequence[Any]]] = []
         try:
             self._session = server.connect(statement_s=statement_s)
         except psycopg.Error as error:
@@ -149,6 +162,10 @@ class PgConnection:
         # A row that another node has made meanwhile was not there to be locked at the beginning.
         translated = translate(f"{FIND} FOR UPDATE" if self._level == ENTRIES and sql == FIND else sql)
         values = storable(translated, parameters)
+        if sql in UNANSWERED and self._level:
+            self._later.append((translated, values))
+            self.total_changes += 1
+            return Result()
         if self._level:
             return self._run(translated, values)
         if translated.writes:
@@ -172,6 +189,7 @@ class PgConnection:
             return [self.execute(sql, row) for row in asked]
         translated = translate(sql)
         self._begin_late()
+        self._send_later()
         results: list[Result] = []
         with self._in_words():
             self._cursor.executemany(translated.text, [storable(translated, row) for row in asked], returning=True)
@@ -200,7 +218,8 @@ class PgConnection:
         READ COMMITTED: where it has waited for another node, it reads what that has written, and need not begin anew.
         """
         self._begin(ENTRIES)
-        columns = [namespace for namespace, _ in places], [key for _, key in places]
+        names = [without_nul(namespace.encode(errors="replace").decode()) for namespace, _ in places]
+        columns = names, [key for _, key in places]
         self._ahead = ReadAhead(places, self.execute(LOCK_AND_READ, columns).fetchall())
 
     def close(self) -> None:
@@ -239,6 +258,7 @@ class PgConnection:
     def _commit(self) -> None:
         if self._ahead:
             self._flush(self._ahead)
+        self._send_later()
         xact = self._xact
         if self._is_begun:
             try:
@@ -292,12 +312,22 @@ class PgConnection:
 
     def _forget_transaction(self) -> None:
         self._level, self._is_begun, self._xact, self._ahead = "", False, 0, None
+        self._later = []
 
     def _run(self, translated: Translated, values: Sequence[Any]) -> Result:
         self._begin_late()
+        self._send_later()
         with self._in_words():
             self._cursor.execute(translated.text, values)
             return self._result(translated)
+
+    def _send_later(self) -> None:
+        """Send the statements whose answers nobody needs, in one round trip."""
+        later, self._later = self._later, []
+        if later:
+            with self._in_words(), self._session.pipeline():
+                for translated, values in later:
+                    self._cursor.execute(translated.text, values)
 
     def _result(self, translated: Translated) -> Result:
         rows = self._cursor.fetchall() if self._cursor.description else []
@@ -329,6 +359,9 @@ class PgConnection:
             self._roll_back()
             self.was_conflict = state in CONFLICTS or (self._session.closed and self._cuts < MOST_CUTS)
             raise ForeignError(self._server.explain(error)) from error
+        except (OverflowError, UnicodeError) as error:  # a value that it can't hold, maybe of an op that seems done
+            self._roll_back()
+            raise ForeignError(StoreError(f"{self._server.name}: {error}")) from error
 
     def _fenced(self, why: str) -> ForeignError:
         """Let this incarnation of the node write nothing any more."""
@@ -356,21 +389,20 @@ class PgConnection:
             raise self._fenced("the database has failed over to another server, or was restored")
 
     def _from_ahead(self, ahead: ReadAhead, sql: str, parameters: Any) -> Result | None:
-        """Answer from what was read ahead, or bring the table up to date for a statement that needs it."""
+        """Answer from what was read ahead, or write what has changed for a statement that needs it."""
         if answer := ahead.answer(sql, parameters):
             self.total_changes += sql == UPDATE
             return answer
-        if "entry" in sql:
+        if sql in (PUT, DELETE, DELETE_EXPIRED):
+            ahead.forget(parameters[:2])
+        elif "entry" in sql and sql not in (FIND, UPDATE):  # of another entry, which was not read ahead
             self._flush(ahead)
-            if sql in (PUT, DELETE, DELETE_EXPIRED):
-                ahead.forget(parameters[:2])
-            elif sql not in (FIND, UPDATE):  # of another entry, which was not read ahead
-                self._ahead = None
+            self._ahead = None
         return None
 
     def _flush(self, ahead: ReadAhead) -> None:
         if columns := ahead.take_changes():
-            self._run(translate(WRITE_ALL), columns)
+            self._later.append((translate(WRITE_ALL), columns))
 
 
 def storable(translated: Translated, parameters: Any) -> list[Any]:

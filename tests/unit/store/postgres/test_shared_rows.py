@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Collection, Iterator
@@ -13,12 +14,14 @@ import pytest
 
 from spyweb.errors import StoreError
 from spyweb.store.encryption import BYTES
+from spyweb.store.model.entries import Put
 from spyweb.store.postgres.connection import PgConnection, Place
 from spyweb.store.postgres.server import PgServer, PgSession
-from spyweb.store.postgres.store import open_up_to_date
+from spyweb.store.postgres.store import open_postgres, open_up_to_date
 from spyweb.store.sqlite.batch import Op, OpKind, commit
 from spyweb.store.sqlite.entries import DELETE_EXPIRED, FIND, PUT, UPDATE
 from spyweb.store.sqlite.values import DELETE_ROW
+from tests.fakes.clock import FakeClock
 from tests.fakes.stores import fresh_server
 
 LOCK = "SELECT 1 FROM entry WHERE key = $1 FOR UPDATE NOWAIT"
@@ -117,6 +120,35 @@ async def test_an_op_that_fails_before_it_has_written_leaves_its_neighbours_in_o
         assert [str(result) for result in results] == ["1", "no number", "1"]
         assert len(begun) == transactions
         assert other.execute("SELECT value FROM entry").fetchone() == (value,)
+
+
+@pytest.mark.parametrize(("namespace", "expires_ms"), [("state", 1 << 70), ("\ud800", None)])
+async def test_what_postgresql_can_not_hold_is_refused_and_its_neighbours_are_stored(
+    server: PgServer, clock: FakeClock, namespace: str, expires_ms: int | None
+) -> None:
+    store = await open_postgres(server, clock=clock)
+    for turn in range(2):  # a new entry, then one that is there
+        asked = [store.values.set("state", b"before", b"%d" % turn)]
+        asked.append(store.values.transform(namespace, b"odd", lambda entry: Put(b"x", expires_ms)))
+        asked.append(store.values.set("state", b"after", b"%d" % turn))
+        told = await asyncio.gather(*asked, return_exceptions=True)
+
+        assert [isinstance(each, Exception) for each in told] == [False, True, False]
+        assert [await store.values.get("state", key) for key in (b"before", b"odd", b"after")] == [
+            b"%d" % turn, b"y" if turn else None, b"%d" % turn,
+        ]  # fmt: skip
+        await store.values.set("state", b"odd", b"y")
+    await store.close()
+
+
+async def test_a_namespace_may_have_any_character(server: PgServer, clock: FakeClock) -> None:
+    store = await open_postgres(server, clock=clock)
+    names = ["a\0b", "a\U0010ffffb", "a\U0010ffff0b", "?"]
+    for turn in range(2):
+        await asyncio.gather(*(store.values.set(name, b"k", b"%d" % turn) for name in names))
+        assert await asyncio.gather(*(store.values.get(name, b"k") for name in names)) == [b"%d" % turn] * 4
+    assert sorted(await store.values.namespaces()) == sorted(names)
+    await store.close()
 
 
 def test_a_statement_for_many_rows_gives_the_result_of_each(connection: PgConnection) -> None:
