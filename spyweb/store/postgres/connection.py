@@ -22,16 +22,7 @@ import psycopg
 from spyweb.errors import StoreError, StoreFenced
 from spyweb.store.postgres.server import QUESTION_S, PgServer, without_nul
 from spyweb.store.postgres.texts import Translated, translate
-from spyweb.store.sqlite.entries import (
-    ARCHIVE,
-    COLUMNS,
-    DELETE,
-    DELETE_EXPIRED,
-    FIND,
-    FORGET_BEYOND,
-    PUT,
-    UPDATE,
-)
+from spyweb.store.sqlite import entries
 from spyweb.store.sqlite.failures import ForeignError
 
 CONFLICTS = ("40001", "40P01", "23505")  # another node has written the same rows: done again, it finds what is there
@@ -43,7 +34,7 @@ ROWS_AT_ONCE = 64  # of a stream: each may have a large value
 WRITE, READ, ENTRIES = "REPEATABLE READ", "REPEATABLE READ READ ONLY", "READ COMMITTED"
 
 LOCK_AND_READ = f"""
-    SELECT namespace, key, {COLUMNS} FROM entry
+    SELECT namespace, key, {entries.COLUMNS} FROM entry
     WHERE (namespace, key) IN (SELECT * FROM unnest(CAST(? AS text[]), CAST(? AS bytea[])))
     ORDER BY namespace, key FOR UPDATE
 """
@@ -55,7 +46,8 @@ WRITE_ALL = """
     WHERE entry.rowid = n.rowid
 """
 
-UNANSWERED = {PUT, DELETE, DELETE_EXPIRED, ARCHIVE, FORGET_BEYOND}  # sent before the next one whose answer is needed
+# Sent before the next one whose answer is needed.
+UNANSWERED = {entries.PUT, entries.DELETE, entries.DELETE_EXPIRED, entries.ARCHIVE, entries.FORGET_BEYOND}
 
 Place = tuple[str, bytes]
 Row = tuple[Any, ...]
@@ -93,10 +85,10 @@ class ReadAhead:
             self._places[row[-1]] = (namespace, key)
 
     def answer(self, sql: str, parameters: Row) -> Result | None:
-        if sql == FIND and parameters in self._rows:
+        if sql == entries.FIND and parameters in self._rows:
             row = self._rows[parameters]
             return Result([] if row is None else [row], 1)
-        if sql == UPDATE and parameters[-1] in self._places:
+        if sql == entries.UPDATE and parameters[-1] in self._places:
             rowid = parameters[-1]
             self._rows[self._places[rowid]] = self._changed[rowid] = tuple(parameters)
             return Result(rowcount=1)
@@ -160,7 +152,7 @@ class PgConnection:
         if self._ahead and (answer := self._from_ahead(self._ahead, sql, parameters)):
             return answer
         # A row that another node has made meanwhile was not there to be locked at the beginning.
-        translated = translate(f"{FIND} FOR UPDATE" if self._level == ENTRIES and sql == FIND else sql)
+        translated = translate(f"{entries.FIND} FOR UPDATE" if self._level == ENTRIES and sql == entries.FIND else sql)
         values = storable(translated, parameters)
         if sql in UNANSWERED and self._level:
             self._later.append((translated, values))
@@ -391,11 +383,11 @@ class PgConnection:
     def _from_ahead(self, ahead: ReadAhead, sql: str, parameters: Any) -> Result | None:
         """Answer from what was read ahead, or write what has changed for a statement that needs it."""
         if answer := ahead.answer(sql, parameters):
-            self.total_changes += sql == UPDATE
+            self.total_changes += sql == entries.UPDATE
             return answer
-        if sql in (PUT, DELETE, DELETE_EXPIRED):
+        if sql in (entries.PUT, entries.DELETE, entries.DELETE_EXPIRED):
             ahead.forget(parameters[:2])
-        elif "entry" in sql and sql not in (FIND, UPDATE):  # of another entry, which was not read ahead
+        elif "entry" in sql and sql not in (entries.FIND, entries.UPDATE):  # of another entry, which was not read ahead
             self._flush(ahead)
             self._ahead = None
         return None

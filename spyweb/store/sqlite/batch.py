@@ -13,7 +13,7 @@ import random
 import sqlite3
 from asyncio import Future
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
 from itertools import groupby, islice
@@ -78,6 +78,17 @@ class Together(Generic[T, *Ts]):
         return result
 
 
+def each(connection: sqlite3.Connection, sql: str, rows: Iterable[Sequence[object]]) -> Iterable[sqlite3.Cursor]:
+    """Execute a statement for each row as its result is taken; where each would be a round trip, for all at once."""
+    pipelined: Callable[..., Iterable[sqlite3.Cursor]] | None = getattr(connection, "each", None)
+    return pipelined(sql, rows) if pipelined else (connection.execute(sql, row) for row in rows)
+
+
+def execute_each(connection: sqlite3.Connection, statement: str, rows: Sequence[Sequence[object]]) -> None:
+    if rows:
+        connection.executemany(statement, rows)
+
+
 class Committer:
     """Commits transactions that have changed something.
 
@@ -131,7 +142,8 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op], committer: Commi
             return results
         if not met_conflict(connection):
             break
-        if len(parts := parts_of(batch)) > 1:
+        parts = [list(part) for _, part in groupby(batch, key=lambda op: bool(places_of([op])))]
+        if len(parts) > 1:  # those that write entries alone, and others
             return [result for part in parts for result in commit(connection, part, committer)]
     return [run_until_done(connection, op, committer) for op in batch]
 
@@ -167,11 +179,6 @@ def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
         begin_values(places)
     else:
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def parts_of(batch: Sequence[Op]) -> list[Sequence[Op]]:
-    """Return ops that follow each other in parts: those that write entries alone, and others."""
-    return [list(part) for _, part in groupby(batch, key=lambda op: bool(places_of([op])))]
 
 
 def places_of(batch: Sequence[Op]) -> set[Hashable]:

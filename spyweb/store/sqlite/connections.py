@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, TypeVarTuple
@@ -14,7 +14,7 @@ from msgspec import Struct, convert
 from spyweb.clock import Clock
 from spyweb.store.lock import Lock
 from spyweb.store.marker import Marker
-from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.batch import BatchQueue, OpKind, execute_each
 from spyweb.store.sqlite.checkpoints import Checkpoints
 
 T = TypeVar("T")
@@ -197,25 +197,6 @@ def read_as(kind: type[T], row: Sequence[object], **changes: object) -> T:
     """Return a row of these columns, or of the first of them, with other values for some fields."""
     fields = dict(zip(kind.__struct_fields__, row, strict=False)) | changes  # type: ignore[attr-defined]
     return convert(fields, kind, strict=False)
-
-
-def each(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> list[sqlite3.Cursor]:
-    """Execute a statement for each row, and return the results; where each would be a round trip, in one."""
-    if pipelined := getattr(connection, "each", None):
-        return list(pipelined(statement, rows))
-    return [connection.execute(statement, row) for row in rows]
-
-
-def first_rows(connection: sqlite3.Connection, question: str, rows: Sequence[Sequence[object]]) -> list[Any]:
-    """Return the first row that a question is answered with, for each of these; None where there is none."""
-    if pipelined := getattr(connection, "each", None):
-        return [answer.fetchone() for answer in pipelined(question, rows)]
-    return [connection.execute(question, row).fetchone() for row in rows]
-
-
-def execute_each(connection: sqlite3.Connection, statement: str, rows: Rows) -> None:
-    if rows:
-        connection.executemany(statement, rows)
 
 
 def do_nothing(connection: sqlite3.Connection) -> None:

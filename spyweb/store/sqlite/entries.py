@@ -17,9 +17,9 @@ from spyweb.errors import StoreError
 from spyweb.model import ChangeKind, HistoryRule, Value
 from spyweb.store.encoding import LARGEST, SMALLEST, Type, as_text, encode
 from spyweb.store.model.entries import KEEP, NOBODY, Addition, Drop, Entry, Origin, Put, Replacement, Transform
-from spyweb.store.sqlite.batch import CachedValue, OpKind, Together
+from spyweb.store.sqlite.batch import CachedValue, OpKind, Together, each
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, row_written
-from spyweb.store.sqlite.connections import first_rows, insert_into, upsert
+from spyweb.store.sqlite.connections import insert_into, upsert
 from spyweb.store.sqlite.events import JobsByKind, Notices, keep_event
 
 INTEGER = Type.INTEGER.value
@@ -85,9 +85,9 @@ def find_entry(connection: sqlite3.Connection, context: EntryContext) -> Entry |
 def find_values(
     connection: sqlite3.Connection, asked: Sequence[tuple[EntryContext, CachedValue]]
 ) -> list[Value | Exception]:
-    places = [(context.namespace, context.key) for context, _ in asked]
-    found = first_rows(connection, FIND, places)
-    return [read_value(context, row, cached) for (context, cached), row in zip(asked, found, strict=True)]
+    answers = each(connection, FIND, [(context.namespace, context.key) for context, _ in asked])
+    found = zip(asked, answers, strict=True)
+    return [read_value(context, answer.fetchone(), cached) for (context, cached), answer in found]
 
 
 find_value = Together(find_values)

@@ -22,9 +22,9 @@ from spyweb.store.encryption import Codec, Place
 from spyweb.store.model.entries import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
 from spyweb.store.model.runs import End
 from spyweb.store.patterns import Pattern, compile_pattern
-from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.batch import OpKind, execute_each
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext
-from spyweb.store.sqlite.connections import Connections, StorePart, execute_each, insert_into, on_writer
+from spyweb.store.sqlite.connections import Connections, StorePart, insert_into, on_writer
 
 COLUMNS = """
     namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value, at_ms, job, run, depth

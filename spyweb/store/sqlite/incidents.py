@@ -31,17 +31,8 @@ from spyweb.store.model.incidents import (
     SubjectNow,
 )
 from spyweb.store.model.messages import Channel, NewMessage, Target
-from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import (
-    Announcer,
-    Connections,
-    columns_of,
-    execute_each,
-    on_questions,
-    on_writer,
-    read_as,
-    upsert,
-)
+from spyweb.store.sqlite.batch import OpKind, execute_each
+from spyweb.store.sqlite.connections import Announcer, Connections, columns_of, on_questions, on_writer, read_as, upsert
 from spyweb.store.sqlite.outbox import Outbox, add_one
 
 MOST_NOTES = 50  # of an incident's history, the newest

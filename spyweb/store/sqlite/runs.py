@@ -21,19 +21,8 @@ from spyweb.model import Cursor, JobId, Run, RunId, Trigger
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.incidents import SubjectChange
 from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, RequestKey, SkippedRange
-from spyweb.store.sqlite.batch import OpKind, Together
-from spyweb.store.sqlite.connections import (
-    Connections,
-    StorePart,
-    columns_of,
-    each,
-    execute_each,
-    insert_into,
-    on_questions,
-    on_reader,
-    read_as,
-    upsert,
-)
+from spyweb.store.sqlite.batch import OpKind, Together, each, execute_each
+from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, on_reader, read_as, upsert
 from spyweb.store.sqlite.events import clear_after_runs, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Locks, release_run
@@ -134,7 +123,7 @@ OUTDATED = f"""
 
 REQUESTS_KEPT_MS = DAY_MS  # a key that is older may be anybody's again
 
-ADD_REQUEST = insert_into("request", "scope, key, fingerprint, run, at_ms")
+ADD_REQUEST = "INSERT INTO request (scope, key, fingerprint, run, at_ms) VALUES (?, ?, ?, ?, ?)"
 DROP_REQUEST = "DELETE FROM request WHERE scope = ? AND key = ?"
 FIND_REQUEST = "SELECT fingerprint, run, at_ms FROM request WHERE scope = ? AND key = ?"
 # Each new one clears two, so there are never many more than those of a day, or than are kept.
@@ -348,7 +337,7 @@ def write(connection: sqlite3.Connection, change: Change, ended: Set[RunId]) -> 
     for skipped in change.skipped:
         if skipped.follows is None or skipped.follows in ended:
             record_skipped(connection, skipped)
-    added = add_runs(connection, change.new, ended)
+    added = add_runs(connection, change.new, ended) if change.new else []
     execute_each(connection, SET_CURSOR, [astuple(cursor) for cursor in change.cursors])
     execute_each(connection, HEAR, [(at_ms, job) for job, at_ms in change.heard.items()])
     for wanted in change.dropped:
