@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from spyweb.ownership import slot_of
 from tests.fakes.postgres import PostgresPlace, PostgresServer, short_folder
+from tests.fakes.postgres_proxy import a_proxy
 from tests.fakes.project import Daemon, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -145,6 +147,33 @@ def test_a_node_that_is_over_when_it_is_stopped_ends(shared: SharedPlace) -> Non
         assert fra.process.wait() == 0
         assert not fra.has_said("joins anew")
         assert shared.states() == [("fra", "x"), ("ber", "a")]
+
+
+async def test_a_node_whose_network_is_cut_ends_its_runs_and_joins_anew_when_it_is_back(
+    tmp_path: Path, postgres: PostgresPlace
+) -> None:
+    async with a_proxy(postgres.url) as proxy:
+        near, far = SharedPlace(tmp_path, postgres), SharedPlace(tmp_path, postgres._replace(url=proxy.url))
+        with ExitStack() as daemons:
+
+            def start() -> Daemon:
+                fra = daemons.enter_context(far.project("fra").daemon())
+                daemons.enter_context(near.project("ber").daemon())
+                near.until_owned(("fra", 128), ("ber", 128))
+                return fra
+
+            def go_on() -> None:
+                eventually(lambda: fra.said().count('"started"') == 2, "a second start")
+                near.until_owned(("fra", 128), ("ber", 128))
+                near.until_runs()
+
+            fra = await asyncio.to_thread(start)
+            proxy.hold_requests()
+            await asyncio.to_thread(near.until_owned, ("ber", 256))
+            await asyncio.to_thread(near.until_runs)
+            proxy.release()
+            await asyncio.to_thread(go_on)
+        near.check()
 
 
 def test_without_postgresql_a_first_start_fails_in_one_line_and_a_node_that_joins_anew_waits_for_it(

@@ -36,7 +36,7 @@ class Cluster:
         self.stores: list[Store] = []
 
     async def open(self) -> Nodes:
-        server = PgServer(url=self._place.url, schema=self._place.schema, lease_s=2)
+        server = PgServer(url=self._place.url, schema=self._place.schema, lease_s=4)
         store = await open_postgres(server, clock=RealClock())
         self._stack.push_async_callback(store.close)
         self.stores.append(store)
