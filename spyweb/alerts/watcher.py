@@ -108,9 +108,9 @@ class AlertWatcher:
         self._known = {**dict.fromkeys(known, 0), **on_their_way}
         noted = [*known, *(event.subject for event in self._seen)]
         self.health.know([each.removeprefix(CHANNEL) for each in noted if each.startswith(CHANNEL)])
-        self.measures.load(await self.incidents.pausing())
         self._wakes = {subject: wake_ms for subject, wake_ms in known.items() if wake_ms is not None}
         self._checked_ms = max(self._wakes.values(), default=0)  # as if the clock had been set back: it may have been
+        self.measures.load(await self.incidents.pausing())
 
     def attempted(self, channel: str, attempt: Attempt, added_ms: int | None) -> None:
         """Record the result of a delivery attempt; the other channels are notified of a channel that is down."""

@@ -48,7 +48,6 @@ def complete_job(context: typer.Context, incomplete: str) -> list[str]:
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id or name.", autocompletion=complete_job)]
 MaybeJob = Annotated[
-    str | None,
-    typer.Argument(metavar="[JOB]", help="Only this job, by id or name.", autocompletion=complete_job),
+    str | None, typer.Argument(metavar="[JOB]", help="Only this job, by id or name.", autocompletion=complete_job)
 ]
 Output = Annotated[Format, typer.Option("-o", "--output", help="Table or JSON.")]

@@ -8,13 +8,13 @@ from functools import partial
 
 from spyweb.cluster.node import ClusterNode
 from spyweb.daemon.build import Daemon
-from spyweb.errors import STORE_REFUSED
 from spyweb.logs.output import tell_refusal
 from spyweb.ownership import CHIEF, Slot
 from spyweb.subjects.when.service import MaintenanceService
 from spyweb.web.access.keys import AccessService
 
 ON_BEAT = ("events", "outbox", "locks", "incidents", "keys")  # what may be new; runs are taken up with a beat anyway
+LEAST_S = 0.1  # between two reads of the same
 
 
 async def hear_others(daemon: Daemon, node: ClusterNode) -> None:
@@ -44,8 +44,9 @@ async def hear_others(daemon: Daemon, node: ClusterNode) -> None:
             for part in reads.keys() & heard:
                 heard.discard(part)
                 await reads[part]()
-        except STORE_REFUSED as error:
+        except Exception as error:  # noqa: BLE001 - a later version may have written what this one can't read
             tell_refusal("what other nodes have changed could not be read yet", error)
+        await runtime.clock.sleep(LEAST_S)
 
 
 async def prepare_for_slots(daemon: Daemon) -> None:

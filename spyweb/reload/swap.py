@@ -373,8 +373,7 @@ class Reloader:
         self.problems = [*found.problems, *(problem for each in look.failed.values() for problem in each)]
         doubtful = (*found.warnings, *(doubt for each in doubts.values() for doubt in each))
         self.warnings = sorted(
-            (warning for warning in doubtful if warning.file not in look.uncompiled),
-            key=Problem.place,
+            (warning for warning in doubtful if warning.file not in look.uncompiled), key=Problem.place
         )
         for problem in self.problems:
             if problem not in known:

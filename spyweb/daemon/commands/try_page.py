@@ -41,8 +41,7 @@ def try_page(
     url: Annotated[str, typer.Argument(metavar="URL", help="The page: http or https.")],
     selector: Annotated[str, typer.Argument(metavar="SELECTOR", help="CSS selector of the items on it.")],
     field: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FIELD", help="name:selector or name:selector@attribute; several."),
+        list[str] | None, typer.Argument(metavar="FIELD", help="name:selector or name:selector@attribute; several.")
     ] = None,
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many items.")] = 20,
     form: Output = Format.TABLE,

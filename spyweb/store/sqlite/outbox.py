@@ -194,6 +194,9 @@ class Outbox(Announcer[Target]):
 
     async def prune(self, *, older_than_ms: int) -> int:
         """Delete messages given up before this moment; return how many."""
+        # For the desktop of a node that has not come back since then.
+        left = "SELECT id FROM message WHERE dead_ms IS NULL AND channel = 'desktop' AND created_ms < ? LIMIT ?"
+        await self._prune_older(left, older_than_ms, "DELETE FROM message WHERE id = ?")
         outdated = "SELECT id FROM message WHERE dead_ms < ? LIMIT ?"
         delete = "DELETE FROM message WHERE id = ? AND dead_ms IS NOT NULL"  # unless somebody retries it meanwhile
         return await self._prune_older(outdated, older_than_ms, delete)

@@ -13,13 +13,13 @@ from structlog.testing import capture_logs
 
 from spyweb.cluster.node import ClusterNode
 from spyweb.daemon.build import Daemon
-from spyweb.daemon.hearing import busy_slots, hear_others, prepare_for_slots
+from spyweb.daemon.hearing import LEAST_S, busy_slots, hear_others, prepare_for_slots
 from spyweb.errors import StoreError
 from spyweb.ownership import CHIEF, Slot
 from spyweb.store.postgres.bell import PARTS
 from spyweb.subjects.when.service import MaintenanceService
 from spyweb.web.access.keys import AccessService
-from tests.fakes.clock import settle
+from tests.fakes.clock import FakeClock
 
 SENDING = Slot("", 7)
 
@@ -32,7 +32,9 @@ class Parts:
         self.trouble: Exception | None = None
         self.alerts = SimpleNamespace(wake=self.note("plan"), load=self.read("subjects"), planning=asyncio.Lock())
         self.node = SimpleNamespace(look=self.note("runs"), beaten=None, nodes=SimpleNamespace(bell=SimpleNamespace()))
+        self.clock = FakeClock()
         runtime = SimpleNamespace(
+            clock=self.clock,
             outbox_sender=SimpleNamespace(look=self.note("messages"), busy_slots=lambda: {SENDING}),
             world=SimpleNamespace(locks=SimpleNamespace(look=self.note("locks"))),
         )
@@ -52,7 +54,7 @@ class Parts:
     @asynccontextmanager
     async def hearing(self) -> AsyncIterator[None]:
         task = asyncio.create_task(hear_others(self.daemon, cast("ClusterNode", self.node)))
-        await settle()
+        await self.clock.turn()
         yield
         task.cancel()
 
@@ -82,7 +84,7 @@ async def test_each_word_of_the_bell_has_the_parts_look_that_it_concerns_and_a_b
         looks = {}
         for part in PARTS:
             parts.node.nodes.bell.hear({part})
-            await settle()
+            await parts.clock.turn(LEAST_S)
             looks[part] = parts.heard()
         assert looks == {
             "events": ["changes"],
@@ -93,7 +95,7 @@ async def test_each_word_of_the_bell_has_the_parts_look_that_it_concerns_and_a_b
             "runs": ["runs"],
         }
         parts.node.beaten()
-        await settle()
+        await parts.clock.turn(LEAST_S)
         assert parts.heard() == ["changes", "keys", "locks", "messages", "plan", "windows"]
 
 
@@ -102,12 +104,17 @@ async def test_a_store_that_refuses_is_asked_again_with_the_next_word(parts: Par
         parts.trouble = StoreError("away")
         with capture_logs() as lines:
             parts.node.nodes.bell.hear({"keys"})
-            await settle()
+            await parts.clock.turn(LEAST_S)
         assert [line["reason"] for line in lines] == ["away"]
+        parts.trouble = ValueError("of a later version")
+        with capture_logs() as lines:
+            parts.node.nodes.bell.hear({"keys"})
+            await parts.clock.turn(LEAST_S)
+        assert len(lines) == 1
         parts.trouble = None
         parts.node.beaten()
-        await settle()
-        assert parts.heard().count("keys") == 2
+        await parts.clock.turn(LEAST_S)
+        assert parts.heard().count("keys") == 3
 
 
 async def test_a_slot_that_comes_is_prepared_for_and_one_that_is_used_is_kept(parts: Parts) -> None:

@@ -40,6 +40,17 @@ async def test_pruning_leaves_what_waits(store: Store, clock: FakeClock) -> None
     assert await next_payload(store, clock.now_ms()) == "1"
 
 
+async def test_pruning_deletes_what_a_node_that_never_came_back_should_have_shown(
+    store: Store, clock: FakeClock
+) -> None:
+    target = Target(Channel.DESKTOP, "fra")
+    await store.outbox.add([message("1", target)])
+    await store.outbox.prune(older_than_ms=clock.now_ms())
+    assert await store.outbox.targets() == [target]
+    await store.outbox.prune(older_than_ms=clock.now_ms() + 1)
+    assert await store.outbox.targets() == []
+
+
 async def test_what_was_done_may_be_done_again(store: Store, clock: FakeClock) -> None:
     (first,) = await store.outbox.add([message()])
     await store.outbox.done(first)

@@ -77,8 +77,7 @@ def parse_format(text: str) -> Format:
 
 
 StateOutput = Annotated[
-    Format,
-    typer.Option("-o", "--output", parser=parse_format, metavar="[table|json]", help="Table or JSON."),
+    Format, typer.Option("-o", "--output", parser=parse_format, metavar="[table|json]", help="Table or JSON.")
 ]
 Compat = Annotated[bool, typer.Option("--compat", help="JSON in sloth-runner's shape.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The entry's key.")]
