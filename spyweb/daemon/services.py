@@ -155,7 +155,7 @@ async def answer_for_all(stack: AsyncExitStack, runtime: JobRuntime, services: S
     """Have this node show the jobs of the others, and pass on to them what only they can do."""
     store, live, clock, nodes = runtime.store, runtime.live, runtime.clock, services[NodesService]
     nodes.cluster = node
-    elsewhere = Elsewhere(live=live, runs=store.runs, past_runs=store.past_runs, tasks=runtime.tasks, clock=clock)
+    elsewhere = Elsewhere(live=live, store=store, turn=node.work.turn, tasks=runtime.tasks, clock=clock)
     stack.callback(runtime.tasks.create_task(elsewhere.keep_up(), name="follow other nodes").cancel)
     services.forwarder = Forwarder(
         me=node.nodes.me,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Task, TaskGroup
+from asyncio import Lock, Task, TaskGroup
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,12 +14,12 @@ from spyweb.errors import STORE_REFUSED
 from spyweb.logs.output import tell_refusal
 from spyweb.model import Cursor, JobId, Run, RunId, RunState
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
-from spyweb.store.sqlite.past_runs import PastRuns
-from spyweb.store.sqlite.runs import Runs
+from spyweb.store.sqlite.store import Store
 
 log = structlog.get_logger()
 
 LOOK_S = 2.0  # between two checks
+AGAIN_S = 10.0  # after the store refused
 PATIENCE_S = 1.0  # for the store; then what was known before is shown
 MOST = 500  # runs recorded since the look before; of more, only the last of each job
 MOST_LONG = 50  # long runs of which the end is read in one look
@@ -30,8 +30,8 @@ class Elsewhere:
     """Reads the record again as soon as somebody asks, but not more often than each LOOK_S."""
 
     live: LiveJobs
-    runs: Runs
-    past_runs: PastRuns
+    store: Store
+    turn: Lock  # held while jobs come to this node: their cursors are not shown, but acted on
     tasks: TaskGroup
     clock: Clock
     _looked_at: float | None = None
@@ -58,10 +58,13 @@ class Elsewhere:
 
     async def _read(self) -> None:
         try:
-            cursors, under_way = await self.runs.cursors(), await self.runs.open()
-            self._take(cursors, under_way, await self._ended(under_way))
+            cursors, under_way = await self.store.runs.cursors(), await self.store.runs.open()
+            ended = await self._ended(under_way)
+            async with self.turn:
+                self._take(cursors, under_way, ended)
         except STORE_REFUSED as error:
-            tell_refusal("what other nodes have changed could not be read", error, again_in_s=LOOK_S)
+            tell_refusal("what other nodes have changed could not be read", error, again_in_s=AGAIN_S)
+            self._looked_at = self.clock.monotonic() + AGAIN_S - LOOK_S
         except Exception:  # an internal error must not end the daemon
             log.exception("internal error while looking at other nodes")
         finally:
@@ -69,17 +72,16 @@ class Elsewhere:
 
     async def _ended(self, under_way: Sequence[Run]) -> list[Run]:
         """Return the runs that ended since the last look, oldest first; of very many, the last of each job."""
-        newest = await self.runs.list(limit=MOST)
+        newest = await self.store.runs.list(limit=MOST)
         since, self._newest = self._newest, newest[0].id if newest else RunId(0)
         ended = {run.id: run for run in newest if run.state is RunState.ENDED and run.last_due_ms is None}
         known, self._known = self._known, set(ended)
         if since is None or (len(newest) == MOST and newest[-1].id > since):
-            latest = (await self.runs.latest()).values()
+            latest = (await self.store.runs.latest()).values()
             return [run for run in latest if (job := self.live.find(run.job)) and job.last != run]
         still = {run.id for run in under_way}.union(ended)
-        long = [
-            await self.past_runs.find(each) for each in [each for each in self._open if each not in still][:MOST_LONG]
-        ]
+        over = [each for each in self._open if each not in still][:MOST_LONG]
+        long = [await self.store.past_runs.find(each) for each in over]
         return sorted(filter(None, [*long, *(ended[each] for each in ended.keys() - known)]), key=lambda run: run.id)
 
     def _take(self, cursors: dict[JobId, Cursor], under_way: Iterable[Run], ended: Iterable[Run]) -> None:
@@ -100,25 +102,16 @@ class Elsewhere:
             self._tell(job, run)
         for job in foreign.values():
             job.elsewhere = opened.get(job.id, ())
-            self._set_cursor(job, cursors.get(job.id))
+            found = cursors.get(job.id)
+            if found and found != job.cursor:
+                is_told, job.cursor = found.paused is not job.cursor.paused, found
+                if self.live.listener and is_told:
+                    self.live.listener.changed(job, JobChange.PAUSED if found.paused else JobChange.RESUMED)
 
     def _tell(self, job: LiveJob, run: Run) -> None:
         if self.live.ran_elsewhere:
             self.live.ran_elsewhere([job.id])
-        if listener := self.live.listener:
-            match run.state:
-                case RunState.ENDED:
-                    listener.run_ended(run, job.late_ms(run))
-                case RunState.RUNNING:
-                    listener.run_began(run, job.late_ms(run))
-                case _:
-                    listener.run_waits(run)
-
-    def _set_cursor(self, job: LiveJob, cursor: Cursor | None) -> None:
-        if cursor is None or cursor == job.cursor:
-            return
-        change = JobChange.PAUSED if cursor.paused else JobChange.RESUMED
-        is_told = cursor.paused is not job.cursor.paused
-        job.cursor = cursor
-        if self.live.listener and is_told:
-            self.live.listener.changed(job, change)
+        if (listener := self.live.listener) and run.state is RunState.WAITING:
+            listener.run_waits(run)
+        elif listener:
+            (listener.run_ended if run.state is RunState.ENDED else listener.run_began)(run, job.late_ms(run))

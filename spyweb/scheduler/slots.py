@@ -164,6 +164,11 @@ class SlotWork:
             return
         job.recorded = moved[0]
 
+    @property
+    def turn(self) -> Lock:
+        """Return what is held while jobs come to this node, and leave it."""
+        return self._one_at_a_time
+
     def _leave(self, jobs: Sequence[LiveJob], slots: Iterable[Slot]) -> None:
         if self.ownership.owned is not None:
             self.ownership.owned.difference_update(slots)

@@ -96,7 +96,7 @@ def socket_app(services: Services) -> web.Application:
 
 def _rules_of(routes: Iterable[Route]) -> dict[Handler, AccessRule]:
     return {
-        each.handler: AccessRule(each.right, each.of_job, asks_itself=each.asks_itself, at_owner=each.at_owner)
+        each.handler: AccessRule(each.right, each.of_job, each.at_owner, asks_itself=each.asks_itself)
         for each in routes
     }
 

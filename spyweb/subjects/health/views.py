@@ -58,6 +58,7 @@ class ClusterVitals(Struct, frozen=True, kw_only=True):
     unowned: int  # slots that no living node owns
     answered_ms: int  # when the database answered the last beat, by this node's clock
     offset_ms: int  # of the database's clock to this node's
+    is_answered: bool = True  # the latest beat was
     unserved: Sequence[str] = ()  # pools with jobs that no node may run
     dead: Sequence[str] = ()  # nodes that were declared dead, and have not come back
 
@@ -144,6 +145,11 @@ def find_all_problems(vitals: Vitals) -> list[HealthProblem]:
         lasting_ms=vitals.refused_ms,
     )
     found = list(_problems(vitals.scheduler_lag_ms, vitals.store))
+    if vitals.cluster and not vitals.cluster.is_answered:
+        away_ms = max(0, vitals.now_ms - vitals.cluster.answered_ms)
+        text = f"PostgreSQL has not answered for {format_duration(away_ms // 1000 * 1000)}: soon nothing runs here"
+        remedy, away = "Bring it back: the nodes go on by themselves.", "PostgreSQL does not answer"
+        found.append(HealthProblem(code=STORE, text=text, remedy=remedy, timeless=away, lasting_ms=away_ms))
     return [*found, refused] if vitals.refused_ms > SCHEDULER_STALLED_MS else found
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from sys import intern
 
+from msgspec.structs import replace
+
 from spyweb.clock import Clock
 from spyweb.cluster.node import ClusterNode
 from spyweb.errors import Refused
@@ -66,7 +68,8 @@ class NodesService:
                 dead=self.dead,
             )
             self._counted = beat, counted
-        return self._counted[1]
+        trouble, counted = self.cluster.trouble, self._counted[1]
+        return replace(counted, is_answered=False) if trouble else counted
 
     async def look(self) -> None:
         """Find the nodes that were declared dead, and have not come back."""

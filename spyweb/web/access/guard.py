@@ -53,7 +53,7 @@ def guarded_by(
             address = quote(request.path_qs, safe=SAFE)  # not as it was sent: a request may name another host
             return web.Response(headers={"Refresh": f"0;url={address}", "Cache-Control": "no-store"})
         _check(principal, rule)
-        handler = _at_owner(forwarder, handler, rule)
+        handler = partial(forwarder.answer, handler, rule.at_owner) if forwarder and rule.at_owner else handler
         if underway and principal.has_key and VOUCHER not in request:
             return await underway.handle(request, principal, handler)
         return await handler(request)
@@ -212,10 +212,6 @@ async def _recognised(
         if rule.asks_itself:
             return NOBODY
         raise
-
-
-def _at_owner(forwarder: Forwarder | None, handler: Handler, rule: AccessRule) -> Handler:
-    return partial(forwarder.answer, handler, rule.at_owner) if forwarder and rule.at_owner else handler
 
 
 def _check(principal: Principal, rule: AccessRule) -> None:

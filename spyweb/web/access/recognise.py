@@ -40,9 +40,9 @@ class AccessRule(Struct, frozen=True):
 
     right: Right | None
     of_job: bool = False  # the handler itself checks which jobs the client may see
+    at_owner: AtOwner | None = None  # None: any node answers
     of_project: bool = False  # it is an endpoint of the project: what it changes is the project's own affair
     asks_itself: bool = False  # strangers reach the handler, which identifies them in another way
-    at_owner: AtOwner | None = None  # None: any node answers
 
 
 Recognise = Callable[[web.Request, AccessRule], Principal]  # raises what a request is refused with

@@ -81,15 +81,11 @@ TITLES: Mapping[int, str] = {
 def page_routes(pages: Iterable[DashboardPage], actions: Iterable[Action]) -> list[PageRoute]:
     """Return every address of the dashboard."""
     routes = [
-        PageRoute(
-            "GET", f"/{each.path}", page_handler(each), AccessRule(each.right, each.of_job, at_owner=each.at_owner)
-        )
+        PageRoute("GET", f"/{each.path}", page_handler(each), AccessRule(each.right, each.of_job, each.at_owner))
         for each in pages
     ]
     routes += [
-        PageRoute(
-            "POST", f"/{each.path}", action_handler(each), AccessRule(each.right, each.of_job, at_owner=each.at_owner)
-        )
+        PageRoute("POST", f"/{each.path}", action_handler(each), AccessRule(each.right, each.of_job, each.at_owner))
         for each in actions
     ]
     return [*routes, PageRoute("GET", "/static/{version}/{name}", serve_static, AccessRule(PUBLIC))]

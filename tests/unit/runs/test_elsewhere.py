@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Lock
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from unittest.mock import patch
 
 from spyweb.errors import StoreError
 from spyweb.model import JobId, RunState
-from spyweb.runs.elsewhere import LOOK_S, MOST, Elsewhere
+from spyweb.runs.elsewhere import AGAIN_S, LOOK_S, MOST, PATIENCE_S, Elsewhere
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.store.model.runs import Change
 from tests.fakes.changes import make_end, make_run
@@ -44,8 +45,8 @@ class Onlooker:
 async def looking_on(*jobs: str) -> AsyncIterator[Onlooker]:
     async with harness() as t:
         live = LiveJobs()
-        runs, past = t.store.runs, t.store.past_runs
-        elsewhere = Elsewhere(live=live, runs=runs, past_runs=past, tasks=t.tasks, clock=t.clock)
+        runs = t.store.runs
+        elsewhere = Elsewhere(live=live, store=t.store, turn=Lock(), tasks=t.tasks, clock=t.clock)
         onlooker = Onlooker(t, live, elsewhere)
         live.listener = onlooker.heard
         read = runs.cursors
@@ -123,6 +124,7 @@ async def test_what_was_known_is_shown_where_the_store_refuses_and_jobs_of_this_
         with patch.object(at.t.store.runs, "open", side_effect=StoreError("gone")):
             await at.look()
             assert at.job(prices).under_way == []
+        at.t.clock.advance(AGAIN_S)
         await at.look()
         own = at.job(make_job("news"))
         assert (len(at.job(prices).under_way), own.under_way, own.cursor.due_ms) == (1, [], 0)
@@ -131,3 +133,17 @@ async def test_what_was_known_is_shown_where_the_store_refuses_and_jobs_of_this_
         await at.t.finish(1)
         await at.look()
         assert told == ["prices"]
+
+
+async def test_a_job_that_is_being_taken_up_is_left_alone_until_it_is() -> None:
+    async with looking_on("prices") as at:
+        await at.t.hold(make_job("prices"))
+        coming, before = at.job(make_job("prices")), at.job(make_job("prices")).cursor
+        await at.elsewhere.turn.acquire()
+        looking = at.t.tasks.create_task(at.elsewhere.look())
+        await at.t.clock.turn(PATIENCE_S)
+        assert looking.done(), "who asks does not wait for it"
+        coming.mine = True
+        at.elsewhere.turn.release()
+        await at.t.clock.turn()
+        assert (coming.cursor, coming.elsewhere) == (before, ())

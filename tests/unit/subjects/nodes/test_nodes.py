@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from spyweb.errors import Refused
 from spyweb.store.model.access import Scope
 from spyweb.subjects.health.exposition import write
-from spyweb.subjects.health.views import find_warnings, pool_words, view_health
+from spyweb.subjects.health.views import find_all_problems, find_warnings, pool_words, view_health
 from spyweb.subjects.nodes.service import NodesService
 from spyweb.subjects.nodes.views import NodeChange
 from spyweb.web.app import tcp_app
@@ -107,6 +107,9 @@ async def test_health_and_metrics_tell_of_pools_without_a_node_of_dead_nodes_and
         "spyweb_slots_unowned": "2.0",
         "spyweb_beat_age_seconds": "1.0",
     }
+    cluster.trouble = "connection refused"
+    away = find_all_problems(make_vitals(cluster=service.vitals(), now_ms=12_500))
+    assert [each.text for each in away] == ["PostgreSQL has not answered for 13s: soon nothing runs here"]
     await service_over(None).look()
     assert service_over(None).vitals() is None
     assert [pool_words(pool) for pool in ("", "node:fra", "label:a,b")] == ["every node", "node fra", "labels a,b"]
