@@ -43,7 +43,8 @@ async def opened(kind: str, path: Path, clock: Clock, history: HistoryRules = NO
         if kind == "memory":
             store = await open_in_memory(clock=clock, history=history)
         elif kind.endswith("postgres"):
-            store = await open_postgres(stack.enter_context(fresh_server()), clock=clock, key=key, history=history)
+            server, relaxed = stack.enter_context(fresh_server()), Durability.NORMAL
+            store = await open_postgres(server, clock=clock, durability=relaxed, key=key, history=history)
         else:
             store = await open_store(path, clock=clock, durability=Durability.NORMAL, key=key, history=history)
         try:
