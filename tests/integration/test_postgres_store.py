@@ -242,8 +242,9 @@ async def test_a_node_that_was_declared_dead_in_its_transaction_writes_nothing(p
         store.on_fenced(fences.append)
 
         def freeze(connection: sqlite3.Connection) -> None:
+            connection.executemany("INSERT INTO alert_channel (name) VALUES (?)", [("a",), ("b",), ("c",), ("d",)])
             time.sleep(LEASE_S / 2)
-            connection.execute("INSERT INTO alert_channel (name) VALUES ('a')")
+            connection.execute("DELETE FROM alert_channel")
 
         frozen = store._connections.writer.submit(OpKind.WRITE, freeze)
         await asyncio.sleep(LEASE_S / 8)  # it is in its transaction

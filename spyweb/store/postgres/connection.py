@@ -175,20 +175,25 @@ class PgConnection:
         return Result(rowcount=sum(result.rowcount for result in self.each(sql, rows)))
 
     def each(self, sql: str, rows: Iterable[Any]) -> list[Result]:
-        """Execute a statement for each row, all in one round trip."""
+        """Execute a statement for each row: all but the last in one round trip.
+
+        After that PostgreSQL would not end a transaction that stands still: psycopg's last word in a pipeline is a
+        Flush, which turns off `idle_in_transaction_session_timeout` until the next statement.
+        """
         asked = list(rows)
-        if self._ahead or not self._level or len(asked) < 2:
+        if self._ahead or not self._level or len(asked) < 3:
             return [self.execute(sql, row) for row in asked]
         translated = translate(sql)
         self._begin_late()
         self._send_later()
         results: list[Result] = []
+        first = [storable(translated, row) for row in asked[:-1]]
         with self._in_words():
-            self._cursor.executemany(translated.text, [storable(translated, row) for row in asked], returning=True)
-            while len(results) < len(asked):
+            self._cursor.executemany(translated.text, first, returning=True)
+            while len(results) < len(first):
                 results.append(self._result(translated))
                 self._cursor.nextset()
-        return results
+        return [*results, self.execute(sql, asked[-1])]
 
     def stream(self, sql: str, parameters: Any) -> Result | Generator[Row]:
         """Ask for rows that may not fit into memory together: a part at a time, in a transaction of its own."""
@@ -250,11 +255,10 @@ class PgConnection:
     def _commit(self) -> None:
         if self._ahead:
             self._flush(self._ahead)
-        self._send_later()
         xact = self._xact
         if self._is_begun:
             try:
-                self._tell("COMMIT")
+                self._send_later("COMMIT")
             except ForeignError:
                 if not self._session.closed or (xact and not self._was_committed(xact)):
                     raise
@@ -313,13 +317,17 @@ class PgConnection:
             self._cursor.execute(translated.text, values)
             return self._result(translated)
 
-    def _send_later(self) -> None:
-        """Send the statements whose answers nobody needs, in one round trip."""
+    def _send_later(self, last: str = "") -> None:
+        """Send the statements whose answers nobody needs, and this one, in one round trip."""
         later, self._later = self._later, []
         if later:
             with self._in_words(), self._session.pipeline():
                 for translated, values in later:
                     self._cursor.execute(translated.text, values)
+                if last:
+                    self._session.execute(last)
+        elif last:
+            self._tell(last)
 
     def _result(self, translated: Translated) -> Result:
         rows = self._cursor.fetchall() if self._cursor.description else []
