@@ -110,12 +110,7 @@ class PgConnection:
     """A connection that is made again when it is lost."""
 
     def __init__(
-        self,
-        server: PgServer,
-        *,
-        statement_s: float = QUESTION_S,
-        node: int | None = None,
-        is_relaxed: bool = False,
+        self, server: PgServer, *, statement_s: float = QUESTION_S, node: int | None = None, is_relaxed: bool = False
     ) -> None:
         """Connect.  `is_relaxed`: entries are answered before they are on the disk."""
         self.node = node  # whose lane is locked; None: a command's, or one that has not joined yet
@@ -168,7 +163,7 @@ class PgConnection:
         except ForeignError:
             if not self._session.closed:
                 raise
-        self._prepare()
+        self._reconnect(time.monotonic() + self._server.lease_s)
         return self._run(translated, values)
 
     def executemany(self, sql: str, rows: Iterable[Any]) -> Result:
@@ -200,7 +195,7 @@ class PgConnection:
         return self.execute(sql, parameters) if self._level else self._stream(translate(sql), parameters)
 
     def _stream(self, translated: Translated, parameters: Any) -> Generator[Row]:
-        self._begin_reading()
+        self._begin(READ)
         self._begin_late()
         try:
             with self._in_words(), psycopg.RawServerCursor(self._session, "stream") as cursor:
@@ -223,34 +218,30 @@ class PgConnection:
         self._session.close()
 
     def _begin(self, level: str) -> None:
-        if self._is_over:
+        if self._is_over and level != READ:
             raise self._fenced(self._is_over)
-        self._prepare()
+        self._roll_back()
+        self.was_conflict = False
+        if self._session.closed:
+            self._reconnect(time.monotonic() + self._server.lease_s)
+        self._level = level
+        if level == READ:
+            return
         relaxed = "SET LOCAL synchronous_commit = off; " if self._is_relaxed and level == ENTRIES else ""
-        self._level, self._is_begun = level, True
+        self._is_begun = True
         found = self._tell(f"BEGIN ISOLATION LEVEL {level}; {relaxed}SELECT pg_current_xact_id() {self._fence()}")
         if not found:
             self._roll_back()
             raise self._fenced("the other nodes have declared this one dead, or it has left")
         self._xact = int(found[0])
 
-    def _fence(self) -> str:
-        return f"FROM lane WHERE node = {self.node:d} AND state IN ('a', 'd') FOR UPDATE" if self.node else ""
-
-    def _prepare(self) -> None:
-        self._roll_back()
-        self.was_conflict = False
-        if self._session.closed:
-            self._reconnect(time.monotonic() + self._server.lease_s)
-
-    def _begin_reading(self) -> None:
-        self._prepare()
-        self._level = READ
-
     def _begin_late(self) -> None:
         if self._level and not self._is_begun:
             self._is_begun = True
             self._tell(f"BEGIN ISOLATION LEVEL {self._level}")
+
+    def _fence(self) -> str:
+        return f"FROM lane WHERE node = {self.node:d} AND state IN ('a', 'd') FOR UPDATE" if self.node else ""
 
     def _commit(self) -> None:
         if self._ahead:
@@ -412,7 +403,7 @@ def storable(translated: Translated, parameters: Any) -> list[Any]:
 
 
 CONTROL: Mapping[str, Any] = {
-    "BEGIN": PgConnection._begin_reading,
+    "BEGIN": lambda connection: connection._begin(READ),
     "BEGIN IMMEDIATE": lambda connection: connection._begin(WRITE),
     "COMMIT": PgConnection._commit,
     "ROLLBACK": PgConnection._roll_back,

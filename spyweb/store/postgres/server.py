@@ -77,8 +77,8 @@ class PgSession(psycopg.Connection[tuple[Any, ...]]):
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         try:
             return super().wait(gen, interval, timeout or self.answer_s)
-        except psycopg.OperationalError:
-            if self.closed or self.info.transaction_status is not TransactionStatus.ACTIVE:
+        except psycopg.OperationalError as error:
+            if error.sqlstate or self.closed or self.info.transaction_status is not TransactionStatus.ACTIVE:
                 raise
             self.close()
             raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s") from None
@@ -96,15 +96,16 @@ class PgServer(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """Return it for messages: without a password."""
-        known = self._read_url() or {}
+        known = self._read_url()
         port = f":{known['port']}" if known.get("port") else ""
         return f"postgresql://{known.get('host') or ''}{port}/{known.get('dbname') or ''}"
 
-    def _read_url(self) -> dict[str, str | int | None] | None:
+    def _read_url(self) -> dict[str, Any]:
+        """Return its parts; none where libpq does not understand it, whose words may repeat a password."""
         try:
             return dict(conninfo_to_dict(self.url))
         except psycopg.Error:
-            return None
+            return {}
 
     @property
     def quoted_schema(self) -> str:
@@ -113,7 +114,7 @@ class PgServer(Struct, frozen=True, kw_only=True):
     def connect(self, *, statement_s: float = QUESTION_S) -> PgSession:
         """Open a session; a statement is ended after so long (0: never), an idle transaction within a lease."""
         given = self._read_url()
-        if given is None:  # no error of libpq is shown, which may repeat a password
+        if not given:
             raise StoreError("[store] url: expected postgresql://USER@HOST/DATABASE")
         secret = {"password": self.password} if self.password else {}
         own = {"connect_timeout": max(2, round(self.lease_s / 2)), "application_name": self.application}
@@ -160,18 +161,17 @@ class PgServer(Struct, frozen=True, kw_only=True):
         return StoreError(f"{self.name}: {words}")
 
 
+MEANWHILE = "other nodes have written the same again and again"
 REASONS = {
     "53100": "no room left on its disk",
     "53200": "PostgreSQL is out of memory",
     "57014": "no answer in time: the statement was given up",
     "54000": "more than PostgreSQL takes: a key of about 2,700 bytes, or a text of 1 GB",
     "25006": "it takes no writes: it is a standby, or set to read only",
-    "40001": "other nodes have written the same again and again",
     "55P03": "another node has been writing for too long: try again",
-    "40P01": "other nodes have written the same again and again",
+    "40001": MEANWHILE,
+    "40P01": MEANWHILE,
 }
-
-
 # What a server says to who can't log in, for which there is no state.
 REFUSALS = ("authentication failed", "no password supplied", "no pg_hba.conf entry", " does not exist")
 
