@@ -80,7 +80,7 @@ async def show_overview(request: web.Request) -> web.Response:
     return json_answer(overview_seen_by(overview, principal_of(request).may_see))
 
 
-@Route("GET", "/api/jobs/{job}", right=Right.READ, answer=JobDetail)
+@Route("GET", "/api/jobs/{job}", right=Right.READ, answer=JobDetail, at_owner=AtOwner.RATHER)
 async def show_job(request: web.Request) -> web.Response:
     """Show everything about one job: its schedule in words, settings with their origin, problems, its last error."""
     detail = await service_of(request, JobDetails).detail(any_job_in_path(request))

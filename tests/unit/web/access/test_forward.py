@@ -269,6 +269,7 @@ def test_these_need_the_owner_and_nothing_else_does() -> None:
     assert names == {
         "trigger": must, "pause": must, "resume": must, "read_log": must, "show_run": rather, "cancel": must,
         "check_drift": must, "retry": must, "run_once": must, "debug": must, "follow_events": rather,
+        "show_job": rather,
     }  # fmt: skip
     pages = {f"{each.method} {each.path}": each.rule.at_owner for each in ADDRESSES.pages if each.rule.at_owner}
     assert {name for name, each in pages.items() if each is rather} == {"GET /jobs/{job}", "GET /runs/{run}"}
