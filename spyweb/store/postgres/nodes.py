@@ -49,6 +49,11 @@ BEAT = f"""
 # A beat that comes meanwhile is done again: it comes before, or is not answered.
 STOP_BEATS = "UPDATE heart SET beats = -1 FROM node WHERE heart.node = ?1 AND node.id = ?1"
 IS_LATE = "AND beat < clock_timestamp() - node.lease_ms * interval '1 ms'"
+# Of a node that stands still: its session does not always end by itself (PgConnection.each says why).
+END_TRANSACTION = f"""
+    SELECT pg_terminate_backend(pid) {FROM_NODES} JOIN pg_stat_activity ON backend_xid = lane.xmax
+    WHERE node.id = ? {IS_LATE} AND xact_start < clock_timestamp() - node.lease_ms * interval '0.5 ms'
+"""
 LIVING = f"WHERE {ALIVE} AND NOT (true {IS_LATE})"
 TAKE = f"""
     UPDATE slot SET owner = ?1 FROM unnest(CAST(?2 AS text[]), CAST(?3 AS bigint[])) AS wanted (pool, id)
@@ -147,6 +152,7 @@ class Nodes(StorePart):
     @on_heart
     def declare(self, connection: sqlite3.Connection, late: int) -> bool:
         """Declare a node dead, or this one; return False where it has beaten within its lease."""
+        connection.execute(END_TRANSACTION, (late,))
         return bury(connection, late, self.me or None, "" if late == self.me else IS_LATE)
 
     @on_heart

@@ -32,6 +32,7 @@ class Cluster:
 
     def __init__(self, place: PostgresPlace, stack: AsyncExitStack) -> None:
         self._place = place
+        self.url, self.schema = place
         self._stack = stack
         self.stores: list[Store] = []
 
@@ -215,6 +216,18 @@ async def test_a_node_that_stands_still_in_the_middle_of_a_beat_is_declared_dead
     await asyncio.wait([beating])
     with pytest.raises(StoreFenced):
         await fra.beat()
+
+
+async def test_a_late_node_whose_transaction_would_never_end_is_declared_dead_all_the_same(cluster: Cluster) -> None:
+    fra, ber = await cluster.join("fra", lease_ms=1), await cluster.join("ber")
+    with psycopg.connect(cluster.url) as held:
+        held.execute(f"SELECT 1 FROM {cluster.schema}.lane WHERE node = {fra.me} FOR UPDATE")
+        while True:
+            with suppress(StoreError):
+                if await ber.declare(fra.me):
+                    break
+        with pytest.raises(psycopg.OperationalError):
+            held.execute("SELECT 1")
 
 
 async def test_a_name_is_free_again_once_nobody_of_that_name_beats(cluster: Cluster) -> None:
