@@ -81,8 +81,9 @@ class LiveJob(Struct, eq=False):
 
     @property
     def scheduled(self) -> bool:
-        """Return whether the job is started at its due times now."""
-        return self.spec.enabled and not self.cursor.paused and not isinstance(self.spec.schedule, Never | Pings)
+        """Return whether the job is started at its due times now; not one that no node has begun yet."""
+        is_on = self.spec.enabled and not self.cursor.paused and (self.mine or not self.is_new)
+        return is_on and not isinstance(self.spec.schedule, Never | Pings)
 
     @property
     def expected_ms(self) -> int | None:

@@ -26,6 +26,15 @@ def test_dependents_are_found_once_linked_also_a_paused_job_but_no_disabled_one(
     assert live.after(JobId("prices")) == []
 
 
+def test_a_job_that_no_node_has_begun_is_due_at_no_time_elsewhere() -> None:
+    live = LiveJobs(Ownership(FakeClock(), set()))
+    live.add(job := make_job())
+    job.cursor = structs.replace(job.cursor, schedule="")
+    assert not job.scheduled
+    job.cursor = structs.replace(job.cursor, schedule="every 10m")
+    assert job.scheduled
+
+
 def test_who_listens_hears_of_awaited_jobs_when_they_change() -> None:
     live, told = LiveJobs(), list[frozenset[str]]()
     live.on_linked(lambda: told.append(live.unloadable))
