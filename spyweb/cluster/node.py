@@ -55,7 +55,7 @@ class ClusterNode:
     beaten: Callable[[], object] = int  # called after each beat that was answered
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # what was free at the start is taken
     _steady_since: float = math.inf  # by `Clock.boottime`: no beat has been late since then
-    _withdrew: bool = False  # while its clock is wrong
+    _withdrew: bool | None = False  # while its clock is wrong; None: unknown, since an answer was lost
     _is_leaving: bool = False
     _over: StoreFenced | None = None  # why the store refuses what this node writes, if it does
     _answered: asyncio.Event = field(default_factory=asyncio.Event)
@@ -171,6 +171,7 @@ class ClusterNode:
         self.offset_ms = offset_ms
         is_wrong = abs(offset_ms) > self.settings.lease_ms / 2
         if is_wrong is not self._withdrew and not self._is_leaving:
+            self._withdrew = None
             with suppress(StoreError):  # the next beat tries again
                 await self.nodes.set_draining(self.nodes.me, is_wrong)
                 self._withdrew = is_wrong
@@ -192,4 +193,6 @@ class ClusterNode:
         if take and (taken := await self.nodes.take(take)):
             await self.work.gain(taken)
             log.info("slots taken", slots=len(taken), of=len(beat.slots))
-        await self.work.look({pool for pool in known if not eligible(pool, beat.living)})
+        if strays := self.work.strays({pool for pool in known if not eligible(pool, beat.living)}):
+            await self.nodes.take_out(strays)
+        await self.work.look()

@@ -45,24 +45,19 @@ def admit(overlap: Overlap, *, busy: bool, waiting: int, made_up_for: int = 0) -
 class RunQueue:
     """Admits, counts and starts the runs of one job."""
 
-    __slots__ = ("_claimed_to_start", "_claimed_to_wait", "_serves_change", "delayed", "in_flight", "waiting")
+    __slots__ = ("_claimed_to_wait", "_serves_change", "claimed_to_start", "delayed", "in_flight", "waiting")
 
     def __init__(self) -> None:
         self.in_flight: dict[RunId, Run] = {}
         self.waiting: list[Run] = []  # for their turn; a list since a deque takes more memory, and most jobs are idle
         self.delayed: dict[RunId, tuple[Run, Handle]] = {}  # retries whose delay has not passed yet, and their timers
-        self._claimed_to_start = 0  # on their way to the store
+        self.claimed_to_start = 0  # on their way to the store
         self._claimed_to_wait = 0  # likewise, without the runs that changes start
         self._serves_change = False  # a run that a change has started is in flight or about to be
 
     @property
     def is_busy(self) -> bool:
-        return bool(self.in_flight or self._claimed_to_start)
-
-    @property
-    def is_claiming(self) -> bool:
-        """Return whether a run that is to start at once is on its way to the store."""
-        return bool(self._claimed_to_start)
+        return bool(self.in_flight or self.claimed_to_start)
 
     @property
     def waiting_count(self) -> int:
@@ -90,7 +85,7 @@ class RunQueue:
             waiting += sum(not run.trigger.is_owed for run in self.waiting)
         limit = spec.misfire.limit
         if not made_up_for:  # behind dry runs, debug runs and alert hooks a scheduled run waits
-            is_aside = not self._claimed_to_start and all(run.trigger.is_aside for run in self.in_flight.values())
+            is_aside = not self.claimed_to_start and all(run.trigger.is_aside for run in self.in_flight.values())
             limit = 1 if spec.overlap is Overlap.SKIP and is_aside and not waiting else 0
         return admit(spec.overlap, busy=self.is_busy, waiting=waiting, made_up_for=limit)
 
@@ -100,7 +95,7 @@ class RunQueue:
         if admission is Admission.REPLACE and not may_replace:
             admission = Admission.WAIT if self.waiting_count < QUEUE_LIMIT else Admission.SKIP
         if admission is Admission.START:
-            self._claimed_to_start += 1
+            self.claimed_to_start += 1
         elif admission is not Admission.SKIP:
             self._claimed_to_wait += 1
         return admission
@@ -111,7 +106,7 @@ class RunQueue:
         is_first = all(run.trigger.change is None for run in self.waiting)
         if not is_free or not is_first or not self._may_follow(trigger):
             return Admission.WAIT
-        self._claimed_to_start += 1
+        self.claimed_to_start += 1
         self._serves_change = True
         return Admission.START
 
@@ -124,7 +119,7 @@ class RunQueue:
         """Stop counting a claim; `run` is recorded now, None where it was refused or had been recorded before."""
         is_caused_by_change = new.trigger.change is not None
         if new.state is RunState.RUNNING:
-            self._claimed_to_start -= 1
+            self.claimed_to_start -= 1
             if run is not None:
                 self.in_flight[run.id] = run
             elif is_caused_by_change:

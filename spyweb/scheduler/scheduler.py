@@ -81,7 +81,7 @@ class Scheduler:
         self._refused: dict[JobId, int] = {}  # jobs whose due times the store will not claim, and since when
         self._seen_drift_ms = self._drift_ms()  # at the last check
         self._one_at_a_time = Lock()  # for changes of a cursor other than a claim
-        self._changes = 0  # of them that wait or are under way
+        self.changes = 0  # of them that wait or are under way
         timers.after_firing = self._claim
 
     @property
@@ -101,13 +101,8 @@ class Scheduler:
         now_ms = self._clock.now_ms()
         return max(0, now_ms - min(self._refused.values(), default=now_ms))
 
-    @property
-    def is_changing(self) -> bool:
-        """Return whether a cursor is about to change, other than by a claim."""
-        return bool(self._changes)
-
-    def is_claiming(self, job: JobId) -> bool:
-        return job in self._due or job in self._claims
+    def claiming(self) -> set[JobId]:
+        return {*self._due, *self._claims}
 
     def stop(self) -> None:
         """Claim the jobs that have just fired, and none after that."""
@@ -225,7 +220,7 @@ class Scheduler:
         A claim that overtook a change of the cursor would undo it.  Afterwards the jobs get their timers back, by their
         cursors at that time: the old ones where the store has refused the change.
         """
-        self._changes += 1
+        self.changes += 1
         try:
             async with self._one_at_a_time:
                 for job in jobs:
@@ -237,7 +232,7 @@ class Scheduler:
                         self._timers.drop(job.id)
                 yield
         finally:
-            self._changes -= 1
+            self.changes -= 1
             for job in jobs:
                 self.watch(job)
 
@@ -331,9 +326,8 @@ class Scheduler:
 
         def go_by(moved: JobId, found: Cursor | None) -> None:
             job = by_id[moved]
-            if job.recorded and found and found.pool != job.recorded.pool:  # it is another node's now
-                del by_id[moved]
-                job.mine = False
+            if found and found.pool != (job.recorded.pool if job.recorded else job.pool):  # it is another node's
+                by_id.pop(moved).mine = False
             _go_by(job, found)
 
         written = await self._runs.write_cursors(change, go_by)

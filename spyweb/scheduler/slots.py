@@ -8,8 +8,10 @@ job run on two nodes.
 from __future__ import annotations
 
 from asyncio import Lock
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 
 from msgspec.structs import replace
 
@@ -22,6 +24,9 @@ from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.runs import Runs
+
+SETTLES_MS = 5_000
+THOROUGH = 8  # calls of `look`, of which one reads the cursors of all jobs of other nodes
 
 
 @dataclass(kw_only=True, eq=False)
@@ -42,6 +47,7 @@ class SlotWork:
     prepare: Callable[[], Awaitable[None]] | None = None  # reads what other parts need to know of jobs that come
     busy: Callable[[], Iterable[Slot]] = tuple  # those in which other parts have something under way
     _one_at_a_time: Lock = field(init=False, default_factory=Lock)
+    _looks: Iterator[int] = field(init=False, default_factory=count)
 
     async def gain(self, slots: Collection[Slot]) -> None:
         """Own these slots, which are this node's on record, once their work is taken up.
@@ -52,14 +58,17 @@ class SlotWork:
             cursors, open_runs = await self.runs.in_line(cursors=True)
             lost = [job for job in cursors if self.live.find(job) is None and job not in self.live.unloadable]
             absent = [cursors[job] for job in lost if slot_in(cursors[job].pool, job) in slots]
-            gained = [job for job in self.live if not job.mine and _slot_of(job, cursors) in slots]
+            foreign = [job for job in self.live if not job.mine]
+            for job in foreign:
+                job.recorded = cursors.get(job.id)
+            gained = [job for job in foreign if job.slot in slots]
             await self.scheduler.note_absent(absent)
             await self._take_over(gained, absent, cursors, open_runs, slots)
             self.ownership.changed()
 
     def idle(self, slots: Iterable[Slot]) -> set[Slot]:
         """Return the slots of which nothing is under way: no run, no claim, no change of a cursor."""
-        if self.scheduler.is_changing or self._one_at_a_time.locked():
+        if self.scheduler.changes or self._one_at_a_time.locked():
             return set()
         busy = self._busy()
         at = {job.slot for job in self.live.with_runs() if job.id in busy}
@@ -85,21 +94,23 @@ class SlotWork:
         if not self.ownership.is_trusted:
             self.runner.stop_runs()
 
-    async def look(self, ownerless: Collection[str]) -> None:
-        """Take up what has come to this node's slots by files and by the record; move out what asks for other slots.
+    def strays(self, ownerless: Collection[str]) -> list[tuple[JobId, Slot, str]]:
+        """Return the jobs that ask for slots of this node, but lie in slots that no living node may own."""
+        away = [job for job in self.live if not job.mine and job.slot.pool in ownerless]
+        return [(job.id, job.slot, job.pool) for job in away if self.ownership.has(slot_in(job.pool, job.id))]
 
-        That is: jobs that are new here or were moved here, runs that other nodes have recorded, and what waited until
-        this node may act again.  `ownerless` are the pools for which no living node is eligible.  Raises StoreError.
+    async def look(self) -> None:
+        """Take up what has come to this node's slots, and move out what asks for others.  Raises StoreError.
+
+        Jobs are new here or were moved here, other nodes have recorded runs, some waited until this node may act again.
         """
         async with self._one_at_a_time:
-            foreign = [job for job in self.live if not job.mine and self._may_have_come(job)]
+            is_thorough = next(self._looks) % THOROUGH == 0
+            foreign = [job for job in self.live if not job.mine and (is_thorough or not self._is_elsewhere(job))]
             cursors, open_runs = await self.runs.in_line(cursors=bool(foreign))
-            come: list[LiveJob] = []
             for job in foreign:
                 job.recorded = cursors.get(job.id)
-                is_nobodys = job.slot.pool in ownerless and self.ownership.has(_wanted_by(job))
-                come += [job] if is_nobodys or self.ownership.has(job.slot) else []
-            await self._take_over(come, (), cursors, open_runs)
+            await self._take_over([job for job in foreign if self.ownership.has(job.slot)], (), cursors, open_runs)
             mine = {job.id for job in self.live if job.mine}
             waiting = [run for run in self._unknown(open_runs) if run.state is RunState.WAITING]
             await self.runner.take_up([run for run in waiting if run.job in mine])
@@ -108,8 +119,9 @@ class SlotWork:
             if job.mine and job.queue.waiting:
                 self.runner.start_next(job)
 
-    def _may_have_come(self, job: LiveJob) -> bool:
-        return job.recorded is None or job.recorded.pool != job.pool or self.ownership.has(job.slot)
+    def _is_elsewhere(self, job: LiveJob) -> bool:
+        """Return whether a job lies where it asks for, on another node, by a record that may be old."""
+        return job.recorded is not None and job.recorded.pool == job.pool and not self.ownership.has(job.slot)
 
     async def _take_over(
         self,
@@ -140,29 +152,26 @@ class SlotWork:
         gained = [job for job in gained if not job.gone]
         for job in gained:
             self.scheduler.watch(job)
-        edited = [job for job in gained if job.spec is not specs[job.id]]
-        if edited:
+        if edited := [job for job in gained if job.spec is not specs[job.id]]:
             await self.scheduler.activate(edited, {})
 
     async def _move_out(self) -> None:
-        """Move jobs into the slots that they ask for: those of other nodes once nothing of the job is under way."""
+        """Move jobs into the slots that they ask for: those of other nodes once nothing of the job is under way.
+
+        Not right after it came or was edited: nodes whose files differ for a while would pass it to and fro.
+        """
+        settled_ms = self.runner.clock.now_ms() - SETTLES_MS
         moving = [job for job in self.live if job.mine and job.recorded and job.recorded.pool != job.pool]
-        home = [job for job in moving if self.ownership.has(_wanted_by(job))]
-        if home:
+        if home := [job for job in moving if self.ownership.has(slot_in(job.pool, job.id))]:
             await self.scheduler.activate(home, {})
         for job in moving:
-            if job.mine and job not in home and not self.scheduler.is_changing and job.id not in self._busy():
-                await self._move(job)
-
-    async def _move(self, job: LiveJob) -> None:
-        before = job.recorded
-        self._leave([job], ())
-        moved = [replace(before, pool=job.pool)] if before else []
-        try:
-            await self.runs.record(Change(expects={job.id: before}, cursors=moved))
-        except CursorMoved:  # decided again by the record
-            return
-        job.recorded = moved[0]
+            may_move = job not in home and job.kept_since_ms <= settled_ms and not self.scheduler.changes
+            if job.mine and job.recorded and may_move and job.id not in self._busy():
+                self._leave([job], ())
+                moved = replace(job.recorded, pool=job.pool)
+                with suppress(CursorMoved):  # decided again by the record
+                    await self.runs.record(Change(expects={job.id: job.recorded}, cursors=[moved]))
+                    job.recorded = moved
 
     @property
     def turn(self) -> Lock:
@@ -180,9 +189,8 @@ class SlotWork:
 
     def _busy(self) -> set[JobId]:
         """Return the jobs with a run or a claim under way, or a run whose end is being recorded."""
-        is_claiming = self.scheduler.is_claiming
-        claiming = (job.id for job in self.live.with_runs() if job.queue.is_claiming or is_claiming(job.id))
-        return {*claiming, *(run.job for run in self.runner.under_way())}
+        starting = {job.id for job in self.live.with_runs() if job.queue.claimed_to_start}
+        return {*starting, *self.scheduler.claiming(), *(run.job for run in self.runner.under_way())}
 
     def _forget_waiting(self, jobs: Iterable[LiveJob]) -> None:
         under_way = {run.id for run in self.runner.under_way()}
@@ -194,12 +202,3 @@ class SlotWork:
         here = (run for job in self.live.with_runs() if job.mine for run in job.queue.open_runs())
         known = {run.id for run in (*here, *self.runner.under_way())}
         return [run for run in open_runs if run.id not in known]
-
-
-def _slot_of(job: LiveJob, cursors: Mapping[JobId, Cursor]) -> Slot:
-    known = cursors.get(job.id)
-    return slot_in(known.pool if known else job.pool, job.id)
-
-
-def _wanted_by(job: LiveJob) -> Slot:
-    return slot_in(job.pool, job.id)

@@ -18,8 +18,10 @@ from spyweb.model import Cursor, Every, JobId, JobSpec, Run, RunId, Schedule, Ta
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ownership import Ownership
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
+from spyweb.runs.pings import PingRuns
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.scheduler.scheduler import Scheduler
+from spyweb.scheduler.slots import SlotWork
 from spyweb.stalls import StallRecorder
 from spyweb.store.model.runs import Change, SkippedRange
 from tests.fakes.changes import refuse
@@ -229,28 +231,45 @@ async def harness(
     ownership: Ownership | None = None,
 ) -> AsyncIterator[Harness]:
     clock = clock or FakeClock()
-    store = store or MemoryStore(clock)
-    live, pool, monitors = LiveJobs(ownership), pool or FakePool(), FakeMonitors()
     async with TaskGroup() as tasks:
-        runner = Runner(
-            store=store,
-            live=live,
-            pool=pool,
-            monitors=monitors,
-            clock=clock,
-            host_for=lambda _job, _run, _observer: SilentHost(),
-            run_ended=lambda _run: None,
-            random=lambda: 0.5,
-            stalls=stalls or StallRecorder(),
-            tasks=tasks,
-        )
-        timers = FakeTimers(clock)
-        scheduler = Scheduler(timers=timers, live=live, runner=runner, runs=store.runs, clock=clock)
-        yield Harness(clock, store, live, pool, monitors, timers, runner, scheduler, tasks)
-        timers.stop_jobs()
-        for job in live.with_runs():
+        t = assemble(store or MemoryStore(clock), clock, pool or FakePool(), ownership, tasks, stalls)
+        yield t
+        t.timers.stop_jobs()
+        for job in t.live.with_runs():
             job.queue.leave_elsewhere()  # nothing here ends them
-        for run in live.running():
-            pool.held.clear()
-            pool.finish(run.id)
+        for run in t.live.running():
+            t.pool.held.clear()
+            t.pool.finish(run.id)
         await clock.turn()
+
+
+def assemble(
+    store: MemoryStore,
+    clock: FakeClock,
+    pool: FakePool,
+    ownership: Ownership | None,
+    tasks: TaskGroup,
+    stalls: StallRecorder | None = None,
+) -> Harness:
+    live, monitors, timers = LiveJobs(ownership), FakeMonitors(), FakeTimers(clock)
+    runner = Runner(
+        store=store,
+        live=live,
+        pool=pool,
+        monitors=monitors,
+        clock=clock,
+        host_for=lambda _job, _run, _observer: SilentHost(),
+        run_ended=lambda _run: None,
+        random=lambda: 0.5,
+        stalls=stalls or StallRecorder(),
+        tasks=tasks,
+    )
+    scheduler = Scheduler(timers=timers, live=live, runner=runner, runs=store.runs, clock=clock)
+    return Harness(clock, store, live, pool, monitors, timers, runner, scheduler, tasks)
+
+
+def slot_work(t: Harness) -> SlotWork:
+    live, runner = t.live, t.runner
+    pings = PingRuns(runner=runner, live=live, write_line=lambda *_: None, clock=t.clock)
+    runs, scheduler = t.store.runs, t.scheduler
+    return SlotWork(ownership=live.ownership, live=live, scheduler=scheduler, runner=runner, pings=pings, runs=runs)

@@ -18,6 +18,7 @@ from msgspec import json
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused, StoreError, StoreFenced
+from spyweb.model import JobId
 from spyweb.ownership import EVERY_NODE, SLOTS, Slot
 from spyweb.store.model.nodes import Beat, Node, NodeState
 from spyweb.store.postgres.bell import Bell
@@ -64,6 +65,10 @@ TAKE = f"""
 GIVE = """
     UPDATE slot SET owner = NULL FROM unnest(CAST(?2 AS text[]), CAST(?3 AS bigint[])) AS given (pool, id)
     WHERE slot.pool = given.pool AND slot.id = given.id AND owner = ?1
+"""
+EMPTY = f"""
+    UPDATE slot SET owner = NULL WHERE pool = ? AND id = ?
+        AND (owner IS NULL OR owner NOT IN (SELECT node FROM lane WHERE {ALIVE})) RETURNING id
 """
 ADD_POOL = """
     INSERT INTO slot (pool, id) SELECT ?, number FROM generate_series(0, CAST(? AS bigint) - 1) AS number
@@ -191,6 +196,13 @@ class Nodes(StorePart):
     def give(self, connection: sqlite3.Connection, slots: Collection[Slot]) -> None:
         """Give own slots away, after all that was asked for before."""
         connection.execute(GIVE, (self.me, *columns_of(slots)))
+
+    @on_writer(OpKind.SEVERAL)
+    def take_out(self, connection: sqlite3.Connection, jobs: Collection[tuple[JobId, Slot, str]]) -> None:
+        """Move each job from a slot into a pool, where no living node owns that slot."""
+        for job, slot, pool in jobs:
+            if connection.execute(EMPTY, slot).fetchall():
+                connection.execute("UPDATE cursor SET pool = ? WHERE job = ? AND pool = ?", (pool, job, slot.pool))
 
     @on_writer(OpKind.WRITE)
     def add_pools(self, connection: sqlite3.Connection, pools: Mapping[str, int]) -> None:

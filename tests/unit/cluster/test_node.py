@@ -117,7 +117,10 @@ class Work:
     def lose(self) -> None:
         self.is_lost = True
 
-    async def look(self, others: Collection[Slot]) -> None:
+    def strays(self, ownerless: Collection[str]) -> list[object]:
+        return []
+
+    async def look(self) -> None:
         pass
 
 

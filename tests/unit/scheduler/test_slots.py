@@ -13,10 +13,9 @@ from spyweb.errors import Refused
 from spyweb.model import After, Every, JobId, Never, Outcome, Retry
 from spyweb.ownership import EVERY_NODE, Ownership, Slot, slot_in
 from spyweb.runs.live import LiveJob
-from spyweb.scheduler.slots import SlotWork
+from spyweb.scheduler.slots import THOROUGH, SlotWork
 from tests.fakes.clock import FakeClock
-from tests.fakes.harness import BY_HAND, MINUTE_MS, Harness, harness, make_job
-from tests.fakes.hooks import make_pings
+from tests.fakes.harness import BY_HAND, MINUTE_MS, Harness, harness, make_job, slot_work
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED
 
@@ -47,8 +46,8 @@ class Member:
     async def gain(self, *slots: Slot) -> None:
         await self.wait(self.work.gain(set(slots)))
 
-    async def look(self, *ownerless: str) -> None:
-        await self.wait(self.work.look(set(ownerless)))
+    async def look(self) -> None:
+        await self.wait(self.work.look())
 
 
 @pytest.fixture
@@ -61,15 +60,7 @@ async def members() -> AsyncIterator[tuple[Member, Member]]:
         for _ in range(2):
             ownership = Ownership(clock, set())
             t = await stack.enter_async_context(harness(store, clock, ownership=ownership))
-            work = SlotWork(
-                ownership=ownership,
-                live=t.live,
-                scheduler=t.scheduler,
-                runner=t.runner,
-                pings=make_pings(t),
-                runs=store.runs,
-            )
-            found.append(Member(t, work, ownership))
+            found.append(Member(t, slot_work(t), ownership))
         yield found[0], found[1]
 
 
@@ -204,17 +195,6 @@ async def test_a_node_that_is_dead_to_the_others_owns_nothing(ours: Member) -> N
     assert ours.t.pool.story == ["run prices", "run prices", "cancel 2 stopped"]
 
 
-async def test_a_new_file_is_taken_up_by_the_owner_of_its_slot(ours: Member, theirs: Member) -> None:
-    reports = slot_in(EVERY_NODE, "report")
-    await theirs.gain(reports)
-    for member in (ours, theirs):
-        await member.load(make_job("report"))
-        await member.look()
-    await ours.t.clock.turn(1)
-    assert theirs.t.pool.story == ["run report"]
-    assert "run report" not in ours.t.pool.story
-
-
 async def test_a_job_that_asks_for_another_node_is_moved_by_its_owner_once_it_is_idle(
     ours: Member, theirs: Member
 ) -> None:
@@ -233,22 +213,25 @@ async def test_a_job_that_asks_for_another_node_is_moved_by_its_owner_once_it_is
     await ours.look()
     await theirs.look()
     assert (ours_job.mine, theirs_job.mine) == (False, True)
-    await ours.t.clock.turn(60)
-    assert theirs.t.pool.story == ["run prices"]
+    await theirs.t.clock.turn(120)
+    ours_job.spec = theirs_job.spec = replace(theirs_job.spec, labels=())
+    for _ in range(THOROUGH):
+        await theirs.look()
+    assert (ours_job.mine, theirs_job.mine) == (False, False), "it is on record as ours again"
+    for _ in range(THOROUGH):
+        await ours.look()
+    assert ours_job.mine, "though its own record was old"
 
 
-async def test_a_job_whose_slot_nobody_can_own_is_taken_by_who_has_the_one_that_it_asks_for(
+async def test_a_job_in_a_pool_without_nodes_is_one_for_the_owner_of_the_slot_that_it_asks_for(
     ours: Member, theirs: Member
 ) -> None:
     job = theirs.t.live.get(JobId("prices"))
     job.spec = replace(job.spec, labels=("gpu",))
     await theirs.gain(GPU)
-    await theirs.look(EVERY_NODE)
-    assert job.mine
-    assert job.recorded is not None
-    assert job.recorded.pool == "label:gpu"
-    await ours.t.clock.turn(60)
-    assert not ours.t.live.get(JobId("prices")).mine, "it finds the cursor moved"
+    await theirs.look()
+    assert theirs.work.strays({EVERY_NODE}) == [("prices", PRICES, "label:gpu")]
+    assert theirs.work.strays({"label:gpu"}) == ours.work.strays({EVERY_NODE}) == []
 
 
 async def test_a_cursor_without_a_file_is_noted_as_absent_by_the_owner_of_its_slot(

@@ -14,8 +14,10 @@ import pytest
 
 from spyweb.clock import RealClock
 from spyweb.errors import Refused, StoreError, StoreFenced
+from spyweb.model import Cursor, JobId
 from spyweb.ownership import EVERY_NODE, SLOTS, Slot
 from spyweb.store.model.nodes import Node, NodeState
+from spyweb.store.model.runs import Change
 from spyweb.store.postgres.nodes import Nodes
 from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
@@ -97,6 +99,19 @@ async def test_a_slot_is_taken_from_nobody_who_lives_and_given_in_line_with_the_
     await fra.give(slots(3))
     owners = (await ber.beat()).slots
     assert [owners[slot] for slot in slots(1, 2, 3, 4)] == [fra.me, fra.me, None, None]
+
+
+async def test_a_job_is_moved_out_of_a_slot_only_while_no_living_node_owns_that(cluster: Cluster) -> None:
+    fra, ber = await cluster.join("fra"), await cluster.join("ber")
+    runs, job, gpu = cluster.stores[1].runs, JobId("render"), Slot("label:gpu", 0)
+    await runs.record(Change(cursors=[Cursor(job=job, due_ms=1, schedule="never", pool=gpu.pool)]))
+    await fra.add_pools({gpu.pool: 1})
+    await fra.take([gpu])
+    await ber.take_out([(job, gpu, EVERY_NODE)])
+    assert (await runs.cursors())[job].pool == gpu.pool
+    await fra.give([gpu])
+    await ber.take_out([(job, gpu, EVERY_NODE)])
+    assert (await runs.cursors())[job].pool == EVERY_NODE
 
 
 async def test_two_that_take_at_once_never_own_the_same_slot(cluster: Cluster) -> None:
