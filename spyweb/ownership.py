@@ -7,7 +7,7 @@ is owned by the node that is on record in the store.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -57,7 +57,6 @@ class Ownership:
 
     def __init__(self, clock: Clock, owned: set[Slot] | None = None, node: str = "") -> None:
         self._clock = clock
-        self._listeners: list[Callable[[], None]] = []
         self.node = node  # the name of this one; "" for a daemon that is alone
         self.nodes: frozenset[str] = frozenset()  # the names of those that live, by the latest beat
         self.owned = owned  # None: every slot there is, as a daemon alone on its database
@@ -74,12 +73,3 @@ class Ownership:
     def is_trusted(self) -> bool:
         """Return whether something may begin that the store can't refuse: a run, an op, a message."""
         return self.trusted_until == math.inf or self._clock.boottime() < self.trusted_until
-
-    def on_changed(self, listener: Callable[[], None]) -> None:
-        """Have this called after slots were gained or given."""
-        self._listeners.append(listener)
-
-    def changed(self) -> None:
-        """Tell the listeners that slots were gained or given."""
-        for listener in self._listeners:
-            listener()

@@ -83,9 +83,9 @@ def problems_in(answer: HelperAnswer, channel: str, key: str) -> list[ChannelPro
 class ChannelChecker:
     """Checks the channels of a running daemon, so that a wrong address is known before a message needs it.
 
-    A channel is checked at the start, and after each change by a reload.  The check starts the process that sends,
-    which takes half a second of one processor and ends soon after.  An invalid address is read again every minute,
-    since no event announces that its file was fixed.
+    A channel is checked once this node sends to it, and after each change by a reload.  The check starts the process
+    that sends, which takes half a second of one processor and ends soon after.  An invalid address is read again every
+    minute, since no event announces that its file was fixed.
     """
 
     settings: Callable[[], AlertSettings]
@@ -94,6 +94,7 @@ class ChannelChecker:
     clock: Clock
     find_missing_desktop: Callable[[], str]
     tell: ChannelListener
+    is_mine: Callable[[str], bool] = lambda _channel: True  # whether this node sends to it
     _checked: dict[str, AlertChannelSettings] = field(init=False, default_factory=dict)
     _unusable: dict[str, ChannelProblem] = field(init=False, default_factory=dict)
     _changed: asyncio.Event = field(init=False, default_factory=asyncio.Event)
@@ -107,7 +108,7 @@ class ChannelChecker:
         while True:
             self._changed.clear()
             try:
-                channels = self.settings().channels
+                channels = {name: each for name, each in self.settings().channels.items() if self.is_mine(name)}
                 for gone in self._checked.keys() - channels.keys():
                     del self._checked[gone]
                     self._unusable.pop(gone, None)

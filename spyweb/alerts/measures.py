@@ -113,9 +113,11 @@ class JobMeasures:
             if not shows_nothing_new(parent, since_ms):
                 await self.start(parent, RunRequest(trigger=trigger))
             return
-        cursor, newest = (await self.runs.cursors()).get(parent.id), await self.runs.list(parent.id, limit=1)
-        is_off = cursor is None or cursor.paused or not parent.spec.enabled
-        if not is_off and all(run.ended_ms is not None and (run.started_ms or 0) < since_ms for run in newest):
+        newest = await self.runs.list(parent.id, limit=1)  # before all cursors: many may depend on the same job
+        if not parent.spec.enabled or any(run.ended_ms is None or (run.started_ms or 0) >= since_ms for run in newest):
+            return
+        cursor = (await self.runs.cursors()).get(parent.id)
+        if cursor and not cursor.paused:
             new = NewRun(job=parent.id, state=RunState.WAITING, trigger=trigger)
             await self.runs.record(Change(new=[new]))
             self.runs.ring()

@@ -16,14 +16,13 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spyweb.alerts.watcher import LONGEST_TEXT, AlertWatcher, subject_of
+from spyweb.alerts.watcher import LONGEST_TEXT, OF_POOLS, AlertWatcher, subject_of
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
 from spyweb.incidents.truth import DAEMON, JOB, LATE, SILENT, Sign, SignGone, SignSeen
 from spyweb.logs.output import tell_refusal
 from spyweb.model import Every, JobId, Pings
-from spyweb.ownership import LABEL_POOL, NODE_POOL
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.schedules.due import first_due_after, jittered
 from spyweb.settings.units import format_duration
@@ -49,7 +48,6 @@ OF_A_PART: Final[Mapping[str, str]] = {
     "workers": "missing",
     "nodes": UNSERVED,
 }
-OF_POOLS = (f"{DAEMON}{NODE_POOL}", f"{DAEMON}{LABEL_POOL}")  # what subjects that are pools of slots begin with
 
 
 class Conditions(Struct, frozen=True, kw_only=True):

@@ -46,6 +46,7 @@ from spyweb.incidents.truth import (
 from spyweb.logs.output import tell_refusal
 from spyweb.model import Failure, JobId, Outcome, Run, RunId
 from spyweb.outbox.sender import slot_of_target
+from spyweb.ownership import LABEL_POOL, NODE_POOL
 from spyweb.runs.followups import tries
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import NOTHING_YET, is_finding, shortfall_in
@@ -60,6 +61,7 @@ from spyweb.words import counted
 log = structlog.get_logger()
 
 SUCCESS = Succeeded()
+OF_POOLS = (f"{DAEMON}{NODE_POOL}", f"{DAEMON}{LABEL_POOL}")  # what subjects that are pools of slots begin with
 LONGEST_TEXT = 500  # characters of what is wrong
 NOTED_TOGETHER = 200  # signs: more in one commit would block the store
 LEAST_S = 1.0  # between two plans
@@ -99,7 +101,6 @@ class AlertWatcher:
         self._alarm: Handle | None = None
         self.incidents.on_committed(self._take)
         self.live.on_linked(self._link)
-        self.live.ownership.on_changed(self.wake)
 
     async def load(self) -> None:
         """Read which subjects have problems, before any run ends; again where jobs come from another node."""
@@ -115,7 +116,7 @@ class AlertWatcher:
     def attempted(self, channel: str, attempt: Attempt, added_ms: int | None) -> None:
         """Record the result of a delivery attempt; the other channels are notified of a channel that is down."""
         is_taken = attempt.failure is None
-        if is_taken or added_ms is not None:
+        if self.is_mine(f"{CHANNEL}{channel}") and (is_taken or added_ms is not None):
             now_ms = self.clock.now_ms()
             reason = attempt.failure.reason if attempt.failure else None
             self._see(channel, self.health.judge(channel, reason, now_ms - (added_ms or now_ms)))
@@ -124,11 +125,12 @@ class AlertWatcher:
                 self.found_in_channel(channel, sign, problem)
 
     def found_in_channel(self, channel: str, sign: str, problem: str) -> None:
-        """Record a problem of a channel; an empty text ends it."""
-        self._see(channel, self.health.note(channel, sign, problem))
+        """Record a problem of a channel, if this node sends to it; an empty text ends it."""
+        if self.is_mine(f"{CHANNEL}{channel}"):
+            self._see(channel, self.health.note(channel, sign, problem))
 
     def _see(self, channel: str, event: SignSeen | SignGone | None) -> None:
-        if event is not None and self._is_mine(f"{CHANNEL}{channel}"):
+        if event is not None:
             self._seen.append(self._event(f"{CHANNEL}{channel}", event))
             self._changed.set()
 
@@ -229,7 +231,7 @@ class AlertWatcher:
 
     def _after_a_reload(self) -> Iterator[SubjectEvent]:
         """Yield the events that changes of files mean for jobs with problems."""
-        for subject in [each for each in self._known if each.startswith(JOB) and self._is_mine(each)]:
+        for subject in [each for each in self._known if each.startswith(JOB) and self.is_mine(each)]:
             job = self.live.of_subject(subject)
             if job is None and self.live.unloadable:
                 continue  # an unreadable file may be this job's
@@ -272,7 +274,7 @@ class AlertWatcher:
         job = subject.removeprefix(JOB) if subject.startswith(JOB) else None
         return self.maintenance().until(job, at_ms)
 
-    def _is_mine(self, subject: str) -> bool:
+    def is_mine(self, subject: str) -> bool:
         """Return whether this node notes what happens to a subject."""
         ownership = self.live.ownership
         if ownership.owned is None:
@@ -284,15 +286,14 @@ class AlertWatcher:
         return subject.startswith(f"{DAEMON}{ownership.node}/")
 
     def _my_wakes(self) -> Mapping[str, int]:
-        if self.live.ownership.owned is None:
-            return self._wakes
-        return {subject: wake_ms for subject, wake_ms in self._wakes.items() if self._is_mine(subject)}
+        return {subject: wake_ms for subject, wake_ms in self._wakes.items() if self.is_mine(subject)}
 
     async def _end_those_of_gone_nodes(self) -> None:
         """End the incidents of the parts of nodes that are not there any more."""
         ownership, nodes = self.live.ownership, self.live.ownership.nodes
         if ownership.node in nodes and nodes != self._nodes:
-            parts = [subject for subject in await self.incidents.known() if subject.startswith(DAEMON)]
+            known = [each for each in await self.incidents.known() if each.startswith(DAEMON)]
+            parts = [each for each in known if not each.startswith(OF_POOLS)]  # a pool has no node
             gone = [each for each in parts if each.removeprefix(DAEMON).partition("/")[0] not in nodes]
             await self._note([self._event(subject, Removed()) for subject in gone])
             self._nodes = nodes

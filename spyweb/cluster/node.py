@@ -52,7 +52,8 @@ class ClusterNode:
     last: Beat | None = None
     trouble: str = ""  # why the latest beat was not answered, if it was not
     offset_ms: int = 0  # of PostgreSQL's clock to this machine's
-    beaten: Callable[[], object] = int  # called after each beat that was answered
+    beaten: Callable[[], object] = int  # called after each beat that was answered ...
+    gained: Callable[[], object] = int  # ... and after slots were gained
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # what was free at the start is taken
     _steady_since: float = math.inf  # by `Clock.boottime`: no beat has been late since then
     _withdrew: bool | None = False  # while its clock is wrong; None: unknown, since an answer was lost
@@ -192,6 +193,7 @@ class ClusterNode:
             return
         if take and (taken := await self.nodes.take(take)):
             await self.work.gain(taken)
+            self.gained()
             log.info("slots taken", slots=len(taken), of=len(beat.slots))
         if strays := self.work.strays({pool for pool in known if not eligible(pool, beat.living)}):
             await self.nodes.take_out(strays)

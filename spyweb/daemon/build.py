@@ -28,6 +28,7 @@ from spyweb.daemon.services import answer_for_all, build_services
 from spyweb.daemon.systemd import Notifier, from_environment
 from spyweb.endpoints import Endpoints
 from spyweb.errors import PoolError, Problem, ScriptError
+from spyweb.incidents.truth import CHANNEL
 from spyweb.logs.job import JobLogs
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host, Procedure, Request
@@ -149,6 +150,7 @@ def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
         clock=clock,
         find_missing_desktop=runtime.world.desktop.find_missing,
         tell=watcher.found_in_channel,
+        is_mine=lambda channel: watcher.is_mine(f"{CHANNEL}{channel}"),
     )
     live.on_linked(checker.wake)
     started = clock.monotonic()

@@ -93,7 +93,6 @@ class OutboxSender:
         self.listener: MessageListener | None = None  # called after each attempt, while a client follows the events
         self.outbox.on_committed(self._take)
         self.ownership = self.live.ownership
-        self.ownership.on_changed(self.look)
 
     async def deliver(self) -> None:
         """Send the messages of the outbox, also later ones, until cancelled."""

@@ -78,7 +78,6 @@ class Triggers:
         self._events.on_committed(self._woken.set)
         runner.served.append(self._served)
         live.on_linked(self.link)
-        live.ownership.on_changed(self._woken.set)
 
     def link(self) -> None:
         """Watch the values that the live jobs ask for; call this when specs have changed."""

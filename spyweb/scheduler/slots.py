@@ -64,7 +64,6 @@ class SlotWork:
             gained = [job for job in foreign if job.slot in slots]
             await self.scheduler.note_absent(absent)
             await self._take_over(gained, absent, cursors, open_runs, slots)
-            self.ownership.changed()
 
     def idle(self, slots: Iterable[Slot]) -> set[Slot]:
         """Return the slots of which nothing is under way: no run, no claim, no change of a cursor."""
@@ -185,7 +184,6 @@ class SlotWork:
             job.mine = False
             self.scheduler.drop(job)
         self._forget_waiting(jobs)
-        self.ownership.changed()
 
     def _busy(self) -> set[JobId]:
         """Return the jobs with a run or a claim under way, or a run whose end is being recorded."""

@@ -93,6 +93,7 @@ class Checked(AlertHelper):
     asked: list[str] = field(default_factory=list)
     told: list[tuple[str, str, str]] = field(default_factory=list)
     missing_desktop: str = ""
+    is_mine: bool = True
     checker: ChannelChecker = field(init=False)
 
     async def ask(self, request: HelperRequest) -> HelperAnswer:
@@ -124,6 +125,7 @@ async def checker_of(root: Path, *channels: AlertChannelSettings) -> AsyncIterat
         clock=here.clock,
         find_missing_desktop=lambda: here.missing_desktop,
         tell=lambda *found: here.told.append(found),
+        is_mine=lambda channel: here.is_mine,
     )
     async with owned_tasks() as tasks:
         checking = tasks.create_task(here.checker.keep_up())
@@ -143,6 +145,14 @@ async def test_each_form_of_a_channel_is_checked_once(tmp_path: Path) -> None:
         assert here.take() == ([], [])
         await here.reload(replace(PHONE, url="ntfy://other"))
         assert here.take()[0] == ["ntfy://other"]
+
+
+async def test_a_channel_to_which_another_node_sends_is_checked_each_time_that_it_comes_here(tmp_path: Path) -> None:
+    async with checker_of(tmp_path) as here:
+        for here.is_mine in (False, True, False, True):
+            await here.reload(PHONE)
+            asked, told = here.take()
+            assert (asked, bool(told)) == ([PHONE.url] * here.is_mine, here.is_mine)
 
 
 async def test_a_wrong_address_is_told_and_asked_about_again_only_once_it_is_another(tmp_path: Path) -> None:

@@ -413,7 +413,7 @@ async def test_a_node_notes_its_own_jobs_and_parts_and_the_chief_ends_what_a_nod
     await w.turn(5)
     assert await w.signs() == both, "another node is the chief"
     ownership.owned.add(CHIEF)
-    ownership.changed()
+    w.watcher.wake()
     await w.turn(5)
     assert await w.signs() == {"daemon:fra/store refusing": "nothing is stored"}
 
@@ -425,12 +425,16 @@ async def test_the_chief_notes_each_pool_of_jobs_that_no_node_may_run_until_one_
     await w.turn(30)
     assert await w.signs() == {}, "another node is the chief"
     ownership.owned.add(CHIEF)
-    ownership.changed()
     await w.turn(30)
     nobody = "no node is up that may run these jobs"
-    assert await w.signs() == {"daemon:label:gpu unserved": nobody, "daemon:node:ams unserved": nobody}
+    both = {"daemon:label:gpu unserved": nobody, "daemon:node:ams unserved": nobody}
+    assert await w.signs() == both
     (first, _) = await w.harness.store.incidents.list(is_open=True)
     assert name_of(first.subject) in ("the pool label:gpu", "the pool node:ams")
+    ownership.nodes = frozenset({"fra", "ber"})
+    w.watcher.wake()
+    await w.turn(5)
+    assert await w.signs() == both, "another node is no reason to end it"
     w.conditions = Conditions(pools=["node:ams"])
     await w.turn(30)
     assert await w.signs() == {"daemon:node:ams unserved": nobody}

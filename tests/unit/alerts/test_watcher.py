@@ -632,7 +632,7 @@ async def test_the_chief_alone_tells_and_a_new_one_goes_on(w: Watched) -> None:
     await w.fail(2, then=7)
     assert (await w.open(), await w.told()) == (1, [])
     ownership.owned.add(CHIEF)
-    ownership.changed()
+    w.watcher.wake()
     await w.turn(5)
     assert await w.told() == [("ops", ["opened"])]
     assert not w.watcher.planning.locked()

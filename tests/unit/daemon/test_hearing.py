@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from spyweb.cluster.node import ClusterNode
-from spyweb.daemon.build import Daemon
 from spyweb.daemon.hearing import LEAST_S, busy_slots, hear_others, prepare_for_slots
 from spyweb.errors import StoreError
 from spyweb.ownership import CHIEF, Slot
@@ -22,6 +19,7 @@ from spyweb.web.access.keys import AccessService
 from tests.fakes.clock import FakeClock
 
 SENDING = Slot("", 7)
+ON_BEAT = ["changes", "keys", "locks", "messages", "plan", "windows"]
 
 
 class Parts:
@@ -31,32 +29,25 @@ class Parts:
         self.story: list[str] = []
         self.trouble: Exception | None = None
         self.alerts = SimpleNamespace(wake=self.note("plan"), load=self.read("subjects"), planning=asyncio.Lock())
-        self.node = SimpleNamespace(look=self.note("runs"), beaten=None, nodes=SimpleNamespace(bell=SimpleNamespace()))
+        self.node: Any = SimpleNamespace(look=self.note("runs"), nodes=SimpleNamespace(bell=SimpleNamespace()))
         self.clock = FakeClock()
         runtime = SimpleNamespace(
             clock=self.clock,
             outbox_sender=SimpleNamespace(look=self.note("messages"), busy_slots=lambda: {SENDING}),
             world=SimpleNamespace(locks=SimpleNamespace(look=self.note("locks"))),
         )
-        daemon: Any = SimpleNamespace(
+        services = {
+            AccessService: SimpleNamespace(load=self.read("keys")),
+            MaintenanceService: SimpleNamespace(load=self.read("windows")),
+        }
+        self.daemon: Any = SimpleNamespace(
             runtime=runtime,
             alerts=self.alerts,
             signs=SimpleNamespace(load=self.read("signs")),
             channel_checker=SimpleNamespace(wake=self.note("channels")),
             triggers=SimpleNamespace(wake=self.note("changes")),
-            services={
-                AccessService: SimpleNamespace(load=self.read("keys")),
-                MaintenanceService: SimpleNamespace(load=self.read("windows")),
-            },
+            services=services,
         )
-        self.daemon: Daemon = daemon
-
-    @asynccontextmanager
-    async def hearing(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(hear_others(self.daemon, cast("ClusterNode", self.node)))
-        await self.clock.turn()
-        yield
-        task.cancel()
 
     def note(self, what: str) -> Any:
         return lambda: self.story.append(what)
@@ -69,57 +60,68 @@ class Parts:
 
         return read
 
-    def heard(self) -> list[str]:
+    def hear(self, *parts: str) -> None:
+        self.node.nodes.bell.hear(parts)
+
+    async def heard(self, seconds: float = LEAST_S) -> list[str]:
+        await self.clock.turn(seconds)
         heard, self.story = sorted(self.story), []
         return heard
 
 
 @pytest.fixture
-async def parts() -> Parts:
-    return Parts()
+async def parts() -> AsyncIterator[Parts]:
+    parts = Parts()
+    task = asyncio.create_task(hear_others(parts.daemon, parts.node))
+    await parts.clock.turn()
+    yield parts
+    task.cancel()
 
 
-async def test_each_word_of_the_bell_has_the_parts_look_that_it_concerns_and_a_beat_all_of_them(parts: Parts) -> None:
-    async with parts.hearing():
-        looks = {}
-        for part in PARTS:
-            parts.node.nodes.bell.hear({part})
-            await parts.clock.turn(LEAST_S)
-            looks[part] = parts.heard()
-        assert looks == {
-            "events": ["changes"],
-            "outbox": ["messages"],
-            "locks": ["locks"],
-            "incidents": ["plan", "windows"],
-            "keys": ["keys"],
-            "runs": ["runs"],
-        }
-        parts.node.beaten()
-        await parts.clock.turn(LEAST_S)
-        assert parts.heard() == ["changes", "keys", "locks", "messages", "plan", "windows"]
+async def test_each_word_of_the_bell_has_those_look_whom_it_concerns_and_a_beat_all_of_them(parts: Parts) -> None:
+    looks = {}
+    for part in PARTS:
+        parts.hear(part)
+        looks[part] = await parts.heard()
+    assert looks == {
+        "events": ["changes"],
+        "outbox": ["messages"],
+        "locks": ["locks"],
+        "incidents": ["plan", "windows"],
+        "keys": ["keys"],
+        "runs": ["runs"],
+    }
+    parts.node.beaten()
+    assert await parts.heard() == ON_BEAT
+    parts.node.gained()
+    assert await parts.heard() == sorted([*ON_BEAT, "channels"])
 
 
-async def test_a_store_that_refuses_is_asked_again_with_the_next_word(parts: Parts) -> None:
-    async with parts.hearing():
-        parts.trouble = StoreError("away")
-        with capture_logs() as lines:
-            parts.node.nodes.bell.hear({"keys"})
-            await parts.clock.turn(LEAST_S)
-        assert [line["reason"] for line in lines] == ["away"]
-        parts.trouble = ValueError("of a later version")
-        with capture_logs() as lines:
-            parts.node.nodes.bell.hear({"keys"})
-            await parts.clock.turn(LEAST_S)
-        assert len(lines) == 1
-        parts.trouble = None
-        parts.node.beaten()
-        await parts.clock.turn(LEAST_S)
-        assert parts.heard().count("keys") == 3
+async def test_whatever_others_commit_they_look_at_once_and_then_ten_times_a_second(parts: Parts) -> None:
+    parts.hear("events")
+    assert await parts.heard(0) == ["changes"]
+    looks = []
+    for _ in range(20):
+        parts.hear("events")
+        looks += await parts.heard(LEAST_S / 10)
+    assert len(looks) == 2
+
+
+@pytest.mark.parametrize("trouble", [StoreError("away"), ValueError("of a later version")])
+async def test_what_can_not_be_read_is_read_again_with_the_next_word(parts: Parts, trouble: Exception) -> None:
+    parts.trouble = trouble
+    with capture_logs() as lines:
+        parts.hear("keys", "locks")
+        assert await parts.heard() == ["keys", "locks"]
+    assert [line["reason"] for line in lines] == [str(trouble)]
+    parts.trouble = None
+    parts.node.beaten()
+    assert await parts.heard() == ON_BEAT
 
 
 async def test_a_slot_that_comes_is_prepared_for_and_one_that_is_used_is_kept(parts: Parts) -> None:
     await prepare_for_slots(parts.daemon)
-    assert parts.heard() == ["channels", "signs", "subjects"]
+    assert await parts.heard() == ["signs", "subjects"]
     assert busy_slots(parts.daemon) == {SENDING}
     async with parts.alerts.planning:
         assert busy_slots(parts.daemon) == {SENDING, CHIEF}

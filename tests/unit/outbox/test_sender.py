@@ -537,11 +537,11 @@ async def test_a_node_sends_what_lies_in_its_slots_and_takes_up_and_leaves_it_wi
         assert harness.receiver.arrived == ["2"]
 
         harness.ownership.owned.add(slot)
-        harness.ownership.changed()
+        harness.outbox_sender.look()
         await harness.clock.turn()
         assert harness.receiver.arrived == ["2", "1"]
         harness.ownership.owned.add(slot_of("prices"))
-        harness.ownership.changed()
+        harness.outbox_sender.look()
         await harness.clock.turn()
         assert harness.receiver.arrived.pop() == "ping"
 

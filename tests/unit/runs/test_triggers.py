@@ -522,12 +522,12 @@ async def test_only_the_owner_of_its_slot_drops_the_change_of_an_unknown_job_and
     t.harness.live.remove(gone.id)
     await t.write("1")
     await t.harness.clock.turn(2 * 3600)
-    ownership.changed()
+    t.triggers.wake()
     await t.harness.clock.turn()
     assert await t.left() == ["1"]
 
     ownership.owned.add(slot_of("gone"))
-    ownership.changed()
+    t.triggers.wake()
     await t.harness.clock.turn()
     assert await t.left() == []
     await t.change("2")
