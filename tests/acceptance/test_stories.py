@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.http_server import Answer, serving
+from tests.fakes.postgres import PostgresPlace
 from tests.fakes.project import Project, eventually
 from tests.fakes.repository import ROOT, read
 
@@ -24,6 +25,16 @@ _STORY = re.compile(r"^### ([^\n]+)\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 _STEP = re.compile(r"`([a-z_/]+\.py: [\w.]+)`")
 
 
+OF_A_CLUSTER = "A node dies"
+CLUSTER = """
+[store]
+url = "{url}"
+schema = "{schema}"
+[cluster]
+name = "{name}"
+lease = "1s"
+beat = "200ms"
+"""
 OUT = "STORIES_OUT"
 
 # What Python runs at the start of every process that has this folder in its path; workers are started without it.
@@ -123,9 +134,30 @@ def test_each_story_passes_through_the_functions_that_the_page_lists(tmp_path: P
             assert daemon.stop() == 0
     calls, stories = recording.calls(), listed()
 
-    assert stories.keys() == calls.keys()
-    wrong = {name: step for name, steps in stories.items() if (step := first_missing(steps, calls[name]))}
+    assert stories.keys() == {*calls, OF_A_CLUSTER}
+    wrong = {name: step for name in calls if (step := first_missing(stories[name], calls[name]))}
     assert not wrong, "not passed through, or not in this order"
+
+
+def test_the_death_of_a_node_passes_through_the_functions_that_the_page_lists(
+    tmp_path: Path, postgres: PostgresPlace
+) -> None:
+    def project(name: str) -> Project:
+        made = Project(tmp_path / name)
+        made.save("config.toml", CLUSTER.format(url=postgres.url, schema=postgres.schema, name=name))
+        made.job("plain", "return 1", 'every = "1s"')
+        return made
+
+    (survivor, recording), other = recorded(project("fra"), tmp_path), project("ber")
+    with other.daemon() as dying:
+        other.ended("plain")
+        with survivor.daemon("--workers", "1") as daemon, recording.story(OF_A_CLUSTER):
+            dying.kill()
+            eventually(lambda: daemon.has_said("slots taken") and daemon.has_said("a node is dead"), "its death")
+            last = survivor.runs("plain")[0].id
+            eventually(lambda: survivor.runs("plain")[0].id > last, "a run on the other node")
+            assert daemon.stop() == 0
+    assert first_missing(listed()[OF_A_CLUSTER], recording.calls()[OF_A_CLUSTER]) is None
 
 
 def test_a_step_that_is_never_taken_or_out_of_order_is_found() -> None:
