@@ -29,6 +29,7 @@ TRIES = 5
 BREAKING = "-- breaking"
 # Another node was faster: its transaction is over by now.
 MEANWHILE = (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema, errors.DuplicateObject)
+BUSY = (errors.LockNotAvailable, errors.DeadlockDetected)
 RECORD = "CREATE TABLE migration (number bigint PRIMARY KEY, name text NOT NULL, applied_ms bigint NOT NULL)"
 NOTE = "INSERT INTO migration VALUES ($1, $2, $3)"
 OTHERS = """
@@ -42,6 +43,7 @@ def bring_up_to_date(server: PgServer, session: PgSession, known: Sequence[Migra
     for tried in range(1, TRIES + 1):
         try:
             with session.transaction(), session.cursor() as cursor:
+                cursor.execute("SET LOCAL lock_timeout = '2s'")  # who waits for a long question keeps others waiting
                 if not cursor.execute("SELECT 1 FROM pg_namespace WHERE nspname = $1", (server.schema,)).fetchone():
                     cursor.execute(f"CREATE SCHEMA {server.quoted_schema}")
                 if has_record(cursor):
@@ -49,7 +51,7 @@ def bring_up_to_date(server: PgServer, session: PgSession, known: Sequence[Migra
                 else:
                     create(server, cursor, known, now_ms)
             return
-        except MEANWHILE:
+        except (*MEANWHILE, *BUSY):
             if tried == TRIES:
                 raise
 
