@@ -52,7 +52,7 @@ def build_services(
     """Build the services, which answer from the current state of these parts."""
     store, live, clock, settings = runtime.store, runtime.live, runtime.clock, runtime.settings
     root, timezone = settings.root, settings.daemon.timezone
-    nodes = NodesService(live=live, clock=clock)
+    nodes = NodesService(live=live)
     jobs = JobService(
         root=root,
         timezone=timezone,

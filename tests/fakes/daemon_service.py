@@ -653,7 +653,7 @@ class FakeDaemonService(AllServices):
         self.health_service = HealthService(
             live=self.live, states=self.states, vitals=lambda: self.measured, settings=lambda: self.settings
         )
-        self.nodes = NodesService(live=self.live, clock=clock)
+        self.nodes = NodesService(live=self.live)
         self.node_of = self.nodes.node_of
         self.own_sockets = OwnSockets()
         self.trail = AuditService(store.audit, clock)

@@ -10,7 +10,6 @@ from sys import intern
 
 from msgspec.structs import replace
 
-from spyweb.clock import Clock
 from spyweb.cluster.node import ClusterNode
 from spyweb.errors import Refused
 from spyweb.ownership import Slot
@@ -20,7 +19,6 @@ from spyweb.store.model.nodes import Beat, Node, NodeState
 from spyweb.subjects.health.views import ClusterVitals
 from spyweb.subjects.nodes.views import NodeChange, NodeView
 
-ALONE = "this daemon is alone on its database: nodes of a cluster share a PostgreSQL"
 LIVING = (NodeState.ALIVE, NodeState.DRAINING)
 AS_ON_RECORD = ("name", "id", "version", "url", "labels", "is_standby", "started_ms", "beat_ms")
 
@@ -28,14 +26,9 @@ AS_ON_RECORD = ("name", "id", "version", "url", "labels", "is_standby", "started
 @dataclass(slots=True, kw_only=True, eq=False)
 class NodesService:
     live: LiveJobs
-    clock: Clock
     cluster: ClusterNode | None = None  # none: the database is a file of this daemon's own
     dead: Sequence[str] = ()  # nodes that were declared dead, and have not come back
     _counted: tuple[Beat, ClusterVitals] | None = None
-
-    @property
-    def me(self) -> int:
-        return self.cluster.nodes.me if self.cluster else 0
 
     def owner_of(self, slot: Slot) -> Node | None:
         """Return the living node that owns a slot, as of the last beat."""
@@ -60,7 +53,7 @@ class NodesService:
             wanted = {job.recorded.pool if job.recorded else job.pool for job in self.live if job.spec.enabled}
             counted = ClusterVitals(
                 nodes=len(living),
-                owned=sum(owner == self.me for owner in beat.slots.values()),
+                owned=sum(owner == self.cluster.nodes.me for owner in beat.slots.values()),
                 unowned=sum(owner not in living for owner in beat.slots.values()),
                 answered_ms=beat.now_ms - self.cluster.offset_ms,
                 offset_ms=self.cluster.offset_ms,
@@ -68,8 +61,7 @@ class NodesService:
                 dead=self.dead,
             )
             self._counted = beat, counted
-        trouble, counted = self.cluster.trouble, self._counted[1]
-        return replace(counted, is_answered=False) if trouble else counted
+        return replace(self._counted[1], is_answered=not self.cluster.trouble)
 
     async def look(self) -> None:
         """Find the nodes that were declared dead, and have not come back."""
@@ -83,7 +75,8 @@ class NodesService:
             return []
         latest = {node.name: node for node in await self.cluster.nodes.known()}
         owners = self.cluster.last.slots if self.cluster.last else {}
-        slots, mine = Counter(owners.values()), next((each for each in latest.values() if each.id == self.me), None)
+        slots = Counter(owners.values())
+        mine = {node.id: node for node in latest.values()}.get(self.cluster.nodes.me)
         jobs = await asyncio.to_thread(lambda live: Counter(owners.get(job.slot) for job in live), list(self.live))
         return [
             NodeView(
@@ -100,7 +93,7 @@ class NodesService:
     async def change(self, name: str, change: NodeChange) -> None:
         """Have a node give its jobs, or take its share again; forget one that ended.  Raises Refused."""
         if not self.cluster:
-            raise Refused(ALONE)
+            raise Refused("this daemon is alone on its database: nodes of a cluster share a PostgreSQL")
         nodes, known = self.cluster.nodes, await self.cluster.nodes.known()
         found = [node for node in known if node.name == name]
         if not found:

@@ -1,18 +1,18 @@
 """Send what only the owner of a job can answer to the node that owns it, and recognise what other nodes send.
 
-A node passes a request on once its guard has admitted it: the body as it came, and in place of the client's key or
-cookie, which never leave the node that they were sent to, a voucher: who the client is, signed with a secret that the
-nodes share.  A voucher is for one request (its method, address and body) to one node, short-lived, and accepted once.
-The owner checks the client's rights as ever, and never passes the request on.
+A node passes on what its guard has admitted: the body as it came and, in place of the client's key or cookie, which
+never leave the node, a voucher: who the client is, signed with a secret of all nodes.  It is for one request (method,
+address, body) to one node, short-lived, and accepted once.  The owner checks the rights again, and passes nothing on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from hashlib import sha256
 from secrets import token_hex
@@ -43,9 +43,8 @@ LIFE_MS = 30_000  # of a voucher: nodes whose clocks differ by more own nothing
 MOST_SEEN = 50_000  # vouchers that are remembered
 MOST_PATTERNS = 2_000  # bytes of the patterns of a client's jobs that a voucher holds; of more, only the job
 AT_ONCE = 256  # requests that are passed on
-CONNECT_S, HEAD_S, RATHER_S = 5.0, 90.0, 5.0  # until a connection, and the head of an answer; where it may do without
-LOOK_S = 5.0  # between two checks whether the client still listens
-UNREAD_S = 60.0  # in which a client reads nothing
+CONNECT_S = 5.0
+LOOK_S = 5.0  # between two checks whether the node is there, and the client still listens
 # Headers that are the client's affair with this node, or were undone here.
 NOT_PASSED = NOT_SENT | {"host", "cookie", "origin", "referer", "expect", "content-encoding", KEY_HEADER.lower()}
 NOT_RETURNED = NOT_SENT | {"set-cookie", "server", "date"}
@@ -137,20 +136,24 @@ class Forwarder:
         if self._open >= AT_ONCE:
             raise _busy("too many requests are passed on to other nodes", 5)
         self._open += 1
+
+        def is_there() -> bool:  # the head of an answer may take as long as a run
+            owner = self._owner_of(job)
+            return owner is not None and owner.id == node.id and request.transport is not None
+
         try:
             with closing(Body(request.app[BODY_MEMORY])) as memory:
                 if body is None:
                     body = await memory.read(request) if request.can_read_body else b""
-                answer = await self._send(request, job, node, body, HEAD_S if at_owner is AtOwner.MUST else RATHER_S)
+                async with _while(is_there, math.inf if at_owner is AtOwner.MUST else 1):
+                    answer = await self._send(request, job, node, body)
                 body = b""  # it is counted no more
             with closing(answer):
-                return await self._copy(
-                    request, answer, lambda: (now := self._owner_of(job)) is not None and now.id == node.id
-                )
+                return await _copy(request, answer, is_there)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError as well; once the answer began, none comes here
             if at_owner is AtOwner.RATHER:
                 return None
-            reason = str(error) or "it takes too long"
+            reason = str(error) or "it takes too long, or the job has moved"
             raise _busy(f"{job} is at {node.name}, which does not answer: {reason}", 5) from error
         finally:
             self._open -= 1
@@ -175,9 +178,7 @@ class Forwarder:
             raise _busy(f"no node runs {job} now: `spyweb nodes` shows which are up", 5)
         raise web.HTTPConflict(text=f"{job} is at {node.name}: with [cluster] url there, other nodes ask it")
 
-    async def _send(
-        self, request: web.Request, job: JobId, node: Node, body: bytes, patience_s: float
-    ) -> aiohttp.ClientResponse:
+    async def _send(self, request: web.Request, job: JobId, node: Node, body: bytes) -> aiohttp.ClientResponse:
         """Pass a request on, and return the answer as soon as its head has come."""
         who, target, digest = request[PRINCIPAL], request.rel_url.raw_path_qs, sha256(body).hexdigest()
         jobs = who.jobs if sum(map(len, who.jobs)) <= MOST_PATTERNS else (job,)
@@ -187,25 +188,7 @@ class Forwarder:
         headers = _passed_headers(request)
         headers[HEADER] = f"{content}.{self._sign(content, request.method, target)}"
         url = URL(node.url.rstrip("/") + target, encoded=True)
-        async with asyncio.timeout(patience_s):
-            return await self.http.request(request.method, url, headers=headers, data=body, allow_redirects=False)
-
-    async def _copy(
-        self, request: web.Request, answer: aiohttp.ClientResponse, is_there: Callable[[], bool]
-    ) -> web.StreamResponse:
-        """Send an answer to the client as it comes; one that breaks off is broken off here."""
-        kept = CIMultiDict((name, value) for name, value in answer.headers.items() if name.lower() not in NOT_RETURNED)
-        response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=kept)
-        await response.prepare(request)
-        try:
-            while piece := await _next(request, answer, is_there):
-                async with asyncio.timeout(UNREAD_S):
-                    await response.write(piece)
-            await response.write_eof()
-        except (aiohttp.ClientError, OSError):
-            if request.transport:
-                request.transport.abort()
-        return response
+        return await self.http.request(request.method, url, headers=headers, data=body, allow_redirects=False)
 
 
 FORWARDER = web.AppKey("what passes requests on", Forwarder)
@@ -239,14 +222,40 @@ def _passed_headers(request: web.Request) -> CIMultiDict[str]:
     return kept
 
 
-async def _next(request: web.Request, answer: aiohttp.ClientResponse, is_there: Callable[[], bool]) -> bytes:
-    """Return the next piece, none at the end.  Raises ConnectionError once the client hung up, or the job moved."""
-    while True:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                return await answer.content.readany()
-        if request.transport is None or not is_there():
-            raise ConnectionResetError
+async def _copy(
+    request: web.Request, answer: aiohttp.ClientResponse, is_there: Callable[[], bool]
+) -> web.StreamResponse:
+    """Send an answer to the client as it comes; one that breaks off is broken off here."""
+    kept = CIMultiDict((name, value) for name, value in answer.headers.items() if name.lower() not in NOT_RETURNED)
+    response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=kept)
+    await response.prepare(request)
+    try:
+        async with _while(is_there):
+            while piece := await answer.content.readany():
+                await response.write(piece)  # who reads nothing is disconnected (web/connections.py)
+            await response.write_eof()
+    except (aiohttp.ClientError, OSError):
+        if request.transport:
+            request.transport.abort()
+    return response
+
+
+@asynccontextmanager
+async def _while(is_there: Callable[[], bool], looks: float = math.inf) -> AsyncIterator[None]:
+    """Raise TimeoutError in this context once the other side is not there any more, or after so many checks."""
+    call_later, timers = asyncio.get_running_loop().call_later, list[asyncio.TimerHandle]()
+
+    def look(left: float) -> None:
+        if not left or not is_there():
+            limit.reschedule(0)
+        timers[:] = [call_later(LOOK_S, look, left - 1)]
+
+    async with asyncio.timeout(None) as limit:
+        look(looks)
+        try:
+            yield
+        finally:
+            timers[0].cancel()
 
 
 def _busy(text: str, again_s: int = 1) -> web.HTTPServiceUnavailable:

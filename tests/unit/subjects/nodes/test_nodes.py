@@ -24,7 +24,7 @@ from tests.fakes.nodes import BETA, FakeCluster, make_node, two_on_record
 
 
 def service_over(cluster: FakeCluster | None) -> NodesService:
-    return NodesService(live=two_live_jobs(), clock=FakeDaemonService().clock, cluster=cluster)
+    return NodesService(live=two_live_jobs(), cluster=cluster)
 
 
 async def test_each_node_is_listed_once_by_its_latest_start_with_what_it_runs() -> None:
@@ -42,7 +42,7 @@ async def test_a_job_names_its_node_only_where_there_are_several() -> None:
     cluster = two_on_record()
     service, (job, _) = service_over(cluster), two_live_jobs()
     owner = service.owner_of(job.slot)
-    assert (owner and owner.id, service.node_of(job), service.me) == (BETA, "beta", 1)
+    assert (owner and owner.id, service.node_of(job)) == (BETA, "beta")
     assert cluster.last
     cluster.last = replace(cluster.last, living=cluster.last.living[1:])
     assert service.node_of(job) == ""
@@ -97,7 +97,7 @@ async def test_health_and_metrics_tell_of_pools_without_a_node_of_dead_nodes_and
     assert texts["dead nodes"] == "nodes were declared dead: gamma"
     assert texts["clock"] == "this machine's clock is 3.5s away from the database's"
     health = view_health(vitals, [])
-    assert health.cluster == service.vitals() is service.vitals()
+    assert health.cluster == service.vitals()
     meters = await make_metrics(vitals=vitals).measure(health)
     lines = write(meters, "", compressed=False)[0].decode().splitlines()
     found = dict(line.split() for line in lines if line.startswith(("spyweb_nodes ", "spyweb_slots", "spyweb_beat")))

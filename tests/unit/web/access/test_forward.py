@@ -220,6 +220,31 @@ async def test_a_silent_answer_goes_on_until_the_job_moves_or_the_client_hangs_u
                         await answer.content.read()
 
 
+async def test_the_head_of_an_answer_may_take_as_long_as_a_run_but_no_longer_than_the_node_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("spyweb.web.access.forward.LOOK_S", 0.01)
+    over = asyncio.Event()
+
+    async def wait(request: web.BaseRequest) -> web.StreamResponse:
+        await over.wait()
+        return web.json_response({"run": 8})
+
+    async with two_nodes() as nodes:
+        server = await nodes.stack.enter_async_context(RawTestServer(wait))
+        nodes.put(PRICES, make_node(url=str(server.make_url(""))))
+        asking = asyncio.create_task(ask(nodes, "POST", "/api/jobs/prices/run", "run"))
+        assert (await ask(nodes, "GET", "/api/jobs/prices", "run"))[0] == 200, "this can be answered without"
+        assert not asking.done()
+        nodes.put(PRICES, None)
+        assert "prices is at beta, which does not answer" in (await asking)[1]
+        nodes.put(PRICES, make_node(url=str(server.make_url(""))))
+        asking = asyncio.create_task(ask(nodes, "POST", "/api/jobs/prices/run", "run"))
+        await asyncio.sleep(0.05)
+        over.set()
+        assert await asking == (200, '{"run": 8}')
+
+
 async def test_a_form_is_taken_where_it_was_shown_and_done_at_the_owner() -> None:
     async with two_nodes() as nodes:
         browser = await signed_in(nodes.alpha, Scope.RUN)
