@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from spyweb.clock import Clock
-from spyweb.cooperative import within
+from spyweb.cooperative import Steps, run_in_slices, within
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.output import tell_refusal
 from spyweb.model import Cursor, JobId, Run, RunId, RunState
@@ -61,7 +61,7 @@ class Elsewhere:
             cursors, under_way = await self.store.runs.cursors(), await self.store.runs.open()
             ended = await self._ended(under_way)
             async with self.turn:
-                self._take(cursors, under_way, ended)
+                await run_in_slices(self.clock, self._take(cursors, under_way, ended))
         except STORE_REFUSED as error:
             tell_refusal("what other nodes have changed could not be read", error, again_in_s=AGAIN_S)
             self._looked_at = self.clock.monotonic() + AGAIN_S - LOOK_S
@@ -84,7 +84,7 @@ class Elsewhere:
         long = [await self.store.past_runs.find(each) for each in over]
         return sorted(filter(None, [*long, *(ended[each] for each in ended.keys() - known)]), key=lambda run: run.id)
 
-    def _take(self, cursors: dict[JobId, Cursor], under_way: Iterable[Run], ended: Iterable[Run]) -> None:
+    def _take(self, cursors: dict[JobId, Cursor], under_way: Iterable[Run], ended: Iterable[Run]) -> Steps[None]:
         """Show it; runs of this node's own jobs are known better here."""
         foreign = {job.id: job for job in self.live if not job.mine}
         before, self._open = self._open, {}
@@ -101,6 +101,7 @@ class Elsewhere:
                 job.note_end(run)
             self._tell(job, run)
         for job in foreign.values():
+            yield
             job.elsewhere = opened.get(job.id, ())
             found = cursors.get(job.id)
             if found and found != job.cursor:
