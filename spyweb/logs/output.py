@@ -12,17 +12,20 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Any, TextIO, TypeVar
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
 from spyweb.clock import Clock, RealClock
-from spyweb.errors import StoreCorrupt
+from spyweb.errors import STORE_REFUSED, StoreCorrupt
 from spyweb.limits import LOG_COPY, LOG_LINE
 from spyweb.logs.secrets import Secrets, hide_fields
+
+T = TypeVar("T")
 
 Event = MutableMapping[str, object]
 Renderer = Callable[[Event], str]
@@ -227,3 +230,19 @@ def tell_refusal(event: str, error: BaseException, **about: object) -> None:
     """Log a refusal, with a reason even if the error has no text."""
     tell = log.debug if isinstance(error, StoreCorrupt) else log.error
     tell(event, reason=str(error) or type(error).__name__, **about)
+
+
+def note_refused(event: str, answer: Future[Any]) -> None:
+    """Log the refusal of a write for which nobody waits."""
+    if not answer.cancelled() and (error := answer.exception()):
+        tell_refusal(event, error)
+
+
+async def until_accepted(clock: Clock, again_in_s: float, event: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Do some work on the store, repeating it while the store refuses."""
+    while True:
+        try:
+            return await work()
+        except STORE_REFUSED as error:
+            tell_refusal(event, error, again_in_s=again_in_s)
+            await clock.sleep(again_in_s)

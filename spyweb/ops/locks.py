@@ -15,7 +15,7 @@ from functools import partial
 from msgspec import Struct
 
 from spyweb.clock import Clock, Handle
-from spyweb.logs.output import tell_refusal
+from spyweb.logs.output import note_refused
 from spyweb.lua.session import Lineage
 from spyweb.model import BranchId, RunId
 from spyweb.store.model.entries import Held
@@ -25,6 +25,8 @@ LONGEST_RECHECK = 10.0  # seconds: leases end by the wall clock, which may jump
 SHORTEST_RECHECK = 0.01
 SHORTEST_RENEWAL = 1.0  # seconds between two renewals, however short a lease is
 RENEWALS_PER_LEASE = 3
+
+_note_failure = partial(note_refused, "lock.store_failed")
 
 
 class LockRequest(Struct, frozen=True, kw_only=True):
@@ -291,9 +293,3 @@ class LockKeeper:
         if self._leases:
             self._locks.renew(list(self._leases)).add_done_callback(_note_failure)
         self._renew_later()
-
-
-def _note_failure(answer: Future[Held | None] | Future[int] | Future[list[bytes]]) -> None:
-    error = None if answer.cancelled() else answer.exception()
-    if error:
-        tell_refusal("lock.store_failed", error)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import TaskGroup
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -23,7 +23,7 @@ from msgspec import Struct, field
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import STORE_REFUSED
-from spyweb.logs.output import tell_refusal
+from spyweb.logs.output import until_accepted
 from spyweb.model import JobId, Retry
 from spyweb.outbox.send import DeliveryFailure, Send, place_of
 from spyweb.ownership import Slot, slot_of
@@ -44,6 +44,7 @@ LONGEST_RETRY_AFTER_MS = 15 * MINUTE_MS  # the longest Retry-After that is follo
 LONGEST_WAIT_MS = MINUTE_MS  # then the local time is read again: it may have been set
 MOST_AT_ONCE = 1_000  # messages of one job that `send_due` reads
 PATIENCE = 5.0  # seconds before the next try after the store refused
+REFUSED = "messages could not be sent yet"
 
 
 MessageListener = Callable[[JobId, int, Literal["sent", "put off", "given up"], str], None]  # of a job; why
@@ -101,7 +102,7 @@ class OutboxSender:
             try:
                 while True:
                     self._others.clear()
-                    await self._repeat_while_refused(self._take_up)
+                    await until_accepted(self.clock, PATIENCE, REFUSED, self._take_up)
                     await self._others.wait()
             finally:
                 self._tasks = None
@@ -199,17 +200,8 @@ class OutboxSender:
     async def _serve(self, queue: TargetQueue) -> None:
         """Send the messages of one target until none waits, or another node does that."""
         while queue.target in self._queues and not self._stopped and self._is_mine(queue.target):
-            await self._repeat_while_refused(partial(self._step, queue))
+            await until_accepted(self.clock, PATIENCE, REFUSED, partial(self._step, queue))
         self._queues.pop(queue.target, None)
-
-    async def _repeat_while_refused(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do some work on the store, repeating it while the store refuses."""
-        while True:
-            try:
-                return await work()
-            except STORE_REFUSED as error:
-                tell_refusal("messages could not be sent yet", error, again_in_s=PATIENCE)
-                await self.clock.sleep(PATIENCE)
 
     async def _step(self, queue: TargetQueue) -> None:
         """Make the next attempt or wait until it is due; drop the queue once nothing waits."""

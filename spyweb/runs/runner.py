@@ -10,7 +10,7 @@ from asyncio import Event, Future, Task, TaskGroup, gather, get_running_loop, sh
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import structlog
 from msgspec import Struct
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.cooperative import set_done, within
 from spyweb.errors import STORE_REFUSED, PoolError, Refused, StoreCorrupt, StoreMoved
-from spyweb.logs.output import tell_refusal
+from spyweb.logs.output import note_refused, tell_refusal, until_accepted
 from spyweb.lua.endings import failed, never_begun
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Procedure, Request
@@ -56,7 +56,6 @@ from spyweb.store.sqlite.store import Store
 
 log = structlog.get_logger()
 
-Found = TypeVar("Found")
 
 STORE_PATIENCE = 5.0  # seconds before a refused question or commit is repeated
 STOP_PATIENCE = 3.0  # seconds for runs to end after the signal to stop
@@ -362,7 +361,8 @@ class Runner:
             job.started_ms = run.started_ms or 0
         ping = records.ping_of(job.spec, run)
         if ping is not None:
-            self.store.outbox.add([ping]).add_done_callback(_note_refused)
+            refused = "the ping about the start of a run was not stored"  # that about its end is separate
+            self.store.outbox.add([ping]).add_done_callback(partial(note_refused, refused))
         self.counters.started(run, late)
         if self.live.listener:
             self.live.listener.run_began(run, late)
@@ -409,14 +409,17 @@ class Runner:
             return failed(str(error))
 
     async def _find_what_came(self, run: Run) -> tuple[Run, ChangeEvent | None] | Ending:
-        """Return the run with its stored payload, and the change that has started it."""
+        """Return the run with its stored payload, and the change that has started it.
+
+        Asks again while the store refuses: a claimed run must not be lost.
+        """
+        accepted = partial(until_accepted, self.clock, STORE_PATIENCE)
         event_id, event = run.trigger.change_event, None
         if event_id is not None and run.id not in self._cancelled:
-            event = await self._find(partial(self.store.events.find, event_id), "a change could not be read yet")
+            event = await accepted("a change could not be read yet", partial(self.store.events.find, event_id))
         payload_id, payload = records.payload_of(run), None
         if payload_id is not None and run.id not in self._cancelled:
-            find = partial(self.store.runs.payload, payload_id)
-            payload = await self._find(find, "a payload could not be read yet")
+            payload = await accepted("a payload could not be read yet", partial(self.store.runs.payload, payload_id))
         if run.id in self._cancelled:
             return never_begun(self._cancelled[run.id])
         if records.is_finding(run):
@@ -428,15 +431,6 @@ class Runner:
         if payload is None:
             return failed("its payload is no longer stored")
         return replace(run, trigger=replace(run.trigger, payload=decode_json(payload))), event
-
-    async def _find(self, find: Callable[[], Future[Found]], refused: str) -> Found:
-        """Read the payload or change of a run, repeating while the store refuses: a claimed run must not be lost."""
-        while True:
-            try:
-                return await find()
-            except STORE_REFUSED as error:
-                tell_refusal(refused, error, again_in_s=STORE_PATIENCE)
-                await self.clock.sleep(STORE_PATIENCE)
 
     def _followers(self, job: LiveJob, run: Run, ending: Ending) -> Change:
         """Return the claims that are committed with the end of a run: its next attempt, or the jobs that follow it.
@@ -667,12 +661,6 @@ class Runner:
     def _wake_if_idle(self) -> None:
         if self._stopping and not self.live.is_busy():
             self._idle.set()
-
-
-def _note_refused(added: Future[list[int]]) -> None:
-    """Log that the ping about the start of a run was not stored; the ping about its end is separate."""
-    if not added.cancelled() and (error := added.exception()) is not None:
-        tell_refusal("the ping about the start of a run was not stored", error)
 
 
 def _log_end(run: Run, ending: Ending) -> None:

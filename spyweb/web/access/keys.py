@@ -12,10 +12,10 @@ import re
 import secrets
 import string
 import zlib
-from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED, Refused
 from spyweb.limits import ACCESS_KEYS, KEY_JOBS, PATTERN, SESSIONS, SESSIONS_OF_KEY
-from spyweb.logs.output import tell_refusal
+from spyweb.logs.output import note_refused
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.store.model.access import AccessKey, BrowserSession, KeyId, NewKey, Scope
 from spyweb.store.patterns import is_within
@@ -41,6 +41,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 Right = Scope  # what a key permits is what a request needs
 ALL = frozenset(Right)
+
+# No request waits for such a write: a slow disk delays no sign-in.
+_note_failure = partial(note_refused, "a session, or the use of a key, was not stored")
 
 
 class Principal(Struct, frozen=True, kw_only=True):
@@ -283,12 +286,6 @@ def find_problem(name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> tup
 
 def _principal_of(key: AccessKey) -> Principal:
     return Principal(name=key.name, rights=rights_of(*key.scopes), source="key", jobs=key.jobs, key=key.id)
-
-
-def _note_failure(write: Future[None]) -> None:
-    """Log a failed write; no request waits for the write, so a slow disk delays no sign-in."""
-    if not write.cancelled() and (error := write.exception()):
-        tell_refusal("a session, or the use of a key, was not stored", error)
 
 
 # A token is `spyweb_`, a handle by which its key is found, random characters, and a checksum: so a mistyped one is

@@ -554,18 +554,6 @@ async def test_a_node_sends_what_lies_in_its_slots_and_takes_up_and_leaves_it_wi
         assert len(await harness.store.outbox.targets()) == 2
 
 
-async def test_a_message_that_another_node_has_added_is_sent_once_the_node_looks(harness: Harness) -> None:
-    async with harness.at_work():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(harness.store.outbox, "tell", lambda _: None)  # as if this daemon had not heard of it
-            await harness.add(message("1"))
-            await harness.clock.turn()
-        assert harness.receiver.arrived == []
-        harness.outbox_sender.look()
-        await harness.clock.turn()
-        assert harness.receiver.arrived == ["1"]
-
-
 async def test_nothing_is_sent_while_another_node_may_send_it(harness: Harness) -> None:
     harness.ownership.trusted_until = harness.clock.boottime()
     async with harness.at_work():
