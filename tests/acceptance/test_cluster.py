@@ -122,6 +122,27 @@ def test_the_jobs_of_a_node_that_is_killed_go_on_on_another_and_its_runs_are_los
     shared.check()
 
 
+def test_a_job_goes_to_the_node_that_it_asks_for_and_to_any_once_it_asks_no_more_for_one_that_is_gone(
+    shared: SharedPlace,
+) -> None:
+    job, lies_in = JOBS[0], f"SELECT pool FROM cursor WHERE job = '{JOBS[0]}'"
+
+    def ask_for(settings: str, pool: str) -> None:
+        for name in ("fra", "ber"):
+            Project(shared.folder / name).job(job, "return 1", f'every = "1s"{settings}')
+        eventually(lambda: shared.ask(lies_in) == [(pool,)], f"{job} in the pool {pool!r}")
+
+    with two_nodes(shared) as (_, ber):
+        ask_for('\nnode = "ber"', "node:ber")
+        ber.kill()
+        shared.until_owned(("fra", 256), ("ber", 1))  # that of the pool for it, which no other may take
+        ask_for("", "")
+        shared.until_runs(4 * len(JOBS))
+        last = f"SELECT count(*) FROM run WHERE job = '{job}' AND due_ms > (SELECT max(due_ms) FROM run) - 3000"
+        eventually(lambda: shared.ask(last)[0][0] > 0, "a run of the job on the node that is left")
+    assert shared.ask(TWICE) == []
+
+
 def test_a_node_that_stood_still_for_too_long_writes_nothing_any_more_and_joins_anew_in_the_same_process(
     shared: SharedPlace,
 ) -> None:
