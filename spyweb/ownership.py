@@ -29,11 +29,6 @@ NO_TRUST = "this node has not reached the database lately, so another one may ha
 CHIEF = Slot(EVERY_NODE, 0)  # its owner does what is done once for all nodes
 
 
-def slot_of(name: str, pool: str = EVERY_NODE, count: int = SLOTS) -> Slot:
-    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).digest()
-    return Slot(pool, int.from_bytes(digest, "big") % count)
-
-
 def pool_of(node: str, labels: Sequence[str]) -> str:
     """Return the pool that a job asks for: for its node, for nodes with its labels, or for every node."""
     if node:
@@ -41,15 +36,15 @@ def pool_of(node: str, labels: Sequence[str]) -> str:
     return f"{LABEL_POOL}{','.join(sorted(labels))}" if labels else EVERY_NODE
 
 
-def slot_in(pool: str, job: str) -> Slot:
-    if pool.startswith(NODE_POOL):
-        return Slot(pool, 0)
-    return slot_of(job, pool, LABEL_SLOTS if pool else SLOTS)
+def slots_in(pool: str) -> int:
+    """Return how many slots a pool has."""
+    return 1 if pool.startswith(NODE_POOL) else LABEL_SLOTS if pool else SLOTS
 
 
-def slot_of_job(job: str, node: str, labels: Sequence[str]) -> Slot:
-    """Return the slot that a job asks for; where it lies is on record, in its cursor."""
-    return slot_in(pool_of(node, labels), job)
+def slot_of(name: str, pool: str = EVERY_NODE) -> Slot:
+    """Return the slot of a job in this pool, or of what else has an owner."""
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return Slot(pool, int.from_bytes(digest, "big") % slots_in(pool))
 
 
 class Ownership:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from spyweb.logs.output import tell_refusal
 from spyweb.ownership import Ownership
 from spyweb.scheduler.slots import SlotWork
 from spyweb.settings.sections import ClusterSettings
-from spyweb.store.model.nodes import Beat
+from spyweb.store.model.nodes import Beat, NodeState
 from spyweb.words import counted
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ MARGIN = 0.1  # of its lease, for which a node has stopped acting before others 
 MOST_OFFSET_MS = 1_000  # of a clock; more is warned of
 TIMER_S = 0.05  # by which a timer may be early
 LEAVING_S = 0.25  # between two beats of a node that ends
+MOST_POOLS = 1_000  # each beat reads the owners of all slots
 
 log = structlog.get_logger()
 
@@ -48,7 +49,7 @@ class ClusterNode:
     settings: ClusterSettings
 
     folder: bytes = b""  # a digest of the files of all jobs
-    pools: Mapping[str, int] = field(default_factory=dict)  # that jobs ask for, each with the number of its slots
+    pools: frozenset[str] = frozenset()  # that jobs ask for
     last: Beat | None = None
     trouble: str = ""  # why the latest beat was not answered, if it was not
     offset_ms: int = 0  # of PostgreSQL's clock to this machine's
@@ -56,7 +57,7 @@ class ClusterNode:
     gained: Callable[[], object] = int  # ... and after slots were gained
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # what was free at the start is taken
     _steady_since: float = math.inf  # by `Clock.boottime`: no beat has been late since then
-    _withdrew: bool | None = False  # while its clock is wrong; None: unknown, since an answer was lost
+    _withdrew: bool = False  # it drains itself while its clock is wrong
     _is_leaving: bool = False
     _over: StoreFenced | None = None  # why the store refuses what this node writes, if it does
     _answered: asyncio.Event = field(default_factory=asyncio.Event)
@@ -141,16 +142,12 @@ class ClusterNode:
         self._end_of_trust = self.clock.call_later(left_s + TIMER_S, self.work.distrust)
         took_ms = self.clock.now_ms() - sent_ms
         if took_ms < MOST_OFFSET_MS:  # a later answer says little about the clock
-            await self._look_at_clock(beat.now_ms - sent_ms - took_ms // 2)
+            await self._look_at_clock(beat, beat.now_ms - sent_ms - took_ms // 2)
         if sent - self._steady_since >= self.settings.lease_ms / 1000:
             await self._declare_late(beat)
         self.ownership.nodes = frozenset(node.name for node in self.last.living)
         self._answered.set()
         self.beaten()
-
-    def look(self) -> None:
-        """Take up soon what other nodes have recorded for the jobs of this one."""
-        self._answered.set()
 
     def _end(self) -> None:
         self.ownership.trusted_until = -math.inf
@@ -165,22 +162,24 @@ class ClusterNode:
                         beat = replace(beat, living=tuple(node for node in beat.living if node.id != late.id))
         self.last = beat
 
-    async def _look_at_clock(self, offset_ms: int) -> None:
+    async def _look_at_clock(self, beat: Beat, offset_ms: int) -> None:
         """Own nothing while the clock is wrong by more than half a lease: nodes would not agree on what is due."""
         if abs(offset_ms) > MOST_OFFSET_MS >= abs(self.offset_ms):
             log.warning("this machine's clock differs from that of PostgreSQL: is NTP running?", by_ms=-offset_ms)
         self.offset_ms = offset_ms
         is_wrong = abs(offset_ms) > self.settings.lease_ms / 2
-        if is_wrong is not self._withdrew and not self._is_leaving:
-            self._withdrew = None
-            with suppress(StoreError):  # the next beat tries again
-                await self.nodes.set_draining(self.nodes.me, is_wrong)
-                self._withdrew = is_wrong
+        is_alive = any(node.id == self.nodes.me and node.state is NodeState.ALIVE for node in beat.living)
+        if self._is_leaving or not (is_alive if is_wrong else self._withdrew):
+            return
+        self._withdrew = True  # also where the answer is lost
+        with suppress(StoreError):  # the next beat tries again
+            await self.nodes.set_draining(self.nodes.me, is_wrong)
+            self._withdrew = is_wrong
 
     async def _balance(self, beat: Beat) -> None:
         owned = self.ownership.owned or set()
         known = {slot.pool for slot in beat.slots}
-        if new := {pool: count for pool, count in self.pools.items() if pool not in known}:
+        if new := sorted(self.pools - known)[: max(0, MOST_POOLS - len(known))]:
             await self.nodes.add_pools(new)  # the next beat shows them
             set_done(self._hurry)
         idle = self.work.idle(owned)
@@ -192,7 +191,9 @@ class ClusterNode:
         if self._is_leaving:
             return
         if take and (taken := await self.nodes.take(take)):
-            await self.work.gain(taken)
+            ids = {beat.slots[slot] for slot in taken} - {None, self.nodes.me}
+            died = {node.name for node in await self.nodes.known() if node.id in ids} if ids else ()
+            await self.work.gain(taken, " or ".join(sorted(died)))
             self.gained()
             log.info("slots taken", slots=len(taken), of=len(beat.slots))
         if strays := self.work.strays({pool for pool in known if not eligible(pool, beat.living)}):

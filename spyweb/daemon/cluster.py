@@ -11,9 +11,8 @@ from pathlib import Path
 import structlog
 
 from spyweb import __version__
-from spyweb.cluster.node import ClusterNode
+from spyweb.cluster.node import MOST_POOLS, ClusterNode
 from spyweb.daemon.runtime import JobRuntime
-from spyweb.ownership import LABEL_SLOTS, NODE_POOL, SLOTS
 from spyweb.runs.pings import PingRuns
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.slots import SlotWork
@@ -25,7 +24,6 @@ from spyweb.web.serve import url_of
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")  # unlike /etc/machine-id, no two machines have the same by an image
 DIGEST_BYTES = 16
-MOST_POOLS = 1_000  # each beat reads the owners of all slots
 
 log = structlog.get_logger()
 
@@ -85,12 +83,9 @@ def build_node(runtime: JobRuntime, scheduler: Scheduler, pings: PingRuns) -> Cl
     def look_at_files() -> None:
         files = "\n".join(f"{job.id} {job.digest}" for job in sorted(live, key=lambda job: job.id))
         node.folder = blake2b(files.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
-        pools = sorted({job.pool for job in live})
-        if len(pools) > MOST_POOLS:
+        node.pools = frozenset(job.pool for job in live)
+        if len(node.pools) > MOST_POOLS:
             log.error("jobs ask for too many different labels and nodes: some do not run", most=MOST_POOLS)
-        node.pools = {
-            each: 1 if each.startswith(NODE_POOL) else LABEL_SLOTS if each else SLOTS for each in pools[:MOST_POOLS]
-        }
 
     live.on_linked(look_at_files)
     store.on_fenced(node.be_over)

@@ -31,7 +31,7 @@ async def hear_others(daemon: Daemon, node: ClusterNode) -> None:
         "keys": [services[AccessService].load],
         "locks": [runtime.world.locks.look],
         "outbox": [runtime.outbox_sender.look],
-        "runs": [node.look],
+        "runs": [node.work.hear],
     }
     heard, woken = set[str](), asyncio.Event()
 

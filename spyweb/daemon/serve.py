@@ -184,9 +184,8 @@ async def load_jobs(daemon: Daemon) -> None:
     await daemon.alerts.load()
     await daemon.signs.load()
     await daemon.reloader.load(await runs.cursors())
-    left_open = [run for run in left_open if daemon.runtime.live.is_mine(run.job)]  # in a cluster none is, as yet
-    await daemon.runtime.runner.take_up([run for run in left_open if not run.trigger.ping])
-    await daemon.pings.take_up([run for run in left_open if run.trigger.ping])
+    if daemon.node is None:  # a node has no slots yet
+        await daemon.pings.take_up(left_open)
 
 
 def tune_interpreter() -> None:

@@ -18,7 +18,7 @@ from spyweb.errors import Problem, Refused
 from spyweb.incidents.truth import JOB
 from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Cursor, JobId, JobSpec, Never, Outcome, Pings, Run, RunId, RunState, TaskBegun, TaskRow
-from spyweb.ownership import Ownership, Slot, pool_of, slot_in, slot_of_job
+from spyweb.ownership import Ownership, Slot, pool_of, slot_of
 from spyweb.runs.records import is_finding
 from spyweb.runs.run_queue import RunQueue
 from spyweb.schedules.due import expected_ping, jittered
@@ -75,9 +75,13 @@ class LiveJob(Struct, eq=False):
         return pool_of(self.spec.node, self.spec.labels)
 
     @property
+    def wanted_slot(self) -> Slot:
+        return slot_of(self.id, self.pool)
+
+    @property
     def slot(self) -> Slot:
         """Return the slot in which it lies, by the record; of a new one, the slot that its settings ask for."""
-        return slot_in(self.pool if self.recorded is None else self.recorded.pool, self.id)
+        return slot_of(self.id, self.recorded.pool) if self.recorded else self.wanted_slot
 
     @property
     def scheduled(self) -> bool:
@@ -196,7 +200,7 @@ class LiveJobs:
     def is_mine(self, job_id: JobId) -> bool:
         """Return whether this daemon acts for a job; one that is unknown here has no node and no labels."""
         found = self.find(job_id)
-        return found.mine if found else self.ownership.has(slot_of_job(job_id, "", ()))
+        return found.mine if found else self.ownership.has(slot_of(job_id))
 
     def add(self, job: LiveJob) -> None:
         """Add a job; one with the id of a removed job that is still busy takes over the runs of that job.

@@ -18,7 +18,7 @@ from spyweb.errors import Refused
 from spyweb.model import Ending, Failure, Outcome, Pings, Run, RunId, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import FAIL, START, SUCCESS
-from spyweb.runs.runner import Runner
+from spyweb.runs.runner import LOST, Runner
 from spyweb.settings.units import format_duration
 
 MOST_STARTED = 100  # runs of one job under way
@@ -67,13 +67,18 @@ class PingRuns:
         await self._end(job, run, ending_of(ping.says, ping.text))
         return run.id
 
-    async def take_up(self, runs: Sequence[Run]) -> None:
-        """Take over the runs that an earlier daemon recorded: its end did not stop them elsewhere."""
+    async def take_up(self, runs: Sequence[Run], lost: Ending = LOST) -> None:
+        """Take over the runs that an earlier daemon recorded: its end did not stop those that happen elsewhere."""
+        here: list[Run] = []
+        elsewhere: list[tuple[LiveJob, Run]] = []
         for run in runs:
             job = self._live.find(run.job)
-            if job is None or not isinstance(job.spec.schedule, Pings):
-                await self._runner.take_up([run])
-                continue
+            if job and run.trigger.ping and isinstance(job.spec.schedule, Pings):
+                elsewhere.append((job, run))
+            else:
+                here.append(run)
+        await self._runner.take_up(here, lost)
+        for job, run in elsewhere:
             job.queue.in_flight[run.id] = run
             said = run.trigger.ping
             if said == START:

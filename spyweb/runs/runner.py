@@ -579,7 +579,7 @@ class Runner:
         finally:
             self._leave(job, run)  # also where this is cancelled
 
-    async def take_up(self, open_runs: Sequence[Run]) -> None:
+    async def take_up(self, open_runs: Sequence[Run], lost: Ending = LOST) -> None:
         """Take over the open runs of an earlier daemon: those in flight are lost, waiting ones keep waiting.
 
         Waiting runs of unknown jobs keep waiting as long as there are files that can't be loaded.
@@ -587,7 +587,7 @@ class Runner:
         for run in sorted(open_runs, key=lambda run: run.trigger.change_event or 0):
             job = self.live.find(run.job)
             if run.state is RunState.RUNNING:
-                ending = records.ending_of(run) if records.is_finding(run) else LOST
+                ending = records.ending_of(run) if records.is_finding(run) else lost
                 await self._end(job, run, ending, self._after_loss(job, run, ending))
             elif job is None and self.live.unloadable:
                 self._orphaned.append(run)

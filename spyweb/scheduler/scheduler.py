@@ -22,7 +22,6 @@ from spyweb.clock import Clock
 from spyweb.errors import CursorMoved, Refused
 from spyweb.logs.output import tell_refusal
 from spyweb.model import Cursor, JobId, Outcome, Trigger, TriggerType
-from spyweb.ownership import slot_in
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.runs.runner import Claims, Runner, RunRequest
 from spyweb.scheduler.timers import Timers
@@ -254,7 +253,7 @@ class Scheduler:
             known = _known(job)
             if known and resumed:
                 known = replace(known, paused=False, paused_for="")
-            if known and known.pool != job.pool and self._live.ownership.has(slot_in(job.pool, job.id)):
+            if known and known.pool != job.pool and self._live.ownership.has(job.wanted_slot):
                 known = replace(known, pool=job.pool)  # else its owner moves it: see SlotWork
             return activate(job.spec, known, now_ms, spread_ms)
 

@@ -16,11 +16,11 @@ from itertools import count
 from msgspec.structs import replace
 
 from spyweb.errors import CursorMoved
-from spyweb.model import Cursor, JobId, Run, RunState
-from spyweb.ownership import EVERY_NODE, Ownership, Slot, slot_in
+from spyweb.model import Cursor, Ending, JobId, Run, RunState
+from spyweb.ownership import Ownership, Slot, slot_of
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.pings import PingRuns
-from spyweb.runs.runner import Runner
+from spyweb.runs.runner import LOST, Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.runs import Runs
@@ -46,32 +46,33 @@ class SlotWork:
     runs: Runs
     prepare: Callable[[], Awaitable[None]] | None = None  # reads what other parts need to know of jobs that come
     busy: Callable[[], Iterable[Slot]] = tuple  # those in which other parts have something under way
-    _one_at_a_time: Lock = field(init=False, default_factory=Lock)
+    turn: Lock = field(init=False, default_factory=Lock)  # held while jobs come to this node, and leave it
     _looks: Iterator[int] = field(init=False, default_factory=count)
 
-    async def gain(self, slots: Collection[Slot]) -> None:
-        """Own these slots, which are this node's on record, once their work is taken up.
+    async def gain(self, slots: Collection[Slot], died: str = "") -> None:
+        """Own these slots, which are this node's on record, once their work is taken up: from nodes that died, if any.
 
         Raises StoreError: what is not owned then is to be gained again.
         """
-        async with self._one_at_a_time:
-            cursors, open_runs = await self.runs.in_line(cursors=True)
-            lost = [job for job in cursors if self.live.find(job) is None and job not in self.live.unloadable]
-            absent = [cursors[job] for job in lost if slot_in(cursors[job].pool, job) in slots]
+        async with self.turn:
+            cursors, _ = on_record = await self.runs.in_line()
+            fileless = [job for job in cursors if self.live.find(job) is None and job not in self.live.unloadable]
+            absent = [cursors[job] for job in fileless if slot_of(job, cursors[job].pool) in slots]
             foreign = [job for job in self.live if not job.mine]
             for job in foreign:
                 job.recorded = cursors.get(job.id)
             gained = [job for job in foreign if job.slot in slots]
             await self.scheduler.note_absent(absent)
-            await self._take_over(gained, absent, cursors, open_runs, slots)
+            lost = replace(LOST, reason=f"the node {died} died") if died else LOST
+            await self._take_over(gained, absent, on_record, slots, lost)
 
     def idle(self, slots: Iterable[Slot]) -> set[Slot]:
         """Return the slots of which nothing is under way: no run, no claim, no change of a cursor."""
-        if self.scheduler.changes or self._one_at_a_time.locked():
+        if self.scheduler.changes or self.turn.locked():
             return set()
         busy = self._busy()
         at = {job.slot for job in self.live.with_runs() if job.id in busy}
-        unknown = {slot_in(EVERY_NODE, job) for job in busy if self.live.find(job) is None}
+        unknown = {slot_of(job) for job in busy if self.live.find(job) is None}
         return set(slots) - at - unknown - set(self.busy())
 
     def release(self, slots: Iterable[Slot]) -> list[Slot]:
@@ -80,7 +81,8 @@ class SlotWork:
         Their runs that wait stay on record, for the next owner.
         """
         given = self.idle(slots)
-        self._leave([job for job in self.live if job.mine and job.slot in given], given)
+        if given:
+            self._leave([job for job in self.live if job.mine and job.slot in given], given)
         return sorted(given)
 
     def lose(self) -> None:
@@ -96,27 +98,35 @@ class SlotWork:
     def strays(self, ownerless: Collection[str]) -> list[tuple[JobId, Slot, str]]:
         """Return the jobs that ask for slots of this node, but lie in slots that no living node may own."""
         away = [job for job in self.live if not job.mine and job.slot.pool in ownerless]
-        return [(job.id, job.slot, job.pool) for job in away if self.ownership.has(slot_in(job.pool, job.id))]
+        return [(job.id, job.slot, job.pool) for job in away if self.ownership.has(job.wanted_slot)]
 
     async def look(self) -> None:
         """Take up what has come to this node's slots, and move out what asks for others.  Raises StoreError.
 
         Jobs are new here or were moved here, other nodes have recorded runs, some waited until this node may act again.
         """
-        async with self._one_at_a_time:
+        async with self.turn:
             is_thorough = next(self._looks) % THOROUGH == 0
             foreign = [job for job in self.live if not job.mine and (is_thorough or not self._is_elsewhere(job))]
-            cursors, open_runs = await self.runs.in_line(cursors=bool(foreign))
+            cursors, open_runs = on_record = await self.runs.in_line([job.id for job in foreign])
             for job in foreign:
                 job.recorded = cursors.get(job.id)
-            await self._take_over([job for job in foreign if self.ownership.has(job.slot)], (), cursors, open_runs)
-            mine = {job.id for job in self.live if job.mine}
-            waiting = [run for run in self._unknown(open_runs) if run.state is RunState.WAITING]
-            await self.runner.take_up([run for run in waiting if run.job in mine])
+            await self._take_over([job for job in foreign if self.ownership.has(job.slot)], (), on_record)
+            await self._take_up_waiting(open_runs)
             await self._move_out()
         for job in self.live:
             if job.mine and job.queue.waiting:
                 self.runner.start_next(job)
+
+    async def hear(self) -> None:
+        """Take up the runs that other nodes have recorded; while jobs come or leave, `look` does so later."""
+        if not self.turn.locked():
+            async with self.turn:
+                await self._take_up_waiting((await self.runs.in_line([]))[1])
+
+    async def _take_up_waiting(self, open_runs: Sequence[Run]) -> None:
+        waiting = [run for run in self._unknown(open_runs) if run.state is RunState.WAITING]
+        await self.runner.take_up([run for run in waiting if (job := self.live.find(run.job)) and job.mine])
 
     def _is_elsewhere(self, job: LiveJob) -> bool:
         """Return whether a job lies where it asks for, on another node, by a record that may be old."""
@@ -126,13 +136,14 @@ class SlotWork:
         self,
         gained: Sequence[LiveJob],
         absent: Iterable[Cursor],
-        cursors: Mapping[JobId, Cursor],
-        open_runs: Sequence[Run],
+        on_record: tuple[Mapping[JobId, Cursor], Sequence[Run]],
         slots: Collection[Slot] = (),
+        lost: Ending = LOST,
     ) -> None:
         """Take up jobs as at a start of the daemon; due times come last, when their runs on record are in line."""
         if self.prepare and (gained or slots):
             await self.prepare()
+        cursors, open_runs = on_record
         specs = {job.id: job.spec for job in gained}
         self._forget_waiting(gained)
         for job in gained:
@@ -146,8 +157,7 @@ class SlotWork:
             self.ownership.owned.update(slots)
         for job in gained:
             job.mine = True
-        await self.runner.take_up([run for run in runs if not run.trigger.ping])
-        await self.pings.take_up([run for run in runs if run.trigger.ping])
+        await self.pings.take_up(runs, lost)
         gained = [job for job in gained if not job.gone]
         for job in gained:
             self.scheduler.watch(job)
@@ -161,7 +171,7 @@ class SlotWork:
         """
         settled_ms = self.runner.clock.now_ms() - SETTLES_MS
         moving = [job for job in self.live if job.mine and job.recorded and job.recorded.pool != job.pool]
-        if home := [job for job in moving if self.ownership.has(slot_in(job.pool, job.id))]:
+        if home := [job for job in moving if self.ownership.has(job.wanted_slot)]:
             await self.scheduler.activate(home, {})
         for job in moving:
             may_move = job not in home and job.kept_since_ms <= settled_ms and not self.scheduler.changes
@@ -171,11 +181,6 @@ class SlotWork:
                 with suppress(CursorMoved):  # decided again by the record
                     await self.runs.record(Change(expects={job.id: job.recorded}, cursors=[moved]))
                     job.recorded = moved
-
-    @property
-    def turn(self) -> Lock:
-        """Return what is held while jobs come to this node, and leave it."""
-        return self._one_at_a_time
 
     def _leave(self, jobs: Sequence[LiveJob], slots: Iterable[Slot]) -> None:
         if self.ownership.owned is not None:

@@ -110,14 +110,14 @@ def test_the_jobs_of_a_node_that_is_killed_go_on_on_another_and_its_runs_are_los
         }
         job = next(name for name in (f"long{number}" for number in count()) if slot_of(name).number in of_ber)
         for name in ("fra", "ber"):
-            Project(shared.folder / name).job(job, "sleep(600)", 'every = "1h"')
-        outcome = f"SELECT outcome, state FROM run WHERE job = '{job}'"
-        eventually(lambda: shared.ask(outcome) == [(None, "running")], "a run under way")
+            Project(shared.folder / name).job(job, "sleep(600000)", 'every = "1h"')
+        outcome = f"SELECT outcome, reason FROM run WHERE job = '{job}' AND started_ms IS NOT NULL"
+        eventually(lambda: shared.ask(outcome) == [(None, "")], "a run under way")
         ber.kill()
         shared.until_owned(("fra", 256))
         assert shared.states() == [("fra", "a"), ("ber", "x")]
         assert fra.has_said("a node is dead")
-        eventually(lambda: shared.ask(outcome) == [("lost", "ended")], "a lost run")
+        eventually(lambda: shared.ask(outcome) == [("lost", "the node ber died")], "a lost run")
         shared.until_runs()
     shared.check()
 

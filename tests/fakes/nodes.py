@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spyweb.cluster.node import ClusterNode
 from spyweb.model import JobId
-from spyweb.ownership import Slot, slot_of_job
+from spyweb.ownership import Slot, slot_of
 from spyweb.runs.live import LiveJobs
 from spyweb.store.model.access import Scope
 from spyweb.store.model.nodes import Beat, Node, NodeState
@@ -66,7 +66,7 @@ def two_on_record(**changes: object) -> FakeCluster:
     alpha, beta = make_node(ALPHA, "alpha", folder=b"1"), make_node(BETA, "beta", folder=b"1", labels=("gpu",))
     beta = replace(beta, **changes)
     gone = [make_node(n, "gamma", state=state) for n, state in ((3, NodeState.LEFT), (4, NodeState.DEAD))]
-    slots: dict[Slot, int | None] = {slot_of_job(job, "", ()): BETA for job in (PRICES, BACKUP)}
+    slots: dict[Slot, int | None] = {slot_of(job): BETA for job in (PRICES, BACKUP)}
     slots |= {Slot("", 255): ALPHA, Slot("", 254): None, Slot("label:gpu", 0): 4}
     beat = Beat(now_ms=3_000, timeline="1", beats=1, living=(alpha, beta), slots=slots)
     return FakeCluster(FakeRecord(alpha, beta, *gone), beat)
@@ -86,7 +86,7 @@ class TwoNodes:
 
     def put(self, job: JobId, node: Node | None) -> None:
         """Have alpha know this owner of a job."""
-        slot = slot_of_job(job, "", ())
+        slot = slot_of(job)
         self.members.owners.pop(slot, None)
         if node:
             self.members.owners[slot] = node

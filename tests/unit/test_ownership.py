@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from spyweb.ownership import CHIEF, EVERY_NODE, LABEL_SLOTS, SLOTS, Ownership, Slot, slot_of, slot_of_job
+from spyweb.ownership import CHIEF, EVERY_NODE, LABEL_SLOTS, SLOTS, Ownership, Slot, pool_of, slot_of
 from tests.fakes.clock import FakeClock
 
 
 def test_a_job_lies_in_the_same_slot_on_every_node_and_in_every_release() -> None:
     assert slot_of("check-api") == Slot(EVERY_NODE, 99)
-    assert slot_of_job("check-api", "", ()) == slot_of("check-api")
 
 
 def test_jobs_are_spread_over_all_slots() -> None:
@@ -16,11 +15,9 @@ def test_jobs_are_spread_over_all_slots() -> None:
 
 
 def test_a_pin_and_labels_are_pools_of_their_own() -> None:
-    assert slot_of_job("check-api", "fra", ()) == slot_of_job("other", "fra", ()) == Slot("node:fra", 0)
-    labelled = slot_of_job("check-api", "", ("gpu", "eu"))
-    assert labelled == slot_of_job("check-api", "", ("eu", "gpu"))
-    assert labelled.pool == "label:eu,gpu"
-    assert 0 <= labelled.number < LABEL_SLOTS
+    assert slot_of("check-api", pool_of("fra", ())) == slot_of("other", pool_of("fra", ())) == Slot("node:fra", 0)
+    assert pool_of("", ("gpu", "eu")) == pool_of("", ("eu", "gpu")) == "label:eu,gpu"
+    assert {slot_of(f"job{number}", "label:gpu").number for number in range(500)} == set(range(LABEL_SLOTS))
 
 
 def test_a_daemon_alone_on_its_database_owns_everything_and_another_what_it_has_taken() -> None:

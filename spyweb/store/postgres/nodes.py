@@ -7,11 +7,9 @@ them.  Beats have a connection of their own, and lock no lane but that of a node
 from __future__ import annotations
 
 import sqlite3
-from asyncio import Future
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 import structlog
 from msgspec import json
@@ -19,12 +17,12 @@ from msgspec import json
 from spyweb.clock import Clock
 from spyweb.errors import Refused, StoreError, StoreFenced
 from spyweb.model import JobId
-from spyweb.ownership import EVERY_NODE, SLOTS, Slot
+from spyweb.ownership import EVERY_NODE, Slot, slots_in
 from spyweb.store.model.nodes import Beat, Node, NodeState
 from spyweb.store.postgres.bell import Bell
 from spyweb.store.postgres.connection import PgConnection
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart, on_writer, read_as
+from spyweb.store.sqlite.connections import Call, Connections, StorePart, Work, on_writer, queued, read_as
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,20 +72,17 @@ ADD_POOL = """
     INSERT INTO slot (pool, id) SELECT ?, number FROM generate_series(0, CAST(? AS bigint) - 1) AS number
     ON CONFLICT DO NOTHING
 """
+DROP_POOLS = f"""
+    DELETE FROM slot WHERE pool <> '{EVERY_NODE}' AND NOT EXISTS (SELECT 1 FROM cursor WHERE cursor.pool = slot.pool)
+        AND pool NOT IN (SELECT pool FROM slot WHERE owner IN (SELECT node FROM lane WHERE {ALIVE}))
+"""
 
 log = structlog.get_logger()
 
 
-def on_heart(
-    work: Callable[Concatenate[Nodes, sqlite3.Connection, P], T],
-) -> Callable[Concatenate[Nodes, P], Future[T]]:
+def on_heart(work: Work[Nodes, P, T]) -> Call[Nodes, P, T]:
     """Make a method an op of the connection for beats."""
-
-    @wraps(work)
-    def call(nodes: Nodes, /, *given: P.args, **named: P.kwargs) -> Future[T]:
-        return nodes.heart.submit(OpKind.WRITE, lambda connection: work(nodes, connection, *given, **named))
-
-    return call
+    return queued(lambda nodes, call: nodes.heart.submit(OpKind.WRITE, call), work)
 
 
 class Nodes(StorePart):
@@ -120,7 +115,7 @@ class Nodes(StorePart):
     @on_heart
     def _add(self, connection: sqlite3.Connection, node: Node, place: bytes) -> int | tuple[int, int]:
         """Return the new node, or one of the same name and how often it has beaten."""
-        connection.execute(ADD_POOL, (EVERY_NODE, SLOTS))
+        connection.execute(ADD_POOL, (EVERY_NODE, slots_in(EVERY_NODE)))
         # Of two that join at once, the later one does this again, and finds the other.
         connection.execute("UPDATE slot SET owner = owner WHERE pool = ? AND id = 0", (EVERY_NODE,))
         for (former,) in connection.execute("SELECT id FROM node WHERE place = ?", (place,)).fetchall():
@@ -184,7 +179,8 @@ class Nodes(StorePart):
 
     @on_heart
     def prune(self, connection: sqlite3.Connection, than_ms: int) -> int:
-        """Remove nodes that ended before then; return how many."""
+        """Remove nodes that ended before then, and pools without a job and an owner; return how many nodes."""
+        connection.execute(DROP_POOLS)
         return remove(connection, "ended < to_timestamp(? / 1000.0)", than_ms)
 
     @on_writer(OpKind.WRITE)
@@ -205,9 +201,9 @@ class Nodes(StorePart):
                 connection.execute("UPDATE cursor SET pool = ? WHERE job = ? AND pool = ?", (pool, job, slot.pool))
 
     @on_writer(OpKind.WRITE)
-    def add_pools(self, connection: sqlite3.Connection, pools: Mapping[str, int]) -> None:
-        """Make the slots of each pool, so many, where there are none yet."""
-        connection.executemany(ADD_POOL, sorted(pools.items()))
+    def add_pools(self, connection: sqlite3.Connection, pools: Collection[str]) -> None:
+        """Make the slots of each pool where there are none yet."""
+        connection.executemany(ADD_POOL, [(pool, slots_in(pool)) for pool in sorted(pools)])
 
     @on_writer(OpKind.SEVERAL)
     def _leave(self, connection: sqlite3.Connection) -> None:

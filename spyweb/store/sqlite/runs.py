@@ -22,7 +22,16 @@ from spyweb.settings.units import DAY_MS
 from spyweb.store.model.incidents import SubjectChange
 from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, RequestKey, SkippedRange
 from spyweb.store.sqlite.batch import OpKind, Together, each, execute_each
-from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, on_reader, read_as, upsert
+from spyweb.store.sqlite.connections import (
+    Connections,
+    StorePart,
+    columns_of,
+    on_questions,
+    on_reader,
+    on_writer,
+    read_as,
+    upsert,
+)
 from spyweb.store.sqlite.events import clear_after_runs, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Locks, release_run
@@ -62,6 +71,10 @@ LISTS = ("cursors", "new", "begin", "end", "skipped", "dropped", "told")  # of a
 TRIGGER = Run.__struct_fields__.index("trigger")
 
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
+FIND_OPEN = f"""
+    SELECT {RUN_COLUMNS} FROM run
+    WHERE state <> 'ended' AND (state = 'waiting' OR job IN (SELECT value FROM json_each(?))) ORDER BY id
+"""
 # A dry run, one of `spyweb debug`, or one that tells of an incident says nothing about its job.
 NOT_ASIDE = """
     CASE WHEN instr("trigger", '"dry_run"') + instr("trigger", '"debug"') + instr("trigger", '"incident"') = 0
@@ -211,12 +224,19 @@ class Runs(StorePart):
         """Return the runs that have not ended, waiting or running, oldest first."""
         return [read_run(row) for row in connection.execute(OPEN_RUNS)]
 
-    def in_line(self, *, cursors: bool) -> Future[tuple[dict[JobId, Cursor], list[Run]]]:
-        """Return the cursors, if asked for, and the open runs, in line with the writes.
+    @on_writer(OpKind.READ)
+    def in_line(
+        self, connection: sqlite3.Connection, jobs: Sequence[JobId] | None = None
+    ) -> tuple[dict[JobId, Cursor], list[Run]]:
+        """Return the cursors and the open runs of these jobs, or of all, and the waiting runs of all.
 
-        So each claim of this daemon that it shows has been answered before this is.
+        It is in line with the writes: each claim of this daemon that it shows has been answered before this is.
         """
-        return self._writer.submit(OpKind.READ, read_in_line, cursors)
+        asked, given = (
+            ((CURSORS, OPEN_RUNS), ()) if jobs is None else ((FIND_CURSORS, FIND_OPEN), (encode(jobs).decode(),))
+        )
+        found, open_runs = (connection.execute(text, given).fetchall() for text in asked)
+        return {cursor.job: cursor for cursor in map(read_cursor, found)}, [read_run(row) for row in open_runs]
 
     @on_questions
     def latest(self, connection: sqlite3.Connection) -> dict[JobId, Run]:
@@ -430,11 +450,6 @@ def storable(text: str) -> str:
 
 
 # On the thread of a connection: reading
-
-
-def read_in_line(connection: sqlite3.Connection, cursors: bool) -> tuple[dict[JobId, Cursor], list[Run]]:
-    found = map(read_cursor, connection.execute(CURSORS) if cursors else ())
-    return {cursor.job: cursor for cursor in found}, [read_run(row) for row in connection.execute(OPEN_RUNS)]
 
 
 def read_run(row: Sequence[Any]) -> Run:

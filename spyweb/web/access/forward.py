@@ -28,7 +28,7 @@ from yarl import URL
 
 from spyweb.clock import Clock
 from spyweb.model import JobId, Run, RunId
-from spyweb.ownership import EVERY_NODE, Slot, slot_in
+from spyweb.ownership import Slot, slot_of
 from spyweb.runs.live import LiveJobs
 from spyweb.store.model.nodes import Node
 from spyweb.views.jobs import find_job
@@ -160,7 +160,7 @@ class Forwarder:
 
     def _owner_of(self, job: JobId) -> Node | None:
         found = self.live.find(job)
-        return self.owner_of(found.slot if found else slot_in(EVERY_NODE, job))
+        return self.owner_of(found.slot if found else slot_of(job))
 
     def _node_for(self, request: web.Request, job: JobId, at_owner: AtOwner) -> Node | None:
         """Return the other node that owns a job; None where this node is to answer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
 from typing import cast
 
@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from spyweb.cluster.node import ClusterNode
+from spyweb.cluster.node import MOST_POOLS, ClusterNode
 from spyweb.errors import StoreError, StoreFenced
 from spyweb.ownership import EVERY_NODE, Ownership, Slot
 from spyweb.scheduler.slots import SlotWork
@@ -63,6 +63,9 @@ class Record:
         await self._clock.sleep(self.answer_s)
         return answer
 
+    async def known(self) -> list[Node]:
+        return [node(ME, "fra"), node(OTHER, "ber")]
+
     async def declare(self, late: int) -> bool:
         if self.fails_to_declare:
             self.fails_to_declare -= 1
@@ -82,8 +85,8 @@ class Record:
     async def give(self, slots: Collection[Slot]) -> None:
         self.slots |= dict.fromkeys(slots)
 
-    async def add_pools(self, pools: Mapping[str, int]) -> None:
-        self.slots |= dict.fromkeys(Slot(pool, number) for pool, count in pools.items() for number in range(count))
+    async def add_pools(self, pools: Collection[str]) -> None:
+        self.slots |= dict.fromkeys(Slot(pool, 0) for pool in pools)
 
 
 class Work:
@@ -94,14 +97,16 @@ class Work:
         self.busy: set[Slot] = set()
         self.stopped = 0  # how often all runs were ended
         self.is_lost = False
+        self.died = ""  # whose runs were lost by what was gained last
 
     @property
     def owned(self) -> set[Slot]:
         assert self._ownership.owned is not None
         return self._ownership.owned
 
-    async def gain(self, slots: Collection[Slot]) -> None:
+    async def gain(self, slots: Collection[Slot], died: str) -> None:
         self.owned.update(slots)
+        self.died = died
 
     def idle(self, slots: Iterable[Slot]) -> set[Slot]:
         return set(slots) - self.busy
@@ -185,10 +190,13 @@ async def test_a_node_takes_its_share_and_that_of_a_dead_one(cluster: Cluster, c
     assert cluster.node.settled.is_set()
     assert len(cluster.ownership.owned or ()) == 4
     assert cluster.node.status == "4 of 8 slots, 2 nodes"
+    assert cluster.work.died == ""
     cluster.record.others_beat = False
+    cluster.record.slots |= dict.fromkeys(set(SLOTS) - cluster.work.owned, OTHER)
     await clock.turn(LEASE_S + 2 * BEAT_S)
     assert cluster.record.declared == [OTHER]
     assert cluster.ownership.owned == set(SLOTS)
+    assert cluster.work.died == "ber"
 
 
 async def test_who_was_away_beats_for_a_lease_before_it_declares_anyone(cluster: Cluster, clock: FakeClock) -> None:
@@ -249,9 +257,20 @@ async def test_a_clock_that_is_wrong_is_told_and_by_half_a_lease_nothing_is_owne
         await clock.turn(6 * BEAT_S)
     assert not cluster.work.owned
     assert [line["by_ms"] for line in lines if "clock" in line["event"]] == [-1_500]
+    await cluster.record.set_draining(ME, False)  # who resumes it does not make its clock right
+    await clock.turn(6 * BEAT_S)
+    assert not cluster.work.owned
     cluster.record.ahead_ms = 0
     await clock.turn(2 * BEAT_S)
     assert len(cluster.work.owned) == 4
+
+
+async def test_a_node_that_was_drained_before_its_clock_was_wrong_stays_so(cluster: Cluster, clock: FakeClock) -> None:
+    await cluster.record.set_draining(ME, True)
+    for ahead_ms in (6_000, 0):
+        cluster.record.ahead_ms = ahead_ms
+        await clock.turn(2 * BEAT_S)
+    assert cluster.record.nodes[ME].state is NodeState.DRAINING
 
 
 async def test_an_answer_that_took_long_says_nothing_about_the_clock(cluster: Cluster, clock: FakeClock) -> None:
@@ -280,8 +299,11 @@ async def test_a_node_that_leaves_takes_nothing_and_gives_each_slot_once_it_is_i
 async def test_a_pool_that_a_job_is_the_first_to_ask_for_is_made_and_its_share_taken(
     cluster: Cluster, clock: FakeClock
 ) -> None:
-    cluster.node.pools = {"node:fra": 1, "node:ams": 1}
+    cluster.node.pools = frozenset({"node:fra", "node:ams"})
     await clock.turn()
     await clock.turn()
     assert cluster.record.slots[Slot("node:fra", 0)] == ME
     assert cluster.record.slots[Slot("node:ams", 0)] is None  # nobody may own it
+    cluster.node.pools = frozenset(f"node:{number}" for number in range(2 * MOST_POOLS))
+    await clock.turn(3 * BEAT_S)
+    assert len({slot.pool for slot in cluster.record.slots}) == MOST_POOLS

@@ -29,7 +29,8 @@ class Parts:
         self.story: list[str] = []
         self.trouble: Exception | None = None
         self.alerts = SimpleNamespace(wake=self.note("plan"), load=self.read("subjects"), planning=asyncio.Lock())
-        self.node: Any = SimpleNamespace(look=self.note("runs"), nodes=SimpleNamespace(bell=SimpleNamespace()))
+        work = SimpleNamespace(hear=self.read("runs"))
+        self.node: Any = SimpleNamespace(work=work, nodes=SimpleNamespace(bell=SimpleNamespace()))
         self.clock = FakeClock()
         runtime = SimpleNamespace(
             clock=self.clock,

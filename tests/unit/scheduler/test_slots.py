@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import Refused
 from spyweb.model import After, Every, JobId, Never, Outcome, Retry
-from spyweb.ownership import EVERY_NODE, Ownership, Slot, slot_in
+from spyweb.ownership import EVERY_NODE, Ownership, Slot, slot_of
 from spyweb.runs.live import LiveJob
 from spyweb.scheduler.slots import THOROUGH, SlotWork
 from tests.fakes.clock import FakeClock
@@ -19,8 +19,8 @@ from tests.fakes.harness import BY_HAND, MINUTE_MS, Harness, harness, make_job, 
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED
 
-PRICES = slot_in(EVERY_NODE, "prices")
-GPU = slot_in("label:gpu", "prices")
+PRICES = slot_of("prices")
+GPU = slot_of("prices", "label:gpu")
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Member:
         self.t.live.link()
         self.t.timers.start()
 
-    async def gain(self, *slots: Slot) -> None:
-        await self.wait(self.work.gain(set(slots)))
+    async def gain(self, *slots: Slot, died: str = "") -> None:
+        await self.wait(self.work.gain(set(slots), died))
 
     async def look(self) -> None:
         await self.wait(self.work.look())
@@ -128,8 +128,9 @@ async def test_runs_of_a_node_that_died_are_lost_and_repeated_as_after_a_crash(o
     job.spec = replace(job.spec, retry=Retry(retries=1, delay_ms=0, max_delay_ms=0))
     ours.t.pool.held.add(job.id)
     await ours.t.clock.turn(60)
-    await theirs.gain(PRICES)
+    await theirs.gain(PRICES, died="fra")
     assert (await theirs.t.record())[1:] == ["prices schedule lost", "prices retry success attempt 2"]
+    assert "the node fra died" in [run.reason for run in await theirs.t.store.runs.list()]
     assert theirs.t.pool.story == ["run prices"]
     await ours.t.finish(2)
     assert (await theirs.t.record())[1] == "prices schedule lost", "a run ends once"
@@ -141,12 +142,15 @@ async def test_what_follows_on_another_node_waits_on_record_until_its_owner_look
             "report", schedule=Never(), after=(After(job=JobId("prices"), outcomes=frozenset({Outcome.SUCCESS})),)
         )
         await member.load(follower)
-    report = slot_in(EVERY_NODE, "report")
+    report = slot_of("report")
     await theirs.gain(report)
     await ours.look()
     await ours.t.clock.turn(60)
     assert await ours.t.record("report") == ["report after waiting"]
-    await theirs.look()
+    async with theirs.work.turn:
+        await theirs.work.hear()
+    assert theirs.t.pool.story == []
+    await theirs.wait(theirs.work.hear())
     await theirs.look()
     assert theirs.t.pool.story == ["run report"]
     assert ours.t.pool.story == ["run prices"] * 2

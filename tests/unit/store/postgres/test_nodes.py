@@ -281,8 +281,18 @@ async def test_pools_are_made_once(cluster: Cluster) -> None:
     fra = await cluster.join("fra")
     await fra.take(slots(1))
     for _ in range(2):
-        await fra.add_pools({"node:fra": 1, "label:gpu": 16})
+        await fra.add_pools(["node:fra", "label:gpu"])
     found = (await fra.beat()).slots
     assert len(found) == SLOTS + 17
     assert found[Slot("label:gpu", 15)] is None
     assert sum(owner is not None for owner in found.values()) == 1
+
+
+async def test_a_pool_without_a_job_and_an_owner_is_removed(cluster: Cluster) -> None:
+    fra = await cluster.join("fra")
+    await fra.add_pools(["node:fra", "label:gpu", "label:typo"])
+    await fra.take([Slot("node:fra", 0)])
+    in_pool = Cursor(job=JobId("prices"), due_ms=0, schedule="", pool="label:gpu")
+    await cluster.stores[0].runs.record(Change(cursors=[in_pool]))
+    await fra.prune(0)
+    assert {slot.pool for slot in (await fra.beat()).slots} == {EVERY_NODE, "node:fra", "label:gpu"}
