@@ -75,6 +75,8 @@ class ClusterNode:
     async def keep_beating(self) -> None:
         """Beat from now on.  Raises StoreFenced once this node is over."""
         while True:
+            if self._hurry.done():
+                self._hurry = asyncio.get_running_loop().create_future()
             began = self.clock.boottime()
             self.work.distrust()  # also where the machine was asleep
             trouble = ""
@@ -90,8 +92,6 @@ class ClusterNode:
             if bool(trouble) != bool(self.trouble):
                 log.warning("beats are not answered" if trouble else "beats are answered again", reason=trouble)
             self.trouble = trouble
-            if self._hurry.done():
-                self._hurry = asyncio.get_running_loop().create_future()
             until = began + (LEAVING_S if self._is_leaving else self.settings.beat_ms / 1000)
             await within(self.clock, max(0.0, until - self.clock.boottime()), self._hurry)
 

@@ -185,7 +185,7 @@ def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
         triggers=Triggers(store=store, live=live, runner=runner, clock=clock),
         reloader=reloader,
         server=server,
-        chores=ChoreRunner(timers, clock, runtime.ownership),
+        chores=ChoreRunner(timers, clock, live.ownership),
         heartbeat=heartbeat,
         pings=pings,
         node=build_node(runtime, scheduler, pings),
@@ -291,7 +291,7 @@ async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
         host_for=host_for,
         run_ended=runtime.world.call_ended,
         note_failure=note_failure,
-        is_trusted=lambda: runtime.ownership.is_trusted,
+        is_trusted=lambda: runtime.live.ownership.is_trusted,
     )
     stack.push_async_callback(endpoints.close, 0)
     prover = Prover(

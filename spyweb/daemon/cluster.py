@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 async def join_cluster(runtime: JobRuntime) -> None:
     """Become a node that owns nothing yet, where the database is for several.  Raises Refused and StoreError."""
-    own, settings, ownership = runtime.settings.cluster, runtime.settings, runtime.ownership
+    own, settings, ownership = runtime.settings.cluster, runtime.settings, runtime.live.ownership
     if runtime.store.nodes is None:
         return
     node = Node(
@@ -72,13 +72,11 @@ def place_of(data_dir: Path) -> bytes:
 
 def build_node(runtime: JobRuntime, scheduler: Scheduler, pings: PingRuns) -> ClusterNode | None:
     """Build the node that has joined; None for a daemon that is alone on its database."""
-    store, live, ownership, own = runtime.store, runtime.live, runtime.ownership, runtime.settings.cluster
+    store, live, own = runtime.store, runtime.live, runtime.settings.cluster
     if store.nodes is None:
         return None
-    work = SlotWork(
-        ownership=ownership, live=live, scheduler=scheduler, runner=runtime.runner, pings=pings, runs=store.runs
-    )
-    node = ClusterNode(nodes=store.nodes, ownership=ownership, work=work, clock=runtime.clock, settings=own)
+    work = SlotWork(live=live, scheduler=scheduler, runner=runtime.runner, pings=pings, runs=store.runs)
+    node = ClusterNode(nodes=store.nodes, ownership=live.ownership, work=work, clock=runtime.clock, settings=own)
 
     def look_at_files() -> None:
         files = "\n".join(f"{job.id} {job.digest}" for job in sorted(live, key=lambda job: job.id))

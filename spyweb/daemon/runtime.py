@@ -77,7 +77,6 @@ class JobRuntime(Struct, frozen=True, kw_only=True):
     own_sockets: OwnSockets
     pool: Pool
     live: LiveJobs
-    ownership: Ownership
     runner: Runner
     outbox_sender: OutboxSender
     sending: AlertSending
@@ -332,7 +331,6 @@ async def open_runtime(
         own_sockets=own_sockets,
         pool=pool,
         live=live,
-        ownership=ownership,
         runner=runner,
         outbox_sender=OutboxSender(
             outbox=store.outbox, send=transport.send, clock=clock, random=random.random, live=live

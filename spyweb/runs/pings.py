@@ -69,18 +69,13 @@ class PingRuns:
 
     async def take_up(self, runs: Sequence[Run], lost: Ending = LOST) -> None:
         """Take over the runs that an earlier daemon recorded: its end did not stop those that happen elsewhere."""
-        here: list[Run] = []
-        elsewhere: list[tuple[LiveJob, Run]] = []
-        for run in runs:
-            job = self._live.find(run.job)
-            if job and run.trigger.ping and isinstance(job.spec.schedule, Pings):
-                elsewhere.append((job, run))
-            else:
-                here.append(run)
-        await self._runner.take_up(here, lost)
-        for job, run in elsewhere:
+        await self._runner.take_up([run for run in runs if not run.trigger.ping], lost)
+        for run in [run for run in runs if run.trigger.ping]:
+            job, said = self._live.find(run.job), run.trigger.ping
+            if job is None or not isinstance(job.spec.schedule, Pings):
+                await self._runner.take_up([run], lost)
+                continue
             job.queue.in_flight[run.id] = run
-            said = run.trigger.ping
             if said == START:
                 self._wait_for_end(job, run)
             else:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, Ending, JobId, Run, RunState
-from spyweb.ownership import Ownership, Slot, slot_of
+from spyweb.ownership import Slot, slot_of
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.pings import PingRuns
 from spyweb.runs.runner import LOST, Runner
@@ -38,7 +38,6 @@ class SlotWork:
     and not owned yet; then `look`.
     """
 
-    ownership: Ownership
     live: LiveJobs
     scheduler: Scheduler
     runner: Runner
@@ -88,17 +87,17 @@ class SlotWork:
     def lose(self) -> None:
         """Own nothing any more, and end the runs in flight: this node is dead to the others."""
         self.runner.stop_runs()
-        self._leave(list(self.live), set(self.ownership.owned or ()))
+        self._leave(list(self.live), set(self.live.ownership.owned or ()))
 
     def distrust(self) -> None:
         """End the runs in flight if the trust has run out: other nodes may take them over."""
-        if not self.ownership.is_trusted:
+        if not self.live.ownership.is_trusted:
             self.runner.stop_runs()
 
     def strays(self, ownerless: Collection[str]) -> list[tuple[JobId, Slot, str]]:
         """Return the jobs that ask for slots of this node, but lie in slots that no living node may own."""
         away = [job for job in self.live if not job.mine and job.slot.pool in ownerless]
-        return [(job.id, job.slot, job.pool) for job in away if self.ownership.has(job.wanted_slot)]
+        return [(job.id, job.slot, job.pool) for job in away if self.live.ownership.has(job.wanted_slot)]
 
     async def look(self) -> None:
         """Take up what has come to this node's slots, and move out what asks for others.  Raises StoreError.
@@ -111,7 +110,7 @@ class SlotWork:
             cursors, open_runs = on_record = await self.runs.in_line([job.id for job in foreign])
             for job in foreign:
                 job.recorded = cursors.get(job.id)
-            await self._take_over([job for job in foreign if self.ownership.has(job.slot)], (), on_record)
+            await self._take_over([job for job in foreign if self.live.ownership.has(job.slot)], (), on_record)
             await self._take_up_waiting(open_runs)
             await self._move_out()
         for job in self.live:
@@ -130,7 +129,7 @@ class SlotWork:
 
     def _is_elsewhere(self, job: LiveJob) -> bool:
         """Return whether a job lies where it asks for, on another node, by a record that may be old."""
-        return job.recorded is not None and job.recorded.pool == job.pool and not self.ownership.has(job.slot)
+        return job.recorded is not None and job.recorded.pool == job.pool and not self.live.ownership.has(job.slot)
 
     async def _take_over(
         self,
@@ -150,11 +149,11 @@ class SlotWork:
             job.cursor, job.reached_ms = Cursor(job=job.id, due_ms=0, schedule=""), 0
         if gained:
             await self.scheduler.activate(gained, cursors)
-            gained = [job for job in gained if job.slot in slots or self.ownership.has(job.slot)]
+            gained = [job for job in gained if job.slot in slots or self.live.ownership.has(job.slot)]
         ids = {*(job.id for job in gained), *(cursor.job for cursor in absent)}
         runs = [run for run in self._unknown(open_runs) if run.job in ids]
-        if self.ownership.owned is not None:
-            self.ownership.owned.update(slots)
+        if self.live.ownership.owned is not None:
+            self.live.ownership.owned.update(slots)
         for job in gained:
             job.mine = True
         await self.pings.take_up(runs, lost)
@@ -171,7 +170,7 @@ class SlotWork:
         """
         settled_ms = self.runner.clock.now_ms() - SETTLES_MS
         moving = [job for job in self.live if job.mine and job.recorded and job.recorded.pool != job.pool]
-        if home := [job for job in moving if self.ownership.has(job.wanted_slot)]:
+        if home := [job for job in moving if self.live.ownership.has(job.wanted_slot)]:
             await self.scheduler.activate(home, {})
         for job in moving:
             may_move = job not in home and job.kept_since_ms <= settled_ms and not self.scheduler.changes
@@ -183,8 +182,8 @@ class SlotWork:
                     job.recorded = moved
 
     def _leave(self, jobs: Sequence[LiveJob], slots: Iterable[Slot]) -> None:
-        if self.ownership.owned is not None:
-            self.ownership.owned.difference_update(slots)
+        if self.live.ownership.owned is not None:
+            self.live.ownership.owned.difference_update(slots)
         for job in jobs:
             job.mine = False
             self.scheduler.drop(job)

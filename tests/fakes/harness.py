@@ -272,4 +272,4 @@ def slot_work(t: Harness) -> SlotWork:
     live, runner = t.live, t.runner
     pings = PingRuns(runner=runner, live=live, write_line=lambda *_: None, clock=t.clock)
     runs, scheduler = t.store.runs, t.scheduler
-    return SlotWork(ownership=live.ownership, live=live, scheduler=scheduler, runner=runner, pings=pings, runs=runs)
+    return SlotWork(live=live, scheduler=scheduler, runner=runner, pings=pings, runs=runs)

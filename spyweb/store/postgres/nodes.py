@@ -185,13 +185,14 @@ class Nodes(StorePart):
 
     @on_writer(OpKind.WRITE)
     def take(self, connection: sqlite3.Connection, slots: Collection[Slot]) -> list[Slot]:
-        """Take what is free of these slots; return it."""
-        return [Slot(*row) for row in connection.execute(TAKE, (self.me, *columns_of(slots))).fetchall()]
+        """Take what is free of these slots, one at least; return it."""
+        wanted = map(list, zip(*slots, strict=True))
+        return [Slot(*row) for row in connection.execute(TAKE, (self.me, *wanted)).fetchall()]
 
     @on_writer(OpKind.WRITE)
     def give(self, connection: sqlite3.Connection, slots: Collection[Slot]) -> None:
-        """Give own slots away, after all that was asked for before."""
-        connection.execute(GIVE, (self.me, *columns_of(slots)))
+        """Give own slots away, one at least, after all that was asked for before."""
+        connection.execute(GIVE, (self.me, *map(list, zip(*slots, strict=True))))
 
     @on_writer(OpKind.SEVERAL)
     def take_out(self, connection: sqlite3.Connection, jobs: Collection[tuple[JobId, Slot, str]]) -> None:
@@ -217,10 +218,6 @@ class Nodes(StorePart):
             with suppress(StoreError):  # its death is declared instead
                 await self._leave()
         await self.heart.close()
-
-
-def columns_of(slots: Collection[Slot]) -> tuple[list[str], list[int]]:
-    return [slot.pool for slot in slots], [slot.number for slot in slots]
 
 
 def read_nodes(connection: sqlite3.Connection, which: str = "") -> list[Node]:

@@ -213,8 +213,10 @@ async def test_who_was_away_beats_for_a_lease_before_it_declares_anyone(cluster:
 
 async def test_a_node_is_over_at_once_where_the_store_refuses_its_writes(cluster: Cluster, clock: FakeClock) -> None:
     await clock.turn()
+    cluster.record.answer_s = 1
+    await clock.turn(BEAT_S)  # while it beats
     cluster.node.be_over(StoreFenced("unknown"))
-    await clock.turn()
+    await clock.turn(1)
     assert not cluster.acts()
     with pytest.raises(StoreFenced, match="unknown"):
         await cluster.beating
