@@ -37,7 +37,6 @@ def pool_of(node: str, labels: Sequence[str]) -> str:
 
 
 def slots_in(pool: str) -> int:
-    """Return how many slots a pool has."""
     return 1 if pool.startswith(NODE_POOL) else LABEL_SLOTS if pool else SLOTS
 
 

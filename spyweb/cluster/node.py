@@ -106,11 +106,8 @@ class ClusterNode:
                     await self._balance(self.last)
                     self.settled.set()
                 shown = ""
-            except StoreFenced:
-                self._end()
-                raise
             except StoreError as error:
-                if str(error) != shown:
+                if self._over is None and str(error) != shown:
                     tell_refusal("slots could not change hands yet", error)
                 shown = str(error)
 
@@ -196,6 +193,7 @@ class ClusterNode:
             await self.work.gain(taken, " or ".join(sorted(died)))
             self.gained()
             log.info("slots taken", slots=len(taken), of=len(beat.slots))
-        if strays := self.work.strays({pool for pool in known if not eligible(pool, beat.living)}):
+        ownerless = {pool for pool in known if not eligible(pool, beat.living)}
+        if ownerless and (strays := self.work.strays(ownerless)):
             await self.nodes.take_out(strays)
         await self.work.look()

@@ -79,8 +79,7 @@ class SlotWork:
 
         Their runs that wait stay on record, for the next owner.
         """
-        given = self.idle(slots)
-        if given:
+        if given := self.idle(slots):
             self._leave([job for job in self.live if job.mine and job.slot in given], given)
         return sorted(given)
 

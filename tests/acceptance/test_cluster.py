@@ -18,19 +18,11 @@ from spyweb.ownership import slot_of
 from tests.fakes.postgres import PostgresPlace, PostgresServer, short_folder
 from tests.fakes.postgres_proxy import a_proxy
 from tests.fakes.project import Daemon, Project, eventually
+from tests.fakes.real_nodes import settings_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 JOBS = [f"job{number}" for number in range(12)]
-SETTINGS = """
-[store]
-url = "{url}"
-schema = "{schema}"
-[cluster]
-name = "{name}"
-lease = "2s"
-beat = "200ms"
-"""
 TWICE = "SELECT job, due_ms, count(*) FROM run WHERE due_ms IS NOT NULL GROUP BY 1, 2 HAVING count(*) > 1"
 DUE = "SELECT job, due_ms, coalesce(last_due_ms, due_ms) FROM run WHERE due_ms IS NOT NULL ORDER BY 1, 2"
 
@@ -45,7 +37,7 @@ class SharedPlace:
     def project(self, name: str) -> Project:
         project = Project(self.folder / name)
         project.launcher = ("env",)  # a process of its own, which can become another program
-        project.save("config.toml", SETTINGS.format(url=self._place.url, schema=self._place.schema, name=name))
+        project.save("config.toml", settings_of(name, self._place, lease="2s"))
         for job in JOBS:
             project.job(job, "return 1", 'every = "1s"')
         return project

@@ -15,17 +15,11 @@ from spyweb.model import JobId
 from tests.fakes.hook import Hook, open_hook
 from tests.fakes.postgres import PostgresPlace
 from tests.fakes.project import Daemon, Project, eventually
+from tests.fakes.real_nodes import settings_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 SETTINGS = """
-[store]
-url = "{url}"
-schema = "{schema}"
-[cluster]
-name = "{name}"
-lease = "{lease}"
-beat = "{beat}"
 [channels.ops]
 webhook = "{hook}"
 [alerts]
@@ -57,7 +51,7 @@ class Place:
 
     def __init__(self, folder: Path, postgres: PostgresPlace, hook: Hook) -> None:
         self.projects = {name: Project(folder / name) for name in ("fra", "ber")}
-        self._settings = {"url": postgres.url, "schema": postgres.schema, "hook": hook.url}
+        self._postgres, self._alerts = postgres, SETTINGS.format(hook=hook.url)
 
     def job(self, name: str, body: str, settings: str) -> None:
         for project in self.projects.values():
@@ -67,8 +61,7 @@ class Place:
     def nodes(self, pace: tuple[str, str]) -> Iterator[tuple[Member, Member]]:
         """Run both, the one that is named first being the chief."""
         for name, project in self.projects.items():
-            lease, beat = pace
-            project.save("config.toml", SETTINGS.format(**self._settings, name=name, lease=lease, beat=beat))
+            project.save("config.toml", settings_of(name, self._postgres, *pace) + self._alerts)
         fra, ber = self.projects.values()
         with fra.daemon() as first, ber.daemon() as second:
             yield Member(fra, first), Member(ber, second)

@@ -18,8 +18,8 @@ url = "{url}"
 schema = "{schema}"
 [cluster]
 name = "{name}"
-lease = "3s"
-beat = "200ms"
+lease = "{lease}"
+beat = "{beat}"
 """
 
 
@@ -37,14 +37,17 @@ def pin(folder: Path, node: str, job: str, body: str, settings: str = 'every = "
         Project(folder / name).job(job, body, f'{settings}\nnode = "{node}"')
 
 
+def settings_of(name: str, place: PostgresPlace, lease: str = "3s", beat: str = "200ms") -> str:
+    return SETTINGS.format(url=place.url, schema=place.schema, name=name, lease=lease, beat=beat)
+
+
 @contextmanager
 def real_nodes(folder: Path, place: PostgresPlace, *, reachable: bool = True) -> Iterator[tuple[RealNode, RealNode]]:
     """Start both, whose jobs are saved already; with `reachable` each knows where to reach the other."""
     nodes = []
     for name in NAMES:
         project, port = Project(folder / name), free_port("127.0.0.1")
-        settings = SETTINGS.format(url=place.url, schema=place.schema, name=name)
-        project.save("config.toml", settings + f'url = "http://127.0.0.1:{port}"\n' * reachable)
+        project.save("config.toml", settings_of(name, place) + f'url = "http://127.0.0.1:{port}"\n' * reachable)
         nodes.append(RealNode(project, project.start("--port", str(port))))
     try:
         for node in nodes:

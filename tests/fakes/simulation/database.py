@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from asyncio import Future, Task
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from random import Random
@@ -17,12 +17,11 @@ from typing import Any, ClassVar, TypeVar
 
 from msgspec.structs import replace
 
-from spyweb import ownership
 from spyweb.clock import Clock
 from spyweb.cooperative import within
 from spyweb.errors import StoreError, StoreFenced, StoreUnreachable
 from spyweb.model import JobId
-from spyweb.ownership import EVERY_NODE, Slot, slot_in
+from spyweb.ownership import EVERY_NODE, Slot, slot_of, slots_in
 from spyweb.store.model.nodes import Beat, Node, NodeState
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections, StorePart
@@ -129,7 +128,7 @@ class SimDatabase:
 
     def add_functions(self, raw: sqlite3.Connection) -> None:
         raw.create_function("writer", 0, lambda: self._writer)
-        raw.create_function("owner_of", 2, lambda job, pool: self.owners.get(slot_in(pool, job)))
+        raw.create_function("owner_of", 2, lambda job, pool: self.owners.get(slot_of(job, pool)))
 
     @property
     def is_away(self) -> bool:
@@ -321,13 +320,16 @@ class SimNodes(StorePart):
     def __init__(self, connections: Connections, link: Link) -> None:
         super().__init__(connections, link.clock)
         self.link, self.me = link, link.me
-        self._add_pools(None, {EVERY_NODE: ownership.SLOTS})
+        self._add_pools(None, [EVERY_NODE])
 
     def beat(self, folder: bytes = b"") -> Any:
         return self._ask(self.link.database.beat, self.me)
 
     def declare(self, late: int) -> Any:
         return self._ask(self.link.database.set_state, late, NodeState.DEAD)
+
+    def known(self) -> Any:
+        return self._ask(list)
 
     def set_draining(self, node: int, draining: bool) -> Any:
         return self._ask(self.link.database.set_state, node, NodeState.DRAINING if draining else NodeState.ALIVE)
@@ -338,7 +340,7 @@ class SimNodes(StorePart):
     def give(self, slots: Collection[Slot]) -> Future[None]:
         return self._writer.submit(OpKind.WRITE, self.give_now, slots)
 
-    def add_pools(self, pools: Mapping[str, int]) -> Future[None]:
+    def add_pools(self, pools: Collection[str]) -> Future[None]:
         return self._writer.submit(OpKind.WRITE, self._add_pools, pools)
 
     def is_free(self, owner: int | None) -> bool:
@@ -362,8 +364,8 @@ class SimNodes(StorePart):
             if self.is_free(self.link.database.owners[slot]):
                 connection.execute("UPDATE cursor SET pool = ? WHERE job = ? AND pool = ?", (pool, job, slot.pool))
 
-    def _add_pools(self, _connection: object, pools: Mapping[str, int]) -> None:
-        for slot in [Slot(pool, number) for pool, count in pools.items() for number in range(count)]:
+    def _add_pools(self, _connection: object, pools: Collection[str]) -> None:
+        for slot in [Slot(pool, number) for pool in pools for number in range(slots_in(pool))]:
             self.link.database.owners.setdefault(slot, None)
 
     async def _ask(self, function: Callable[..., T], *arguments: object) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from spyweb.ownership import slot_in
+from spyweb.ownership import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ class Invariants:
                 raise Broken(f"{slot} is owned by {owner}, which does not work for it")
         now_ms = database.now_ms()
         for job, due_ms, schedule, pool in database.raw.execute("SELECT job, due_ms, schedule, pool FROM cursor"):
-            live = daemons[database.owners[slot_in(pool, job)] or 0].parts.live.find(job)
+            live = daemons[database.owners[slot_of(job, pool)] or 0].parts.live.find(job)
             if live and schedule.startswith("every") and now_ms - due_ms > LATE_MS:
                 raise Broken(f"{job} is not run any more: its cursor is {now_ms - due_ms} ms behind")
         under_way = {run.id for daemon in daemons.values() for run in daemon.parts.runner.under_way()}

@@ -12,12 +12,11 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from spyweb import ownership
 from spyweb.cluster.node import ClusterNode
 from spyweb.errors import StoreError, StoreFenced
 from spyweb.lua.session import Host, Request
 from spyweb.model import After, Ending, Every, JobId, JobSpec, Never, Outcome, Overlap, Retry, RunId
-from spyweb.ownership import NODE_POOL, Ownership
+from spyweb.ownership import Ownership
 from spyweb.settings.sections import ClusterSettings
 from spyweb.store.encryption import PLAIN
 from spyweb.store.model.entries import NO_HISTORY
@@ -56,12 +55,6 @@ def first_jobs() -> dict[JobId, JobSpec]:
         make_spec("after", schedule=Never(), after=(After(job=JobId("job0"), outcomes=frozenset({Outcome.SUCCESS})),)),
     ]
     return {spec.id: spec for spec in specs}
-
-
-def slots_in(pool: str) -> int:
-    if pool.startswith(NODE_POOL):
-        return 1
-    return ownership.LABEL_SLOTS if pool else ownership.SLOTS
 
 
 class SimPool(FakePool):
@@ -143,7 +136,7 @@ class Daemon:
         for job in (*new, *edited):
             job.spec = files[job.id]
         live.link()
-        self.node.pools = {pool: slots_in(pool) for pool in sorted({"", *(job.pool for job in live)})}
+        self.node.pools = frozenset(job.pool for job in live)
         await scheduler.activate([job for job in (*new, *edited) if job.mine], {})
 
 

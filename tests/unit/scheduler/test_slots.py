@@ -178,7 +178,7 @@ async def test_a_run_that_was_claimed_and_may_not_begin_is_lost_and_begins_again
     assert ours.t.pool.story == ["run prices"] * 2
 
 
-async def test_past_trust_runs_in_flight_end(ours: Member) -> None:
+async def test_past_trust_runs_in_flight_end_and_who_is_dead_to_the_others_owns_nothing(ours: Member) -> None:
     ours.t.pool.held.add(JobId("prices"))
     await ours.t.clock.turn(60)
     ours.work.distrust()
@@ -188,12 +188,8 @@ async def test_past_trust_runs_in_flight_end(ours: Member) -> None:
     await ours.t.clock.turn()
     assert ours.t.pool.story[2:] == ["cancel 2 stopped"]
     assert (await ours.t.record())[1] == "prices schedule stopped"
-
-
-async def test_a_node_that_is_dead_to_the_others_owns_nothing(ours: Member) -> None:
-    ours.t.pool.held.add(JobId("prices"))
-    await ours.t.clock.turn(60)
     ours.work.lose()
+    ours.ownership.trusted_until += 300
     await ours.t.clock.turn(120)
     assert ours.ownership.owned == set()
     assert ours.t.pool.story == ["run prices", "run prices", "cancel 2 stopped"]
