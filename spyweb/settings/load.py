@@ -332,7 +332,7 @@ def _store_url(value: object) -> str:
             raise ValueError(
                 f'expected "{POSTGRES[0]}USER@HOST/DATABASE"; in it / @ : and % of a name are written as %XX'
             )
-        if "password=" in url.lower():
+        if "password=" in unquote(url).lower():
             raise ValueError("a password does not stand after the ?: expected SPYWEB_STORE_PASSWORD, or ~/.pgpass")
         return url
     if not url.startswith("sqlite:///") or url == "sqlite:///":

@@ -325,22 +325,3 @@ async def test_a_schema_is_migrated_once_and_one_that_is_newer_is_refused(
         await open_postgres(place, clock=RealClock())
     execute(place.url, "UPDATE lane SET state = 'l'", place.schema)
     await (await open_postgres(place, clock=RealClock())).close()
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["postgresql://a:SeCret@127.0.0.1:1/x", "postgresql://a:SeCret%@h/x", "postgresql://a:SeCret@/x?host=/nowhere"],
-)
-async def test_no_error_has_the_password(url: str) -> None:
-    with pytest.raises(StoreError) as refused:
-        await open_postgres(PgServer(url=url), clock=RealClock())
-    error: BaseException | None = refused.value
-    while error:
-        assert "SeCret" not in f"{error} {error!r}"
-        error = error.__cause__ or error.__context__
-
-
-async def test_a_database_that_is_not_there_is_no_reason_to_wait(running: PostgresServer) -> None:
-    with pytest.raises(StoreError, match='database "nothing" does not exist') as refused:
-        await open_postgres(PgServer(url=running.url.replace("/postgres?", "/nothing?")), clock=RealClock())
-    assert not isinstance(refused.value, StoreUnreachable)

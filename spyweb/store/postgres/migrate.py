@@ -46,7 +46,7 @@ def bring_up_to_date(server: PgServer, session: PgSession, known: Sequence[Migra
                 cursor.execute("SET LOCAL lock_timeout = '2s'")  # who waits for a long question keeps others waiting
                 if not cursor.execute("SELECT 1 FROM pg_namespace WHERE nspname = $1", (server.schema,)).fetchone():
                     cursor.execute(f"CREATE SCHEMA {server.quoted_schema}")
-                if has_record(cursor):
+                if has_record(server, cursor):
                     migrate(server, cursor, known, now_ms)
                 else:
                     create(server, cursor, known, now_ms)
@@ -59,15 +59,14 @@ def bring_up_to_date(server: PgServer, session: PgSession, known: Sequence[Migra
 def refuse_other(server: PgServer, session: PgSession, known: Sequence[Migration]) -> None:
     """Raise StoreError unless the schema is that of this spyweb."""
     with session.cursor() as cursor:
-        if not has_record(cursor):
+        if not has_record(server, cursor):
             raise StoreAbsent(f"{server.name}: there is no database yet: `spyweb start` makes it")
         if pending := find_pending(server, cursor, known):
             raise sqlite.older(server.name, pending)
 
 
-def has_record(cursor: Rows) -> bool:
-    found = cursor.execute("SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'migration'")
-    return bool(found.fetchone())
+def has_record(server: PgServer, cursor: Rows) -> bool:
+    return cursor.execute("SELECT to_regclass($1)", (f"{server.quoted_schema}.migration",)).fetchone() != (None,)
 
 
 def create(server: PgServer, cursor: Rows, known: Sequence[Migration], now_ms: int) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import structlog
@@ -10,11 +12,12 @@ from msgspec import Struct
 from psycopg.abc import PQGen
 from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Conninfo, TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import TextLoader
 
 from spyweb.errors import StoreError, StoreUnreachable
+from spyweb.settings.reading import nearest
 from spyweb.words import cut
 
 T = TypeVar("T")
@@ -97,8 +100,10 @@ class PgServer(Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """Return it for messages: without a password."""
         known = self._read_url()
-        port = f":{known['port']}" if known.get("port") else ""
-        return f"postgresql://{known.get('host') or ''}{port}/{known.get('dbname') or ''}"
+        hosts, ports = (str(known.get(each) or "").split(",") for each in ("host", "port"))
+        given = zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=False)
+        places = ",".join(f"{host}:{port}" if port else host for host, port in given)
+        return f"postgresql://{places}/{known.get('dbname') or ''}"
 
     def _read_url(self) -> dict[str, Any]:
         """Return its parts; none where libpq does not understand it, whose words may repeat a password."""
@@ -106,6 +111,14 @@ class PgServer(Struct, frozen=True, kw_only=True):
             return dict(conninfo_to_dict(self.url))
         except psycopg.Error:
             return {}
+
+    def _fault(self) -> str:
+        """Say why the URL can't be read; libpq's own error may repeat a password."""
+        known = [option.keyword.decode() for option in Conninfo.get_defaults()]
+        for name in parse_qs(urlsplit(self.url).query, keep_blank_values=True):
+            if name not in known:
+                return f"unknown option {name[:80]!r}{nearest(name, known)}"
+        return 'expected "postgresql://USER@HOST/DATABASE"; in it % and in an option = and & are written as %XX'
 
     @property
     def quoted_schema(self) -> str:
@@ -115,7 +128,7 @@ class PgServer(Struct, frozen=True, kw_only=True):
         """Open a session; a statement is ended after so long (0: never), an idle transaction within a lease."""
         given = self._read_url()
         if not given:
-            raise StoreError("[store] url: expected postgresql://USER@HOST/DATABASE")
+            raise StoreError(f"[store] url: {self._fault()}")
         secret = {"password": self.password} if self.password else {}
         own = {"connect_timeout": max(2, round(self.lease_s / 2)), "application_name": self.application}
         wanted = {**USUAL, **own, **given, **secret}
@@ -152,13 +165,27 @@ class PgServer(Struct, frozen=True, kw_only=True):
         """Return the error in one line, without values and passwords."""
         state = error.sqlstate or ""
         said = error.diag.message_primary or str(error).partition("\n\tIs the server ")[0] or type(error).__name__
-        words = cut(" ".join(said.split()), LONGEST_WORDS)
+        words = cut(PREFIXES.sub("", " ".join(said.split())), LONGEST_WORDS)
         if state in REASONS:
             return StoreError(f"{self.name}: {REASONS[state]}")
+        if any(sign in words for sign in STANDBY):
+            return StoreUnreachable(f"{self.name}: {REASONS['25006']}")
+        if state == "42501":
+            return StoreError(f"{self.name}: {words}: {self._right(words)}")
         is_away = state.startswith(("08", "57P")) or (not state and isinstance(error, psycopg.OperationalError))
         if is_away and not any(refusal in words for refusal in REFUSALS):
             return StoreUnreachable(f"{self.name}: can't be reached: {words}")
-        return StoreError(f"{self.name}: {words}")
+        hint = ": see [store] password, or ~/.pgpass" if "no password" in words else ""
+        return StoreError(f"{self.name}: {words}{hint}")
+
+    def _right(self, refusal: str) -> str:
+        known = self._read_url()
+        user = f'"{known["user"]}"' if known.get("user") else "its role"
+        if " for database " in refusal:
+            return f'GRANT CREATE ON DATABASE "{known.get("dbname")}" TO {user}'
+        if " for schema " in refusal:
+            return f"GRANT USAGE, CREATE ON SCHEMA {self.quoted_schema} TO {user}"
+        return "expected the role that made the schema"
 
 
 MEANWHILE = "other nodes have written the same again and again"
@@ -172,8 +199,13 @@ REASONS = {
     "40001": MEANWHILE,
     "40P01": MEANWHILE,
 }
-# What a server says to who can't log in, for which there is no state.
-REFUSALS = ("authentication failed", "no password supplied", "no pg_hba.conf entry", " does not exist")
+# What is said to who can't log in however often it is tried, for which there is no state.
+REFUSALS = (
+    "authentication failed", "no password supplied", "pg_hba.conf", "does not exist", "not permitted to log in",
+    "permission denied", "invalid ",
+)  # fmt: skip
+STANDBY = ("session is read-only", "recovery is in progress")
+PREFIXES = re.compile(r"connection (to server .*? )?(failed|is bad): |FATAL: |fe_sendauth: |\[Errno -?\d+\] ")
 
 
 def in_ms(seconds: float) -> str:
