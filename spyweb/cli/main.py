@@ -27,85 +27,56 @@ from spyweb.errors import ExitCode, FetchError, NoAccess, OpError, PoolError, Sc
 P = ParamSpec("P")
 Command = Callable[..., ExitCode | None]
 
-# The module and the function of each command; a module is imported when its command is used.
+
+def commands_of(module: str, *names: str, **functions: str) -> dict[str, str]:
+    """Return the module and the function of commands by name; those of `functions` have another name than theirs."""
+    found = {**dict(zip(names, names, strict=True)), **functions}
+    return {name: f"spyweb.{module}:{function}" for name, function in found.items()}
+
+
+# A module is imported when one of its commands is used.
 COMMANDS = {
-    "start": "spyweb.daemon.commands.start:start",
-    "stop": "spyweb.daemon.commands.start:stop",
-    "run": "spyweb.daemon.commands.run:run",
-    "debug": "spyweb.daemon.commands.run:debug",
-    "try": "spyweb.daemon.commands.try_page:try_page",
-    "check": "spyweb.daemon.commands.check:check",
-    "test": "spyweb.daemon.commands.test:lua_tests",
-    "jobs": "spyweb.subjects.jobs.commands:jobs",
-    "show": "spyweb.subjects.jobs.show:show",
-    "runs": "spyweb.subjects.runs.commands:runs",
-    "artifacts": "spyweb.subjects.runs.commands:artifacts",
-    "records": "spyweb.subjects.records.commands:records",
-    "outbox": "spyweb.subjects.outbox.commands:outbox",
-    "next": "spyweb.subjects.jobs.commands:next_runs",
-    "drift": "spyweb.subjects.drift.commands:drift",
-    "logs": "spyweb.subjects.jobs.commands:logs",
-    "trigger": "spyweb.subjects.jobs.commands:trigger",
-    "retry": "spyweb.subjects.runs.commands:retry",
-    "pause": "spyweb.subjects.jobs.commands:pause",
-    "resume": "spyweb.subjects.jobs.commands:resume",
-    "health": "spyweb.subjects.health.commands:health",
-    "nodes": "spyweb.subjects.nodes.commands:nodes",
-    "init": "spyweb.cli.init:init",
-    "schema": "spyweb.cli.init:schema",
-    "types": "spyweb.cli.init:types",
-    "version": "spyweb.cli.main:version",
+    **commands_of("daemon.commands.start", "start", "stop"),
+    **commands_of("daemon.commands.run", "run", "debug"),
+    **commands_of("daemon.commands.try_page", **{"try": "try_page"}),
+    **commands_of("daemon.commands.check", "check"),
+    **commands_of("daemon.commands.test", test="lua_tests"),
+    **commands_of("subjects.jobs.commands", "jobs"),
+    **commands_of("subjects.jobs.show", "show"),
+    **commands_of("subjects.runs.commands", "runs", "artifacts"),
+    **commands_of("subjects.records.commands", "records"),
+    **commands_of("subjects.outbox.commands", "outbox"),
+    **commands_of("subjects.jobs.commands", next="next_runs"),
+    **commands_of("subjects.drift.commands", "drift"),
+    **commands_of("subjects.jobs.commands", "logs", "trigger"),
+    **commands_of("subjects.runs.commands", "retry"),
+    **commands_of("subjects.jobs.commands", "pause", "resume"),
+    **commands_of("subjects.health.commands", "health"),
+    **commands_of("subjects.nodes.commands", "nodes"),
+    **commands_of("cli.init", "init", "schema", "types"),
+    **commands_of("cli.main", "version"),
 }
-HIDDEN = {"v": "spyweb.cli.main:version", "update": "spyweb.cli.main:update", "profile": "spyweb.cli.main:profile"}
+HIDDEN = commands_of("cli.main", "update", "profile", v="version")
+ENTRIES, TRANSFER = "subjects.state.commands.entries", "subjects.state.commands.transfer"
 STATE = {
-    "list": "spyweb.subjects.state.commands.entries:list_entries",
-    "show": "spyweb.subjects.state.commands.entries:show",
-    "get": "spyweb.subjects.state.commands.entries:get",
-    "set": "spyweb.subjects.state.commands.entries:set_entry",
-    "delete": "spyweb.subjects.state.commands.entries:delete",
-    "clear": "spyweb.subjects.state.commands.entries:clear",
-    "stats": "spyweb.subjects.state.commands.entries:stats",
-    "locks": "spyweb.subjects.state.commands.entries:locks",
-    "history": "spyweb.subjects.state.commands.entries:history",
-    "rollback": "spyweb.subjects.state.commands.entries:rollback",
-    "export": "spyweb.subjects.state.commands.transfer:export",
-    "import": "spyweb.subjects.state.commands.transfer:import_file",
-    "move": "spyweb.subjects.state.commands.transfer:move",
-    "watch": "spyweb.subjects.state.commands.entries:watch",
-    "rekey": "spyweb.subjects.state.commands.transfer:rekey",
-    "workflow": "spyweb.subjects.workflows.commands:workflow",
+    **commands_of(ENTRIES, list="list_entries", show="show", get="get", set="set_entry"),
+    **commands_of(ENTRIES, "delete", "clear", "stats", "locks", "history", "rollback"),
+    **commands_of(TRANSFER, **{"export": "export", "import": "import_file"}, move="move"),
+    **commands_of(ENTRIES, "watch"),
+    **commands_of(TRANSFER, "rekey"),
+    **commands_of("subjects.workflows.commands", "workflow"),
 }
-KEYS = {
-    "add": "spyweb.subjects.access.commands:add",
-    "list": "spyweb.subjects.access.commands:list_keys",
-    "revoke": "spyweb.subjects.access.commands:revoke",
-    "audit": "spyweb.subjects.access.commands:audit",
-}
-ALERTS = {
-    "list": "spyweb.subjects.incidents.commands:list_incidents",
-    "show": "spyweb.subjects.incidents.commands:show",
-    "history": "spyweb.subjects.incidents.commands:history",
-    "ack": "spyweb.subjects.incidents.commands:ack",
-    "unack": "spyweb.subjects.incidents.commands:unack",
-    "silence": "spyweb.subjects.incidents.commands:silence",
-    "unsilence": "spyweb.subjects.incidents.commands:unsilence",
-    "channels": "spyweb.subjects.incidents.commands:list_channels",
-    "test": "spyweb.subjects.incidents.commands:try_channel",
-}
-MAINTENANCE = {
-    "list": "spyweb.subjects.when.commands:list_maintenance",
-    "begin": "spyweb.subjects.when.commands:begin",
-    "end": "spyweb.subjects.when.commands:end",
-}
-SYSTEMD = {"install": "spyweb.cli.systemd:install", "uninstall": "spyweb.cli.systemd:uninstall"}
-STORE = {"move": "spyweb.subjects.state.commands.transfer:move_store"}
+INCIDENTS = ("show", "history", "ack", "unack", "silence", "unsilence")
 GROUPS = {
-    "alerts": ALERTS,
-    "maintenance": MAINTENANCE,
+    "alerts": {
+        **commands_of("subjects.incidents.commands", list="list_incidents"),
+        **commands_of("subjects.incidents.commands", *INCIDENTS, channels="list_channels", test="try_channel"),
+    },
+    "maintenance": commands_of("subjects.when.commands", list="list_maintenance", begin="begin", end="end"),
     "state": STATE,
-    "store": STORE,
-    "keys": KEYS,
-    "systemd": SYSTEMD,
+    "store": commands_of(TRANSFER, move="move_store"),
+    "keys": commands_of("subjects.access.commands", add="add", list="list_keys", revoke="revoke", audit="audit"),
+    "systemd": commands_of("cli.systemd", "install", "uninstall"),
 }
 
 ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -17,6 +17,7 @@ from spyweb.specs.watches import history_rules, watches_of
 from spyweb.store.access import no_access
 from spyweb.store.lock import hold_lock
 from spyweb.store.marker import Marker
+from spyweb.store.opening import open_any
 from spyweb.store.sqlite.damage import refuse_missing, size_of
 from spyweb.views.jobs import JobView, broken_job, view_job
 
@@ -88,8 +89,6 @@ class OfflineProject:
         return self.write(change)
 
     async def _ask(self, ask: Callable[[Store], Awaitable[T]], *, read_only: bool) -> T:
-        from spyweb.store.opening import open_any  # before the first start there is nothing to open
-
         store = await open_any(self.settings, clock=self.clock, marker=self.marker(), read_only=read_only)
         try:
             return await ask(store)

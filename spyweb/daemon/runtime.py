@@ -242,7 +242,8 @@ def user_db_opening(stack: AsyncExitStack, settings: Settings) -> Opening:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="spyweb-")))
         return Opening(path=folder / USER_DB, engine=None, durability=durability)
     engine = Engine(path=store.path, key=key_of(settings)) if store.is_file else None
-    return Opening(path=settings.daemon.data_dir / USER_DB, engine=engine, durability=durability)
+    path = settings.daemon.data_dir / USER_DB
+    return Opening(path=path, engine=engine, durability=durability, has_views=store.is_file)
 
 
 async def open_runtime(

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused, StoreError
 from spyweb.settings.sections import Settings
 from spyweb.store.encryption import find_key
 from spyweb.store.marker import Marker
-from spyweb.store.sqlite.store import Store, open_in_memory, open_store
+
+if TYPE_CHECKING:
+    from spyweb.store.sqlite.store import Store
 
 
 async def open_any(settings: Settings, *, clock: Clock, marker: Marker, read_only: bool = False) -> Store:
     """Open the store, made if it is absent; one in memory needs no key."""
+    from spyweb.store.sqlite.store import open_in_memory, open_store  # slow to import: some commands only may need it
+
     store, history = settings.store, settings.state.history
     if store.is_memory:
         return await open_in_memory(clock=clock, history=history)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pytest
 import typer
 
-from spyweb.cli.main import ALERTS, COMMANDS, EXIT_CODES, GROUPS, HIDDEN, KEYS, MAINTENANCE, STATE, build, read_guide
+from spyweb.cli.main import COMMANDS, EXIT_CODES, GROUPS, HIDDEN, build, read_guide
 from spyweb.errors import ExitCode
 from spyweb.model import Outcome
 from spyweb.views.jobs import JobState
@@ -69,10 +69,8 @@ def section_of(command: str) -> str:
 
 
 def test_all_commands_are_looked_at() -> None:
-    of_state = {f"state {name}" for name in STATE}
-    of_others = {*(f"keys {name}" for name in KEYS), *(f"alerts {name}" for name in ALERTS)}
-    of_others |= {f"maintenance {name}" for name in MAINTENANCE}
-    assert {*COMMANDS, *of_state, *of_others, "store move", "systemd install", "systemd uninstall"} == set(NAMES)
+    of_groups = {f"{group} {name}" for group, names in GROUPS.items() for name in names}
+    assert {*COMMANDS, *of_groups} == set(NAMES)
 
 
 @pytest.mark.parametrize("command", ALL, ids=NAMES)

@@ -20,7 +20,9 @@ TOML = '[store]\nschema = "{schema}"\n# url\n'
 def root(tmp_path: Path, postgres: PostgresPlace) -> Path:
     (tmp_path / "config.toml").write_text(TOML.format(schema=postgres.schema))
     (tmp_path / "jobs").mkdir()
-    (tmp_path / "jobs" / "hello.lua").write_text('--[[\nevery = "never"\n]]\nstore_set("n", 1)\nreturn "done"\n')
+    (tmp_path / "jobs" / "hello.lua").write_text(
+        '-- /// job\n-- every = "never"\n-- ///\nstore_set("n", 1)\nreturn "done"\n'
+    )
     return tmp_path
 
 
@@ -95,6 +97,14 @@ def test_before_the_first_start_nothing_is_stored_on_postgresql_either(root: Pat
     assert json.loads(ok(root, "runs", "-o", "json")) == []
     ok(root, "state", "set", "a", "5")
     assert ok(root, "state", "get", "a") == "5\n"
+
+
+def test_with_postgresql_sql_about_spywebs_own_data_is_refused(root: Path, postgres: PostgresPlace) -> None:
+    use(root, postgres.url)
+    (root / "jobs" / "sql.lua").write_text('-- /// job\n-- node = "fra"\n-- ///\ndb_query("SELECT * FROM records")\n')
+    answer = spyweb("run", "sql", root=root)
+    assert answer.code == 1
+    assert "with PostgreSQL there are no views lua_user, records, seen" in answer.out
 
 
 def test_a_store_is_named_by_a_url_as_in_the_settings(root: Path) -> None:

@@ -2,7 +2,8 @@
 
 The target gets it in one transaction, in which it is read again and compared.  Until the source says that it was moved,
 the target says that it is unfinished.  So wherever it is cut, not both can be used, and another move goes on with it.
-Rows are compared as PostgreSQL has them: values are bytes.
+Who has a PostgreSQL open from before can't write to it meanwhile, nor when it was moved.  Rows are compared as
+PostgreSQL has them: values are bytes.
 """
 
 from __future__ import annotations
@@ -37,8 +38,16 @@ from spyweb.store.sqlite.store import connect, refuse_unfit, set_up_writing
 from spyweb.store.sqlite.vault import VALUES
 
 SELECT = 'SELECT {} FROM "{}"'
+COLUMNS = """
+    SELECT tables.name, columns.name FROM sqlite_master AS tables JOIN pragma_table_info(tables.name) AS columns
+    WHERE tables.type = 'table' AND tables.name NOT IN ('migration', 'last_commit') AND tables.name NOT LIKE 'sqlite_%'
+    ORDER BY tables.name, columns.cid
+"""  # without what each database has of its own
+REFUSE = f"""
+    CREATE FUNCTION {MOVED}() RETURNS trigger LANGUAGE plpgsql
+    AS $$ BEGIN RAISE EXCEPTION USING MESSAGE = (SELECT text FROM {MOVED}); END $$
+"""
 UNFINISHED = "an unfinished copy of "
-LEFT_OUT = {"migration", "last_commit"}  # each database has its own
 AT_ONCE = 100  # rows that a read brings, where one may have megabytes, and after which the progress is shown
 
 Row = Sequence[Any]
@@ -60,14 +69,12 @@ def move(
     with source as before, target as after:
         left = f"everything was moved to {after.name}: set [store] url"
         unfinished = f"{UNFINISHED}{before.name}: `spyweb store move` from there goes on with it"
-        before.is_sealed = after.is_sealed = bool(before.ask("SELECT 1 FROM seal"))
+        before.is_sealed = after.is_sealed = before.ask("SELECT count(*) FROM seal") != (0,)
         if (before.note(), after.note()) == (left, unfinished):  # it was cut before its last step
             moved = read_all(after, progress)
         else:
             make_room(before, after)
-            expect(
-                2 * sum(count[0] for table in before.layout if (count := before.ask(f'SELECT count(*) FROM "{table}"')))
-            )
+            expect(2 * sum(before.ask(f'SELECT count(*) FROM "{table}"')[0] for table in before.layout))
             moved = copy(before, after, progress)
             after.say(unfinished)
             before.say(left)
@@ -81,10 +88,11 @@ def make_room(before: Side, after: Side) -> None:
         note = side.note()
         if note and not (side is after and note.startswith(UNFINISHED)):
             raise StoreError(f"{side.name}: {note}")
+    after.let_write()
     for table in after.layout:
         if note:
-            after.ask(f'DELETE FROM "{table}"')
-        elif after.ask(f'SELECT 1 FROM "{table}" LIMIT 1'):
+            after.do(f'DELETE FROM "{table}"')
+        elif after.ask(f'SELECT EXISTS (SELECT 1 FROM "{table}")')[0]:
             raise StoreError(f"{after.name}: {table} has rows: expected a database or schema with nothing in it")
 
 
@@ -168,35 +176,36 @@ class MoveSide:
     def __init__(self, name: str, connection: sqlite3.Connection | PgSession) -> None:
         self.name = name
         self._connection = connection
-        with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:  # both engines have the same tables
+        self.layout: dict[str, list[str]] = {}  # the columns of each table, which both engines have
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
             create(empty, 0)
-            tables = empty.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-            names = [name for (name,) in tables if name not in LEFT_OUT and not name.startswith("sqlite_")]
-            columns = {name: empty.execute(f"PRAGMA table_info({name})").fetchall() for name in names}
-        self.layout = {
-            name: tuple(column[1] for column in columns[name]) for name in names
-        }  # the columns of each table
+            for table, column in empty.execute(COLUMNS):
+                self.layout.setdefault(table, []).append(column)
 
-    def ask(self, sql: str) -> Row | None:
-        found = self._connection.execute(sql)
-        return found.fetchone() if found.description else None
+    def do(self, sql: str) -> None:
+        self._connection.execute(sql)
+
+    def ask(self, sql: str) -> Row:
+        return self._connection.execute(sql).fetchone() or ()
 
     def note(self) -> str:
         """Return why nobody may use it; empty: anybody may."""
         has_note = self.ask(f"SELECT 1 FROM sqlite_master WHERE name = '{MOVED}'")
-        found = self.ask(f"SELECT text FROM {MOVED}") if has_note else None
-        return str(found[0]) if found else ""
+        return str(self.ask(f"SELECT text FROM {MOVED}")[0]) if has_note else ""
+
+    def let_write(self) -> None:
+        """Let who has it open write again, where the note has kept it from that."""
 
     def say(self, note: str) -> None:
         """Write, or remove, the note, and commit."""
-        self.ask(f"DROP TABLE IF EXISTS {MOVED}")
+        self.do(f"DROP TABLE IF EXISTS {MOVED}")
         if note:
-            self.ask("CREATE TABLE {} AS SELECT '{}' AS text".format(MOVED, note.replace("'", "''")))
+            self.do("CREATE TABLE {} AS SELECT '{}' AS text".format(MOVED, note.replace("'", "''")))
         self.commit()
 
     def commit(self) -> None:
-        self.ask("COMMIT")
-        self.ask("BEGIN")
+        self.do("COMMIT")
+        self.do("BEGIN")
 
 
 class SqliteSide(MoveSide):
@@ -241,18 +250,31 @@ class PgSide(MoveSide):
             for row in rows:
                 copying.write_row([without_nul(each) if isinstance(each, str) else each for each in row])
 
+    def let_write(self) -> None:
+        self.do(f"DROP FUNCTION IF EXISTS {MOVED} CASCADE")
+
+    def say(self, note: str) -> None:
+        self.let_write()
+        if note:
+            self.do(REFUSE)
+            for table in self.layout:
+                on = f'BEFORE INSERT OR UPDATE OR DELETE ON "{table}"'
+                self.do(f"CREATE TRIGGER {MOVED} {on} EXECUTE FUNCTION {MOVED}()")
+        super().say(note)
+
     def last_ids(self) -> Mapping[str, int]:
-        found = {table: self.ask(f"SELECT pg_sequence_last_value({name})") for table, name in self._sequences()}
-        return {table: row[0] for table, row in found.items() if row and row[0]}
+        found = {table: self.ask(f"SELECT pg_sequence_last_value('{name}')")[0] for table, name in self._sequences()}
+        return {table: last for table, last in found.items() if last}
 
     def go_on_after(self, ids: Mapping[str, int]) -> None:
         for table, name in self._sequences():
-            self.ask(f'SELECT setval({name}, greatest({ids.get(table, 0)}, max(id), 1)) FROM "{table}"')
+            self.do(f"SELECT setval('{name}', greatest({ids.get(table, 0)}, max(id), 1)) FROM \"{table}\"")
 
     def _sequences(self) -> Iterator[tuple[str, str]]:
         for table in (table for table, columns in self.layout.items() if "id" in columns):
-            if (self.ask(f"SELECT pg_get_serial_sequence('{table}', 'id')") or (None,))[0]:
-                yield table, f"pg_get_serial_sequence('{table}', 'id')::regclass"
+            (name,) = self.ask(f"SELECT pg_get_serial_sequence('{table}', 'id')")
+            if name:
+                yield table, name
 
 
 Side = SqliteSide | PgSide

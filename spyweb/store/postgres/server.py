@@ -140,7 +140,11 @@ class PgServer(Struct, frozen=True, kw_only=True):
         session.adapters.register_loader("numeric", WholeNumber)
         session.adapters.register_loader("text", TextWithNul)
         limits = in_ms(statement_s), in_ms(self.lease_s / 4)
-        found = session.execute(SET_UP, (f"{self.quoted_schema}, pg_catalog, pg_temp", *limits)).fetchone()
+        try:
+            found = session.execute(SET_UP, (f"{self.quoted_schema}, pg_catalog, pg_temp", *limits)).fetchone()
+        except BaseException:
+            session.close()
+            raise
         session.timeline = found[0] if found else ""
         session.answer_s = statement_s * 1.5 or None
         return session

@@ -207,6 +207,7 @@ class Opening(Struct, frozen=True, kw_only=True):
     engine: Engine | None
     durability: Durability
     sees_others: bool = True  # its views show what other jobs keep, too
+    has_views: bool = True
 
     def connect(self, job: JobId, guard: Guard, now_ms: Callable[[], int]) -> sqlite3.Connection:
         """Open the database, made if it is absent.  Raises sqlite3.Error, OSError, StoreIncomplete."""
@@ -229,6 +230,7 @@ class Opening(Struct, frozen=True, kw_only=True):
             connection.execute("PRAGMA cell_size_check = ON")
             connection.execute("PRAGMA cache_size = -1000")  # kB: there may be many connections
             make_views(connection, guard, self.engine, job, now_ms, sees_others=self.sees_others)
+            guard.has_views = self.has_views
             connection.text_factory = bytes  # a script gets back what it stored, valid text or not
             for limit, value in LIMITS.items():
                 connection.setlimit(limit, value)

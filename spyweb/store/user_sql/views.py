@@ -68,6 +68,7 @@ class Guard:
         self.secret = f"spyweb_{secrets.token_hex(16)}"
         self.reason = ""
         self._own_functions = own_functions  # for the views alone
+        self.has_views = True  # False: a statement that reads one is refused
         self._is_trusted = False  # the compiled statement is not a script's
 
     @contextmanager
@@ -83,6 +84,8 @@ class Guard:
         self, action: int, first: str | None, second: str | None, database: str | None, context: str | None
     ) -> int:
         """Tell SQLite whether it may compile this step.  A refusal records its reason."""
+        if context == self.secret and not self.has_views:
+            return self._refuse(f"with PostgreSQL there are no views {', '.join(sorted(VIEWS))}")
         if context == self.secret or self._is_trusted:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_PRAGMA:

@@ -128,7 +128,10 @@ async def test_the_source_is_refused_from_then_on_and_a_target_with_anything_in_
     await make(other := tmp_path / "other.db")
     with pytest.raises(StoreError, match=r"access_key has rows: expected a database or schema with nothing"):
         go(on_sqlite(other, is_source=True), on_postgres(server))
-    go(on_postgres(server, is_source=True), on_sqlite(last))
+    async with closed(await open_postgres(server, clock=CLOCK)) as command:
+        go(on_postgres(server, is_source=True), on_sqlite(last))
+        with pytest.raises(StoreError, match=f"everything was moved to {last}: set"):
+            await command.values.set("state", b"late", b"1")
     for read_only in (False, True):
         with pytest.raises(StoreError, match=f"everything was moved to {last}: set"):
             await open_postgres(server, clock=CLOCK, read_only=read_only)

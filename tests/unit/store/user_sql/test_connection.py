@@ -152,7 +152,19 @@ def test_a_transaction_whose_view_is_outdated_has_nothing_to_wait_for(user: User
     assert (answered.is_busy, str(answered.error)) == (False, "database is locked")
 
 
-def test_with_a_store_in_memory_the_views_are_there_and_empty(user: UserConnection) -> None:
-    assert rows(user, "SELECT job_id, rev_ts, json FROM records") == []
-    assert rows(user, "SELECT job_id, hash, first_ms, last_ms FROM seen") == []
-    assert rows(user, "SELECT key, value FROM lua_user") == []
+VIEWS = [
+    "SELECT job_id, rev_ts, json FROM records",
+    "SELECT job_id, hash, first_ms, last_ms FROM seen",
+    "SELECT key, value FROM LUA_USER",
+    "SELECT 1 FROM (SELECT 1) JOIN seen",
+]
+
+
+@pytest.mark.parametrize("sql", VIEWS)
+def test_with_a_store_in_memory_the_views_are_there_and_empty_and_with_postgresql_refused(
+    user: UserConnection, sql: str
+) -> None:
+    assert rows(user, sql) == []
+    user._guard.has_views = False
+    assert error(user, f"{sql} WHERE 1") == "not authorized: with PostgreSQL there are no views lua_user, records, seen"
+    assert rows(user, "SELECT 1 AS n") == [{"n": 1}]
