@@ -147,9 +147,7 @@ def take_channels(
     found = {}
     for name, table in tables.items():
         if not _NAME.fullmatch(name):
-            problems.append(
-                table.problem(f"expected a name of a-z, 0-9, _ and -, with at most 40 characters: {name!r}")
-            )
+            problems.append(table.problem(f"expected a name of a-z, 0-9, _ and -, at most 40 characters: {name!r}"))
         if name == SCRIPTS:
             problems.append(table.problem(f"a channel can't be named {name}: the name stands for on_down and on_up"))
         channel = read_whole(table, partial(take_channel, name, zone), problems)
@@ -252,9 +250,7 @@ def _somebody(value: object) -> tuple[str, ...]:
     return names
 
 
-_ESCALATIONS = Tables(
-    take=_take_escalation, expected='a list of tables such as { after = "30m", to = ["boss"] }', most=5
-)
+_ESCALATIONS = Tables(take=_take_escalation, expected='tables such as { after = "30m", to = ["boss"] }', most=5)
 
 
 @shaped(

@@ -76,6 +76,7 @@ _VARIABLES = {
     "SPYWEB_NODE_URL": ("cluster", "url"),
     "SPYWEB_NODE_LABELS": ("cluster", "labels"),
 }
+_STORES = f'"sqlite:///" and the path of a file, "{POSTGRES[0]}USER@HOST/DATABASE" or "{MEMORY}"'
 _POSTGRES = re.compile(
     r"postgres(?:ql)?://(?:[^:@/?#\s]*(?::(?P<password>[^@/?#\s]*))?@)?[^@/?#\s]*/[^@/?#\s]+(?:\?[^#\s]*)?"
 )
@@ -192,15 +193,12 @@ def _stronger(flags: Mapping[str, object], environ: Mapping[str, str]) -> Iterat
     """Yield the sources that are stronger than the file, the strongest first, each with its section."""
     for flag, value in flags.items():
         if value is not None and not (flag == "no_server" and value is False):
-            given = False if flag == "no_server" else value
-            yield _named(*_FLAGS[flag], given, "command line", f"--{flag.replace('_', '-')}")
-    for variable, place in _VARIABLES.items():
+            section, key = _FLAGS[flag]
+            given = {key: False if flag == "no_server" else value}
+            yield section, _Named(values=given, file="command line", name=f"--{flag.replace('_', '-')}")
+    for variable, (section, key) in _VARIABLES.items():
         if text := environ.get(variable, "").strip():
-            yield _named(*place, _from_text(variable, text), "environment", variable)
-
-
-def _named(section: str, key: str, value: object, origin: str, name: str) -> tuple[str, TomlTable]:
-    return section, _Named(values={key: value}, file=origin, name=name)
+            yield section, _Named(values={key: _from_text(variable, text)}, file="environment", name=variable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,15 +266,13 @@ def _server(read: Reading, root: Path, environ: Mapping[str, str], permissions: 
 
 
 def _store(read: Reading, root: Path, data_dir: Path, environ: Mapping[str, str]) -> StoreSettings:
-    words = f'sqlite:/// and the path of a file, "{POSTGRES[0]}USER@HOST/DATABASE", or "memory:".'
-    found = read.take("url", told(_store_url, words), "")
-    if found.startswith(POSTGRES):
-        url, password = split_password(found)
-        store = take_section(read, StoreSettings, url=url)
-        return replace(store, hidden=password or os.fsdecode(read_secret(store.password, environ)))
-    if found and os.path.realpath(root / found) in {
-        os.path.realpath(data_dir / name) for name in (USER_DB, LOCK_NAME, SOCKET, MARKER)
-    }:
+    found = read.take("url", told(_store_url, f"{_STORES}."), "")
+    if parts := _POSTGRES.fullmatch(found):
+        password = parts["password"] or ""
+        store = take_section(read, StoreSettings, url=found.replace(f":{password}@", "@", 1))
+        return replace(store, hidden=unquote(password) or os.fsdecode(read_secret(store.password, environ)))
+    taken = {os.path.realpath(data_dir / name) for name in (USER_DB, LOCK_NAME, SOCKET, MARKER)}
+    if found and os.path.realpath(root / found) in taken:
         read.refuse("expected a separate file, not one that spyweb uses for something else", "url")
     url = MEMORY if found == MEMORY else f"sqlite:///{root / found if found else data_dir / DATABASE}"
     return take_section(read, StoreSettings, url=url)
@@ -329,23 +325,13 @@ def _store_url(value: object) -> str:
         return url
     if url.startswith(POSTGRES):
         if len(url) > URL or not _POSTGRES.fullmatch(url):
-            raise ValueError(
-                f'expected "{POSTGRES[0]}USER@HOST/DATABASE"; in it / @ : and % of a name are written as %XX'
-            )
+            raise ValueError(f'expected "{POSTGRES[0]}USER@HOST/DATABASE"; in it / @ : and % are written as %XX')
         if "password=" in unquote(url).lower():
             raise ValueError("a password does not stand after the ?: expected SPYWEB_STORE_PASSWORD, or ~/.pgpass")
         return url
     if not url.startswith("sqlite:///") or url == "sqlite:///":
-        known = f'"sqlite:///" and the path of a file, "{POSTGRES[0]}USER@HOST/DATABASE" or "{MEMORY}"'
-        raise ValueError(f"expected {known}, not {url.partition('://')[0][:80]!r}")
+        raise ValueError(f"expected {_STORES}, not {url.partition('://')[0][:80]!r}")
     return url.removeprefix("sqlite:///")
-
-
-def split_password(url: str) -> tuple[str, str]:
-    """Return the address of a PostgreSQL without its password, and the password."""
-    found = _POSTGRES.fullmatch(url)
-    password = found["password"] if found else None
-    return (url.replace(f":{password}@", "@", 1), unquote(password)) if password else (url, "")
 
 
 def machine_timezone(environ: Mapping[str, str]) -> str:

@@ -105,9 +105,7 @@ class DaemonSettings:
     data_dir: Path
     timezone: str = "UTC"
     workers: int = 2
-    default_interval_ms: int = setting(
-        10 * MINUTE_MS, duration(SHORTEST_PERIOD_MS), "The interval of a job without a schedule."
-    )
+    default_interval_ms: int = setting(10 * MINUTE_MS, duration(SHORTEST_PERIOD_MS), "The interval without a schedule.")
     shutdown_grace_ms: int = setting(10 * SECOND_MS, duration(), "The time that running runs get to end at a stop.")
     log_level: LogLevel = setting(LogLevel.INFO, _LOG_LEVEL, "The lowest level that is logged.")
     log_format: LogFormat = setting(
@@ -182,13 +180,9 @@ class ClusterSettings:
     """This daemon as one of several that share a PostgreSQL."""
 
     name: str  # of this node
-    url: str = setting(
-        "", public_url, "Where other nodes reach this node's dashboard; empty: where `[server]` listens."
-    )
+    url: str = setting("", public_url, "Where other nodes reach this dashboard; empty: where `[server]` listens.")
     labels: tuple[str, ...] = setting((), labels, "Labels of this node, for jobs that ask for `labels`.")
-    only_labels: bool = setting(
-        False, boolean, "Whether this node runs only jobs that ask for one of its labels, or for it by name."
-    )
+    only_labels: bool = setting(False, boolean, "Whether it runs only jobs that ask for its labels, or for it by name.")
     lease_ms: int = setting(
         10 * SECOND_MS, duration(SECOND_MS, HOUR_MS), "The time without a beat after which others take its jobs over."
     )
@@ -198,9 +192,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSettings:
-    sweep_interval_ms: int = setting(
-        5 * MINUTE_MS, duration(SECOND_MS), "The time between removals of expired entries."
-    )
+    sweep_interval_ms: int = setting(5 * MINUTE_MS, duration(SECOND_MS), "Time between removals of expired entries.")
     max_value_bytes: int = setting(MIB, size(1, GIB), "The largest value.")
     max_key_bytes: int = setting(512, size(1, MIB), "The longest key.")
     strict_locks: bool = setting(False, boolean, "Whether only the holder of a lock may release it.")
@@ -229,9 +221,7 @@ class MetricsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    otlp_endpoint: str = setting(
-        "", _endpoint, "Where traces are sent by OTLP over HTTP; it needs the extra spyweb[otel]."
-    )
+    otlp_endpoint: str = setting("", _endpoint, "Where traces go by OTLP over HTTP; it needs the extra spyweb[otel].")
     sample: float = setting(1.0, _sample, "The share of runs that are traced.")
 
 
@@ -251,9 +241,7 @@ class HttpSettings:
 class ExecSettings:
     """Limits on the commands of scripts; None: no limit."""
 
-    at_once: int = setting(
-        16, whole(1, MOST_COMMANDS), "The number of scripts' commands that run at once; further ones wait."
-    )
+    at_once: int = setting(16, whole(1, MOST_COMMANDS), "How many commands of scripts run at once; further ones wait.")
     memory: int | None = setting(
         None,
         or_word("none", size(LEAST_MEMORY, 1 << 50)),

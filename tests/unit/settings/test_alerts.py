@@ -148,7 +148,7 @@ def later(after: str = "1h", to: str = '["ops"]') -> str:
         (later(to='"ops"'), "11: alerts.escalate[1].to: expected a list of texts, not 'ops'"),
         (later() * 6, "24: alerts.escalate[6]: there are at most 5 of them"),
         (f'to = ["ops"]\n{later()}', '12: alerts.escalate[1].to: "ops" is in `to`, so it is notified at once'),
-        ("escalate = 5", "9: alerts.escalate: expected a list of tables such as { after"),
+        ("escalate = 5", "9: alerts.escalate: expected tables such as { after"),
         ('level = "urgent"', 'expected "info", "warning" or "critical"'),
         ("after_failures = 0", "9: alerts.after_failures: must be at least 1, not 0"),
         ('remind_every = "1m"', "9: alerts.remind_every: must be at least 5m, not 1m"),

@@ -198,7 +198,7 @@ def set_entry(  # noqa: PLR0913 - each parameter is an option
     value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON, or text that is not JSON.")],
     string: Annotated[bool, typer.Option("--string", help="Store VALUE as text, even if it is JSON.")] = False,
     ttl: Annotated[
-        str, typer.Option(metavar="SECONDS", help="How long it lives: 90, or 1h30m.", show_default=False)
+        str, typer.Option(metavar="SECONDS", help="It expires after 90, or 1h30m.", show_default=False)
     ] = "",
     form: StateOutput = Format.TABLE,
 ) -> None:

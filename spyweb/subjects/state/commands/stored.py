@@ -109,14 +109,10 @@ def placed(command: Callable[Concatenate[typer.Context, StatePlace, P], R]) -> C
     return run
 
 
+_OPTIONS = (("job", None, Job), ("scope", None, Scope), ("agent", None, Agent), ("shared", False, Shared))
 _CHOICES = {
     name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-    for name, default, annotation in (
-        ("job", None, Job),
-        ("scope", None, Scope),
-        ("agent", None, Agent),
-        ("shared", False, Shared),
-    )
+    for name, default, annotation in _OPTIONS
 }
 
 
@@ -126,20 +122,15 @@ def find_place(context: typer.Context, chosen: dict[str, object]) -> StatePlace:
     given = [(choice, str(value)) for choice, value in chosen.items() if value not in (None, False)]
     if len(given) > 1:
         raise Refused("--job, --scope, --agent and --global exclude each other")
+    namespace = None
     for choice, name in given:
         if not name:
             raise Refused(f"--{choice}: can't be blank")
-        match choice:
-            case "job":  # a job that was removed keeps its keys
-                namespace = job_namespace(find_job(project.backend().jobs(), name) or JobId(name))
-            case "scope":
-                namespace = scope_namespace(name)
-            case "agent":
-                namespace = agent_namespace(name)
-            case _:
-                namespace = GLOBAL
-        return StatePlace(project=project, chosen=namespace)
-    return StatePlace(project=project, chosen=None)
+        if choice == "job":  # one that was removed keeps its keys
+            namespace = job_namespace(find_job(project.backend().jobs(), name) or JobId(name))
+        else:
+            namespace = {"scope": scope_namespace(name), "agent": agent_namespace(name)}.get(choice, GLOBAL)
+    return StatePlace(project=project, chosen=namespace)
 
 
 def as_bytes(argument: str) -> bytes:
