@@ -269,7 +269,8 @@ def _store(read: Reading, root: Path, data_dir: Path, environ: Mapping[str, str]
     found = read.take("url", told(_store_url, f"{_STORES}."), "")
     if parts := _POSTGRES.fullmatch(found):
         password = parts["password"] or ""
-        store = take_section(read, StoreSettings, url=found.replace(f":{password}@", "@", 1))
+        url = found.replace(f":{password}@", "@", 1) if password else found
+        store = take_section(read, StoreSettings, url=url)
         return replace(store, hidden=unquote(password) or os.fsdecode(read_secret(store.password, environ)))
     taken = {os.path.realpath(data_dir / name) for name in (USER_DB, LOCK_NAME, SOCKET, MARKER)}
     if found and os.path.realpath(root / found) in taken:
