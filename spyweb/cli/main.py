@@ -56,7 +56,7 @@ COMMANDS = {
     **commands_of("cli.init", "init", "schema", "types"),
     **commands_of("cli.main", "version"),
 }
-HIDDEN = commands_of("cli.main", "update", "profile", v="version")
+HIDDEN = commands_of("cli.main", update="absent", profile="absent", v="version")
 ENTRIES, TRANSFER = "subjects.state.commands.entries", "subjects.state.commands.transfer"
 STATE = {
     **commands_of(ENTRIES, list="list_entries", show="show", get="get", set="set_entry"),
@@ -82,7 +82,6 @@ GROUPS = {
 ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 SETTINGS = {
     HIDDEN["update"]: ANYTHING,
-    HIDDEN["profile"]: ANYTHING,
     STATE["set"]: {"ignore_unknown_options": True},  # `state set n -5`: a negative number is no option
 }
 
@@ -161,15 +160,10 @@ def version(form: Output = Format.TABLE) -> None:
     output.tell(form, line, {"spyweb": __version__, "python": python})
 
 
-def update() -> ExitCode:
-    """Say how to update: this program does not update itself."""
-    output.complain("`update` is not part of this program: update spyweb the way it was installed")
-    return ExitCode.USAGE
-
-
-def profile() -> ExitCode:
-    """Say that this program has no profiler."""
-    output.complain("`profile` is not part of this program: there is no browser in it, and so no profile of one")
+def absent(context: typer.Context) -> ExitCode:
+    """Say why this program has no command of this name, which another has."""
+    why = {"update": "update spyweb the way it was installed", "profile": "there is no browser in it"}
+    output.complain(f"`{context.info_name}` is not part of this program: {why[str(context.info_name)]}")
     return ExitCode.USAGE
 
 

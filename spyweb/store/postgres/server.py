@@ -28,7 +28,7 @@ OLDEST, OLDEST_NAME, UNTRIED = 150_000, "15", 190_000
 LEASE_S = 10.0
 READ_S, QUESTION_S = 20.0, 600.0  # at most; a write has half a lease
 STATEMENTS_KEPT_PREPARED = 500
-LONGEST_WORDS = 300
+LONGEST_TOLD, LONGEST_WORDS = 2_000, 300
 MARK = "\U0010ffff"  # followed by 0: NUL, which PostgreSQL's text can't hold; by 1: itself
 SET_UP = """
     SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), set_config('search_path', $1, false),
@@ -169,7 +169,7 @@ class PgServer(Struct, frozen=True, kw_only=True):
         """Return the error in one line, without values and passwords."""
         state = error.sqlstate or ""
         said = error.diag.message_primary or str(error).partition("\n\tIs the server ")[0] or type(error).__name__
-        words = cut(PREFIXES.sub("", " ".join(said.split())), LONGEST_WORDS)
+        words = cut(PREFIXES.sub("", " ".join(said[:LONGEST_TOLD].split())), LONGEST_WORDS)
         if state in REASONS:
             return StoreError(f"{self.name}: {REASONS[state]}")
         if any(sign in words for sign in STANDBY):

@@ -182,7 +182,7 @@ y = 4
         (b"daemon = 5", "config.toml:1: daemon: expected a section, [daemon]"),
         (b'[store]\nurl = "mysql://u:sesame@x"', 'config.toml:2: store.url: expected "sqlite:///" and'),
         (b'[store]\nurl = "postgres://u:sesame@x"', 'config.toml:2: store.url: expected "postgresql://USER@HOST/'),
-        (b'[store]\nurl = "postgres://x/y?password=sesame"', "config.toml:2: store.url: a password does not stand"),
+        (b'[store]\nurl = "postgres://x/y?pass%77ord=sesame"', "config.toml:2: store.url: a password does not stand"),
         (b'[store]\nschema = "My Own"', "config.toml:2: store.schema: 'My Own' is no schema: "),
         (b'[store]\npassword = "sesame"', "config.toml:2: store.password: expected the place of the secret"),
         (b'[cluster]\nname = "a b"', "config.toml:2: cluster.name: 'a b' is no name of a node or label: "),

@@ -6,28 +6,14 @@ import pytest
 
 from spyweb.settings.units import format_duration, format_size, parse_duration, parse_size
 
+DURATIONS = [
+    (30, 30_000), (0.1, 100), (0.001, 1), (1e3, 1_000_000), ("30", 30_000), ("1.5", 1_500), ("250ms", 250),
+    ("1h30m", 5_400_000), (" 1h 30m ", 5_400_000), ("0.1s", 100), ("1.5h", 5_400_000), ("30 days", 2_592_000_000),
+    ("2w", 1_209_600_000), ("10 Minutes", 600_000), (0, 0), ("0s", 0),
+]  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("value", "ms"),
-    [
-        (30, 30_000),
-        (0.1, 100),
-        (0.001, 1),
-        (1e3, 1_000_000),
-        ("30", 30_000),
-        ("1.5", 1_500),
-        ("250ms", 250),
-        ("1h30m", 5_400_000),
-        (" 1h 30m ", 5_400_000),
-        ("0.1s", 100),
-        ("1.5h", 5_400_000),
-        ("30 days", 2_592_000_000),
-        ("2w", 1_209_600_000),
-        ("10 Minutes", 600_000),
-        (0, 0),
-        ("0s", 0),
-    ],
-)
+
+@pytest.mark.parametrize(("value", "ms"), DURATIONS)
 def test_a_duration_is_a_number_of_seconds_or_numbers_with_units(value: object, ms: int) -> None:
     assert parse_duration(value) == ms
 
@@ -60,54 +46,34 @@ def test_what_is_none_or_out_of_reach_says_why(parse: Callable[[object], int], v
         parse(value)
 
 
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (0, "0s"),
-        (250, "250ms"),
-        (1_000, "1s"),
-        (1_500, "1.5s"),
-        (90_500, "1m30.5s"),
-        (5_400_000, "1h30m"),
-        (86_400_000, "1d"),
-        (2_592_000_000, "30d"),
-        (60_001, "1m0.001s"),
-    ],
-)
+SHOWN_DURATIONS = [
+    (0, "0s"), (250, "250ms"), (1_000, "1s"), (1_500, "1.5s"), (90_500, "1m30.5s"), (5_400_000, "1h30m"),
+    (86_400_000, "1d"), (2_592_000_000, "30d"), (60_001, "1m0.001s"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ms", "text"), SHOWN_DURATIONS)
 def test_a_duration_is_shown_as_a_person_would_type_it(ms: int, text: str) -> None:
     assert format_duration(ms) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "size"),
-    [
-        (512, 512),
-        ("512", 512),
-        ("512B", 512),
-        ("64MB", 64 << 20),
-        ("64 mb", 64 << 20),
-        ("64MiB", 64 << 20),
-        ("64M", 64 << 20),
-        ("1.5GB", 3 << 29),
-        ("1KB", 1024),
-        (0, 0),
-    ],
-)
+SIZES = [
+    (512, 512), ("512", 512), ("512B", 512), ("64MB", 64 << 20), ("64 mb", 64 << 20), ("64MiB", 64 << 20),
+    ("64M", 64 << 20), ("1.5GB", 3 << 29), ("1KB", 1024), (0, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "size"), SIZES)
 def test_a_size_is_a_number_of_bytes_or_a_number_with_a_unit(value: object, size: int) -> None:
     assert parse_size(value) == size
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0B"),
-        (512, "512B"),
-        (1000, "1000B"),
-        (1536, "1.5KB"),
-        (64 << 20, "64MB"),
-        (3 << 29, "1.5GB"),
-        (1025, "1025B"),
-    ],
-)
+SHOWN_SIZES = [
+    (0, "0B"), (512, "512B"), (1000, "1000B"), (1536, "1.5KB"), (64 << 20, "64MB"), (3 << 29, "1.5GB"),
+    (1025, "1025B"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "text"), SHOWN_SIZES)
 def test_a_size_is_shown_in_the_largest_unit_that_is_exact(size: int, text: str) -> None:
     assert format_size(size) == text

@@ -29,30 +29,15 @@ from spyweb.subjects.state.views import ChangeView, view_entry
 from spyweb.words import describe_moment
 from tests.fakes.clock import FakeClock
 
+TEXTS = [
+    ("5", 5), ("5.0", 5), ("-0.5", -0.5), ("true", True), ("null", NULL), ('"5"', b"5"), ('{"a": [1]}', {b"a": [1]}),
+    ('{"$base64": "/w=="}', b"\xff"), ("[]", []), ("hello", b"hello"), ("v1.2.3", b"v1.2.3"), ("{broken", b"{broken"),
+    ('{"$base64": "%"}', b'{"$base64": "%"}'), ("NaN", b"NaN"), ("", b""), ("gr\xf6\xdfe", "gr\xf6\xdfe".encode()),
+    ("\udcff", b"\xff"), ("[" * 500, b"[" * 500),
+]  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("5", 5),
-        ("5.0", 5),
-        ("-0.5", -0.5),
-        ("true", True),
-        ("null", NULL),
-        ('"5"', b"5"),
-        ('{"a": [1]}', {b"a": [1]}),
-        ('{"$base64": "/w=="}', b"\xff"),
-        ("[]", []),
-        ("hello", b"hello"),
-        ("v1.2.3", b"v1.2.3"),
-        ("{broken", b"{broken"),
-        ('{"$base64": "%"}', b'{"$base64": "%"}'),
-        ("NaN", b"NaN"),
-        ("", b""),
-        ("gr\xf6\xdfe", "gr\xf6\xdfe".encode()),
-        ("\udcff", b"\xff"),
-        ("[" * 500, b"[" * 500),
-    ],
-)
+
+@pytest.mark.parametrize(("text", "value"), TEXTS)
 def test_a_value_is_json_if_it_parses_else_text(text: str, value: Value) -> None:
     parsed = entries.parse_value(text)
     assert parsed == value
@@ -102,19 +87,13 @@ def test_a_value_in_a_list_is_one_line_of_50_characters_at_most(text: str, shown
     assert len(entries.brief(text)) <= entries.WIDEST
 
 
-@pytest.mark.parametrize(
-    ("left_ms", "shown"),
-    [
-        (None, "-"),
-        (1, "1s"),
-        (1_000, "1s"),
-        (1_001, "2s"),
-        (3_599_500, "1h"),
-        (3_600_001, "1h1m"),
-        (90 * 86_400_000, "90d"),
-        (-5, "1s"),
-    ],
-)
+LIVES = [
+    (None, "-"), (1, "1s"), (1_000, "1s"), (1_001, "2s"), (3_599_500, "1h"), (3_600_001, "1h1m"),
+    (90 * 86_400_000, "90d"), (-5, "1s"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("left_ms", "shown"), LIVES)
 def test_how_long_an_entry_lives_is_rounded_up(left_ms: int | None, shown: str) -> None:
     assert entries.ttl(None if left_ms is None else NOW_MS + left_ms, NOW_MS) == shown
 
