@@ -272,8 +272,8 @@ def _store(read: Reading, root: Path, data_dir: Path, environ: Mapping[str, str]
         url = found.replace(f":{password}@", "@", 1) if password else found
         store = take_section(read, StoreSettings, url=url)
         return replace(store, hidden=unquote(password) or os.fsdecode(read_secret(store.password, environ)))
-    taken = {os.path.realpath(data_dir / name) for name in (USER_DB, LOCK_NAME, SOCKET, MARKER)}
-    if found and os.path.realpath(root / found) in taken:
+    taken = (data_dir / name for name in (USER_DB, LOCK_NAME, SOCKET, MARKER))
+    if found and os.path.realpath(root / found) in map(os.path.realpath, taken):
         read.refuse("expected a separate file, not one that spyweb uses for something else", "url")
     url = MEMORY if found == MEMORY else f"sqlite:///{root / found if found else data_dir / DATABASE}"
     return take_section(read, StoreSettings, url=url)
