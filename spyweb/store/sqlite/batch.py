@@ -13,13 +13,13 @@ import random
 import sqlite3
 from asyncio import Future
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
 from itertools import groupby, islice
 from pathlib import Path
 from time import sleep
-from typing import Any, Final, Generic, NamedTuple, TypeVar, TypeVarTuple
+from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
 import structlog
 
@@ -64,27 +64,22 @@ class Op(NamedTuple):
     after: Callable[[], None] | None = None  # called on the loop once it is committed, wanted or not
 
 
-class Together(Generic[T, *Ts]):
-    """The function of ops of which those that follow each other in a batch are run as one, with fewer statements."""
+Results = list[Any]  # an op's result, or the Exception that it failed with
 
-    def __init__(self, run_all: Callable[[sqlite3.Connection, Sequence[tuple[*Ts]]], Sequence[T | Exception]]) -> None:
-        """Take a function that runs several, given the arguments of each; one that it refuses has done nothing."""
-        self.run_all = run_all
-
-    def __call__(self, connection: sqlite3.Connection, *arguments: *Ts) -> T:
-        (result,) = self.run_all(connection, [arguments])
-        if isinstance(result, Exception):
-            raise result
-        return result
+# By the function of ops that follow each other in a batch: one that runs them all, given the arguments of each, with
+# fewer statements.  An op that it refuses has done nothing.
+TOGETHER: Final[dict[Callable[..., object], Callable[[sqlite3.Connection, Sequence[Any]], Results]]] = {}
 
 
-def each(connection: sqlite3.Connection, sql: str, rows: Iterable[Sequence[object]]) -> Iterable[sqlite3.Cursor]:
+def each(connection: sqlite3.Connection, sql: str, rows: Sequence[Sequence[object]]) -> Iterable[sqlite3.Cursor]:
     """Execute a statement for each row as its result is taken; where each would be a round trip, for all at once."""
+    if len(rows) == 1:
+        return [connection.execute(sql, rows[0])]
     pipelined: Callable[..., Iterable[sqlite3.Cursor]] | None = getattr(connection, "each", None)
     return pipelined(sql, rows) if pipelined else (connection.execute(sql, row) for row in rows)
 
 
-def execute_each(connection: sqlite3.Connection, statement: str, rows: Sequence[Sequence[object]]) -> None:
+def execute_each(connection: sqlite3.Connection, statement: str, rows: Collection[Sequence[object]]) -> None:
     if rows:
         connection.executemany(statement, rows)
 
@@ -120,8 +115,6 @@ class Committer:
         recent = list(self._recent)
         return min(recent) if len(recent) == RECENT else 0.0
 
-
-Results = list[object]  # an op's result, or the Exception that it failed with
 
 log = structlog.get_logger()
 
@@ -194,8 +187,7 @@ def try_together(connection: sqlite3.Connection, batch: Sequence[Op], committer:
     try:
         for op in merge(batch):
             if op.kind is OpKind.MERGED:
-                together: Any = op.function(connection, *op.arguments)
-                results += together
+                results += TOGETHER[op.function](connection, op.arguments)
                 continue
             if op.kind is OpKind.SEVERAL:
                 connection.execute("SAVEPOINT op")
@@ -216,14 +208,13 @@ def try_together(connection: sqlite3.Connection, batch: Sequence[Op], committer:
 
 def merge(batch: Sequence[Op]) -> Sequence[Op]:
     """Return a batch in which one op stands for those that may be run together."""
-    if not any(type(op.function) is Together for op in batch):
+    if not any(op.function in TOGETHER for op in batch):
         return batch
     merged: list[Op] = []
     for function, ops in groupby(batch, key=lambda op: op.function):
         same = list(ops)
-        if isinstance(function, Together) and len(same) > 1:
-            asked = ([op.arguments for op in same],)
-            same = [same[0]._replace(kind=OpKind.MERGED, function=function.run_all, arguments=asked)]
+        if function in TOGETHER and len(same) > 1:
+            same = [same[0]._replace(kind=OpKind.MERGED, arguments=tuple(op.arguments for op in same))]
         merged += same
     return merged
 

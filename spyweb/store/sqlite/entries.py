@@ -17,7 +17,7 @@ from spyweb.errors import StoreError
 from spyweb.model import ChangeKind, HistoryRule, Value
 from spyweb.store.encoding import LARGEST, SMALLEST, Type, as_text, encode
 from spyweb.store.model.entries import KEEP, NOBODY, Addition, Drop, Entry, Origin, Put, Replacement, Transform
-from spyweb.store.sqlite.batch import CachedValue, OpKind, Together, each
+from spyweb.store.sqlite.batch import TOGETHER, CachedValue, OpKind, Results, each
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, row_written
 from spyweb.store.sqlite.connections import insert_into, upsert
 from spyweb.store.sqlite.events import JobsByKind, Notices, keep_event
@@ -82,18 +82,23 @@ def find_entry(connection: sqlite3.Connection, context: EntryContext) -> Entry |
     return entry_of(codec, namespace, key, row) if row and is_live(row, now_ms) else None
 
 
-def find_values(
-    connection: sqlite3.Connection, asked: Sequence[tuple[EntryContext, CachedValue]]
-) -> list[Value | Exception]:
+def find_value(connection: sqlite3.Connection, context: EntryContext, cached: CachedValue) -> Value:
+    found = read_value(context, connection.execute(FIND, (context.namespace, context.key)).fetchone(), cached)
+    if isinstance(found, StoreError):
+        raise found
+    return found
+
+
+def find_values(connection: sqlite3.Connection, asked: Sequence[tuple[EntryContext, CachedValue]]) -> Results:
     answers = each(connection, FIND, [(context.namespace, context.key) for context, _ in asked])
     found = zip(asked, answers, strict=True)
     return [read_value(context, answer.fetchone(), cached) for (context, cached), answer in found]
 
 
-find_value = Together(find_values)
+TOGETHER[find_value] = find_values
 
 
-def read_value(context: EntryContext, found: Sequence[Any] | None, cached: CachedValue) -> Value | Exception:
+def read_value(context: EntryContext, found: Sequence[Any] | None, cached: CachedValue) -> Value | StoreError:
     codec, namespace, key, now_ms = context
     row = Row(*found) if found else None
     try:

@@ -22,7 +22,7 @@ from spyweb.store.encryption import Codec, Place
 from spyweb.store.model.entries import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
 from spyweb.store.model.runs import End
 from spyweb.store.patterns import Pattern, compile_pattern
-from spyweb.store.sqlite.batch import OpKind, execute_each
+from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext
 from spyweb.store.sqlite.connections import Connections, StorePart, insert_into, on_writer
 
@@ -219,9 +219,9 @@ def drop_event(connection: sqlite3.Connection, event: int, job: JobId) -> None:
 
 def clear_after_runs(connection: sqlite3.Connection, ends: Sequence[End]) -> None:
     """Note the ends of runs that changes may have started."""
-    ended = [(end.event, end.run) for end in ends if end.event is not None]
-    execute_each(connection, "DELETE FROM wanted WHERE event = ? AND run = ?", ended)
-    execute_each(connection, DELETE_UNWANTED, [(event,) for event, _ in ended])
+    if ended := [(end.event, end.run) for end in ends if end.event is not None]:
+        connection.executemany("DELETE FROM wanted WHERE event = ? AND run = ?", ended)
+        connection.executemany(DELETE_UNWANTED, [(event,) for event, _ in ended])
 
 
 def read_event(codec: Codec, row: Sequence[Any]) -> ChangeEvent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice
 from sys import intern, maxsize
@@ -21,7 +21,7 @@ from spyweb.model import Cursor, JobId, Run, RunId, Trigger
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.incidents import SubjectChange
 from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, RequestKey, SkippedRange
-from spyweb.store.sqlite.batch import OpKind, Together, each, execute_each
+from spyweb.store.sqlite.batch import TOGETHER, OpKind, Results, each, execute_each
 from spyweb.store.sqlite.connections import (
     Connections,
     StorePart,
@@ -41,7 +41,7 @@ CURSOR_COLUMNS = columns_of(Cursor)
 SET_CURSOR = upsert("cursor", CURSOR_COLUMNS, "job")
 FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
 FIND_CURSORS = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job IN (SELECT value FROM json_each(?))"
-HEAR = "UPDATE cursor SET due_ms = ? WHERE job = ?"
+HEAR = "UPDATE cursor SET due_ms = ?2 WHERE job = ?1"
 ADD_RUN = """
     INSERT INTO run (job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, generation)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
@@ -300,16 +300,27 @@ def tell(listeners: Sequence[Recorded], change: Change, answer: Future[list[RunI
 # On the thread of a connection: writing
 
 
-Asked = tuple[Change, Sequence[RunId], list[SubjectChange]]  # with the ending runs that hold locks; the list is filled
+Asked = tuple[Change, Sequence[RunId], list[SubjectChange]]  # the arguments of `record`
 
 
-def record_all(connection: sqlite3.Connection, asked: Sequence[Asked]) -> list[list[RunId | None] | Exception]:
+def record(
+    connection: sqlite3.Connection, change: Change, holders: Sequence[RunId], subjects: list[SubjectChange]
+) -> list[RunId | None]:
+    """Write a change.  `holders` are its ending runs with locks; `subjects` is filled."""
+    if moved := moved_of(change, find_cursors(connection, change.expects)):
+        raise moved
+    added, ended = write(connection, change, holders)
+    subjects[:] = follow_ends(connection, change, ended)
+    return added
+
+
+def record_all(connection: sqlite3.Connection, asked: Sequence[Asked]) -> Results:
     """Write changes in their order: those of different jobs and runs together, with a few statements for all."""
-    done: list[list[RunId | None] | Exception] = []
+    done: Results = []
     together: list[Asked] = []
     touched: set[JobId | RunId] = set()
     for one in asked:
-        touches = touched_by(one[0]) if len(asked) > 1 else set()
+        touches = touched_by(one[0])
         if not touched.isdisjoint(touches):
             done += record_together(connection, together)
             together, touched = [], set()
@@ -318,31 +329,27 @@ def record_all(connection: sqlite3.Connection, asked: Sequence[Asked]) -> list[l
     return done + record_together(connection, together)
 
 
-record = Together(record_all)
+TOGETHER[record] = record_all
 
 
 def touched_by(change: Change) -> set[JobId | RunId]:
     """Return the jobs and runs that a change reads or writes."""
-    jobs = [one.job for one in change.cursors] + [one.job for one in change.new] + [one.job for one in change.skipped]
-    runs = [one.run for one in change.begin] + [one.run for one in change.end]
+    jobs = [one.job for of_jobs in (change.cursors, change.new, change.skipped) for one in of_jobs]
+    runs = [one.run for of_runs in (change.begin, change.end) for one in of_runs]
     return {*change.expects, *change.heard, *jobs, *runs}
 
 
-def record_together(connection: sqlite3.Connection, asked: Sequence[Asked]) -> list[list[RunId | None] | Exception]:
+def record_together(connection: sqlite3.Connection, asked: Sequence[Asked]) -> Results:
     """Write changes none of which touches what another does."""
-    moved = find_moved(connection, [change for change, _, _ in asked])
-    fit = [one for at, one in enumerate(asked) if at not in moved]
-    for run in [run for _, holders, _ in fit for run in holders]:
-        release_run(connection, run)
-    whole = fit[0][0] if len(fit) == 1 else merge([change for change, _, _ in fit])
-    ends = each(connection, END_RUN, map(row_of_end, whole.end))
-    ended = {end.run for end, result in zip(whole.end, ends, strict=True) if result.rowcount == 1}
-    added = iter(write(connection, whole, ended))
-    clear_after_runs(connection, whole.end)
+    found = find_cursors(connection, [job for change, _, _ in asked for job in change.expects])
+    moved = [moved_of(change, found) for change, _, _ in asked]
+    fit = [one for one, error in zip(asked, moved, strict=True) if not error]
+    whole = merge([change for change, _, _ in fit])
+    added, ended = write(connection, whole, [run for _, holders, _ in fit for run in holders])
     for change, _, subjects in fit:
         subjects[:] = follow_ends(connection, change, ended)
-    tell_scripts(connection, whole.told)
-    return [moved.get(at) or list(islice(added, len(change.new))) for at, (change, _, _) in enumerate(asked)]
+    left = iter(added)
+    return [error or list(islice(left, len(one[0].new))) for one, error in zip(asked, moved, strict=True)]
 
 
 def merge(changes: Sequence[Change]) -> Change:
@@ -351,18 +358,29 @@ def merge(changes: Sequence[Change]) -> Change:
     return Change(heard={job: at_ms for change in changes for job, at_ms in change.heard.items()}, **parts)
 
 
-def write(connection: sqlite3.Connection, change: Change, ended: Set[RunId]) -> list[RunId | None]:
-    """Write what comes with the ends of a change, or stands alone; return the ids of its new runs."""
-    execute_each(connection, BEGIN_RUN, [(begin.started_ms, begin.generation, begin.run) for begin in change.begin])
+def write(
+    connection: sqlite3.Connection, change: Change, holders: Sequence[RunId]
+) -> tuple[list[RunId | None], set[RunId]]:
+    """Write a change but for incidents and messages; return the ids of its new runs, and the ends that applied."""
+    for run in holders:
+        release_run(connection, run)
+    ended: set[RunId] = set()
+    if change.end:
+        results = each(connection, END_RUN, [row_of_end(end) for end in change.end])
+        ended = {end.run for end, result in zip(change.end, results, strict=True) if result.rowcount == 1}
+    if change.begin:
+        connection.executemany(BEGIN_RUN, [(begin.started_ms, begin.generation, begin.run) for begin in change.begin])
     for skipped in change.skipped:
         if skipped.follows is None or skipped.follows in ended:
             record_skipped(connection, skipped)
     added = add_runs(connection, change.new, ended) if change.new else []
-    execute_each(connection, SET_CURSOR, [astuple(cursor) for cursor in change.cursors])
-    execute_each(connection, HEAR, [(at_ms, job) for job, at_ms in change.heard.items()])
+    execute_each(connection, SET_CURSOR, [*map(astuple, change.cursors)])
+    execute_each(connection, HEAR, change.heard.items())
     for wanted in change.dropped:
         drop_event(connection, wanted.event, wanted.job)
-    return added
+    clear_after_runs(connection, change.end)
+    tell_scripts(connection, change.told)
+    return added, ended
 
 
 def follow_ends(connection: sqlite3.Connection, change: Change, ended: Set[RunId]) -> list[SubjectChange]:
@@ -378,36 +396,42 @@ def follow_ends(connection: sqlite3.Connection, change: Change, ended: Set[RunId
     return subjects
 
 
-def find_moved(connection: sqlite3.Connection, changes: Sequence[Change]) -> dict[int, CursorMoved]:
-    """Return the errors that refuse changes, by position: a cursor on record is not as it expects."""
-    jobs = [job for change in changes for job in change.expects]
+def find_cursors(connection: sqlite3.Connection, jobs: Collection[JobId]) -> dict[JobId, Cursor]:
+    """Return the cursors of these jobs that are on record."""
     if not jobs:
         return {}
-    asked = (FIND_CURSOR, jobs) if len(jobs) == 1 else (FIND_CURSORS, [encode(jobs).decode()])
-    found = {cursor.job: cursor for cursor in map(read_cursor, connection.execute(*asked))}
-    moved: dict[int, CursorMoved] = {}
-    for at, change in enumerate(changes):
-        for job, cursor in change.expects.items():
-            if found.get(job) != cursor:
-                moved.setdefault(at, CursorMoved(job, found.get(job)))
-    return moved
+    asked = (FIND_CURSOR, tuple(jobs)) if len(jobs) == 1 else (FIND_CURSORS, (encode(list(jobs)).decode(),))
+    return {JobId(row[0]): read_cursor(row) for row in connection.execute(*asked)}
+
+
+def moved_of(change: Change, found: Mapping[JobId, Cursor]) -> CursorMoved | None:
+    """Return the error that refuses a change: a cursor on record is not as it expects."""
+    for job, cursor in change.expects.items():
+        if found.get(job) != cursor:
+            return CursorMoved(job, found.get(job))
+    return None
 
 
 def add_runs(connection: sqlite3.Connection, runs: Sequence[NewRun], ended: Set[RunId]) -> list[RunId | None]:
     """Add runs, with what is kept beside them; not those that follow an end that was ignored."""
-    due = [run for run in runs if run.follows is None or run.follows in ended]
-    results = each(connection, ADD_RUN, map(row_of_run, due))
-    numbers = [RunId(result.lastrowid or 0) if result.rowcount == 1 else None for result in results]
-    added = [(run, number) for run, number in zip(due, numbers, strict=True) if number]
-    wanted = [(number, run.trigger.change_event, run.job) for run, number in added if run.trigger.change_event]
-    execute_each(connection, "UPDATE wanted SET run = ? WHERE event = ? AND job = ?", wanted)
-    payloads = [(number, run.payload) for run, number in added if run.payload is not None]
-    execute_each(connection, "INSERT INTO payload (run, content) VALUES (?, ?)", payloads)
-    for run, number in added:
+    due = [(at, run) for at, run in enumerate(runs) if run.follows is None or run.follows in ended]
+    results = each(connection, ADD_RUN, [row_of_run(run) for _, run in due])
+    added: list[RunId | None] = [None] * len(runs)
+    wanted: list[tuple[int, int, str]] = []
+    payloads: list[tuple[int, bytes]] = []
+    for (at, run), result in zip(due, results, strict=True):
+        if result.rowcount != 1 or not result.lastrowid:
+            continue
+        number = added[at] = RunId(result.lastrowid)
+        if (event := run.trigger.change_event) is not None:
+            wanted.append((number, event, run.job))
+        if run.payload is not None:
+            payloads.append((number, run.payload))
         if run.request is not None:
             add_request(connection, run.request, number)
-    left = iter(numbers)
-    return [next(left) if run.follows is None or run.follows in ended else None for run in runs]
+    execute_each(connection, "UPDATE wanted SET run = ? WHERE event = ? AND job = ?", wanted)
+    execute_each(connection, "INSERT INTO payload (run, content) VALUES (?, ?)", payloads)
+    return added
 
 
 def row_of_run(run: NewRun) -> tuple[str | int | None, ...]:
