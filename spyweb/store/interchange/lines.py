@@ -40,9 +40,7 @@ def entry_line(portable: PortableEntry) -> bytes:
         "namespace": portable.namespace,
         "key": to_plain(portable.key),
         "value": to_plain(entry.value),
-        "expires_ms": entry.expires_ms,
-        "created_ms": entry.created_ms,
-        "updated_ms": entry.updated_ms,
+        **{name: getattr(entry, name) for name in MOMENTS},
     }
     return msgspec.json.encode(fields) + b"\n"
 

@@ -23,13 +23,12 @@ import msgspec
 
 from spyweb.limits import NUMBER_KEYS
 from spyweb.model import NULL, Null, Value, ValueKey
-from spyweb.store.encoding import OVER_NUMBER_KEYS, count_number_keys, number_keys
+from spyweb.store.encoding import LARGEST, OVER_NUMBER_KEYS, SMALLEST, count_number_keys, number_keys
 
 BASE64, TABLE, NUMBER = "$base64", "$table", "$number"
 FORMS: Final = frozenset({BASE64, TABLE, NUMBER})
 INFINITE: Final = {"inf": math.inf, "-inf": -math.inf}
 MAX_DEPTH = 100  # of tables in tables: more than a script can build by appending deep values at a deep path
-SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 
 Plain = object  # what JSON holds, as Python sees it
 

@@ -87,6 +87,7 @@ UNDELIVERED = f"""
         ORDER BY id DESC LIMIT 1000
     ) AND incident IN (SELECT CAST(value AS bigint) FROM json_each(?))
 """
+SETTLE = "UPDATE incident SET is_settled = 1 WHERE id = ?"
 KNOWS = "SELECT channel, state FROM told WHERE incident = ?"
 ACKNOWLEDGE = """
     UPDATE incident SET acked_ms = coalesce(acked_ms, ?), acked_by = CASE WHEN acked_ms IS NULL THEN ? ELSE acked_by END
@@ -212,7 +213,8 @@ class Incidents(Announcer[SubjectChange]):
             wakes += [] if planned.wake_ms is None else [planned.wake_ms]
         told_to_all = await self._questions.submit(OpKind.READ, find_told_to_all, channels, subjects)
         for at in range(0, len(told_to_all), SETTLED_AT_ONCE):
-            await self._writer.submit(OpKind.SEVERAL, note_told_to_all, told_to_all[at : at + SETTLED_AT_ONCE])
+            some = [(number,) for number in told_to_all[at : at + SETTLED_AT_ONCE]]
+            await self._writer.submit(OpKind.SEVERAL, execute_each, SETTLE, some)
         unsettled = await self.unsettled()
         unknown = tuple(name for name in unsettled if name not in subjects)
         return Planned(messages=messages, wake_ms=min(wakes, default=None), unknown=unknown)
@@ -526,10 +528,6 @@ def find_told_to_all(
         if all(knows.get(channel) in (telling.Told.CLOSED, telling.Told.SPARED) for channel in concerned):
             found.append(number)
     return found
-
-
-def note_told_to_all(connection: sqlite3.Connection, incidents: Sequence[int]) -> None:
-    connection.executemany("UPDATE incident SET is_settled = 1 WHERE id = ?", [(number,) for number in incidents])
 
 
 # On the thread of a connection: reading

@@ -54,9 +54,7 @@ END_RUN = """
         note = ?
     WHERE id = ? AND state <> 'ended'
 """
-NEWEST_ROW = """
-    SELECT id, outcome, reason, "trigger", last_due_ms FROM run WHERE job = ? ORDER BY id DESC LIMIT 1
-"""
+NEWEST_ROW = 'SELECT id, outcome, reason, "trigger", last_due_ms FROM run WHERE job = ? ORDER BY id DESC LIMIT 1'
 LENGTHEN_SKIPPED = """
     UPDATE run SET
         due_ms = min(due_ms, ?2), last_due_ms = max(last_due_ms, ?3), count = count + ?4, ended_ms = ?5
@@ -83,9 +81,7 @@ NOT_ASIDE = """
         AND json_type("trigger", '$.incident') IS NULL ELSE TRUE END
 """
 # Of drift, which runs nothing.
-NO_FINDING = """
-    CASE WHEN json_valid("trigger") THEN json_extract("trigger", '$.finding') IS NULL ELSE TRUE END
-"""
+NO_FINDING = """CASE WHEN json_valid("trigger") THEN json_extract("trigger", '$.finding') IS NULL ELSE TRUE END"""
 # Jumps from job to job in the index instead of scanning every row.
 EACH_JOB = """
     WITH RECURSIVE jobs (name) AS (
@@ -93,28 +89,32 @@ EACH_JOB = """
         UNION ALL SELECT (SELECT min(job) FROM run WHERE job > name) FROM jobs WHERE name IS NOT NULL
     )
 """
+
+
+def newest(column: str, job: str, condition: str) -> str:
+    """Return the expression for a column of the newest row of a job that says something about it."""
+    return f"""(
+        SELECT {column} FROM run INDEXED BY run_of_job
+        WHERE job = {job} AND {condition} AND {NOT_ASIDE} ORDER BY id DESC LIMIT 1
+    )"""
+
+
+ENDED = "state = 'ended' AND last_due_ms IS NULL"
+REALLY_RAN = f"{ENDED} AND outcome <> 'skipped'"
 LATEST_RUNS = f"""
     {EACH_JOB} SELECT {RUN_COLUMNS} FROM run WHERE id IN (
-        SELECT coalesce((
-            SELECT id FROM run INDEXED BY run_of_job
-            WHERE job = name AND state = 'ended' AND outcome <> 'skipped' AND last_due_ms IS NULL AND {NOT_ASIDE}
-            ORDER BY id DESC LIMIT 1
-        ), (
-            SELECT id FROM run INDEXED BY run_of_job
-            WHERE job = name AND state = 'ended' AND last_due_ms IS NULL AND {NOT_ASIDE}
-            ORDER BY id DESC LIMIT 1
-        )) FROM jobs
+        SELECT coalesce({newest("id", "name", REALLY_RAN)}, {newest("id", "name", ENDED)}) FROM jobs
     )
 """
+SUCCESS = f"state = 'ended' AND outcome = 'success' AND {NO_FINDING}"
 # For a job that has failed for long, all its kept runs are read.
 NEWEST_MOMENTS = f"""
-    {EACH_JOB} SELECT name, at_ms FROM (SELECT name, (
-        SELECT {{moment}} FROM run INDEXED BY run_of_job
-        WHERE job = name AND {{condition}} AND {NOT_ASIDE} AND {NO_FINDING} ORDER BY id DESC LIMIT 1
-    ) AS at_ms FROM jobs WHERE name IS NOT NULL) AS found WHERE at_ms IS NOT NULL
+    {EACH_JOB} SELECT name, at_ms FROM (
+        SELECT name, {{moment}} AS at_ms FROM jobs WHERE name IS NOT NULL
+    ) AS found WHERE at_ms IS NOT NULL
 """
-SUCCEEDED = NEWEST_MOMENTS.format(moment="ended_ms", condition="state = 'ended' AND outcome = 'success'")
-STARTED = NEWEST_MOMENTS.format(moment="started_ms", condition="started_ms IS NOT NULL")
+SUCCEEDED = NEWEST_MOMENTS.format(moment=newest("ended_ms", "name", SUCCESS))
+STARTED = NEWEST_MOMENTS.format(moment=newest("started_ms", "name", f"started_ms IS NOT NULL AND {NO_FINDING}"))
 CURSORS = f"SELECT {CURSOR_COLUMNS} FROM cursor"
 
 # The newest `keep` ended rows of the job are below this id's; NULL when there are fewer.
@@ -126,12 +126,7 @@ FIRST_BEYOND = """
 OUTDATED = f"""
     SELECT id FROM run INDEXED BY run_of_job
     WHERE job = ?1 AND state = 'ended' AND (id <= ?2 OR ended_ms < ?3) AND id < (SELECT max(id) FROM run)
-    AND id <> coalesce((
-        SELECT id FROM run INDEXED BY run_of_job
-        WHERE job = ?1 AND state = 'ended' AND outcome = 'success' AND {NOT_ASIDE} AND {NO_FINDING}
-        ORDER BY id DESC LIMIT 1
-    ), 0)
-    LIMIT ?4
+    AND id <> coalesce({newest("id", "?1", SUCCESS)}, 0) LIMIT ?4
 """
 
 REQUESTS_KEPT_MS = DAY_MS  # a key that is older may be anybody's again

@@ -20,7 +20,8 @@ from spyweb.cli.project import Project
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import NULL, Value
 from spyweb.settings.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration, parse_duration
-from spyweb.store.interchange.value_json import LARGEST, TypeName, decode_value, to_plain
+from spyweb.store.encoding import LARGEST
+from spyweb.store.interchange.value_json import TypeName, decode_value, to_plain
 from spyweb.store.model.entries import SCOPES
 from spyweb.subjects.state.commands.stored import (
     Compat,

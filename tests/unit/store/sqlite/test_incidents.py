@@ -27,6 +27,7 @@ from spyweb.incidents.truth import Event, Failed, SignGone, SignSeen, Succeeded,
 from spyweb.store.model.entries import Put
 from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.store.sqlite import incidents
+from spyweb.store.sqlite.batch import execute_each
 from spyweb.store.sqlite.migrate import load_migrations, migrate
 from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
@@ -152,9 +153,8 @@ class World:
                 meanwhile()
             self._commit(lambda: incidents.tell(self.db, channel.name, planned, self.now))  # noqa: B023 - called at once
             wakes.append(planned.wake_ms)
-        self._commit(
-            lambda: incidents.note_told_to_all(self.db, incidents.find_told_to_all(self.db, channels, subjects))
-        )
+        settled = [(number,) for number in incidents.find_told_to_all(self.db, channels, subjects)]
+        self._commit(lambda: execute_each(self.db, incidents.SETTLE, settled))
         moments = [*wakes, *dict(self.db.execute(incidents.KNOWN)).values()]
         self.wake = min((moment for moment in moments if moment is not None and moment > self.now), default=None)
 
