@@ -43,35 +43,26 @@ class Place(NamedTuple):
 
 
 class PlainCodec:
-    is_plain = True
+    def __init__(self, *, is_plain: bool = True) -> None:
+        """Take whether columns hold a value as it is; else they hold nothing but bytes."""
+        self.is_plain = is_plain
 
     def write(self, place: Place, value: Value) -> Cell:
-        return encode(value)
+        cell = encode(value)
+        return cell if self.is_plain else Cell(cell.type, to_bytes(cell.column))
 
     def read(self, place: Place, cell: Cell) -> Value:
+        column = cell.column
         try:
-            return decode(cell.type, cell.column)
-        except StoreError as error:
+            if not self.is_plain and isinstance(column, bytes):
+                column = from_bytes(cell.type, column)
+            return decode(cell.type, column)
+        except (StoreError, ValueError, struct.error) as error:
             raise StoreError(f"the value of {place.key!r} in {place.namespace} can't be read: {error}") from error
 
 
 PLAIN: Final = PlainCodec()
-
-
-class BytesCodec(PlainCodec):
-    """Values that are not encrypted, in columns that hold nothing but bytes."""
-
-    is_plain = False
-
-    def write(self, place: Place, value: Value) -> Cell:
-        cell = encode(value)
-        return Cell(cell.type, to_bytes(cell.column))
-
-    def read(self, place: Place, cell: Cell) -> Value:
-        return super().read(place, Cell(cell.type, from_bytes(cell.type, cell.column or b"")))  # type: ignore[arg-type]
-
-
-BYTES: Final = BytesCodec()
+BYTES: Final = PlainCodec(is_plain=False)
 
 
 class SealingCodec:
@@ -107,7 +98,7 @@ class SealingCodec:
         return decode(cell.type, from_bytes(cell.type, opened))
 
 
-Codec = PlainCodec | BytesCodec | SealingCodec  # turns values into database columns and back
+Codec = PlainCodec | SealingCodec  # turns values into database columns and back
 
 
 def codec_for(key: bytes | None) -> Codec:

@@ -91,7 +91,7 @@ class Store:
             writes=writer.writes,
             batches=writer.batches,
             errors=writer.errors,
-            size_bytes=self._size(),
+            size_bytes=sum(map(damage.size_of, damage.files_of(self._place))) if isinstance(self._place, Path) else 0,
             last_commit_ms=writer.last_commit_ms,
             pending=writer.pending,
             oldest_pending_s=writer.oldest_pending_s,
@@ -99,11 +99,6 @@ class Store:
             failed=writer.trouble,
             commit_s=writer.committer.usual_s if writer.committer else 0.0,
         )
-
-    def _size(self) -> int:
-        if isinstance(self._place, str) or self._place == IN_MEMORY:
-            return 0
-        return sum(map(damage.size_of, damage.files_of(self._place)))
 
     def commit_sizes(self) -> Histogram:
         """Return how many writes the commits have had since the store was opened."""

@@ -15,7 +15,7 @@ from hypothesis import given
 from spyweb.errors import NoAccess, StoreError
 from spyweb.model import Value
 from spyweb.store.encoding import Cell
-from spyweb.store.encryption import PLAIN, Place, SealingCodec, codec_for, find_key, read_key
+from spyweb.store.encryption import BYTES, PLAIN, Place, SealingCodec, codec_for, find_key, read_key
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 from tests.fakes.stores import KEY
 from tests.fakes.values import values
@@ -96,6 +96,12 @@ def test_a_flipped_bit_is_noticed() -> None:
         damaged[position] ^= 1
         with pytest.raises(StoreError, match="can't be decrypted"):
             CODEC.read(PLACE, Cell("s", bytes(damaged)))
+
+
+@pytest.mark.parametrize("cell", [Cell("i", b"x"), Cell("f", b"1"), Cell("j", b"\xff"), Cell("m", b"\xc1")])
+def test_bytes_that_are_damaged_are_told_with_their_place(cell: Cell) -> None:
+    with pytest.raises(StoreError, match="can't be read"):
+        BYTES.read(PLACE, cell)
 
 
 def test_without_a_key_nothing_is_sealed() -> None:
