@@ -178,24 +178,6 @@ async def test_a_change_is_refused_as_a_whole_where_a_cursor_is_not_as_it_expect
     assert (await store.runs.cursors())[PRICES] == elsewhere
 
 
-async def test_a_cursor_alone_is_written_only_where_the_one_before_is_as_expected(store: Store) -> None:
-    """And what shares the commit with a refused one is written."""
-    first = make_cursor(due_ms=1000)
-    claims = [
-        store.runs.record(Change(expects={PRICES: None}, cursors=[first])),
-        store.runs.record(Change(expects={PRICES: None}, cursors=[make_cursor(due_ms=2000)])),
-        store.runs.record(Change(expects={PRICES: first}, cursors=[make_cursor(due_ms=3000)])),
-        store.runs.record(Change(expects={PRICES: first}, cursors=[make_cursor(due_ms=4000)])),
-        store.runs.record(Change(expects={NEWS: None}, cursors=[make_cursor(NEWS)])),
-    ]
-    answers = await asyncio.gather(*claims, return_exceptions=True)
-
-    refused = [(error.job, error.found) for error in answers if isinstance(error, CursorMoved)]
-    assert refused == [(PRICES, first), (PRICES, make_cursor(due_ms=3000))]
-    assert [answers[each] for each in (0, 2, 4)] == [[], [], []]
-    assert await store.runs.cursors() == {PRICES: make_cursor(due_ms=3000), NEWS: make_cursor(NEWS)}
-
-
 Runs = dict[JobId, RunId]  # the last of each job
 
 
@@ -358,15 +340,6 @@ async def test_cursors_are_those_last_recorded(store: Store) -> None:
     await store.runs.record(Change(cursors=[moved]))
 
     assert await store.runs.cursors() == {PRICES: moved, NEWS: make_cursor(NEWS, due_ms=5)}
-
-
-async def test_pruning_keeps_the_newest_of_each_job(store: Store) -> None:
-    for due_ms in range(5):
-        await run_once(store, PRICES, due_ms=due_ms)
-    await run_once(store, NEWS)
-
-    assert await store.runs.prune(keep=2, older_than_ms=0) == 3
-    assert [run.id for run in await store.runs.list()] == [6, 5, 4]
 
 
 async def test_pruning_deletes_what_ended_long_ago_and_never_what_is_open(store: Store) -> None:

@@ -89,9 +89,9 @@ async def test_a_plan_goes_with_the_tasks_of_its_run_and_with_the_run(store: Sto
     assert await store.tasks.plan(runs[0]) == plan
     await store.tasks.declare(await begin_run(store, dry_run=True), plan)
     assert await store.tasks.newest_of(PRICES) == runs[-1]
-    await store.tasks.prune(keep=2)
     await store.runs.prune(keep=1, older_than_ms=0)
     assert [await store.tasks.plan(run) is not None for run in runs] == [False, False, True]
+    assert await kept(store, runs) == runs[-1:]
 
 
 async def test_a_task_is_known_by_its_workflow_and_name_and_by_a_name_that_is_the_only_one(store: Store) -> None:
@@ -131,13 +131,6 @@ async def ended_run(store: Store, tasks: int = 1) -> RunId:
 
 async def kept(store: Store, runs: list[RunId]) -> list[RunId]:
     return list(await store.tasks.of_runs(runs))
-
-
-async def test_the_tasks_go_with_their_run(store: Store) -> None:
-    runs = [await ended_run(store) for _ in range(3)]
-    await store.runs.prune(keep=1, older_than_ms=0)
-
-    assert await kept(store, runs) == runs[-1:]
 
 
 async def test_the_tasks_of_the_newest_runs_stay(store: Store) -> None:
