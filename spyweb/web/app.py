@@ -14,7 +14,6 @@ from spyweb import limits
 from spyweb.endpoints import Endpoints
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.web.access.audit import AuditService
-from spyweb.web.access.forward import FORWARDER
 from spyweb.web.access.guard import OPEN_REQUESTS, TRAIL, OpenRequests, Trail, guarded_by
 from spyweb.web.access.headers import DASHBOARD_PORT, HOSTS, PORT
 from spyweb.web.access.keys import AccessService
@@ -117,8 +116,6 @@ def _add_routes(app: web.Application, routes: Iterable[Route | PageRoute]) -> No
 
 def _add_services(app: web.Application, services: Services, largest_body: int) -> None:
     app[SERVICES] = services
-    if services.forwarder:
-        app[FORWARDER] = services.forwarder
     app[BODY_MEMORY], app[LARGEST_BODY] = BodyMemory(), largest_body
     app[OPEN_STREAMS] = StreamCounter(limits.STREAMS)
     app[EVENT_STREAMS] = StreamCounter(limits.EVENT_STREAMS, limits.STREAMS_OF_ONE)

@@ -21,11 +21,10 @@ ADD = f"""
     INSERT INTO access_key (name, handle, hash, scopes, jobs, created_ms) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT DO NOTHING RETURNING {COLUMNS}
 """
-PUT_SESSION = """
+ADD_SESSION = """
     INSERT INTO browser_session (hash, access_key, created_ms, seen_ms)
     SELECT ?1, ?2, ?3, ?4 WHERE CAST(?2 AS bigint) IS NULL OR EXISTS (SELECT 1 FROM access_key WHERE id = ?2)
-    ON CONFLICT (hash) DO UPDATE SET
-        access_key = excluded.access_key, created_ms = excluded.created_ms, seen_ms = excluded.seen_ms
+    ON CONFLICT DO NOTHING
 """
 MAKE_LINK_KEY = "INSERT INTO link_key (id, key) VALUES (1, ?) ON CONFLICT DO NOTHING"
 ADD_LINE = insert_into("audit", columns_of(NewAuditLine))
@@ -67,9 +66,14 @@ class AccessKeys(StorePart):
         return [read_as(BrowserSession, row) for row in rows]
 
     @on_writer(OpKind.WRITE, rings=True)
-    def put_session(self, connection: sqlite3.Connection, session: BrowserSession) -> None:
-        """Add a session, or replace it; nothing where its key was removed."""
-        connection.execute(PUT_SESSION, astuple(session))
+    def add_session(self, connection: sqlite3.Connection, session: BrowserSession) -> None:
+        """Add a session; nothing where its key was removed."""
+        connection.execute(ADD_SESSION, astuple(session))
+
+    @on_writer(OpKind.WRITE)
+    def session_seen(self, connection: sqlite3.Connection, hash_: bytes, at_ms: int) -> None:
+        """Note that a session was used; nothing where it has ended, maybe at another node."""
+        connection.execute("UPDATE browser_session SET seen_ms = ?2 WHERE hash = ?1", (hash_, at_ms))
 
     @on_writer(OpKind.SEVERAL, rings=True)
     def end_sessions(self, connection: sqlite3.Connection, hashes: list[bytes]) -> None:

@@ -21,7 +21,6 @@ from spyweb.runs.records import FAIL, START, SUCCESS
 from spyweb.subjects.hooks.service import Delivery, HookService
 from spyweb.subjects.runs.starting import HEADERS, REUSED, key_of, parent_of, read_payload, started_answer
 from spyweb.views.jobs import Triggered
-from spyweb.web.access.forward import pass_on
 from spyweb.web.access.headers import HOSTS, comes_from_elsewhere
 from spyweb.web.access.principal import PRINCIPAL, Principal, principal_of
 from spyweb.web.access.recognise import HARMLESS
@@ -68,7 +67,7 @@ async def receive_hook(request: web.Request) -> web.StreamResponse:
     with closing(Body(request.app[BODY_MEMORY], HOOK_BODY, "what is sent to a hook")) as body:
         content = await body.read(request) if request.can_read_body else b""
         job = _admitted(request, content)
-        if answer := await pass_on(request, job, content):
+        if answer := await _at_owner(request, job, content):
             return answer
         hooks = service_of(request, HookService)
         if hooks.expects_pings(job):
@@ -143,7 +142,7 @@ async def _receive_ping(request: web.Request, says: str) -> web.StreamResponse:
         is_unsure = source == "session" and request.method in HARMLESS and site not in ("same-origin", "none")
         if is_unsure or (source in OF_BROWSERS and comes_from_elsewhere(request, request.app[HOSTS])):
             raise web.HTTPForbidden(text="pages of other sites may not send pings")
-        if answer := await pass_on(request, job, content):
+        if answer := await _at_owner(request, job, content):
             return answer
         if not service_of(request, HookService).expects_pings(job):
             if request.match_info.get("says") is None:
@@ -154,6 +153,12 @@ async def _receive_ping(request: web.Request, says: str) -> web.StreamResponse:
                 raise web.HTTPNotFound(text=f"expected start, fail or an exit code from 0 to 255, not {says[:40]!r}")
             says = str(int(says))
         return await _hear(request, job, says, content)
+
+
+async def _at_owner(request: web.Request, job: JobId, content: bytes) -> web.StreamResponse | None:
+    """Return what the node answers that runs a job; None where this one does."""
+    forwarder = request.app[SERVICES].forwarder
+    return await forwarder.to_owner(request, job, body=content) if forwarder else None
 
 
 async def _hear(request: web.Request, job: JobId, says: str, content: bytes) -> web.Response:

@@ -22,6 +22,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from msgspec import Struct
+from msgspec.json import encode as to_bytes
 from msgspec.structs import replace
 from multidict import CIMultiDict
 from yarl import URL
@@ -82,7 +83,10 @@ class Forwarder:
     _open: int = 0
 
     def recognise(self, request: web.Request) -> Principal | None:
-        """Return for whom another node sends a request; None where a client has sent it.  Raises HTTPForbidden."""
+        """Return for whom another node sends a request; None where a client has sent it.
+
+        Raises HTTPForbidden, and HTTPServiceUnavailable.
+        """
         given = request.headers.get(HEADER)
         if given is None:
             return None
@@ -90,7 +94,10 @@ class Forwarder:
         expected = self._sign(content, request.method, request.rel_url.raw_path_qs)
         if not hmac.compare_digest(expected.encode(), signature.encode("utf-8", "surrogateescape")):
             raise web.HTTPForbidden(text="no node of this cluster has sent this request")
-        voucher = msgspec.json.decode(urlsafe_b64decode(content), type=Voucher)
+        try:
+            voucher = msgspec.json.decode(urlsafe_b64decode(content), type=Voucher)
+        except msgspec.DecodeError as error:  # while the nodes of a cluster are upgraded one by one
+            raise _busy("the node that was asked has another version of spyweb: ask the job's own node", 5) from error
         self._check(voucher)
         if not request.can_read_body and voucher.body != sha256().hexdigest():
             raise web.HTTPForbidden(text="the body that was signed is missing")
@@ -115,8 +122,13 @@ class Forwarder:
 
     async def answer(self, handler: Handler, at_owner: AtOwner, request: web.Request) -> web.StreamResponse:
         """Have the owner of a request's job answer, or the handler, where that is this node."""
-        job = await self._job_of(request)
-        return (await self.to_owner(request, job, at_owner) if job else None) or await handler(request)
+        job, answer = await self._job_of(request), None
+        try:
+            answer = await self.to_owner(request, job, at_owner) if job else None
+        except (web.HTTPConflict, web.HTTPServiceUnavailable):
+            if at_owner is AtOwner.MUST:
+                raise
+        return answer or await handler(request)
 
     async def _job_of(self, request: web.Request) -> JobId | None:
         number = request.match_info.get("run", "")
@@ -129,8 +141,11 @@ class Forwarder:
     async def to_owner(
         self, request: web.Request, job: JobId, at_owner: AtOwner = AtOwner.MUST, body: bytes | None = None
     ) -> web.StreamResponse | None:
-        """Answer with what the owner of a job answers; None where this node is to answer, or to refuse."""
-        node = self._node_for(request, job, at_owner) if request[PRINCIPAL].may_see(job) else None
+        """Answer with what the owner of a job answers; None where this node is to answer, or to refuse.
+
+        Raises HTTPConflict or HTTPServiceUnavailable where the owner can't.
+        """
+        node = self._node_for(request, job) if request[PRINCIPAL].may_see(job) else None
         if node is None:
             return None
         if self._open >= AT_ONCE:
@@ -149,10 +164,10 @@ class Forwarder:
                     answer = await self._send(request, job, node, body)
                 body = b""  # it is counted no more
             with closing(answer):
+                if answer.status == web.HTTPServiceUnavailable.status_code and at_owner is AtOwner.RATHER:
+                    raise web.HTTPServiceUnavailable
                 return await _copy(request, answer, is_there)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError as well; once the answer began, none comes here
-            if at_owner is AtOwner.RATHER:
-                return None
             reason = str(error) or "it takes too long, or the job has moved"
             raise _busy(f"{job} is at {node.name}, which does not answer: {reason}", 5) from error
         finally:
@@ -162,21 +177,18 @@ class Forwarder:
         found = self.live.find(job)
         return self.owner_of(found.slot if found else slot_of(job))
 
-    def _node_for(self, request: web.Request, job: JobId, at_owner: AtOwner) -> Node | None:
-        """Return the other node that owns a job; None where this node is to answer."""
+    def _node_for(self, request: web.Request, job: JobId) -> Node | None:
+        """Return the other node that owns a job; None where this one does."""
         if self.live.is_mine(job):
             return None
         node = self._owner_of(job)
-        is_moving = VOUCHER in request or (node is not None and node.id == self.me)
-        if node and node.url and not is_moving:
-            return node
-        if at_owner is AtOwner.RATHER:
-            return None
-        if is_moving:
+        if VOUCHER in request or (node and node.id == self.me):
             raise _busy(f"{job} is moving from one node to another: try again")
         if node is None:
             raise _busy(f"no node runs {job} now: `spyweb nodes` shows which are up", 5)
-        raise web.HTTPConflict(text=f"{job} is at {node.name}: with [cluster] url there, other nodes ask it")
+        if not node.url:
+            raise web.HTTPConflict(text=f"{job} is at {node.name}: with [cluster] url there, other nodes ask it")
+        return node
 
     async def _send(self, request: web.Request, job: JobId, node: Node, body: bytes) -> aiohttp.ClientResponse:
         """Pass a request on, and return the answer as soon as its head has come."""
@@ -184,20 +196,11 @@ class Forwarder:
         jobs = who.jobs if sum(map(len, who.jobs)) <= MOST_PATTERNS else (job,)
         who, now_ms = replace(who, jobs=jobs, session=None), self.clock.now_ms()
         voucher = Voucher(nonce=token_hex(16), to=node.id, at_ms=now_ms, body=digest, who=who)
-        content = urlsafe_b64encode(msgspec.json.encode(voucher)).decode()
+        content = urlsafe_b64encode(to_bytes(voucher)).decode()
         headers = _passed_headers(request)
         headers[HEADER] = f"{content}.{self._sign(content, request.method, target)}"
         url = URL(node.url.rstrip("/") + target, encoded=True)
         return await self.http.request(request.method, url, headers=headers, data=body, allow_redirects=False)
-
-
-FORWARDER = web.AppKey("what passes requests on", Forwarder)
-
-
-async def pass_on(request: web.Request, job: JobId, body: bytes) -> web.StreamResponse | None:
-    """Have the owner of a job answer a request whose handler has identified its sender by the body."""
-    forwarder = request.app.get(FORWARDER)
-    return await forwarder.to_owner(request, job, body=body) if forwarder else None
 
 
 def http_to_nodes() -> aiohttp.ClientSession:
@@ -211,11 +214,12 @@ def http_to_nodes() -> aiohttp.ClientSession:
 
 
 def _passed_headers(request: web.Request) -> CIMultiDict[str]:
-    """Return the headers that another node gets, without the client's key and cookies."""
+    """Return the headers that another node gets, without the client's key and cookies, and those of its connection."""
     recogniser, kept = request.app.get(RECOGNISER), CIMultiDict[str]()
+    of_connection = {name.strip().lower() for name in ",".join(request.headers.getall("Connection", ())).split(",")}
     for name, value in request.headers.items():
         is_key = name.lower() == "authorization" and recogniser is not None and recogniser.knows(bearer_of(value))
-        if name.lower() not in NOT_PASSED and not is_key:
+        if name.lower() not in NOT_PASSED | of_connection and not is_key:
             kept.add(name, value)
     if theme := request.cookies.get(THEME):
         kept["Cookie"] = f"{THEME}={theme}"

@@ -12,6 +12,7 @@ import re
 import secrets
 import string
 import zlib
+from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -188,7 +189,8 @@ class AccessService:
         of_key = [each.hash for each in self._sessions.values() if each.key == who.key]
         self._end(of_key[: 1 - SESSIONS_OF_KEY])
         self._end(list(self._sessions)[: 1 - SESSIONS])
-        self._store(BrowserSession(hash=hash_, key=who.key, created_ms=now_ms, seen_ms=now_ms))
+        session = BrowserSession(hash=hash_, key=who.key, created_ms=now_ms, seen_ms=now_ms)
+        self._note(session, self._stored.add_session(session))
         return cookie
 
     def admit_session(self, cookie: str) -> Principal | None:
@@ -239,7 +241,7 @@ class AccessService:
         self._sessions[session.hash] = session  # at the end
         now_ms = self._clock.now_ms()
         if abs(now_ms - session.seen_ms) >= NOTED_MS:
-            self._store(replace(session, seen_ms=now_ms))
+            self._note(replace(session, seen_ms=now_ms), self._stored.session_seen(session.hash, now_ms))
         if session.key is None:
             return replace(THE_OWNER, source="session", session=session.hash)
         key = next((key for key in self._keys.values() if key.id == session.key), None)
@@ -251,10 +253,10 @@ class AccessService:
         is_idle = abs(now_ms - session.seen_ms) > IDLE_MS and session.hash not in self._held
         return is_idle or abs(now_ms - session.created_ms) > LONGEST_MS
 
-    def _store(self, session: BrowserSession) -> None:
+    def _note(self, session: BrowserSession, write: Future[None]) -> None:
         self._sessions[session.hash] = session
         self._changes += 1
-        self._stored.put_session(session).add_done_callback(_note_failure)
+        write.add_done_callback(_note_failure)
 
     def _end(self, hashes: list[bytes]) -> None:
         if hashes:

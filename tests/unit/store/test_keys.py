@@ -42,7 +42,7 @@ async def test_a_name_and_a_handle_are_given_once(store: Store, change: dict[str
 async def test_a_key_that_is_removed_takes_its_sessions_along(store: Store) -> None:
     phone, deploy = await add(store, PHONE), await add(store, DEPLOY)
     for each in (session(b"a", phone.id), session(b"b", deploy.id), session(b"c")):
-        await store.keys.put_session(each)
+        await store.keys.add_session(each)
 
     assert await store.keys.remove("phone")
     assert not await store.keys.remove("phone")
@@ -51,18 +51,20 @@ async def test_a_key_that_is_removed_takes_its_sessions_along(store: Store) -> N
     assert await store.keys.sessions() == [session(b"b", deploy.id), session(b"c")]
 
 
-async def test_no_session_is_put_of_a_key_that_is_gone(store: Store) -> None:
+async def test_no_session_is_added_of_a_key_that_is_gone(store: Store) -> None:
     phone = await add(store, PHONE)
     await store.keys.remove("phone")
 
-    await store.keys.put_session(session(key=phone.id))
+    await store.keys.add_session(session(key=phone.id))
 
     assert await store.keys.sessions() == []
 
 
-async def test_sessions_are_replaced_ended_and_in_the_order_in_which_they_were_seen(store: Store) -> None:
-    for each in (session(b"a"), session(b"b"), session(b"c"), session(b"a", seen_ms=9_000)):
-        await store.keys.put_session(each)
+async def test_sessions_are_seen_ended_and_in_the_order_in_which_they_were_seen(store: Store) -> None:
+    for each in (session(b"a"), session(b"b"), session(b"c")):
+        await store.keys.add_session(each)
+    for letter in (b"a", b"x"):
+        await store.keys.session_seen(letter * 32, 9_000)
 
     assert [each.hash[:1] for each in await store.keys.sessions()] == [b"b", b"c", b"a"]
 

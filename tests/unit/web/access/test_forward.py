@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from aiohttp import ClientPayloadError, web
-from aiohttp.test_utils import RawTestServer, make_mocked_request
+from aiohttp.test_utils import RawTestServer
 
 from spyweb.daemon.subjects import ADDRESSES, ROUTES
 from spyweb.limits import KEY_JOBS
 from spyweb.store.model.access import Scope
-from spyweb.web.access.forward import HEADER, LIFE_MS, pass_on
+from spyweb.web.access.forward import HEADER, LIFE_MS
 from spyweb.web.access.recognise import AtOwner
 from spyweb.web.app import socket_app
 from tests.fakes.client import client_of
@@ -84,12 +85,13 @@ async def test_neither_key_nor_cookie_leaves_the_node() -> None:
         browser = await signed_in(nodes.alpha, Scope.ADMIN)
         own = {"Origin": f"http://127.0.0.1:{nodes.client.port}", "Sec-Fetch-Site": "same-origin"}
         cookies = {"Cookie": f"{browser['Cookie']}; spyweb_theme=dark; mine=1"}
-        await ask(nodes, "POST", RUN, "admin", headers={"Idempotency-Key": "k"})
+        hop = {"Connection": "keep-alive, X-Hop", "X-Hop": "1", "Idempotency-Key": "k"}
+        await ask(nodes, "POST", RUN, "admin", headers=hop)
         await ask(nodes, "POST", RUN, headers={"Authorization": f"Bearer {token}"})
         status, text = await ask(nodes, "POST", RUN, headers={**browser, **cookies, **own})
         assert (status, text) == (200, '{"run": 7}')
         for request in seen:
-            assert not {"x-spyweb-key", "authorization", "origin"} & {name.lower() for name in request.headers}
+            assert not {"x-spyweb-key", "authorization", "origin", "x-hop"} & {name.lower() for name in request.headers}
             assert token not in str(request.headers)
             assert browser["Cookie"].split("=")[1] not in str(request.headers)
         assert seen[0].headers["Idempotency-Key"] == "k"
@@ -177,6 +179,18 @@ async def test_what_any_node_knows_in_part_is_shown_where_the_owner_is_not_reach
         assert [request.path for request in seen] == ["/api/runs/1", "/api/events"]
         assert (await ask(nodes, "GET", "/api/runs/1", "limited"))[0] == 403
         assert (await ask(nodes, "GET", "/api/runs/99", "read"))[0] == 404
+
+
+async def test_what_needs_the_owner_is_refused_in_one_line_by_a_node_that_is_full_or_of_another_version() -> None:
+    both = [("POST", RUN, "run"), ("GET", "/api/runs/1", "read")]
+    async with two_nodes() as nodes:
+        with patch("spyweb.web.access.forward.AT_ONCE", 0):
+            assert [(await ask(nodes, *each))[0] for each in both] == [503, 200]
+        with patch("spyweb.web.access.forward.to_bytes", return_value=b'{"renamed":1}'):
+            status, text = await ask(nodes, *both[0])
+            assert (status, "has another version of spyweb" in text) == (503, True)
+            assert (await ask(nodes, *both[1]))[0] == 200
+    assert nodes.beta.story == []
 
 
 async def test_a_run_is_watched_as_it_goes_and_its_end_reaches_who_watches() -> None:
@@ -275,10 +289,6 @@ async def test_a_hook_is_passed_on_once_its_sender_is_known() -> None:
         assert nodes.beta.story == []
         assert (await ask(nodes, "POST", "/api/hooks/prices", "run", data=b"{}"))[0] == 202
         assert nodes.beta.story == ["trigger prices"]
-
-
-async def test_where_there_is_one_node_nothing_is_passed_on() -> None:
-    assert await pass_on(make_mocked_request("POST", RUN, app=web.Application()), PRICES, b"") is None
 
 
 async def test_a_key_of_very_many_jobs_is_passed_on_for_the_one_it_asks_about() -> None:

@@ -377,3 +377,16 @@ async def test_a_session_of_an_open_page_is_not_idle_on_another_node(world: Worl
             world.access.sweep()
             await other.load()
     assert other.admit_session(cookie)
+
+
+async def test_a_sign_out_is_not_undone_by_a_request_at_a_node_that_has_not_heard_of_it(world: World) -> None:
+    cookie = await world.signed_in()
+    other = AccessService(world.store.keys, world.clock)
+    await other.load()
+    world.access.sign_out(hash_secret(cookie))
+    world.clock.advance(2 * 60)
+    assert other.admit_session(cookie), "it has not heard yet"
+    await other.load()
+    await world.restart()
+    assert not other.admit_session(cookie)
+    assert not world.access.admit_session(cookie)
