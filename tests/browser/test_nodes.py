@@ -78,17 +78,3 @@ async def test_nodes_have_a_page_on_which_one_is_drained_and_resumed(
     await expect(row).to_contain_text("alive")
     assert await tab.violations() == []
     eventually(lambda: nodes[0].project.shown("talker").node == "ber", "its jobs are back")
-
-
-async def test_a_form_of_a_session_is_taken_where_the_browser_signed_in(
-    tab: Tab, nodes: tuple[RealNode, RealNode]
-) -> None:
-    token = nodes[0].project.spyweb("keys", "add", "anna", "--scope", "run").stdout.strip()
-    eventually(lambda: nodes[1].daemon.ask("/api/jobs").status == 401, "the key is known there too")
-    tab.expected = "401"
-    page = await tab.open("/jobs/talker")
-    await page.get_by_role("textbox").fill(token)
-    await page.get_by_role("button", name="Sign in").click()
-    await page.get_by_role("button", name="Run now").click()
-    await expect(page.locator("#started")).to_contain_text("was requested")
-    await expect(page.locator("footer")).to_contain_text("signed in with anna")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
+from unittest.mock import AsyncMock
 
+from aiohttp import ClientSession
 from msgspec.structs import replace
 
 from spyweb.cluster.node import ClusterNode
@@ -27,15 +29,6 @@ ALPHA, BETA = 1, 2
 def make_node(number: int = BETA, name: str = "beta", **changes: object) -> Node:
     node = Node(id=number, name=name, lease_ms=10_000, state=NodeState.ALIVE, started_ms=1_000, beat_ms=2_000)
     return replace(node, **changes)
-
-
-@dataclass
-class FakeMembers:
-    me: int = ALPHA
-    owners: dict[Slot, Node] = field(default_factory=dict)
-
-    def owner_of(self, slot: Slot) -> Node | None:
-        return self.owners.get(slot)
 
 
 class FakeRecord:
@@ -72,86 +65,63 @@ def two_on_record(**changes: object) -> FakeCluster:
     return FakeCluster(FakeRecord(alpha, beta, *gone), beat)
 
 
-@dataclass(kw_only=True)
+@dataclass
 class TwoNodes:
     """Clients of both, and tokens for alpha by their scopes."""
 
     alpha: FakeDaemonService
     beta: FakeDaemonService
-    members: FakeMembers  # as alpha knows them
+    owners: dict[Slot, Node]  # as alpha knows them
     client: Client
     beta_client: Client
     stack: AsyncExitStack
-    tokens: dict[str, str] = field(default_factory=dict)
+    tokens: dict[str, str]
 
     def put(self, job: JobId, node: Node | None) -> None:
         """Have alpha know this owner of a job."""
         slot = slot_of(job)
-        self.members.owners.pop(slot, None)
+        self.owners.pop(slot, None)
         if node:
-            self.members.owners[slot] = node
+            self.owners[slot] = node
+
+
+def forwarding(service: FakeDaemonService, me: int, owners: Mapping[Slot, Node], http: ClientSession) -> None:
+    service.forwarder = Forwarder(
+        me=me,
+        owner_of=owners.get,
+        live=service.live,
+        find_run=service.past.find,
+        look=AsyncMock(),
+        access=service.access,
+        key=b"k" * 32,
+        http=http,
+        clock=service.clock,
+    )
+
+
+@asynccontextmanager
+async def two_nodes(*, keyed: bool = True) -> AsyncIterator[TwoNodes]:
+    """Serve both; all jobs are beta's."""
+    alpha, beta, owners = FakeDaemonService(), FakeDaemonService(), dict[Slot, Node]()
+    async with http_to_nodes() as http, AsyncExitStack() as stack:
+        forwarding(alpha, ALPHA, owners, http)
+        forwarding(beta, BETA, {}, http)
+        give_away(alpha.live)
+        tokens = {}
+        if keyed:
+            await beta.access.add("other", [Scope.READ])
+            scopes = {"read": [Scope.READ], "run": [Scope.RUN], "limited": list(Scope), "admin": [Scope.ADMIN]}
+            for name, those in scopes.items():
+                jobs = [BACKUP] if name == "limited" else []
+                tokens[name] = (await alpha.access.add(name, those, jobs)).token
+        clients = [await stack.enter_async_context(client_of(tcp_app(each))) for each in (alpha, beta)]
+        found = TwoNodes(alpha, beta, owners, *clients, stack, tokens)
+        for job in (PRICES, BACKUP):
+            found.put(job, make_node(url=str(clients[1].make_url(""))))
+        yield found
 
 
 def give_away(live: LiveJobs) -> None:
     live.ownership.owned = set()
     for job in live:
         job.mine = False
-
-
-def forwarding(service: FakeDaemonService, members: FakeMembers, http: object) -> Forwarder:
-    looks: list[None] = []
-
-    async def look() -> None:
-        looks.append(None)
-
-    service.forwarder = Forwarder(
-        me=members.me,
-        owner_of=members.owner_of,
-        live=service.live,
-        find_run=service.past.find,
-        look=look,
-        access=service.access,
-        key=b"k" * 32,
-        http=http,  # type: ignore[arg-type]
-        clock=service.clock,
-    )
-    return service.forwarder
-
-
-@asynccontextmanager
-async def two_nodes(*, keyed: bool = True) -> AsyncIterator[TwoNodes]:
-    """Serve both; all jobs are beta's."""
-    alpha, beta = FakeDaemonService(), FakeDaemonService()
-    members = FakeMembers()
-    async with http_to_nodes() as http:
-        forwarding(alpha, members, http)
-        forwarding(beta, FakeMembers(BETA), http)
-        give_away(alpha.live)
-        tokens = {}
-        for name, scopes, jobs in (
-            ("read", [Scope.READ], []),
-            ("run", [Scope.RUN], []),
-            ("limited", list(Scope), [BACKUP]),
-            ("admin", [Scope.ADMIN], []),
-        ):
-            if keyed:
-                tokens[name] = (await alpha.access.add(name, scopes, jobs)).token
-        if keyed:
-            await beta.access.add("other", [Scope.READ])
-        async with (
-            client_of(tcp_app(beta)) as beta_client,
-            client_of(tcp_app(alpha)) as client,
-            AsyncExitStack() as stack,
-        ):
-            found = TwoNodes(
-                alpha=alpha,
-                beta=beta,
-                members=members,
-                client=client,
-                beta_client=beta_client,
-                stack=stack,
-                tokens=tokens,
-            )
-            for job in (PRICES, BACKUP):
-                found.put(job, make_node(url=str(beta_client.make_url(""))))
-            yield found

@@ -216,10 +216,11 @@ def http_to_nodes() -> aiohttp.ClientSession:
 def _passed_headers(request: web.Request) -> CIMultiDict[str]:
     """Return the headers that another node gets, without the client's key and cookies, and those of its connection."""
     recogniser, kept = request.app.get(RECOGNISER), CIMultiDict[str]()
-    of_connection = {name.strip().lower() for name in ",".join(request.headers.getall("Connection", ())).split(",")}
+    of_connection = ",".join(request.headers.getall("Connection", ())).lower().split(",")
+    dropped = NOT_PASSED.union(map(str.strip, of_connection))
     for name, value in request.headers.items():
         is_key = name.lower() == "authorization" and recogniser is not None and recogniser.knows(bearer_of(value))
-        if name.lower() not in NOT_PASSED | of_connection and not is_key:
+        if name.lower() not in dropped and not is_key:
             kept.add(name, value)
     if theme := request.cookies.get(THEME):
         kept["Cookie"] = f"{THEME}={theme}"

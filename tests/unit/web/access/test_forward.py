@@ -20,7 +20,7 @@ from tests.fakes.client import client_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import BACKUP, PRICES
 from tests.fakes.dashboard import signed_in
-from tests.fakes.nodes import ALPHA, BETA, TwoNodes, make_node, two_nodes
+from tests.fakes.nodes import ALPHA, BETA, TwoNodes, give_away, make_node, two_nodes
 
 RUN = "/api/jobs/prices/trigger"
 Asked = tuple[int, str]
@@ -72,7 +72,7 @@ async def test_rights_are_checked_where_it_is_asked_and_where_it_is_done() -> No
 
 async def voucher_for(nodes: TwoNodes, method: str, path: str, who: str, body: bytes = b"") -> str:
     """Return a voucher that alpha has made."""
-    kept = nodes.members.owners[next(iter(nodes.members.owners))]
+    kept = next(iter(nodes.owners.values()))
     seen = await capture(nodes)
     await ask(nodes, method, path, who, data=body)
     nodes.put(PRICES, kept)
@@ -161,9 +161,7 @@ async def test_it_says_in_one_line_why_it_can_not() -> None:
 
 async def test_it_is_passed_on_once() -> None:
     async with two_nodes() as nodes:
-        for job in nodes.beta.live:
-            job.mine = False
-        nodes.beta.live.ownership.owned = set()
+        give_away(nodes.beta.live)
         status, text = await ask(nodes, "POST", RUN, "run")
         assert (status, "moving" in text) == (503, True)
 
