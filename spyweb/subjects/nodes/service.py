@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from sys import intern
 
-from msgspec.structs import replace
-
 from spyweb.cluster.node import ClusterNode
 from spyweb.errors import Refused
 from spyweb.ownership import Slot
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.settings.reading import Names
-from spyweb.store.model.nodes import Beat, Node, NodeState
+from spyweb.store.model.nodes import Node, NodeState
 from spyweb.subjects.health.views import ClusterVitals
 from spyweb.subjects.nodes.views import NodeChange, NodeView
 
@@ -28,7 +26,6 @@ class NodesService:
     live: LiveJobs
     cluster: ClusterNode | None = None  # none: the database is a file of this daemon's own
     dead: Sequence[str] = ()  # nodes that were declared dead, and have not come back
-    _counted: tuple[Beat, ClusterVitals] | None = None
 
     def owner_of(self, slot: Slot) -> Node | None:
         """Return the living node that owns a slot, as of the last beat."""
@@ -47,21 +44,19 @@ class NodesService:
         beat = self.cluster.last if self.cluster else None
         if not self.cluster or not beat:
             return None
-        if self._counted is None or self._counted[0] is not beat:
-            living = {node.id for node in beat.living}
-            served = {slot.pool for slot, owner in beat.slots.items() if owner in living}
-            wanted = {job.recorded.pool if job.recorded else job.pool for job in self.live if job.spec.enabled}
-            counted = ClusterVitals(
-                nodes=len(living),
-                owned=sum(owner == self.cluster.nodes.me for owner in beat.slots.values()),
-                unowned=sum(owner not in living for owner in beat.slots.values()),
-                answered_ms=beat.now_ms - self.cluster.offset_ms,
-                offset_ms=self.cluster.offset_ms,
-                unserved=sorted(wanted - served),
-                dead=self.dead,
-            )
-            self._counted = beat, counted
-        return replace(self._counted[1], is_answered=not self.cluster.trouble)
+        living = {node.id for node in beat.living}
+        served = {slot.pool for slot, owner in beat.slots.items() if owner in living}
+        wanted = {job.recorded.pool if job.recorded else job.pool for job in self.live if job.spec.enabled}
+        return ClusterVitals(
+            nodes=len(living),
+            owned=sum(owner == self.cluster.nodes.me for owner in beat.slots.values()),
+            unowned=sum(owner not in living for owner in beat.slots.values()),
+            answered_ms=beat.now_ms - self.cluster.offset_ms,
+            offset_ms=self.cluster.offset_ms,
+            is_answered=not self.cluster.trouble,
+            unserved=sorted(wanted - served),
+            dead=self.dead,
+        )
 
     async def look(self) -> None:
         """Find the nodes that were declared dead, and have not come back."""
