@@ -114,10 +114,10 @@ async def two_nodes(*, keyed: bool = True) -> AsyncIterator[TwoNodes]:
             for name, those in scopes.items():
                 jobs = [BACKUP] if name == "limited" else []
                 tokens[name] = (await alpha.access.add(name, those, jobs)).token
-        clients = [await stack.enter_async_context(client_of(tcp_app(each))) for each in (alpha, beta)]
-        found = TwoNodes(alpha, beta, owners, *clients, stack, tokens)
+        client, other = [await stack.enter_async_context(client_of(tcp_app(each))) for each in (alpha, beta)]
+        found = TwoNodes(alpha, beta, owners, client, other, stack, tokens)
         for job in (PRICES, BACKUP):
-            found.put(job, make_node(url=str(clients[1].make_url(""))))
+            found.put(job, make_node(url=str(other.make_url(""))))
         yield found
 
 
