@@ -42,7 +42,7 @@ from spyweb.web.body import BODY_MEMORY, DIGEST, Body
 HEADER = "Spyweb-Voucher"
 LIFE_MS = 30_000  # of a voucher: nodes whose clocks differ by more own nothing
 MOST_SEEN = 50_000  # vouchers that are remembered
-MOST_PATTERNS = 2_000  # bytes of the patterns of a client's jobs that a voucher holds; of more, only the job
+MOST_PATTERNS = 2_000  # bytes of the patterns of a client's jobs that a voucher holds as JSON; of more, only the job
 AT_ONCE = 256  # requests that are passed on
 CONNECT_S = 5.0
 LOOK_S = 5.0  # between two checks whether the node is there, and the client still listens
@@ -193,7 +193,7 @@ class Forwarder:
     async def _send(self, request: web.Request, job: JobId, node: Node, body: bytes) -> aiohttp.ClientResponse:
         """Pass a request on, and return the answer as soon as its head has come."""
         who, target, digest = request[PRINCIPAL], request.rel_url.raw_path_qs, sha256(body).hexdigest()
-        jobs = who.jobs if sum(map(len, who.jobs)) <= MOST_PATTERNS else (job,)
+        jobs = who.jobs if len(to_bytes(who.jobs)) <= MOST_PATTERNS else (job,)
         who, now_ms = replace(who, jobs=jobs, session=None), self.clock.now_ms()
         voucher = Voucher(nonce=token_hex(16), to=node.id, at_ms=now_ms, body=digest, who=who)
         content = urlsafe_b64encode(to_bytes(voucher)).decode()

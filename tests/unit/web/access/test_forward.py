@@ -285,9 +285,10 @@ async def test_a_hook_is_passed_on_once_its_sender_is_known() -> None:
         assert nodes.beta.story == ["trigger prices"]
 
 
-async def test_a_key_of_very_many_jobs_is_passed_on_for_the_one_it_asks_about() -> None:
+@pytest.mark.parametrize("long", [["x" * 1_000] * (KEY_JOBS - 1), ["\N{GRINNING FACE}" * 240] * 8])
+async def test_a_key_of_very_many_jobs_is_passed_on_for_the_one_it_asks_about(long: list[str]) -> None:
     async with two_nodes() as nodes:
-        jobs = [BACKUP, *(f"{'x' * 1_000}{n}" for n in range(KEY_JOBS - 1))]
+        jobs = [BACKUP, *(f"{each}{n}" for n, each in enumerate(long))]
         nodes.tokens["many"] = (await nodes.alpha.access.add("many", [Scope.RUN], jobs)).token
         assert (await ask(nodes, "POST", "/api/jobs/backup/pause", "many"))[0] == 200
 
