@@ -86,11 +86,8 @@ def limits_of(settings: Settings) -> dict[str, str]:
 
 
 WORKERS = 50
-PAGES = {
-    "jobs": ("", "The jobs"),
-    "outbox": ("outbox", "The outbox"),
-    "nodes": ("nodes", "The nodes"),
-}  # the link of a remedy
+# The link of a remedy.
+PAGES = {"jobs": ("", "The jobs"), "outbox": ("outbox", "The outbox"), "nodes": ("nodes", "The nodes")}
 
 
 class HealthQuery(Struct, frozen=True):
