@@ -18,7 +18,7 @@ from spyweb.errors import Problem, Refused
 from spyweb.incidents.truth import JOB
 from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Cursor, JobId, JobSpec, Never, Outcome, Pings, Run, RunId, RunState, TaskBegun, TaskRow
-from spyweb.ownership import Ownership, Slot, pool_of, slot_of
+from spyweb.ownership import EVERY_NODE, Ownership, Slot, pool_of, slot_of
 from spyweb.runs.records import is_finding
 from spyweb.runs.run_queue import RunQueue
 from spyweb.schedules.due import expected_ping, jittered
@@ -173,6 +173,9 @@ class LiveJobs:
         self._leaving: list[LiveJob] = []  # removed while they were busy
         self._dependents: dict[JobId, list[JobId]] = {}
         self._listeners: list[Callable[[], None]] = []
+        self.pools: dict[
+            JobId, str
+        ] = {}  # other than every node's, in which jobs without a file here lie by the record
         self.unloadable: frozenset[str] = frozenset()  # see `set_unloadable`
         self.listener: JobListener | None = None  # none: nothing consumes changes
         self.ran_elsewhere: Callable[[Sequence[JobId]], None] | None = None  # gets jobs that ran elsewhere
@@ -198,9 +201,13 @@ class LiveJobs:
         return self.find(JobId(subject.removeprefix(JOB))) if subject.startswith(JOB) else None
 
     def is_mine(self, job_id: JobId) -> bool:
-        """Return whether this daemon acts for a job; one that is unknown here has no node and no labels."""
+        """Return whether this daemon acts for a job, also for one that has no file here."""
         found = self.find(job_id)
-        return found.mine if found else self.ownership.has(slot_of(job_id))
+        return found.mine if found else self.ownership.has(self.slot_of(job_id))
+
+    def slot_of(self, job_id: JobId) -> Slot:
+        found = self.find(job_id)
+        return found.slot if found else slot_of(job_id, self.pools.get(job_id, EVERY_NODE))
 
     def add(self, job: LiveJob) -> None:
         """Add a job; one with the id of a removed job that is still busy takes over the runs of that job.
@@ -215,6 +222,8 @@ class LiveJobs:
 
     def remove(self, job_id: JobId) -> LiveJob | None:
         job = self._jobs.pop(job_id, None)
+        if job and job.slot.pool != EVERY_NODE:
+            self.pools[job_id] = job.slot.pool
         self._leaving = [each for each in (*self._leaving, job) if each and each.queue.is_busy]
         return job
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, Ending, JobId, Run, RunState
-from spyweb.ownership import Slot, slot_of
+from spyweb.ownership import EVERY_NODE, Slot, slot_of
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.pings import PingRuns
 from spyweb.runs.runner import LOST, Runner
@@ -55,7 +55,9 @@ class SlotWork:
         """
         async with self.turn:
             cursors, _ = on_record = await self.runs.in_line()
-            fileless = [job for job in cursors if self.live.find(job) is None and job not in self.live.unloadable]
+            unknown = [job for job in cursors if self.live.find(job) is None]
+            self.live.pools = {job: pool for job in unknown if (pool := cursors[job].pool) != EVERY_NODE}
+            fileless = [job for job in unknown if job not in self.live.unloadable]
             absent = [cursors[job] for job in fileless if slot_of(job, cursors[job].pool) in slots]
             foreign = [job for job in self.live if not job.mine]
             for job in foreign:
@@ -70,9 +72,7 @@ class SlotWork:
         if self.scheduler.changes or self.turn.locked():
             return set()
         busy = self._busy()
-        at = {job.slot for job in self.live.with_runs() if job.id in busy}
-        unknown = {slot_of(job) for job in busy if self.live.find(job) is None}
-        return set(slots) - at - unknown - set(self.busy())
+        return set(slots) - {self.live.slot_of(job) for job in busy} - set(self.busy())
 
     def release(self, slots: Iterable[Slot]) -> list[Slot]:
         """Own these slots no more, as far as they are idle; return which: now they are to be given.

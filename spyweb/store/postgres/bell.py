@@ -18,7 +18,6 @@ import psycopg
 import structlog
 
 from spyweb.clock import Clock, Handle
-from spyweb.errors import StoreError
 from spyweb.store.postgres.server import PgServer, PgSession
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections
@@ -32,9 +31,9 @@ log = structlog.get_logger()
 
 
 class Bell:
-    """Sends words by a connection for reading, and hears those of others by one of its own."""
+    """Sends what the parts of a store announce by a connection for reading, and hears others by one of its own."""
 
-    def __init__(self, server: PgServer, connections: Connections, clock: Clock) -> None:
+    def __init__(self, server: PgServer, connections: Connections, clock: Clock, store: Store) -> None:
         self._server = server
         self._reader = connections.reader
         self._clock = clock
@@ -42,9 +41,6 @@ class Bell:
         self._rung: set[str] = set()
         self._timer: Handle | None = None
         self.hear: Callable[[Collection[str]], object] = len  # takes the words of others
-
-    def hang(self, store: Store) -> None:
-        """Have what the parts of a store announce sent to others."""
         for part in PARTS:
             getattr(store, part).ring = partial(self.ring, part)
 
@@ -63,16 +59,14 @@ class Bell:
         while True:
             try:
                 await self._listen(await asyncio.to_thread(self._connect))
-            except StoreError as error:
-                log.debug("other nodes are not heard: what they change is noticed later", reason=str(error))
+            except psycopg.Error as error:
+                reason = str(self._server.explain(error))
+                log.debug("other nodes are not heard: what they change is noticed later", reason=reason)
             await self._clock.sleep(AGAIN_S)
 
     def _connect(self) -> PgSession:
-        try:
-            session = self._server.connect()
-            session.execute(f"LISTEN {self._server.quoted_schema}")
-        except psycopg.Error as error:
-            raise self._server.explain(error) from error
+        session = self._server.connect()
+        session.execute(f"LISTEN {self._server.quoted_schema}")
         return session
 
     async def _listen(self, session: PgSession) -> None:

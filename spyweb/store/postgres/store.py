@@ -62,9 +62,8 @@ async def open_postgres(  # noqa: PLR0913 - each but the first is an option
         store = Store(server.name, connections, clock, codec, history)
         # Beats do not wait long for PostgreSQL: that it is away is to be known soon.
         impatient = replace(server, lease_s=min(server.lease_s / 2, BEATS_WAIT_S))
-        heart, bell = await queue(partial(connect, impatient, server.lease_s / 4)), Bell(server, connections, clock)
-        store.nodes = Nodes(connections, clock, heart, bell)
-        bell.hang(store)
+        heart = await queue(partial(connect, impatient, server.lease_s / 4))
+        store.nodes = Nodes(connections, clock, heart, Bell(server, connections, clock, store))
         opened.pop_all()
     return store
 

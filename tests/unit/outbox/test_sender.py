@@ -286,13 +286,7 @@ async def test_at_a_stop_what_is_under_way_ends_and_nothing_more_begins(harness:
             await slow.wait()
         return await taken(sent)
 
-    harness.outbox_sender = OutboxSender(
-        outbox=harness.store.outbox,
-        send=send,
-        clock=harness.clock,
-        random=lambda: 0.5,
-        live=LiveJobs(harness.ownership),
-    )
+    harness.outbox_sender.send = send
     async with harness.at_work():
         await harness.add(message("1"), message("2"))
         await harness.clock.turn()
@@ -418,16 +412,6 @@ async def test_a_clock_that_is_set_back_delays_nothing_by_as_much(harness: Harne
     assert harness.receiver.arrived == ["1"]
 
 
-async def test_a_round_without_deliver_sends_what_is_due_and_waits_for_nothing(harness: Harness) -> None:
-    harness.receiver.answers[HOOK] = in_turn(DOWN)
-    await harness.add(message("1"), message("2"), message("3", OTHER_HOOK))
-    assert len(await harness.outbox_sender.due(PRICES)) == 3
-    await harness.outbox_sender.send_due(PRICES, 5)
-
-    assert harness.receiver.arrived == ["3"]
-    assert await harness.store.outbox.targets() == [HOOK]
-
-
 async def test_a_round_without_deliver_is_one_jobs_and_passes_no_message_of_another(harness: Harness) -> None:
     news = JobId("news")
     await harness.store.outbox.add(
@@ -439,16 +423,20 @@ async def test_a_round_without_deliver_is_one_jobs_and_passes_no_message_of_anot
     assert sorted(harness.receiver.arrived) == ["3", "4"]
 
 
-async def test_a_round_without_deliver_ends_in_time_though_a_receiver_hangs(harness: Harness) -> None:
+async def test_a_round_without_deliver_sends_what_is_due_and_waits_neither_for_retries_nor_for_a_receiver_that_hangs(
+    harness: Harness,
+) -> None:
     harness.receiver.hung.add(HOOK)
-    await harness.add(message("1"), message("2", OTHER_HOOK))
+    harness.receiver.answers[DESKTOP] = in_turn(DOWN)
+    await harness.add(message("1"), message("2", OTHER_HOOK), message("3", DESKTOP), message("4", DESKTOP))
+    assert len(await harness.outbox_sender.due(PRICES)) == 4
     sending = asyncio.create_task(harness.outbox_sender.send_due(PRICES, 5))
     await harness.clock.turn(4.9)
     assert not sending.done()
     await harness.clock.turn(0.2)
     assert sending.done()
     assert harness.receiver.arrived == ["2"]
-    assert await harness.store.outbox.targets() == [HOOK]
+    assert await harness.store.outbox.targets() == [DESKTOP, HOOK]
 
 
 async def test_a_round_without_deliver_ends_where_the_store_refuses(harness: Harness) -> None:

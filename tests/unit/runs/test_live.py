@@ -3,7 +3,7 @@ from __future__ import annotations
 from msgspec import convert, structs
 
 from spyweb.model import After, JobId, Never, Outcome, Retry, Run, RunId, RunState, Trigger
-from spyweb.ownership import Ownership, slot_of
+from spyweb.ownership import Ownership, Slot, slot_of
 from spyweb.runs.counters import JobCounts, RunCounters
 from spyweb.runs.live import LiveJobs
 from tests.fakes.changes import make_skipped
@@ -148,7 +148,10 @@ async def test_due_times_that_passed_while_a_job_was_paused_are_due_and_paused(t
     assert counts.due == before + 3
 
 
-def test_a_job_without_a_file_here_lies_in_the_pool_for_every_node() -> None:
-    live = LiveJobs(Ownership(FakeClock(), {slot_of("gone")}))
-    assert live.is_mine(JobId("gone"))
-    assert not live.is_mine(JobId("prices"))
+def test_a_job_without_a_file_here_lies_in_its_pool_by_the_record_or_else_in_that_for_every_node() -> None:
+    live = LiveJobs(Ownership(FakeClock(), {slot_of("gone"), slot_of("pinned")}))
+    live.pools[JobId("pinned")] = "node:fra"
+    assert [live.is_mine(JobId(job)) for job in ("gone", "prices", "pinned")] == [True, False, False]
+    live.add(job := make_job("removed", node="ber"))
+    live.remove(job.id)
+    assert live.slot_of(job.id) == Slot("node:ber", 0)

@@ -286,3 +286,13 @@ async def test_a_run_that_another_node_has_to_start_is_announced_to_it(ours: Mem
     await ours.t.clock.turn(60)
     assert rung == ["runs"]
     assert (await ours.t.record())[-1] == "follower after waiting"
+
+
+async def test_a_node_without_the_file_of_a_pinned_job_knows_that_it_lies_elsewhere(
+    members: tuple[Member, Member],
+) -> None:
+    pinned = make_job(node="fra")
+    await members[0].load(pinned)
+    await members[0].gain(pinned.slot)
+    await members[1].gain(PRICES)
+    assert (members[0].t.live.is_mine(pinned.id), members[1].t.live.is_mine(pinned.id)) == (True, False)
