@@ -98,7 +98,6 @@ class SocketTransport:
                 raise error
 
     def refusal_of(self, answer: http.client.HTTPResponse, body: bytes) -> Refused:
-        """Say why an answer is not the expected one."""
         return Refused(error_in(body) or f"the daemon refuses the connection ({answer.status}): too many are open")
 
     def misread(self, error: Exception) -> Refused:
@@ -186,7 +185,6 @@ Transport = SocketTransport | UrlTransport
 
 
 def error_in(body: bytes) -> str:
-    """Return the error text of a daemon's answer, or an empty one."""
     try:
         found = msgspec.json.decode(body, type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -233,7 +231,6 @@ class DaemonClient:
         return self.ask("GET", "/api/jobs", list[JobView])
 
     def ask(self, method: str, target: str, kind: type[T], *, body: Body = None, timeout: float | None = PATIENCE) -> T:
-        """Send one request, and return its answer decoded as this type."""
         with self._answer(method, target, timeout=timeout, body=body) as answer, self.translated_errors():
             return msgspec.json.decode(answer.read(), type=kind)
 

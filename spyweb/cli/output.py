@@ -136,7 +136,6 @@ def show_json_line(line: bytes) -> None:
 
 
 def moment(ms: int, timezone: str) -> str:
-    """Return a moment as text, to the second."""
     return words.describe_moment(ms // 1000 * 1000, timezone)
 
 
@@ -165,7 +164,6 @@ def show_bytes(data: bytes) -> None:
 
 
 def print_file(path: Path) -> None:
-    """Print a file byte for byte."""
     sys.stdout.flush()
     with path.open("rb") as file:
         shutil.copyfileobj(file, sys.stdout.buffer)
@@ -282,7 +280,6 @@ def show_verdict(word: str, rest: str) -> None:
 
 
 def show_branch(depth: int, word: str, rest: str) -> None:
-    """Show a line of a tree, with an optional state before it."""
     label = f"{paint(word.ljust(9), COLOURS.get(word), sys.stdout)} " if word else ""
     print(f"{'  ' * depth}{label}{clean(rest)}".rstrip(), flush=True)
 

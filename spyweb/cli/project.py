@@ -52,7 +52,6 @@ class Project:
         return OfflineProject(self.settings, self.clock)
 
     def moment(self, ms: int) -> str:
-        """Return a moment for a row of a table."""
         return output.row_moment(ms, self.settings.daemon.timezone, self.clock.now_ms())
 
     def refuse_strangers(self) -> None:

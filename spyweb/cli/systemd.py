@@ -136,7 +136,6 @@ def _any_below(paths: Sequence[Path], places: Sequence[Path]) -> bool:
 
 
 def _quoted(word: str) -> str:
-    """Escape a value for a directive that is split into words."""
     escaped = _one_line(word).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return escaped if re.fullmatch(r"[\w@%+=:,./-]+", escaped, re.ASCII) else f'"{escaped}"'
 
@@ -149,7 +148,6 @@ def _one_line(text: str) -> str:
 
 
 def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:
-    """Describe the unit for this user, this interpreter and this project."""
     data = (settings.daemon.data_dir, *((settings.store.path.parent,) if settings.store.is_file else ()))
     of_jobs = [table.table("permissions").values.get("exec") for table in settings.jobs.values()]
     root, command = settings.root, Path(sys.executable).with_name("spyweb")  # where there is none, the module

@@ -36,18 +36,10 @@ from spyweb.settings.sections import (
     USER_DB,
     ClusterSettings,
     DaemonSettings,
-    ExecSettings,
     HeartbeatSettings,
-    HttpSettings,
-    MetricsSettings,
-    RecordsSettings,
-    RunsSettings,
-    SecuritySettings,
     ServerSettings,
     Settings,
-    StateSettings,
     StoreSettings,
-    TelemetrySettings,
 )
 from spyweb.settings.tables import TomlTable, decode_table, read_text
 from spyweb.settings.units import format_duration
@@ -56,6 +48,12 @@ from spyweb.settings.values import NODE, is_timezone, node_name, one_line, timez
 S = TypeVar("S")
 
 SECTIONS = (*(each.name for each in fields(Settings) if each.name != "root"), "channels")
+# The sections that are read key by key, without a look at others.
+_PLAIN: dict[str, Any] = {
+    each.name: each.default_factory
+    for each in fields(Settings)
+    if each.name in ("state", "runs", "records", "metrics", "telemetry", "http", "exec", "security")
+}
 LISTS = ("maintenance",)  # sections that there may be several of, [[…]]
 
 _FLAGS = {
@@ -112,14 +110,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         server=_server(sections.read("server"), root, environ, permissions),
         store=_store(sections.read("store"), root, daemon.data_dir, environ),
         cluster=_cluster(sections.read("cluster")),
-        state=take_section(sections.read("state"), StateSettings),
-        runs=take_section(sections.read("runs"), RunsSettings),
-        records=take_section(sections.read("records"), RecordsSettings),
-        telemetry=take_section(sections.read("telemetry"), TelemetrySettings),
-        metrics=take_section(sections.read("metrics"), MetricsSettings),
-        http=take_section(sections.read("http"), HttpSettings),
-        exec=take_section(sections.read("exec"), ExecSettings),
-        security=take_section(sections.read("security"), SecuritySettings),
+        **{name: take_section(sections.read(name), kind) for name, kind in _PLAIN.items()},
         alerts=_alerts(sections, daemon.timezone),
         heartbeat=_heartbeat(sections.read("heartbeat")),
         maintenance=tuple(sections.file.tables("maintenance", sections.problems)),

@@ -201,7 +201,6 @@ class Reading:
             problems.extend(source.problem(f"unknown key{nearest(key, self.asked)}", key) for key in unasked)
 
     def schema(self) -> Mapping[str, Schema]:
-        """Return the JSON schema of every key that was read."""
         return {key: _schema_of(asked, key in self.required) for key, asked in self.asked.items()}
 
 

@@ -130,7 +130,6 @@ def decode_table(source: bytes, file: str) -> TomlTable | Problem:
 
 
 def parse_table(text: str, file: str, first_line: int = 1) -> TomlTable | Problem:
-    """Return the whole text as a table, or the one problem that prevents that."""
     if problem := _long_key(text, file, first_line):
         return problem
     try:

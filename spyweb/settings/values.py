@@ -250,7 +250,6 @@ def _namespace(name: str) -> str:
 
 @shaped(_HISTORY)
 def history_rule(value: object) -> HistoryRule:
-    """Read how many past versions of a key are kept, or for how long."""
     try:
         if isinstance(value, str):
             return HistoryRule(age_ms=duration(1000)(value))

@@ -142,7 +142,6 @@ def shown_moment(at_ms: int) -> str:
 
 
 def is_same_file(file: int, path: Path) -> bool:
-    """Return whether this path still leads to the open file."""
     opened = os.fstat(file)
     try:
         found = path.stat()

@@ -74,7 +74,6 @@ class Marker:
 
     @property
     def found(self) -> Contents | None:
-        """Return the note about this database, or None."""
         found = self._contents
         return found if found and found.database in ("", self._name) else None
 
@@ -107,7 +106,6 @@ class Marker:
         self._note(commit=commit)
 
     def note_closed(self) -> None:
-        """Note that the database is closed."""
         self._note(open=None)
         if self._file >= 0:
             os.close(self._file)

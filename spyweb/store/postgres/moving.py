@@ -97,7 +97,6 @@ def make_room(before: Side, after: Side) -> None:
 
 
 def copy(before: Side, after: Side, progress: Progress) -> list[MovedTable]:
-    """Copy everything, and compare."""
     copied = [count(table, before.rows(table), partial(after.write, table), progress) for table in before.layout]
     after.go_on_after(before.last_ids())
     for each, found in zip(copied, read_all(after, progress), strict=True):
@@ -281,7 +280,6 @@ Side = SqliteSide | PgSide
 
 
 def with_values(row: Row, places: Sequence[tuple[int, int]], convert: Callable[[str, Any], Column]) -> Row:
-    """Return a row with its values converted."""
     changed = list(row)
     for kind, value in places:
         changed[value] = None if row[kind] is None else convert(row[kind], row[value])

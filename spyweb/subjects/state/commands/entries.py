@@ -328,7 +328,6 @@ def parse_ttl(text: str) -> int | None:
 
 
 def tell_of(key: str, form: Format, what: str, **fields: object) -> None:
-    """Print the change of a key."""
     output.tell(form, f"{spelt(key)} {what}", {"key": to_plain(as_bytes(key)), **fields})
 
 

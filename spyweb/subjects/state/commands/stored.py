@@ -139,7 +139,6 @@ def as_bytes(argument: str) -> bytes:
 
 
 def spelt(argument: str) -> str:
-    """Return an argument as it is displayed."""
     return one_line(as_bytes(argument).decode("utf-8", "backslashreplace"))
 
 
