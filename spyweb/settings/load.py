@@ -48,7 +48,7 @@ from spyweb.settings.values import NODE, is_timezone, node_name, one_line, timez
 S = TypeVar("S")
 
 SECTIONS = (*(each.name for each in fields(Settings) if each.name != "root"), "channels")
-# The sections that are read key by key, without a look at others.
+# The sections that are read key by key, whatever the others say.
 _PLAIN: dict[str, Any] = {
     each.name: each.default_factory
     for each in fields(Settings)
