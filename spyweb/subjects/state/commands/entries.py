@@ -153,12 +153,8 @@ def history(
     found = place.state().history(place.namespace, as_bytes(key), count)
 
     def row(entry: EntryView) -> dict[str, str]:
-        return {
-            "version": str(entry.version),
-            "value": brief(shown_value(entry.value, entry.type)),
-            "type": entry.type,
-            "updated": place.project.moment(entry.updated_ms),
-        }
+        shown = entry_row(place.project, entry)
+        return {"version": str(entry.version), **{name: shown[name] for name in ("value", "type", "updated")}}
 
     empty = f"no version of {spelt(key)} in {place.namespace}"
     output.show_list(form, found, row, empty=empty, cut=("value",))
@@ -198,9 +194,7 @@ def set_entry(  # noqa: PLR0913 - each parameter is an option
     key: Key,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON, or text that is not JSON.")],
     string: Annotated[bool, typer.Option("--string", help="Store VALUE as text, even if it is JSON.")] = False,
-    ttl: Annotated[
-        str, typer.Option(metavar="SECONDS", help="It expires after 90, or 1h30m.", show_default=False)
-    ] = "",
+    ttl: Annotated[str, typer.Option(metavar="SECONDS", help="It ends after 90, or 1h30m.", show_default=False)] = "",
     form: StateOutput = Format.TABLE,
 ) -> None:
     """Store a value under a key, replacing an older one."""
