@@ -446,7 +446,7 @@ def tell(connection: sqlite3.Connection, channel: str, planned: telling.TellingP
 
 def tell_scripts(connection: sqlite3.Connection, told: Sequence[ScriptTold]) -> None:
     """Note what the files of jobs know, in the transaction that records the runs that report it."""
-    execute_each(connection, TELL, [(each.incident, telling.SCRIPTS, each.told.value, None) for each in told])
+    connection.executemany(TELL, [(each.incident, telling.SCRIPTS, each.told.value, None) for each in told])
 
 
 def known_to(

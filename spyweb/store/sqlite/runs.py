@@ -302,7 +302,7 @@ def record(
     connection: sqlite3.Connection, change: Change, holders: Sequence[RunId], subjects: list[SubjectChange]
 ) -> list[RunId | None]:
     """Write a change.  `holders` are its ending runs with locks; `subjects` is filled."""
-    if moved := moved_of(change, find_cursors(connection, change.expects)):
+    if change.expects and (moved := moved_of(change, find_cursors(connection, change.expects))):
         raise moved
     added, ended = write(connection, change, holders)
     subjects[:] = follow_ends(connection, change, ended)
@@ -359,23 +359,33 @@ def write(
     """Write a change but for incidents and messages; return the ids of its new runs, and the ends that applied."""
     for run in holders:
         release_run(connection, run)
-    ended: set[RunId] = set()
-    if change.end:
-        results = each(connection, END_RUN, [row_of_end(end) for end in change.end])
-        ended = {end.run for end, result in zip(change.end, results, strict=True) if result.rowcount == 1}
+    ended = end_runs(connection, change.end) if change.end else set()
     if change.begin:
         connection.executemany(BEGIN_RUN, [(begin.started_ms, begin.generation, begin.run) for begin in change.begin])
     for skipped in change.skipped:
         if skipped.follows is None or skipped.follows in ended:
             record_skipped(connection, skipped)
     added = add_runs(connection, change.new, ended) if change.new else []
-    execute_each(connection, SET_CURSOR, [*map(astuple, change.cursors)])
-    execute_each(connection, HEAR, change.heard.items())
+    write_of_jobs(connection, change)
+    if change.end:
+        clear_after_runs(connection, change.end)
+    return added, ended
+
+
+def end_runs(connection: sqlite3.Connection, ends: Sequence[End]) -> set[RunId]:
+    results = each(connection, END_RUN, [row_of_end(end) for end in ends])
+    return {end.run for end, result in zip(ends, results, strict=True) if result.rowcount == 1}
+
+
+def write_of_jobs(connection: sqlite3.Connection, change: Change) -> None:
+    if change.cursors:
+        connection.executemany(SET_CURSOR, map(astuple, change.cursors))
+    if change.heard:
+        connection.executemany(HEAR, change.heard.items())
     for wanted in change.dropped:
         drop_event(connection, wanted.event, wanted.job)
-    clear_after_runs(connection, change.end)
-    tell_scripts(connection, change.told)
-    return added, ended
+    if change.told:
+        tell_scripts(connection, change.told)
 
 
 def follow_ends(connection: sqlite3.Connection, change: Change, ended: Set[RunId]) -> list[SubjectChange]:
