@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
 from itertools import groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from time import sleep
 from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
@@ -64,6 +65,7 @@ class Op(NamedTuple):
     after: Callable[[], None] | None = None  # called on the loop once it is committed, wanted or not
 
 
+FUNCTION: Final[Callable[[Op], Callable[..., object]]] = attrgetter("function")
 Results = list[Any]  # an op's result, or the Exception that it failed with
 
 # By the function of ops that follow each other in a batch: one that runs them all, given the arguments of each, with
@@ -122,7 +124,9 @@ log = structlog.get_logger()
 def commit(connection: sqlite3.Connection, batch: Sequence[Op], committer: Committer | None = None) -> Results:
     """Run a batch in one transaction; when that is rolled back, each op in one of its own, so that only what
     cannot be done fails."""
-    for tried in range(TRIES_TOGETHER if len(batch) > 1 else 0):
+    if len(batch) == 1:
+        return [run_until_done(connection, batch[0], committer)]
+    for tried in range(TRIES_TOGETHER):
         pause(tried)
         try:
             begin(connection, batch)
@@ -208,10 +212,10 @@ def try_together(connection: sqlite3.Connection, batch: Sequence[Op], committer:
 
 def merge(batch: Sequence[Op]) -> Sequence[Op]:
     """Return a batch in which one op stands for those that may be run together."""
-    if not any(op.function in TOGETHER for op in batch):
+    if TOGETHER.keys().isdisjoint(map(FUNCTION, batch)):
         return batch
     merged: list[Op] = []
-    for function, ops in groupby(batch, key=lambda op: op.function):
+    for function, ops in groupby(batch, key=FUNCTION):
         same = list(ops)
         if function in TOGETHER and len(same) > 1:
             same = [same[0]._replace(kind=OpKind.MERGED, arguments=tuple(op.arguments for op in same))]
