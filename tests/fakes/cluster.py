@@ -148,11 +148,6 @@ class Cluster:
         except (psycopg.OperationalError, psycopg.errors.UndefinedTable):  # PostgreSQL is away, or nobody has begun
             return False
 
-    async def until_shared(self, nodes: int) -> float:
-        """Wait until every slot has an owner, and so many nodes own some."""
-        query = f"SELECT count(DISTINCT owner) = {nodes} AND count(owner) = count(*) FROM slot"
-        return await self.until(query)
-
     def close(self) -> None:
         for node in self.nodes:
             if node.process is not None:

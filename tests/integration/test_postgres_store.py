@@ -265,14 +265,6 @@ async def test_nodes_that_start_at_once_make_one_schema(place: PgServer) -> None
         await store.close()
 
 
-async def test_no_increment_of_two_nodes_is_lost(place: PgServer) -> None:
-    one, other = [await open_postgres(place, clock=RealClock()) for _ in range(2)]
-    keys = [b"%d" % (number % 5) for number in range(200)]
-    await asyncio.gather(*(add(store, key) for key in keys for store in (one, other)))
-    assert [await look(one, b"%d" % number) for number in range(5)] == [80] * 5
-    await asyncio.gather(one.close(), other.close())
-
-
 async def test_a_full_disk_refuses_what_is_written_and_nothing_else(place: PgServer) -> None:
     store = await open_postgres(place, clock=RealClock())
     await put(store, b"a", b"1")

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.ownership import slot_of
 from tests.fakes.cluster import Cluster, ClusterNode, ClusterReader, a_cluster, connected
 from tests.fakes.postgres import PostgresServer
 
@@ -29,21 +30,23 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 LEASE_MS = 3000
 PERIOD_MS = 500
 JOBS = 500
-TELLING = 10  # each tenth job tells the witness, which has no more time than the nodes
+FEW = 10  # each tenth job adds to what others add to, and tells the witness
 SEED = 5
 OPEN = "SELECT job FROM run WHERE state NOT IN ('ended', 'waiting')"
+GIVEN = "SELECT id FROM slot WHERE pool = '' AND owner IS NULL"
 OUTCOMES = "SELECT coalesce(outcome, state), sum(count) FROM run GROUP BY 1 ORDER BY 1"
-OVER = re.compile(r"joins anew: (?:.*: )?(.*)")
-BEGUN = ("success", "failed", "lost", "stopped")
+OVER = re.compile(r"joins anew: (.*)")
+BEGUN = ("success", "failed", "lost", "stopped", None)
 SCRIPT = """
 function run(ctx)
     state.increment("count:" .. ctx.job)
-    state.increment("total:" .. math.random(8))
-    local due = math.floor(ctx.scheduled_at * 1000 + 0.5)
-    {witness}
+    {shared}
 end
 """
-TELL = 'http_get("{origin}/" .. ctx.job .. "/" .. due .. "/" .. ctx.attempt)'
+MORE = """
+    state.increment("total:" .. math.random(8))
+    http_get("{origin}/" .. ctx.job .. "/" .. math.floor(ctx.scheduled_at * 1000 + 0.5) .. "/" .. ctx.attempt)
+"""
 # At each commit that touches runs or cursors: does the transaction hold the lane of a node that is not declared dead?
 # `xmax` is who holds a row, `xmin` who wrote it.
 WATCH = """
@@ -64,6 +67,11 @@ CREATE CONSTRAINT TRIGGER watch AFTER INSERT OR UPDATE ON cursor
 """
 NEWEST_LIVES = """
     SELECT state = 'a' FROM lane WHERE node = (SELECT max(id) FROM node WHERE name = %s)
+"""
+# Not all have shares: where the machine is too slow for its jobs, these are never idle, and stay where they are.
+ALL_LIVE = """
+    SELECT every(owner IN (SELECT node FROM lane WHERE state = 'a')) AND
+        (SELECT count(*) = 4 FROM lane WHERE state = 'a') FROM slot
 """
 MULTIXACTS = "SELECT next_multixact_id::text::bigint, next_multi_offset::text::bigint FROM pg_control_checkpoint()"
 # By hand, when all is over: what each check must find.
@@ -222,22 +230,20 @@ async def test_no_due_time_is_lost_or_run_twice_whatever_befalls_the_nodes(
     cluster = Cluster(own_postgres, tmp_path, LEASE_MS)
     async with a_witness() as witness:
         for number in range(JOBS):
-            tell = "" if number % TELLING else TELL.replace("{origin}", witness.origin)
-            settings = f'every = "{PERIOD_MS}ms"\nretries = 2\nretry_delay = "1s"'
-            cluster.job(f"job{number}", SCRIPT.replace("{witness}", tell), settings)
+            script = SCRIPT.replace("{shared}", "" if number % FEW else MORE.replace("{origin}", witness.origin))
+            cluster.job(f"job{number}", script, f'every = "{PERIOD_MS}ms"\nretries = 2\nretry_delay = "1s"')
         async with a_cluster(cluster, ["n1", "n2", "n3", "n4"]):
-            cluster.nodes[0].start()
-            await cluster.until("SELECT count(owner) = count(*) FROM slot")
-            cluster.ask(WATCH)
-            for node in cluster.nodes[1:]:
+            for node in cluster.nodes:
                 node.start()
-            await cluster.until_shared(4)
+            await cluster.until("SELECT count(owner) > 0 FROM slot")
+            cluster.ask(WATCH)
+            await cluster.until(ALL_LIVE)
             multixacts = used_multixacts(cluster)
             began = loop.time()
             trouble = Trouble(cluster, random.Random(SEED))
             await trouble.until(began + minutes * 60)
             took = loop.time() - began
-            await cluster.until_shared(4)
+            await cluster.until(ALL_LIVE)
             codes = [await node.stopped() for node in cluster.nodes]
     found = verdict(cluster, witness, multixacts)
     with capsys.disabled():
@@ -251,10 +257,10 @@ async def test_no_due_time_is_lost_or_run_twice_whatever_befalls_the_nodes(
 def plant(cluster: Cluster, witness: Witness) -> None:
     cluster.ask(PLANTED)
     witness.told.update(list(witness.told)[:1])
-    with connected(cluster.server.url) as first, connected(cluster.server.url) as second:
-        with first.transaction(), second.transaction():
-            for connection in (first, second):
-                connection.execute("SELECT FROM lane FOR SHARE")
+    url = cluster.server.url
+    with connected(url) as first, connected(url) as second, first.transaction(), second.transaction():
+        for connection in (first, second):
+            connection.execute("SELECT FROM lane FOR SHARE")
 
 
 def used_multixacts(cluster: Cluster) -> tuple[int, int]:
@@ -272,7 +278,8 @@ def verdict(cluster: Cluster, witness: Witness, multixacts: tuple[int, int]) -> 
         due += [f"{name}: {gap}" for gap in reader.gaps(name, PERIOD_MS)]
         outcomes = reader.outcomes(name)
         done, all_begun = outcomes["success"], sum(outcomes[outcome] for outcome in BEGUN)
-        begun, succeeded = begun + all_begun, succeeded + done
+        if number % FEW == 0:
+            begun, succeeded = begun + all_begun, succeeded + done
         count = int(reader.value("state", f"count:{name}") or 0)
         if not done <= count <= all_begun:
             updates.append(f"{name}: counted {count}, with {done} successes of {all_begun} runs that began")
@@ -280,13 +287,14 @@ def verdict(cluster: Cluster, witness: Witness, multixacts: tuple[int, int]) -> 
     if not succeeded <= total <= begun:
         updates.append(f"counted {total} in all, with {succeeded} successes of {begun} runs that began")
     used = used_multixacts(cluster)
+    given = {number for (number,) in cluster.ask(GIVEN)}
     return {
         "due times with two records": [each for each in due if each.endswith("twice")],
         "due times without a record": [each for each in due if not each.endswith("twice")],
         "attempts begun twice": [what for what, times in witness.told.items() if times > 1],
         "updates lost or doubled": updates,
         "writes without the fence": [what for (what,) in cluster.ask("SELECT what FROM unfenced")],
-        "runs open after a planned stop": [job for (job,) in cluster.ask(OPEN)],
+        "runs open in slots that were given": [job for (job,) in cluster.ask(OPEN) if slot_of(job).number in given],
         "MultiXacts": [f"{multixacts} → {used}"] if used != multixacts else [],
     }
 

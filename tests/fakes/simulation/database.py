@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from random import Random
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -22,11 +22,15 @@ from spyweb.cooperative import within
 from spyweb.errors import StoreError, StoreFenced, StoreUnreachable
 from spyweb.model import JobId
 from spyweb.ownership import EVERY_NODE, Slot, slot_of, slots_in
+from spyweb.store.encryption import PLAIN
+from spyweb.store.model.entries import NO_HISTORY
 from spyweb.store.model.nodes import Beat, Node, NodeState
-from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.connections import Connections, StorePart
 from spyweb.store.sqlite.failures import ForeignError
 from spyweb.store.sqlite.migrate import create
+from spyweb.store.sqlite.store import IN_MEMORY, Store
 from tests.fakes.clock import START_MS
 from tests.fakes.simulation.virtual_time import Machine
 
@@ -210,7 +214,8 @@ class SimDatabase:
 
     def set_state(self, node: int, state: NodeState) -> bool:
         """Change a node that lives, and to DEAD one that is late."""
-        lane = self.lanes[node]
+        if not (lane := self.lanes.get(node)):
+            return False
         if state is NodeState.DEAD and self.now_ms() - lane.node.beat_ms <= lane.node.lease_ms:
             return False
         if lane.lock.locked():
@@ -329,7 +334,7 @@ class SimNodes(StorePart):
         return self._ask(self.link.database.set_state, late, NodeState.DEAD)
 
     def known(self) -> Any:
-        return self._ask(list)
+        return self._ask(lambda: [lane.node for lane in self.link.database.lanes.values()])
 
     def set_draining(self, node: int, draining: bool) -> Any:
         return self._ask(self.link.database.set_state, node, NodeState.DRAINING if draining else NodeState.ALIVE)
@@ -373,3 +378,13 @@ class SimNodes(StorePart):
             return function(*arguments)
 
         return await self.link.call(answer)
+
+
+def open_simulated(link: Link, lease_s: float, over: Callable[[], None]) -> tuple[Store, SimNodes]:
+    """Return the store of a node that has joined, and the nodes as it knows them."""
+
+    def queue(over: Callable[[], None] | None = None) -> BatchQueue:
+        return BatchQueue(cast("Connection", SimConnection(link, lease_s, over)), IN_MEMORY, link.clock)
+
+    connections = Connections(writer=queue(over), reader=queue(), questions=queue())
+    return Store(IN_MEMORY, connections, link.clock, PLAIN, NO_HISTORY), SimNodes(connections, link)

@@ -18,19 +18,13 @@ from spyweb.lua.session import Host, Request
 from spyweb.model import After, Ending, Every, JobId, JobSpec, Never, Outcome, Overlap, Retry, RunId
 from spyweb.ownership import Ownership
 from spyweb.settings.sections import ClusterSettings
-from spyweb.store.encryption import PLAIN
-from spyweb.store.model.entries import NO_HISTORY
 from spyweb.store.model.nodes import Node
 from spyweb.store.postgres.nodes import Nodes
-from spyweb.store.sqlite.batch import BatchQueue
-from spyweb.store.sqlite.connection import Connection
-from spyweb.store.sqlite.connections import Connections
-from spyweb.store.sqlite.store import IN_MEMORY, Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import assemble, make_job, make_spec, slot_work
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED, LOST, SUCCESS, FakePool
-from tests.fakes.simulation.database import Link, SimConnection, SimDatabase, SimNodes
+from tests.fakes.simulation.database import Link, SimDatabase, open_simulated
 from tests.fakes.simulation.invariants import Broken, Invariants
 from tests.fakes.simulation.virtual_time import Machine, MachineClock
 
@@ -83,19 +77,14 @@ class Daemon:
         self._world, self.name, self.me, self._machine = world, name, me, world.machines[name]
         self._boot = self._machine.boots
         link = Link(world.database, self._machine, clock, me)
-
-        def queue(over: Callable[[], None] | None = None) -> BatchQueue:
-            return BatchQueue(cast("Connection", SimConnection(link, LEASE_MS / 1000, over)), IN_MEMORY, clock)
-
-        connections = Connections(writer=queue(self._be_over), reader=queue(), questions=queue())
-        store = Store(IN_MEMORY, connections, clock, PLAIN, NO_HISTORY)
+        store, nodes = open_simulated(link, LEASE_MS / 1000, self._be_over)
         self.ownership = Ownership(clock, set())
         self.ownership.trusted_until = 0
         pool = SimPool(partial(world.begins, self), world.dice, clock)
         fake_clock = cast("FakeClock", clock)
         self.parts = assemble(cast("MemoryStore", store), fake_clock, pool, self.ownership, world.tasks)
         self.node = ClusterNode(
-            nodes=cast("Nodes", SimNodes(connections, link)),
+            nodes=cast("Nodes", nodes),
             ownership=self.ownership,
             work=slot_work(self.parts),
             clock=clock,

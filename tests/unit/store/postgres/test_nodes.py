@@ -1,16 +1,21 @@
-"""The nodes of a cluster on record in PostgreSQL: each incarnation, its beats and its slots."""
+"""The nodes of a cluster on record in PostgreSQL: each incarnation, its beats and its slots.
+
+What the simulation has in the place of PostgreSQL keeps the same promises, as far as it has them: see `any_cluster`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, cast
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from spyweb.clock import RealClock
 from spyweb.errors import Refused, StoreError, StoreFenced
@@ -24,6 +29,8 @@ from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.store import Store
 from tests.fakes.postgres import PostgresPlace
+from tests.fakes.simulation.database import Link, SimDatabase, open_simulated
+from tests.fakes.simulation.virtual_time import Machine, MachineClock
 from tests.fakes.stores import put
 
 LEASE_MS = 60_000  # far longer than a test
@@ -60,6 +67,41 @@ class Cluster:
         """Put a node's last beat so much earlier."""
         self.run("UPDATE heart SET beat = beat - %s * interval '1 s' WHERE node = %s", seconds, of.me)
 
+    @asynccontextmanager
+    async def writing(self, of: Nodes) -> AsyncIterator[None]:
+        """Have a transaction of a node under way."""
+        with psycopg.connect(self.url) as connection:
+            connection.execute(f'SELECT 1 FROM "{self.schema}".lane WHERE node = %s FOR UPDATE', [of.me])
+            yield
+
+
+class AtOnce(random.Random):
+    def choice(self, among: Sequence[Any]) -> Any:  # type: ignore[override]
+        return among[0]
+
+
+class SimulatedCluster(Cluster):
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack, self.stores = stack, []
+        self._database = SimDatabase(AtOnce(), check=lambda _node: None)
+
+    async def join(self, name: str, **given: Any) -> Nodes:
+        me = self._database.add(node(name, **given))
+        machine = Machine(AtOnce().shuffle, offset_ms=0)
+        link = Link(self._database, machine, MachineClock(machine), me)
+        store, nodes = open_simulated(link, LEASE_MS / 1000, over=lambda: None)
+        self.stores.append(store)
+        return cast("Nodes", nodes)
+
+    def let_pass(self, of: Nodes, seconds: float) -> None:
+        lane = self._database.lanes[of.me]
+        lane.node = replace(lane.node, beat_ms=lane.node.beat_ms - round(seconds * 1000))
+
+    @asynccontextmanager
+    async def writing(self, of: Nodes) -> AsyncIterator[None]:
+        async with self._database.lanes[of.me].lock:
+            yield
+
 
 def node(name: str, **given: Any) -> Node:
     values = {"lease_ms": LEASE_MS} | given
@@ -70,6 +112,18 @@ def node(name: str, **given: Any) -> Node:
 async def cluster(postgres: PostgresPlace) -> AsyncIterator[Cluster]:
     async with AsyncExitStack() as stack:
         yield Cluster(postgres, stack)
+
+
+@pytest.fixture(params=["postgres", "simulation"])
+def place(request: pytest.FixtureRequest) -> PostgresPlace | None:
+    return request.getfixturevalue("postgres") if request.param == "postgres" else None
+
+
+@pytest.fixture
+async def any_cluster(place: PostgresPlace | None) -> AsyncIterator[Cluster]:
+    """Return the real one, then the simulation's."""
+    async with AsyncExitStack() as stack:
+        yield Cluster(place, stack) if place else SimulatedCluster(stack)
 
 
 def slots(*numbers: int) -> list[Slot]:
@@ -90,8 +144,8 @@ async def test_a_node_that_joins_is_on_record_as_it_is_and_sees_itself_and_all_s
     assert found.started_ms <= beat.now_ms
 
 
-async def test_a_slot_is_taken_from_nobody_who_lives_and_given_in_line_with_the_writes(cluster: Cluster) -> None:
-    fra, ber = await cluster.join("fra"), await cluster.join("ber")
+async def test_a_slot_is_taken_from_nobody_who_lives_and_given_in_line_with_the_writes(any_cluster: Cluster) -> None:
+    fra, ber = await any_cluster.join("fra"), await any_cluster.join("ber")
     assert sorted(await fra.take(slots(1, 2, 3))) == slots(1, 2, 3)
     assert sorted(await ber.take(slots(2, 3, 4))) == slots(4)
     assert sorted(await fra.take(slots(1))) == slots(1)  # on record as its own: the first answer may have been lost
@@ -101,9 +155,9 @@ async def test_a_slot_is_taken_from_nobody_who_lives_and_given_in_line_with_the_
     assert [owners[slot] for slot in slots(1, 2, 3, 4)] == [fra.me, fra.me, None, None]
 
 
-async def test_a_job_is_moved_out_of_a_slot_only_while_no_living_node_owns_that(cluster: Cluster) -> None:
-    fra, ber = await cluster.join("fra"), await cluster.join("ber")
-    runs, job, gpu = cluster.stores[1].runs, JobId("render"), Slot("label:gpu", 0)
+async def test_a_job_is_moved_out_of_a_slot_only_while_no_living_node_owns_that(any_cluster: Cluster) -> None:
+    fra, ber = await any_cluster.join("fra"), await any_cluster.join("ber")
+    runs, job, gpu = any_cluster.stores[1].runs, JobId("render"), Slot("label:gpu", 0)
     await runs.record(Change(cursors=[Cursor(job=job, due_ms=1, schedule="never", pool=gpu.pool)]))
     await fra.add_pools({gpu.pool: 1})
     await fra.take([gpu])
@@ -114,19 +168,21 @@ async def test_a_job_is_moved_out_of_a_slot_only_while_no_living_node_owns_that(
     assert (await runs.cursors())[job].pool == EVERY_NODE
 
 
-async def test_two_that_take_at_once_never_own_the_same_slot(cluster: Cluster) -> None:
-    fra, ber = await cluster.join("fra"), await cluster.join("ber")
+async def test_two_that_take_at_once_never_own_the_same_slot(any_cluster: Cluster) -> None:
+    fra, ber = await any_cluster.join("fra"), await any_cluster.join("ber")
     taken = await asyncio.gather(*(each.take(slots(*range(40))) for _ in range(4) for each in (fra, ber)))
     of_fra, of_ber = ({slot for each in taken[start::2] for slot in each} for start in (0, 1))
     assert not of_fra & of_ber
     assert of_fra | of_ber == set(slots(*range(40)))
 
 
-async def test_whoever_has_not_beaten_for_its_lease_is_declared_dead_and_its_slots_are_free(cluster: Cluster) -> None:
-    fra, ber = await cluster.join("fra"), await cluster.join("ber")
+async def test_whoever_has_not_beaten_for_its_lease_is_declared_dead_and_its_slots_are_free(
+    any_cluster: Cluster,
+) -> None:
+    fra, ber = await any_cluster.join("fra"), await any_cluster.join("ber")
     await fra.take(slots(1))
     assert not await ber.declare(fra.me)
-    cluster.let_pass(fra, LEASE_MS / 1000 + 1)
+    any_cluster.let_pass(fra, LEASE_MS / 1000 + 1)
     assert await ber.declare(fra.me)
     assert not await ber.declare(fra.me)
     assert [each.name for each in (await ber.beat()).living] == ["ber"]
@@ -137,35 +193,32 @@ async def test_whoever_has_not_beaten_for_its_lease_is_declared_dead_and_its_slo
     ]
 
 
-async def test_a_dead_node_writes_nothing_and_its_beats_are_refused(cluster: Cluster) -> None:
-    fra, ber = await cluster.join("fra"), await cluster.join("ber")
-    cluster.let_pass(fra, LEASE_MS / 1000 + 1)
+async def test_a_dead_node_writes_nothing_and_its_beats_are_refused(any_cluster: Cluster) -> None:
+    fra, ber = await any_cluster.join("fra"), await any_cluster.join("ber")
+    any_cluster.let_pass(fra, LEASE_MS / 1000 + 1)
     await ber.declare(fra.me)
     with pytest.raises(StoreFenced):
-        await put(cluster.stores[0], b"key", 1)
+        await put(any_cluster.stores[0], b"key", 1)
     with pytest.raises(StoreFenced):
         await fra.beat()
     with pytest.raises(StoreFenced):
         await fra.take(slots(1))
 
 
-async def test_who_writes_right_now_is_not_declared_dead_until_that_is_over(
-    cluster: Cluster, postgres: PostgresPlace
-) -> None:
-    fra, ber = await cluster.join("fra"), await cluster.join("ber")
-    cluster.let_pass(fra, LEASE_MS / 1000 + 1)
-    with psycopg.connect(postgres.url) as writing:
-        writing.execute(f'SELECT 1 FROM "{postgres.schema}".lane WHERE node = %s FOR UPDATE', [fra.me])
+async def test_who_writes_right_now_is_not_declared_dead_until_that_is_over(any_cluster: Cluster) -> None:
+    fra, ber = await any_cluster.join("fra"), await any_cluster.join("ber")
+    any_cluster.let_pass(fra, LEASE_MS / 1000 + 1)
+    async with any_cluster.writing(fra):
         with pytest.raises(StoreError, match="try again"):
             await ber.declare(fra.me)
         await fra.beat()  # locks no lane
     assert not await ber.declare(fra.me)
 
 
-async def test_a_start_at_the_same_place_ends_the_one_before_at_once(cluster: Cluster) -> None:
-    before = await cluster.join("fra")
+async def test_a_start_at_the_same_place_ends_the_one_before_at_once(any_cluster: Cluster) -> None:
+    before = await any_cluster.join("fra")
     await before.take(slots(1))
-    again = await cluster.join("fra")
+    again = await any_cluster.join("fra")
     assert again.me > before.me
     assert [each.id for each in (await again.beat()).living] == [again.me]
     assert await again.take(slots(1)) == slots(1)
@@ -234,11 +287,11 @@ async def test_a_name_is_free_again_once_nobody_of_that_name_beats(cluster: Clus
     assert other.me > fra.me
 
 
-async def test_a_draining_node_may_write_and_take_its_share_again_later(cluster: Cluster) -> None:
-    fra, ber = await cluster.join("fra"), await cluster.join("ber")
+async def test_a_draining_node_may_write_and_take_its_share_again_later(any_cluster: Cluster) -> None:
+    fra, ber = await any_cluster.join("fra"), await any_cluster.join("ber")
     assert await ber.set_draining(fra.me, True)
     assert [each.state for each in (await ber.beat()).living] == [NodeState.DRAINING, NodeState.ALIVE]
-    await put(cluster.stores[0], b"key", 1)
+    await put(any_cluster.stores[0], b"key", 1)
     assert await ber.set_draining(fra.me, False)
     assert {each.state for each in (await fra.beat()).living} == {NodeState.ALIVE}
     assert not await ber.set_draining(ber.me + 1, True)
