@@ -139,7 +139,7 @@ class Cluster:
         began = loop.time()
         while not await asyncio.to_thread(self._is_true, query, *parameters):
             assert loop.time() < began + patience_s, f"it never came to: {query} {parameters}"
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)  # each try is a connection
         return loop.time() - began
 
     def _is_true(self, query: str, *parameters: object) -> bool:
