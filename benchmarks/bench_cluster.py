@@ -38,7 +38,6 @@ SYNCED = {"fsync": "on", "shared_buffers": "128MB"}
 DELAYS_S = (0.00012, 0.00055)  # each way; what a round trip then takes is measured
 LEASE_MS = 3000
 JOBS = 1000  # four a slot
-MULTIXACTS = "SELECT next_multixact_id::text::bigint, next_multi_offset::text::bigint FROM pg_control_checkpoint()"
 IS_SHARED = """
     SELECT count(*) = %s AND max(n) - min(n) <= 1 AND sum(n) = (SELECT count(*) FROM slot)
     FROM (SELECT count(*) AS n FROM slot WHERE owner IS NOT NULL GROUP BY owner) AS shares
@@ -213,15 +212,13 @@ async def life(server: PostgresServer, place: Path, effort: Effort) -> list[Row]
             node.start()
         await cluster.until(IS_SHARED, 3)
         rows = spread(cluster, names)
-        cluster.ask("CHECKPOINT")
-        before = cluster.ask(MULTIXACTS)[0]
+        before = cluster.multixacts()
         for _ in range(effort.rounds):
             joins.append(await join(cluster, last))
             drains.append(await leave(cluster, last, signal.SIGTERM))
             await join(cluster, last)
             kills.append(await leave(cluster, last, signal.SIGKILL))
-        cluster.ask("CHECKPOINT")
-        after = cluster.ask(MULTIXACTS)[0]
+        after = cluster.multixacts()
     lease_s = LEASE_MS / 1000
     return [
         *rows,

@@ -35,6 +35,7 @@ beat = "{beat_ms}ms"
 keep = 1000000
 """
 PATIENCE_S = 60.0
+MULTIXACTS = "SELECT next_multixact_id::text::bigint, next_multi_offset::text::bigint FROM pg_control_checkpoint()"
 
 
 @dataclass
@@ -124,6 +125,11 @@ class Cluster:
         with connected(self.server.url) as connection:
             cursor = connection.execute(query, parameters)
             return cursor.fetchall() if cursor.description else []
+
+    def multixacts(self) -> tuple[int, int]:
+        """Return how often several transactions have locked one row so far, and their number."""
+        self.ask("CHECKPOINT")
+        return self.ask(MULTIXACTS)[0]
 
     async def id_of(self, node: ClusterNode) -> int:
         """Return the node on record that is the newest start of a daemon, once PostgreSQL answers; 0: none yet."""

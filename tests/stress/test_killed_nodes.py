@@ -73,7 +73,6 @@ ALL_LIVE = """
     SELECT every(owner IN (SELECT node FROM lane WHERE state = 'a')) AND
         (SELECT count(*) = 4 FROM lane WHERE state = 'a') FROM slot
 """
-MULTIXACTS = "SELECT next_multixact_id::text::bigint, next_multi_offset::text::bigint FROM pg_control_checkpoint()"
 # By hand, when all is over: what each check must find.
 PLANTED = """
 UPDATE cursor SET due_ms = due_ms WHERE job = 'job0';
@@ -238,7 +237,7 @@ async def test_no_due_time_is_lost_or_run_twice_whatever_befalls_the_nodes(
             await cluster.until("SELECT count(owner) > 0 FROM slot")
             await asyncio.to_thread(cluster.ask, WATCH)  # it waits for transactions, which pass through this loop
             await cluster.until(ALL_LIVE)
-            multixacts = await asyncio.to_thread(used_multixacts, cluster)
+            multixacts = await asyncio.to_thread(cluster.multixacts)
             began = loop.time()
             trouble = Trouble(cluster, random.Random(SEED))
             await trouble.until(began + minutes * 60)
@@ -263,11 +262,6 @@ def plant(cluster: Cluster, witness: Witness) -> None:
             connection.execute("SELECT FROM lane FOR SHARE")
 
 
-def used_multixacts(cluster: Cluster) -> tuple[int, int]:
-    cluster.ask("CHECKPOINT")
-    return cluster.ask(MULTIXACTS)[0]
-
-
 def verdict(cluster: Cluster, witness: Witness, multixacts: tuple[int, int]) -> dict[str, list[str]]:
     """Return everything that is not as promised, by promise."""
     reader = ClusterReader(cluster.root, cluster.server.url)
@@ -286,7 +280,7 @@ def verdict(cluster: Cluster, witness: Witness, multixacts: tuple[int, int]) -> 
     total = sum(int(reader.value("state", f"total:{number}") or 0) for number in range(1, 9))
     if not succeeded <= total <= begun:
         updates.append(f"counted {total} in all, with {succeeded} successes of {begun} runs that began")
-    used = used_multixacts(cluster)
+    used = cluster.multixacts()
     given = {number for (number,) in cluster.ask(GIVEN)}
     return {
         "due times with two records": [each for each in due if each.endswith("twice")],
@@ -310,9 +304,9 @@ def report(cluster: Cluster, trouble: Trouble, took: float, found: dict[str, lis
         ("runs begun", f"{runs}, {runs / took:.0f} a second"),
         *((f"rows: {outcome}", f"{count}") for outcome, count in cluster.ask(OUTCOMES)),
         *((f"fault: {kind}", f"{times}") for kind, times in sorted(trouble.befallen.items())),
-        *((f"refused, and joined anew: {why}", f"{times}") for why, times in over.most_common()),
+        *((f"joined anew: {why}", f"{times}") for why, times in over.most_common()),
         ("takeovers", f"{len(trouble.takeovers)}"),
         ("  in leases", f"median {leases[len(leases) // 2]:.2f}, longest {leases[-1]:.2f}"),
         *((promise, f"{len(broken)}") for promise, broken in found.items()),
     ]
-    return "\n" + "".join(f"{name:<90}{value}\n" for name, value in rows)
+    return "\n" + "".join(f"{value:<24}{name}\n" for name, value in rows)
