@@ -54,7 +54,7 @@ class SlotWork:
         Raises StoreError: what is not owned then is to be gained again.
         """
         async with self.turn:
-            cursors, _ = on_record = await self.runs.in_line()
+            cursors, _ = on_record = await self._read()
             unknown = [job for job in cursors if self.live.find(job) is None]
             self.live.pools = {job: pool for job in unknown if (pool := cursors[job].pool) != EVERY_NODE}
             fileless = [job for job in unknown if job not in self.live.unloadable]
@@ -106,11 +106,11 @@ class SlotWork:
         async with self.turn:
             is_thorough = next(self._looks) % THOROUGH == 0
             foreign = [job for job in self.live if not job.mine and (is_thorough or not self._is_elsewhere(job))]
-            cursors, open_runs = on_record = await self.runs.in_line([job.id for job in foreign])
+            cursors, open_runs = on_record = await self._read([job.id for job in foreign])
+            await self._take_up_waiting(open_runs)
             for job in foreign:
                 job.recorded = cursors.get(job.id)
             await self._take_over([job for job in foreign if self.live.ownership.has(job.slot)], (), on_record)
-            await self._take_up_waiting(open_runs)
             await self._move_out()
         for job in self.live:
             if job.mine and job.queue.waiting:
@@ -120,10 +120,10 @@ class SlotWork:
         """Take up the runs that other nodes have recorded; while jobs come or leave, `look` does so later."""
         if not self.turn.locked():
             async with self.turn:
-                await self._take_up_waiting((await self.runs.in_line([]))[1])
+                await self._take_up_waiting((await self._read([]))[1])
 
     async def _take_up_waiting(self, open_runs: Sequence[Run]) -> None:
-        waiting = [run for run in self._unknown(open_runs) if run.state is RunState.WAITING]
+        waiting = [run for run in open_runs if run.state is RunState.WAITING]
         await self.runner.take_up([run for run in waiting if (job := self.live.find(run.job)) and job.mine])
 
     def _is_elsewhere(self, job: LiveJob) -> bool:
@@ -150,7 +150,7 @@ class SlotWork:
             await self.scheduler.activate(gained, cursors)
             gained = [job for job in gained if job.slot in slots or self.live.ownership.has(job.slot)]
         ids = {*(job.id for job in gained), *(cursor.job for cursor in absent)}
-        runs = [run for run in self._unknown(open_runs) if run.job in ids]
+        runs = [run for run in open_runs if run.job in ids]
         if self.live.ownership.owned is not None:
             self.live.ownership.owned.update(slots)
         for job in gained:
@@ -198,8 +198,9 @@ class SlotWork:
         for job in jobs:
             job.queue.forget_all_but(under_way)
 
-    def _unknown(self, open_runs: Sequence[Run]) -> list[Run]:
-        """Return the open runs on record that this daemon does not have."""
+    async def _read(self, jobs: Sequence[JobId] | None = None) -> tuple[Mapping[JobId, Cursor], Sequence[Run]]:
+        """Return what `Runs.in_line` does, without the runs that this daemon has: later they may have ended."""
+        cursors, open_runs = await self.runs.in_line(jobs)
         here = (run for job in self.live.with_runs() if job.mine for run in job.queue.open_runs())
         known = {run.id for run in (*here, *self.runner.under_way())}
-        return [run for run in open_runs if run.id not in known]
+        return cursors, [run for run in open_runs if run.id not in known]

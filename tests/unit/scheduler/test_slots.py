@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -134,6 +135,27 @@ async def test_runs_of_a_node_that_died_are_lost_and_repeated_as_after_a_crash(o
     assert theirs.t.pool.story == ["run prices"]
     await ours.t.finish(2)
     assert (await theirs.t.record())[1] == "prices schedule lost", "a run ends once"
+
+
+async def test_a_run_that_began_and_ended_while_jobs_come_is_not_taken_up_again(ours: Member) -> None:
+    go_on, job = asyncio.Event(), ours.t.live.get(JobId("prices"))
+
+    async def prepare() -> None:
+        await go_on.wait()
+
+    job.spec = replace(job.spec, retry=Retry(retries=1, delay_ms=MINUTE_MS, max_delay_ms=MINUTE_MS))
+    ours.t.pool.endings[job.id] = [FAILED]
+    await ours.t.clock.turn(60)
+    await ours.gain(slot_of("report"))
+    ours.work.prepare = prepare
+    await ours.load(make_job("report"))
+    looking = ours.t.tasks.create_task(ours.work.look())
+    await ours.t.clock.turn(61)
+    assert ours.t.pool.story == ["run prices"] * 4
+    go_on.set()
+    await looking
+    await ours.t.clock.turn(1)
+    assert ours.t.pool.story == [*["run prices"] * 4, "run report"]
 
 
 async def test_what_follows_on_another_node_waits_on_record_until_its_owner_looks(ours: Member, theirs: Member) -> None:
