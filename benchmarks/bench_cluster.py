@@ -31,6 +31,7 @@ from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.cluster import Cluster, ClusterNode, a_cluster
 from tests.fakes.postgres import PORT, PostgresServer, programs, url_at
+from tests.fakes.stores import become_node
 
 CALLERS = 64
 KEYS = 500
@@ -154,6 +155,7 @@ async def opened(place: Path, urls: dict[str, str]) -> AsyncIterator[dict[str, S
     }
     for number, (name, url) in enumerate(urls.items()):
         stores[name] = await open_postgres(PgServer(url=url, schema=f"b{number}"), clock=clock)
+        await become_node(stores[name], 7)
     try:
         yield stores
     finally:
@@ -186,9 +188,8 @@ async def fence(server: PostgresServer, effort: Effort) -> list[Row]:
     """Measure writes that lock the row of their node first, beside those of a command, which has none."""
     place, clock = PgServer(url=server.url, schema="fence"), RealClock()
     plain = await open_postgres(place, clock=clock)
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute("INSERT INTO fence.lane (node, state) VALUES (7, 'a')")
-    both = {"plain": plain, "fenced": await open_postgres(place, clock=clock, node=7)}
+    both = {"plain": plain, "fenced": await open_postgres(place, clock=clock)}
+    await become_node(both["fenced"], 7)
     rows = []
     for callers, reach in ((CALLERS, 1.11), (1, 1.25)):
         took = await by_turns(both, increments(callers), effort)

@@ -24,6 +24,7 @@ from spyweb.store.model.entries import (
 )
 from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
+from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.store import Store, open_in_memory, open_store
 from tests.fakes.postgres import fresh_schema
 
@@ -51,6 +52,15 @@ async def opened(kind: str, path: Path, clock: Clock, history: HistoryRules = NO
             yield store
         finally:
             await store.close()
+
+
+async def become_node(store: Store, number: int) -> None:
+    """Have a store write as a node, which is on record then."""
+    assert store.nodes
+    joining = "INSERT INTO lane (node, state) VALUES (?, 'a') ON CONFLICT DO NOTHING"
+    await store.nodes.heart.submit(OpKind.WRITE, lambda connection: connection.execute(joining, (number,)))
+    store.nodes.me = number
+    await store.nodes._be_fenced()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres, open_up_to_date
 from spyweb.store.sqlite.store import Store
 from tests.fakes.postgres import PostgresServer
+from tests.fakes.stores import become_node
 
 NODES, KEYS, CALLERS, ADDITIONS = range(1, 5), 8, 16, 40
 OWN = "scope:own"
@@ -30,7 +31,7 @@ SHARED_LOCKS = "SELECT next_multixact_id::text::bigint FROM pg_control_checkpoin
 
 async def test_no_addition_of_four_nodes_is_lost_and_none_counts_twice(own_postgres: PostgresServer) -> None:
     server, clock, history = PgServer(url=own_postgres.url), RealClock(), {OWN: HistoryRule(versions=2)}
-    open_up_to_date(server, 0, BYTES, read_only=False, node=None, is_relaxed=False).close()
+    open_up_to_date(server, 0, BYTES).close()
     with psycopg.connect(own_postgres.url, autocommit=True, options="-c search_path=spyweb") as connection:
 
         def ask(statement: str) -> int:
@@ -38,10 +39,11 @@ async def test_no_addition_of_four_nodes_is_lost_and_none_counts_twice(own_postg
             return int(answer)
 
         connection.execute(EXPIRED, (KEYS // 2,))
-        connection.execute("INSERT INTO lane SELECT unnest(%s::bigint[]), 'a'", (list(NODES),))
         connection.execute("CHECKPOINT")
         locks = ask(SHARED_LOCKS)
-        stores = [await open_postgres(server, clock=clock, history=history, node=node) for node in NODES]
+        stores = [await open_postgres(server, clock=clock, history=history) for _ in NODES]
+        for node, store in zip(NODES, stores, strict=True):
+            await become_node(store, node)
         await asyncio.gather(
             *(add(store, f"{number} {c}") for number, store in enumerate(stores) for c in range(CALLERS))
         )

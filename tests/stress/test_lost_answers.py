@@ -21,7 +21,7 @@ from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.store import Store
 from tests.fakes.postgres import PostgresServer
 from tests.fakes.postgres_proxy import PostgresProxy, a_proxy
-from tests.fakes.stores import counting
+from tests.fakes.stores import become_node, counting
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -104,19 +104,15 @@ async def break_networks(
 
 
 @asynccontextmanager
-async def nodes(server: PostgresServer, proxies: list[PostgresProxy]) -> AsyncIterator[list[Store]]:
+async def nodes(proxies: list[PostgresProxy]) -> AsyncIterator[list[Store]]:
     """Yield a store for each network, that of a node which is on record as alive."""
     clock = RealClock()
-    await (await open_postgres(PgServer(url=server.url), clock=clock)).close()
-    with psycopg.connect(server.url) as connection:
-        connection.execute(
-            "INSERT INTO spyweb.lane (node, state) SELECT n, 'a' FROM generate_series(1, %s) n", (NODES,)
-        )
     async with AsyncExitStack() as stack:
         opened = []
         for number, proxy in enumerate(proxies, 1):
-            opened.append(await open_postgres(PgServer(url=proxy.url, lease_s=LEASE_S), clock=clock, node=number))
+            opened.append(await open_postgres(PgServer(url=proxy.url, lease_s=LEASE_S), clock=clock))
             stack.push_async_callback(opened[-1].close)
+            await become_node(opened[-1], number)
         yield opened
 
 
@@ -126,7 +122,7 @@ async def test_no_write_is_lost_or_done_twice_however_connections_break(
     loop, dice = asyncio.get_running_loop(), random.Random(1)
     async with AsyncExitStack() as stack:
         proxies = [await stack.enter_async_context(a_proxy(own_postgres.url)) for _ in range(NODES)]
-        stores = await stack.enter_async_context(nodes(own_postgres, proxies))
+        stores = await stack.enter_async_context(nodes(proxies))
         end = loop.time() + (minutes * 60 if torture else 6)
         work = Work(end + 1)
         async with asyncio.TaskGroup() as tasks:

@@ -30,6 +30,7 @@ CONFLICTS = ("40001", "40P01", "23505")  # another node has written the same row
 ENDED = ("08", "57P", "25P03", "25P04", "0A000")
 MOST_CUTS = 3  # in a row, after each of which a batch is done again
 RETRY_S = 0.1  # between two attempts to connect
+XID = 0xFFFF_FFFF  # of a transaction's number, what a row keeps
 ROWS_AT_ONCE = 64  # of a stream: each may have a large value
 WRITE, READ, ENTRIES = "REPEATABLE READ", "REPEATABLE READ READ ONLY", "READ COMMITTED"
 
@@ -109,11 +110,9 @@ class ReadAhead:
 class PgConnection:
     """A connection that is made again when it is lost."""
 
-    def __init__(
-        self, server: PgServer, *, statement_s: float = QUESTION_S, node: int | None = None, is_relaxed: bool = False
-    ) -> None:
+    def __init__(self, server: PgServer, *, statement_s: float = QUESTION_S, is_relaxed: bool = False) -> None:
         """Connect.  `is_relaxed`: entries are answered before they are on the disk."""
-        self.node = node  # whose lane is locked; None: a command's, or one that has not joined yet
+        self.node = 0  # whose lane is locked; 0: a command's, or one that has not joined yet
         self.total_changes = self._changes_before = 0
         self.was_conflict = False  # the transaction is to be done again
         self._server = server
@@ -127,11 +126,8 @@ class PgConnection:
         self._xact = 0
         self._ahead: ReadAhead | None = None
         self._later: list[tuple[Translated, Sequence[Any]]] = []
-        try:
-            self._session = server.connect(statement_s=statement_s)
-        except psycopg.Error as error:
-            raise ForeignError(server.explain(error)) from error
-        self._cursor = self._session.cursor()
+        self._timeline = ""  # of the database; another one means that it failed over, or was restored
+        self._connect(0)
 
     def as_sqlite(self) -> sqlite3.Connection:
         return cast("sqlite3.Connection", self)
@@ -163,7 +159,7 @@ class PgConnection:
         except ForeignError:
             if not self._session.closed:
                 raise
-        self._reconnect(time.monotonic() + self._server.lease_s)
+        self._connect(time.monotonic() + self._server.lease_s)
         return self._run(translated, values)
 
     def executemany(self, sql: str, rows: Iterable[Any]) -> Result:
@@ -223,13 +219,14 @@ class PgConnection:
         self._roll_back()
         self.was_conflict = False
         if self._session.closed:
-            self._reconnect(time.monotonic() + self._server.lease_s)
+            self._connect(time.monotonic() + self._server.lease_s)
         self._level = level
         if level == READ:
             return
         relaxed = "SET LOCAL synchronous_commit = off; " if self._is_relaxed and level == ENTRIES else ""
+        fence = f"{self._lane()} FOR UPDATE" if self.node else ""
         self._is_begun = True
-        found = self._tell(f"BEGIN ISOLATION LEVEL {level}; {relaxed}SELECT pg_current_xact_id() {self._fence()}")
+        found = self._tell(f"BEGIN ISOLATION LEVEL {level}; {relaxed}SELECT pg_current_xact_id() {fence}")
         if not found:
             self._roll_back()
             raise self._fenced("the other nodes have declared this one dead, or it has left")
@@ -240,8 +237,8 @@ class PgConnection:
             self._is_begun = True
             self._tell(f"BEGIN ISOLATION LEVEL {self._level}")
 
-    def _fence(self) -> str:
-        return f"FROM lane WHERE node = {self.node:d} AND state IN ('a', 'd') FOR UPDATE" if self.node else ""
+    def _lane(self) -> str:
+        return f"FROM lane WHERE node = {self.node:d} AND state IN ('a', 'd')"
 
     def _commit(self) -> None:
         if self._ahead:
@@ -259,27 +256,26 @@ class PgConnection:
     def _was_committed(self, xact: int) -> bool:
         """Find out whether a transaction was committed whose COMMIT was not answered.
 
-        A lane is free once that is over, and its row has the number of the last transaction that has locked it.  If
-        that is another, PostgreSQL has crashed or failed over, and may have given the number away again.  Then,
-        or if it can't be asked within a lease, it is unknown what stands, and this incarnation is over.
+        Its node's lane has the number of the last transaction that has locked it.  An older one: a crash of PostgreSQL
+        has undone even the lock, and may have given the number away again.  Any other one, or no answer within a
+        lease: what stands is unknown, and this incarnation is over.
         """
         until = time.monotonic() + self._server.lease_s
-        is_same = False
-        while self.node and time.monotonic() < until:
+        status = f"CASE WHEN xmax = '{xact & XID}' THEN pg_xact_status('{xact:d}') END"  # fails for one yet to come
+        state: str | None = "in progress"
+        while self.node and state == "in progress" and time.monotonic() < until:
             try:
                 if self._session.closed:
-                    self._reconnect(until)
-                if not is_same:
-                    found = self._tell(f"SELECT xmax {self._fence()}")
-                    is_same = bool(found and int(found[0]) == xact & 0xFFFF_FFFF)
-                if not is_same:
-                    break
-                (state,) = self._tell(f"SELECT pg_xact_status('{xact:d}')") or ("",)
-                self.was_conflict = state != "committed"  # done again
-                return not self.was_conflict
+                    self._connect(until)
+                last, state = self._tell(f"SELECT xmax, {status} {self._lane()}") or (0, None)
+                is_older = int(last) and (xact - int(last)) & XID < 1 << 31
+                if is_older and state != "in progress":
+                    self.was_conflict = state != "committed"  # done again
+                    return not self.was_conflict
             except ForeignError as error:
                 if isinstance(error.told, StoreFenced):
                     raise
+            time.sleep(RETRY_S)
         raise self._fenced("the connection was lost while it stored, and whether that is stored is unknown")
 
     def _roll_back(self) -> None:
@@ -350,7 +346,7 @@ class PgConnection:
             self._roll_back()
             self.was_conflict = state in CONFLICTS or (self._session.closed and self._cuts < MOST_CUTS)
             raise ForeignError(self._server.explain(error)) from error
-        except (OverflowError, UnicodeError) as error:  # a value that it can't hold, maybe of an op that seems done
+        except UnicodeError as error:  # a value that it can't hold, maybe of an op that seems done
             self._roll_back()
             raise ForeignError(StoreError(f"{self._server.name}: {error}")) from error
 
@@ -362,9 +358,8 @@ class PgConnection:
         self._is_over = why
         return ForeignError(StoreFenced(f"{self._server.name}: {why}"))
 
-    def _reconnect(self, until: float) -> None:
-        """Connect again, trying until then: it may be starting.  Once that has failed, each call tries once."""
-        timeline = self._session.timeline
+    def _connect(self, until: float) -> None:
+        """Connect, trying until then: it may be starting.  Once that has failed, each call tries once."""
         while True:
             try:
                 self._session = self._server.connect(statement_s=self._statement_s)
@@ -376,7 +371,8 @@ class PgConnection:
                 time.sleep(RETRY_S)
         self._is_away = False
         self._cursor = self._session.cursor()
-        if self.node and self._session.timeline != timeline:
+        before, self._timeline = self._timeline, self._session.timeline
+        if self.node and before not in ("", self._timeline):
             raise self._fenced("the database has failed over to another server, or was restored")
 
     def _from_ahead(self, ahead: ReadAhead, sql: str, parameters: Any) -> Result | None:

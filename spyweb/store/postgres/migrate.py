@@ -1,9 +1,8 @@
 """Bring a schema on PostgreSQL to that of this spyweb: with SQLite's files, translated by rules.
 
-A new one is made by store/sqlite/schema.sql and the schema.sql beside this.  A migration that the rules don't cover has
-a file NNNN_name.pg.sql beside it.  Its row in `migration` is the lock: of two nodes that start at once, one waits and
-finds it done.  A migration that begins with `-- breaking` waits until no node of another version
-lives; without it, nodes of the version before go on, so it may only add.
+A new one is made by store/sqlite/schema.sql and the schema.sql beside this.  The row of a migration in `migration` is
+its lock: of two nodes that start at once, one waits and finds it done.  A migration that begins with `-- breaking` is
+refused while a node of another version lives; without it, nodes of the version before go on, so it may only add.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ Rows = Cursor[tuple[object, ...]]
 
 TRIES = 5
 BREAKING = "-- breaking"
-# Another node was faster: its transaction is over by now.
-MEANWHILE = (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema, errors.DuplicateObject)
-BUSY = (errors.LockNotAvailable, errors.DeadlockDetected)
-RECORD = "CREATE TABLE migration (number bigint PRIMARY KEY, name text NOT NULL, applied_ms bigint NOT NULL)"
+# Another node was faster: its transaction is over by now, or may be soon.
+MEANWHILE = (
+    errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema, errors.DuplicateObject,
+    errors.LockNotAvailable, errors.DeadlockDetected,
+)  # fmt: skip
 NOTE = "INSERT INTO migration VALUES ($1, $2, $3)"
 OTHERS = """
     SELECT name, version FROM node JOIN lane ON lane.node = node.id JOIN heart ON heart.node = node.id
@@ -51,7 +51,7 @@ def bring_up_to_date(server: PgServer, session: PgSession, known: Sequence[Migra
                 else:
                     create(server, cursor, known, now_ms)
             return
-        except (*MEANWHILE, *BUSY):
+        except MEANWHILE:
             if tried == TRIES:
                 raise
 
@@ -70,7 +70,7 @@ def has_record(server: PgServer, cursor: Rows) -> bool:
 
 
 def create(server: PgServer, cursor: Rows, known: Sequence[Migration], now_ms: int) -> None:
-    cursor.execute(RECORD)
+    apply(cursor, sqlite.RECORD)
     cursor.executemany(NOTE, [(migration.number, migration.name, now_ms) for migration in known])
     apply(cursor, files(sqlite.PACKAGE).joinpath("schema.sql").read_text())
     cursor.execute(files("spyweb.store.postgres").joinpath("schema.sql").read_text())
@@ -79,14 +79,11 @@ def create(server: PgServer, cursor: Rows, known: Sequence[Migration], now_ms: i
 
 def migrate(server: PgServer, cursor: Rows, known: Sequence[Migration], now_ms: int) -> None:
     for migration in find_pending(server, cursor, known):
-        if migration.sql.startswith(BREAKING):
-            refuse_others(server, cursor, migration)
+        others = cursor.execute(OTHERS, (spyweb.__version__,)) if migration.sql.startswith(BREAKING) else ()
+        if names := ", ".join(f"{name} ({version})" for name, version in others):
+            raise StoreError(f"{server.name}: {migration.name} needs all nodes of another version ended first: {names}")
         cursor.execute(NOTE, (migration.number, migration.name, now_ms))
-        own = files(sqlite.PACKAGE).joinpath("migrations", f"{migration.name}.pg.sql")
-        if own.is_file():
-            cursor.execute(own.read_text())
-        else:
-            apply(cursor, migration.sql)
+        apply(cursor, migration.sql)
         log.info("the database is brought up to date", path=server.name, to=migration.name)
 
 
@@ -100,9 +97,3 @@ def find_pending(server: PgServer, cursor: Rows, known: Sequence[Migration]) -> 
     if unknown := sorted(applied - {migration.name for migration in known}):
         raise sqlite.newer(server.name, ", ".join(unknown), known)
     return [migration for migration in known if migration.name not in applied]
-
-
-def refuse_others(server: PgServer, cursor: Rows, migration: Migration) -> None:
-    if others := cursor.execute(OTHERS, (spyweb.__version__,)).fetchall():
-        names = ", ".join(f"{name} ({version})" for name, version in others)
-        raise StoreError(f"{server.name}: {migration.name} needs all nodes of another version ended first: {names}")

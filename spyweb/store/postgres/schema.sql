@@ -3,9 +3,7 @@
 -- Functions of SQLite that PostgreSQL spells otherwise, so that one text serves both.
 CREATE FUNCTION min(bigint, bigint) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT AS 'SELECT least($1, $2)';
 CREATE FUNCTION max(bigint, bigint) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT AS 'SELECT greatest($1, $2)';
-CREATE FUNCTION iif(boolean, bigint, bigint) RETURNS bigint LANGUAGE sql IMMUTABLE
-    AS 'SELECT CASE WHEN $1 THEN $2 ELSE $3 END';
-CREATE FUNCTION iif(boolean, text, text) RETURNS text LANGUAGE sql IMMUTABLE
+CREATE FUNCTION iif(boolean, anycompatible, anycompatible) RETURNS anycompatible LANGUAGE sql IMMUTABLE
     AS 'SELECT CASE WHEN $1 THEN $2 ELSE $3 END';
 CREATE FUNCTION to_json_of(text) RETURNS json LANGUAGE sql IMMUTABLE STRICT  -- it reads no escaped NUL
     AS $$ SELECT replace($1, '\u0000', '\u0001')::json $$;
@@ -28,9 +26,6 @@ CREATE FUNCTION instr(text, text) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT A
 CREATE FUNCTION join_texts(text, text, text) RETURNS text LANGUAGE sql IMMUTABLE
     AS $$ SELECT CASE WHEN $1 IS NULL THEN $2 WHEN $2 IS NULL THEN $1 ELSE $1 || $3 || $2 END $$;
 CREATE AGGREGATE group_concat(text, text) (sfunc = join_texts, stype = text);
-CREATE FUNCTION join_numbers(text, bigint) RETURNS text LANGUAGE sql IMMUTABLE
-    AS $$ SELECT CASE WHEN $1 IS NULL THEN $2::text ELSE $1 || ',' || $2 END $$;
-CREATE AGGREGATE group_concat(bigint) (sfunc = join_numbers, stype = text);
 CREATE VIEW sqlite_master AS SELECT tablename AS name FROM pg_tables WHERE schemaname = current_schema();
 
 -- Most changes of a run move it between partial indexes, so none of its versions is cleared by the page.

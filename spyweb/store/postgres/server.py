@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import psycopg
-import structlog
 from msgspec import Struct
 from psycopg.abc import PQGen
-from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo, TransactionStatus
-from psycopg.types.numeric import Int8Dumper
+from psycopg.types.numeric import Int8Dumper, IntLoader
 from psycopg.types.string import TextLoader
 
 from spyweb.errors import StoreError, StoreUnreachable
 from spyweb.settings.reading import nearest
 from spyweb.words import cut
 
-T = TypeVar("T")
-
-log = structlog.get_logger()
-
-OLDEST, OLDEST_NAME, UNTRIED = 150_000, "15", 190_000
+OLDEST = 15
 LEASE_S = 10.0
 READ_S, QUESTION_S = 20.0, 600.0  # at most; a write has half a lease
 STATEMENTS_KEPT_PREPARED = 500
@@ -46,11 +40,6 @@ USUAL: dict[str, str | int] = {
 }
 
 
-class WholeNumber(Loader):
-    def load(self, data: Any) -> int:
-        return int(bytes(data))
-
-
 def without_nul(text: str) -> str:
     """Return a text as PostgreSQL can hold it."""
     return text.replace(MARK, f"{MARK}1").replace("\0", f"{MARK}0")
@@ -66,8 +55,6 @@ class LongNumber(Int8Dumper):
     """Any int or bool: the store's columns have one type for both."""
 
     def dump(self, obj: Any) -> bytes:
-        if not -(1 << 63) <= obj < 1 << 63:
-            raise OverflowError("Python int too large to convert to PostgreSQL bigint")
         return b"%d" % obj
 
 
@@ -77,7 +64,7 @@ class PgSession(psycopg.Connection[tuple[Any, ...]]):
     answer_s: float | None = None
     timeline = ""  # of the database: another one means that it failed over, or was restored
 
-    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+    def wait(self, gen: PQGen[Any], interval: float = 0.1, timeout: float | None = None) -> Any:
         try:
             return super().wait(gen, interval, timeout or self.answer_s)
         except psycopg.OperationalError as error:
@@ -120,6 +107,9 @@ class PgServer(Struct, frozen=True, kw_only=True):
                 return f"unknown option {name[:80]!r}{nearest(name, known)}"
         return 'expected "postgresql://USER@HOST/DATABASE"; in it % and in an option = and & are written as %XX'
 
+    def __repr__(self) -> str:
+        return self.name
+
     @property
     def quoted_schema(self) -> str:
         return '"{}"'.format(self.schema.replace('"', '""'))
@@ -137,9 +127,9 @@ class PgServer(Struct, frozen=True, kw_only=True):
         session.prepared_max = STATEMENTS_KEPT_PREPARED
         session.adapters.register_dumper(int, LongNumber)
         session.adapters.register_dumper(bool, LongNumber)
-        session.adapters.register_loader("numeric", WholeNumber)
+        session.adapters.register_loader("numeric", IntLoader)
         session.adapters.register_loader("text", TextWithNul)
-        limits = in_ms(statement_s), in_ms(self.lease_s / 4)
+        limits = f"{statement_s * 1000:.0f}", f"{self.lease_s * 250:.0f}"
         try:
             found = session.execute(SET_UP, (f"{self.quoted_schema}, pg_catalog, pg_temp", *limits)).fetchone()
         except BaseException:
@@ -154,11 +144,9 @@ class PgServer(Struct, frozen=True, kw_only=True):
         encoding = session.info.parameter_status("server_encoding")
         if encoding != "UTF8":
             raise StoreError(f"{self.name}: the database's encoding is {encoding}: make one WITH ENCODING 'UTF8'")
-        if session.info.server_version < OLDEST:
+        if session.info.server_version < OLDEST * 10_000:
             found = session.info.parameter_status("server_version")
-            raise StoreError(f"{self.name}: PostgreSQL {found}: expected {OLDEST_NAME} or later")
-        if session.info.server_version >= UNTRIED:
-            log.warning("this PostgreSQL is newer than those that spyweb was tried with", path=self.name)
+            raise StoreError(f"{self.name}: PostgreSQL {found}: expected {OLDEST} or later")
         pid = session.execute("SELECT pg_backend_pid()").fetchone()
         if pid != (session.info.backend_pid,):  # a pooler has invented the one of the session
             raise StoreError(
@@ -203,14 +191,10 @@ REASONS = {
     "40001": MEANWHILE,
     "40P01": MEANWHILE,
 }
-# What is said to who can't log in however often it is tried, for which there is no state.
+# Said to who can't log in however often it is tried; libpq gives no state, and in other languages it is tried again.
 REFUSALS = (
     "authentication failed", "no password supplied", "pg_hba.conf", "does not exist", "not permitted to log in",
     "permission denied", "invalid ",
 )  # fmt: skip
 STANDBY = ("session is read-only", "recovery is in progress")
 PREFIXES = re.compile(r"connection (to server .*? )?(failed|is bad): |FATAL: |fe_sendauth: |\[Errno -?\d+\] ")
-
-
-def in_ms(seconds: float) -> str:
-    return str(round(seconds * 1000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from asyncio import Future
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
 from functools import partial
@@ -20,7 +21,7 @@ from spyweb.store.postgres.connection import PgConnection
 from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
 from spyweb.store.postgres.nodes import Nodes, refuse_living
 from spyweb.store.postgres.server import QUESTION_S, READ_S, PgServer
-from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue
+from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, OpKind
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.failures import opening
 from spyweb.store.sqlite.migrate import load_migrations, refuse_moved
@@ -28,9 +29,34 @@ from spyweb.store.sqlite.store import Store, open_queue
 from spyweb.store.sqlite.vault import check_key, find_seal, rewrite_values
 
 BEATS_WAIT_S = 10.0
+SIZE_S = 60.0  # between two questions for it
+SIZE = "SELECT sum(pg_total_relation_size(format('%I', tablename))) FROM pg_tables WHERE schemaname = current_schema()"
 
 
-async def open_postgres(  # noqa: PLR0913 - each but the first is an option
+class SchemaSize:
+    """The size of the store: asked for anew by who reads it, at most once a minute."""
+
+    def __init__(self, questions: BatchQueue, clock: Clock) -> None:
+        self._questions, self._clock = questions, clock
+        self._bytes, self._next_s = 0, 0.0
+        self()
+
+    def __call__(self) -> int:
+        if self._clock.monotonic() >= self._next_s:
+            self._next_s = self._clock.monotonic() + SIZE_S
+            self._questions.submit(OpKind.READ, measure).add_done_callback(self._learn)
+        return self._bytes
+
+    def _learn(self, asked: Future[int]) -> None:
+        if not asked.cancelled() and asked.exception() is None:
+            self._bytes = asked.result()
+
+
+def measure(connection: sqlite3.Connection) -> int:
+    return int(connection.execute(SIZE).fetchone()[0])
+
+
+async def open_postgres(
     server: PgServer,
     *,
     clock: Clock,
@@ -38,7 +64,6 @@ async def open_postgres(  # noqa: PLR0913 - each but the first is an option
     read_only: bool = False,
     key: bytes | None = None,
     history: HistoryRules = NO_HISTORY,
-    node: int | None = None,
 ) -> Store:
     """Open the schema, made if it is absent and migrated; with `read_only`, as it is or not at all.
 
@@ -53,7 +78,7 @@ async def open_postgres(  # noqa: PLR0913 - each but the first is an option
             opened.push_async_callback(made.close)
             return made
 
-        writer = await queue(partial(writing, codec, node=node, is_relaxed=durability is Durability.NORMAL))
+        writer = await queue(partial(writing, codec, is_relaxed=durability is Durability.NORMAL))
         reader = await queue(partial(connect, server, READ_S))
         questions = await queue(partial(connect, server, QUESTION_S), 1)
         connections = Connections(writer=writer, reader=reader, questions=questions, is_shared=True)
@@ -64,12 +89,13 @@ async def open_postgres(  # noqa: PLR0913 - each but the first is an option
         impatient = replace(server, lease_s=min(server.lease_s / 2, BEATS_WAIT_S))
         heart = await queue(partial(connect, impatient, server.lease_s / 4))
         store.nodes = Nodes(connections, clock, heart, Bell(server, connections, clock, store))
+        store.size = SchemaSize(questions, clock)
         opened.pop_all()
     return store
 
 
 def open_up_to_date(
-    server: PgServer, now_ms: int, codec: Codec, *, read_only: bool, node: int | None, is_relaxed: bool
+    server: PgServer, now_ms: int, codec: Codec, *, read_only: bool = False, is_relaxed: bool = False
 ) -> sqlite3.Connection:
     known = load_migrations()
     with translating(server), closing(server.connect(statement_s=0)) as session:
@@ -78,7 +104,7 @@ def open_up_to_date(
             refuse_other(server, session, known)
         else:
             bring_up_to_date(server, session, known, now_ms)
-    opened = PgConnection(server, statement_s=server.lease_s / 2, node=node, is_relaxed=is_relaxed)
+    opened = PgConnection(server, statement_s=server.lease_s / 2, is_relaxed=is_relaxed)
     try:
         refuse_moved(opened.as_sqlite(), server.name)
         check_key(opened.as_sqlite(), server.name, PLAIN if codec is BYTES else codec)

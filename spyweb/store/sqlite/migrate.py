@@ -38,11 +38,7 @@ class Migration(Struct, frozen=True, kw_only=True):
 
 def load_migrations() -> list[Migration]:
     """Return the migrations that this spyweb knows, in order; a file is named NUMBER_what_it_does.sql."""
-    found = [
-        file
-        for file in files(PACKAGE).joinpath("migrations").iterdir()
-        if file.name.endswith(".sql") and ".pg." not in file.name
-    ]
+    found = [file for file in files(PACKAGE).joinpath("migrations").iterdir() if file.name.endswith(".sql")]
     return [
         Migration(number=int(file.name.partition("_")[0]), name=file.name.removesuffix(".sql"), sql=file.read_text())
         for file in sorted(found, key=lambda file: file.name)

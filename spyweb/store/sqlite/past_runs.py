@@ -32,7 +32,7 @@ MARK = f"""
 """
 TOOK = "iif(state = 'ended' AND started_ms IS NOT NULL AND outcome <> 'skipped', max(ended_ms - started_ms, 0), -1)"
 STRIP = f"""
-    SELECT group_concat(id), group_concat(mark, ''), group_concat(took) FROM (
+    SELECT group_concat(CAST(id AS text), ','), group_concat(mark, ''), group_concat(CAST(took AS text), ',') FROM (
         SELECT id, {MARK} AS mark, {TOOK} AS took
         FROM run INDEXED BY run_of_job WHERE job = ?1 AND {NOT_ASIDE} ORDER BY id DESC LIMIT ?3
     ) AS newest

@@ -83,6 +83,7 @@ class Store:
         self.keys = AccessKeys(connections, clock)
         self.audit = AuditTrail(connections, clock)
         self.nodes: Nodes | None = None  # of a cluster on PostgreSQL
+        self.size: Callable[[], int] = self._size
 
     def stats(self) -> StoreStats:
         writer = self._connections.writer
@@ -91,7 +92,7 @@ class Store:
             writes=writer.writes,
             batches=writer.batches,
             errors=writer.errors,
-            size_bytes=sum(map(damage.size_of, damage.files_of(self._place))) if isinstance(self._place, Path) else 0,
+            size_bytes=self.size(),
             last_commit_ms=writer.last_commit_ms,
             pending=writer.pending,
             oldest_pending_s=writer.oldest_pending_s,
@@ -99,6 +100,9 @@ class Store:
             failed=writer.trouble,
             commit_s=writer.committer.usual_s if writer.committer else 0.0,
         )
+
+    def _size(self) -> int:
+        return sum(map(damage.size_of, damage.files_of(Path(self._place))))
 
     def commit_sizes(self) -> Histogram:
         """Return how many writes the commits have had since the store was opened."""

@@ -30,7 +30,7 @@ LOCK = "SELECT 1 FROM entry WHERE key = $1 FOR UPDATE NOWAIT"
 @pytest.fixture
 def server() -> Iterator[PgServer]:
     with fresh_server() as server:
-        open_up_to_date(server, 0, BYTES, read_only=False, node=None, is_relaxed=False).close()
+        open_up_to_date(server, 0, BYTES).close()
         yield server
 
 

@@ -104,7 +104,7 @@ HOT: dict[str, tuple[str, Any]] = {
 @pytest.fixture
 def server() -> Iterator[PgServer]:
     with fresh_server() as server:
-        open_up_to_date(server, 0, BYTES, read_only=False, node=None, is_relaxed=False).close()
+        open_up_to_date(server, 0, BYTES).close()
         yield server
 
 
