@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--progress", action="store_true", help="one line that counts, instead of a dot for each test")
     parser.addoption("--torture", action="store_true", help="the deep tests too, and stress tests at length")
     parser.addoption("--minutes", type=float, default=2, help="how long nodes of a cluster are killed (2)")
+    parser.addoption("--due", type=int, default=400, help="how many runs a second are due meanwhile (400)")
 
 
 @pytest.hookimpl(trylast=True)  # the reporter is there by then
@@ -98,6 +99,12 @@ def torture(request: pytest.FixtureRequest) -> bool:
 def minutes(request: pytest.FixtureRequest) -> float:
     """Return how long a test of chance goes on."""
     return float(request.config.getoption("--minutes"))
+
+
+@pytest.fixture
+def due(request: pytest.FixtureRequest) -> int:
+    """Return how many runs a second are due in it."""
+    return int(request.config.getoption("--due"))
 
 
 @pytest.fixture
