@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
+import pytest
+
 from spyweb.clock import Clock
 from spyweb.model import Durability, HistoryRule, Value
 from spyweb.store.model.entries import (
@@ -29,7 +31,7 @@ from spyweb.store.sqlite.store import Store, open_in_memory, open_store
 from tests.fakes.postgres import fresh_schema
 
 # A file, an encrypted one, `url = "memory:"`, a schema, an encrypted one.
-KINDS = ["sqlite", "sealed", "memory", "postgres", "sealed postgres"]
+KINDS = ["sqlite", "sealed", "memory", "postgres", pytest.param("sealed postgres", marks=pytest.mark.deep)]
 KEY = bytes(range(32))
 
 LOGGED = "scope:logged"  # keeps three past versions of each key

@@ -33,7 +33,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
 
 
 DONE = """
-jobs; show prices; runs; runs prices; next; records prices; outbox; outbox --retry all; health; logs prices
+jobs; show prices; runs; runs prices; next; records prices; outbox; outbox --retry all; health; nodes; logs prices
 trigger prices; retry 3; pause prices; resume prices; run prices; debug prices
 state set greeting hello; state list; state list --job prices; state stats; state locks; state export -
 state history greeting; state workflow list; state workflow show 7
@@ -48,7 +48,7 @@ COMMANDS = [
 
 
 ALONE = {"version"}  # asks nobody
-ENDLESS, OF_FILES_TOO = {"state watch"}, {"state rekey"}
+ENDLESS, OF_FILES_TOO = {"state watch"}, {"state rekey", "store move"}
 REFUSED_THERE = {"state rollback", "keys revoke", "alerts show", "alerts ack", "alerts unack", "alerts test"}
 ELSEWHERE = ENDLESS | OF_FILES_TOO | REFUSED_THERE
 

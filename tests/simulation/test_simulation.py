@@ -52,7 +52,7 @@ def test_whatever_fails_every_promise_holds_in_many_games(first: int) -> None:
     [
         (planted.without_fence, 30),
         (planted.fenced_before, 30),
-        (planted.shared_lock, 200),
+        pytest.param(planted.shared_lock, 200, marks=pytest.mark.deep),
         (planted.trust_by_wall_clock, 60),
         (planted.no_trust, 30),
         (planted.taking_from_the_living, 10),

@@ -62,14 +62,12 @@ def create(connection: sqlite3.Connection, now_ms: int) -> None:
 
 
 def refuse_newer(connection: sqlite3.Connection, path: Path, known: Sequence[Migration]) -> None:
-    """Raise StoreError if a newer spyweb has written here, or everything was moved from here."""
     names = {migration.name for migration in known}
     applied = "SELECT name FROM migration ORDER BY number"
     found = connection.execute(applied).fetchall() if has_table(connection, "migration") else []
     unknown = [name for (name,) in found if name not in names]
     if unknown or find_version(connection) > (known[-1].number if known else 0):
         raise newer(path, ", ".join(unknown) or f"schema {find_version(connection)}", known)
-    refuse_moved(connection, path)
 
 
 def refuse_moved(connection: sqlite3.Connection, database: Path | str) -> None:

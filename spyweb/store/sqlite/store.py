@@ -35,7 +35,7 @@ from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, opening
 from spyweb.store.sqlite.incidents import Incidents
 from spyweb.store.sqlite.keys import AccessKeys, AuditTrail
 from spyweb.store.sqlite.locks import Locks
-from spyweb.store.sqlite.migrate import create, load_migrations, migrate, refuse_newer, refuse_older
+from spyweb.store.sqlite.migrate import create, load_migrations, migrate, refuse_moved, refuse_newer, refuse_older
 from spyweb.store.sqlite.outbox import Outbox
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.records import Records
@@ -226,6 +226,7 @@ def open_up_to_date(
         if is_new:
             create(connection, now_ms)
         else:
+            refuse_moved(connection, path)
             migrate(connection, path, load_migrations(), now_ms)
         encrypt_first(connection, codec)
         purge(connection)
@@ -266,6 +267,7 @@ def rotate_key(path: Path, *, old: bytes | None, new: bytes | None, marker: Mark
         refuse_unfit(path, before, Durability.FULL, marker)
         with closing(connect(path)) as connection:
             refuse_older(connection, path, load_migrations())
+            refuse_moved(connection, path)
             set_up_writing(connection, Durability.FULL)
             rewrite(connection, codec_of(connection, before), after)
             with suppress(sqlite3.Error):  # the values have their new key by now: no failure may hide that
@@ -286,6 +288,7 @@ def open_as_it_is(
             damage.find_loss(connection, path, marker, durability)
         refuse_newer(connection, path, known)
         refuse_older(connection, path, known)
+        refuse_moved(connection, path)
         check_key(connection, path, codec)
     except BaseException:
         connection.close()
