@@ -30,7 +30,7 @@ from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.cluster import Cluster, ClusterNode, a_cluster
-from tests.fakes.postgres import PORT, PostgresServer, programs, url_at
+from tests.fakes.postgres import PORT, PostgresServer, own_server, programs, url_at
 from tests.fakes.stores import become_node
 
 CALLERS = 64
@@ -106,18 +106,6 @@ async def by_turns(stores: dict[str, Store], rate: Rate, effort: Effort) -> dict
         for name, store in stores.items():
             found[name].append(1e6 / await rate(store, 0.2 if effort.quick else 0.5))
     return {name: median(each) for name, each in found.items()}
-
-
-@contextmanager
-def a_server(place: Path) -> Iterator[PostgresServer]:
-    place.chmod(0o755)  # it runs as another user
-    server = PostgresServer(place / "pg", SYNCED)
-    try:
-        server.make()
-        server.start()
-        yield server
-    finally:
-        server.close()
 
 
 @contextmanager
@@ -267,11 +255,13 @@ async def main(effort: Effort) -> None:
     if programs() is None:
         print("PostgreSQL is not installed: apt-get install postgresql")
         return
-    with folder() as place, a_server(place) as server:
-        rows = await stores(server, place, effort)
-        rows += await fence(server, effort)
-        (place / "nodes").mkdir()
-        rows += await life(server, place / "nodes", effort)
+    with folder() as place:
+        place.chmod(0o755)  # the server runs as another user
+        with own_server(SYNCED, place / "pg") as server:
+            rows = await stores(server, place, effort)
+            rows += await fence(server, effort)
+            (place / "nodes").mkdir()
+            rows += await life(server, place / "nodes", effort)
     show("PostgreSQL and the cluster", effort, rows)
 
 

@@ -204,9 +204,9 @@ def send(process: int, number: signal.Signals) -> None:
 
 
 @contextmanager
-def own_server(options: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
-    """Yield a server that a test may stop, freeze or promote as it likes."""
-    server = PostgresServer(short_folder(), options)
+def own_server(options: Mapping[str, str] | None = None, folder: Path | None = None) -> Iterator[PostgresServer]:
+    """Yield a server that a test may stop, freeze or promote as it likes; in memory, if no folder is given."""
+    server = PostgresServer(folder or short_folder(), options)
     try:
         server.make()
         server.start()

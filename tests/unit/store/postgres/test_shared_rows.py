@@ -13,25 +13,16 @@ import psycopg
 import pytest
 
 from spyweb.errors import StoreError
-from spyweb.store.encryption import BYTES
 from spyweb.store.model.entries import Put
 from spyweb.store.postgres.connection import PgConnection, Place
 from spyweb.store.postgres.server import PgServer, PgSession
-from spyweb.store.postgres.store import open_postgres, open_up_to_date
+from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.batch import Op, OpKind, commit
 from spyweb.store.sqlite.entries import DELETE_EXPIRED, FIND, PUT, UPDATE
 from spyweb.store.sqlite.values import DELETE_ROW
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import fresh_server
 
 LOCK = "SELECT 1 FROM entry WHERE key = $1 FOR UPDATE NOWAIT"
-
-
-@pytest.fixture
-def server() -> Iterator[PgServer]:
-    with fresh_server() as server:
-        open_up_to_date(server, 0, BYTES).close()
-        yield server
 
 
 @pytest.fixture

@@ -13,13 +13,10 @@ import psycopg
 import pytest
 
 from spyweb.store import sqlite
-from spyweb.store.encryption import BYTES
 from spyweb.store.model.messages import Channel
 from spyweb.store.postgres.server import PgServer, PgSession
-from spyweb.store.postgres.store import open_up_to_date
 from spyweb.store.postgres.texts import translate
 from spyweb.store.sqlite import entries, events, incidents, outbox, past_runs, records, runs, scanning, tasks, values
-from tests.fakes.stores import fresh_server
 
 SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|REPLACE)\b")
 OF_SQLITE_ALONE = {"batch", "checkpoints", "damage", "migrate", "vault"}
@@ -99,13 +96,6 @@ HOT: dict[str, tuple[str, Any]] = {
     "a subject": (incidents.FIND_SUBJECT, ("job:5",)),
     "locks of a run": ("DELETE FROM lock WHERE run = ? RETURNING name", (5,)),
 }
-
-
-@pytest.fixture
-def server() -> Iterator[PgServer]:
-    with fresh_server() as server:
-        open_up_to_date(server, 0, BYTES).close()
-        yield server
 
 
 @pytest.fixture
