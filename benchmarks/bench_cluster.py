@@ -30,14 +30,14 @@ from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.cluster import Cluster, ClusterNode, a_cluster
-from tests.fakes.postgres import PORT, PostgresServer, own_server, programs, url_at
+from tests.fakes.postgres import PORT, PostgresPlace, PostgresServer, own_server, programs, url_at
 from tests.fakes.stores import become_node
 
 CALLERS = 64
 KEYS = 500
 SYNCED = {"fsync": "on", "shared_buffers": "128MB"}
 DELAYS_S = (0.00012, 0.00055)  # each way; what a round trip then takes is measured
-LEASE_MS = 3000
+LEASE_MS, BEAT_MS = 3000, 500
 JOBS = 1000  # four a slot
 IS_SHARED = """
     SELECT count(*) = %s AND max(n) - min(n) <= 1 AND sum(n) = (SELECT count(*) FROM slot)
@@ -191,11 +191,11 @@ async def fence(server: PostgresServer, effort: Effort) -> list[Row]:
 async def life(server: PostgresServer, place: Path, effort: Effort) -> list[Row]:
     """Measure how a cluster of real daemons shares its jobs, and takes over those of a node that ends."""
     names = [f"job{number}" for number in range(effort.of(JOBS, 50))]
-    cluster = Cluster(server, place, LEASE_MS)
-    for name in names:
-        cluster.job(name, "return 1", 'every = "1h"')
+    cluster = Cluster(PostgresPlace(server.url, "spyweb"), place, LEASE_MS, BEAT_MS)
     joins, drains, kills = [], [], []
     async with a_cluster(cluster, ["n1", "n2", "n3", "n4"]):
+        for name in names:
+            cluster.job(name, "return 1", 'every = "1h"')
         *first, last = cluster.nodes
         for node in first:
             node.start()
@@ -223,7 +223,7 @@ async def join(cluster: Cluster, node: ClusterNode) -> float:
     former = await cluster.id_of(node)
     node.start()
     await cluster.until("SELECT max(id) > %s FROM node WHERE name = %s", former, node.name)
-    nodes = sum(each.process is not None for each in cluster.nodes)
+    nodes = sum(each.runs for each in cluster.nodes)
     return await cluster.until(IS_SHARED, nodes)
 
 

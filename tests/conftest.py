@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)  # the reporter is there by then
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until all tests are collected
     use_profile(is_deep=config.getoption("--torture"))
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if config.getoption("--progress") and reporter is not None:
@@ -60,8 +61,8 @@ def use_profile(*, is_deep: bool) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave the tests themselves, which are most of what there is, out of every search for garbage."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def put_files_in_memory() -> None:

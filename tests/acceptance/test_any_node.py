@@ -6,27 +6,38 @@ import json
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from spyweb.model import JobId, Outcome
-from tests.fakes.postgres import PostgresPlace
+from spyweb.model import Outcome
+from tests.fakes.cluster import Cluster, Member
+from tests.fakes.postgres import PostgresPlace, fresh_schema
 from tests.fakes.project import eventually
-from tests.fakes.real_nodes import RealNode, pin, real_nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-Nodes = tuple[RealNode, RealNode]
+Nodes = list[Member]
 
 
-@pytest.fixture
-def nodes(tmp_path: Path, postgres: PostgresPlace) -> Iterator[Nodes]:
-    """Give fra, which is asked, and ber, which runs the jobs."""
-    pin(tmp_path, "ber", "prices", 'log("3 prices")\nreturn 3', 'every = "never"\nhook = {}')
-    pin(tmp_path, "ber", "sleeper", 'log("asleep")\nsleep(60000)')
-    pin(tmp_path, "ber", "fails", 'error("no")')
-    with real_nodes(tmp_path, postgres) as both:
+@contextmanager
+def two_nodes(folder: Path, place: PostgresPlace, *, is_reachable: bool) -> Iterator[Nodes]:
+    """Run fra, which is asked, and ber, which runs the jobs."""
+    cluster = Cluster(place, folder, is_reachable=is_reachable, is_quick=True)
+    cluster.add("fra", "ber")
+    cluster.job("prices", 'log("3 prices")\nreturn 3', 'every = "never"\nnode = "ber"\nhook = {}')
+    cluster.job("sleeper", 'log("asleep")\nsleep(60000)', 'every = "never"\nnode = "ber"')
+    cluster.job("fails", 'error("no")', 'every = "never"\nnode = "ber"')
+    with cluster.running() as both:
+        for member in both:
+            member.until_settled()
+        yield both
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with fresh_schema() as place, two_nodes(tmp_path_factory.mktemp("nodes"), place, is_reachable=True) as both:
         yield both
 
 
@@ -60,39 +71,8 @@ def test_events_of_a_job_elsewhere_come_as_they_happen(nodes: Nodes) -> None:
     assert [next(of_one)[0], next(of_all)[0]] == ["", ""]
     ber.project.result("prices")
     assert next(json.loads(data)["text"] for name, data in of_one if name == "log") == "3 prices"
-    ended = next(json.loads(data) for name, data in of_all if name == "run" and b'"ended"' in data)
-    assert (ended["job"], ended["outcome"]) == ("prices", "success")
-
-
-def test_a_node_is_drained_and_resumed_by_another_and_an_incident_says_what_no_node_may_run(nodes: Nodes) -> None:
-    fra, ber = nodes
-    fra.project.spyweb("nodes", "drain", "ber")
-    eventually(lambda: {each["name"]: each["slots"] for each in fra.project.ask("nodes")}["ber"] == 0, "all is given")
-    refused = fra.daemon.ask("/api/jobs/prices/trigger", "POST")
-    assert (refused.status, refused.json["error"]) == (
-        503, "no node runs prices now: `spyweb nodes` shows which are up",
-    )  # fmt: skip
-    assert "no node is up for jobs of node ber: they do not run" in fra.project.daemon_client().health().warnings
-    open_now = eventually(lambda: fra.project.daemon_client().incidents(is_open=True, limit=9), "an incident", 60)
-    assert open_now[0].subject == "daemon:node:ber"
-    fra.project.spyweb("nodes", "resume", "ber")
-    eventually(lambda: fra.daemon.ask("/api/jobs/prices/trigger", "POST").status == 200, "it takes its jobs again")
-    ber.daemon.kill()
-    eventually(lambda: [each["state"] for each in fra.project.ask("nodes")] == ["dead", "alive"], "declared dead")
-    fra.project.spyweb("nodes", "forget", "ber")
-    assert [each["name"] for each in fra.project.ask("nodes")] == ["fra"]
-
-
-def test_a_node_that_hangs_is_waited_for_until_it_is_dead_and_without_a_url_it_is_named(
-    tmp_path: Path, postgres: PostgresPlace
-) -> None:
-    pin(tmp_path, "ber", "prices", "return 3")
-    with real_nodes(tmp_path, postgres, reachable=False) as (fra, ber):
-        refused = fra.daemon.ask("/api/jobs/prices/trigger", "POST")
-        assert (refused.status, "prices is at ber: with [cluster] url there" in refused.json["error"]) == (409, True)
-        assert fra.daemon.ask(f"/api/runs/{ber.project.daemon_client().trigger(JobId('prices'))}").status == 200
-        ber.daemon.process.send_signal(signal.SIGSTOP)
-        eventually(lambda: fra.daemon.ask("/api/jobs/prices/trigger", "POST").status == 503, "declared dead")
+    runs = (json.loads(data) for name, data in of_all if name == "run" and b'"ended"' in data)
+    assert next(run["outcome"] for run in runs if run["job"] == "prices") == "success"
 
 
 def test_keys_and_their_limits_hold_at_each_node(nodes: Nodes) -> None:
@@ -111,3 +91,34 @@ def test_keys_and_their_limits_hold_at_each_node(nodes: Nodes) -> None:
     assert status(runner, "/api/hooks/prices") == 202
     ber.project.spyweb("keys", "revoke", "runner")
     eventually(lambda: status(runner, "/api/jobs/prices/trigger") == 401, "the key is revoked here too")
+    ber.project.spyweb("keys", "revoke", "limited")
+
+
+def test_a_node_is_drained_and_resumed_by_another_and_waited_for_where_it_hangs_until_it_is_dead(
+    tmp_path: Path, postgres: PostgresPlace
+) -> None:
+    """An incident says what no node may run; where a node says no url of its own, an answer names it."""
+    with two_nodes(tmp_path, postgres, is_reachable=False) as (fra, ber):
+        client = fra.project.daemon_client()
+
+        def trigger() -> tuple[int, str]:
+            answer = fra.daemon.ask("/api/jobs/prices/trigger", "POST")
+            return answer.status, answer.json["error"]
+
+        at_ber = (409, "prices is at ber: with [cluster] url there, other nodes ask it")
+        in_none = (503, "no node runs prices now: `spyweb nodes` shows which are up")
+        assert trigger() == at_ber
+        assert fra.daemon.ask(f"/api/runs/{ber.trigger('prices')}").status == 200
+        fra.project.spyweb("nodes", "drain", "ber")
+        eventually(lambda: {node.name: node.slots for node in client.nodes()}["ber"] == 0, "all is given")
+        assert trigger() == in_none
+        assert "no node is up for jobs of node ber: they do not run" in client.health().warnings
+        open_now = eventually(lambda: client.incidents(is_open=True, limit=9), "an incident")
+        assert open_now[0].subject == "daemon:node:ber"
+        fra.project.spyweb("nodes", "resume", "ber")
+        eventually(lambda: trigger() == at_ber, "it takes its jobs again")
+        ber.daemon.process.send_signal(signal.SIGSTOP)
+        eventually(lambda: trigger() == in_none, "declared dead")
+        assert [node.state for node in client.nodes()] == ["dead", "alive"]
+        fra.project.spyweb("nodes", "forget", "ber")
+        assert [node.name for node in client.nodes()] == ["fra"]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.cluster import Cluster
 from tests.fakes.http_server import Answer, serving
 from tests.fakes.postgres import PostgresPlace
 from tests.fakes.project import Project, eventually
@@ -26,15 +27,6 @@ _STEP = re.compile(r"`([a-z_/]+\.py: [\w.]+)`")
 
 
 OF_A_CLUSTER = "A node dies"
-CLUSTER = """
-[store]
-url = "{url}"
-schema = "{schema}"
-[cluster]
-name = "{name}"
-lease = "1s"
-beat = "200ms"
-"""
 OUT = "STORIES_OUT"
 
 # What Python runs at the start of every process that has this folder in its path; workers are started without it.
@@ -142,13 +134,10 @@ def test_each_story_passes_through_the_functions_that_the_page_lists(tmp_path: P
 def test_the_death_of_a_node_passes_through_the_functions_that_the_page_lists(
     tmp_path: Path, postgres: PostgresPlace
 ) -> None:
-    def project(name: str) -> Project:
-        made = Project(tmp_path / name)
-        made.save("config.toml", CLUSTER.format(url=postgres.url, schema=postgres.schema, name=name))
-        made.job("pulse", "return 1", 'every = "1s"')  # in a slot that is not given to who joins
-        return made
-
-    (survivor, recording), other = recorded(project("fra"), tmp_path), project("ber")
+    cluster = Cluster(postgres, tmp_path, lease_ms=1000)
+    cluster.add("fra", "ber")
+    cluster.job("pulse", "return 1", 'every = "1s"')  # in a slot that is not given to who joins
+    (survivor, recording), other = recorded(cluster.projects["fra"], tmp_path), cluster.projects["ber"]
     with other.daemon() as dying:
         other.ended("pulse")
         with survivor.daemon("--workers", "1") as daemon, recording.story(OF_A_CLUSTER):

@@ -197,6 +197,7 @@ def become(module: str) -> None:
 
     That would copy each page of memory that is shared with the server.
     """
+    sys.orig_argv = [sys.executable, "-m", module, *sys.argv[1:]]
     code = 0
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

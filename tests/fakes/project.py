@@ -23,6 +23,7 @@ from spyweb.subjects.health.views import Health
 from spyweb.subjects.incidents.commands import incidents
 from spyweb.subjects.incidents.views import ChannelTried, IncidentView
 from spyweb.subjects.jobs.commands import start_run
+from spyweb.subjects.nodes.views import NodeView
 from spyweb.subjects.records.commands import page_of
 from spyweb.subjects.records.views import RecordView
 from spyweb.subjects.runs.commands import newest_runs
@@ -41,12 +42,12 @@ COMMAND = (sys.executable, "-m", "spyweb")
 
 def eventually(probe: Callable[[], T | None], what: str = "", patience: float = PATIENCE) -> T:
     """Return the first true answer: real processes tell nobody when they are done, so this asks again and again."""
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while (so_far := time.monotonic() - began) < patience:
         answer = probe()
         if answer:
             return answer
-        time.sleep(0.01)
+        time.sleep(min(max(0.01, so_far / 20), 0.1))  # to ask costs the time that others need
     raise AssertionError(f"it never came to {what or probe}")
 
 
@@ -72,6 +73,9 @@ class ProjectClient(DaemonClient):
 
     def health(self) -> Health:
         return self.ask("GET", "/api/health", Health)
+
+    def nodes(self) -> list[NodeView]:
+        return self.ask("GET", "/api/nodes", list[NodeView])
 
     def trigger(self, job: JobId) -> RunId | None:
         return start_run(self, job)
@@ -150,12 +154,15 @@ class Project:
         finally:
             daemon.kill()
 
-    def start(self, *flags: str) -> Daemon:
+    def launch(self, *flags: str) -> Daemon:
+        """Start a daemon, and don't wait."""
         with (self.root / "daemon.out").open("w") as log:
-            process = self._start_process(flags, log.fileno())
-        daemon = Daemon(process, self.root / "daemon.out")
+            return Daemon(self._start_process(flags, log.fileno()), self.root / "daemon.out")
+
+    def start(self, *flags: str) -> Daemon:
+        daemon = self.launch(*flags)
         try:
-            eventually(lambda: daemon.has_said('"started"') or process.poll() is not None, "started")
+            eventually(lambda: daemon.has_said('"started"') or daemon.process.poll() is not None, "started")
         except BaseException:
             daemon.kill()
             raise

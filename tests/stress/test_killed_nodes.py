@@ -23,7 +23,7 @@ import pytest
 
 from spyweb.ownership import slot_of
 from tests.fakes.cluster import Cluster, ClusterNode, ClusterReader, a_cluster, connected
-from tests.fakes.postgres import PostgresServer
+from tests.fakes.postgres import PostgresPlace, PostgresServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -114,6 +114,7 @@ class Trouble:
     """What befalls the nodes, in an order that the seed decides, and how long others took to take over."""
 
     cluster: Cluster
+    server: PostgresServer
     dice: random.Random
     takeovers: list[float] = field(default_factory=list)  # seconds
     befallen: Counter[str] = field(default_factory=Counter)
@@ -195,13 +196,13 @@ class Trouble:
     async def outage(self, _: ClusterNode) -> None:
         """Take PostgreSQL itself away, in order or not."""
         if self.dice.random() < 0.5:
-            self.cluster.server.freeze()
+            self.server.freeze()
             await self.some_time(0.1, 1.5)
-            self.cluster.server.thaw()
+            self.server.thaw()
         else:
-            self.cluster.server.kill()
+            self.server.kill()
             await self.some_time(0, 1)
-            self.cluster.server.start()
+            self.server.start()
         await self.some_time(1, 2)
 
     async def note_takeover(self, former: int) -> None:
@@ -214,7 +215,7 @@ class Trouble:
         query = "SELECT max(id) > %s FROM node WHERE name = %s"
         joining = asyncio.create_task(self.cluster.until(query, former, node.name))
         while not joining.done():
-            if node.process is not None and node.process.poll() is not None:
+            if not node.runs:
                 node.start()
             await asyncio.sleep(0.2)
         await joining
@@ -225,24 +226,23 @@ async def test_no_due_time_is_lost_or_run_twice_whatever_befalls_the_nodes(
     tmp_path: Path, own_postgres: PostgresServer, minutes: float, due: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loop = asyncio.get_running_loop()
-    cluster = Cluster(own_postgres, tmp_path, LEASE_MS)
-    async with a_witness() as witness:
+    cluster = Cluster(PostgresPlace(own_postgres.url, "spyweb"), tmp_path, LEASE_MS, 500)
+    async with a_witness() as witness, a_cluster(cluster, ["n1", "n2", "n3", "n4"]):
         for number in range(due * PERIOD_MS // 1000):
             script = SCRIPT.replace("{shared}", "" if number % FEW else MORE.replace("{origin}", witness.origin))
             cluster.job(f"job{number}", script, f'every = "{PERIOD_MS}ms"\nretries = 2\nretry_delay = "1s"')
-        async with a_cluster(cluster, ["n1", "n2", "n3", "n4"]):
-            for node in cluster.nodes:
-                node.start()
-            await cluster.until("SELECT count(owner) > 0 FROM slot")
-            await asyncio.to_thread(cluster.ask, WATCH)  # it waits for transactions, which pass through this loop
-            await cluster.until(ALL_LIVE)
-            multixacts = await asyncio.to_thread(cluster.multixacts)
-            began = loop.time()
-            trouble = Trouble(cluster, random.Random(SEED))
-            await trouble.until(began + minutes * 60)
-            took = loop.time() - began
-            await cluster.until(ALL_LIVE)
-            codes = [await node.stopped() for node in cluster.nodes]
+        for node in cluster.nodes:
+            node.start()
+        await cluster.until("SELECT count(owner) > 0 FROM slot")
+        await asyncio.to_thread(cluster.ask, WATCH)  # it waits for transactions, which pass through this loop
+        await cluster.until(ALL_LIVE)
+        multixacts = await asyncio.to_thread(cluster.multixacts)
+        began = loop.time()
+        trouble = Trouble(cluster, own_postgres, random.Random(SEED))
+        await trouble.until(began + minutes * 60)
+        took = loop.time() - began
+        await cluster.until(ALL_LIVE)
+        codes = [await node.stopped() for node in cluster.nodes]
     found = verdict(cluster, witness, multixacts)
     with capsys.disabled():
         sys.stdout.write(report(cluster, trouble, due, took, found))
@@ -255,15 +255,15 @@ async def test_no_due_time_is_lost_or_run_twice_whatever_befalls_the_nodes(
 def plant(cluster: Cluster, witness: Witness) -> None:
     cluster.ask(PLANTED)
     witness.told.update(list(witness.told)[:1])
-    url = cluster.server.url
-    with connected(url) as first, connected(url) as second, first.transaction(), second.transaction():
+    place = cluster.place
+    with connected(place) as first, connected(place) as second, first.transaction(), second.transaction():
         for connection in (first, second):
             connection.execute("SELECT FROM lane FOR SHARE")
 
 
 def verdict(cluster: Cluster, witness: Witness, multixacts: tuple[int, int]) -> dict[str, list[str]]:
     """Return everything that is not as promised, by promise."""
-    reader = ClusterReader(cluster.root, cluster.server.url)
+    reader = ClusterReader(cluster.root, cluster.place)
     due, updates = list[str](), list[str]()
     begun = succeeded = 0
     for (name,) in cluster.ask("SELECT job FROM cursor"):
