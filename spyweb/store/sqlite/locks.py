@@ -21,8 +21,6 @@ TAKE = upsert("lock", COLUMNS, key="name")
 IS_OPEN = "SELECT 1 FROM run WHERE id = ? AND state <> 'ended'"
 FREE = "DELETE FROM lock WHERE name = ?"
 
-Lives = Callable[[sqlite3.Connection, RunId], bool]
-
 
 class Locks(Announcer[bytes]):
     """Locks by name, each with a lease; announces the names of locks that may have become free.
@@ -37,11 +35,6 @@ class Locks(Announcer[bytes]):
         self._names: dict[RunId, set[bytes]] = {}  # that runs of this daemon may hold: the end of others costs nothing
         # Whether a run of this daemon lives, asked on the store's thread: it must be quick.
         self.alive: Callable[[RunId], bool] = lambda _run: False
-
-    def lives(self, connection: sqlite3.Connection, run: RunId) -> bool:
-        """Return whether a run is alive: here, or on another node, by the record."""
-        is_shared = self._connections.is_shared
-        return self.alive(run) or (is_shared and connection.execute(IS_OPEN, (run,)).fetchone() is not None)
 
     def holders_among(self, runs: Iterable[RunId]) -> list[RunId]:
         """Return the runs among these that may hold a lock."""
@@ -58,13 +51,31 @@ class Locks(Announcer[bytes]):
         wanted = Held(
             name=name, holder=holder, run=run, acquired_ms=now_ms, expires_ms=now_ms + lease_ms, lease_ms=lease_ms
         )
-        return self._writer.submit(OpKind.WRITE, acquire, wanted, self.lives)
+        return self._writer.submit(OpKind.WRITE, self._take, wanted)
+
+    def _take(self, connection: sqlite3.Connection, wanted: Held) -> Held | None:
+        held = self._find(connection, wanted.name, wanted.acquired_ms)
+        if held is None:
+            connection.execute(TAKE, astuple(wanted))
+            return None
+        # A lease that reaches further than its own length: the clock was set back, and nobody would get the lock until
+        # it has caught up.
+        shortened = replace(held, expires_ms=min(held.expires_ms, wanted.acquired_ms + held.lease_ms))
+        if shortened != held:
+            connection.execute(TAKE, astuple(shortened))
+        return shortened
 
     def release(self, name: bytes, holder: bytes | None) -> Future[Held | None]:
         """Release the lock if this holder has it, or any holder with None; return the holder (None: it was free)."""
         now_ms = self._clock.now_ms()
-        tell = partial(self.tell, [name])
-        return self._writer.submit(OpKind.WRITE, release, name, holder, now_ms, self.lives, after=tell)
+
+        def free(connection: sqlite3.Connection) -> Held | None:
+            held = self._find(connection, name, now_ms)
+            if held and holder in (None, held.holder):
+                connection.execute(FREE, (name,))
+            return held
+
+        return self._writer.submit(OpKind.WRITE, free, after=partial(self.tell, [name]))
 
     def release_run(self, run: RunId) -> Future[list[bytes]]:
         """Release all locks of a run; return their names."""
@@ -81,59 +92,37 @@ class Locks(Announcer[bytes]):
         """Delete locks that are free though nobody has released them; return their names."""
         now_ms = self._clock.now_ms()
         rows = connection.execute(f"SELECT {COLUMNS} FROM lock WHERE expires_ms <= ?", (now_ms,)).fetchall()
-        free = [held.name for row in rows if not is_held(connection, held := read_as(Held, row), now_ms, self.lives)]
+        free = [held.name for row in rows if not self._is_held(connection, held := read_as(Held, row), now_ms)]
         connection.executemany(FREE, [(name,) for name in free])
         return free
 
     @on_writer(OpKind.READ)
     def holder(self, connection: sqlite3.Connection, name: bytes) -> Held | None:
         """Return who holds a lock; None when it is free."""
-        return find_held(connection, name, self._clock.now_ms(), self.lives)
+        return self._find(connection, name, self._clock.now_ms())
+
+    def find_all(self, connection: sqlite3.Connection, now_ms: int) -> list[Held]:
+        locks = [read_as(Held, row) for row in connection.execute(f"SELECT {COLUMNS} FROM lock ORDER BY name")]
+        return [held for held in locks if self._is_held(connection, held, now_ms)]
+
+    def _find(self, connection: sqlite3.Connection, name: bytes, now_ms: int) -> Held | None:
+        row = connection.execute(FIND, (name,)).fetchone()
+        held = read_as(Held, row) if row else None
+        return held if held and self._is_held(connection, held, now_ms) else None
+
+    def _is_held(self, connection: sqlite3.Connection, held: Held, now_ms: int) -> bool:
+        """Return whether its lease goes on, or its run lives: here, or on another node, by the record."""
+        if held.expires_ms > now_ms or held.run is None:
+            return held.expires_ms > now_ms
+        is_shared = self._connections.is_shared
+        return self.alive(held.run) or (is_shared and connection.execute(IS_OPEN, (held.run,)).fetchone() is not None)
 
     @on_writer(OpKind.READ)
     def list(self, connection: sqlite3.Connection) -> list[Held]:
         """Return all held locks, sorted by name."""
-        return find_all(connection, self._clock.now_ms(), self.lives)
-
-
-def acquire(connection: sqlite3.Connection, wanted: Held, lives: Lives) -> Held | None:
-    held = find_held(connection, wanted.name, wanted.acquired_ms, lives)
-    if held is None:
-        connection.execute(TAKE, astuple(wanted))
-        return None
-    # A lease that reaches further than its own length: the clock was set back, and nobody would get the lock until it
-    # has caught up.
-    shortened = replace(held, expires_ms=min(held.expires_ms, wanted.acquired_ms + held.lease_ms))
-    if shortened != held:
-        connection.execute(TAKE, astuple(shortened))
-    return shortened
-
-
-def release(
-    connection: sqlite3.Connection, name: bytes, holder: bytes | None, now_ms: int, lives: Lives
-) -> Held | None:
-    """Release a lock of this holder, or with None of any holder."""
-    held = find_held(connection, name, now_ms, lives)
-    if held and holder in (None, held.holder):
-        connection.execute(FREE, (name,))
-    return held
+        return self.find_all(connection, self._clock.now_ms())
 
 
 def release_run(connection: sqlite3.Connection, run: RunId) -> list[bytes]:
     names = connection.execute("DELETE FROM lock WHERE run = ? RETURNING name", (run,)).fetchall()
     return sorted(name for (name,) in names)
-
-
-def find_held(connection: sqlite3.Connection, name: bytes, now_ms: int, lives: Lives) -> Held | None:
-    row = connection.execute(FIND, (name,)).fetchone()
-    held = read_as(Held, row) if row else None
-    return held if held and is_held(connection, held, now_ms, lives) else None
-
-
-def find_all(connection: sqlite3.Connection, now_ms: int, lives: Lives) -> list[Held]:
-    locks = [read_as(Held, row) for row in connection.execute(f"SELECT {COLUMNS} FROM lock ORDER BY name")]
-    return [held for held in locks if is_held(connection, held, now_ms, lives)]
-
-
-def is_held(connection: sqlite3.Connection, held: Held, now_ms: int, lives: Lives) -> bool:
-    return held.expires_ms > now_ms or (held.run is not None and lives(connection, held.run))

@@ -38,7 +38,7 @@ from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.connections import SLICE, Connections, StorePart, on_questions_after_writes
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
 from spyweb.store.sqlite.events import Events, Notices, Subscriptions, jobs_by_kind
-from spyweb.store.sqlite.locks import Locks, find_all
+from spyweb.store.sqlite.locks import Locks
 
 SLICE_S = 0.01  # seconds; the row that reaches it is the last of its slice: large values take long
 
@@ -333,7 +333,7 @@ class Values(StorePart):
             expired_keys=expired,
             size_bytes=size_bytes,
             last_modified_ms=last_modified_ms,
-            active_locks=len(find_all(connection, now_ms, self._locks.lives)),
+            active_locks=len(self._locks.find_all(connection, now_ms)),
         )
 
     def _context(self, namespace: str, key: bytes) -> EntryContext:
