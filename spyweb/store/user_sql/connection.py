@@ -1,8 +1,7 @@
 """A job's connection to the scripts' own database, and the execution of one statement on it.
 
 Connections are used only in the process for the job's SQL (process.py).  A statement never waits for a lock: it answers
-that it would have to.  It ends when its time is up or its run has ended, and returns no more rows than the job's VM
-has memory for.
+that it would have to.  It ends when the daemon says so, and returns no more rows than the job's VM has memory for.
 
 Between the daemon and that process go frames over one socket: a 4-byte little-endian length and a msgpack array.  The
 daemon sends a SqlSetup, then one SqlRequest at a time, and each is answered by one Answered.  The end of that socket
@@ -16,7 +15,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import msgspec
@@ -103,19 +101,16 @@ class Answered(Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class UserConnection:
-    """One job's connection, guarded and limited."""
+    """One job's connection, guarded and limited.  `is_unwanted`: the statement is to end, or not to begin."""
 
-    def __init__(self, connection: sqlite3.Connection, guard: Guard) -> None:
+    def __init__(self, connection: sqlite3.Connection, guard: Guard, is_unwanted: Callable[[], bool]) -> None:
         self._connection = connection
         self._guard = guard
-        self._statement: Statement | None = None
-        self._deadline = 0.0
+        self._is_unwanted = is_unwanted
         connection.set_authorizer(guard.authorize)
-        connection.set_progress_handler(self._must_end, STEPS_BETWEEN_CHECKS)
+        connection.set_progress_handler(is_unwanted, STEPS_BETWEEN_CHECKS)
 
     def perform(self, statement: Statement) -> Answered:
-        self._statement = statement
-        self._deadline = monotonic() + statement.longest_s
         try:
             if statement.only_reads:  # the guard is not asked again about a statement that is prepared already
                 self._set_query_only(True)
@@ -126,12 +121,10 @@ class UserConnection:
                     self._set_query_only(False)
         except INNOCENT as error:
             answered = self._failed(error, statement)
-        finally:
-            self._statement = None
         return structs.replace(answered, in_transaction=self._connection.in_transaction)
 
     def _perform(self, statement: Statement) -> Answered:
-        if statement.unwanted:
+        if self._is_unwanted():
             return Answered(reason="the run has ended")
         if spells_a_secret(statement.sql):
             return Answered(reason="not authorized")
@@ -159,16 +152,10 @@ class UserConnection:
         """End a transaction that was left open, if there is one."""
         try:
             if self._connection.in_transaction:
-                self._deadline = monotonic() + LONGEST_S
                 self._connection.execute("ROLLBACK")
         except INNOCENT as error:
             return Answered(reason=str(error), in_transaction=self._connection.in_transaction)
         return Answered()
-
-    def _must_end(self) -> bool:
-        """Return whether to interrupt the statement; SQLite calls this again and again."""
-        is_unwanted = self._statement is not None and self._statement.unwanted
-        return is_unwanted or monotonic() > self._deadline
 
     def _failed(self, error: Exception, statement: Statement) -> Answered:
         code = primary_code(error) if isinstance(error, sqlite3.Error) else None

@@ -12,10 +12,9 @@ import gc
 import os
 import signal
 import socket
-import sqlite3
 import sys
 from contextlib import suppress
-from threading import Lock, Thread
+from threading import Thread
 from time import thread_time, time_ns
 
 from msgspec import structs
@@ -25,14 +24,11 @@ from spyweb.confined.frames import HEADER, receive_frame, receive_whole
 from spyweb.confined.parent import leave_signals_to_parent
 from spyweb.confined.sandbox import forbid_programs_and_network
 from spyweb.errors import NoAccess, SpywebError
-from spyweb.model import MIB, JobId
-from spyweb.store.access import explain
-from spyweb.store.sqlite.failures import translate
+from spyweb.model import MIB
+from spyweb.store.sqlite.failures import opening
 from spyweb.store.user_sql.connection import (
     Answered,
-    Opening,
     SqlRequest,
-    Statement,
     UserConnection,
     frame,
     request_decoder,
@@ -48,85 +44,58 @@ SOCKETS = 2  # that come with each request for a process
 _libc = ctypes.CDLL(None)
 
 
-class RunningStatement:
-    """The running statement, shared with the thread that interrupts it on request."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._connection: sqlite3.Connection | None = None
-        self._number = 0
-        self._unwanted = 0  # number of the latest statement to be interrupted, which may not have begun
-        self._statement: Statement | None = None
-
-    def begin(self, connection: sqlite3.Connection, number: int, statement: Statement) -> None:
-        with self._lock:
-            self._connection, self._number, self._statement = connection, number, statement
-            if number == self._unwanted:
-                statement.unwanted = True
-
-    def end(self) -> None:
-        with self._lock:
-            self._statement = None
-
-    def interrupt(self, number: int) -> None:
-        """Interrupt the statement of this number, unless it has ended meanwhile."""
-        with self._lock:
-            self._unwanted = number
-            if self._statement is not None and self._connection is not None and number == self._number:
-                self._statement.unwanted = True
-                self._connection.interrupt()
-
-
 class SqlServer:
     """Answers the daemon's requests, in their order, on one job's connection."""
 
-    def __init__(self, requests: socket.socket, running: RunningStatement) -> None:
+    def __init__(self, requests: socket.socket) -> None:
         self._socket = requests
-        self._running = running
         self._now_ms = time_ns() // 1_000_000
+        self._number: int | None = None  # of the running statement
+        self._unwanted = -1  # number of the latest statement to be interrupted, which may not have begun
 
     def serve(self) -> None:
         """Answer requests until the daemon closes the socket."""
         setup = setup_decoder.decode(receive_frame(self._socket))
-        opened = self._open(setup.opening, setup.job)
-        if isinstance(opened, Exception):
-            self._send(Answered(reason=str(opened), is_forbidden=isinstance(opened, NoAccess)))
+        guard = Guard(FUNCTIONS)
+        try:
+            with opening(setup.opening.path):
+                connection = setup.opening.connect(setup.job, guard, lambda: self._now_ms)
+                connection.execute(f"PRAGMA hard_heap_limit = {HEAP_LIMIT}")
+        except SpywebError as error:
+            self._send(Answered(reason=str(error), is_forbidden=isinstance(error, NoAccess)))
             return
-        connection, user = opened
+        user = UserConnection(connection, guard, self.is_unwanted)
         self._send(Answered(pid=os.getpid()))
         try:
             while body := receive_frame(self._socket):
-                self._send(self._answer(connection, user, request_decoder.decode(body)))
+                self._send(self.answer(user, request_decoder.decode(body)))
         finally:
             connection.close()
 
-    def _open(self, opening: Opening, job: JobId) -> tuple[sqlite3.Connection, UserConnection] | Exception:
-        guard = Guard(FUNCTIONS)
-        try:
-            connection = opening.connect(job, guard, lambda: self._now_ms)
-            connection.execute(f"PRAGMA hard_heap_limit = {HEAP_LIMIT}")
-        except sqlite3.Error as error:
-            return translate(error, opening.path)
-        except OSError as error:
-            return explain(error, opening.path)
-        except SpywebError as error:
-            return error
-        return connection, UserConnection(connection, guard)
-
-    def _answer(self, connection: sqlite3.Connection, user: UserConnection, request: SqlRequest) -> Answered:
-        statement = request.statement
+    def answer(self, user: UserConnection, request: SqlRequest) -> Answered:
+        statement, self._number, self._now_ms = request.statement, request.number, request.now_ms
         if statement is None:
             return user.roll_back()
-        self._now_ms = request.now_ms
-        self._running.begin(connection, request.number, statement)
         began = thread_time()
         try:
             return structs.replace(user.perform(statement), cpu_s=thread_time() - began)
         finally:
-            self._running.end()
+            self._number = None
             trim = getattr(_libc, "malloc_trim", None)  # of glibc
             if trim and len(statement.sql) > limits.SQL_KEPT:
                 trim(0)  # after a long statement free memory lies in pieces between memory still in use
+
+    def watch(self, commands: socket.socket) -> None:
+        """Interrupt the statements that the daemon names; end this process when the daemon closes the socket or ends.
+
+        Runs on a thread of its own.
+        """
+        while number := receive_whole(commands, HEADER):
+            self._unwanted = int.from_bytes(number, "little")
+        os._exit(0)
+
+    def is_unwanted(self) -> bool:
+        return self._number == self._unwanted
 
     def _send(self, answered: Answered) -> None:
         try:
@@ -134,13 +103,6 @@ class SqlServer:
         except (MemoryError, OverflowError) as error:
             data = frame(Answered(reason=f"the rows are too large: {error}", in_transaction=answered.in_transaction))
         self._socket.sendall(data)
-
-
-def _watch(commands: socket.socket, running: RunningStatement) -> None:
-    """Interrupt the statements that the daemon names; end this process when the daemon closes the socket or ends."""
-    while number := receive_whole(commands, HEADER):
-        running.interrupt(int.from_bytes(number, "little"))
-    os._exit(0)
 
 
 def _work(descriptors: list[int]) -> None:
@@ -155,10 +117,10 @@ def _work(descriptors: list[int]) -> None:
         file.write(ENDED_FIRST)
     forbid_programs_and_network()
     requests, commands = (socket.socket(fileno=descriptor) for descriptor in descriptors)
-    running = RunningStatement()
-    Thread(target=_watch, args=(commands, running), daemon=True).start()
+    server = SqlServer(requests)
+    Thread(target=server.watch, args=(commands,), daemon=True).start()
     with suppress(ConnectionError):  # the daemon has ended
-        SqlServer(requests, running).serve()
+        server.serve()
 
 
 def _fork(control: socket.socket, descriptors: list[int]) -> None:

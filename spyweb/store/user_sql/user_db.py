@@ -160,24 +160,15 @@ class SqlProcess:
 
 
 @asynccontextmanager
-async def time_limit(clock: Clock, seconds: float) -> AsyncIterator[Callable[[float], None]]:
-    """Limit a block as asyncio.timeout does, on a given clock; gives what sets the end to so many seconds from then."""
-    timer: Handle | None = None
+async def time_limit(clock: Clock, seconds: float) -> AsyncIterator[None]:
+    """Limit a block as asyncio.timeout does, on a given clock."""
+    now = asyncio.get_running_loop().time
     async with asyncio.timeout(None) as limit:
-
-        def end_in(seconds: float) -> None:
-            nonlocal timer
-            if timer:
-                timer.cancel()
-            now = asyncio.get_running_loop().time
-            timer = clock.call_later(seconds, lambda: limit.reschedule(now()))
-
-        end_in(seconds)
+        timer = clock.call_later(seconds, lambda: limit.reschedule(now()))
         try:
-            yield end_in
+            yield
         finally:
-            if timer:
-                timer.cancel()
+            timer.cancel()
 
 
 @dataclass(eq=False)
@@ -198,7 +189,7 @@ class Session:
     has_state: bool = False  # that a run may still need: last_insert_rowid(), a temporary table
     _changed: Condition = field(default_factory=Condition)
     _file: FileIdentity | None = None
-    _limit: Callable[[float], None] | None = None  # of the statement under way
+    _alarm: Handle | None = None  # for the statement under way: it is to end, or, a while later, its process is ended
     _cpu_before_s: float = 0.0  # of its process
 
     @property
@@ -239,36 +230,37 @@ class Session:
 
     async def _perform(self, process: SqlProcess, statement: Statement) -> Answered:
         self._cpu_before_s = process.cpu_s
-        time_is_up = self.clock.call_later(statement.longest_s, process.interrupt)
+        self._alarm = self.clock.call_later(statement.longest_s, self.end_statement)
         try:
-            async with time_limit(self.clock, statement.longest_s + GRACE_S) as self._limit:
-                return await process.perform(statement, self.clock)
-        except TimeoutError:
-            log.warning("an SQL statement did not end; its process is ended", job=self.job, run=self.turn_of)
-            self._end_process()
-            return Answered(reason=statement.too_long, cpu_s=statement.longest_s + GRACE_S)
-        except BaseException:  # half of an answer may be on its way
+            return await process.perform(statement, self.clock)
+        except BaseException as error:  # half of an answer may be on its way
+            if self.process is None and isinstance(error, StoreError):
+                return Answered(reason=statement.too_long, cpu_s=statement.longest_s + GRACE_S)
             self._end_process()
             raise
         finally:
-            time_is_up.cancel()
-            self._limit = None
+            self._alarm.cancel()
+            self._alarm = None
 
     def cpu_of(self, statement: Statement) -> float:
         """Return the CPU seconds that the statement has used so far; 0 unless it is running."""
-        if self.running is not statement or self._limit is None or self.process is None:
+        if self.running is not statement or self._alarm is None or self.process is None:
             return 0.0
         return max(0.0, self.process.cpu_s - self._cpu_before_s)
 
     def end_statement(self) -> None:
-        """Interrupt the running statement because its run has ended."""
+        """Interrupt the running statement: its run has ended, or its time is up."""
         if self.running is None:
             return
         self.running.unwanted = True
-        if self.process is not None:
+        if self.process is not None and self._alarm is not None:
             self.process.interrupt()
-        if self._limit is not None:
-            self._limit(GRACE_S)
+            self._alarm.cancel()
+            self._alarm = self.clock.call_later(GRACE_S, self._give_up)
+
+    def _give_up(self) -> None:
+        log.warning("an SQL statement did not end; its process is ended", job=self.job, run=self.turn_of)
+        self._end_process()
 
     async def roll_back(self) -> None:
         """Roll back a transaction that was left open, if there is one; if that fails, end the process."""

@@ -26,9 +26,10 @@ from spyweb.model import MIB, JobId
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql import process as user_process
-from spyweb.store.user_sql.connection import Answered, decode_answer
-from spyweb.store.user_sql.process import BEHIND, ENDED_FIRST, HEAP_LIMIT, LOWEST, RunningStatement, SqlServer
+from spyweb.store.user_sql.connection import Answered, SqlRequest, UserConnection, decode_answer
+from spyweb.store.user_sql.process import BEHIND, ENDED_FIRST, HEAP_LIMIT, LOWEST, SqlServer
 from spyweb.store.user_sql.user_db import SqlUser, UserDatabase
+from spyweb.store.user_sql.views import Guard
 from tests.fakes.ops import make_sql
 from tests.fakes.repository import ROOT
 from tests.fakes.sql import Asker, statement
@@ -99,14 +100,17 @@ async def test_rows_of_many_large_values_end_the_statement_and_cost_the_neighbou
     assert await Asker(database, "b", 2).rows("SELECT 1 AS a") == [{"a": 1}]
 
 
-def test_an_interruption_that_comes_before_its_statement_is_not_lost() -> None:
-    running, asked = RunningStatement(), statement("SELECT 1")
-    running.interrupt(7)
-    with closing(sqlite3.connect(":memory:")) as connection:
-        running.begin(connection, 6, statement("SELECT 1"))
-        running.end()
-        running.begin(connection, 7, asked)
-    assert asked.unwanted
+def test_an_interruption_that_comes_before_its_statement_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "_exit", lambda _: None)
+    ours, its = socket.socketpair()
+    with its, closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        server = SqlServer(its)
+        with ours:
+            ours.sendall((7).to_bytes(HEADER, "little"))
+        server.watch(its)
+        user = UserConnection(connection, Guard(), server.is_unwanted)
+        asked = [SqlRequest(number=number, now_ms=0, statement=statement("SELECT 1")) for number in (6, 7, 8)]
+        assert [server.answer(user, each).reason for each in asked] == [None, "the run has ended", None]
 
 
 def test_a_process_that_can_not_be_had_is_said_to_who_wanted_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +130,7 @@ def test_rows_too_large_for_a_frame_cost_no_process_and_no_transaction(monkeypat
     monkeypatch.setattr(frames, "HEADER", 1)
     ours, its = socket.socketpair()
     with ours, its:
-        SqlServer(its, RunningStatement())._send(Answered(values=[[b"x" * 256]], in_transaction=True))
+        SqlServer(its)._send(Answered(values=[[b"x" * 256]], in_transaction=True))
         answered = decode_answer(frames.receive_frame(ours))
     assert answered.reason
     assert answered.reason.startswith("the rows are too large")
