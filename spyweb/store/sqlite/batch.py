@@ -125,7 +125,7 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op], committer: Commi
     """Run a batch in one transaction; when that is rolled back, each op in one of its own, so that only what
     cannot be done fails."""
     if len(batch) == 1:
-        return [run_until_done(connection, batch[0], committer)]
+        return [run_alone(connection, batch[0], committer)]
     for tried in range(TRIES_TOGETHER):
         pause(tried)
         try:
@@ -142,15 +142,27 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op], committer: Commi
         parts = [list(part) for _, part in groupby(batch, key=lambda op: bool(places_of([op])))]
         if len(parts) > 1:  # those that write entries alone, and others
             return [result for part in parts for result in commit(connection, part, committer)]
-    return [run_until_done(connection, op, committer) for op in batch]
+    return [run_alone(connection, op, committer) for op in batch]
 
 
-def run_until_done(connection: sqlite3.Connection, op: Op, committer: Committer | None) -> object:
+def run_alone(connection: sqlite3.Connection, op: Op, committer: Committer | None) -> object:
     """Run an op in a transaction of its own: again where another node's came first, or the connection was lost."""
-    for tried in range(TRIES_ALONE if op.kind is not OpKind.READ else 2):
+    writes = op.kind is not OpKind.READ
+    for tried in range(TRIES_ALONE if writes else 2):
         pause(tried)
-        result = run_alone(connection, op, committer)
-        if not isinstance(result, Exception) or not met_conflict(connection):
+        before = connection.total_changes
+        try:
+            if writes:
+                begin(connection, [op])
+            result = attempt(connection, op)
+            if writes and not isinstance(result, Exception):
+                finish(connection, before, committer)
+        except FAULTS as error:
+            result = error
+        if not isinstance(result, Exception):
+            break
+        roll_back(connection)
+        if not met_conflict(connection):
             break
     return result
 
@@ -229,23 +241,6 @@ def finish(connection: sqlite3.Connection, before: int, committer: Committer | N
         committer.commit(connection)
     else:
         connection.execute("COMMIT")
-
-
-def run_alone(connection: sqlite3.Connection, op: Op, committer: Committer | None) -> object:
-    if op.kind is OpKind.READ:
-        return attempt(connection, op)
-    before = connection.total_changes
-    try:
-        begin(connection, [op])
-        result = attempt(connection, op)
-        if isinstance(result, Exception):
-            roll_back(connection)
-        else:
-            finish(connection, before, committer)
-    except FAULTS as error:
-        roll_back(connection)
-        return error
-    return result
 
 
 def attempt(connection: sqlite3.Connection, op: Op) -> object:
