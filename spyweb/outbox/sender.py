@@ -16,7 +16,7 @@ from asyncio import TaskGroup
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import structlog
 from msgspec import Struct, field
@@ -30,7 +30,7 @@ from spyweb.ownership import Slot, slot_of
 from spyweb.runs.followups import retry_delay_ms
 from spyweb.runs.live import LiveJobs
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
-from spyweb.store.model.messages import Channel, QueuedMessage, Target
+from spyweb.store.model.messages import Backlog, Channel, QueuedMessage, Target
 from spyweb.store.sqlite.outbox import Outbox
 
 log = structlog.get_logger()
@@ -64,14 +64,6 @@ class TargetQueue(Struct):
     refusals: dict[int, int] = field(default_factory=dict)  # message -> how often in a row it was refused
     is_sending: bool = False
     attempted: tuple[QueuedMessage, DeliveryFailure | None] | None = None  # the last attempt, until the store has it
-
-
-class MessageCounts(NamedTuple):
-    """Counts the undelivered messages."""
-
-    dead: int  # given up
-    waiting: int
-    oldest_ms: int | None  # when the oldest of these was created
 
 
 @dataclass(kw_only=True, eq=False)
@@ -154,25 +146,23 @@ class OutboxSender:
         """List the undelivered messages with ids below `before`, newest first."""
         return await self.outbox.unsent(job, limit, before=before)
 
-    async def counts(self) -> MessageCounts:
-        """Count the undelivered messages."""
-        dead, backlog = await self.outbox.count_dead(), await self.outbox.backlog()
-        return MessageCounts(dead, backlog.waiting, backlog.oldest_ms)
+    async def counts(self) -> Backlog:
+        return await self.outbox.backlog()
 
     async def retry(self, message: int | None) -> list[int]:
         """Send this message, or all, now; return their ids."""
         found = await self.outbox.retry(message)
-        self.dead = await self.outbox.count_dead()
+        self.dead = (await self.outbox.backlog()).dead
         return found
 
     async def prune(self, older_than_ms: int) -> None:
         """Delete the messages that were given up before that moment."""
         await self.outbox.prune(older_than_ms=older_than_ms)
-        self.dead = await self.outbox.count_dead()
+        self.dead = (await self.outbox.backlog()).dead
 
     async def _take_up(self) -> None:
         """Queue the messages that an earlier daemon left, or that another node has added."""
-        self.dead = await self.outbox.count_dead()
+        self.dead = (await self.outbox.backlog()).dead
         self._take(await self.outbox.targets())
 
     def _take(self, targets: Sequence[Target]) -> None:

@@ -40,7 +40,7 @@ from spyweb.model import (
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.ops.world import Metrics
 from spyweb.outbox.send import DeliveryFailure
-from spyweb.outbox.sender import MessageCounts, OutboxSender
+from spyweb.outbox.sender import OutboxSender
 from spyweb.reload.swap import Reloader
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
@@ -52,7 +52,7 @@ from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once,
 from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
-from spyweb.store.model.messages import Channel, QueuedMessage, Target
+from spyweb.store.model.messages import Backlog, Channel, QueuedMessage, Target
 from spyweb.store.model.runs import RunFilter, RunPage, RunPlan, RunPoint
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.drift.service import DriftService
@@ -539,9 +539,9 @@ class FakeOutbox(OutboxSender):
     def __init__(self, service: FakeDaemonService) -> None:
         self.service = service
 
-    async def counts(self) -> MessageCounts:
+    async def counts(self) -> Backlog:
         dead = sum(message.dead_ms is not None for message in self.service.unsent)
-        return MessageCounts(dead, len(self.service.unsent) - dead, None)
+        return Backlog(len(self.service.unsent) - dead, None, dead)
 
     async def retry(self, message: int | None) -> list[int]:
         self.service.note(f"retry {message}")

@@ -51,10 +51,11 @@ class QueuedMessage(NewMessage, frozen=True, kw_only=True):
 
 
 class Backlog(NamedTuple):
-    """The messages that have neither been delivered nor given up."""
+    """The messages that have not been delivered."""
 
     waiting: int
-    oldest_ms: int | None  # when the oldest was added; None: none waits
+    oldest_ms: int | None  # when the oldest of these was added; None: none waits
+    dead: int = 0  # given up
 
 
 class TargetBacklog(NamedTuple):

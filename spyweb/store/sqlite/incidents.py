@@ -108,11 +108,11 @@ SILENCE = """
 COLUMNS = columns_of(Incident).partition(', "told"')[0]
 NOTES = Incident.__struct_fields__.index("notes")
 LIST = f"""
-    SELECT {COLUMNS} FROM incident
-    WHERE (CAST(?1 AS bigint) IS NULL OR iif(closed_ms IS NULL, 1, 0) = ?1)
-        AND (CAST(?2 AS text) IS NULL OR subject = ?2) AND id < ?3 AND (closed_ms IS NULL OR closed_ms >= ?5)
-    ORDER BY id DESC LIMIT ?4
+    SELECT {COLUMNS} FROM incident {{}} AND (CAST(?1 AS text) IS NULL OR subject = ?1) AND id < ?2
+        AND (closed_ms IS NULL OR closed_ms >= ?4) ORDER BY id DESC LIMIT ?3
 """
+LIST_ALL, LIST_CLOSED = LIST.format("WHERE TRUE"), LIST.format("WHERE closed_ms IS NOT NULL")
+LIST_OPEN = LIST.format("INDEXED BY incident_open WHERE closed_ms IS NULL")  # few, among very many
 STANDING = "SELECT failures, signs, silent_until_ms, silent_for_ms, silent_by FROM subject WHERE name = ?"
 OPEN_AMONG = """
     SELECT subject, id FROM incident INDEXED BY incident_open
@@ -121,10 +121,6 @@ OPEN_AMONG = """
 ALL_OPEN = f"""
     SELECT {columns_of(OpenIncident)} FROM incident INDEXED BY incident_open
     WHERE closed_ms IS NULL ORDER BY id DESC LIMIT ?
-"""
-LIST_OPEN = f"""
-    SELECT {COLUMNS} FROM incident INDEXED BY incident_open
-    WHERE closed_ms IS NULL AND (CAST(?1 AS text) IS NULL OR subject = ?1) AND id < ?2 ORDER BY id DESC LIMIT ?3
 """
 GET = f"SELECT {COLUMNS} FROM incident WHERE id = ?"
 FOR_SCRIPTS = f"""
@@ -297,11 +293,8 @@ class Incidents(Announcer[SubjectChange]):
         limit: int = 30,
     ) -> list[Incident]:
         """Return the incidents that were open at `since_ms` or later, newest first."""
-        below = before or maxsize
-        if is_open:  # few, among very many
-            rows = connection.execute(LIST_OPEN, (subject, below, limit)).fetchall()
-        else:
-            rows = connection.execute(LIST, (is_open, subject, below, limit, since_ms or 0)).fetchall()
+        text = LIST_ALL if is_open is None else LIST_OPEN if is_open else LIST_CLOSED
+        rows = connection.execute(text, (subject, before or maxsize, limit, since_ms or 0)).fetchall()
         return [whole(connection, read(row)) for row in rows]
 
 

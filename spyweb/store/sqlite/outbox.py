@@ -45,6 +45,10 @@ TO_TARGET = f"""
     WHERE dead_ms IS NULL AND channel = ? AND address = ?
 """
 PUT_OFF = "UPDATE message SET attempts = attempts + 1, next_ms = ?, error = ?, holds = ? WHERE id = ?"
+GIVE_UP_LEFT = """
+    UPDATE message SET dead_ms = ?, error = 'its node has not come back'
+    WHERE dead_ms IS NULL AND channel = 'desktop' AND address <> '' AND created_ms < ?
+"""
 GIVE_UP = "UPDATE message SET attempts = attempts + 1, dead_ms = ?, error = ? WHERE id = ?"
 LIST = (
     f"SELECT {COLUMNS} FROM message WHERE (CAST(?1 AS text) IS NULL OR job = ?1) AND id < ?3 ORDER BY id DESC LIMIT ?2"
@@ -56,6 +60,7 @@ RETRY = """
 """
 # From the index alone: a row's payload stands before its time.
 BACKLOG = "SELECT count(*), min(id) FROM message INDEXED BY message_waiting WHERE dead_ms IS NULL"
+DEAD = "SELECT count(*) FROM message WHERE dead_ms IS NOT NULL"
 BACKLOGS = """
     SELECT address, count(*), min(id) FROM message INDEXED BY message_waiting
     WHERE dead_ms IS NULL AND channel = ? GROUP BY address
@@ -106,9 +111,14 @@ class Outbox(Announcer[Target]):
         now_ms = self._clock.now_ms()
         targets = [message.target for message in messages]
         targets += [Target(Channel.ALERT, notice.channel) for notice in notices]
-        return self._writer.submit(
-            OpKind.SEVERAL, add, messages, now_ms, settles, notices, after=partial(self.tell, targets)
-        )
+
+        def add(connection: sqlite3.Connection) -> list[int]:
+            for notice in notices:
+                add_notice(connection, notice, now_ms)
+            connection.executemany(records.NOTE_ANNOUNCED, [(records.LATEST_NS - number,) for number in settles])
+            return [add_one(connection, message, now_ms) for message in messages]
+
+        return self._writer.submit(OpKind.SEVERAL, add, after=partial(self.tell, targets))
 
     @on_writer(OpKind.READ)
     def targets(self, connection: sqlite3.Connection) -> list[Target]:
@@ -158,21 +168,22 @@ class Outbox(Announcer[Target]):
 
     def retry(self, message: int | None) -> Future[list[int]]:
         """Make this message, or all, due now, a dead one as if it were new; return their ids."""
-        targets: list[Target] = []
-        tell = partial(self.tell, targets)  # filled on the writer's thread, read after the commit
-        return self._writer.submit(OpKind.SEVERAL, retry, message, self._clock.now_ms(), targets, after=tell)
+        targets: list[Target] = []  # filled on the writer's thread, read after the commit
+        now_ms = self._clock.now_ms()
 
-    @on_writer(OpKind.READ)
-    def count_dead(self, connection: sqlite3.Connection) -> int:
-        number: int = connection.execute("SELECT count(*) FROM message WHERE dead_ms IS NOT NULL").fetchone()[0]
-        return number
+        def retry(connection: sqlite3.Connection) -> list[int]:
+            rows = sorted(connection.execute(RETRY, (now_ms, message)))
+            targets[:] = dict.fromkeys(Target(Channel(channel), address) for _, channel, address in rows)
+            return [number for number, _, _ in rows]
+
+        return self._writer.submit(OpKind.SEVERAL, retry, after=partial(self.tell, targets))
 
     @on_reader
     def backlog(self, connection: sqlite3.Connection) -> Backlog:
-        """Return how many messages wait, and how old the oldest of them is."""
+        """Return how many messages wait or are dead, and how old the oldest is that waits."""
         waiting, oldest = connection.execute(BACKLOG).fetchone()
         row = connection.execute("SELECT created_ms FROM message WHERE id = ?", (oldest,)).fetchone()
-        return Backlog(waiting, row and row[0])
+        return Backlog(waiting, row and row[0], connection.execute(DEAD).fetchone()[0])
 
     @on_reader
     def backlogs(self, connection: sqlite3.Connection, channel: Channel) -> dict[str, TargetBacklog]:
@@ -193,30 +204,19 @@ class Outbox(Announcer[Target]):
         return self._writer.submit(OpKind.SEVERAL, add_notice, notice, self._clock.now_ms(), after=tell)
 
     async def prune(self, *, older_than_ms: int) -> int:
-        """Delete messages given up before this moment; return how many."""
-        # For the desktop of a node that has not come back since then.
-        left = "SELECT id FROM message WHERE dead_ms IS NULL AND channel = 'desktop' AND created_ms < ? LIMIT ?"
-        await self._prune_older(left, older_than_ms, "DELETE FROM message WHERE id = ?")
+        """Delete messages given up before this moment, and give up those that only an absent node can send."""
+        left = (self._clock.now_ms(), older_than_ms)
+        await self._writer.submit(OpKind.WRITE, lambda connection: connection.execute(GIVE_UP_LEFT, left).rowcount)
         outdated = "SELECT id FROM message WHERE dead_ms < ? LIMIT ?"
         delete = "DELETE FROM message WHERE id = ? AND dead_ms IS NOT NULL"  # unless somebody retries it meanwhile
         return await self._prune_older(outdated, older_than_ms, delete)
 
-    def prune_notices(self, *, older_than_ms: int) -> Future[None]:
+    @on_writer(OpKind.SEVERAL)
+    def prune_notices(self, connection: sqlite3.Connection, *, older_than_ms: int) -> None:
         """Forget keys that were last sent before this moment."""
-        return self._writer.submit(OpKind.SEVERAL, prune_notices, older_than_ms)
-
-
-def add(
-    connection: sqlite3.Connection,
-    messages: Sequence[NewMessage],
-    now_ms: int,
-    settles: Sequence[int],
-    notices: Sequence[Notice],
-) -> list[int]:
-    for notice in notices:
-        add_notice(connection, notice, now_ms)
-    connection.executemany(records.NOTE_ANNOUNCED, [(records.LATEST_NS - number,) for number in settles])
-    return [add_one(connection, message, now_ms) for message in messages]
+        connection.execute("DELETE FROM notice_key WHERE at_ms < ?", (older_than_ms,))
+        connection.execute(FORGET_PACES, (older_than_ms,))
+        connection.execute("DELETE FROM notice_digest WHERE message NOT IN (SELECT id FROM message)")
 
 
 def add_one(connection: sqlite3.Connection, message: NewMessage, due_ms: int, *, holds: bool = True) -> int:
@@ -227,12 +227,6 @@ def add_one(connection: sqlite3.Connection, message: NewMessage, due_ms: int, *,
         connection.execute(REPLACE_PING, sort)
     row = (secrets.token_hex(16), message.job, *sort, message.payload, due_ms, due_ms, holds)
     return connection.execute(ADD, row).lastrowid or 0
-
-
-def retry(connection: sqlite3.Connection, message: int | None, now_ms: int, targets: list[Target]) -> list[int]:
-    rows = sorted(connection.execute(RETRY, (now_ms, message)))
-    targets[:] = dict.fromkeys(Target(Channel(channel), address) for _, channel, address in rows)
-    return [number for number, _, _ in rows]
 
 
 def read(row: Sequence[Any]) -> QueuedMessage:
@@ -321,9 +315,3 @@ def item_of(notice: Notice, now_ms: int) -> dict[str, object]:
         "failures": 0,
         "flapping": False,
     }
-
-
-def prune_notices(connection: sqlite3.Connection, older_than_ms: int) -> None:
-    connection.execute("DELETE FROM notice_key WHERE at_ms < ?", (older_than_ms,))
-    connection.execute(FORGET_PACES, (older_than_ms,))
-    connection.execute("DELETE FROM notice_digest WHERE message NOT IN (SELECT id FROM message)")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from functools import partial
 from itertools import islice
 from sys import intern, maxsize
 from typing import Any
@@ -175,10 +174,10 @@ class Runs(StorePart):
             self._locks.tell_of_ended(holders)
             self._incidents.tell(subjects)
             self._outbox.tell([end.ping.target for end in change.end if end.ping])
+            for listen in self._listeners:
+                listen(change, None if recorded.cancelled() else recorded.result())
 
         recorded = self._writer.submit(OpKind.SEVERAL, record, change, holders, subjects, after=committed)
-        if self._listeners:
-            recorded.add_done_callback(partial(tell, self._listeners, change))
         return recorded
 
     async def write_cursors(
@@ -282,14 +281,6 @@ class Runs(StorePart):
         """Return the payload of this run; None once it was deleted."""
         row = connection.execute("SELECT content FROM payload WHERE run = ?", (run,)).fetchone()
         return row[0] if row else None
-
-
-def tell(listeners: Sequence[Recorded], change: Change, answer: Future[list[RunId | None]]) -> None:
-    """Tell of a change that is committed, or, where nobody waits for the answer, may be."""
-    if answer.cancelled() or answer.exception() is None:
-        ids = None if answer.cancelled() else answer.result()
-        for listen in listeners:
-            listen(change, ids)
 
 
 # On the thread of a connection: writing

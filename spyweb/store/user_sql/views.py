@@ -125,7 +125,7 @@ EMPTY = {
     "lua_user": "SELECT '' AS key, '' AS value WHERE 0",
 }
 # As SpyWeb's own table: each field at top level, the newest first.
-RECORDS_VIEW = """
+RECORDS_VIEW = f"""
     SELECT job AS job_id, rev_ts, json_patch(fields, json_object(
         'fields', json(fields),
         'match_key', json(matches),
@@ -134,8 +134,8 @@ RECORDS_VIEW = """
         'date_time', strftime('%Y-%m-%dT%H:%M:%fZ', (9223372036854775807 - rev_ts) / 1000000 / 1000.0, 'unixepoch'),
         'timestamp', 9223372036854775807 - rev_ts,
         'hash', lower(hex(hash)),
-        'old', json(coalesce(old, '{}'))
-    )) AS json FROM record
+        'old', json(coalesce(old, '{{}}'))
+    )) AS json FROM {ENGINE}.record
 """
 SEEN_VIEW = f"SELECT job AS job_id, lower(hex(hash)) AS hash, first_ms, last_ms FROM {ENGINE}.seen"
 TEXT_OF = f"""
@@ -177,7 +177,7 @@ def make_views(
         connection.create_function(OPENED, 5, opened)
         own = "" if sees_others else f" WHERE job = {_quoted(job)}"
         bodies = {
-            "records": of_the_engine(RECORDS_VIEW) + own,
+            "records": RECORDS_VIEW + own,
             "seen": SEEN_VIEW + own,
             "lua_user": lua_user_view(engine, job, sees_others=sees_others),
         }
@@ -186,11 +186,6 @@ def make_views(
         connection.execute(
             f'CREATE TEMP VIEW {name} AS WITH "{guard.secret}" AS ({body}) SELECT * FROM "{guard.secret}"'
         )
-
-
-def of_the_engine(view: str) -> str:
-    """Give the table its full name in the view, because a script may have a table of the same name."""
-    return view.replace("FROM record\n", f"FROM {ENGINE}.record\n")
 
 
 def lua_user_view(engine: Engine, job: JobId, *, sees_others: bool = True) -> str:

@@ -114,7 +114,7 @@ def of_store(meters: Meters) -> Iterator[Metric]:
     yield gauge("spyweb_store_size_bytes", "The size of the database with its log.", store.size_bytes)
     yield gauge("spyweb_outbox_dead_messages", "Messages that were given up.", meters.vitals.dead_messages)
     if meters.backlog is not None:
-        waiting, oldest_ms = meters.backlog
+        waiting, oldest_ms, _ = meters.backlog
         age_s = 0.0 if oldest_ms is None else max(0, meters.vitals.now_ms - oldest_ms) / 1000
         yield gauge("spyweb_outbox_messages", "Messages that have not arrived yet.", waiting)
         yield gauge("spyweb_outbox_oldest_age_seconds", "The age of the oldest of them; 0 without any.", age_s)

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId, RunId
 from spyweb.store.model.messages import Channel, Notice, NoticeFate, QueuedMessage, Target
+from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.migrate import load_migrations, migrate
-from spyweb.store.sqlite.outbox import add_notice, prune_notices
+from spyweb.store.sqlite.outbox import add_notice
 from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.tables import Crash, CrashingConnection
@@ -239,12 +240,15 @@ def test_a_key_is_told_once_a_day_nothing_is_lost_and_ten_a_minute_go_alone(step
             assert at_ms - told[0] <= MINUTE_MS
 
 
-def test_what_is_not_needed_any_more_is_pruned() -> None:
-    with database() as db:
-        for number in range(30):
-            notice = Notice(job=JobId(f"j{number % 2}"), run=RunId(1), channel="b", level=Level.INFO, title="x")
-            say(db, msgspec.structs.replace(notice, key=b"%d" % number, day="d"), number, None)
-        deliver(db, 2 * MINUTE_MS)
-        prune_notices(db, 100)
+async def test_what_is_not_needed_any_more_is_pruned(store: Store, clock: FakeClock) -> None:
+    for number in range(30):
+        await store.outbox.notify(replace(NOTICE, job=JobId(f"j{number % 2}"), key=b"%d" % number, day="d"))
+    for message in await waiting(store):
+        await store.outbox.done(message.id)
+    await store.outbox.prune_notices(older_than_ms=clock.now_ms() + 1)
+
+    def count(connection: sqlite3.Connection) -> list[int]:
         tables = ("notice_key", "notice_pace", "notice_digest")
-        assert [db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables] == [0, 0, 0]
+        return [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
+
+    assert await store._connections.writer.submit(OpKind.READ, count) == [0, 0, 0]

@@ -59,7 +59,7 @@ async def test_what_was_done_may_be_done_again(store: Store, clock: FakeClock) -
     await store.outbox.give_up(first, error="")
 
     assert await store.outbox.targets() == []
-    assert await store.outbox.count_dead() == 0
+    assert (await store.outbox.backlog()).dead == 0
 
 
 async def test_what_waits_and_what_is_dead_is_listed_newest_first(store: Store, clock: FakeClock) -> None:
@@ -93,7 +93,7 @@ async def test_one_that_was_given_up_may_be_sent_again_as_if_it_were_new(store: 
     assert found
     assert (found.id, found.attempts, found.dead_ms) == (first, 0, None)
     assert found.created_ms == found.next_ms == clock.now_ms()
-    assert await store.outbox.count_dead() == 0
+    assert (await store.outbox.backlog()).dead == 0
 
     assert await store.outbox.retry(None) == [first, second]
     await until_told()
@@ -106,16 +106,30 @@ async def test_one_that_was_given_up_may_be_sent_again_as_if_it_were_new(store: 
 
 
 async def test_the_backlog_is_what_waits_and_since_when(store: Store, clock: FakeClock) -> None:
-    assert await store.outbox.backlog() == (0, None)
+    assert await store.outbox.backlog() == (0, None, 0)
     began_ms = clock.now_ms()
     first, _ = await store.outbox.add([message("1"), message("2", OTHER_HOOK)])
     await clock.turn(10)
     (third,) = await store.outbox.add([message("3", DESKTOP)])
-    assert await store.outbox.backlog() == (3, began_ms)
+    assert await store.outbox.backlog() == (3, began_ms, 0)
 
     await store.outbox.done(first)
     await store.outbox.give_up(third, error="refused")
-    assert await store.outbox.backlog() == (1, began_ms)
+    assert await store.outbox.backlog() == (1, began_ms, 1)
+
+
+async def test_what_only_an_absent_node_can_show_is_given_up_and_kept_for_a_while(
+    store: Store, clock: FakeClock
+) -> None:
+    here, there = await store.outbox.add([message("1", DESKTOP), message("2", Target(Channel.DESKTOP, "fra"))])
+    clock.advance(10)
+    given_up_ms = clock.now_ms()
+    await store.outbox.prune(older_than_ms=given_up_ms)
+    assert [(each.id, each.error, each.dead_ms) for each in await store.outbox.unsent(None, 10)] == [
+        (there, "its node has not come back", given_up_ms),
+        (here, "", None),
+    ]
+    assert await store.outbox.prune(older_than_ms=given_up_ms + 1) == 1
 
 
 async def test_what_waits_for_each_address_is_told_with_the_error_of_the_oldest(store: Store, clock: FakeClock) -> None:

@@ -15,7 +15,7 @@ from spyweb.errors import StoreError
 from spyweb.store.model.records import NewRecord, Record, RecordFilter
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.store import Store, open_store
-from spyweb.store.user_sql.views import RECORDS_VIEW
+from spyweb.store.user_sql.views import ENGINE, RECORDS_VIEW
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import item, listed, message, titles
@@ -263,7 +263,8 @@ def log_bytes(path: Path) -> int:
 
 
 def query(path: Path, sql: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(path)) as connection:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"ATTACH ? AS {ENGINE}", (str(path),))
         connection.execute(f"CREATE TEMP VIEW records AS {RECORDS_VIEW}")
         return connection.execute(sql).fetchall()
 

@@ -92,7 +92,7 @@ HOT: dict[str, tuple[str, Any]] = {
     "tasks of a run": (tasks.OF_RUN, (500,)),
     "an open incident": (incidents.FIND_OPEN, ("job:5",)),
     "incidents to tell of": (incidents.TO_TELL, ("mail",)),
-    "open incidents": (incidents.LIST_OPEN, (None, FAR, 30)),
+    "open incidents": (incidents.LIST_OPEN, (None, FAR, 30, 0)),
     "a subject": (incidents.FIND_SUBJECT, ("job:5",)),
     "locks of a run": ("DELETE FROM lock WHERE run = ? RETURNING name", (5,)),
 }

@@ -14,7 +14,7 @@ from spyweb.model import JobId
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.records import NewRecord
 from spyweb.store.sqlite.store import Store, open_store
-from spyweb.store.user_sql.views import ENGINE, RECORDS_VIEW, Engine, Guard, of_the_engine, spells_a_secret
+from spyweb.store.user_sql.views import ENGINE, Engine, Guard, spells_a_secret
 from tests.fakes.ops import make_sql
 from tests.fakes.sql import Asker
 from tests.fakes.stores import KEY, put
@@ -138,10 +138,6 @@ async def test_a_table_of_a_scripts_own_does_not_stand_in_for_the_engines(tmp_pa
         await asker.changed("CREATE TABLE record (rev_ts, job, hash, url, fields, matches)")
         await asker.changed("INSERT INTO record VALUES (1, 'a', x'00', '', '{}', '[]')")
         assert await asker.rows("SELECT * FROM records") == []
-
-
-def test_the_records_view_names_the_engines_table() -> None:
-    assert of_the_engine(RECORDS_VIEW).count("engine.record") == 1
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from spyweb.model import Field, JobId, Monitor
 from spyweb.runs.live import LiveJobs
 from spyweb.store.model.records import NewRecord, Record, RecordFilter, RecordPage
 from spyweb.store.sqlite.store import open_store
-from spyweb.store.user_sql.views import RECORDS_VIEW
+from spyweb.store.user_sql.views import ENGINE, RECORDS_VIEW
 from spyweb.subjects.records import service as record_search
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.records.views import RecordView, column_names, csv_header, csv_line, csv_row, flatten, view_record
@@ -115,7 +115,8 @@ async def test_sql_shows_scripts_the_very_same(tmp_path: Path) -> None:
     found = [json.loads(to_json(flatten(view_record(record)))) for record in await store.records.list(limit=100)]
     await store.close()
 
-    with closing(sqlite3.connect(tmp_path / "spyweb.db")) as connection:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"ATTACH ? AS {ENGINE}", (str(tmp_path / "spyweb.db"),))
         rows = connection.execute(f"SELECT json FROM ({RECORDS_VIEW})").fetchall()
     assert [json.loads(text) for (text,) in rows] == found
 
