@@ -32,6 +32,7 @@ from tests.fakes.postgres import fresh_schema
 
 # A file, an encrypted one, `url = "memory:"`, a schema, an encrypted one.
 KINDS = ["sqlite", "sealed", "memory", "postgres", pytest.param("sealed postgres", marks=pytest.mark.deep)]
+ENGINES = ["sqlite", "postgres"]  # enough for what is neither encrypted nor kept back from a connection in memory
 KEY = bytes(range(32))
 
 LOGGED = "scope:logged"  # keeps three past versions of each key

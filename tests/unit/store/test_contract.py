@@ -40,9 +40,8 @@ from tests.fakes.stores import opened
 # Entries
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
+async def test_increment_adds_to_a_whole_number_and_to_the_default_otherwise(store: Store) -> None:
+    for before, after in [
         (None, 101),
         (b"6", 7),
         (b"-3", -2),
@@ -62,16 +61,11 @@ from tests.fakes.stores import opened
         (b"-9223372036854775808", -9223372036854775807),
         (b"9223372036854775808", 101),
         (b"9" * 5000, 101),
-    ],
-)
-async def test_increment_adds_to_a_whole_number_and_to_the_default_otherwise(
-    store: Store, before: bytes | None, after: int
-) -> None:
-    if before is not None:
-        await store.values.set(GLOBAL, b"k", before)
-
-    assert await store.values.increment(GLOBAL, b"k", 100, 1) == after
-    assert await store.values.get(GLOBAL, b"k") == b"%d" % after
+    ]:
+        if before is not None:
+            await store.values.set(GLOBAL, b"k", before)
+        assert await store.values.increment(GLOBAL, b"k", 100, 1) == after, before
+        assert await store.values.get(GLOBAL, b"k") == b"%d" % after
 
 
 # Runs

@@ -9,6 +9,9 @@ from msgspec.structs import replace
 
 from spyweb.store.model.access import LINES_KEPT, AccessKey, BrowserSession, KeyId, NewAuditLine, NewKey, Scope
 from spyweb.store.sqlite.store import Store
+from tests.fakes.stores import ENGINES
+
+STORES = ENGINES
 
 PHONE = NewKey(name="phone", handle="aaaa", hash=b"\x01" * 32, scopes=(Scope.READ,), created_ms=1_000)
 DEPLOY = NewKey(

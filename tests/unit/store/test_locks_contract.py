@@ -10,7 +10,9 @@ from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, make_end, start_run
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import until_told
+from tests.fakes.stores import ENGINES, until_told
+
+STORES = ENGINES
 
 NAME, ME, YOU = b"deploy", b"me", b"you\xff\0"
 

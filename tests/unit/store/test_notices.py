@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -17,12 +18,16 @@ from msgspec.structs import replace
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId, RunId
 from spyweb.store.model.messages import Channel, Notice, NoticeFate, QueuedMessage, Target
+from spyweb.store.sqlite import outbox
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.migrate import load_migrations, migrate
 from spyweb.store.sqlite.outbox import add_notice
 from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
+from tests.fakes.stores import ENGINES
 from tests.fakes.tables import Crash, CrashingConnection
+
+STORES = ENGINES
 
 PHONE = Target(Channel.ALERT, "phone")
 QUEUED, HELD, GATHERED, REPEATED = NoticeFate.QUEUED, NoticeFate.HELD, NoticeFate.GATHERED, NoticeFate.REPEATED
@@ -67,9 +72,12 @@ async def test_a_key_is_told_once_a_day_on_each_channel(store: Store) -> None:
     assert len(await waiting(store)) == 5
 
 
-async def test_of_the_keys_of_a_job_the_newest_are_known(store: Store, clock: FakeClock) -> None:
+async def test_of_the_keys_of_a_job_the_newest_are_known(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keyed = replace(NOTICE, day="2026-11-23")
-    for number in range(1_001):
+    monkeypatch.setattr(outbox, "MOST_KEYS", 5)
+    for number in range(6):
         clock.advance(0.001)
         await store.outbox.notify(replace(keyed, key=b"%d" % number))
     assert await store.outbox.notify(replace(keyed, key=b"1")) is REPEATED

@@ -11,7 +11,9 @@ from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, make_end, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message, next_payload
-from tests.fakes.stores import until_told
+from tests.fakes.stores import ENGINES, until_told
+
+STORES = ENGINES
 
 
 async def test_a_message_is_told_back_whole(store: Store, clock: FakeClock) -> None:

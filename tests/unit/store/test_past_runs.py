@@ -13,7 +13,9 @@ from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, make_skipped
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
-from tests.fakes.stores import until_told
+from tests.fakes.stores import ENGINES, until_told
+
+STORES = ENGINES
 
 LATE = 1_000
 

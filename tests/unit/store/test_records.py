@@ -19,6 +19,9 @@ from spyweb.store.user_sql.views import ENGINE, RECORDS_VIEW
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import item, listed, message, titles
+from tests.fakes.stores import ENGINES
+
+STORES = ENGINES
 
 DAY_S = 86_400.0
 DAY_MS = 86_400_000

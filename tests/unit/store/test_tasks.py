@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spyweb.limits import SHOWN_OUTPUTS
 from spyweb.model import RunId
 from spyweb.store.model.runs import Change, RunPlan
+from spyweb.store.sqlite import tasks
 from spyweb.store.sqlite.store import Store
-from spyweb.store.sqlite.tasks import MOST_ROWS, match_plan
+from spyweb.store.sqlite.tasks import match_plan
 from tests.fakes.changes import PRICES, make_end
+from tests.fakes.stores import ENGINES
 from tests.fakes.task_rows import FAILED, SKIPPED, begin_run, row, story
+
+STORES = ENGINES
 
 
 async def test_a_row_is_told_back_whole(store: Store) -> None:
@@ -144,8 +150,9 @@ async def test_the_tasks_of_the_newest_runs_stay(store: Store) -> None:
     assert await store.tasks.prune(keep=2) == 0
 
 
-async def test_very_many_rows_do_not_go_at_once(store: Store) -> None:
-    runs = [await ended_run(store, MOST_ROWS // 2) for _ in range(4)]
+async def test_very_many_rows_do_not_go_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "MOST_ROWS", 20)
+    runs = [await ended_run(store, 10) for _ in range(4)]
 
     assert await store.tasks.prune(keep=1) == 2
     assert await kept(store, runs) == [runs[0], runs[3]]
