@@ -1,33 +1,19 @@
-"""Messages that the real daemon sends: one that is killed loses none."""
+"""Messages of the real daemon: one that is killed loses none."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from urllib.parse import urlsplit
 
 import pytest
 
 from spyweb.clock import RealClock
-from spyweb.model import JobId, Webhook
-from spyweb.outbox.send import webhook_message
+from spyweb.model import JobId
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.hook import open_hook
 from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-
-
-def leave(project: Project, url: str, *bodies: str) -> None:
-    """Put messages into the outbox, as cycles do; no daemon runs meanwhile."""
-
-    async def add() -> None:
-        (project.root / "data").mkdir(mode=0o700, exist_ok=True)
-        store = await open_store(project.root / "data" / "spyweb.db", clock=RealClock())
-        await store.outbox.add([webhook_message(JobId("prices"), Webhook(url=url), body.encode()) for body in bodies])
-        await store.close()
-
-    asyncio.run(add())
 
 
 def left(project: Project) -> int:
@@ -40,23 +26,6 @@ def left(project: Project) -> int:
         return len(targets)
 
     return asyncio.run(count())
-
-
-def test_a_daemon_that_is_killed_while_it_sends_sends_again_under_the_same_name(project: Project) -> None:
-    with open_hook(hangs=True) as hook, open_hook() as other:
-        port = urlsplit(hook.url).port
-        leave(project, hook.url, "1", "2")
-        leave(project, other.url, "3")
-        with project.daemon() as daemon:
-            eventually(lambda: hook.bodies and other.bodies)
-            daemon.kill()
-        assert hook.bodies == ["1"]
-        assert other.bodies == ["3"]  # one that hangs holds up no other
-    with open_hook(port or 0) as again, project.daemon():
-        eventually(lambda: len(again.bodies) == 2)
-
-    assert again.bodies == ["1", "2"]
-    assert again.deliveries[0] == hook.deliveries[0]
 
 
 SHOP = """

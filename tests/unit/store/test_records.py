@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,6 @@ from spyweb.errors import StoreError
 from spyweb.store.model.records import NewRecord, Record, RecordFilter
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.store import Store, open_store
-from spyweb.store.user_sql.views import ENGINE, RECORDS_VIEW
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import item, listed, message, titles
@@ -265,13 +261,6 @@ def log_bytes(path: Path) -> int:
     return path.with_name(f"{path.name}-wal").stat().st_size
 
 
-def query(path: Path, sql: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.execute(f"ATTACH ? AS {ENGINE}", (str(path),))
-        connection.execute(f"CREATE TEMP VIEW records AS {RECORDS_VIEW}")
-        return connection.execute(sql).fetchall()
-
-
 async def test_a_page_without_news_writes_nothing(on_disk: Store, path: Path) -> None:
     page = [item(str(number)) for number in range(30)]
     await on_disk.records.add(PRICES, page)
@@ -281,17 +270,6 @@ async def test_a_page_without_news_writes_nothing(on_disk: Store, path: Path) ->
         await on_disk.records.add(PRICES, page)
 
     assert log_bytes(path) == before
-
-
-async def test_scripts_see_the_newest_first_without_asking(on_disk: Store, path: Path) -> None:
-    await on_disk.records.add(PRICES, [item("a"), item("b")])
-    await on_disk.records.add(NEWS, [item("c")])
-    await on_disk.records.add(PRICES, [item("d")])
-
-    of_job = query(path, "SELECT json FROM records WHERE job_id = 'prices' LIMIT 2")
-    of_all = query(path, "SELECT json FROM records")
-    assert [json.loads(str(text))["title"] for (text,) in of_job] == ["d", "b"]
-    assert [json.loads(str(text))["title"] for (text,) in of_all] == ["d", "c", "b", "a"]
 
 
 async def test_a_search_that_finds_little_says_how_far_it_looked(

@@ -115,9 +115,11 @@ def test_every_write_counts_up_the_version_and_keeps_the_moment_of_creation(data
     put_text(database, b"1", 1000)
     assert change_at(database, 2000, partial(put_sum, 0, 1)) == 2
     expire(database, 9000, 3000)
+    assert change_at(database, 3500, partial(put_sum, 0, 1)) == 3
+    assert read_columns(database) == ("s", b"3", 9000, 4, 1000, 3500), "its expiry stays"
     put_text(database, b"v", 4000)
 
-    assert read_columns(database) == ("s", b"v", None, 4, 1000, 4000)
+    assert read_columns(database) == ("s", b"v", None, 5, 1000, 4000)
 
 
 def test_writing_an_expired_entry_creates_it_anew_with_a_version_never_seen(database: sqlite3.Connection) -> None:
