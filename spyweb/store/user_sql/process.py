@@ -88,7 +88,7 @@ class SqlServer:
     def watch(self, commands: socket.socket) -> None:
         """Interrupt the statements that the daemon names; end this process when the daemon closes the socket or ends.
 
-        Runs on a thread of its own.
+        Runs on a separate thread.
         """
         while number := receive_whole(commands, HEADER):
             self._unwanted = int.from_bytes(number, "little")
