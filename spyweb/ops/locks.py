@@ -7,12 +7,13 @@ request never overtakes one that waits.
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop
+import asyncio
+from asyncio import CancelledError, Event, Future
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spyweb.clock import Clock, Handle
 from spyweb.logs.output import note_refused
@@ -48,96 +49,13 @@ class LockWaiter(Struct, eq=False):
     """A run in a lock's queue."""
 
     request: LockRequest
-    served: Future[bool]  # True: it has the lock; False: it gave up
+    awake: Event = field(default_factory=Event)  # the lock may be free, or its timeout has passed
     is_late: bool = False  # its timeout has passed
+    has_lock: bool = False
 
-
-class LockQueue:
-    """The runs that wait for one lock.
-
-    The store is asked for the lock for the first of them, and again each time that the lock may have become free or the
-    lease of a dead holder has expired.  One request is under way at a time.
-    """
-
-    def __init__(self, keeper: LockKeeper) -> None:
-        self._keeper = keeper
-        self._waiters: deque[LockWaiter] = deque()
-        self._asking: LockWaiter | None = None  # the waiter for which the store is being asked
-        self._again = False  # the lock may have become free meanwhile
-        self._recheck: Handle | None = None
-        self.held: Held | None = None  # the last known holder
-
-    @property
-    def first(self) -> LockWaiter | None:
-        return self._waiters[0] if self._waiters else None
-
-    def join(self, request: LockRequest) -> LockWaiter:
-        waiter = LockWaiter(request, get_running_loop().create_future())
-        self._waiters.append(waiter)
-        if self.first is waiter:
-            self.ask()
-        return waiter
-
-    def leave(self, waiter: LockWaiter) -> None:
-        if waiter in self._waiters:
-            self._waiters.remove(waiter)
-        if not self._waiters:
-            self._stop_rechecking()
-
-    def time_out(self, waiter: LockWaiter) -> None:
-        """Let a waiter give up; if the store is being asked for it, that answer still counts."""
-        waiter.is_late = True
-        if self._asking is not waiter:
-            self._serve(waiter, got_lock=False)
-
-    def ask(self) -> None:
-        """Ask the store for the first waiter, because the lock may be free."""
-        if self._asking:
-            self._again = True
-            return
-        while self._waiters and self._waiters[0].served.done():  # its run was asked to end a moment ago
-            self._waiters.popleft()
-        waiter = self.first
-        if waiter is None:
-            return
-        self._stop_rechecking()
-        self._asking, self._again = waiter, False
-        self._keeper.acquire(waiter.request).add_done_callback(partial(self._answered, waiter))
-
-    def _answered(self, waiter: LockWaiter, answer: Future[Held | None]) -> None:
-        self._asking = None
-        error = answer.exception()
-        if error is not None:  # it goes to this waiter; the next one may succeed
-            self.leave(waiter)
-            if not waiter.served.done():
-                waiter.served.set_exception(error)
-            self.ask()
-            return
-        self.held = answer.result()
-        if self.held is not None:
-            self._refused(waiter, self.held)
-        elif waiter.served.done():
-            self._keeper.give_back(waiter.request)  # after which the next one asks
-        else:
-            self._serve(waiter, got_lock=True)
-
-    def _refused(self, waiter: LockWaiter, held: Held) -> None:
-        if waiter.is_late or self._keeper.is_own(held, waiter.request.run, waiter.request.lineage):
-            self._serve(waiter, got_lock=False)
-        if self._again or self.first not in (None, waiter):
-            self.ask()
-        elif self.first:
-            self._recheck = self._keeper.call_when_expired(held, self.ask)
-
-    def _serve(self, waiter: LockWaiter, *, got_lock: bool) -> None:
-        self.leave(waiter)
-        if not waiter.served.done():
-            waiter.served.set_result(got_lock)
-
-    def _stop_rechecking(self) -> None:
-        if self._recheck:
-            self._recheck.cancel()
-            self._recheck = None
+    def time_out(self) -> None:
+        self.is_late = True
+        self.awake.set()
 
 
 class LockKeeper:
@@ -146,7 +64,7 @@ class LockKeeper:
     def __init__(self, locks: Locks, clock: Clock) -> None:
         self._locks = locks
         self._clock = clock
-        self._queues: dict[bytes, LockQueue] = {}
+        self._queues: dict[bytes, deque[LockWaiter]] = {}
         self._living: set[RunId] = set()  # runs that have asked for a lock
         self._leases: dict[RunId, int] = {}  # the shortest lease of each run that has had a lock
         self._branch_locks: dict[bytes, LockRequest] = {}  # by name: with which a branch took it last
@@ -172,17 +90,56 @@ class LockKeeper:
             held = await self._locks.holder(request.name)
             if held and self.is_own(held, request.run, request.lineage):
                 return held
-        queue = self._queues.setdefault(request.name, LockQueue(self))
-        waiter = queue.join(request)
-        timer = self._clock.call_later(timeout, lambda: queue.time_out(waiter))
+        queue = self._queues.setdefault(request.name, deque())
+        waiter = LockWaiter(request)
+        queue.append(waiter)
+        timer = self._clock.call_later(timeout, waiter.time_out)
         try:
-            got_lock = await waiter.served
+            held = await self._wait_in(queue, waiter)
         finally:
             timer.cancel()
-            queue.leave(waiter)
-            if queue.first is None and self._queues.get(request.name) is queue:
+            was_first = queue[0] is waiter
+            queue.remove(waiter)
+            if not queue:
                 del self._queues[request.name]
-        return None if got_lock else queue.held or await self.take(request)
+            elif was_first and not waiter.has_lock:
+                queue[0].awake.set()
+        return None if waiter.has_lock else held or await self.take(request)
+
+    async def _wait_in(self, queue: deque[LockWaiter], waiter: LockWaiter) -> Held | None:
+        """Wait until a waiter has the lock, or is late; return who has it, where that is known.
+
+        The store is asked for the first in the queue, and again each time that the lock may have become free or the
+        lease of a dead holder has expired.
+        """
+        while True:
+            waiter.awake.clear()
+            held = None
+            if queue[0] is waiter:
+                held = await self._ask(waiter.request)
+                waiter.has_lock = held is None
+                if held is None or self.is_own(held, waiter.request.run, waiter.request.lineage):
+                    return held
+            if waiter.is_late:
+                return held
+            recheck = held and self.call_when_expired(held, waiter.awake.set)
+            try:
+                await waiter.awake.wait()
+            finally:
+                if recheck:
+                    recheck.cancel()
+
+    async def _ask(self, request: LockRequest) -> Held | None:
+        answer = self.acquire(request)
+        try:
+            return await asyncio.shield(answer)
+        except CancelledError:
+            answer.add_done_callback(partial(self._return_unwanted, request))
+            raise
+
+    def _return_unwanted(self, request: LockRequest, answer: Future[Held | None]) -> None:
+        if not (answer.cancelled() or answer.exception() or answer.result()):
+            self.give_back(request)
 
     def release(self, run: RunId) -> None:
         """Free a run's locks once all its requests are done."""
@@ -246,9 +203,9 @@ class LockKeeper:
         """Return who has the lock or is next in the queue; None if it is free and nobody waits."""
         held = await self._locks.holder(name)
         queue = self._queues.get(name)
-        if held or queue is None or queue.first is None:
+        if held or queue is None:
             return held
-        request, now = queue.first.request, self._clock.now_ms()
+        request, now = queue[0].request, self._clock.now_ms()
         return Held(
             name=request.name,
             holder=request.holder,
@@ -260,13 +217,13 @@ class LockKeeper:
 
     def look(self) -> None:
         """Ask again for each lock that is waited for: a run of another node may have freed it."""
-        for queue in list(self._queues.values()):
-            queue.ask()
+        for queue in self._queues.values():
+            queue[0].awake.set()
 
     def _released(self, names: Sequence[bytes]) -> None:
         for name in names:
             if name in self._queues:
-                self._queues[name].ask()
+                self._queues[name][0].awake.set()
 
     def _acquired(self, request: LockRequest, answer: Future[Held | None]) -> None:
         if answer.cancelled() or answer.exception() or answer.result() or request.run not in self._living:

@@ -252,6 +252,7 @@ async def test_a_lock_that_comes_for_a_waiter_that_is_gone_is_given_back(slow: t
     first.cancel()
     await harness.clock.turn()
     await locks.answer()  # the first has it by now, and is gone
+    await locks.answer()  # so the second has been refused
     await locks.answer()
     assert harness.story == ["2 has it"]
 
