@@ -48,7 +48,7 @@ def from_end(end: RunEnd) -> Ending:
         reason=as_text(end.reason) if end.reason else "",  # a clean run has neither
         traceback=as_text(end.traceback) if end.traceback else "",
         cpu_ms=end.cpu_ms,
-        result=_first_value(end.result),
+        result=first_value(end.result),
         globals_reset=end.discarded,
         declined=end.ended == Ended.DECLINED,
     )
@@ -88,8 +88,8 @@ def as_text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _first_value(packed: bytes | None) -> object:
-    """Return the first value that the script returned, None where Python can't hold it (a table as a key)."""
+def first_value(packed: bytes | None) -> object:
+    """Return the first of the values that a script gave, None where Python can't hold it (a table as a key)."""
     if packed is None:
         return None
     try:

@@ -10,7 +10,6 @@ import asyncio
 import fcntl
 import mmap
 import os
-import select
 import signal
 import socket
 import tempfile
@@ -33,7 +32,7 @@ from spyweb.lua import wire
 log = structlog.get_logger()
 
 START_LIMIT = 10.0  # seconds for a zygote to be ready
-FORK_LIMIT = 5.0  # seconds for one fork
+FORK_LIMIT = 30.0  # seconds for one fork, which takes milliseconds: then the zygote is ended, and its workers with it
 END_LIMIT = 2.0  # seconds for a zygote to end its workers and itself
 CHUNK = 65_536  # bytes read at once
 # How workers allocate (docs/design/0012).  A thread keeps small freed pieces for the next VM; larger ones would add up.
@@ -60,10 +59,6 @@ class Child(Struct, frozen=True, kw_only=True):
     exited: Future[Exit]
 
 
-class ZygoteHangs(PoolError):
-    """The zygote did not answer in time."""
-
-
 class ZygoteClient:
     """The connection to one zygote process."""
 
@@ -86,7 +81,8 @@ class ZygoteClient:
         self._send(wire.ForkWorker(ticket), descriptors)
         try:
             if not await within(clock, FORK_LIMIT, forked):
-                raise ZygoteHangs
+                log.warning("the zygote hangs")
+                self.abandon()
             return forked.result()
         finally:
             forked.cancel()
@@ -169,16 +165,6 @@ class ZygoteClient:
         for pid in list(self._children):
             self._reap(pid, Exit(how="its zygote died", with_zygote=True))
 
-    @property
-    def has_workers(self) -> bool:
-        """Return whether one of its workers is alive, by asking the kernel: a zygote that hangs reports no exit."""
-        ends = select.poll()
-        for child in self._children.values():
-            if child.pidfd < 0:
-                return True
-            ends.register(child.pidfd, select.POLLIN)
-        return len(ends.poll(0)) < len(self._children)
-
     async def end(self, clock: Clock) -> None:
         if not self.gone.done():
             self._control.shutdown(socket.SHUT_WR)
@@ -187,30 +173,18 @@ class ZygoteClient:
 
 
 class Spawner:
-    """Forks workers through a zygote, and starts another zygote when one has died or hangs."""
+    """Forks workers through a zygote, and starts another zygote when one has died."""
 
     def __init__(self, clock: Clock, timezone: str) -> None:
         self._clock = clock
         self._timezone = timezone
         self._zygote = launch_zygote(clock, timezone)
-        self._hung: list[ZygoteClient] = []  # whose workers may still be at work
 
     async def fork(self, main: socket.socket, bulk: socket.socket, slots: int) -> Child:
-        descriptors = [main.fileno(), bulk.fileno(), slots]
         zygote = await self._ready_zygote()
-        try:
-            return await zygote.fork(self._clock, descriptors)
-        except ZygoteHangs:
-            if zygote is self._zygote:
-                log.warning("the zygote hangs; another one is started, and it is ended when its last worker has")
-                self._hung.append(zygote)
-                self._zygote = launch_zygote(self._clock, self._timezone)
-        return await (await self._ready_zygote()).fork(self._clock, descriptors)
+        return await zygote.fork(self._clock, [main.fileno(), bulk.fileno(), slots])
 
     async def _ready_zygote(self) -> ZygoteClient:
-        for hung in [each for each in self._hung if not each.has_workers]:
-            self._hung.remove(hung)
-            hung.abandon()
         if self._zygote.gone.done():
             log.warning("the zygote died and is started again")
             self._zygote = launch_zygote(self._clock, self._timezone)
@@ -226,8 +200,6 @@ class Spawner:
         self._zygote.kill(child)  # the workers of one that died ended with it
 
     async def close(self) -> None:
-        for hung in self._hung:
-            hung.abandon()
         await self._zygote.end(self._clock)
 
 

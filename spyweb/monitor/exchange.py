@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from spyweb.lua.endings import as_text
 from spyweb.model import Monitor, Proxies, Rotation
@@ -100,31 +100,12 @@ def failed(request: FetchRequest, message: str, kind: str) -> FetchResult:
 
 
 def request_to_lua(request: FetchRequest) -> dict[str, object]:
-    return _without_nil(
-        {
-            "url": request.url,
-            "method": request.method,
-            "headers": request.headers,
-            "body": request.body,
-            "timeout": request.timeout_s,
-            "proxy": request.proxy,
-            "max_body_size": request.max_body_size,
-        }
-    )
+    shown = asdict(request)
+    return _without_nil({"timeout": shown.pop("timeout_s"), **shown})
 
 
 def response_to_lua(response: FetchResponse) -> dict[str, object]:
-    return _without_nil(
-        {
-            "status": response.status,
-            "body": response.body,
-            "url": response.url,
-            "headers": response.headers,
-            "time_ms": response.time_ms,
-            "size": len(response.body),
-            "proxy": response.proxy,
-        }
-    )
+    return _without_nil({"size": len(response.body), **asdict(response)})
 
 
 def result_to_lua(fetched: FetchResult) -> dict[str, object]:

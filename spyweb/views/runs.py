@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from spyweb.lua import wire
-from spyweb.lua.endings import show_value
+from spyweb.lua.endings import first_value, show_value
 from spyweb.model import Ending, Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState, TaskBegun, TaskRow
 from spyweb.permissions.policy import Audit
 from spyweb.words import counted
@@ -152,13 +151,7 @@ def run_with_tasks(run: Run, tasks: Sequence[TaskView]) -> dict[str, object]:
 
 def show_output(packed: bytes | None) -> object:
     """Return the output of a task as JSON can hold it; None where it can't be read."""
-    if packed is None:
-        return None
-    try:
-        values = wire.unpack(packed)
-    except (msgspec.DecodeError, ValueError, TypeError, RecursionError):
-        return None
-    return show_value(values[0]) if isinstance(values, list) and values else None
+    return show_value(first_value(packed))
 
 
 def run_ended(run: Run, ending: Ending, ended_ms: int, audit: Audit | None = None) -> RunEnded:
