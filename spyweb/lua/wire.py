@@ -214,15 +214,7 @@ class KeepTemplate(Message, tag=8):
     variables: bytes = NO_VARIABLES
 
 
-class CheckCode(Message, tag=9):
-    """Find out whether these files compile; answered by VmLoaded like a LoadVm, but nothing is kept."""
-
-    vm: int
-    files: Files
-    memory_limit: int
-
-
-class EndBranch(Message, tag=10):
+class EndBranch(Message, tag=9):
     """End a branch, whose time is up; dropped when it has ended."""
 
     run: int
@@ -239,7 +231,6 @@ ToWorker = (
     | PingWorker
     | GrantLogCredit
     | KeepTemplate
-    | CheckCode
     | EndBranch
 )
 

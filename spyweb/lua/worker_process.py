@@ -284,11 +284,14 @@ class WorkerProcess:
         return vm
 
     def check(self, code: Code) -> Future[str | None]:
-        """Compile the code; the result is the reason why that fails, or a PoolError when the worker dies meanwhile."""
+        """Compile the code in a VM that is dropped then; the result is the reason why that fails, if it does.
+
+        A PoolError when the worker dies meanwhile.
+        """
         number = next(self._numbers)
         compiled = self._checks[number] = get_running_loop().create_future()
         self._note_limit(code)
-        self._connection.send_sized(wire.CheckCode(number, code.files, code.memory_limit), code.size)
+        self._connection.send_sized(wire.LoadVm(number, code.files, code.memory_limit), code.size)
         return compiled
 
     def _note_limit(self, code: Code) -> None:
@@ -465,6 +468,8 @@ class WorkerProcess:
     def _vm_loaded(self, loaded: wire.VmLoaded) -> None:
         compiled = self._checks.pop(loaded.vm, None)
         if compiled is not None:
+            if loaded.reason is None:
+                self._connection.send(wire.DropVm(loaded.vm))
             if not compiled.done():
                 compiled.set_result(loaded.reason)
             return

@@ -84,9 +84,7 @@ class FakeWorker:
                 self.init = message
                 self.say(wire.WorkerReady(["none"]))
             case wire.LoadVm(vm, files):
-                self._load("load", vm, files)
-            case wire.CheckCode(vm, files):
-                self._load("check", vm, files)
+                self._load(vm, files)
             case wire.PingWorker(number):
                 if self.answers_pings:
                     self.say(wire.Pong(number, self.used, self.largest))
@@ -99,9 +97,9 @@ class FakeWorker:
                 told = "fresh {0.run}" if getattr(other, "template", 0) else _STORY[type(other)]
                 self.story.append(told.format(other))
 
-    def _load(self, asked: str, vm: int, files: wire.Files) -> None:
+    def _load(self, vm: int, files: wire.Files) -> None:
         (chunk, source), *more = files
-        self.story.append(f"{asked} {chunk} as {vm}")
+        self.story.append(f"load {chunk} as {vm}")
         self.files.append([name for name, _ in more])
         if source != SLOW:
             self.loaded(vm, f"{chunk}:3: syntax error" if source == TYPO else None)

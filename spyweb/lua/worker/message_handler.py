@@ -17,7 +17,7 @@ from spyweb.lua.worker import limits
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.link import Sender
 from spyweb.lua.worker.runs import HostedVm, Phase, Registry, Task, WorkerRun
-from spyweb.lua.worker.vm import VM, Bytecode, Scratch, VmInit, compile_to_bytecode, init_of
+from spyweb.lua.worker.vm import VM, Bytecode, VmInit, compile_to_bytecode, init_of
 
 _SMALLEST = 1 << 20  # bytes; a VM with a lower limit could not even hold the prelude
 
@@ -46,7 +46,6 @@ class MessageHandler:
             ResumeRun: self._resume,
             wire.InitWorker: self._start,
             wire.LoadVm: self._load,
-            wire.CheckCode: self._check,
             BeginRun: self._begin,
             wire.CancelRun: self._cancel,
             wire.DropVm: self._drop,
@@ -117,21 +116,13 @@ class MessageHandler:
             return _claim(Task(run.hosted, run))
 
     def _load(self, asked: wire.LoadVm) -> None:
+        """Load a VM and say how it went; Lua's reason quotes the source, which may be very long."""
         hosted = self._registry.new_vm(asked.vm, asked.files[0][0], self._console.emit, self._sender.post)
         reason = self._create_vm(hosted, asked)
         if reason is None:
             with self._registry.lock:
                 self._registry.vms[asked.vm] = hosted
-        self._tell_loaded(asked.vm, reason)
-
-    def _check(self, asked: wire.CheckCode) -> None:
-        scratch = Scratch(self._bytecode, max(asked.memory_limit, _SMALLEST))
-        reasons = (_compile(scratch, *file, asked.memory_limit) for file in asked.files)
-        self._tell_loaded(asked.vm, next((reason for reason in reasons if reason is not None), None))
-
-    def _tell_loaded(self, vm: int, reason: str | None) -> None:
-        """Say how it went; Lua's reason quotes the source, which may be very long."""
-        self._sender.post(wire.VmLoaded(vm, None if reason is None else reason[: wire.REASON]))
+        self._sender.post(wire.VmLoaded(asked.vm, None if reason is None else reason[: wire.REASON]))
 
     def _keep(self, asked: KeepTemplate) -> None:
         bytecode = compile_to_bytecode(asked.files)
@@ -235,7 +226,7 @@ def _unbegun(run: int, ended: Ended, reason: str) -> wire.RunEnd:
     return wire.RunEnd(run, ended, reason.encode()[: wire.REASON], b"", 0, None, True)
 
 
-def _compile(vm: VM | Scratch, name: str, source: bytes, limit: int) -> str | None:
+def _compile(vm: VM, name: str, source: bytes, limit: int) -> str | None:
     try:
         if vm.has_room(len(source)):
             message = vm.compile(name.encode(), source)

@@ -277,36 +277,3 @@ def _checked(result: object) -> tuple[object, ...]:
     if type(result) is tuple and len(result) > 1:
         return result
     raise LuaError(f"a step returned no result: {result!r:.200}")
-
-
-# Takes the bytecode of compile.lua; gives compile(source, name) -> the reason why it does not compile.
-_COMPILER = """
-local compile = load(..., "=?", "b")({ raw = _G, env = {}, internals = {} }).compile
-local compiled = {}                 -- in a VM they would be there together
-return function(source, name)
-  local f, message = compile(source, "@" .. name)
-  compiled[#compiled + 1] = f
-  return message
-end
-"""
-_PRELUDE_SIZE = 16 << 10  # bytes that a VM takes before its files
-
-
-class Scratch:
-    """Compiles files within the memory limit of a VM, and does nothing else.  Raises the same errors as a VM."""
-
-    def __init__(self, bytecode: Bytecode, limit: int) -> None:
-        self._room = limit - _PRELUDE_SIZE
-        self._runtime = new_runtime(self._room)
-        self._compile: Function = self._runtime.execute(_COMPILER, bytecode["compile"])
-
-    def compile(self, name: bytes, source: bytes) -> bytes | None:
-        """Compile a file; return the reason if it does not compile."""
-        message: bytes | None = self._compile(source, name)
-        return message
-
-    def has_room(self, size: int) -> bool:
-        """Return whether a push of this size fits: one that does not would end the process."""
-        if self._runtime.get_memory_used() + size + MARGIN > self._room:
-            self._runtime.execute("collectgarbage()")
-        return self._runtime.get_memory_used() + size + MARGIN <= self._room

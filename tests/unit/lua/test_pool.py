@@ -269,9 +269,9 @@ def test_a_file_whose_path_lua_has_cut_short_is_named_whole(shown: str, file: st
 @pytest.mark.parametrize(
     ("source", "more", "story", "files"),
     [
-        (b"return 1", (), ["check jobs/prices.lua as 1"], [[]]),
+        (b"return 1", (), ["load jobs/prices.lua as 1", "drop 1"], [[]]),
         (b"", (), [], []),
-        (b"", (("jobs/defer.lua", b"return 2"),), ["check jobs/prices.lua as 1"], [["jobs/defer.lua"]]),
+        (b"", (("jobs/defer.lua", b"return 2"),), ["load jobs/prices.lua as 1", "drop 1"], [["jobs/defer.lua"]]),
     ],
 )
 async def test_check_sends_every_file_unless_there_is_no_line_of_lua_and_leaves_no_vm_behind(

@@ -38,12 +38,6 @@ class Worker:
         assert loaded.vm == vm
         return loaded.reason
 
-    def check(self, files: wire.Files, limit: int = LIMIT) -> str | None:
-        self.handler.receive(wire.CheckCode(1, files, limit))
-        (checked,) = self.told()
-        assert isinstance(checked, wire.VmLoaded)
-        return checked.reason
-
     def begin(self, run: int, vm: int = 1) -> Task | None:
         return self.handler.receive(wire.BeginRun(run, vm, "run", b"", 10_000))
 
@@ -123,7 +117,6 @@ def test_a_vm_is_there_as_soon_as_the_daemon_is_told_so_with_the_least_that_will
 def test_what_does_not_compile_is_no_vm_and_the_reason_is_told(
     worker: Worker, files: wire.Files, limit: int, reason: str
 ) -> None:
-    assert worker.check(files, limit) == reason
     assert worker.load(1, files, limit) == reason
     assert worker.begin(7) is None
     assert not worker.registry.vms
@@ -133,11 +126,7 @@ def test_a_reason_is_cut_to_what_the_daemon_accepts(worker: Worker) -> None:
     assert len(worker.load(1, [("jobs/a.lua", b"goto " + b"x" * 100_000)]) or "") == wire.REASON
 
 
-def test_a_vm_without_runs_is_closed_when_it_is_dropped_and_what_is_only_checked_is_none(worker: Worker) -> None:
-    assert worker.check(FILES) is None
-    assert worker.begin(7) is None
-    assert worker.handler.receive(wire.DropVm(1)) is None
-    worker.told()
+def test_a_vm_without_runs_is_closed_when_it_is_dropped(worker: Worker) -> None:
     worker.load()
     task = worker.handler.receive(wire.DropVm(1))
     assert task

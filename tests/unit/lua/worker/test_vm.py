@@ -7,7 +7,7 @@ import pytest
 from spyweb.lua import wire
 from spyweb.lua.session import Procedure
 from spyweb.lua.wire import Ended, Form, Why
-from spyweb.lua.worker.vm import LAST_WORDS, VM, Bytecode, Scratch, StepKind, init_of
+from spyweb.lua.worker.vm import LAST_WORDS, VM, Bytecode, StepKind, init_of
 from tests.fakes.vm import FakeCallbacks, run_to_end
 
 INIT = init_of({"ops": ["echo", "state.lock"], "engine": {}})
@@ -366,46 +366,3 @@ def test_a_vm_knows_each_procedure(vm: VM, procedure: Procedure) -> None:
 def test_a_vm_knows_no_other(vm: VM, name: str) -> None:
     with pytest.raises(Exception, match="there is no procedure"):
         vm.begin(1, name, b"\x90")
-
-
-SCRATCH_LIMIT = 1 << 20
-
-
-@pytest.mark.parametrize(
-    "source",
-    [b"return 1", b"x = = 1", b"\xef\xbb\xbf#!lua\nreturn 1", b"goto nowhere", b"\x1bLua", b"", b"return '\\q'"],
-)
-def test_it_says_what_a_vm_says(bytecode: Bytecode, source: bytes) -> None:
-    vm = VM(bytecode, init_of({"ops": [], "engine": {}}), SCRATCH_LIMIT, FakeCallbacks(), main_count=0)
-
-    assert Scratch(bytecode, SCRATCH_LIMIT).compile(b"x.lua", source) == vm.compile(b"x.lua", source)
-    vm.close()
-
-
-@pytest.mark.parametrize(
-    ("source", "problem"), [(b"error('it ran')", None), (b"return {" + b"1.5," * 200_000 + b"}", b"not enough memory")]
-)
-def test_nothing_of_what_it_compiles_runs_nor_takes_more_than_there_is(
-    bytecode: Bytecode, source: bytes, problem: bytes | None
-) -> None:
-    assert Scratch(bytecode, SCRATCH_LIMIT).compile(b"x.lua", source) == problem
-
-
-def test_it_has_the_room_that_a_vm_has(bytecode: Bytecode) -> None:
-    scratch = Scratch(bytecode, SCRATCH_LIMIT)
-    vm = VM(bytecode, init_of({"ops": [], "engine": {}}), SCRATCH_LIMIT, FakeCallbacks(), main_count=0)
-    both = range(0, SCRATCH_LIMIT, 1024)
-
-    most, most_of_a_vm = max(filter(scratch.has_room, both)), max(filter(vm.has_room, both))
-
-    assert abs(most - most_of_a_vm) <= 8 * 1024
-    vm.close()
-
-
-def test_files_that_fit_one_by_one_may_not_fit_together(bytecode: Bytecode) -> None:
-    scratch = Scratch(bytecode, SCRATCH_LIMIT)
-    source = b"return {'" + b"x" * 100_000 + b"'}"
-
-    assert scratch.has_room(SCRATCH_LIMIT - 100_000)
-    assert scratch.compile(b"a.lua", source) is None
-    assert not scratch.has_room(SCRATCH_LIMIT - 100_000)
