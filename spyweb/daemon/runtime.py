@@ -30,10 +30,10 @@ from spyweb.logs.secrets import secrets_in
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, JobSpec, Run, RunId
 from spyweb.monitor.context import CycleServices
+from spyweb.monitor.exchange import HostSlots
 from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.address_check import OwnSockets
-from spyweb.ops.network.host_slots import HostSlots
 from spyweb.ops.world import Call, World, untold
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender

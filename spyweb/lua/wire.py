@@ -32,9 +32,8 @@ from typing import Annotated, Literal, NamedTuple, final
 import msgspec
 from msgspec import Meta, Struct
 from msgspec.msgpack import Decoder
-from msgspec.structs import astuple
 
-from spyweb.confined.frames import MAX_FRAME, framed
+from spyweb.confined.frames import HEADER, MAX_FRAME, framed
 from spyweb.null import NULL, Null
 
 BULK = 65_536  # bytes; a larger message would hold up the small ones behind it
@@ -437,27 +436,9 @@ def small_frames(messages: Sequence[Message]) -> list[bytes]:
 
 
 def pieces(message: Message) -> list[bytes]:
-    """Return a message's frame in pieces: to copy big strings would take fresh pages, with the interpreter locked."""
-    cut: list[bytes] = []
-    between = bytearray(b"\x91")  # an array of one message
-    _cut([message.__struct_config__.tag, *astuple(message)], between, cut)
-    cut.append(bytes(between))
-    cut[0] = sum(map(len, cut)).to_bytes(4, "little") + cut[0]
-    return cut
-
-
-def _cut(values: Sequence[object], between: bytearray, cut: list[bytes]) -> None:
-    size = len(values)
-    between += bytes([0x90 | size]) if size < 16 else b"\xdd" + size.to_bytes(4, "big")  # msgpack's head of an array
-    for value in values:
-        if type(value) is bytes and len(value) > BULK:
-            between += b"\xc6" + len(value).to_bytes(4, "big")
-            cut += [bytes(between), value]
-            between.clear()
-        elif type(value) is list or type(value) is tuple:
-            _cut(value, between, cut)
-        else:
-            between += _encoder.encode(value)
+    """Return a message's frame in two pieces, so that a big one is not copied once more."""
+    body = _encoder.encode([message])
+    return [len(body).to_bytes(HEADER, "little"), body]
 
 
 decode_from_worker = Decoder(list[FromWorker]).decode

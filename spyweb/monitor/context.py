@@ -23,13 +23,12 @@ from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import ABOUT_ITEMS, HOOK_NAMES, HOOK_OP, LOAD, UNLOADED, is_defined
 from spyweb.lua.session import Code, Host, Lineage
 from spyweb.model import JobSpec, Monitor, OnHookError, RunId
-from spyweb.monitor.exchange import FetchResponse, ProxyRotation, warning_about
+from spyweb.monitor.exchange import FetchResponse, HostSlots, ProxyRotation, warning_about
 from spyweb.monitor.expectations import Streak
 from spyweb.monitor.items import Item, ItemReader, items_to_lua, prepare_for_lua
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.files.files import Files
-from spyweb.ops.network.host_slots import HostSlots
 from spyweb.ops.network.request import Http
 from spyweb.ops.world import AlertChannels
 from spyweb.store.sqlite.outbox import Outbox

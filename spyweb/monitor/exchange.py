@@ -1,4 +1,4 @@
-"""The values of a fetch as hooks see them: the request and its proxy, the response, and the result of both.
+"""The fetches of monitors: whose turn it is, and request, response and result as hooks see them.
 
 Texts stay bytes, as Lua has them, until they go out.  A value that can't be used raises a Mismatch that names the
 field; a name that is not read is a warning, and the cycle goes on.
@@ -6,14 +6,18 @@ field; a name that is not read is a warning, and the cycle goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
+from spyweb.errors import FetchError
 from spyweb.lua.endings import as_text
 from spyweb.model import Monitor, Proxies, Rotation
-from spyweb.ops.arguments import positive_in, read_integer, read_table, table_in, text_in, texts_in, value_in
+from spyweb.ops.arguments import read_integer, read_table, table_in, text_in, texts_in, value_in
+from spyweb.ops.http import request_in
 from spyweb.ops.network.request import FetchRequest, with_defaults
 from spyweb.settings.reading import Names
 from spyweb.settings.sections import HttpSettings
@@ -31,6 +35,7 @@ EXPECTED = {  # by hook: what it returns, and which names of its table mean some
     "after_fetch": (f"a fetch result: expected {', '.join(RESULT)}, or a response", (*RESULT, *KNOWN)),
 }
 LIKENESS = 0.7  # of a name and the one that is meant: scripts keep names of their own in these tables
+MOST_WAITING = 1_000  # requests to one host
 MOST, LONGEST = 32, 32  # names of a table that are compared, and letters in one
 
 
@@ -82,6 +87,35 @@ class ProxyRotation(Struct):
                 return urls[(self.taken - 1) % len(urls)]
 
 
+class HostSlot(Struct, eq=False):
+    room: asyncio.Semaphore
+    users: int = 0  # under way, and waiting
+
+
+class HostSlots:
+    """Lets so many requests to one host go on at a time; the others wait, in their order."""
+
+    def __init__(self, per_host: int) -> None:
+        self._per_host = per_host
+        self._hosts: dict[str, HostSlot] = {}
+
+    @asynccontextmanager
+    async def slot(self, host: str) -> AsyncIterator[None]:
+        """Wait for the host's turn, and hold it until the block is left.  Raises FetchError if too many wait."""
+        slot = self._hosts.setdefault(host, HostSlot(asyncio.Semaphore(self._per_host)))
+        if slot.users >= self._per_host + MOST_WAITING:
+            limit = f"[http] per_host = {self._per_host}"
+            raise FetchError("connect", f"{MOST_WAITING:,} requests of monitors wait for {host} already: {limit}")
+        slot.users += 1
+        try:
+            async with slot.room:
+                yield
+        finally:
+            slot.users -= 1
+            if not slot.users:
+                del self._hosts[host]
+
+
 def first_request(monitor: Monitor, url: str, settings: HttpSettings) -> FetchRequest:
     headers = {name.encode(): value.encode() for name, value in monitor.headers}
     return FetchRequest(url=url.encode(), headers=with_defaults(headers, settings))
@@ -126,17 +160,7 @@ def _without_nil(table: dict[str, object]) -> dict[str, object]:
 
 def read_request(value: object, before: FetchRequest) -> FetchRequest:
     """Read what before_fetch returned; required fields that are missing stay as they were."""
-    table = read_table(value)
-    headers = texts_in(table, "headers")
-    return FetchRequest(
-        url=text_in(table, "url") or before.url,
-        method=text_in(table, "method") or before.method,
-        headers=before.headers if headers is None else headers,
-        body=text_in(table, "body"),
-        timeout_s=positive_in(table, "timeout"),
-        proxy=text_in(table, "proxy"),
-        max_body_size=positive_in(table, "max_body_size"),
-    )
+    return request_in(read_table(value), before)
 
 
 def read_own_fetch(value: object, request: FetchRequest) -> FetchResult:

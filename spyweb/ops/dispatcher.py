@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import lru_cache, partial
 from typing import cast
 
@@ -23,7 +23,7 @@ from spyweb.ops.op import CATALOGUE, Operation
 from spyweb.ops.world import Call
 from spyweb.ownership import NO_TRUST
 from spyweb.stalls import Work, work_for
-from spyweb.tracing.span import TraceSpan, sending_as
+from spyweb.tracing.span import TraceSpan, part
 
 log = structlog.get_logger()
 
@@ -72,8 +72,12 @@ class OpDispatcher:
     def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Results]:
         """Begin an op.  Never raises: an error is in the future."""
         if self.trace is not None and name in CATALOGUE:
-            return traced(self.trace.child(name), partial(self._op, name, arguments, lineage))
+            return Unstarted(partial(self._traced, self.trace, name, arguments, lineage))
         return self._op(name, arguments, lineage)
+
+    async def _traced(self, parent: TraceSpan, name: str, arguments: Sequence[object], lineage: Lineage) -> Results:
+        with part(parent, name):
+            return await self._op(name, arguments, lineage)
 
     def _op(self, name: str, arguments: Sequence[object], lineage: Lineage) -> Awaitable[Results]:
         operation = CATALOGUE.get(name)
@@ -129,33 +133,6 @@ class OpDispatcher:
             return OpError(f"{operation.name}: {error}")
         log.error("op.bug", op=operation.name, job=self._call.job, run=self._call.run, exc_info=error)
         return OpError(f"{operation.name} failed inside spyweb; its log has the details")
-
-
-def traced(span: TraceSpan, begin: Callable[[], Awaitable[Results]]) -> Awaitable[Results]:
-    """Begin an op, and end its span with it."""
-    with sending_as(span):
-        outcome = begin()
-    source = outcome.source if isinstance(outcome, StoreAnswer) else outcome
-    if isinstance(source, Future):
-        source.add_done_callback(partial(_end_span, span))
-        return outcome
-    return Unstarted(partial(_finish_traced, span, outcome))
-
-
-async def _finish_traced(span: TraceSpan, outcome: Awaitable[Results]) -> Results:
-    with sending_as(span):
-        try:
-            results = await outcome
-        except BaseException as error:
-            span.end(str(error) or type(error).__name__)
-            raise
-    span.end()
-    return results
-
-
-def _end_span(span: TraceSpan, source: Future[object]) -> None:
-    error = "cancelled" if source.cancelled() else source.exception()
-    span.end(str(error) if error else "")
 
 
 @lru_cache(maxsize=256)

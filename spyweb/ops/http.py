@@ -97,6 +97,20 @@ def _shown(text: bytes) -> str:
     return text[:80].decode("utf-8", "replace")
 
 
+def request_in(table: Mapping[object, object], before: FetchRequest) -> FetchRequest:
+    """Read a request; an address, a method and headers that are missing are those of `before`."""
+    headers = table_in(table, "headers")
+    return FetchRequest(
+        url=text_in(table, "url") or before.url,
+        max_body_size=positive_in(table, "max_body_size"),
+        method=text_in(table, "method") or before.method,
+        body=text_in(table, "body"),
+        headers=before.headers if headers is None else read_headers(headers),
+        proxy=text_in(table, "proxy"),
+        timeout_s=positive_in(table, "timeout"),
+    )
+
+
 Headers = Annotated[dict[bytes, bytes], ArgumentReader("table", "table", read_headers)]
 Parts = Annotated[Sequence[Part], ArgumentReader("table", "table", read_parts)]
 
@@ -125,15 +139,7 @@ async def http_request(call: Call, options: Table) -> Outcome:
 
     The options are `url`, and `method`, `body`, `headers`, `proxy`, `timeout` (seconds) and `max_body_size` (MB).
     """
-    wanted = FetchRequest(
-        url=needed_text_in(options, "url"),
-        max_body_size=positive_in(options, "max_body_size"),
-        method=text_in(options, "method") or b"GET",
-        body=text_in(options, "body"),
-        headers=read_headers(table_in(options, "headers") or {}),
-        proxy=text_in(options, "proxy"),
-        timeout_s=positive_in(options, "timeout"),
-    )
+    wanted = request_in(options, FetchRequest(url=needed_text_in(options, "url")))
     for name in (_shown(key) if isinstance(key, bytes) else str(key) for key in islice(options, MOST_NAMED)):
         if name not in OPTIONS:
             call.log("warn", f"http_request: there is no option '{name}'{nearest(name, OPTIONS)}".encode())

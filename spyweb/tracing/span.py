@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from asyncio import CancelledError
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -61,7 +62,8 @@ def part(span: TraceSpan | None, name: str) -> Iterator[None]:
         with sending_as(child):
             yield
     except BaseException as error:
-        child.end(str(error))  # one that says nothing is no failure: a cycle that a hook has ended
+        # One that says nothing is no failure: a cycle that a hook has ended.
+        child.end("cancelled" if isinstance(error, CancelledError) else str(error))
         raise
     child.end()
 

@@ -23,9 +23,9 @@ from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState, Trigger
 from spyweb.monitor.context import CycleServices
+from spyweb.monitor.exchange import HostSlots
 from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.files.files import Files
-from spyweb.ops.network.host_slots import HostSlots
 from spyweb.ops.network.request import Response
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import ctx_of

@@ -58,14 +58,7 @@ def arm(address: int) -> None:
         _set_hook(address)
 
 
-def cpu_of(thread: int) -> float:
-    """Return the CPU seconds that a living thread of this process has used, or the time where the system can't tell."""
-    if not hasattr(time, "pthread_getcpuclockid"):  # macOS: as if it had the CPU to itself
-        return time.monotonic()
-    return time.clock_gettime(time.pthread_getcpuclockid(thread))
-
-
-def cpu_since(thread: int, base: float, started: float) -> float:
+def cpu_since(thread: int, base: float = 0.0, started: float = 0.0) -> float:
     """Return the CPU seconds that a living thread has used since its clock showed `base`, at `started`."""
     if not hasattr(time, "pthread_getcpuclockid"):  # macOS: as if it had the CPU to itself
         return time.monotonic() - started

@@ -293,7 +293,7 @@ def has_endless_closing(registry: Registry) -> bool:
     found = False
     with registry.lock:  # so that the threads are still there to be asked
         for thread, closing in list(registry.closings.items()):
-            cpu = limits.cpu_of(thread)
+            cpu = limits.cpu_since(thread)
             closing.cpu = cpu if closing.cpu is None else closing.cpu
             limit = limits.CLOSING + closing.size / limits.CLOSING_RATE
             if cpu - closing.cpu > limit and not closing.reported:

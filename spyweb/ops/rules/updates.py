@@ -168,13 +168,13 @@ def _changed(draft: EditedValue, root: Value, update: Update, change: Callable[[
 
 def _changed_below(draft: EditedValue, target: Object, path: Path, change: Callable[[Value], Value]) -> Object:
     """Change the value at the end of a path; if that is rejected, nothing on the way has changed."""
-    below: Value
+    inner = target.get(key_of(target, path[0]))
     if path[1:]:
-        below = _changed_below(draft, object_in(target, path[0]), path[1:], change)
+        below: Value = _changed_below(draft, inner if isinstance(inner, dict) else {}, path[1:], change)
     else:
-        below = change(field_of(target, path[0]))
+        below = change(inner)
     target = draft.own(target)
-    put_field(target, path[0], below)
+    target[key_of(target, path[0])] = below
     return target
 
 
@@ -286,21 +286,6 @@ def key_of(target: Object, segment: bytes) -> ValueKey:
     if segment not in target and _INTEGER.fullmatch(segment) and has_key(target, int(segment)):
         return int(segment)
     return segment
-
-
-def put_field(target: Object, segment: bytes, value: Value) -> None:
-    target[key_of(target, segment)] = value
-
-
-def field_of(target: Object, segment: bytes) -> Value:
-    """Return the field of an object, or None if there is none."""
-    return target.get(key_of(target, segment))
-
-
-def object_in(target: Object, segment: bytes) -> Object:
-    """Return the object in a field, or an empty one in place of anything else."""
-    inner = field_of(target, segment)
-    return inner if isinstance(inner, dict) else {}
 
 
 def spelled(path: Sequence[bytes]) -> str:

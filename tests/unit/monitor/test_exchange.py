@@ -61,7 +61,7 @@ def test_what_can_not_be_nil_stays_and_the_rest_is_as_it_was_given() -> None:
         ({b"timeout": 0}, "field 'timeout': a positive number expected"),
         ({b"timeout": float("inf")}, "field 'timeout': a positive number expected"),
         ({b"max_body_size": b"big"}, "field 'max_body_size': number expected, got string"),
-        ({b"headers": {b"A": True}}, "field 'headers': string expected, got boolean"),
+        ({b"headers": {b"A": True}}, "header 'A': string expected, got boolean"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_named(given: object, reason: str) -> None:

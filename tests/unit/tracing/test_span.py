@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from spyweb.tracing.span import current_traceparent, part, read_traceparent, sending_as
@@ -26,7 +28,9 @@ def test_a_part_ends_with_its_context_and_has_failed_with_it() -> None:
         assert current_traceparent() != ""
     with pytest.raises(ValueError, match="no luck"), part(span, "keep"):
         raise ValueError("no luck")
-    assert span.ended == ["run/fetch", "run/keep: no luck"]
+    with pytest.raises(asyncio.CancelledError), part(span, "announce"):
+        raise asyncio.CancelledError
+    assert span.ended == ["run/fetch", "run/keep: no luck", "run/announce: cancelled"]
 
 
 def test_without_a_span_there_is_no_part() -> None:

@@ -75,12 +75,12 @@ def busy_for(seconds: float) -> None:
 
 def test_the_clock_of_a_thread_counts_what_that_thread_uses() -> None:
     here = threading.get_ident()
-    base = limits.cpu_of(here)
+    base = limits.cpu_since(here)
 
     busy_for(0.005)
 
     assert limits.cpu_since(here, base, time.monotonic()) >= 0.005
-    assert limits.cpu_since(here, limits.cpu_of(here), time.monotonic()) < 0.005
+    assert limits.cpu_since(here, limits.cpu_since(here), time.monotonic()) < 0.005
 
 
 @pytest.mark.skipif(not hasattr(time, "pthread_getcpuclockid"), reason="a thread's clock can't be asked here")
@@ -97,7 +97,7 @@ def test_the_clock_of_a_thread_that_waits_stands_still() -> None:
     assert waiting.ident
     busy_for(0.005)
 
-    used = limits.cpu_of(waiting.ident)
+    used = limits.cpu_since(waiting.ident)
     go_on.set()
     waiting.join(10)
 
@@ -108,5 +108,5 @@ def test_where_no_clock_can_be_asked_a_thread_counts_as_busy(monkeypatch: pytest
     monkeypatch.delattr(time, "pthread_getcpuclockid", raising=False)
     monkeypatch.setattr(time, "monotonic", lambda: 107.0)
 
-    assert limits.cpu_of(1) == 107.0
+    assert limits.cpu_since(1) == 107.0
     assert limits.cpu_since(1, 3.0, 100.0) == 7.0

@@ -18,7 +18,7 @@ from tests.fakes.worker_threads import AFTERMATH, OP, WAIT, HeldVm, HeldWorker, 
 def cpu(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     """How much each thread has used."""
     used = {get_ident(): 100.0}
-    monkeypatch.setattr(limits, "cpu_of", used.__getitem__)
+    monkeypatch.setattr(limits, "cpu_since", used.__getitem__)
     return used
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from spyweb.errors import FetchError
-from spyweb.ops.network.host_slots import MOST_WAITING, HostSlots
+from spyweb.monitor.exchange import MOST_WAITING, HostSlots
 
 
 async def test_so_many_requests_to_a_host_are_under_way_and_the_others_follow_in_their_order() -> None:
