@@ -23,8 +23,6 @@ log = structlog.get_logger()
 START_LIMIT = 10.0  # seconds until it is ready: it normally takes far less
 DEATH_LIMIT = 1.0  # seconds from the end of its socket until it is killed
 SLOW = 0.25  # seconds with one page, after which the process counts as busy and another may start
-CHUNK = 65_536  # bytes of a body that are written at once ...
-CHUNKS = 8  # ... and so many in one turn of the event loop, which a whole body would hold up
 READ_AT_ONCE = 16_384  # bytes, which may hold thousands of values
 MOST_HEARD = 128 * MIB  # bytes of all answers about one page; the process stops by itself at half of that
 
@@ -87,8 +85,6 @@ class ExtractorProcess(asyncio.BufferedProtocol):
         self._reader = FrameReader(wire.decode_answer)
         self._buffer = bytearray(READ_AT_ONCE)
         self._heard = 0  # bytes, since it was given a page
-        self._unsent = memoryview(b"")
-        self._can_write = True
         self._end_reason = ""  # why it was ended
         self._is_expected = False  # its end
         self._over: Future[None] = get_running_loop().create_future()
@@ -152,20 +148,8 @@ class ExtractorProcess(asyncio.BufferedProtocol):
         self._heard = 0
         self._timer = self._clock.call_later(min(SLOW, self._limit), self._become_slow)
         transport = cast(Transport, self._transport)
-        if len(request.body) <= CHUNK:
-            transport.write(request.head + request.body)
-            return
         transport.write(request.head)
-        self._unsent = memoryview(request.body)
-        self._send_more()
-
-    def _send_more(self) -> None:
-        for _ in range(CHUNKS):
-            if not self._can_write or not self._unsent or self._transport is None:
-                return
-            chunk, self._unsent = self._unsent[:CHUNK], self._unsent[CHUNK:]
-            self._transport.write(chunk)
-        get_running_loop().call_soon(self._send_more)
+        transport.write(request.body)
 
     def _become_slow(self) -> None:
         self._is_slow = True
@@ -182,13 +166,6 @@ class ExtractorProcess(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(Transport, transport)
-
-    def pause_writing(self) -> None:
-        self._can_write = False
-
-    def resume_writing(self) -> None:
-        self._can_write = True
-        self._send_more()
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._transport = None

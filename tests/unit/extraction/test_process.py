@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from asyncio import Future, get_running_loop
 
 import pytest
@@ -8,8 +7,6 @@ import pytest
 from spyweb.errors import ExtractionError
 from spyweb.extraction import process
 from spyweb.extraction.process import (
-    CHUNK,
-    CHUNKS,
     SLOW,
     START_LIMIT,
     ExtractionAnswer,
@@ -29,7 +26,6 @@ class Story:
 
     def __init__(self) -> None:
         self.told: list[str] = []
-        self.written: list[int] = []
 
     def idle(self, _process: ExtractorProcess) -> None:
         self.told.append("idle")
@@ -40,8 +36,7 @@ class Story:
     def gone(self, _process: ExtractorProcess, reason: str) -> None:
         self.told.append(f"gone: {reason}")
 
-    def write(self, data: bytes) -> None:
-        self.written.append(len(data))
+    def write(self, data: bytes) -> None: ...
 
 
 def make_request(job: JobId | None, body: bytes) -> ExtractionRequest:
@@ -158,20 +153,6 @@ async def test_a_row_that_does_not_fit_the_fields_is_nonsense(ready: Stage) -> N
     ready.hear(Rows([["1", "2"]]))
 
     assert not ready.process.serves
-
-
-async def test_a_large_body_leaves_a_few_chunks_at_a_time_and_waits_while_nobody_reads(ready: Stage) -> None:
-    ready.give(bytes(CHUNK * CHUNKS * 3))
-    assert len(ready.story.written) == 1 + CHUNKS
-
-    ready.process.pause_writing()
-    await asyncio.sleep(0)
-    assert len(ready.story.written) == 1 + CHUNKS
-
-    ready.process.resume_writing()
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert sum(ready.story.written) == 4 + CHUNK * CHUNKS * 3
 
 
 async def test_one_that_says_more_than_a_page_can_give_is_ended(ready: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
