@@ -23,13 +23,13 @@ from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import ABOUT_ITEMS, HOOK_NAMES, HOOK_OP, LOAD, UNLOADED, is_defined
 from spyweb.lua.session import Code, Host, Lineage
 from spyweb.model import JobSpec, Monitor, OnHookError, RunId
-from spyweb.monitor.exchange import FetchResponse, HostSlots, ProxyRotation, warning_about
+from spyweb.monitor.exchange import HostSlots, ProxyRotation, warning_about
 from spyweb.monitor.expectations import Streak
 from spyweb.monitor.items import Item, ItemReader, items_to_lua, prepare_for_lua
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.files.files import Files
-from spyweb.ops.network.request import Http
+from spyweb.ops.network.request import Http, Response
 from spyweb.ops.world import AlertChannels
 from spyweb.store.sqlite.outbox import Outbox
 from spyweb.store.sqlite.records import Records
@@ -290,7 +290,7 @@ class CycleContext:
     run: RunId
     worker: int
     url: str  # the address in the settings; a hook may have fetched another
-    response: FetchResponse | None = None  # the response that was extracted
+    response: Response | None = None  # the response that was extracted
     http_status: int | None = None  # of the response, or of a hook's replacement
     found: Sequence[Item] | None = None  # the extracted items; None: the cycle ended before extraction
     new: int | None = None  # how many of them were stored; None: the cycle ended before the store

@@ -20,7 +20,6 @@ from spyweb.files import Forbidden
 from spyweb.lua.channel import pack
 from spyweb.monitor.context import CycleContext, CycleFailed, Skipped, in_one_step
 from spyweb.monitor.exchange import (
-    FetchResponse,
     FetchResult,
     failed,
     first_request,
@@ -29,7 +28,6 @@ from spyweb.monitor.exchange import (
     read_result,
     replied,
     request_to_lua,
-    response_to_lua,
     result_to_lua,
 )
 from spyweb.monitor.expectations import expects
@@ -37,7 +35,8 @@ from spyweb.monitor.items import Item, sequence
 from spyweb.monitor.keep import UnannouncedRecords, announce, keep
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.files.names import FilePlace, reason_of
-from spyweb.ops.network.request import FetchRequest, fetch_of
+from spyweb.ops.http import response_to_lua
+from spyweb.ops.network.request import FetchRequest, Response, fetch_of
 from spyweb.tracing.span import part
 
 log = structlog.get_logger()
@@ -134,21 +133,13 @@ async def _fetch_over_network(context: CycleContext, request: FetchRequest) -> F
                 response = await http.fetch(wanted)
     except FetchError as error:
         return failed(request, str(error), error.kind)
-    received = FetchResponse(
-        status=response.status,
-        body=response.body,
-        url=response.url.encode(),
-        headers=response.headers,
-        time_ms=response.time_ms,
-        proxy=request.proxy or None,
-    )
-    fetched = replied(request, received)
+    fetched = replied(request, replace(response, proxy=request.proxy or None))
     if fetched.error is not None:
         context.telemetry.blame("fetch", fetched.error)
     return fetched
 
 
-async def inspect(context: CycleContext, fetched: FetchResult) -> FetchResponse:
+async def inspect(context: CycleContext, fetched: FetchResult) -> Response:
     """Return the response to extract, which may be an error page, unless after_fetch ends the cycle."""
     context.http_status = fetched.response.status if fetched.response else None
     if not context.has_hook("after_fetch"):
@@ -163,7 +154,7 @@ async def inspect(context: CycleContext, fetched: FetchResult) -> FetchResponse:
     return _response_or_fail(returned.value or fetched)
 
 
-def _response_or_fail(fetched: FetchResult) -> FetchResponse:
+def _response_or_fail(fetched: FetchResult) -> Response:
     if fetched.response is None:
         raise CycleFailed("there is no response" if fetched.error is None else fetched.error)
     return fetched.response
@@ -172,7 +163,7 @@ def _response_or_fail(fetched: FetchResult) -> FetchResponse:
 # From a response to the items worth keeping
 
 
-async def extract(context: CycleContext, response: FetchResponse) -> list[Item]:
+async def extract(context: CycleContext, response: Response) -> list[Item]:
     context.response, context.http_status = response, response.status
     returned = await context.ask(
         "override_extract", partial(response_to_lua, response), context.version.reader.read_all
@@ -184,7 +175,7 @@ async def extract(context: CycleContext, response: FetchResponse) -> list[Item]:
     return items
 
 
-async def _extract_by_selectors(context: CycleContext, response: FetchResponse) -> list[Item]:
+async def _extract_by_selectors(context: CycleContext, response: Response) -> list[Item]:
     content_type = response.headers.get(b"content-type")
     page = Page(
         job=context.version.spec.id,

@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from spyweb.errors import FetchError
 from spyweb.lua.endings import as_text
 from spyweb.model import Monitor, Proxies, Rotation
 from spyweb.ops.arguments import read_integer, read_table, table_in, text_in, texts_in, value_in
-from spyweb.ops.http import request_in
-from spyweb.ops.network.request import FetchRequest, with_defaults
+from spyweb.ops.http import request_in, response_to_lua, without_nil
+from spyweb.ops.network.request import FetchRequest, Response, with_defaults
 from spyweb.settings.reading import Names
 from spyweb.settings.sections import HttpSettings
 
@@ -39,24 +39,9 @@ MOST_WAITING = 1_000  # requests to one host
 MOST, LONGEST = 32, 32  # names of a table that are compared, and letters in one
 
 
-class FetchResponse(Struct, frozen=True, kw_only=True):
-    """A response, from the network or made by a hook."""
-
-    status: int
-    body: bytes
-    url: bytes
-    headers: Mapping[bytes, bytes] = field(default_factory=dict)  # names in lower case
-    time_ms: int | None = None
-    proxy: bytes | None = None
-
-    @property
-    def ok(self) -> bool:
-        return 200 <= self.status < 300
-
-
 class FetchResult(Struct, frozen=True, kw_only=True):
     request: FetchRequest
-    response: FetchResponse | None = None
+    response: Response | None = None
     error: str | None = None  # there is no response, or one whose status says no
     kind: str = ""  # of the error
 
@@ -121,7 +106,7 @@ def first_request(monitor: Monitor, url: str, settings: HttpSettings) -> FetchRe
     return FetchRequest(url=url.encode(), headers=with_defaults(headers, settings))
 
 
-def replied(request: FetchRequest, response: FetchResponse) -> FetchResult:
+def replied(request: FetchRequest, response: Response) -> FetchResult:
     error = None if response.ok else f"http status: {response.status}"
     return FetchResult(request=request, response=response, error=error, kind="" if response.ok else "http")
 
@@ -135,11 +120,7 @@ def failed(request: FetchRequest, message: str, kind: str) -> FetchResult:
 
 def request_to_lua(request: FetchRequest) -> dict[str, object]:
     shown = asdict(request)
-    return _without_nil({"timeout": shown.pop("timeout_s"), **shown})
-
-
-def response_to_lua(response: FetchResponse) -> dict[str, object]:
-    return _without_nil({"size": len(response.body), **asdict(response)})
+    return without_nil({"timeout": shown.pop("timeout_s"), **shown})
 
 
 def result_to_lua(fetched: FetchResult) -> dict[str, object]:
@@ -149,10 +130,6 @@ def result_to_lua(fetched: FetchResult) -> dict[str, object]:
     if not fetched.ok:
         table["error"] = {"message": fetched.error, "kind": fetched.kind}
     return table
-
-
-def _without_nil(table: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in table.items() if value is not None}
 
 
 # From Lua
@@ -168,7 +145,7 @@ def read_own_fetch(value: object, request: FetchRequest) -> FetchResult:
     table = read_table(value)
     error = table.get(b"error")
     if error is None or error is False:
-        return replied(request, _response_in(table, FetchResponse(status=200, body=b"", url=request.url)))
+        return replied(request, _response_in(table, Response(status=200, body=b"", url=request.url)))
     inner = error if isinstance(error, dict) else {}
     text = inner.get(b"message") or inner.get(b"error") or error
     message = as_text(text) if isinstance(text, bytes | int | float) and text is not True else "it failed"
@@ -187,14 +164,14 @@ def read_result(value: object, fetched: FetchResult) -> FetchResult:
     if fetched.ok and fetched.response:
         body = text_in(given, "body")
         return fetched if body is None else replace(fetched, response=replace(fetched.response, body=body))
-    response = _response_in(given, fetched.response or FetchResponse(status=200, body=b"", url=fetched.request.url))
+    response = _response_in(given, fetched.response or Response(status=200, body=b"", url=fetched.request.url))
     return replace(fetched, response=response)
 
 
-def _response_in(table: Mapping[object, object], otherwise: FetchResponse) -> FetchResponse:
+def _response_in(table: Mapping[object, object], otherwise: Response) -> Response:
     status, body = value_in(table, "status", read_integer), text_in(table, "body")
     headers = texts_in(table, "headers")
-    return FetchResponse(
+    return Response(
         status=otherwise.status if status is None else status,
         body=otherwise.body if body is None else body,
         url=text_in(table, "url") or otherwise.url,

@@ -174,7 +174,7 @@ async def _fetch(call: Call, function: str, wanted: FetchRequest) -> Outcome:
     try:
         wanted = replace(wanted, headers=with_defaults(wanted.headers, http.settings))
         most = call.memory_limit  # more could not be handed to the script
-        return _response(await http.fetch(fetch_of(wanted, http.settings, most, call.gate(function)))), None
+        return response_to_lua(await http.fetch(fetch_of(wanted, http.settings, most, call.gate(function)))), None
     except NotPermitted as error:
         if not error.is_redirect:  # the script has written the address itself
             raise OpError(str(error)) from None
@@ -183,8 +183,12 @@ async def _fetch(call: Call, function: str, wanted: FetchRequest) -> Outcome:
         return _failed(error)
 
 
-def _response(response: Response) -> dict[str, object]:
-    return {**asdict(response), "size": len(response.body)}
+def response_to_lua(response: Response) -> dict[str, object]:
+    return without_nil({**asdict(response), "size": len(response.body)})
+
+
+def without_nil(table: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in table.items() if value is not None}
 
 
 def _failed(error: FetchError) -> Outcome:

@@ -16,13 +16,7 @@ from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import HOOK_NAMES, HOOKS
 from spyweb.model import JobId, Run, RunId, RunState, Trigger, TriggerType
 from spyweb.monitor.context import STAGES, Stage, Telemetry
-from spyweb.monitor.exchange import (
-    FetchResponse,
-    replied,
-    request_to_lua,
-    response_to_lua,
-    result_to_lua,
-)
+from spyweb.monitor.exchange import replied, request_to_lua, result_to_lua
 from spyweb.monitor.items import Item, items_to_lua
 from spyweb.ops import http
 from spyweb.ops.network.request import FetchRequest, Response
@@ -91,18 +85,18 @@ def test_every_hook_that_is_a_stage_says_what_its_answer_does() -> None:
 
 
 ASK = FetchRequest(url=b"https://a.b", body=b"x", timeout_s=1, proxy=b"http://p", max_body_size=1)
-REPLY = FetchResponse(status=403, body=b"", url=b"https://a.b", time_ms=1, proxy=b"http://p")
+REPLY = Response(status=403, body=b"", url=b"https://a.b", time_ms=1, proxy=b"http://p")
 RUN = Run(id=RunId(1), job=JobId("a"), state=RunState.RUNNING, attempt=1, trigger=Trigger(type="manual"), started_ms=1)
-RESPONSE = Response(status=200, body=b"", headers={}, url="https://a.b", time_ms=1)
+RESPONSE = Response(status=200, body=b"", headers={}, url=b"https://a.b", time_ms=1)
 PACKED = Telemetry("a", FakeClock()).packed()
 OF_US = {"route", "is_public"}  # in a request: taken out before a handler sees it
 BY_LUA = {"shared", "final", "error", "worker_id", "last_fetch", "selector_matches", "telemetry"}  # in ctx
 
 SEEN_BY_SCRIPTS: dict[str, Callable[[], Iterable[str]]] = {
-    "HttpResponse": lambda: http._response(RESPONSE),
+    "HttpResponse": lambda: http.response_to_lua(RESPONSE),
     "HttpError": lambda: http._failed(FetchError("tls", "no", proxy="http://p"))[1] or {},
     "Request": lambda: request_to_lua(ASK),
-    "Response": lambda: response_to_lua(REPLY),
+    "Response": lambda: http.response_to_lua(REPLY),
     "FetchResult": lambda: result_to_lua(replied(ASK, REPLY)),
     "Item": lambda: map(as_text, cast("list[Iterable[bytes]]", items_to_lua([Item({}, old={"a": "b"})]))[0]),
     "Telemetry": lambda: ["map", *msgspec.msgpack.decode(PACKED, type=list[dict[str, object]])[0]],

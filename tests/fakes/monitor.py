@@ -47,7 +47,7 @@ class HookError(Exception):
 
 
 def page(url: str = URL, *, status: int = 200, body: bytes = b"<p>", kind: bytes = b"text/html") -> Response:
-    return Response(status=status, body=body, headers={b"content-type": kind}, url=url, time_ms=5)
+    return Response(status=status, body=body, headers={b"content-type": kind}, url=url.encode(), time_ms=5)
 
 
 @dataclass(slots=True)

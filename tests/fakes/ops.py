@@ -88,7 +88,7 @@ class FakeChannels:
 
 
 def make_response(**changes: object) -> Response:
-    response = Response(status=200, body=b"hello", headers={b"x-a": b"1"}, url="http://example.com/", time_ms=12)
+    response = Response(status=200, body=b"hello", headers={b"x-a": b"1"}, url=b"http://example.com/", time_ms=12)
     return replace(response, **changes)
 
 

@@ -28,7 +28,7 @@ async def test_a_response_has_all_its_fields(server: WebServer, script: Script) 
     response = await script.ask("http_get", url.encode())
     assert response["status"] == 200
     assert response["body"] == b"hello"
-    assert response["url"] == url
+    assert response["url"] == url.encode()
     assert response["size"] == 5
     assert isinstance(response["time_ms"], int)
     assert cast(dict[bytes, bytes], response["headers"])[b"x-answer"] == b"42"

@@ -17,7 +17,6 @@ from spyweb.lua.channel import pack
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Field, Monitor
 from spyweb.monitor.exchange import (
-    FetchResponse,
     failed,
     read_own_fetch,
     read_request,
@@ -28,7 +27,7 @@ from spyweb.monitor.exchange import (
 from spyweb.monitor.items import Item, ItemReader, Keywords, items_to_lua, sequence
 from spyweb.monitor.texts import webhook_payload
 from spyweb.ops.arguments import Mismatch
-from spyweb.ops.network.request import FetchRequest, fetch_of
+from spyweb.ops.network.request import FetchRequest, Response, fetch_of
 from spyweb.settings.sections import HttpSettings
 
 NAMES = (
@@ -47,7 +46,7 @@ VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=12
 )
 REQUEST = FetchRequest(url=b"http://shop.example/")
-RESPONSE = FetchResponse(status=200, body=b"<p>", url=REQUEST.url)
+RESPONSE = Response(status=200, body=b"<p>", url=REQUEST.url)
 MONITOR = Monitor(urls=("http://shop.example/",), selector="li", fields=(Field(name="title", selector=""),))
 ITEM = Item({"title": "Lamp"}, ("lamp",))
 READER = ItemReader(("title",), Keywords(("lamp",), ()))

@@ -93,17 +93,17 @@ async def _tried(url: str, selector: str, fields: Sequence[Field], settings: Htt
             job=JobId("try"),
             body=response.body,
             content_type=content_type or None,
-            url=response.url,
+            url=response.url.decode(),
             selector=selector,
             fields=tuple(fields),
         )
         items = await extractor.extract(page)
     return TriedPage(
-        url=response.url,
+        url=response.url.decode(),
         http_status=response.status,
         content_type=content_type,
         size=len(response.body),
-        time_ms=response.time_ms,
+        time_ms=response.time_ms or 0,
         found=len(items),
         items=items,
     )

@@ -80,7 +80,7 @@ class HttpClient:
             status=response.status,
             body=body,
             headers=joined_headers(response.raw_headers),
-            url=str(response.url),
+            url=str(response.url).encode(),
             time_ms=round((self._clock.monotonic() - began) * 1000),
         )
 

@@ -68,13 +68,18 @@ class Fetch(Struct, frozen=True, kw_only=True):
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """A response of any status, with as much of its body as was requested."""
+    """A response of any status, with as much of its body as was requested; hooks of monitors make some."""
 
     status: int
     body: bytes
-    headers: Mapping[bytes, bytes]  # names in lower case, repeats joined
-    url: str  # after redirects
-    time_ms: int
+    url: bytes  # after redirects
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)  # names in lower case, repeats joined
+    time_ms: int | None = None
+    proxy: bytes | None = None
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
 
 
 class Http(Protocol):

@@ -273,7 +273,7 @@ async def test_the_telemetry_of_a_cycle_has_every_stage(s: Shop) -> None:
 
 
 async def test_a_page_with_other_ways_of_spelling_is_told_to_the_extractor_as_it_came(s: Shop) -> None:
-    s.http.answers[URL] = replace(page(kind=b"text/html; charset=\xe9"), url="http://shop.example/final")
+    s.http.answers[URL] = replace(page(kind=b"text/html; charset=\xe9"), url=b"http://shop.example/final")
     await s.run()
     assert (s.extractor.pages[0].content_type, s.extractor.pages[0].url) == (
         "text/html; charset=é",

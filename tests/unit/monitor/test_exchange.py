@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from spyweb.model import Monitor, Proxies, Rotation
 from spyweb.monitor.exchange import (
     EXPECTED,
-    FetchResponse,
     FetchResult,
     ProxyRotation,
     failed,
@@ -24,11 +23,11 @@ from spyweb.monitor.exchange import (
     warning_about,
 )
 from spyweb.ops.arguments import Mismatch
-from spyweb.ops.network.request import FetchRequest, fetch_of
+from spyweb.ops.network.request import FetchRequest, Response, fetch_of
 from spyweb.settings.sections import HttpSettings
 
 REQUEST = FetchRequest(url=b"http://shop.example/", headers={b"Accept": b"text/html"})
-RESPONSE = FetchResponse(status=200, body=b"<p>", url=b"http://shop.example/", headers={b"server": b"x"}, time_ms=5)
+RESPONSE = Response(status=200, body=b"<p>", url=b"http://shop.example/", headers={b"server": b"x"}, time_ms=5)
 
 
 def test_what_is_not_set_is_not_there() -> None:
@@ -72,7 +71,7 @@ def test_a_request_that_makes_no_sense_is_named(given: object, reason: str) -> N
 
 @pytest.mark.parametrize(("status", "ok"), [(199, False), (200, True), (299, True), (304, False), (500, False)])
 def test_a_response_is_ok_from_200_to_299(status: int, ok: bool) -> None:
-    fetched = replied(REQUEST, FetchResponse(status=status, body=b"", url=b""))
+    fetched = replied(REQUEST, Response(status=status, body=b"", url=b""))
     assert fetched.ok is ok
     assert fetched.error in (None, f"http status: {status}")
 
@@ -87,7 +86,7 @@ def test_a_failure_is_told_without_a_response() -> None:
 
 def test_a_hooks_own_response_may_leave_out_all_but_the_body() -> None:
     fetched = read_own_fetch({b"body": b"x", b"headers": {b"Content-Type": b"a/b"}}, REQUEST)
-    assert fetched.response == FetchResponse(status=200, body=b"x", url=REQUEST.url, headers={b"content-type": b"a/b"})
+    assert fetched.response == Response(status=200, body=b"x", url=REQUEST.url, headers={b"content-type": b"a/b"})
 
 
 def test_a_hooks_own_response_is_judged_by_its_status() -> None:
@@ -104,7 +103,7 @@ def test_an_error_that_says_nothing_is_an_error_all_the_same(error: object) -> N
 
 
 NEW = {b"body": b"new", b"status": 201, b"url": b"http://cache.example/"}
-CACHED = FetchResponse(status=201, body=b"new", url=b"http://cache.example/")
+CACHED = Response(status=201, body=b"new", url=b"http://cache.example/")
 FETCHED, REFUSED = replied(REQUEST, RESPONSE), replied(REQUEST, replace(RESPONSE, status=403))
 FAILED = failed(REQUEST, "gone", "dns")
 
@@ -120,7 +119,7 @@ FAILED = failed(REQUEST, "gone", "dns")
     ],
 )
 def test_what_after_fetch_gives_back_is_understood_with_and_without_its_wrapping(
-    before: FetchResult, given: object, response: FetchResponse
+    before: FetchResult, given: object, response: Response
 ) -> None:
     assert read_result(given, before).response == response
 
