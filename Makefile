@@ -39,8 +39,7 @@ format: $(VENV)/installed-dev  ## format the code
 	$(BIN)/ruff format .
 
 docs: $(VENV)/installed  ## regenerate docs/reference
-	$(BIN)/python -m spyweb.reference
-	$(BIN)/python -m spyweb.daemon.api_reference
+	$(BIN)/python -m docs.reference.generate
 
 screenshots: $(VENV)/installed-dev  ## take the pictures in docs/images/ again, with Chromium
 	$(BIN)/python -m docs.images.screenshots

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from docs.reference.generate import parts_of
 from spyweb.ops import catalog
 from spyweb.reference.language import TABLES
-from spyweb.reference.pages import parts_of
 from tests.fakes.lua_library import globals_of_a_vm
 from tests.fakes.lua_text import compile_problem, names_of_plain_lua
 from tests.fakes.repository import ROOT, code_blocks, code_words, pages, read

@@ -10,6 +10,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from lupa.lua54 import LuaRuntime
 
+from docs.reference.generate import PAGES, parts_of, renewed
 from spyweb.daemon.world import engine_info
 from spyweb.errors import FetchError
 from spyweb.lua.endings import as_text
@@ -22,7 +23,6 @@ from spyweb.ops import http
 from spyweb.ops.network.request import FetchRequest, Response
 from spyweb.reference import language
 from spyweb.reference.definitions import definitions
-from spyweb.reference.pages import PAGES, parts_of, renewed
 from spyweb.runs.records import ctx_of
 from spyweb.settings.load import load_settings
 from spyweb.web.endpoints import describe_request

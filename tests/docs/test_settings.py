@@ -9,9 +9,8 @@ from textwrap import dedent
 
 import pytest
 
+from docs.reference.generate import EXAMPLE, SETTINGS_PAGES, example, keys_of, parts_of, settings_part
 from spyweb.ops.network.request import clean_headers
-from spyweb.reference.pages import SETTINGS_PAGES, parts_of, settings_part
-from spyweb.reference.schema import EXAMPLE, example, keys_of
 from spyweb.schedules.cron import ALIASES, parse_cron
 from spyweb.settings.load import examine_settings, load_settings, section_keys
 from spyweb.settings.units import parse_duration

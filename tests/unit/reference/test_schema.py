@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from spyweb.reference.schema import config_schema, example, job_schema
+from spyweb.reference.schema import config_schema, job_schema
 from spyweb.settings.alerts import channel_keys
 from spyweb.settings.load import examine_settings, section_keys
 from spyweb.settings.reading import Schema
@@ -21,7 +21,7 @@ from spyweb.specs.discover import scan
 from spyweb.specs.maintenance import maintenance_keys
 from spyweb.specs.parse import NOT_IN_DEFAULTS, job_keys
 from tests.fakes.command import spyweb
-from tests.fakes.repository import ROOT
+from tests.fakes.repository import ROOT, read
 
 MONITOR = 'name = "Watch"\nurl = "https://a.b"\nselector = "li"\nfields = ["t:h2"]\n'
 JOBS, CONFIG = Draft202012Validator(job_schema()), Draft202012Validator(config_schema())
@@ -164,10 +164,11 @@ def test_a_key_that_nobody_knows_is_marked() -> None:
 
 
 def test_the_example_of_all_settings_is_valid() -> None:
-    switched_on = [re.sub(r"^# (?=\w+ = )", "", line) for line in example().splitlines()]
+    example = read("config.example.toml")
+    switched_on = [re.sub(r"^# (?=\w+ = )", "", line) for line in example.splitlines()]
     one_schedule = [line for line in switched_on if not line.startswith(("#", "cron =", "at ="))]
     text = "\n".join(one_schedule)
-    of_jobs = set(re.findall(r"(\w+) =", example().split("[defaults]\n")[1]))
+    of_jobs = set(re.findall(r"(\w+) =", example.split("[defaults]\n")[1]))
     assert set(job_keys(is_monitor=True)) - {"name", "permissions", "alerts"} <= of_jobs
     assert complaints(CONFIG, text) == []
 
