@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
@@ -26,6 +27,7 @@ MOST_BYTES = 256 * 1024  # that are shown of one span
 
 _STAMPED = re.compile(rb"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}Z ", re.MULTILINE)
 _OVERLAP = 32  # bytes, more than a stamp: one may lie over the end of a block
+LAST = b"~"  # sorts after every stamp
 
 
 def last_lines(path: Path, count: int) -> list[str]:
@@ -95,28 +97,18 @@ def _newest_first(path: Path) -> Iterator[FileIO]:
 
 def _place_of(file: FileIO, size: int, wanted: bytes) -> int:
     """Return the offset of the first stamped line that is not before this stamp; the size where there is none."""
-    low, high = 0, size
-    while low < high:
-        middle = (low + high) // 2
-        found = _next_stamp(file, middle, high)
-        if found is None:
-            high = middle
-        elif found[1] < wanted:
-            low = found[0] + 1
-        else:
-            high = middle
-    found = _next_stamp(file, low, size)
-    return size if found is None else found[0]
+    at = bisect_left(range(size), wanted, key=lambda offset: _next_stamp(file, offset, size)[1])
+    return _next_stamp(file, at, size)[0]
 
 
-def _next_stamp(file: FileIO, offset: int, end: int) -> tuple[int, bytes] | None:
-    """Return the offset and the stamp of the first stamped line that begins at or after the offset, before the end."""
+def _next_stamp(file: FileIO, offset: int, size: int) -> tuple[int, bytes]:
+    """Return the offset and the stamp of the first stamped line that begins at or after the offset, or at the end."""
     begin = max(0, offset - 1)  # with the line break before, so that a stamp within a line is none
-    while begin < end:
+    while begin < size:
         block = os.pread(file.fileno(), BLOCK + _OVERLAP, begin)
         for found in _STAMPED.finditer(block):
             at = begin + found.start()
-            if offset <= at < end and (found.start() > 0 or at == 0):
+            if at >= offset and (found.start() > 0 or at == 0):
                 return at, found[0][:-1]
         begin += BLOCK
-    return None
+    return size, LAST

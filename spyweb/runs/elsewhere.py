@@ -65,6 +65,7 @@ class Elsewhere:
         except STORE_REFUSED as error:
             tell_refusal("what other nodes have changed could not be read", error, again_in_s=AGAIN_S)
             self._looked_at = self.clock.monotonic() + AGAIN_S - LOOK_S
+            self._newest = None  # runs that have ended meanwhile may not have been taken
         except Exception:  # an internal error must not end the daemon
             log.exception("internal error while looking at other nodes")
         finally:

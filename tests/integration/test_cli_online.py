@@ -205,6 +205,19 @@ def test_logs_say_what_the_script_could_not(online: Project) -> None:
     assert broken.err.endswith("its file does not load: jobs/typo.lua:1: unexpected symbol near 'x'\n")
 
 
+def test_logs_of_a_job_elsewhere_tell_its_latest_run_as_its_own_node_knows_it(
+    online: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, service = online
+    detail = convert(spyweb("show", "prices", "-o", "json", root=root).json["job"], JobDetail)
+    older = replace(detail.row.job, node="ber")
+    newer = replace(older, last=last_run(make_run(11, outcome=Outcome.FAILED, reason="no")))
+    monkeypatch.setattr(service, "jobs", lambda: [older])
+    owner = AsyncMock(return_value=replace(detail, row=replace(detail.row, job=newer)))
+    service.details.detail = owner  # type: ignore[method-assign]
+    assert "its latest run (11) failed: no: see" in spyweb("logs", "prices", root=root).err
+
+
 # -- a run ----------------------------------------------------------------------------------------------------
 
 FAILED = RunEnded(

@@ -10,7 +10,7 @@ from spyweb.subjects.drift.service import DriftService
 from spyweb.subjects.drift.views import DriftReport
 from spyweb.web.answer import json_answer
 from spyweb.web.api.query import query_of
-from spyweb.web.api.route import AtOwner, Right, Route
+from spyweb.web.api.route import Right, Route
 from spyweb.web.api.services import SERVICES
 
 
@@ -20,7 +20,7 @@ class DriftQuery(Struct, frozen=True):
     job: str | None = None
 
 
-@Route("GET", "/api/drift", right=Right.READ, answer=DriftReport, query=DriftQuery, at_owner=AtOwner.MUST)
+@Route("GET", "/api/drift", right=Right.READ, answer=DriftReport, query=DriftQuery, at_owner="must")
 async def check_drift(request: web.Request) -> web.Response:
     """Compare files and commands with what `file.*` and commands have recorded, of one job or of all."""
     name, services = query_of(request, DriftQuery).job, request.app[SERVICES]

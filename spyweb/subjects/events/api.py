@@ -13,7 +13,7 @@ from spyweb.events.hub import EventHub, Follower, Wish
 from spyweb.web.access.principal import Principal, principal_of
 from spyweb.web.answer import BadParameter
 from spyweb.web.api.query import find_job, query_of
-from spyweb.web.api.route import EVENTS, AtOwner, Right, Route
+from spyweb.web.api.route import EVENTS, Right, Route
 from spyweb.web.api.services import SERVICES
 from spyweb.web.event_streams import EVENT_STREAMS, send_events
 
@@ -45,7 +45,7 @@ class EventsQuery(Struct, frozen=True):
     answer=tuple(KINDS.values()),
     media=EVENTS,
     of_job=True,
-    at_owner=AtOwner.RATHER,  # of the job, where it is asked for one
+    at_owner="rather",  # of the job, where it is asked for one
 )
 async def follow_events(request: web.Request) -> web.StreamResponse:
     """Follow live events, as Server-Sent Events.

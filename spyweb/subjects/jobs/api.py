@@ -21,7 +21,7 @@ from spyweb.views.source import SourceView
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer, page_answer
 from spyweb.web.api.query import MOST, any_job_in_path, find_job, job_in_path, query_of
-from spyweb.web.api.route import AtOwner, Right, Route
+from spyweb.web.api.route import Right, Route
 from spyweb.web.api.services import SERVICES, service_of
 
 USUAL_NEXT, MAX_NEXT = 5, 10_000
@@ -80,7 +80,7 @@ async def show_overview(request: web.Request) -> web.Response:
     return json_answer(overview_seen_by(overview, principal_of(request).may_see))
 
 
-@Route("GET", "/api/jobs/{job}", right=Right.READ, answer=JobDetail, at_owner=AtOwner.RATHER)
+@Route("GET", "/api/jobs/{job}", right=Right.READ, answer=JobDetail, at_owner="rather")
 async def show_job(request: web.Request) -> web.Response:
     """Show everything about one job: its schedule in words, settings with their origin, problems, its last error."""
     detail = await service_of(request, JobDetails).detail(any_job_in_path(request))
@@ -128,7 +128,7 @@ async def show_chart(request: web.Request) -> web.Response:
     body=object | None,
     statuses=REUSED,
     headers=HEADERS,
-    at_owner=AtOwner.MUST,
+    at_owner="must",
 )
 async def trigger(request: web.Request) -> web.Response:
     """Start a run, or queue it; refused (409) where its overlap rule would skip the start.
@@ -141,21 +141,21 @@ async def trigger(request: web.Request) -> web.Response:
     return started_answer(await service_of(request, RunService).start(job, payload, key, parent), 200)
 
 
-@Route("POST", "/api/jobs/{job}/pause", right=Right.RUN, answer=JobPaused, at_owner=AtOwner.MUST)
+@Route("POST", "/api/jobs/{job}/pause", right=Right.RUN, answer=JobPaused, at_owner="must")
 async def pause(request: web.Request) -> web.Response:
     """Pause the schedule of a job: it starts no more runs."""
     job = job_in_path(request)
     return json_answer(await service_of(request, JobService).pause(job))
 
 
-@Route("POST", "/api/jobs/{job}/resume", right=Right.RUN, answer=JobPaused, at_owner=AtOwner.MUST)
+@Route("POST", "/api/jobs/{job}/resume", right=Right.RUN, answer=JobPaused, at_owner="must")
 async def resume(request: web.Request) -> web.Response:
     """Resume the schedule of a paused job."""
     job = job_in_path(request)
     return json_answer(await service_of(request, JobService).resume(job))
 
 
-@Route("GET", "/api/jobs/{job}/logs", right=Right.READ, answer=list[str], query=LogQuery, at_owner=AtOwner.MUST)
+@Route("GET", "/api/jobs/{job}/logs", right=Right.READ, answer=list[str], query=LogQuery, at_owner="must")
 async def read_log(request: web.Request) -> web.Response:
     """Show the last lines that a job has logged."""
     lines = query_of(request, LogQuery).lines

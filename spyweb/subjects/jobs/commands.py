@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import quote
 
 import msgspec
 import typer
@@ -205,6 +206,10 @@ def logs(
     views = listed_jobs(project.backend())
     chosen = find_in(views, job)
     view = next(view for view in views if view.id == chosen)
+    if view.node:  # the log comes from there, and what is known of its runs here may be older
+        from spyweb.subjects.jobs.views import JobDetail
+
+        view = project.need_daemon().ask("GET", f"/api/jobs/{quote(chosen, safe='')}", JobDetail).row.job
     follower = LogFollower(project, view, form)
     if form is Format.JSON and not following:
         output.show_json(log_lines(project, view, count))

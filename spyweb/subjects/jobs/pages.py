@@ -47,7 +47,6 @@ from spyweb.subjects.when.service import MaintenanceService
 from spyweb.views.jobs import to_json
 from spyweb.views.runs import LogLine, RunEnded, TaskView, late_after
 from spyweb.web.access.principal import Principal, Right
-from spyweb.web.access.recognise import AtOwner
 from spyweb.web.api.services import Outlook
 from spyweb.web.pages.charts import chart
 from spyweb.web.pages.frame import PageFrame
@@ -237,7 +236,7 @@ async def values_of(asked: Asked, job: JobId) -> dict[str, object]:
     }
 
 
-@DashboardPage("jobs/{job}", "job.html", place="jobs", parts=PARTS, at_owner=AtOwner.RATHER)
+@DashboardPage("jobs/{job}", "job.html", place="jobs", parts=PARTS, at_owner="rather")
 async def show_job(asked: Asked) -> Shown:
     """Show everything about a job."""
     return await job_page(asked, {})
@@ -280,7 +279,7 @@ def more_of_log(asked: Asked, job: JobId) -> dict[str, object]:
     return {"lines": lines[-LOG_LINES:], "left_out": max(0, len(lines) - LOG_LINES)}
 
 
-@Action("jobs/{job}/run", right=Right.RUN, at_owner=AtOwner.MUST)
+@Action("jobs/{job}/run", right=Right.RUN, at_owner="must")
 async def run_now(asked: Asked) -> web.Response:
     """Start a run of a job, or queue it."""
     started = await asked.services[RunService].start(asked.job())
@@ -308,7 +307,7 @@ def read_values(text: str) -> Mapping[str, object]:
     return values
 
 
-@Action("jobs/{job}/start", right=Right.RUN, at_owner=AtOwner.MUST)
+@Action("jobs/{job}/start", right=Right.RUN, at_owner="must")
 async def start_with(asked: Asked) -> web.Response:
     """Start a run of a job with the values and the payload of a form."""
     problems: dict[str, str] = {}
@@ -328,14 +327,14 @@ async def start_with(asked: Asked) -> web.Response:
     return lead_to(asked.back(started.run))
 
 
-@Action("jobs/{job}/pause", right=Right.RUN, at_owner=AtOwner.MUST)
+@Action("jobs/{job}/pause", right=Right.RUN, at_owner="must")
 async def pause(asked: Asked) -> web.Response:
     """Pause the schedule of a job."""
     await asked.services[JobService].pause(asked.job())
     return lead_to(asked.back())
 
 
-@Action("jobs/{job}/resume", right=Right.RUN, at_owner=AtOwner.MUST)
+@Action("jobs/{job}/resume", right=Right.RUN, at_owner="must")
 async def resume(asked: Asked) -> web.Response:
     """Resume the schedule of a paused job."""
     await asked.services[JobService].resume(asked.job())
@@ -386,7 +385,7 @@ class Trial(Struct):
         return "" if result is None else msgspec.json.format(to_json(result), indent=2).decode()
 
 
-@Action("jobs/{job}/try", right=Right.RUN, at_owner=AtOwner.MUST)
+@Action("jobs/{job}/try", right=Right.RUN, at_owner="must")
 async def try_job(asked: Asked) -> web.Response:
     """Run a job without keeping anything: one cycle of a monitor, a dry run of a script."""
     job, trial = asked.job(), Trial()

@@ -31,7 +31,7 @@ from spyweb.web.api.query import (
     query_of,
     run_in_path,
 )
-from spyweb.web.api.route import LINES, AtOwner, Right, Route
+from spyweb.web.api.route import LINES, Right, Route
 from spyweb.web.api.services import SERVICES, service_of
 from spyweb.web.event_streams import UNREAD_S, stream
 
@@ -104,7 +104,7 @@ def _named(kind: type[E], parameter: str, text: str) -> list[E]:
         raise BadParameter(parameter, f"expected some of {', '.join(each.value for each in kind)}") from error
 
 
-@Route("GET", "/api/runs/{run}", right=Right.READ, answer=RunDetail, of_job=True, at_owner=AtOwner.RATHER)
+@Route("GET", "/api/runs/{run}", right=Right.READ, answer=RunDetail, of_job=True, at_owner="rather")
 async def show_run(request: web.Request) -> web.Response:
     """Show everything about one run: its history, log lines, tasks, traceback, limits, and the runs that followed."""
     run, may_see = await permitted_run(request), principal_of(request).may_see
@@ -121,7 +121,7 @@ async def list_tasks(request: web.Request) -> web.Response:
     return json_answer(await service_of(request, PastRunsService).tasks(await permitted_run(request)))
 
 
-@Route("POST", "/api/runs/{run}/cancel", right=Right.RUN, answer=RunCancelled, of_job=True, at_owner=AtOwner.MUST)
+@Route("POST", "/api/runs/{run}/cancel", right=Right.RUN, answer=RunCancelled, of_job=True, at_owner="must")
 async def cancel(request: web.Request) -> web.Response:
     """Cancel a run that is under way or waits.  It is not retried."""
     run = await permitted_run(request)
@@ -146,7 +146,7 @@ class RetryBody(Struct, frozen=True):
     of_job=True,
     statuses=REUSED,
     headers=HEADERS,
-    at_owner=AtOwner.MUST,
+    at_owner="must",
 )
 async def retry(request: web.Request) -> web.Response:
     """Start a run that retries a failed one, with the same payload; refused (409) where there is nothing to retry.
@@ -174,7 +174,7 @@ async def retry(request: web.Request) -> web.Response:
     query=WatchedRunQuery,
     body=dict[str, object] | None,
     media=LINES,
-    at_owner=AtOwner.MUST,
+    at_owner="must",
 )
 async def run_once(request: web.Request) -> web.StreamResponse:
     """Run a job, and stream its log lines, its tasks and its end."""
@@ -193,7 +193,7 @@ async def run_once(request: web.Request) -> web.StreamResponse:
     right=Right.RUN,
     answer=(LogLine, TaskView, RunEnded),
     media=LINES,
-    at_owner=AtOwner.MUST,
+    at_owner="must",
 )
 async def debug(request: web.Request) -> web.StreamResponse:
     """Run a job as `spyweb debug` does, and stream its log lines and its end.

@@ -17,7 +17,6 @@ from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.views import run_seen_by
 from spyweb.views.runs import late_after
 from spyweb.web.access.principal import Right
-from spyweb.web.access.recognise import AtOwner
 from spyweb.web.api.query import Natural, run_in_path
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, coloured, lead_to
 from spyweb.words import counted, cut
@@ -42,7 +41,7 @@ class RunsPageQuery(Struct, frozen=True):
     before: Natural = 0
 
 
-@DashboardPage("runs/{run}", "run.html", place="jobs", of_job=True, anew=("run:{run}",), at_owner=AtOwner.RATHER)
+@DashboardPage("runs/{run}", "run.html", place="jobs", of_job=True, anew=("run:{run}",), at_owner="rather")
 async def show_run_page(asked: Asked) -> Shown:
     """Show everything about a run."""
     number = run_in_path(asked.request)
@@ -118,7 +117,7 @@ async def ask_before_retry(asked: Asked) -> Question | None:
     )
 
 
-@Action("runs/{run}/retry", right=Right.RUN, of_job=True, question=ask_before_retry, at_owner=AtOwner.MUST)
+@Action("runs/{run}/retry", right=Right.RUN, of_job=True, question=ask_before_retry, at_owner="must")
 async def retry(asked: Asked) -> web.Response:
     """Start a run that retries a failed one, and lead to its page."""
     number = run_in_path(asked.request)
@@ -127,7 +126,7 @@ async def retry(asked: Asked) -> web.Response:
     return lead_to(asked.to("runs", started.run or number))
 
 
-@Action("runs/{run}/cancel", right=Right.RUN, of_job=True, question=CANCEL, at_owner=AtOwner.MUST)
+@Action("runs/{run}/cancel", right=Right.RUN, of_job=True, question=CANCEL, at_owner="must")
 async def cancel(asked: Asked) -> web.Response:
     """Cancel a run that is under way or waits."""
     number = run_in_path(asked.request)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import math
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import takewhile
 from secrets import token_hex
 
 import aiohttp
@@ -44,7 +44,7 @@ LIFE_MS = 30_000  # of a voucher: nodes whose clocks differ by more own nothing
 MOST_SEEN = 50_000  # vouchers that are remembered
 MOST_PATTERNS = 2_000  # bytes of the patterns of a client's jobs that a voucher holds as JSON; of more, only the job
 AT_ONCE = 256  # requests that are passed on
-CONNECT_S = 5.0
+CONNECT_S = 5.0  # also until one of so many has ended
 LOOK_S = 5.0  # between two checks whether the node is there, and the client still listens
 # Headers that are the client's affair with this node, or were undone here.
 NOT_PASSED = NOT_SENT | {"host", "cookie", "origin", "referer", "expect", "content-encoding", KEY_HEADER.lower()}
@@ -77,10 +77,7 @@ class Forwarder:
     key: bytes
     http: aiohttp.ClientSession
     clock: Clock
-    _seen: set[str] = field(default_factory=set)  # the nonces of late, and those of the time before
-    _before: set[str] = field(default_factory=set)
-    _since: float = 0.0
-    _open: int = 0
+    _seen: dict[str, float] = field(default_factory=dict)  # the nonces of late with their times, oldest first
 
     def recognise(self, request: web.Request) -> Principal | None:
         """Return for whom another node sends a request; None where a client has sent it.
@@ -105,28 +102,30 @@ class Forwarder:
         return voucher.who
 
     def _check(self, voucher: Voucher) -> None:
-        if self.clock.monotonic() - self._since > 2 * LIFE_MS / 1000:
-            self._seen, self._before, self._since = set(), self._seen, self.clock.monotonic()
+        now = self.clock.monotonic()
+        for nonce in list(takewhile(lambda nonce: now - self._seen[nonce] > 2 * LIFE_MS / 1000, self._seen)):
+            del self._seen[nonce]
         is_late = abs(self.clock.now_ms() - voucher.at_ms) > LIFE_MS
-        if is_late or voucher.to != self.me or voucher.nonce in self._seen or voucher.nonce in self._before:
+        if is_late or voucher.to != self.me or voucher.nonce in self._seen:
             raise web.HTTPForbidden(text="the request of another node is late, was for another, or has come before")
         if voucher.who.source == "loopback" and not self.access.is_open:
             raise web.HTTPForbidden(text="this node needs a key, and the one that was asked needs none")
         if len(self._seen) >= MOST_SEEN:
             raise _busy("too many requests of other nodes")
-        self._seen.add(voucher.nonce)
+        self._seen[voucher.nonce] = now
 
     def _sign(self, content: str, method: str, target: str) -> str:
         signed = f"voucher\n{content}\n{method}\n{target}"  # the secret signs other texts, too
         return hmac.digest(self.key, signed.encode("utf-8", "surrogateescape"), sha256).hex()
 
-    async def answer(self, handler: Handler, at_owner: AtOwner, request: web.Request) -> web.StreamResponse:
-        """Have the owner of a request's job answer, or the handler, where that is this node."""
-        job, answer = await self._job_of(request), None
+    async def answer(self, handler: Handler, at_owner: AtOwner | None, request: web.Request) -> web.StreamResponse:
+        """Have the owner of a request's job answer, or the handler, where that is this node, or any can."""
+        await self.look()
+        job, answer = await self._job_of(request) if at_owner else None, None
         try:
-            answer = await self.to_owner(request, job, at_owner) if job else None
+            answer = await self.to_owner(request, job, at_owner) if job and at_owner else None
         except (web.HTTPConflict, web.HTTPServiceUnavailable):
-            if at_owner is AtOwner.MUST:
+            if at_owner == "must":
                 raise
         return answer or await handler(request)
 
@@ -139,7 +138,7 @@ class Forwarder:
         return name if self.live.find(name) else find_job((job.spec for job in self.live), name)
 
     async def to_owner(
-        self, request: web.Request, job: JobId, at_owner: AtOwner = AtOwner.MUST, body: bytes | None = None
+        self, request: web.Request, job: JobId, at_owner: AtOwner = "must", body: bytes | None = None
     ) -> web.StreamResponse | None:
         """Answer with what the owner of a job answers; None where this node is to answer, or to refuse.
 
@@ -148,11 +147,8 @@ class Forwarder:
         node = self._node_for(request, job) if request[PRINCIPAL].may_see(job) else None
         if node is None:
             return None
-        if self._open >= AT_ONCE:
-            raise _busy("too many requests are passed on to other nodes", 5)
-        self._open += 1
 
-        def is_there() -> bool:  # the head of an answer may take as long as a run
+        def is_there() -> bool:
             owner = self._owner_of(job)
             return owner is not None and owner.id == node.id and request.transport is not None
 
@@ -160,18 +156,16 @@ class Forwarder:
             with closing(Body(request.app[BODY_MEMORY])) as memory:
                 if body is None:
                     body = await memory.read(request) if request.can_read_body else b""
-                async with _while(is_there, math.inf if at_owner is AtOwner.MUST else 1):
+                async with _while(lambda: at_owner == "must" and is_there()):  # a head may take as long as a run
                     answer = await self._send(request, job, node, body)
                 body = b""  # it is counted no more
             with closing(answer):
-                if answer.status == web.HTTPServiceUnavailable.status_code and at_owner is AtOwner.RATHER:
+                if answer.status == web.HTTPServiceUnavailable.status_code and at_owner == "rather":
                     raise web.HTTPServiceUnavailable
                 return await _copy(request, answer, is_there)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError as well; once the answer began, none comes here
             reason = str(error) or "it takes too long, or the job has moved"
             raise _busy(f"{job} is at {node.name}, which does not answer: {reason}", 5) from error
-        finally:
-            self._open -= 1
 
     def _owner_of(self, job: JobId) -> Node | None:
         found = self.live.find(job)
@@ -209,7 +203,7 @@ def http_to_nodes() -> aiohttp.ClientSession:
         connector=aiohttp.TCPConnector(limit=AT_ONCE, force_close=True),
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+        timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_S),
     )
 
 
@@ -246,21 +240,24 @@ async def _copy(
 
 
 @asynccontextmanager
-async def _while(is_there: Callable[[], bool], looks: float = math.inf) -> AsyncIterator[None]:
-    """Raise TimeoutError in this context once the other side is not there any more, or after so many checks."""
-    call_later, timers = asyncio.get_running_loop().call_later, list[asyncio.TimerHandle]()
+async def _while(is_there: Callable[[], bool]) -> AsyncIterator[None]:
+    """Raise TimeoutError in this context once the other side is not there any more."""
+    call_later = asyncio.get_running_loop().call_later
+    timer: asyncio.TimerHandle
 
-    def look(left: float) -> None:
-        if not left or not is_there():
+    def look() -> None:
+        nonlocal timer
+        if is_there():
+            timer = call_later(LOOK_S, look)
+        else:
             limit.reschedule(0)
-        timers[:] = [call_later(LOOK_S, look, left - 1)]
 
     async with asyncio.timeout(None) as limit:
-        look(looks)
+        timer = call_later(LOOK_S, look)
         try:
             yield
         finally:
-            timers[0].cancel()
+            timer.cancel()
 
 
 def _busy(text: str, again_s: int = 1) -> web.HTTPServiceUnavailable:

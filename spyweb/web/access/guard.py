@@ -32,9 +32,7 @@ TARGET = 200  # characters of that
 
 SAFE = "/?&=%+-._~:@!$()*,"  # what an address is made of, but for `;`, quotes and all that ends a header's value
 EVERYBODY = AccessRule(None, of_project=True)
-ANY_KEY = AccessRule(
-    Right.READ, of_project=True
-)  # of an unknown address under /api/: strangers do not learn that it is unknown
+ANY_KEY = AccessRule(Right.READ, of_project=True)  # unknown ones under /api/, which strangers do not learn
 
 
 def guarded_by(
@@ -47,13 +45,13 @@ def guarded_by(
     """Make the guard of an app: these handlers have their own rules; the rule of others follows from the address."""
 
     async def admit(request: web.Request, handler: Handler, rule: AccessRule) -> web.StreamResponse:
-        request[PRINCIPAL] = principal = await _recognised(recognise, forwarder, request, rule)
+        request[PRINCIPAL] = principal = _recognised(recognise, forwarder, request, rule)
         if rule.right is not None and _is_linked_from_elsewhere(request, principal):
             # The page reloads itself: the browser sends the cookie with that request.
             address = quote(request.path_qs, safe=SAFE)  # not as it was sent: a request may name another host
             return web.Response(headers={"Refresh": f"0;url={address}", "Cache-Control": "no-store"})
         _check(principal, rule)
-        handler = partial(forwarder.answer, handler, rule.at_owner) if forwarder and rule.at_owner else handler
+        handler = partial(forwarder.answer, handler, rule.at_owner) if forwarder and rule.right else handler
         if underway and principal.has_key and VOUCHER not in request:
             return await underway.handle(request, principal, handler)
         return await handler(request)
@@ -199,13 +197,9 @@ def _is_linked_from_elsewhere(request: web.Request, principal: Principal) -> boo
     return request.headers.get("Sec-Fetch-Site") == "cross-site"
 
 
-async def _recognised(
-    recognise: Recognise, forwarder: Forwarder | None, request: web.Request, rule: AccessRule
-) -> Principal:
-    if forwarder and rule.right is not None:
-        await forwarder.look()
-        if vouched := forwarder.recognise(request):
-            return vouched
+def _recognised(recognise: Recognise, forwarder: Forwarder | None, request: web.Request, rule: AccessRule) -> Principal:
+    if forwarder and rule.right is not None and (vouched := forwarder.recognise(request)):
+        return vouched
     try:
         return recognise(request, rule)
     except web.HTTPForbidden:  # it comes from elsewhere

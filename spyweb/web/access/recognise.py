@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 from msgspec import Struct
@@ -26,13 +25,9 @@ from spyweb.web.connections import address_of
 
 KEY_HEADER, BEARER = "X-SpyWeb-Key", "Bearer "
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-class AtOwner(Enum):
-    """The node that answers: the owner of the job that a request names."""
-
-    MUST = "must"
-    RATHER = "rather"  # where it can't, the node that was asked answers with what it knows
+# The owner of the job that a request names answers; with "rather", where it can't, the node that was asked, with what
+# it knows.
+AtOwner = Literal["must", "rather"]
 
 
 class AccessRule(Struct, frozen=True):

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from spyweb.web.access.principal import PUBLIC as PUBLIC  # users of this module need both
 from spyweb.web.access.principal import Right as Right
-from spyweb.web.access.recognise import AccessRule
-from spyweb.web.access.recognise import AtOwner as AtOwner
+from spyweb.web.access.recognise import AccessRule, AtOwner
 
 JSON = "application/json"
 CSV = "text/csv"

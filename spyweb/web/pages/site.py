@@ -283,32 +283,14 @@ def compress(body: bytes, encoding: str) -> bytes:
     return zstd.compress(body, LEVEL) if encoding == "zstd" else gzip.compress(body, LEVEL, mtime=0)
 
 
-class StaticFile(Struct, frozen=True):
-    """One file as it is sent."""
-
-    media: str
-    body: bytes
-    zipped: bytes
-    tag: str  # of its content
-
-
 class StaticFiles(Struct, frozen=True):
-    """The static files by name.
+    """The static files by name, each as it is and compressed.
 
     All have one version, which is a part of their addresses: so a file that imports another gets the same version.
     """
 
-    files: Mapping[str, StaticFile]
+    files: Mapping[str, tuple[bytes, bytes]]
     version: str
-
-    @classmethod
-    def load(cls, folder: Path = FOLDER) -> StaticFiles:
-        bodies = {path: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in TYPES}
-        files = {
-            path.name: StaticFile(TYPES[path.suffix], body, gzip.compress(body, STATIC_LEVEL, mtime=0), _tag(body))
-            for path, body in bodies.items()
-        }
-        return cls(files, _tag(b"".join(bodies.values())))
 
     def address(self, name: str) -> str:
         """Return the address of a file.  Raises KeyError where there is none."""
@@ -320,24 +302,18 @@ class StaticFiles(Struct, frozen=True):
 @cache
 def static_files() -> StaticFiles:
     """Return the files of this process; they are read at the first page, in a thread."""
-    return StaticFiles.load()
-
-
-def _tag(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:TAG_LENGTH]
+    bodies = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in TYPES}
+    files = {name: (body, gzip.compress(body, STATIC_LEVEL, mtime=0)) for name, body in bodies.items()}
+    return StaticFiles(files, hashlib.sha256(b"".join(bodies.values())).hexdigest()[:TAG_LENGTH])
 
 
 async def serve_static(request: web.Request) -> web.Response:
-    """Serve a static file, or 304 where the browser has it."""
-    files = await asyncio.to_thread(static_files)
-    file = files.files.get(request.match_info["name"])
-    if file is None:
+    files, name = await asyncio.to_thread(static_files), request.match_info["name"]
+    if name not in files.files:
         raise web.HTTPNotFound
-    tag, keep = f'"{file.tag}"', FOREVER if request.match_info["version"] == files.version else "no-cache"
-    headers = {**HEADERS, "ETag": tag, "Vary": "Accept-Encoding", "Cache-Control": keep}
-    if tag in request.headers.get("If-None-Match", ""):
-        return web.Response(status=304, headers=headers)
-    body = file.body
+    body, zipped = files.files[name]
+    keep = FOREVER if request.match_info["version"] == files.version else "no-cache"
+    headers = {**HEADERS, "Vary": "Accept-Encoding", "Cache-Control": keep}
     if "gzip" in request.headers.get("Accept-Encoding", ""):
-        body, headers["Content-Encoding"] = file.zipped, "gzip"
-    return WholeAnswer(body=body, content_type=file.media, charset="utf-8", headers=headers)
+        body, headers["Content-Encoding"] = zipped, "gzip"
+    return WholeAnswer(body=body, content_type=TYPES[Path(name).suffix], charset="utf-8", headers=headers)

@@ -96,6 +96,10 @@ async def test_a_run_that_ends_between_two_looks_and_one_that_outlasts_many_are_
         (short,) = await runs.record(Change(new=[make_run(NEWS, due_ms=5_000)]))
         assert short
         await runs.record(Change(end=[make_end(short)]))
+        with patch.object(at.t.store.past_runs, "find", side_effect=StoreError("gone")):
+            await at.look()
+        assert len(at.heard.story) == 3
+        at.t.clock.advance(AGAIN_S)
         await at.look()
         assert at.heard.story[3:] == [
             f"{run} ended: {job} schedule success" for run, job in ((1, "prices"), (short, "news"))
