@@ -17,13 +17,11 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
 
 import structlog
 from msgspec import Struct, field
 
 from spyweb.clock import Clock, Handle
-from spyweb.errors import NoAccess
 from spyweb.files import APPEND, MODE, Forbidden, open_folder, resolve, write_whole
 from spyweb.logs.output import stamp
 from spyweb.logs.reading import KEPT, last_lines
@@ -80,15 +78,6 @@ LineListener = Callable[[int, str, bytes | str, int | None], None]  # its time, 
 log = structlog.get_logger()
 
 
-class WantedTail(NamedTuple):
-    """A question for the last lines of a file."""
-
-    folder: str
-    most: int
-    note_place: Callable[[], None]
-    answer: Future[list[str]]
-
-
 class PendingLines(Struct):
     """The lines that wait to be written to one file."""
 
@@ -106,8 +95,7 @@ class JobLogs:
         self._size = 0  # of the lines that wait or are being written
         self._due = Event()
         self._timer: Handle | None = None
-        self._waiting: list[Future[None]] = []  # flush()
-        self._wanted: list[WantedTail] = []
+        self._waiting: list[tuple[Callable[[], None], Future[None]]] = []  # flush()
         self._listeners: dict[str, LineListener] = {}  # by folder
         self._failing: set[str] = set()  # folders that a warning was given for
         self._closing = False
@@ -148,12 +136,13 @@ class JobLogs:
         elif self._timer is None:
             self._timer = self._clock.call_later(FLUSH_DELAY_S, self._wake)
 
-    async def flush(self) -> None:
-        """Wait until every line so far is in its file, or dropped."""
+    async def flush(self, note_place: Callable[[], None] = lambda: None) -> None:
+        """Wait until every line up to the moment at which `note_place` is called is in its file, or dropped."""
         if self._closing:
+            note_place()
             return
         written: Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(written)
+        self._waiting.append((note_place, written))
         self._wake()
         await written
 
@@ -167,17 +156,12 @@ class JobLogs:
         return unlisten
 
     async def last_lines(self, folder: str, count: int, note_place: Callable[[], None]) -> list[str]:
-        """Return the last lines up to the moment at which `note_place` is called: no later line is among them.
+        """Return the last lines up to the moment at which `note_place` is called: later ones are written later.
 
         Raises NoAccess when the file can't be read.
         """
-        answer: Future[list[str]] = asyncio.get_running_loop().create_future()
-        if self._closing:
-            note_place()
-            return []
-        self._wanted.append(WantedTail(folder, count, note_place, answer))
-        self._wake()
-        return await answer
+        await self.flush(note_place)
+        return await asyncio.to_thread(last_lines, self._root / folder / self._name, count)
 
     def _wake(self) -> None:
         if self._timer:
@@ -197,31 +181,17 @@ class JobLogs:
         """Write the waiting lines.  Nothing else writes, and one batch at a time, so lines keep their order."""
         pending, self._pending = self._pending, {}
         waiting, self._waiting = self._waiting, []
-        wanted, self._wanted = self._wanted, []
-        for each in wanted:
-            each.note_place()
+        for note_place, _ in waiting:
+            note_place()
         failures = await asyncio.to_thread(self._append_all, pending) if pending else {}
         self._size -= sum(what.size for what in pending.values())
         for folder, error in failures.items():
             if folder not in self._failing:
                 log.warning("job log can't be written", file=f"{folder}/{self._name}", reason=str(error))
         self._failing = (self._failing - pending.keys()) | failures.keys()
-        for written in waiting:
+        for _, written in waiting:
             if not written.done():
                 written.set_result(None)
-        for each in wanted:
-            await self._answer(each)
-
-    async def _answer(self, wanted: WantedTail) -> None:
-        """Read the end of a file before anything more is written to it."""
-        try:
-            lines = await asyncio.to_thread(last_lines, self._root / wanted.folder / self._name, wanted.most)
-        except NoAccess as error:
-            if not wanted.answer.done():
-                wanted.answer.set_exception(error)
-        else:
-            if not wanted.answer.done():
-                wanted.answer.set_result(lines)
 
     def _append_all(self, pending: dict[str, PendingLines]) -> dict[str, Exception]:
         """Write batches, in a thread; return the errors by folder."""

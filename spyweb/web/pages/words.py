@@ -18,6 +18,7 @@ NBSP = "\N{NO-BREAK SPACE}"
 ABSENT = "\N{EN DASH}"
 
 AGO = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))  # units with their seconds
+FIRST_MS, LAST_MS = -62_000_000_000_000, 253_370_000_000_000  # in the years 5 and 9998
 _SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
@@ -65,8 +66,6 @@ class Moments(Struct, frozen=True):
     def show(self, ms: int) -> str:
         """Return `14:02:11` today, `yesterday 03:00`, `tomorrow 03:00`, else `9 Nov 03:00` or `9 Nov 2025`."""
         moment, now = self._local(ms), self._local(self.now_ms)
-        if moment is None or now is None:
-            return f"{ms}{NBSP}ms since 1970"
         days = (moment.date() - now.date()).days
         if days == 0:
             return f"{moment:%H:%M:%S}"
@@ -77,16 +76,14 @@ class Moments(Struct, frozen=True):
 
     def show_exactly(self, ms: int) -> str:
         """Return the time of day with milliseconds, as a log line has it."""
-        moment = self._local(ms)
-        return f"{moment:%H:%M:%S}.{ms % 1000:03d}" if moment else ""
+        return f"{self._local(ms):%H:%M:%S}.{ms % 1000:03d}"
 
     def show_clock(self, ms: int) -> str:
-        moment = self._local(ms)
-        return f"{moment:%H:%M}" if moment else ""
+        return f"{self._local(ms):%H:%M}"
 
     def show_day(self, ms: int) -> str:
         moment = self._local(ms)
-        return f"{moment.day}{NBSP}{moment:%b}" if moment else ""
+        return f"{moment.day}{NBSP}{moment:%b}"
 
     def until(self, ms: int) -> str:
         """Return how long it is until a moment: `1 m 53 s`, or `now` when it has passed."""
@@ -101,20 +98,18 @@ class Moments(Struct, frozen=True):
         unit, size = next((each for each in AGO if seconds >= each[1]), AGO[-1])
         return f"{seconds // size}{NBSP}{unit} ago" if seconds else "just now"
 
-    def _local(self, ms: int) -> datetime | None:
-        try:
-            return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)).astimezone(self.zone)
-        except OverflowError:  # outside the years that a date can have
-            return None
+    def _local(self, ms: int) -> datetime:
+        return _moment(ms).astimezone(self.zone)
+
+
+def _moment(ms: int) -> datetime:
+    """Return a moment of the years that a date can have in every zone; the last or first one for any other."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=min(max(ms, FIRST_MS), LAST_MS))
 
 
 def iso_moment(ms: int) -> str:
-    """Return a moment for a `datetime` attribute; an empty text where it is no date."""
-    try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
-    except OverflowError:
-        return ""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}" + (f".{ms % 1000:03d}Z" if ms % 1000 else "Z")
+    """Return a moment for a `datetime` attribute."""
+    return f"{_moment(ms):%Y-%m-%dT%H:%M:%S}" + (f".{ms % 1000:03d}Z" if ms % 1000 else "Z")
 
 
 def pieces_of(text: str) -> list[tuple[bool, str]]:

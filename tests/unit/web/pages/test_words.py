@@ -113,7 +113,7 @@ def test_counts_have_separators_and_nothing_is_a_word() -> None:
         (DAY_MS, "tomorrow 00:00"),
         (2 * DAY_MS, "3 Jan 00:00"),
         (-10 * DAY_MS, "22 Dec 2025"),
-        (1 << 60, f"{NOW_MS + (1 << 60)} ms since 1970"),
+        (1 << 60, "23 Dec 9998"),
     ],
 )
 def test_a_moment_of_today_is_a_time_and_of_another_day_a_date(away_ms: int, shown: str) -> None:
@@ -135,7 +135,6 @@ def test_a_countdown_ends_with_now() -> None:
 
 def test_a_machine_reads_the_moment_in_utc() -> None:
     assert iso_moment(NOW_MS + 12) == "2026-01-01T00:00:00.012Z"
-    assert iso_moment(1 << 60) == ""
 
 
 MINUTE = 60_000
