@@ -82,21 +82,21 @@ def function(signature: str, text: str, *, waits: bool = False, overloads: tuple
     arguments, results = _halves(found["rest"])
     return Function(
         name=found["name"],
-        arguments=tuple(argument(each) for each in split(arguments)),
-        results=tuple(result(each) for each in split(results)),
+        arguments=tuple(_argument(each) for each in _split(arguments)),
+        results=tuple(_result(each) for each in _split(results)),
         text=text,
         waits=waits,
         overloads=overloads,
     )
 
 
-def argument(notation: str, text: str = "") -> Argument:
+def _argument(notation: str, text: str = "") -> Argument:
     name, _, kind = notation.partition(":")
     name = name.strip()
     return Argument(name.removesuffix("?"), kind.strip() or "any", name.endswith("?"), text)
 
 
-def result(notation: str) -> ResultType:
+def _result(notation: str) -> ResultType:
     named = _NAMED_RESULT.fullmatch(notation)
     return ResultType(named["type"], named["name"]) if named else ResultType(notation)
 
@@ -111,7 +111,7 @@ def _halves(rest: str) -> tuple[str, str]:
     raise ValueError(f"a parenthesis is not closed: ({rest}")
 
 
-def split(text: str) -> Iterator[str]:
+def _split(text: str) -> Iterator[str]:
     """Split a text at its commas, but not at those within brackets."""
     depth, begun = 0, 0
     for at, sign in enumerate(text):
@@ -140,7 +140,7 @@ FAMILIES = tuple(
     for name, family in _read("language.toml").items()
 )
 TABLES = {
-    name: TableType(name=name, text=fields.pop("about"), fields=tuple(argument(*field) for field in fields.items()))
+    name: TableType(name=name, text=fields.pop("about"), fields=tuple(_argument(*field) for field in fields.items()))
     for name, fields in _read("tables.toml").items()
 }
 ABSENT = tuple(name.decode() for name in ABSENT_FAMILIES)  # every use of them raises

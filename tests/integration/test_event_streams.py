@@ -9,7 +9,7 @@ import time
 import pytest
 
 from spyweb.clock import RealClock
-from spyweb.events.happenings import EventType, IncidentHappened, LogHappened
+from spyweb.events.happenings import EventType, LogHappened
 from spyweb.events.hub import EventHub
 from spyweb.model import JobId, RunId
 from spyweb.store.model.access import Scope
@@ -110,20 +110,6 @@ async def test_a_stop_is_not_delayed_by_open_streams() -> None:
     assert not followers(hub)
 
 
-async def test_a_key_that_is_revoked_ends_its_streams() -> None:
-    hub = real_hub()
-    service = FakeDaemonService(hub=hub, clock=RealClock(), api_key="sesame")
-    made = await service.access.add("ci", [Scope.READ], [])
-    async with serving(tcp_app(service)) as served:
-        client = await served.connect("/api/events", f"X-SpyWeb-Key: {made.token}")
-        await client.marked()
-        other = await served.connect("/api/events", KEY)
-        await other.marked()
-        await service.access.revoke("ci")
-        assert await client.ended()
-        await until(lambda: followers(hub) == 1)
-
-
 async def test_a_key_for_some_jobs_is_told_of_these_alone() -> None:
     hub = real_hub()
     service = FakeDaemonService(hub=hub, clock=RealClock(), api_key="sesame")
@@ -137,33 +123,6 @@ async def test_a_key_for_some_jobs_is_told_of_these_alone() -> None:
         assert (await client.next()).fields["run"] == 2
         for query in ("types=health", "types=audit", "types=log&job=prices", "job=prices"):
             assert (await served.connect(f"/api/events?{query}", header)).status == 403
-
-
-async def test_incidents_go_on_after_the_last_one_that_was_seen_and_are_told_by_their_jobs() -> None:
-    hub = real_hub()
-    service = FakeDaemonService(hub=hub, clock=RealClock(), api_key="sesame")
-    made = await service.access.add("ci", [Scope.READ], ["back*"])
-
-    def publish(number: int, job: str | None) -> None:
-        of = JobId(job) if job else None
-        subject = f"job:{job}" if job else "channel:ops"
-        happened = IncidentHappened(what="opened", incident=number, subject=subject, at_ms=1, job=of)
-        hub.publish(EventType.INCIDENT, of, happened)
-
-    async with serving(tcp_app(service)) as served:
-        limited = f"X-SpyWeb-Key: {made.token}"
-        all_of_them, some = [await served.connect("/api/events?types=incident", key) for key in (KEY, limited)]
-        await all_of_them.marked()
-        await some.marked()
-        for number, job in enumerate(("prices", None, "backup"), start=1):
-            publish(number, job)
-        assert [(await all_of_them.next()).fields["incident"] for _ in range(3)] == [1, 2, 3]
-        seen = await some.next()
-        assert seen.fields["incident"] == 3
-        publish(4, "prices")
-        publish(5, "backup")
-        again = await served.connect("/api/events?types=incident", limited, f"Last-Event-ID: {seen.id}")
-        assert (await again.next()).fields["incident"] == 5
 
 
 async def test_a_quiet_stream_gives_signs_of_life_with_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
