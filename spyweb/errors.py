@@ -199,3 +199,7 @@ class KeyReused(SpywebError):
 
 class Refused(SpywebError):
     """The request makes no sense in the present state."""
+
+
+class Absent(Refused):
+    """The request names something that does not exist, or no longer."""

@@ -25,7 +25,7 @@ from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.sender.wire import HelperAnswer, MessageTemplates, SendText
 from spyweb.alerts.texts import AlertFacts, AlertWriter, decode_facts
 from spyweb.clock import Clock
-from spyweb.errors import Refused
+from spyweb.errors import Absent
 from spyweb.incidents.telling import MessageKind
 from spyweb.logs.secrets import Secrets
 from spyweb.model import JobId
@@ -188,10 +188,10 @@ class AlertDelivery:
     attempted: AttemptListener | None = None
 
     async def try_out(self, name: str, now_ms: int) -> Attempt:
-        """Send a test notification at once, without retries.  Raises Refused where there is no such channel."""
+        """Send a test notification at once, without retries.  Raises Absent where there is no such channel."""
         channels = self.settings().channels
         if name not in channels:
-            raise Refused(f"there is no channel {name}{nearest(name, channels)}")
+            raise Absent(f"there is no channel {name}{nearest(name, channels)}")
         facts = AlertFacts(channel=name, at_ms=now_ms, items=(), count=0, instance=self.instance)
         queued = QueuedMessage(
             job=JobId(""),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -94,6 +94,13 @@ class RunRetried(Struct, frozen=True, kw_only=True):
 
 
 RunEvent = LogLine | TaskView | RunEnded
+S = TypeVar("S", bound=Struct)
+
+
+def copied(kind: type[S], source: object, /, **others: object) -> S:
+    """Make a Struct of what another object has under the same names, and of these other fields."""
+    same = {name: getattr(source, name) for name in kind.__struct_fields__ if hasattr(source, name)}
+    return cast(Any, kind)(**same | others)  # type: ignore[no-any-return]
 
 
 def last_run(run: Run) -> LastRun | None:
@@ -155,24 +162,14 @@ def show_output(packed: bytes | None) -> object:
 
 
 def run_ended(run: Run, ending: Ending, ended_ms: int, audit: Audit | None = None) -> RunEnded:
-    return RunEnded(
+    return copied(
+        RunEnded,
+        ending,
         job=run.job,
         run=run.id,
-        outcome=ending.outcome,
-        failure=ending.failure,
-        reason=ending.reason,
-        traceback=ending.traceback,
         duration_ms=max(0, ended_ms - run.started_ms) if run.started_ms is not None else 0,
-        cpu_ms=ending.cpu_ms,
         generation=run.generation,
-        globals_reset=ending.globals_reset,
         result=show_value(ending.result if ending.preview is None else ending.preview),
-        storage_errors=ending.storage_errors,
-        http_status=ending.http_status,
-        items_found=ending.items_found,
-        items_new=ending.items_new,
-        items_changed=ending.items_changed,
-        note=ending.note,
         permissions=audit.block(run.job) if audit else "",
     )
 

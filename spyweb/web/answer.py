@@ -35,6 +35,7 @@ STATUS: dict[type[SpywebError], tuple[int, str]] = {
     errors.PoolError: (503, "pool"),
     errors.KeyReused: (422, "key_reused"),
     errors.Refused: (409, "refused"),
+    errors.Absent: (404, "not_found"),
     SpywebError: (500, "spyweb"),
 }
 

@@ -18,7 +18,7 @@ from spyweb.alerts.delivery import AckLinks, Attempt
 from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
 from spyweb.daemon.subjects import ADDRESSES
-from spyweb.errors import Problem, Refused, SpywebError
+from spyweb.errors import Absent, Problem, Refused, SpywebError
 from spyweb.events.changes import ChangeHub
 from spyweb.events.hub import EventHub
 from spyweb.incidents.policy import Level
@@ -319,7 +319,7 @@ class FakeDetails(JobDetails):
 
     async def source(self, job: JobId, file: str | None = None) -> SourceView:
         if file not in (None, f"jobs/{job}.lua"):
-            raise Refused(f"{job} has no Lua file {file!r}")
+            raise Absent(f"{job} has no Lua file {file!r}")
         return SourceView(file=f"jobs/{job}.lua", first=1, lines=["local a = 1", MARKUP], line=None, total=2)
 
 
@@ -390,7 +390,7 @@ class FakePast(PastRunsService):
     async def detail(self, run_id: RunId) -> RunDetail:
         run = await self.find(run_id)
         if run is None:
-            raise Refused(f"there is no run {run_id}: it may have been pruned")
+            raise Absent(f"there is no run {run_id}: it may have been pruned")
         return make_run_detail(run)
 
     async def find(self, run: RunId) -> Run | None:
@@ -531,7 +531,7 @@ async def try_out(channel: str, _now_ms: int) -> Attempt:
         "mail": Attempt(template_problem="title: no"),
     }
     if channel not in attempts:
-        raise Refused(f"there is no channel {channel}")
+        raise Absent(f"there is no channel {channel}")
     return attempts[channel]
 
 
@@ -579,7 +579,7 @@ class FakeWorkflows(WorkflowService):
     async def detail(self, which: str) -> WorkflowDetail:
         found = (await self.newest(1))[0]
         if which not in ("7", found.name):
-            raise Refused(f"there is no run of a workflow {which!r}")
+            raise Absent(f"there is no run of a workflow {which!r}")
         return WorkflowDetail(workflow=found, tasks=self.service.tasks_of.get(found.id, []), resources=[])
 
 
@@ -713,9 +713,12 @@ class FakeDaemonService(AllServices):
         until_ms = NOW_MS * 2 if until_ms is None else until_ms
         return [next_run(shown, each, "Europe/Berlin") for each in due if each < until_ms and may_see(shown)]
 
-    async def cancel(self, run: RunId) -> Run | None:
+    async def cancel(self, run: RunId) -> Run:
         self.note(f"cancel {run}")
-        return next((each for each in self.known_runs if each.id == run), None)
+        found = await self.past.find(run)
+        if found is None:
+            raise Absent(f"there is no run {run}")
+        return found
 
     async def start(
         self,

@@ -13,7 +13,7 @@ from spyweb.cooperative import run_at_once
 from spyweb.model import At, Cron, Every, JobId, Never, Schedule
 from spyweb.schedules.due import upcoming
 from spyweb.settings.units import DAY_MS
-from spyweb.subjects.when.service import SLOT_MS, BitCounters, day_ahead
+from spyweb.subjects.when.service import SLOT_MS, day_ahead
 from tests.fakes.daemon_service import NOW_MS
 from tests.fakes.harness import make_planned, make_spec
 
@@ -63,15 +63,3 @@ def cursor_of(schedule: Schedule, cursor_ms: int, now_ms: int) -> int:
         passed = max(0, (now_ms - cursor_ms) // schedule.period_ms)
         return cursor_ms + passed * schedule.period_ms
     return max(cursor_ms, now_ms)
-
-
-@given(st.lists(st.integers(0, (1 << 12) - 1), max_size=40))
-def test_bit_counters_find_the_bit_that_is_set_most_often(numbers: list[int]) -> None:
-    counters = BitCounters()
-    counts: Counter[int] = Counter()
-    for number in numbers:
-        counters.add(number)
-        counts.update(bit for bit in range(12) if number >> bit & 1)
-    most = max(counts.values(), default=0)
-    first = min((bit for bit, count in counts.items() if count == most), default=0)
-    assert counters.highest() == (most, first)

@@ -20,17 +20,6 @@ from spyweb.web.pages.words import NBSP, show_duration, show_size
 FULL = 0.9  # of a disk, from which on its gauge warns
 
 
-class Disk(Struct, frozen=True, kw_only=True):
-    """The disk on which the store lies."""
-
-    free_bytes: int
-    size_bytes: int
-
-    @property
-    def used(self) -> float:
-        return 1 - self.free_bytes / self.size_bytes if self.size_bytes else 0.0
-
-
 class Tile(Struct, frozen=True, kw_only=True):
     """A figure with its label."""
 
@@ -40,16 +29,18 @@ class Tile(Struct, frozen=True, kw_only=True):
     used: float | None = None  # the used share
 
 
-def tiles_of(health: Health, disk: Disk | None) -> Iterator[Tile]:
+def tiles_of(health: Health, disk: tuple[int, int] | None) -> Iterator[Tile]:
+    """Yield the figures of the daemon; `disk` has the free and all bytes of the disk on which the store lies."""
     store, loop = health.store, health.loop
     lag = health.scheduler_lag_ms
     yield Tile(figure=show_duration(lag), words="behind the schedule", tone="bad" if lag > 5000 else "")
     yield Tile(figure=f"{store.pending:,}", words="writes pending", tone="bad" if store.stalled_s > 1 else "")
     yield Tile(figure=show_size(store.size_bytes), words=f"database; {store.batches:,} commits since start")
     if disk:
-        tone = "warn" if disk.used > FULL else ""
-        words = f"free of {show_size(disk.size_bytes)} on its disk"
-        yield Tile(figure=show_size(disk.free_bytes), words=words, tone=tone, used=disk.used)
+        free, size = disk
+        used = 1 - free / size if size else 0.0
+        words = f"free of {show_size(size)} on its disk"
+        yield Tile(figure=show_size(free), words=words, tone="warn" if used > FULL else "", used=used)
     memory = sum(worker.used_bytes for worker in health.workers)
     yield Tile(figure=show_size(memory), words="memory of scripts")
     held_up = f"event loop stalls, at most {show_duration(loop.worst_ms)}"
@@ -122,10 +113,10 @@ async def show_health(asked: Asked) -> Shown:
     return Shown(title=title, values=values)
 
 
-def _disk_of(path: str) -> Disk | None:
-    """Measure the disk of the store; None where there is none, or on an error."""
+def _disk_of(path: str) -> tuple[int, int] | None:
+    """Return the free and all bytes of the disk of the store; None where there is none, or on an error."""
     try:
         found = shutil.disk_usage(Path(path).parent)
     except OSError:
         return None
-    return Disk(free_bytes=found.free, size_bytes=found.total)
+    return found.free, found.total

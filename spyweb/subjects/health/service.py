@@ -26,17 +26,7 @@ from spyweb.runs.records import is_drifting
 from spyweb.settings.sections import Settings
 from spyweb.store.model.messages import Backlog
 from spyweb.store.sqlite.store import Store
-from spyweb.subjects.health.views import (
-    Health,
-    HealthProblem,
-    Readiness,
-    Restriction,
-    Vitals,
-    find_all_problems,
-    find_warnings,
-    view_health,
-    view_readiness,
-)
+from spyweb.subjects.health import views
 from spyweb.subjects.incidents.service import MOST_OPEN
 from spyweb.views.jobs import JobState
 from spyweb.web.api.services import STARTING
@@ -46,22 +36,22 @@ from spyweb.web.api.services import STARTING
 class HealthService:
     live: LiveJobs
     states: Callable[[], Iterable[JobState]]  # of all jobs
-    vitals: Callable[[], Vitals]
+    vitals: Callable[[], views.Vitals]
     settings: Callable[[], Settings]
 
-    def health(self) -> Health:
-        return view_health(self.vitals(), self.states(), *_count_short_and_drifting(self.live))
+    def health(self) -> views.Health:
+        return views.view_health(self.vitals(), self.states(), *_count_short_and_drifting(self.live))
 
-    def troubles(self) -> tuple[Sequence[HealthProblem], Sequence[HealthProblem]]:
+    def troubles(self) -> tuple[Sequence[views.HealthProblem], Sequence[views.HealthProblem]]:
         """Return the problems and the warnings of the daemon now."""
         measured = self.vitals()
-        return find_all_problems(measured), find_warnings(measured, *_count_short_and_drifting(self.live))
+        return views.find_all_problems(measured), views.find_warnings(measured, *_count_short_and_drifting(self.live))
 
-    def restrictions(self) -> Mapping[str, Restriction]:
+    def restrictions(self) -> Mapping[str, views.Restriction]:
         """Return the jobs that are quarantined or held back."""
         vitals = self.vitals()
-        found = {str(job): Restriction("quarantined", why) for job, why in vitals.pool.quarantined.items()}
-        return found | {job: Restriction("held back", why) for job, why in vitals.held_back.items()}
+        found = {str(job): views.Restriction("quarantined", why) for job, why in vitals.pool.quarantined.items()}
+        return found | {job: views.Restriction("held back", why) for job, why in vitals.held_back.items()}
 
 
 def _count_short_and_drifting(live: LiveJobs) -> tuple[int, int]:
@@ -87,8 +77,8 @@ class JobMeters(JobCounts, kw_only=True, eq=False):
 class Meters(Struct, frozen=True, kw_only=True):
     """All measurements of one scrape, for another thread: they do not change."""
 
-    vitals: Vitals
-    health: Health
+    vitals: views.Vitals
+    health: views.Health
     jobs: Sequence[JobMeters]
     lateness: Histogram
     duration: Histogram
@@ -112,12 +102,12 @@ class MetricsService:
     op_counts: Metrics
     store: Store
     clock: Clock
-    vitals: Callable[[], Vitals]
+    vitals: Callable[[], views.Vitals]
     tallies: Callable[[], Mapping[str, ChannelTally]]  # of the notification channels of the settings
     one_at_a_time: Lock = field(default_factory=Lock, init=False)  # a scrape's text may have some megabytes
     _succeeded: dict[JobId, int] | None = field(default=None, init=False)  # as the store had it at the first scrape
 
-    async def measure(self, health: Health) -> Meters:
+    async def measure(self, health: views.Health) -> Meters:
         """Take all measurements; the ones that the store refuses are left out."""
         backlog, incidents = None, None
         with suppress(*STORE_REFUSED):
@@ -192,12 +182,12 @@ class ReadinessService:
 
     store: Store
     clock: Clock
-    vitals: Callable[[], Vitals]
+    vitals: Callable[[], views.Vitals]
     stage: str = STARTING  # why the daemon is not ready, in any state of its parts
     _lock: Lock = field(default_factory=Lock)
-    _seen: tuple[float, Vitals, str] | None = None  # when, and the error of the probe
+    _seen: tuple[float, views.Vitals, str] | None = None  # when, and the error of the probe
 
-    async def look(self) -> Readiness:
+    async def look(self) -> views.Readiness:
         async with self._lock:
             if self._seen is None or self.clock.monotonic() - self._seen[0] >= KEPT_S:
                 probe, wrong = self.store.probe(), ""
@@ -208,4 +198,4 @@ class ReadinessService:
                     wrong = f"nothing is stored: {type(error).__name__}"
                 self._seen = self.clock.monotonic(), self.vitals(), wrong
             _, vitals, wrong = self._seen
-        return view_readiness(vitals, stage=self.stage, probe=wrong)
+        return views.view_readiness(vitals, stage=self.stage, probe=wrong)

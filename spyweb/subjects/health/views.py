@@ -18,6 +18,7 @@ from spyweb.settings.units import MINUTE_MS, format_duration
 from spyweb.stalls import LoopStats
 from spyweb.store.model.entries import StoreStats
 from spyweb.views.jobs import JobState
+from spyweb.views.runs import copied
 from spyweb.words import counted
 
 SCHEDULER_STALLED_MS = 5_000  # far beyond what the loop promises, so no passing delay
@@ -290,14 +291,12 @@ def health_words(health: Health) -> str:
 
 
 def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0, drifting: int = 0) -> Health:
-    counts, problems, warnings = (
-        Counter(states),
-        find_all_problems(vitals),
-        find_warnings(vitals, short_monitors, drifting),
-    )
-    measured = {name: getattr(vitals, name) for name in Measured.__struct_fields__}
-    return Health(
-        **{**measured, "uptime_s": round(vitals.uptime_s, 3)},
+    counts, problems = Counter(states), find_all_problems(vitals)
+    warnings = find_warnings(vitals, short_monitors, drifting)
+    return copied(
+        Health,
+        vitals,
+        uptime_s=round(vitals.uptime_s, 3),
         status="failing" if problems else "ok",
         problems=[each.text for each in problems],
         workers=vitals.pool.workers,

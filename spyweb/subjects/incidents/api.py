@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from aiohttp import web
 from msgspec import Meta, Struct, field
 
-from spyweb.errors import Refused
+from spyweb.errors import Absent
 from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.settings.values import duration
 from spyweb.subjects.incidents.service import ChannelService, IncidentService
@@ -92,25 +92,25 @@ async def show_incident(request: web.Request) -> web.Response:
 @Route("POST", "/api/incidents/{incident}/ack", right=Right.RUN, answer=IncidentAcked, query=SenderQuery, of_job=True)
 async def acknowledge_incident(request: web.Request) -> web.Response:
     """Acknowledge an open incident: reminders and escalation stop; its end is still notified."""
-    incident = await _find(request)
-    by = _named(request, query_of(request, SenderQuery).by)
-    await service_of(request, IncidentService).acknowledge(incident.id, by)
-    return json_answer(IncidentAcked(acked=incident.id, by=by))
+    return await _acknowledge(request)
 
 
 @Route("DELETE", "/api/incidents/{incident}/ack", right=Right.RUN, answer=IncidentAcked, query=SenderQuery, of_job=True)
 async def unacknowledge_incident(request: web.Request) -> web.Response:
     """Withdraw the acknowledgement of an open incident: reminders and escalation go on."""
-    incident = await _find(request)
-    by = _named(request, query_of(request, SenderQuery).by)
-    await service_of(request, IncidentService).acknowledge(incident.id, by, undo=True)
+    return await _acknowledge(request, undo=True)
+
+
+async def _acknowledge(request: web.Request, *, undo: bool = False) -> web.Response:
+    incident, by = await _find(request), _named(request)
+    await service_of(request, IncidentService).acknowledge(incident.id, by, undo=undo)
     return json_answer(IncidentAcked(acked=incident.id, by=by))
 
 
 @Route("POST", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SenderQuery, body=SilenceBody)
 async def silence_job(request: web.Request) -> web.Response:
     """Silence a job for a while: incidents that close in that time are never notified."""
-    job, by = job_in_path(request), _named(request, query_of(request, SenderQuery).by)
+    job, by = job_in_path(request), _named(request)
     body = await body_of(request, SilenceBody)
     try:
         for_ms = SILENCE(body.for_)
@@ -123,23 +123,23 @@ async def silence_job(request: web.Request) -> web.Response:
 @Route("DELETE", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SenderQuery)
 async def unsilence_job(request: web.Request) -> web.Response:
     """End the silence of a job."""
-    job, by = job_in_path(request), _named(request, query_of(request, SenderQuery).by)
-    await service_of(request, IncidentService).silence(job, None, by)
+    job = job_in_path(request)
+    await service_of(request, IncidentService).silence(job, None, _named(request))
     return json_answer(JobSilenced(job=job, for_ms=0))
 
 
-def _named(request: web.Request, by: str) -> str:
-    principal = principal_of(request)
+def _named(request: web.Request) -> str:
+    principal, by = principal_of(request), query_of(request, SenderQuery).by
     return (typed_name(by) if principal.source == "socket" else "") or principal.name
 
 
 async def _find(request: web.Request) -> IncidentView:
-    """Return the incident in the path.  Raises HTTPNotFound, or HTTPForbidden where the client may not see its job."""
+    """Return the incident in the path.  Raises Absent, or HTTPForbidden where the client may not see its job."""
     try:
         found = await service_of(request, IncidentService).get(number_in_path(request, "incident"))
-    except Refused as refused:
+    except Absent:
         check_may_see(request, "")
-        raise web.HTTPNotFound(text=str(refused)) from refused
+        raise
     check_may_see(request, found.job_id or "")
     return incident_seen_by(found, principal_of(request).may_see)
 
@@ -153,8 +153,4 @@ async def list_channels(request: web.Request) -> web.Response:
 @Route("POST", "/api/channels/{channel}/test", right=Right.RUN, answer=ChannelTried)
 async def try_channel(request: web.Request) -> web.Response:
     """Send a test notification to a notification channel at once, without the outbox, and return the result."""
-    try:
-        tried = await service_of(request, ChannelService).try_out(request.match_info["channel"])
-    except Refused as refused:
-        raise web.HTTPNotFound(text=str(refused)) from refused
-    return json_answer(tried)
+    return json_answer(await service_of(request, ChannelService).try_out(request.match_info["channel"]))

@@ -21,15 +21,7 @@ from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
-from spyweb.subjects.incidents.views import (
-    ChannelTried,
-    ChannelView,
-    IncidentAcked,
-    IncidentView,
-    JobSilenced,
-    delivery_words,
-    told_words,
-)
+from spyweb.subjects.incidents import views
 
 if TYPE_CHECKING:
     from spyweb.store.sqlite.store import Store
@@ -53,10 +45,10 @@ def list_incidents(
     project = project_of(context)
     found = incidents(project.stored(), is_open=None if every else True, limit=count)
 
-    def row(incident: IncidentView) -> dict[str, str]:
+    def row(incident: views.IncidentView) -> dict[str, str]:
         lasts = output.rounded((incident.closed_ms or project.clock.now_ms()) - incident.since_ms)
         cells = _cells(project, incident, "lasts", lasts)
-        notified = filter(None, (told_words(incident) if incident.told else "", incident.held))
+        notified = filter(None, (views.told_words(incident) if incident.told else "", incident.held))
         return {**cells, "notified": "; held: ".join(notified), "text": incident.text}
 
     cut, spare = ("text", "subject"), ("level", "notified")
@@ -68,9 +60,9 @@ def show(context: typer.Context, number: Number, form: Output = Format.TABLE) ->
     project = project_of(context)
     source = project.stored()
     if isinstance(source, DaemonClient):
-        found = source.ask("GET", f"/api/incidents/{number}", IncidentView)
+        found = source.ask("GET", f"/api/incidents/{number}", views.IncidentView)
     else:
-        stored: IncidentView | None = source.read(lambda store: _service(store).get(number), None)
+        stored: views.IncidentView | None = source.read(lambda store: _service(store).get(number), None)
         if stored is None:
             raise Refused(f"there is no incident {number}")
         found = stored
@@ -84,7 +76,7 @@ def ack(context: typer.Context, number: Number, by: ByName = None, form: Output 
     """Acknowledge an incident, which ends its reminders."""
     source, name = project_of(context).stored(), by or _user()
     if isinstance(source, DaemonClient):  # the daemon returns the name that it recorded
-        name = source.ask("POST", with_query(f"/api/incidents/{number}/ack", by=name), IncidentAcked).by or name
+        name = source.ask("POST", with_query(f"/api/incidents/{number}/ack", by=name), views.IncidentAcked).by or name
     else:
         source.write(lambda store: _service(store).acknowledge(number, name))
     output.tell(form, f"incident {number} was acknowledged by {name}", {"acked": number})
@@ -94,7 +86,7 @@ def unack(context: typer.Context, number: Number, by: ByName = None, form: Outpu
     """Withdraw an acknowledgement: reminders go on."""
     source, name = project_of(context).stored(), by or _user()
     if isinstance(source, DaemonClient):
-        source.ask("DELETE", with_query(f"/api/incidents/{number}/ack", by=name), IncidentAcked)
+        source.ask("DELETE", with_query(f"/api/incidents/{number}/ack", by=name), views.IncidentAcked)
     else:
         source.write(lambda store: _service(store).acknowledge(number, name, undo=True))
     output.tell(form, f"incident {number} is no longer acknowledged", {"unacked": number})
@@ -126,7 +118,7 @@ def try_channel(
 ) -> ExitCode:
     """Send a test notification to a channel."""
     daemon = project_of(context).need_daemon(ONLY_IT)
-    tried = daemon.ask("POST", f"/api/channels/{quote(channel, safe='')}/test", ChannelTried)
+    tried = daemon.ask("POST", f"/api/channels/{quote(channel, safe='')}/test", views.ChannelTried)
     more = f"; {tried.reason}" if tried.reason else ""
     line = f"delivered to {tried.channel}{more}" if tried.is_sent else f"{tried.channel}: {tried.reason}"
     output.tell(form, line, tried)
@@ -136,20 +128,20 @@ def try_channel(
 def list_channels(context: typer.Context, form: Output = Format.TABLE) -> None:
     """List the notification channels and their queues."""
     project = project_of(context)
-    found = project.need_daemon(ONLY_IT).ask("GET", "/api/channels", list[ChannelView])
+    found = project.need_daemon(ONLY_IT).ask("GET", "/api/channels", list[views.ChannelView])
     empty, cut, spare = "config.toml has no channels: [channels.NAME]", ("last error",), ("quiet", "level")
     output.show_list(form, found, partial(_channel_row, project), empty=empty, cut=cut, spare=spare)
 
 
 def incidents(
     source: Backend, *, is_open: bool | None, limit: int, job: JobId | None = None, since_ms: int | None = None
-) -> list[IncidentView]:
-    def ask(store: Store) -> Awaitable[list[IncidentView]]:
+) -> list[views.IncidentView]:
+    def ask(store: Store) -> Awaitable[list[views.IncidentView]]:
         return _service(store).list(is_open=is_open, job=job, before=None, limit=limit, since_ms=since_ms)
 
     state = None if is_open is None else "open" if is_open else "closed"
     target = with_query("/api/incidents", state=state, job=job, since=since_ms, limit=limit)
-    return answer_of(source, target, list[IncidentView], ask, [])
+    return answer_of(source, target, list[views.IncidentView], ask, [])
 
 
 def _silence(source: Backend, name: str, for_ms: int | None, by: str) -> JobId:
@@ -158,9 +150,9 @@ def _silence(source: Backend, name: str, for_ms: int | None, by: str) -> JobId:
     if not isinstance(source, DaemonClient):
         source.write(lambda store: _service(store).silence(job, for_ms, by))
     elif for_ms is None:
-        source.ask("DELETE", target, JobSilenced)
+        source.ask("DELETE", target, views.JobSilenced)
     else:
-        source.ask("POST", target, JobSilenced, body=msgspec.json.encode({"for": f"{for_ms}ms"}))
+        source.ask("POST", target, views.JobSilenced, body=msgspec.json.encode({"for": f"{for_ms}ms"}))
     return job
 
 
@@ -184,7 +176,7 @@ def _user() -> str:
         return "local"
 
 
-def _cells(project: Project, incident: IncidentView, lasting: str, how_long: str) -> dict[str, str]:
+def _cells(project: Project, incident: views.IncidentView, lasting: str, how_long: str) -> dict[str, str]:
     return {
         "id": str(incident.id),
         "subject": incident.job_id or incident.subject,
@@ -196,7 +188,7 @@ def _cells(project: Project, incident: IncidentView, lasting: str, how_long: str
     }
 
 
-def _channel_row(project: Project, channel: ChannelView) -> dict[str, str]:
+def _channel_row(project: Project, channel: views.ChannelView) -> dict[str, str]:
     moment = project.moment
     if channel.down_since_ms is not None:
         state = f"down since {moment(channel.down_since_ms)}"
@@ -222,7 +214,7 @@ def _channel_row(project: Project, channel: ChannelView) -> dict[str, str]:
     }
 
 
-def _facts(project: Project, incident: IncidentView) -> Sequence[tuple[str, str]]:
+def _facts(project: Project, incident: views.IncidentView) -> Sequence[tuple[str, str]]:
     moment, closed_ms, acked_ms = project.moment, incident.closed_ms, incident.acked_ms
     facts = [
         ("incident", str(incident.id)),
@@ -237,7 +229,7 @@ def _facts(project: Project, incident: IncidentView) -> Sequence[tuple[str, str]
         ("run", "" if incident.run is None else str(incident.run)),
         ("failures", str(incident.failures or "")),
         ("held", incident.held),
-        *((f"channel {channel}", delivery_words(incident, channel)) for channel in incident.told),
+        *((f"channel {channel}", views.delivery_words(incident, channel)) for channel in incident.told),
     ]
     if closed_ms is None and acked_ms is None:
         for each in incident.channels:  # some of them may still be notified of its beginning
@@ -302,7 +294,7 @@ def history(
     output.show_table(header, rows, empty="", cut=("subject",), spare=("share", "incidents"))
     output.say("")
 
-    def row(incident: IncidentView) -> dict[str, str]:
+    def row(incident: views.IncidentView) -> dict[str, str]:
         lasted = output.rounded((incident.closed_ms or now_ms) - incident.since_ms)
         cells = _cells(project, incident, "lasted", lasted if incident.closed_ms else f"{lasted}, open")
         return {**cells, "text": incident.text}
@@ -314,7 +306,7 @@ def history(
         output.note(f"the newest {count}: -n shows more")
 
 
-def draw(found: Iterable[IncidentView], span: HistorySpan) -> list[SubjectBar]:
+def draw(found: Iterable[views.IncidentView], span: HistorySpan) -> list[SubjectBar]:
     """Return a bar for each subject; the one that was down for longest comes first."""
     spans: dict[str, list[HistorySpan]] = {}
     for each in found:

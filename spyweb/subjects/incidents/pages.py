@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.alerts.delivery import AckLinks
-from spyweb.errors import Refused
+from spyweb.errors import Absent, Refused
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId
 from spyweb.store.model.incidents import OpenIncident, job_of
@@ -27,7 +27,7 @@ from spyweb.subjects.when.service import MaintenanceService
 from spyweb.web.access.guard import TRAIL
 from spyweb.web.access.principal import LONGEST_NAME, PUBLIC, Right
 from spyweb.web.access.recognise import AccessRule
-from spyweb.web.api.query import Natural, visible, whole_number
+from spyweb.web.api.query import Natural, number_in_path, visible
 from spyweb.web.api.route import PageRoute
 from spyweb.web.api.services import SERVICES, service_of
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
@@ -159,14 +159,17 @@ async def show_one(asked: Asked) -> Shown:
 @Action("incidents/{incident}/acknowledge", right=Right.RUN, of_job=True)
 async def acknowledge(asked: Asked) -> web.Response:
     """Acknowledge an incident: its reminders stop."""
-    await asked.services[IncidentService].acknowledge((await _find(asked)).id, _who(asked))
-    return lead_to(asked.back())
+    return await _acknowledge(asked)
 
 
 @Action("incidents/{incident}/unacknowledge", right=Right.RUN, of_job=True)
 async def unacknowledge(asked: Asked) -> web.Response:
     """Withdraw an acknowledgement: reminders go on."""
-    await asked.services[IncidentService].acknowledge((await _find(asked)).id, _who(asked), undo=True)
+    return await _acknowledge(asked, undo=True)
+
+
+async def _acknowledge(asked: Asked, *, undo: bool = False) -> web.Response:
+    await asked.services[IncidentService].acknowledge((await _find(asked)).id, _who(asked), undo=undo)
     return lead_to(asked.back())
 
 
@@ -225,16 +228,11 @@ def _who(asked: Asked) -> str:
 
 
 async def _find(asked: Asked) -> IncidentView:
-    """Return the incident in the path.  Raises PageMissing where the client may see no such incident."""
-    number = whole_number(asked.request.match_info["incident"])
-    if number is None:
-        raise PageMissing("There is no such incident")
-    try:
-        found = await asked.services[IncidentService].get(number)
-    except Refused:
-        found = None
-    if found is None or not asked.principal.may_see(found.job_id or ""):
-        raise PageMissing(f"There is no incident {number}")
+    """Return the incident in the path.  Raises Absent where the client may see no such incident."""
+    number = number_in_path(asked.request, "incident")
+    found = await asked.services[IncidentService].get(number)
+    if not asked.principal.may_see(found.job_id or ""):
+        raise Absent(f"there is no incident {number}")
     return incident_seen_by(found, asked.principal.may_see)
 
 
@@ -257,10 +255,7 @@ async def show_channels(asked: Asked) -> Shown:
 @Action("channels/{name}/test", right=Right.RUN)
 async def try_channel(asked: Asked) -> web.Response:
     """Send a test notification; the page shows the result."""
-    try:
-        await asked.services[ChannelService].try_out(asked.request.match_info["name"])
-    except Refused as refused:
-        raise PageMissing(str(refused)) from refused
+    await asked.services[ChannelService].try_out(asked.request.match_info["name"])
     return lead_to(asked.back())
 
 
@@ -299,7 +294,7 @@ async def _follow(request: web.Request) -> tuple[IncidentView, str]:
     if services[AckLinks].is_valid(number, channel, expires, signature, services.clock.now_ms()):
         try:
             return await services[IncidentService].get(number), channel
-        except Refused:  # it closed long ago, and its record was pruned
+        except Absent:  # it closed long ago, and its record was pruned
             pass
     raise PageMissing("There is no such page")
 

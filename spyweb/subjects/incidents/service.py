@@ -15,7 +15,7 @@ from spyweb.alerts.channels import ADDRESS, DOWN, TEMPLATE, ChannelTally, shown
 from spyweb.alerts.delivery import Attempt
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
-from spyweb.errors import Refused
+from spyweb.errors import Absent, Refused
 from spyweb.events.happenings import IncidentHappened, incident_acked, incident_changed
 from spyweb.incidents.policy import quiet_until
 from spyweb.incidents.telling import ChannelState, Hold, HoldReason, KnownIncident, hold_of
@@ -34,6 +34,7 @@ from spyweb.subjects.incidents.views import (
     IncidentView,
     view_incident,
 )
+from spyweb.views.runs import copied
 
 if TYPE_CHECKING:
     from spyweb.alerts.watcher import AlertWatcher  # a command without a daemon does without it
@@ -81,7 +82,7 @@ class IncidentService:
         return await self.incidents.all_open(MOST_OPEN)
 
     async def get(self, incident: int) -> IncidentView:
-        """Return one incident.  Raises Refused."""
+        """Return one incident.  Raises Absent."""
         (view,) = await self._view([await self._find(incident)])
         return view
 
@@ -171,7 +172,7 @@ class IncidentService:
     async def _find(self, incident: int) -> Incident:
         found = await self.incidents.get(incident)
         if found is None:
-            raise Refused(f"there is no incident {incident}")
+            raise Absent(f"there is no incident {incident}")
         return found
 
 
@@ -201,7 +202,9 @@ class ChannelService:
         tally = self.tallies.get(channel.name, ChannelTally())
         address, quiet = shown(channel), channel.quiet if channel.has_own_quiet else settings.policy.quiet
         tested_ms, test = self._tests.get(channel.name, (None, None))
-        return ChannelView(
+        return copied(
+            ChannelView,
+            tally,
             name=channel.name,
             kind=address.kind,
             service=address.service,
@@ -211,11 +214,7 @@ class ChannelService:
             quiet_until_ms=quiet and quiet_until(quiet, self.clock.now_ms()),
             waiting=backlog.waiting if backlog else 0,
             oldest_ms=backlog and backlog.oldest_ms,
-            sent=tally.sent,
-            failed=tally.failed,
-            sent_ms=tally.sent_ms,
             error=tally.error or (backlog.error if backlog else ""),
-            failed_ms=tally.failed_ms,
             down_since_ms=signs[DOWN].since_ms if DOWN in signs else None,
             incident=wrong.id if wrong else None,
             unusable=signs[ADDRESS].text if ADDRESS in signs else "",
@@ -225,7 +224,7 @@ class ChannelService:
         )
 
     async def try_out(self, channel: str) -> ChannelTried:
-        """Send a test notification without the outbox.  Raises Refused where there is no such channel."""
+        """Send a test notification without the outbox.  Raises Absent where there is no such channel."""
         attempt = await self.send_test(channel, self.clock.now_ms())
         failed = attempt.failure.reason if attempt.failure else ""
         problem = attempt.template_problem

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from spyweb.model import JobId, RunId
 from spyweb.store.model.incidents import job_of
+from spyweb.views.runs import copied
 
 if TYPE_CHECKING:
     from spyweb.store.model.incidents import Incident
@@ -124,33 +125,20 @@ def view_incident(
     due = [each for each in channels if each.from_ms <= now_ms] or channels  # others are notified later
     is_held = bool(due) and all(each.held for each in due)
     silence = incident.silence if incident.silence and incident.silence.holds(now_ms) else None
-    return IncidentView(
-        id=incident.id,
-        subject=incident.subject,
+    return copied(
+        IncidentView,
+        incident,
         job_id=job_of(incident.subject),
         level=incident.level.value,
         state="open" if incident.closed_ms is None else "closed",
-        reason=incident.reason,
-        text=incident.text,
-        run=incident.run,
-        since_ms=incident.since_ms,
-        opened_ms=incident.opened_ms,
-        closed_ms=incident.closed_ms,
-        closed_run=incident.closed_run,
-        acked_ms=incident.acked_ms,
-        acked_by=incident.acked_by,
-        is_flapping=incident.is_flapping,
-        is_gone=incident.is_gone,
-        signs={sign: SignView(since_ms=each.since_ms, text=each.text) for sign, each in incident.signs.items()},
-        failures=incident.failures,
+        signs={sign: copied(SignView, each) for sign, each in incident.signs.items()},
         held=due[0].held if is_held else "",
         held_until_ms=due[0].held_until_ms if is_held else None,
         silent_until_ms=silence and silence.until_ms,
         silent_by=silence.by if silence else "",
         channels=[*channels],
-        told=incident.told,
         undelivered=undelivered,
-        notes=[IncidentNote(at_ms=note.at_ms, text=note.text) for note in incident.notes],
+        notes=[copied(IncidentNote, note) for note in incident.notes],
     )
 
 

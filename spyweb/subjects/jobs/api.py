@@ -8,7 +8,7 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.errors import Problem, Refused
+from spyweb.errors import Problem
 from spyweb.logs.reading import last_lines
 from spyweb.subjects.jobs.overview import Overview, OverviewService, overview_seen_by
 from spyweb.subjects.jobs.service import JobDetails, JobService
@@ -91,10 +91,7 @@ async def show_job(request: web.Request) -> web.Response:
 async def show_source(request: web.Request) -> web.Response:
     """Show a Lua file of the version of a job that runs."""
     job, query = any_job_in_path(request), query_of(request, FileQuery)
-    try:
-        return json_answer(await service_of(request, JobDetails).source(job, query.file))
-    except Refused as refused:
-        raise web.HTTPNotFound(text=str(refused)) from refused
+    return json_answer(await service_of(request, JobDetails).source(job, query.file))
 
 
 @Route("GET", "/api/warnings", right=Right.READ, answer=list[Problem])

@@ -11,7 +11,6 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta, Struct, structs
 
-from spyweb.errors import Refused
 from spyweb.events.changes import LOG_LINES, ChangeHub
 from spyweb.events.hub import EventHub
 from spyweb.limits import SCRIPT_VALUES, too_large
@@ -50,7 +49,7 @@ from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.services import Outlook
 from spyweb.web.pages.charts import chart
 from spyweb.web.pages.frame import PageFrame
-from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, coloured, lead_to
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PagePart, Shown, coloured, lead_to
 from spyweb.web.pages.site import answer_with
 from spyweb.words import cut
 
@@ -352,10 +351,7 @@ class SourceQuery(Struct, frozen=True):
 async def show_source(asked: Asked) -> Shown:
     """Show a whole file of the version of a job that runs."""
     job, query = asked.job(), asked.query(SourceQuery)
-    try:
-        source = await asked.services[JobDetails].source(job, query.file)
-    except Refused as error:
-        raise PageMissing("There is no such file") from error
+    source = await asked.services[JobDetails].source(job, query.file)
     lines = await coloured(source, query.line)
     return Shown(title=source.file, values={"job": job, "name": asked.name_of(job), "source": source, "lines": lines})
 

@@ -12,8 +12,8 @@ from msgspec import structs
 
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_at_once, run_in_slices
-from spyweb.errors import Problem, Refused
-from spyweb.model import JobId, JobSpec, Pings
+from spyweb.errors import Absent, Problem
+from spyweb.model import JobId, JobSpec
 from spyweb.reload.swap import Reloader
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
@@ -24,25 +24,9 @@ from spyweb.specs.tree import SUFFIXES, read_source
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.subjects.jobs.overview import OverviewService, failed_runs
-from spyweb.subjects.jobs.views import NEXT_SHOWN, JobDetail, LastError, last_error, listen_words, schedule_words, tie
+from spyweb.subjects.jobs.views import NEXT_SHOWN, JobDetail, LastError, detail_of, last_error
 from spyweb.subjects.runs.service import located
-from spyweb.views.jobs import (
-    JobPaused,
-    JobState,
-    JobView,
-    MaySee,
-    NextRun,
-    anything,
-    broken_job,
-    find_job,
-    join_problems,
-    log_file,
-    next_run,
-    no_such_job,
-    state_of,
-    view_job,
-    zone_of,
-)
+from spyweb.views import jobs as job_views
 from spyweb.views.source import SourceView, excerpt, unreadable_source, whole
 
 
@@ -58,7 +42,7 @@ class JobService:
     node_of: Callable[[LiveJob], str] = lambda _job: ""
 
     def find(self, name_or_id: str) -> JobId | None:
-        return find_job((job.spec for job in self.live), name_or_id)
+        return job_views.find_job((job.spec for job in self.live), name_or_id)
 
     @property
     def settings(self) -> Settings:
@@ -76,7 +60,7 @@ class JobService:
 
     def no_such_job(self, name_or_id: str) -> str:
         """Return the message that there is no such job, with the nearest name."""
-        return no_such_job(self.broken_views(), name_or_id, [job.id for job in self.live])
+        return job_views.no_such_job(self.broken_views(), name_or_id, [job.id for job in self.live])
 
     def find_any(self, name_or_id: str) -> JobId | None:
         """Return the job of this name or id, also one that does not load."""
@@ -86,14 +70,14 @@ class JobService:
         """Return the name of each job, also of jobs that don't load."""
         return {**{job: job for job, _ in self._broken()}, **{job.id: job.spec.name for job in self.live}}
 
-    def jobs(self) -> list[JobView]:
+    def jobs(self) -> list[job_views.JobView]:
         return run_at_once(self._all_views())
 
-    async def all_jobs(self) -> list[JobView]:
+    async def all_jobs(self) -> list[job_views.JobView]:
         """Return all jobs, by id, in slices."""
         return await run_in_slices(self.clock, self._all_views())
 
-    def _all_views(self) -> Steps[list[JobView]]:
+    def _all_views(self) -> Steps[list[job_views.JobView]]:
         views = []
         for job in self.live:
             views.append(self.view(job))
@@ -109,17 +93,19 @@ class JobService:
         """Yield the jobs whose file does not load and of which no earlier version runs, each with its problems."""
         return (found for found in self.reloader.broken.items() if self.live.find(found[0]) is None)
 
-    def broken_views(self) -> list[JobView]:
-        return [broken_job(job, problems) for job, problems in self._broken()]
+    def broken_views(self) -> list[job_views.JobView]:
+        return [job_views.broken_job(job, problems) for job, problems in self._broken()]
 
-    def view(self, job: LiveJob) -> JobView:
-        view = view_job(job.spec, job.cursor, job.last, in_flight=len(job.under_way), waiting=job.waiting_count)
+    def view(self, job: LiveJob) -> job_views.JobView:
+        view = job_views.view_job(
+            job.spec, job.cursor, job.last, in_flight=len(job.under_way), waiting=job.waiting_count
+        )
         return structs.replace(
             view,
             next_due_ms=next(self._upcoming(job), None),
             generation=job.code.generation,
             vms=self.vms_of(job.id),
-            error=join_problems(job.problems),
+            error=job_views.join_problems(job.problems),
             warnings=tuple(map(str, job.warnings)),
             node=self.node_of(job),
         )
@@ -130,46 +116,53 @@ class JobService:
         return upcoming(job.spec, job.cursor.due_ms) if job.scheduled else iter(())
 
     async def next_runs(
-        self, job: JobId | None, count: int, *, until_ms: int | None = None, may_see: MaySee = anything
-    ) -> list[NextRun]:
+        self,
+        job: JobId | None,
+        count: int,
+        *,
+        until_ms: int | None = None,
+        may_see: job_views.MaySee = job_views.anything,
+    ) -> list[job_views.NextRun]:
         """Return the next due times before a moment, of one job or of all that the caller may see, earliest first."""
         jobs = [each for each in self.live if may_see(each.id)] if job is None else [self.live.get(job)]
-        zones = {each.id: zone_of(each.spec.schedule, self.timezone) for each in jobs}
+        zones = {each.id: job_views.zone_of(each.spec.schedule, self.timezone) for each in jobs}
 
         def due(each: LiveJob) -> Iterator[int]:
             found = self._upcoming(each)
             return found if until_ms is None else takewhile(lambda due_ms: due_ms < until_ms, found)
 
-        def look() -> Steps[list[NextRun]]:
+        def look() -> Steps[list[job_views.NextRun]]:
             found, shown = (yield from earliest(((each.id, due(each)) for each in jobs), count)), []
             for due_ms, due_job in found:
                 yield
-                shown.append(next_run(due_job, due_ms, zones[due_job]))
+                shown.append(job_views.next_run(due_job, due_ms, zones[due_job]))
             return shown
 
         return await run_in_slices(self.clock, look())
 
     def log_file(self, job: JobId) -> Path:
         """Return where the job's script logs; the file need not exist."""
-        return log_file(self.root, self.live.get(job).spec.folder)
+        return job_views.log_file(self.root, self.live.get(job).spec.folder)
 
-    def states(self) -> Iterator[JobState]:
+    def states(self) -> Iterator[job_views.JobState]:
         """Yield the state of each job alone: building their whole views would hold up the loop."""
         for job in self.live:
-            yield state_of(job.spec, job.cursor, running=bool(job.under_way), waiting=bool(job.waiting_count))
+            yield job_views.state_of(job.spec, job.cursor, running=bool(job.under_way), waiting=bool(job.waiting_count))
         for _ in self._broken():
-            yield JobState.BROKEN
+            yield job_views.JobState.BROKEN
 
-    async def pause(self, job: JobId) -> JobPaused:
+    async def pause(self, job: JobId) -> job_views.JobPaused:
         was_paused = self.live.get(job).cursor.paused
         await self.scheduler.pause(self.live.get(job))
-        return JobPaused(job=job, paused=True, was_paused=was_paused)
+        return job_views.JobPaused(job=job, paused=True, was_paused=was_paused)
 
-    async def resume(self, job: JobId) -> JobPaused:
+    async def resume(self, job: JobId) -> job_views.JobPaused:
         live = self.live.get(job)
         was_paused = live.cursor.paused
         await self.scheduler.resume(live)
-        return JobPaused(job=job, paused=False, was_paused=was_paused, next_due_ms=next(self._upcoming(live), None))
+        return job_views.JobPaused(
+            job=job, paused=False, was_paused=was_paused, next_due_ms=next(self._upcoming(live), None)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,55 +172,44 @@ class JobDetails:
     overview: OverviewService
 
     async def detail(self, job: JobId) -> JobDetail:
-        """Return everything about a job.  Raises Refused where there is none."""
+        """Return everything about a job.  Raises Absent where there is none."""
         row = await self.overview.row(job)
         if row is None:
-            raise Refused(f"{job} was removed")
+            raise Absent(f"{job} was removed")
         jobs, live = self.jobs, self.jobs.live.find(job)
         if live is None:
             problems = jobs.reloader.broken.get(job, ())
             source, namespace = await self._source_of(problems), job_namespace(job)
             return JobDetail(row=row, schedule="", problems=problems, source=source, namespace=namespace)
-        problems = [*live.problems, *live.warnings]
-        monitor, permissions = live.spec.monitor, jobs.settings.permissions
-        return JobDetail(
-            row=row,
-            schedule=schedule_words(live.spec, jobs.timezone),
+        spec, problems, permissions = live.spec, [*live.problems, *live.warnings], jobs.settings.permissions
+        others = [*filter(None, (jobs.spec(after.job) for after in spec.after))]
+        others += [follower.spec for follower in jobs.live.after(job)]
+        settings = await asyncio.to_thread(resolve_settings, job, spec.monitor is not None, live.sources, permissions)
+        return structs.replace(
+            detail_of(row, spec, others, jobs.timezone, settings),
             next_due=await jobs.next_runs(job, NEXT_SHOWN),
             problems=problems,
             source=await self._source_of(problems),
             error=await self._last_error(live, row.failing.count if row.failing else 0),
-            follows=[tie(after, after.job, jobs.spec(after.job)) for after in live.spec.after],
-            followed_by=[
-                tie(after, follower.id, follower.spec)
-                for follower in jobs.live.after(job)
-                for after in follower.spec.after
-                if after.job == job
-            ],
-            listens=list(map(listen_words, live.spec.on)),
-            settings=await asyncio.to_thread(resolve_settings, job, monitor is not None, live.sources, permissions),
             files=[chunk for chunk, source in live.code.files if source],
-            pages=monitor.urls if monitor else (),
-            is_elsewhere=isinstance(live.spec.schedule, Pings),
             generation=live.code.generation,
-            namespace=job_namespace(job),
         )
 
     async def source(self, job: JobId, file: str | None = None) -> SourceView:
         """Return a file of the version that runs; of a broken job, the file on disk.
 
-        Raises Refused where the job has no such file.
+        Raises Absent where the job has no such file.
         """
         live = self.jobs.live.find(job)
         if live is not None:
             files = dict(live.code.files)
             name = live.code.chunk if file is None else file
             if name not in files or not files[name]:
-                raise Refused(f"{job} has no Lua file {name!r}" if file else f"{job} has no Lua")
+                raise Absent(f"{job} has no Lua file {name!r}" if file else f"{job} has no Lua")
             return await asyncio.to_thread(whole, name, files[name])
         found = next((each for each in self.jobs.reloader.broken.get(job, ()) if file in (None, each.file)), None)
         if found is None:
-            raise Refused(f"{job} was removed")
+            raise Absent(f"{job} was removed")
         return await asyncio.to_thread(read_part, self.jobs.root, found, whole)
 
     async def _source_of(self, problems: Sequence[Problem]) -> SourceView | None:

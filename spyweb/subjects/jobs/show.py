@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
+from msgspec.structs import replace
 
 from spyweb.cli import output
 from spyweb.cli.client import DaemonClient
 from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in
-from spyweb.model import JobId, Pings, Run
+from spyweb.model import JobId, Run
 from spyweb.settings.units import format_duration
 from spyweb.specs.origins import OriginKind, ResolvedSetting, resolve_settings
 from spyweb.store.model.entries import job_namespace
@@ -23,7 +24,7 @@ from spyweb.subjects.incidents.views import IncidentView, told_words
 from spyweb.subjects.jobs.commands import describe_last, shown_state
 from spyweb.subjects.jobs.overview import failed_runs, read_strips, view_row
 from spyweb.subjects.jobs.stored_jobs import listed_jobs
-from spyweb.subjects.jobs.views import JobDetail, LastError, Tie, last_error, listen_words, schedule_words, tie
+from spyweb.subjects.jobs.views import JobDetail, LastError, Tie, detail_of, last_error
 from spyweb.subjects.runs.commands import newest_runs, show_runs
 from spyweb.views.runs import DECISIVE, LastRun
 from spyweb.views.source import frames_of
@@ -71,11 +72,11 @@ def show(
 def stored_detail(project: OfflineProject, job: JobId) -> JobDetail:
     """Return everything about a job as `JobDetails` does, but for what only a daemon knows."""
     view = next(view for view in listed_jobs(project) if view.id == job)
-    file, namespace = project.scanned.jobs.get(job), job_namespace(job)
+    file = project.scanned.jobs.get(job)
     if file is None:
         problems = project.scanned.broken[job]
-        return JobDetail(row=view_row(view), schedule="", problems=problems, namespace=namespace)
-    spec, specs = file.spec, {spec.id: spec for spec in project.specs}
+        return JobDetail(row=view_row(view), schedule="", problems=problems, namespace=job_namespace(job))
+    spec = file.spec
 
     async def ask(store: Store) -> tuple[RunStrip, FailingSeries | None, Sequence[Run]]:
         strips, series = await read_strips(store, [spec])
@@ -85,19 +86,10 @@ def stored_detail(project: OfflineProject, job: JobId) -> JobDetail:
     nothing: tuple[RunStrip, FailingSeries | None, Sequence[Run]] = (RunStrip(), None, [])
     strip, series, failed = project.read(ask, nothing)
     errors = (last_error(run, frames_of(run.traceback), None, [each.reason for each in failed]) for run in failed)
-    return JobDetail(
-        row=view_row(view, strip=strip, series=series),
-        schedule=schedule_words(spec, project.settings.daemon.timezone),
-        problems=file.warnings,
-        error=next(errors, None),
-        follows=[tie(after, after.job, specs.get(after.job)) for after in spec.after],
-        followed_by=[tie(after, each.id, each) for each in specs.values() for after in each.after if after.job == job],
-        listens=list(map(listen_words, spec.on)),
-        settings=resolve_settings(job, spec.monitor is not None, file.sources, project.settings.permissions),
-        pages=spec.monitor.urls if spec.monitor else (),
-        is_elsewhere=isinstance(spec.schedule, Pings),
-        namespace=namespace,
-    )
+    row, timezone = view_row(view, strip=strip, series=series), project.settings.daemon.timezone
+    settings = resolve_settings(job, spec.monitor is not None, file.sources, project.settings.permissions)
+    detail = detail_of(row, spec, project.specs, timezone, settings)
+    return replace(detail, problems=file.warnings, error=next(errors, None))
 
 
 def _show_settings(settings: Sequence[ResolvedSetting], *, every: bool) -> None:

@@ -14,6 +14,7 @@ from spyweb.schedules.words import cron_words
 from spyweb.settings.units import format_duration
 from spyweb.specs.origins import ResolvedSetting
 from spyweb.specs.watches import scope_of
+from spyweb.store.model.entries import job_namespace
 from spyweb.subjects.jobs.overview import OverviewRow, row_seen_by
 from spyweb.views.jobs import JobState, JobView, NextRun, is_failing
 from spyweb.views.runs import moment_of
@@ -123,6 +124,26 @@ def tie(after: After, job: JobId, spec: JobSpec | None) -> Tie:
     """Return the tie that `after` makes with this job, which comes before or after."""
     outcomes = [outcome for outcome in Outcome if outcome in after.outcomes]
     return Tie(job=job, name=spec.name if spec else job, outcomes=outcomes, is_there=spec is not None)
+
+
+def detail_of(
+    row: OverviewRow, spec: JobSpec, others: Iterable[JobSpec], timezone: str, settings: Sequence[ResolvedSetting]
+) -> JobDetail:
+    """Return what the settings of a job say about it; the jobs before and after it are among the others."""
+    specs = {each.id: each for each in others}
+    return JobDetail(
+        row=row,
+        schedule=schedule_words(spec, timezone),
+        follows=[tie(after, after.job, specs.get(after.job)) for after in spec.after],
+        followed_by=[
+            tie(after, each.id, each) for each in specs.values() for after in each.after if after.job == spec.id
+        ],
+        listens=list(map(listen_words, spec.on)),
+        settings=settings,
+        pages=spec.monitor.urls if spec.monitor else (),
+        is_elsewhere=isinstance(spec.schedule, Pings),
+        namespace=job_namespace(spec.id),
+    )
 
 
 def last_error(run: Run, frames: Sequence[TraceFrame], source: SourceView | None, reasons: Sequence[str]) -> LastError:

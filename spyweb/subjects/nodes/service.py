@@ -16,9 +16,9 @@ from spyweb.settings.reading import Names
 from spyweb.store.model.nodes import Node, NodeState
 from spyweb.subjects.health.views import ClusterVitals
 from spyweb.subjects.nodes.views import NodeChange, NodeView
+from spyweb.views.runs import copied
 
 LIVING = (NodeState.ALIVE, NodeState.DRAINING)
-AS_ON_RECORD = ("name", "id", "version", "url", "labels", "is_standby", "started_ms", "beat_ms")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -74,8 +74,9 @@ class NodesService:
         mine = {node.id: node for node in latest.values()}.get(self.cluster.nodes.me)
         jobs = await asyncio.to_thread(lambda live: Counter(owners.get(job.slot) for job in live), list(self.live))
         return [
-            NodeView(
-                **{each: getattr(node, each) for each in AS_ON_RECORD},
+            copied(
+                NodeView,
+                node,
                 state=node.state.name.lower(),
                 is_me=node is mine,
                 slots=slots[node.id],

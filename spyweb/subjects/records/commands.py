@@ -19,16 +19,7 @@ from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
 from spyweb.store.model.records import Record
-from spyweb.subjects.records.views import (
-    RecordsPage,
-    RecordView,
-    column_names,
-    csv_line,
-    flatten,
-    json_or_empty,
-    show_change,
-    view_record,
-)
+from spyweb.subjects.records import views
 from spyweb.words import cut
 
 PAGE = 500
@@ -65,17 +56,17 @@ def records(
     found = list(islice(takewhile(lambda view: view.timestamp >= since_ms * NS_IN_MS, newest), count))
     match form:
         case RecordFormat.JSON:
-            output.show_json([flatten(view) for view in found])
+            output.show_json([views.flatten(view) for view in found])
         case RecordFormat.CSV:
             output.show_bytes(to_csv(found).removesuffix("\n").encode())
         case RecordFormat.TABLE:
-            names = column_names((), found)
+            names = views.column_names((), found)
             of_all = ("job",) if job is None else ()
             rows = [
                 (
                     project.moment(view.timestamp // NS_IN_MS),
                     *(view.job_id for _ in of_all),
-                    *(cut(show_change(view, name), LONGEST_CELL) for name in names),
+                    *(cut(views.show_change(view, name), LONGEST_CELL) for name in names),
                     ", ".join(view.match_key),
                 )
                 for view in found
@@ -83,7 +74,7 @@ def records(
             output.show_table(("found", *of_all, *names, "keywords"), rows, empty="no records")
 
 
-def _pages(source: Backend, name: str | None, size: int) -> Iterator[RecordView]:
+def _pages(source: Backend, name: str | None, size: int) -> Iterator[views.RecordView]:
     """Yield records, read page by page; a removed job still has its records."""
     page = found_of(source, name, lambda job: page_of(source, job, limit=size))
     yield from page
@@ -93,16 +84,16 @@ def _pages(source: Backend, name: str | None, size: int) -> Iterator[RecordView]
         yield from page
 
 
-def page_of(source: Backend, job: JobId | None, *, limit: int, before_ns: int | None = None) -> list[RecordView]:
+def page_of(source: Backend, job: JobId | None, *, limit: int, before_ns: int | None = None) -> list[views.RecordView]:
     """Return a page of the records of one job, or of all, newest first."""
     if isinstance(source, DaemonClient):
         target = with_query("/api/records", job_id=job, limit=limit, after=before_ns)
         if job is not None:
-            return source.ask("GET", target, RecordsPage).records
-        by_job = source.ask("GET", target, dict[str, list[RecordView]])
-        return sorted((view for views in by_job.values() for view in views), key=lambda view: -view.timestamp)
+            return source.ask("GET", target, views.RecordsPage).records
+        by_job = source.ask("GET", target, dict[str, list[views.RecordView]])
+        return sorted((view for found in by_job.values() for view in found), key=lambda view: -view.timestamp)
     found: list[Record] = source.read(lambda store: store.records.list(job, limit=limit, before_ns=before_ns), [])
-    return [view_record(record) for record in found]
+    return [views.view_record(record) for record in found]
 
 
 def moment_of(text: str, now_ms: int, timezone: str) -> int:
@@ -118,14 +109,14 @@ def moment_of(text: str, now_ms: int, timezone: str) -> int:
         raise Refused(f"--since {text[:80]!r}: {SINCE_EXPECTED}") from error
 
 
-def to_csv(found: Sequence[RecordView]) -> str:
+def to_csv(found: Sequence[views.RecordView]) -> str:
     """Format records as CSV by RFC 4180, but that a row ends without a carriage return."""
-    names = column_names((), found)
+    names = views.column_names((), found)
     of_all = ("job",) if len({view.job_id for view in found}) > 1 else ()
     changes = ("old",) if any(view.old for view in found) else ()
     rows = [("date_time", *names, "keywords", "page_url", *of_all, *changes)]
     for view in found:
         cells = (view.fields.get(name, "") for name in names)
-        more = (*(view.job_id for _ in of_all), *(json_or_empty(view.old) for _ in changes))
+        more = (*(view.job_id for _ in of_all), *(views.json_or_empty(view.old) for _ in changes))
         rows.append((view.date_time, *cells, " ".join(view.match_key), view.page_url, *more))
-    return "".join(csv_line(row).removesuffix("\r\n") + "\n" for row in rows)
+    return "".join(views.csv_line(row).removesuffix("\r\n") + "\n" for row in rows)

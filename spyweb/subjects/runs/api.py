@@ -10,7 +10,6 @@ from typing import Annotated, TypeVar
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.errors import Refused
 from spyweb.model import Outcome, Run, RunId, TriggerType
 from spyweb.store.model.runs import RunFilter
 from spyweb.subjects.runs.retries import RetryService
@@ -108,11 +107,7 @@ def _named(kind: type[E], parameter: str, text: str) -> list[E]:
 async def show_run(request: web.Request) -> web.Response:
     """Show everything about one run: its history, log lines, tasks, traceback, limits, and the runs that followed."""
     run, may_see = await permitted_run(request), principal_of(request).may_see
-    try:
-        detail = await service_of(request, PastRunsService).detail(run)
-    except Refused as refused:
-        raise web.HTTPNotFound(text=str(refused)) from refused
-    return json_answer(run_seen_by(detail, may_see))
+    return json_answer(run_seen_by(await service_of(request, PastRunsService).detail(run), may_see))
 
 
 @Route("GET", "/api/runs/{run}/tasks", right=Right.READ, answer=list[TaskView], of_job=True)
@@ -125,10 +120,7 @@ async def list_tasks(request: web.Request) -> web.Response:
 async def cancel(request: web.Request) -> web.Response:
     """Cancel a run that is under way or waits.  It is not retried."""
     run = await permitted_run(request)
-    found = await service_of(request, RunService).cancel(run)
-    if found is None:
-        raise web.HTTPNotFound(text=f"there is no run {run}")
-    return json_answer(RunCancelled(run=run, job=found.job))
+    return json_answer(RunCancelled(run=run, job=(await service_of(request, RunService).cancel(run)).job))
 
 
 class RetryBody(Struct, frozen=True):
@@ -157,8 +149,6 @@ async def retry(request: web.Request) -> web.Response:
     run, key = await permitted_run(request), key_of(request)
     optional: type[RetryBody | None] = RetryBody | None  # type: ignore[assignment]
     body = (await body_of(request, optional) if request.can_read_body else None) or RetryBody()
-    if await service_of(request, PastRunsService).find(run) is None:
-        raise web.HTTPNotFound(text=f"there is no run {run}: `spyweb runs` lists the runs")
     retried, is_repeated = await service_of(request, RetryService).retry(run, anyway=body.anyway, key=key)
     answer = json_answer(retried)
     if is_repeated:

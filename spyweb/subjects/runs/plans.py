@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 
 from msgspec import Struct
@@ -103,16 +105,8 @@ def view_plan(run: Run, plan: RunPlan | None, ended: Sequence[TaskView]) -> Plan
 
 def levels_of(needs: Sequence[Sequence[int]]) -> list[int]:
     """Return the level of each task: one more than the highest of those that it depends on."""
-    levels, waits_for = [1] * len(needs), [len(each) for each in needs]
-    followers: list[list[int]] = [[] for _ in needs]
-    for task, before in enumerate(needs):
-        for need in before:
-            followers[need].append(task)
-    ready = [task for task, before in enumerate(needs) if not before]
-    for task in ready:  # which grows
-        for follower in followers[task]:
-            levels[follower] = max(levels[follower], levels[task] + 1)
-            waits_for[follower] -= 1
-            if not waits_for[follower]:
-                ready.append(follower)
+    levels = [1] * len(needs)
+    with suppress(CycleError):  # which no script can declare
+        for task in TopologicalSorter(dict(enumerate(needs))).static_order():
+            levels[task] = 1 + max((levels[need] for need in needs[task]), default=0)
     return levels

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from spyweb.errors import Refused
+from spyweb.errors import Absent, Refused
 from spyweb.model import Outcome, Run, RunId, RunState, TaskRow, TaskStatus, Trigger, TriggerType
 from spyweb.ops.sources import Sources
 from spyweb.runs.live import LiveJob
@@ -81,11 +81,12 @@ class RetryService:
     async def retry(self, run_id: RunId, *, anyway: bool = False, key: str | None = None) -> tuple[RunRetried, bool]:
         """Start a run that retries another; return it, and whether an earlier request with this key has started it.
 
-        Raises Refused, as `prospect`, as RunService.start, and where the code has changed; `anyway` allows that.
+        Raises Absent where there is no such run, Refused as `prospect` and RunService.start do, and where the code has
+        changed; `anyway` allows that.
         """
         run = await self.runs.past.find(run_id)
         if run is None:
-            raise Refused(f"there is no run {run_id}: `spyweb runs` lists the runs")
+            raise Absent(f"there is no run {run_id}: `spyweb runs` lists the runs")
         request = self.runs.key_of(f"retry {run.job}", key, str(run_id).encode())
         is_repeated = request is not None and await self.runs.once.known(request) is not None
         prospect = await self.prospect(run, is_repeated=is_repeated)

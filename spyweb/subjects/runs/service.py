@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from spyweb.clock import Clock
-from spyweb.errors import KeyReused, Refused
+from spyweb.errors import Absent, KeyReused, Refused
 from spyweb.logs.reading import lines_between
 from spyweb.model import MIB, Ending, JobId, Run, RunId, TaskBegun, TaskRow
 from spyweb.permissions.policy import Audit
@@ -71,10 +71,10 @@ class PastRunsService:
                 return RunPage(runs=found, before=before)
 
     async def detail(self, run_id: RunId) -> views.RunDetail:
-        """Return everything about a run.  Raises Refused where there is none."""
+        """Return everything about a run.  Raises Absent where there is none."""
         run = await self.find(run_id)
         if run is None:
-            raise Refused(f"there is no run {run_id}: it may have been pruned")
+            raise Absent(f"there is no run {run_id}: it may have been pruned")
         job = self.live.find(run.job)
         frames, source = located(job, run) if job else (frames_of(run.traceback), None)
         followed = await self.store.past_runs.followers(run.id, limit=MOST_FOLLOWERS)
@@ -344,13 +344,15 @@ class RunService:
 
         return await self.once.start(key, begin)
 
-    async def cancel(self, run: RunId) -> Run | None:
-        """Cancel a run that is under way or waits; return it as it was, or None if there is none.
+    async def cancel(self, run: RunId) -> Run:
+        """Cancel a run that is under way or waits; return it as it was.
 
-        Raises Refused where it has ended.
+        Raises Absent where there is none, Refused where it has ended.
         """
         found = await self.past.find(run)
-        if found is not None and not self.runner.cancel(run):
+        if found is None:
+            raise Absent(f"there is no run {run}: `spyweb runs` lists the runs")
+        if not self.runner.cancel(run):
             raise Refused(f"run {run} of {found.job} is not under way: `spyweb runs {found.job}` shows how it ended")
         return found
 

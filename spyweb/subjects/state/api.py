@@ -22,27 +22,8 @@ from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.model.entries import STATE, PortableEntry
 from spyweb.store.model.records import NewRecord
 from spyweb.store.patterns import excess
+from spyweb.subjects.state import views
 from spyweb.subjects.state.service import StateService
-from spyweb.subjects.state.views import (
-    JOBS,
-    ChangeView,
-    EntriesCleared,
-    EntriesCounted,
-    EntryDeleted,
-    EntryFound,
-    EntryUpdate,
-    EntryUpdated,
-    EntryView,
-    EntryWritten,
-    Imported,
-    LockBroken,
-    LockView,
-    Moved,
-    NamespaceView,
-    RecordsAdded,
-    StateStats,
-    StreamEnded,
-)
 from spyweb.views.jobs import to_json
 from spyweb.web.answer import BadParameter, json_answer
 from spyweb.web.api.query import Natural, Positive, body_of, check_may_see, check_may_see_all, query_of, read_body
@@ -144,7 +125,7 @@ def state_of(request: web.Request) -> StateService:
     "GET",
     "/api/state/entries",
     right=Right.READ,
-    answer=(EntryView, StreamEnded),
+    answer=(views.EntryView, views.StreamEnded),
     query=EntriesQuery,
     media=LINES,
     of_job=True,
@@ -156,14 +137,18 @@ async def list_entries(request: web.Request) -> web.StreamResponse:
     return await stream(request, counted(to_json(entry) + b"\n" async for entry in entries))
 
 
-@Route("GET", "/api/state/entry", right=Right.READ, answer=EntryFound, query=EntryQuery, of_job=True)
+@Route("GET", "/api/state/entry", right=Right.READ, answer=views.EntryFound, query=EntryQuery, of_job=True)
 async def read_entry(request: web.Request) -> web.Response:
     """Show one entry."""
     query = query_of(request, EntryQuery)
-    return json_answer(EntryFound(entry=await state_of(request).entry(_permitted(request, query.namespace), query.key)))
+    return json_answer(
+        views.EntryFound(entry=await state_of(request).entry(_permitted(request, query.namespace), query.key))
+    )
 
 
-@Route("PUT", "/api/state/entry", right=Right.STATE, answer=EntryWritten, query=PutQuery, body=ANY_VALUE, of_job=True)
+@Route(
+    "PUT", "/api/state/entry", right=Right.STATE, answer=views.EntryWritten, query=PutQuery, body=ANY_VALUE, of_job=True
+)
 async def put_entry(request: web.Request) -> web.Response:
     """Write one entry, its expiry included."""
     query = query_of(request, PutQuery)
@@ -178,7 +163,13 @@ async def put_entry(request: web.Request) -> web.Response:
 
 
 @Route(
-    "PATCH", "/api/state/entry", right=Right.STATE, answer=EntryUpdated, query=EntryQuery, body=EntryUpdate, of_job=True
+    "PATCH",
+    "/api/state/entry",
+    right=Right.STATE,
+    answer=views.EntryUpdated,
+    query=EntryQuery,
+    body=views.EntryUpdate,
+    of_job=True,
 )
 async def update_entry(request: web.Request) -> web.Response:
     """Change a part of one entry, of a scope or of `state`, as `state.update` of a script does: all ops as one step.
@@ -188,44 +179,44 @@ async def update_entry(request: web.Request) -> web.Response:
     """
     query = query_of(request, EntryQuery)
     namespace = _permitted(request, query.namespace)
-    update = await body_of(request, EntryUpdate, UPDATE_BODY)
+    update = await body_of(request, views.EntryUpdate, UPDATE_BODY)
     return json_answer(await state_of(request).update(namespace, query.key, update.ops))
 
 
-@Route("GET", "/api/state/namespaces", right=Right.READ, answer=list[NamespaceView])
+@Route("GET", "/api/state/namespaces", right=Right.READ, answer=list[views.NamespaceView])
 async def list_namespaces(request: web.Request) -> web.Response:
     """List the namespaces that hold something."""
     return json_answer(await state_of(request).namespaces())
 
 
-@Route("DELETE", "/api/state/entry", right=Right.STATE, answer=EntryDeleted, query=EntryQuery, of_job=True)
+@Route("DELETE", "/api/state/entry", right=Right.STATE, answer=views.EntryDeleted, query=EntryQuery, of_job=True)
 async def delete_entry(request: web.Request) -> web.Response:
     """Delete one entry."""
     query = query_of(request, EntryQuery)
     return json_answer(await state_of(request).delete(_permitted(request, query.namespace), query.key))
 
 
-@Route("GET", "/api/state/count", right=Right.READ, answer=EntriesCounted, query=PatternQuery, of_job=True)
+@Route("GET", "/api/state/count", right=Right.READ, answer=views.EntriesCounted, query=PatternQuery, of_job=True)
 async def count_entries(request: web.Request) -> web.Response:
     """Count the entries whose keys match a pattern."""
     namespace, pattern = _matching(request, query_of(request, PatternQuery))
     return json_answer(await state_of(request).count(namespace, pattern))
 
 
-@Route("DELETE", "/api/state/entries", right=Right.STATE, answer=EntriesCleared, query=PatternQuery, of_job=True)
+@Route("DELETE", "/api/state/entries", right=Right.STATE, answer=views.EntriesCleared, query=PatternQuery, of_job=True)
 async def clear_entries(request: web.Request) -> web.Response:
     """Delete the entries whose keys match a pattern."""
     namespace, pattern = _matching(request, query_of(request, PatternQuery))
     return json_answer(await state_of(request).clear(namespace, pattern))
 
 
-@Route("GET", "/api/state/stats", right=Right.READ, answer=StateStats, query=NamespaceQuery, of_job=True)
+@Route("GET", "/api/state/stats", right=Right.READ, answer=views.StateStats, query=NamespaceQuery, of_job=True)
 async def show_stats(request: web.Request) -> web.Response:
     """Show the number and size of the entries of a namespace, or of all."""
     return json_answer(await state_of(request).stats(_one_or_all(request, query_of(request, NamespaceQuery).namespace)))
 
 
-@Route("GET", "/api/state/history", right=Right.READ, answer=list[EntryView], query=HistoryQuery, of_job=True)
+@Route("GET", "/api/state/history", right=Right.READ, answer=list[views.EntryView], query=HistoryQuery, of_job=True)
 async def list_history(request: web.Request) -> web.Response:
     """List the stored versions of an entry, newest first; the first of a live entry is its current value."""
     query = query_of(request, HistoryQuery)
@@ -234,20 +225,20 @@ async def list_history(request: web.Request) -> web.Response:
     )
 
 
-@Route("POST", "/api/state/rollback", right=Right.STATE, answer=EntryWritten, query=RollbackQuery, of_job=True)
+@Route("POST", "/api/state/rollback", right=Right.STATE, answer=views.EntryWritten, query=RollbackQuery, of_job=True)
 async def roll_back(request: web.Request) -> web.Response:
     """Write the value of an earlier version as a new one without expiry."""
     query = query_of(request, RollbackQuery)
     return json_answer(await state_of(request).rollback(_permitted(request, query.namespace), query.key, query.version))
 
 
-@Route("GET", "/api/state/locks", right=Right.READ, answer=list[LockView])
+@Route("GET", "/api/state/locks", right=Right.READ, answer=list[views.LockView])
 async def list_locks(request: web.Request) -> web.Response:
     """List the locks that are held."""
     return json_answer(await state_of(request).locks())
 
 
-@Route("DELETE", "/api/state/locks", right=Right.STATE, answer=LockBroken, query=LockQuery)
+@Route("DELETE", "/api/state/locks", right=Right.STATE, answer=views.LockBroken, query=LockQuery)
 async def break_lock(request: web.Request) -> web.Response:
     """Release a lock; the run that holds it is not interrupted."""
     return json_answer(await state_of(request).break_lock(query_of(request, LockQuery).name))
@@ -266,7 +257,7 @@ async def export_entries(request: web.Request) -> web.StreamResponse:
     "POST",
     "/api/state/import",
     right=Right.STATE,
-    answer=Imported,
+    answer=views.Imported,
     query=ImportQuery,
     body=(ANY_VALUE,),
     body_media=LINES,
@@ -282,7 +273,7 @@ async def import_entries(request: web.Request) -> web.Response:
     "POST",
     "/api/state/records",
     right=Right.STATE,
-    answer=RecordsAdded,
+    answer=views.RecordsAdded,
     query=RecordsOfQuery,
     body=list[NewRecord],
     of_job=True,
@@ -296,7 +287,7 @@ async def add_records(request: web.Request) -> web.Response:
     return json_answer(await state_of(request).add_records(job, records))
 
 
-@Route("POST", "/api/state/move", right=Right.STATE, answer=Moved, query=MoveQuery, of_job=True)
+@Route("POST", "/api/state/move", right=Right.STATE, answer=views.Moved, query=MoveQuery, of_job=True)
 async def move_entries(request: web.Request) -> web.Response:
     """Move one namespace's entries to another, a job's records with them; `force` replaces keys that are there."""
     query = query_of(request, MoveQuery)
@@ -304,7 +295,7 @@ async def move_entries(request: web.Request) -> web.Response:
     return json_answer(await state_of(request).move(old, new, force=query.force))
 
 
-@Route("GET", "/api/state/watch", right=Right.READ, answer=ChangeView, query=WatchQuery, media=LINES, of_job=True)
+@Route("GET", "/api/state/watch", right=Right.READ, answer=views.ChangeView, query=WatchQuery, media=LINES, of_job=True)
 async def watch_changes(request: web.Request) -> web.StreamResponse:
     """Send each change as it comes, without end.  The first line is blank: from then on no change is missed.
 
@@ -341,8 +332,8 @@ def _permitted(request: web.Request, name: str, parameter: str = "namespace") ->
     namespace = find_namespace(name)
     if namespace is None:
         raise BadParameter(parameter, f"{name!r} is not a namespace")
-    if namespace.startswith(JOBS):
-        check_may_see(request, namespace.removeprefix(JOBS))
+    if namespace.startswith(views.JOBS):
+        check_may_see(request, namespace.removeprefix(views.JOBS))
     else:
         check_may_see_all(request)
     return namespace

@@ -43,28 +43,7 @@ from spyweb.store.model.entries import (
 )
 from spyweb.store.model.records import NewRecord
 from spyweb.store.sqlite.store import Store
-from spyweb.subjects.state.views import (
-    JOBS,
-    ChangeView,
-    EntriesCleared,
-    EntriesCounted,
-    EntryDeleted,
-    EntryUpdated,
-    EntryView,
-    EntryWritten,
-    Imported,
-    LockBroken,
-    LockView,
-    Moved,
-    NamespaceView,
-    RecordsAdded,
-    StateStats,
-    UpdateOp,
-    is_text,
-    view_change,
-    view_entry,
-    view_lock,
-)
+from spyweb.subjects.state import views
 
 REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be a list of names
 PAGE = 200  # entries read at a time, or fewer large ones: an answer of a million holds up nothing else
@@ -103,33 +82,33 @@ class StateService:
     clock: Clock
     limits: StateSettings
 
-    async def entries(self, namespace: str, prefix: bytes, limit: int | None) -> AsyncIterator[EntryView]:
+    async def entries(self, namespace: str, prefix: bytes, limit: int | None) -> AsyncIterator[views.EntryView]:
         """Yield entries, sorted by key, bytewise."""
         least, left = prefix, sys.maxsize if limit is None else limit
         while page := await self.store.values.gather(namespace, prefix, partial(take_page, left), least=least):
             for key, entry in page:
-                yield view_entry(namespace, key, entry)
+                yield views.view_entry(namespace, key, entry)
             least, left = page[-1][0] + b"\0", left - len(page)
 
-    async def page(self, namespace: str, prefix: bytes, *, after: bytes | None, limit: int) -> list[EntryView]:
+    async def page(self, namespace: str, prefix: bytes, *, after: bytes | None, limit: int) -> list[views.EntryView]:
         """Return entries whose keys have a prefix, sorted by key, bytewise, from the first after a key on.
 
         There may be fewer than there are: of large ones, as many as fit into an answer.
         """
         least = prefix if after is None else max(prefix, after + b"\0")
         page = await self.store.values.gather(namespace, prefix, partial(take_page, limit), least=least)
-        return await asyncio.to_thread(lambda: [view_entry(namespace, key, entry) for key, entry in page])
+        return await asyncio.to_thread(lambda: [views.view_entry(namespace, key, entry) for key, entry in page])
 
-    async def entry(self, namespace: str, key: bytes) -> EntryView | None:
+    async def entry(self, namespace: str, key: bytes) -> views.EntryView | None:
         found = await self.store.values.read(namespace, key)
-        return view_entry(namespace, key, found) if found else None
+        return views.view_entry(namespace, key, found) if found else None
 
-    async def count(self, namespace: str, pattern: bytes) -> EntriesCounted:
-        return EntriesCounted(count=len(await self.store.values.keys(namespace, pattern)))
+    async def count(self, namespace: str, pattern: bytes) -> views.EntriesCounted:
+        return views.EntriesCounted(count=len(await self.store.values.keys(namespace, pattern)))
 
     async def put(
         self, namespace: str, key: bytes, value: Value, ttl_ms: int | None, *, version: int | None = None
-    ) -> EntryWritten:
+    ) -> views.EntryWritten:
         """Write an entry, its expiry included.
 
         Raises Refused over the limits, and where a `version` is given and the entry has another; 0 stands for none.
@@ -148,12 +127,12 @@ class StateService:
 
         return await asyncio.to_thread(view_written, await self.store.values.transform(namespace, key, change), value)
 
-    async def update(self, namespace: str, key: bytes, ops: Sequence[UpdateOp]) -> EntryUpdated:
+    async def update(self, namespace: str, key: bytes, ops: Sequence[views.UpdateOp]) -> views.EntryUpdated:
         """Do update ops on a value, as one step; an op that can't be done is reported, and the others are done.
 
         Raises Refused over the limits, for a namespace of texts, and for an op that no value could accept.
         """
-        if is_text(namespace):
+        if views.is_text(namespace):
             raise Refused(f"{shown(key)}: only a scope and `state` hold values that can be updated")
         self._check(namespace, key, NULL)
         steps = await asyncio.to_thread(lambda: [read_update(number, op) for number, op in enumerate(ops)])
@@ -169,31 +148,31 @@ class StateService:
                 raise Refused(f"{shown(key)}: only a scope can keep JSON's null, by itself or in a table")
             return Put(updated.value, KEEP, (old, updated))
 
-        def view() -> EntryUpdated:
+        def view() -> views.EntryUpdated:
             old_value = None if old is None else to_plain(old)
-            return EntryUpdated(old_value=old_value, new_value=to_plain(updated.value), errors=updated.problems)
+            return views.EntryUpdated(old_value=old_value, new_value=to_plain(updated.value), errors=updated.problems)
 
         written = await self.store.values.transform(namespace, key, change)
         old, updated = cast("tuple[Value | None, Updated]", written)
         return await asyncio.to_thread(view)
 
-    async def namespaces(self) -> list[NamespaceView]:
+    async def namespaces(self) -> list[views.NamespaceView]:
         """Return the namespaces with entries, sorted, each with the number of its entries."""
         return [
-            NamespaceView(
+            views.NamespaceView(
                 namespace=name,
                 scope=name.removeprefix(SCOPES) if name.startswith(SCOPES) else None,
-                job=JobId(name.removeprefix(JOBS)) if name.startswith(JOBS) else None,
+                job=JobId(name.removeprefix(views.JOBS)) if name.startswith(views.JOBS) else None,
                 keys=keys,
             )
             for name, keys in sorted((await self.store.values.counts()).items())
         ]
 
-    async def delete(self, namespace: str, key: bytes) -> EntryDeleted:
+    async def delete(self, namespace: str, key: bytes) -> views.EntryDeleted:
         found = await self._exchange(namespace, key, lambda there: Drop(there) if there else Leave(there))
-        return EntryDeleted(deleted=bool(found), old_value=await asyncio.to_thread(_old_value, found))
+        return views.EntryDeleted(deleted=bool(found), old_value=await asyncio.to_thread(_old_value, found))
 
-    async def _replace(self, namespace: str, key: bytes, value: Value, expires_ms: int | None) -> EntryWritten:
+    async def _replace(self, namespace: str, key: bytes, value: Value, expires_ms: int | None) -> views.EntryWritten:
         found = await self._exchange(namespace, key, lambda there: Put(value, expires_ms, there))
         return await asyncio.to_thread(view_written, found, value)
 
@@ -204,37 +183,39 @@ class StateService:
         except StoreError:
             return await self.store.values.transform(namespace, key, Blind(change))
 
-    async def clear(self, namespace: str, pattern: bytes) -> EntriesCleared:
-        return EntriesCleared(deleted=await self.store.values.clear(namespace, pattern))
+    async def clear(self, namespace: str, pattern: bytes) -> views.EntriesCleared:
+        return views.EntriesCleared(deleted=await self.store.values.clear(namespace, pattern))
 
-    async def stats(self, namespace: str | None) -> StateStats:
+    async def stats(self, namespace: str | None) -> views.StateStats:
         counted, store = await self.store.values.stats(namespace), self.store.stats()
-        return StateStats(**asdict(counted), db_size_bytes=store.size_bytes, db_path=store.path, backend=store.backend)
+        return views.StateStats(
+            **asdict(counted), db_size_bytes=store.size_bytes, db_path=store.path, backend=store.backend
+        )
 
-    async def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
+    async def history(self, namespace: str, key: bytes, limit: int | None) -> list[views.EntryView]:
         """Return the stored versions, newest first; the first of a live entry is its current value."""
         versions = await self.store.values.history(namespace, key, limit)
-        return [view_entry(namespace, key, entry) for entry in versions]
+        return [views.view_entry(namespace, key, entry) for entry in versions]
 
-    async def rollback(self, namespace: str, key: bytes, version: int) -> EntryWritten:
+    async def rollback(self, namespace: str, key: bytes, version: int) -> views.EntryWritten:
         """Write the value of an earlier version as a new one without expiry.  Raises Refused when it is not kept."""
         found = await self.store.values.version(namespace, key, version)
         if found is None:
             raise Refused(f"{shown(key)}: there is no version {version}: `spyweb state history` lists the versions")
         return await self._replace(namespace, key, found.value, None)
 
-    async def locks(self) -> list[LockView]:
-        return [view_lock(held) for held in await self.store.locks.list()]
+    async def locks(self) -> list[views.LockView]:
+        return [views.view_lock(held) for held in await self.store.locks.list()]
 
-    async def break_lock(self, name: bytes) -> LockBroken:
+    async def break_lock(self, name: bytes) -> views.LockBroken:
         """Release a lock."""
         held = await self.store.locks.release(name, None)
-        return LockBroken(broken=view_lock(held) if held else None)
+        return views.LockBroken(broken=views.view_lock(held) if held else None)
 
     def export(self, namespace: str | None) -> AsyncIterator[PortableEntry]:
         return self.store.values.export(None if namespace is None else [namespace])
 
-    async def load(self, entries: Sequence[PortableEntry], *, dry_run: bool) -> Imported:
+    async def load(self, entries: Sequence[PortableEntry], *, dry_run: bool) -> views.Imported:
         """Import all entries or none.  Raises Refused when one is beyond the limits."""
         now_ms = self.clock.now_ms()
         ready: list[PortableEntry] = []
@@ -248,25 +229,25 @@ class StateService:
             replaced += sum(there is not None and not over for there, over in zip(found, is_over, strict=True))
         if not dry_run:
             await self.store.values.load(ready, replace=True)
-        return Imported(added=len(ready) - replaced - expired, replaced=replaced, expired=expired)
+        return views.Imported(added=len(ready) - replaced - expired, replaced=replaced, expired=expired)
 
-    async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> RecordsAdded:
+    async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> views.RecordsAdded:
         """Store records that another program has found, without notifications."""
         added = await self.store.records.add(job, records)
-        return RecordsAdded(added=sum(number is not None for number in added))
+        return views.RecordsAdded(added=sum(number is not None for number in added))
 
-    async def move(self, old: str, new: str, *, force: bool = False) -> Moved:
+    async def move(self, old: str, new: str, *, force: bool = False) -> views.Moved:
         """Move one namespace's entries to another.
 
         A key that is in both is deleted there with `force`; without it, StoreError is raised and nothing is moved.
         A job's records and resources move with its keys; after an interruption, moving again completes it.
         """
         moved, records = await self.store.values.move(old, new, force=force), 0
-        if old.startswith(JOBS) and new.startswith(JOBS):
-            of_old, of_new = (JobId(namespace.removeprefix(JOBS)) for namespace in (old, new))
+        if old.startswith(views.JOBS) and new.startswith(views.JOBS):
+            of_old, of_new = (JobId(namespace.removeprefix(views.JOBS)) for namespace in (old, new))
             records = await self.store.records.move(of_old, of_new)
             moved += await self._move_resources(of_old, of_new)
-        return Moved(moved=moved, records=records)
+        return views.Moved(moved=moved, records=records)
 
     async def _move_resources(self, old: JobId, new: JobId) -> int:
         """Move a job's resources to another job, except any that the other has recorded itself; return how many."""
@@ -283,7 +264,7 @@ class StateService:
             await asyncio.gather(*(values.transform(NAMESPACE, key, Replacement(Drop)) for key in renamed))
         return moved
 
-    async def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
+    async def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[views.ChangeView | None, None]:
         """Yield each change of a matching key after its commit.  Raises Refused when the reader is too slow.
 
         The first None says that no change is missed from then on; further Nones let the caller notice that its client
@@ -301,7 +282,7 @@ class StateService:
                 finally:
                     beat.cancel()
                 changes.size -= size
-                yield view_change(event) if event else None
+                yield views.view_change(event) if event else None
             raise Refused("changes arrive faster than they are read")
         finally:
             leave()
@@ -322,17 +303,17 @@ class StateService:
 
     def _check(self, namespace: str, key: bytes, value: Value) -> None:
         """Raise Refused beyond the limits, which are those of `state`; for store_* only keys are limited."""
-        longest = KEY if is_text(namespace) else self.limits.max_key_bytes
+        longest = KEY if views.is_text(namespace) else self.limits.max_key_bytes
         if len(key) > longest:
             raise Refused(f"{shown(key)}: the key of {len(key)} bytes is over the limit of {longest}")
-        if is_text(namespace):
+        if views.is_text(namespace):
             return
         size = size_of(value)
         if size > self.limits.max_value_bytes:
             raise Refused(f"{shown(key)}: the value of {size} bytes is over the limit of {self.limits.max_value_bytes}")
 
 
-def read_update(number: int, op: UpdateOp) -> Update:
+def read_update(number: int, op: views.UpdateOp) -> Update:
     path = (op.path,) if isinstance(op.path, str) else tuple(op.path)
     if len(path) > 1 and op.type not in REACH_DEEPER:
         raise Refused(f"ops[{number}].path: {op.type} takes the name of a field, not a list")
@@ -345,8 +326,8 @@ def read_update(number: int, op: UpdateOp) -> Update:
     return Update(kind=op.type, path=tuple(each.encode() for each in path if each), value=value, by=op.by)
 
 
-def view_written(found: object, value: Value) -> EntryWritten:
-    return EntryWritten(created=not found, old_value=_old_value(found), new_value=to_plain(value))
+def view_written(found: object, value: Value) -> views.EntryWritten:
+    return views.EntryWritten(created=not found, old_value=_old_value(found), new_value=to_plain(value))
 
 
 def _old_value(found: object) -> Plain:

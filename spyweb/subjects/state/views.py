@@ -16,6 +16,7 @@ from spyweb.model import ChangeKind, JobId, RunId
 from spyweb.ops.rules.updates import MOST_OPS, UpdateError, UpdateKind
 from spyweb.store.interchange.value_json import TypeName, from_plain, to_plain, type_of
 from spyweb.store.model.entries import GLOBAL, ChangeEvent, Entry, Held, job_namespace
+from spyweb.views.runs import copied
 
 Plain = object
 JOBS = job_namespace(JobId(""))  # the beginning of the namespaces of store_*
@@ -179,28 +180,12 @@ def view_entry(namespace: str, key: bytes, entry: Entry) -> EntryView:
 
 
 def view_lock(held: Held) -> LockView:
-    return LockView(
-        name=to_plain(held.name),
-        holder=to_plain(held.holder),
-        run=held.run,
-        acquired_ms=held.acquired_ms,
-        expires_ms=held.expires_ms,
-        lease_ms=held.lease_ms,
-    )
+    return copied(LockView, held, name=to_plain(held.name), holder=to_plain(held.holder))
 
 
 def view_change(event: ChangeEvent) -> ChangeView:
-    return ChangeView(
-        namespace=event.namespace,
-        key=to_plain(event.key),
-        kind=event.kind,
-        old=to_plain(event.old),
-        new=to_plain(event.new),
-        version=event.version,
-        at_ms=event.at_ms,
-        job=event.origin.job,
-        run=event.origin.run,
-    )
+    key, old, new = map(to_plain, (event.key, event.old, event.new))
+    return copied(ChangeView, event, key=key, old=old, new=new, job=event.origin.job, run=event.origin.run)
 
 
 def is_text(namespace: str) -> bool:

@@ -16,15 +16,7 @@ from spyweb.model import RunId
 from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.specs.maintenance import DURATION
 from spyweb.subjects.runs.words import mark_of_outcome
-from spyweb.subjects.when.service import (
-    USUAL_DAYS,
-    CalendarService,
-    DayAhead,
-    DayRow,
-    MaintenanceService,
-    MaintenanceView,
-    MaintenanceWindow,
-)
+from spyweb.subjects.when import service
 from spyweb.web.access.principal import Right, typed_name
 from spyweb.web.api.query import Natural, whole_number
 from spyweb.web.pages.charts import Herd, Tick, bounds_of, heat, herd, level_class, time_ticks
@@ -38,7 +30,7 @@ OFTEN_MS = 10 * MINUTE_MS  # jobs that run more often are not worth spreading
 class HeatMap(Struct, frozen=True, kw_only=True):
     """A page of the heat map."""
 
-    rows: Sequence[tuple[DayRow, Sequence[tuple[str, str]]]]
+    rows: Sequence[tuple[service.DayRow, Sequence[tuple[str, str]]]]
     levels: Sequence[tuple[str, str]]  # classes, and counts of runs
     herd: Herd
     peak_ms: int | None  # when the quarter of an hour with most runs begins
@@ -49,7 +41,7 @@ class HeatMap(Struct, frozen=True, kw_only=True):
     pages: int
 
 
-def draw_heat_map(day: DayAhead, page: int, zone: tzinfo = UTC) -> HeatMap:
+def draw_heat_map(day: service.DayAhead, page: int, zone: tzinfo = UTC) -> HeatMap:
     """Draw a page of the day; a page beyond the last is the last."""
     pages = max(1, -(-len(day.rows) // ROWS))
     page = min(max(page, 1), pages)
@@ -87,7 +79,7 @@ class WhenQuery(Struct, frozen=True):
 async def show_when(asked: Asked) -> Shown:
     """Show when jobs are due, and missed runs."""
     query, may_see = asked.query(WhenQuery), asked.principal.may_see
-    calendar = asked.services[CalendarService]
+    calendar = asked.services[service.CalendarService]
     day = await calendar.day_ahead(may_see)
     found = await calendar.gaps(
         asked.job_of_list(query.job), limit=GAPS, before=RunId(query.before) if query.before else None, may_see=may_see
@@ -113,7 +105,7 @@ LEAST = 4  # of a window, so that it is visible
 class MaintenanceRow(Struct, frozen=True, kw_only=True):
     """The windows of one rule, drawn."""
 
-    window: MaintenanceWindow  # the first of them
+    window: service.MaintenanceWindow  # the first of them
     path: str
     count: int
 
@@ -125,10 +117,10 @@ class MaintenancePicture(Struct, frozen=True, kw_only=True):
     next_ms: int | None
 
 
-def draw_maintenance(view: MaintenanceView, days: int, zone: tzinfo = UTC) -> MaintenancePicture:
+def draw_maintenance(view: service.MaintenanceView, days: int, zone: tzinfo = UTC) -> MaintenancePicture:
     """Draw the windows of so many days, which end with the period of the view."""
     from_ms = view.until_ms - days * DAY_MS
-    of_rule: dict[tuple[object, ...], list[MaintenanceWindow]] = {}
+    of_rule: dict[tuple[object, ...], list[service.MaintenanceWindow]] = {}
     for window in (*view.now, *view.next):
         of_rule.setdefault((*window.jobs, window.text, window.cron, window.timezone, window.id), []).append(window)
     rows, span_ms = [], max(view.until_ms - from_ms, 1)
@@ -160,15 +152,15 @@ MAINTENANCE, PLACE = "maintenance.html", "settings"
 )
 async def show_maintenance(asked: Asked) -> Shown:
     """Show current windows, and those of the next days, with a form that begins one."""
-    view = await asked.services[MaintenanceService].view(USUAL_DAYS, asked.principal.may_see)
+    view = await asked.services[service.MaintenanceService].view(service.USUAL_DAYS, asked.principal.may_see)
     values = {
         "given": {"for": "1h", "jobs": "", "tags": "", "text": "", **asked.form},
         "problem": "",
         "may_begin": asked.principal.may(Right.RUN) and not asked.principal.jobs,
-        "picture": draw_maintenance(view, USUAL_DAYS, asked.moments.zone),
+        "picture": draw_maintenance(view, service.USUAL_DAYS, asked.moments.zone),
         "is_cut": view.is_cut,
         "width": WIDTH,
-        "days": USUAL_DAYS,
+        "days": service.USUAL_DAYS,
         "now_ms": asked.services.clock.now_ms(),
     }
     return Shown(title="Maintenance", values=values)
@@ -182,7 +174,7 @@ async def begin_maintenance(asked: Asked) -> web.Response:
     text = typed_name(form.get("text", ""))
     try:
         for_ms = DURATION(form.get("for", ""))
-        await asked.services[MaintenanceService].begin(for_ms, asked.who(), jobs=jobs, tags=tags, text=text)
+        await asked.services[service.MaintenanceService].begin(for_ms, asked.who(), jobs=jobs, tags=tags, text=text)
     except (ValueError, Refused) as error:
         shown = await show_maintenance(asked)
         status = web.HTTPUnprocessableEntity.status_code
@@ -198,5 +190,5 @@ async def end_maintenance(asked: Asked) -> web.Response:
     number = whole_number(asked.request.match_info["window"])
     if number is None:
         raise PageMissing("There is no such maintenance window")
-    await asked.services[MaintenanceService].end(number)
+    await asked.services[service.MaintenanceService].end(number)
     return lead_to(asked.back())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -125,31 +125,7 @@ class GapPage(Struct, frozen=True, kw_only=True):
     before: RunId | None
 
 
-Day = tuple[Sequence[int], int]  # the counts of a job's day, and its minutes as bits
-
-
-class BitCounters:
-    """Counts, for each of many bits, the numbers in which it is set: bit n of all planes together is a count."""
-
-    def __init__(self) -> None:
-        self._planes: list[int] = []
-
-    def add(self, bits: int) -> None:
-        for place, plane in enumerate(self._planes):
-            self._planes[place], bits = plane ^ bits, plane & bits
-            if not bits:
-                return
-        if bits:
-            self._planes.append(bits)
-
-    def highest(self) -> tuple[int, int]:
-        """Return the highest count, and the first bit that has it; (0, 0) where nothing was counted."""
-        count, best = 0, -1
-        for place in range(len(self._planes) - 1, -1, -1):
-            narrowed = self._planes[place] if best < 0 else best & self._planes[place]
-            if narrowed:
-                count, best = count + (1 << place), narrowed
-        return (count, (best & -best).bit_length() - 1) if count else (0, 0)
+Day = tuple[Sequence[int], Sequence[int]]  # the counts of a job's day, and the minutes in which it starts
 
 
 def day_ahead(jobs: Iterable[LiveJob], now_ms: int) -> Steps[DayAhead]:
@@ -159,17 +135,18 @@ def day_ahead(jobs: Iterable[LiveJob], now_ms: int) -> Steps[DayAhead]:
     """
     from_ms = now_ms - now_ms % SLOT_MS
     known: dict[Cron, Day] = {}
-    rows, sums, minutes = [], [0] * SLOTS, BitCounters()
+    rows, sums, starts = [], [0] * SLOTS, Counter[int]()
     for job in jobs:
-        counts, bits = yield from _day_of(job, from_ms, now_ms, known)
+        counts, minutes = yield from _day_of(job, from_ms, now_ms, known)
         total = sum(counts)
         if total:
             rows.append(DayRow(job=job.id, name=job.spec.name, counts=counts, total=total))
             sums = [before + more for before, more in zip(sums, counts, strict=True)]
-            minutes.add(bits)
+            starts.update(minutes)
         yield
     rows.sort(key=lambda row: (row.total, row.name.casefold(), row.job))
-    most, minute = minutes.highest()
+    most = max(starts.values(), default=0)
+    minute = min((minute for minute, jobs_then in starts.items() if jobs_then == most), default=0)
     words = f"{counted(most, 'job starts', 'jobs start')} within a minute"
     busiest = BusiestMinute(at_ms=from_ms + minute * MINUTE_MS, jobs=most, words=words)
     return DayAhead(
@@ -180,7 +157,7 @@ def day_ahead(jobs: Iterable[LiveJob], now_ms: int) -> Steps[DayAhead]:
 def _day_of(job: LiveJob, from_ms: int, now_ms: int, known: dict[Cron, Day]) -> Steps[Day]:
     match job.spec.schedule:
         case Every(period_ms=period_ms):
-            return (yield from _day_of_period(period_ms, job.cursor.due_ms, from_ms, now_ms))
+            return _day_of_period(period_ms, job.cursor.due_ms, from_ms, now_ms)
         case Cron():
             if job.cursor.due_ms > now_ms:  # it was just resumed or edited
                 return (yield from _day_of_cron(job.spec.schedule, from_ms, job.cursor.due_ms, now_ms))
@@ -190,12 +167,12 @@ def _day_of(job: LiveJob, from_ms: int, now_ms: int, known: dict[Cron, Day]) -> 
         case At(at_ms=at_ms) if now_ms < at_ms <= now_ms + DAY_MS and at_ms > job.cursor.due_ms:
             counts = [0] * SLOTS
             counts[(at_ms - from_ms) // SLOT_MS] = 1
-            return counts, 1 << (at_ms - from_ms) // MINUTE_MS
+            return counts, [(at_ms - from_ms) // MINUTE_MS]
         case At() | Never() | Pings():
-            return (0,) * SLOTS, 0
+            return (0,) * SLOTS, ()
 
 
-def _day_of_period(period_ms: int, cursor_ms: int, from_ms: int, now_ms: int) -> Steps[Day]:
+def _day_of_period(period_ms: int, cursor_ms: int, from_ms: int, now_ms: int) -> Day:
     # The first due time that is still to come: later than the cursor, and than now.
     first_ms = cursor_ms + period_ms * max(1, -(-(now_ms + 1 - cursor_ms) // period_ms))
     end_ms = now_ms + DAY_MS
@@ -205,13 +182,8 @@ def _day_of_period(period_ms: int, cursor_ms: int, from_ms: int, now_ms: int) ->
     if period_ms <= MINUTE_MS:  # each minute from the first due time to the last
         last_ms = first_ms + (sum(counts) - 1) * period_ms
         first, last = ((due_ms - from_ms) // MINUTE_MS for due_ms in (first_ms, last_ms))
-        return counts, (1 << last + 1) - (1 << first) if last_ms >= first_ms else 0
-    bits, due_ms = 0, first_ms
-    while due_ms <= end_ms:
-        bits |= 1 << (due_ms - from_ms) // MINUTE_MS
-        due_ms += period_ms
-    yield
-    return counts, bits
+        return counts, range(first, last + 1) if last_ms >= first_ms else ()
+    return counts, [(due_ms - from_ms) // MINUTE_MS for due_ms in range(first_ms, end_ms + 1, period_ms)]
 
 
 def _day_of_cron(schedule: Cron, from_ms: int, after_ms: int, now_ms: int) -> Steps[Day]:
@@ -223,13 +195,14 @@ def _day_of_cron(schedule: Cron, from_ms: int, after_ms: int, now_ms: int) -> St
         until_ms = min(begin_ms + SLOT_MS - 1, end_ms)
         counts.append(cron_count(expression, zone, since_ms, until_ms) if since_ms < until_ms else 0)
         yield
-    bits, due_ms = 0, cron_after(expression, zone, after_ms)
+    minutes, due_ms = list[int](), cron_after(expression, zone, after_ms)
     while due_ms is not None and due_ms <= end_ms:
-        minute = (due_ms - from_ms) // MINUTE_MS
-        bits |= 1 << minute
-        due_ms = cron_after(expression, zone, from_ms + (minute + 1) * MINUTE_MS - 1)  # the next that is in another
+        minutes.append((due_ms - from_ms) // MINUTE_MS)
+        due_ms = cron_after(
+            expression, zone, from_ms + (minutes[-1] + 1) * MINUTE_MS - 1
+        )  # the next that is in another
         yield
-    return counts, bits
+    return counts, minutes
 
 
 def view_gap(run: Run, name: str, followed_by: RunBrief | None) -> Gap:

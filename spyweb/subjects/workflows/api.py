@@ -7,7 +7,6 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.errors import Refused
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView
 from spyweb.web.answer import json_answer
@@ -37,8 +36,4 @@ async def list_workflows(request: web.Request) -> web.Response:
 @Route("GET", "/api/workflow", right=Right.READ, answer=WorkflowDetail, query=WorkflowQuery)
 async def show_workflow(request: web.Request) -> web.Response:
     """Show one run of a job with tasks, with its tasks and resources."""
-    query = query_of(request, WorkflowQuery)
-    try:
-        return json_answer(await service_of(request, WorkflowService).detail(query.id))
-    except Refused as refused:
-        raise web.HTTPNotFound(text=str(refused)) from refused
+    return json_answer(await service_of(request, WorkflowService).detail(query_of(request, WorkflowQuery).id))

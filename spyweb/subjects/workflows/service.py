@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 
-from spyweb.errors import Refused
+from spyweb.errors import Absent
 from spyweb.model import JobId, RunId
 from spyweb.ops.resources import NAMESPACE, BadResource, Expected, Resource, prefix_of, read_resource
 from spyweb.store.sqlite.store import Store
@@ -34,11 +34,11 @@ class WorkflowService:
         ]
 
     async def detail(self, which: str) -> WorkflowDetail:
-        """Return a run by its id, or the newest of a workflow or a job by its name.  Raises Refused."""
+        """Return a run by its id, or the newest of a workflow or a job by its name.  Raises Absent."""
         run_id = await self._find(which)
         run = None if run_id is None else await self.store.past_runs.find(run_id)
         if run is None:
-            raise Refused(f"there is no run of a workflow {which[:80]!r}: `spyweb state workflow list` lists them")
+            raise Absent(f"there is no run of a workflow {which[:80]!r}: `spyweb state workflow list` lists them")
         rows = (await self.store.tasks.of_runs([run.id])).get(run.id, ())
         resources = [each async for each in self._resources(run.job) if each.run == run.id]
         return WorkflowDetail(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from spyweb.model import JobId, Run, RunId, RunState
-from spyweb.views.runs import TaskView, duration_ms
+from spyweb.views.runs import TaskView, copied, duration_ms
 
 
 class WorkflowView(Struct, frozen=True, kw_only=True):
@@ -45,13 +45,12 @@ class WorkflowDetail(Struct, frozen=True, kw_only=True):
 
 def view_workflow(run: Run, names: Sequence[str], resources: int) -> WorkflowView:
     state = "pending" if run.state is RunState.WAITING else run.state.value
-    return WorkflowView(
-        id=run.id,
+    return copied(
+        WorkflowView,
+        run,
         name=", ".join(dict.fromkeys(name for name in names if name)) or run.job,
-        job=run.job,
         version=run.generation,
         status=run.outcome.value if run.outcome else state,
-        started_ms=run.started_ms,
         duration_ms=duration_ms(run),
         resources=resources,
         error=run.reason,

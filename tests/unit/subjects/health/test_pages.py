@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import JobId
 from spyweb.stalls import LoopStats
-from spyweb.subjects.health.pages import Disk, is_missing, tiles_of
+from spyweb.subjects.health.pages import is_missing, tiles_of
 from spyweb.subjects.health.views import Health, view_health
 from spyweb.web.app import tcp_app
 from spyweb.web.pages.words import NBSP, pieces_of
@@ -27,7 +27,7 @@ def make_health(**changes: object) -> Health:
 
 
 def test_figures_that_ask_for_somebody_are_marked() -> None:
-    quiet = {tile.words: tile for tile in tiles_of(make_health(), Disk(free_bytes=50, size_bytes=100))}
+    quiet = {tile.words: tile for tile in tiles_of(make_health(), (50, 100))}
     assert all(tile.tone == "" for tile in quiet.values())
     assert quiet["behind the schedule"].figure == f"3{NBSP}ms"
     assert quiet["event loop stalls"].figure == "0"
@@ -36,7 +36,7 @@ def test_figures_that_ask_for_somebody_are_marked() -> None:
     health = make_health(
         scheduler_lag_ms=6_000, store=make_stats(stalled_s=3.0, pending=9), loop=stalls, storage_errors=4
     )
-    loud = {tile.words: tile for tile in tiles_of(health, Disk(free_bytes=4, size_bytes=100))}
+    loud = {tile.words: tile for tile in tiles_of(health, (4, 100))}
     assert loud["behind the schedule"].tone == "bad"
     assert loud["writes pending"].tone == "bad"
     assert [tile.tone for tile in loud.values() if tile.used is not None] == ["warn"]
@@ -46,7 +46,7 @@ def test_figures_that_ask_for_somebody_are_marked() -> None:
 
 def test_a_store_without_a_disk_has_no_gauge() -> None:
     assert all(tile.used is None for tile in tiles_of(make_health(), None))
-    assert Disk(free_bytes=0, size_bytes=0).used == 0
+    assert {tile.used for tile in tiles_of(make_health(), (0, 0))} == {None, 0.0}
 
 
 def test_protections_that_are_missing_are_told_apart() -> None:
