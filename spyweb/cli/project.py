@@ -120,7 +120,7 @@ def find_in(views: list[JobView], name_or_id: str) -> JobId:
     return job
 
 
-def found_of(source: Backend, name: str | None, ask: Callable[[JobId | None], list[T]]) -> list[T]:
+def found_of(source: Backend, name: str | None, ask: Callable[[JobId | None], T]) -> T:
     """Return the findings of a job, or without a name of all jobs.
 
     A job that was removed keeps its findings.  Raises Refused for an unknown name without any.

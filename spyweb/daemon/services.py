@@ -78,16 +78,7 @@ def build_services(
         troubles=health.troubles,
     )
     events = EventHub(clock, secrets.token_hex(BOOT_BYTES), sources.begin)
-    overview = OverviewService(
-        live=live,
-        store=store,
-        clock=clock,
-        view=jobs.view,
-        broken=jobs.broken_views,
-        health=health.health,
-        restrictions=health.restrictions,
-        node_of=nodes.node_of,
-    )
+    overview = OverviewService(jobs=jobs, health=health, store=store)
     past, once = PastRunsService(root=root, live=live, store=store, clock=clock), OnceService(store.runs, clock)
     runs = RunService(runner=runtime.runner, past=past, once=once, is_traced=runtime.world.tracer is not None)
     readiness = ReadinessService(store=store, clock=clock, vitals=vitals)

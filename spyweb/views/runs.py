@@ -137,16 +137,14 @@ def log_line(level: str, text: bytes, at_ms: int) -> LogLine:
 def view_task(event: TaskBegun | TaskRow) -> TaskView:
     if isinstance(event, TaskBegun):
         return TaskView(task=event.name, workflow=event.workflow, status="running")
-    return TaskView(
+    return copied(
+        TaskView,
+        event,
         task=event.name,
-        workflow=event.workflow,
         status=event.status.value,
-        attempts=event.attempts,
         started_at=None if event.started_ms is None else event.started_ms / 1000,
         took_ms=None if event.started_ms is None else max(0, event.ended_ms - event.started_ms),
-        message=event.message,
         output=show_output(event.output),
-        taken_from=event.taken_from,
     )
 
 

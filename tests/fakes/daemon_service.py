@@ -682,14 +682,7 @@ class FakeDaemonService(AllServices):
         self.next_id = next_id
         self.tasks_of = tasks or {}
         self.outbox, self.drift, self.workflows = FakeOutbox(self), FakeDrift(), FakeWorkflows(self)
-        self.overview = OverviewService(
-            live=self.live,
-            store=store,
-            clock=clock,
-            view=self.view,
-            broken=self.broken_views,
-            health=self.health_service.health,
-        )
+        self.overview = OverviewService(jobs=self, health=self.health_service, store=store)
         self.details = FakeDetails(self)
         self.running = FakeRuns(self)
         self.retries = FakeRetries(self)

@@ -68,9 +68,7 @@ async def serving(root: Path, *live_jobs: LiveJob) -> AsyncIterator[Served]:
         )
         health = HealthService(live=t.live, states=jobs.states, vitals=make_vitals, settings=lambda: reloader.settings)
         past = PastRunsService(root=root, live=t.live, store=t.store, clock=t.clock)
-        overview = OverviewService(
-            live=t.live, store=t.store, clock=t.clock, view=jobs.view, broken=jobs.broken_views, health=health.health
-        )
+        overview = OverviewService(jobs=jobs, health=health, store=t.store)
         details = JobDetails(jobs=jobs, past_runs=t.store.past_runs, overview=overview)
         await t.settle(*live_jobs)
         yield Served(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from spyweb.views.runs import copied
 from spyweb.web.access.keys import PREFIX
 
 if TYPE_CHECKING:
@@ -44,11 +45,4 @@ class Myself(Struct, frozen=True, kw_only=True):
 
 
 def view_key(key: AccessKey) -> KeyView:
-    return KeyView(
-        name=key.name,
-        begins=f"{PREFIX}{key.handle}",
-        scopes=tuple(scope.value for scope in key.scopes),
-        jobs=key.jobs,
-        created_ms=key.created_ms,
-        used_ms=key.used_ms,
-    )
+    return copied(KeyView, key, begins=f"{PREFIX}{key.handle}", scopes=tuple(scope.value for scope in key.scopes))

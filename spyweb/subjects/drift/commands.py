@@ -11,11 +11,10 @@ from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, with_query
 from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, Project
-from spyweb.errors import ExitCode, Refused
+from spyweb.cli.project import Backend, found_of
+from spyweb.errors import ExitCode
 from spyweb.model import JobId
 from spyweb.subjects.drift.views import DriftReport, DriftView
-from spyweb.views.jobs import find_job, no_such_job
 from spyweb.words import counted
 
 if TYPE_CHECKING:
@@ -29,7 +28,8 @@ def drift(context: typer.Context, job: MaybeJob = None, form: Output = Format.TA
     code 1 when something differs.
     """
     project = project_of(context)
-    report = find_drift(project, job)
+    source = project.backend()
+    report = found_of(source, job, lambda known: compare(source, known))
 
     def row(each: DriftView) -> dict[str, str]:
         return {
@@ -46,19 +46,6 @@ def drift(context: typer.Context, job: MaybeJob = None, form: Output = Format.TA
     for remark in report.remarks:
         output.note(remark)
     return ExitCode.FAILED if report.differences else ExitCode.OK
-
-
-def find_drift(project: Project, name: str | None) -> DriftReport:
-    """Compare the resources of a job, or of all.  Raises Refused for an unknown job without resources."""
-    source = project.backend()
-    if name is None:
-        return compare(source, None)
-    known = source.jobs()
-    job = find_job(known, name)
-    report = compare(source, job or JobId(name))
-    if not (job or report.checked or report.remarks):
-        raise Refused(no_such_job(known, name))
-    return report
 
 
 def compare(source: Backend, job: JobId | None) -> DriftReport:

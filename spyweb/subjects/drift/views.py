@@ -32,6 +32,10 @@ class DriftReport(Struct, frozen=True, kw_only=True):
     differences: Sequence[DriftView] = ()
     remarks: Sequence[str] = ()  # resources that were not compared, and why, a line each
 
+    def __bool__(self) -> bool:
+        """Return whether there was anything to compare."""
+        return bool(self.checked or self.remarks)
+
 
 def describe_drift(differences: Sequence[DriftView]) -> str:
     """Return one line that names the first of them: `2 resources differ: web/a.conf: not there; …`."""

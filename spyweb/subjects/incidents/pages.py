@@ -27,7 +27,7 @@ from spyweb.subjects.when.service import MaintenanceService
 from spyweb.web.access.guard import TRAIL
 from spyweb.web.access.principal import LONGEST_NAME, PUBLIC, Right
 from spyweb.web.access.recognise import AccessRule
-from spyweb.web.api.query import Natural, number_in_path, visible
+from spyweb.web.api.query import Natural, visible, whole_number
 from spyweb.web.api.route import PageRoute
 from spyweb.web.api.services import SERVICES, service_of
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
@@ -229,7 +229,9 @@ def _who(asked: Asked) -> str:
 
 async def _find(asked: Asked) -> IncidentView:
     """Return the incident in the path.  Raises Absent where the client may see no such incident."""
-    number = number_in_path(asked.request, "incident")
+    number = whole_number(asked.request.match_info["incident"])
+    if number is None:
+        raise PageMissing("There is no such incident")
     found = await asked.services[IncidentService].get(number)
     if not asked.principal.may_see(found.job_id or ""):
         raise Absent(f"there is no incident {number}")

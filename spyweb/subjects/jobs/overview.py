@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import is_
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, structs
 
-from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_at_once, run_in_slices
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.output import tell_refusal
@@ -28,7 +27,7 @@ from spyweb.runs.records import NOT_AS_EXPECTED
 from spyweb.store.model.runs import Change, FailingSeries, RunFilter, RunStrip, StripWish
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.store import Store
-from spyweb.subjects.health.views import Health, Restriction
+from spyweb.subjects.health.views import Restriction
 from spyweb.views.jobs import JobState, JobView, is_failing
 from spyweb.views.runs import (
     DECISIVE,
@@ -41,6 +40,10 @@ from spyweb.views.runs import (
     success_rate,
 )
 from spyweb.words import counted, first_line
+
+if TYPE_CHECKING:
+    from spyweb.subjects.health.service import HealthService
+    from spyweb.subjects.jobs.service import JobService
 
 
 class Standing(StrEnum):
@@ -297,14 +300,9 @@ Facts = tuple[object, ...]  # all that a row is made of: while each is the same 
 
 @dataclass(slots=True, kw_only=True)
 class OverviewService:
-    live: LiveJobs
+    jobs: JobService
+    health: HealthService
     store: Store
-    clock: Clock
-    view: Callable[[LiveJob], JobView]
-    broken: Callable[[], Iterable[JobView]]  # jobs of which no version runs
-    health: Callable[[], Health]
-    restrictions: Callable[[], Mapping[str, Restriction]] = dict
-    node_of: Callable[[LiveJob], str] = lambda _job: ""
     _strips: Strips | None = None
     rendered: dict[JobId, tuple[OverviewRow, str]] = field(default_factory=dict)  # rows as pages show them to everybody
     _rows: dict[JobId, tuple[Facts, OverviewRow]] = field(default_factory=dict)  # as they were last shown
@@ -313,50 +311,48 @@ class OverviewService:
     _filling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self.live.on_linked(self._rows.clear)  # a row names the jobs that wait for it
-        self.live.on_linked(self.rendered.clear)
+        self.jobs.live.on_linked(self._rows.clear)  # a row names the jobs that wait for it
+        self.jobs.live.on_linked(self.rendered.clear)
 
     async def all_rows(self) -> list[OverviewRow]:
         """Return the row of each job, in no order."""
-        strips, restrictions, rows = await self._filled(), self.restrictions(), []
+        strips, restrictions, rows = await self._filled(), self.health.restrictions(), []
 
         def view_all() -> Steps[None]:
-            for job in self.live:
+            for job in self.jobs.live:
                 rows.append(self._row(job, strips, restrictions.get(job.id)))
                 yield
 
-        await run_in_slices(self.clock, view_all())
-        return rows + [view_row(view) for view in self.broken()]
+        await run_in_slices(self.jobs.clock, view_all())
+        return rows + [view_row(view) for view in self.jobs.broken_views()]
 
     async def look(self) -> Overview:
         """Return the state of all jobs."""
-        rows = await self.all_rows()
-        health = self.health()
-        now_ms = self.clock.now_ms()
-        overview = make_overview(rows, problems=health.problems, warnings=health.warnings, now_ms=now_ms)
-        return await run_in_slices(self.clock, overview)
+        rows, health, clock = await self.all_rows(), self.health.health(), self.jobs.clock
+        overview = make_overview(rows, problems=health.problems, warnings=health.warnings, now_ms=clock.now_ms())
+        return await run_in_slices(clock, overview)
 
     async def row(self, job: JobId) -> OverviewRow | None:
         """Return the row of one job; None where there is no such job."""
-        found = self.live.find(job)
+        found = self.jobs.live.find(job)
         if found is not None:
             strips = self._strips
             kept = strips.of_job.get(job) if strips else None
             if strips is None or kept is None or kept.changes != strips.changes[job]:
                 strips = await self._filled()
-            self._looked_at = self.clock.monotonic()
-            return self._row(found, strips, self.restrictions().get(job))
-        return next((view_row(view) for view in self.broken() if view.id == job), None)
+            self._looked_at = self.jobs.clock.monotonic()
+            return self._row(found, strips, self.health.restrictions().get(job))
+        return next((view_row(view) for view in self.jobs.broken_views() if view.id == job), None)
 
     def _row(self, job: LiveJob, strips: Strips, restriction: Restriction | None) -> OverviewRow:
         kept = strips.of_job.get(job.id)
-        facts = (*facts_of(job, kept), restriction and restriction.reason, self.node_of(job))
+        facts = (*facts_of(job, kept), restriction and restriction.reason, self.jobs.node_of(job))
         known = self._rows.get(job.id)
         if known and len(known[0]) == len(facts) and all(map(is_, known[0], facts)):
             return known[1]
         began = [run.started_ms for run in job.under_way if run.started_ms is not None]
         row = view_row(
-            self.view(job),
+            self.jobs.view(job),
             strip=kept.strip if kept else None,
             series=kept.series if kept else None,
             running_since_ms=min(began, default=None),
@@ -371,20 +367,20 @@ class OverviewService:
         waits = (Outcome.FAILED, Outcome.LOST)
         return [
             follower.id
-            for follower in self.live.after(job)
+            for follower in self.jobs.live.after(job)
             if not any(after.job == job and not after.outcomes.isdisjoint(waits) for after in follower.spec.after)
         ]
 
     async def _filled(self) -> Strips:
         """Return the strips of all jobs; unknown ones are read first."""
         async with self._filling:
-            self._looked_at = self.clock.monotonic()
+            self._looked_at = self.jobs.clock.monotonic()
             strips = self._strips
             if strips is None:
-                self._strips = strips = Strips(self.live)
+                self._strips = strips = Strips(self.jobs.live)
                 self._leave = self.store.runs.on_recorded(strips.hear)
-                self.live.ran_elsewhere = strips.changes.update
-                self.clock.call_later(KEPT_S, self._drop_unless_looked_at)
+                self.jobs.live.ran_elsewhere = strips.changes.update
+                self.jobs.clock.call_later(KEPT_S, self._drop_unless_looked_at)
             try:
                 missing = strips.missing()
                 for first in range(0, len(missing), READ_AT_ONCE):
@@ -394,19 +390,19 @@ class OverviewService:
             return strips
 
     async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
-        live, changes = filter(None, map(self.live.find, jobs)), {job: strips.changes[job] for job in jobs}
+        live, changes = filter(None, map(self.jobs.live.find, jobs)), {job: strips.changes[job] for job in jobs}
         found, series = await read_strips(self.store, [job.spec for job in live])
         for job, strip in found.items():
             packed = RunStrip(ids=array("q", strip.ids), marks=strip.marks, took_ms=array("q", strip.took_ms))
             strips.of_job[job] = JobStrip(packed, series.get(job), changes[job])
 
     def _drop_unless_looked_at(self) -> None:
-        left = self._looked_at + KEPT_S - self.clock.monotonic()
+        left = self._looked_at + KEPT_S - self.jobs.clock.monotonic()
         if left > 0:
-            self.clock.call_later(left, self._drop_unless_looked_at)
+            self.jobs.clock.call_later(left, self._drop_unless_looked_at)
         elif self._leave:
             self._leave()
-            self.live.ran_elsewhere = None
+            self.jobs.live.ran_elsewhere = None
             self._strips = self._leave = None
             self._rows.clear()
             self.rendered.clear()

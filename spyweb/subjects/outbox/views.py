@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spyweb.model import JobId
+from spyweb.views.runs import copied
 
 if TYPE_CHECKING:
     from spyweb.outbox.sender import OutboxSender
@@ -42,14 +43,12 @@ def view_message(message: QueuedMessage) -> MessageView:
     from spyweb.outbox.send import place_of  # a command that asks a daemon does without the store
 
     is_dead = message.dead_ms is not None
-    return MessageView(
-        id=message.id,
+    return copied(
+        MessageView,
+        message,
         job_id=message.job,
         channel=message.target.channel.value,
         to=place_of(message.target),
         state="dead" if is_dead else "waiting",
-        created_ms=message.created_ms,
         next_ms=None if is_dead else message.next_ms,
-        attempts=message.attempts,
-        error=message.error,
     )

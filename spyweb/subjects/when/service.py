@@ -34,6 +34,7 @@ from spyweb.store.sqlite.incidents import Incidents
 from spyweb.subjects.runs.service import PastRunsService
 from spyweb.subjects.runs.views import RunBrief, brief
 from spyweb.views.jobs import MaySee, anything
+from spyweb.views.runs import copied
 from spyweb.words import counted
 
 NOT_RUN: Final = (Outcome.MISSED, Outcome.SKIPPED, Outcome.PAUSED, Outcome.LOST)
@@ -208,15 +209,14 @@ def _day_of_cron(schedule: Cron, from_ms: int, after_ms: int, now_ms: int) -> St
 def view_gap(run: Run, name: str, followed_by: RunBrief | None) -> Gap:
     moments = [moment for moment in (run.due_ms, run.started_ms, run.ended_ms) if moment is not None]
     from_ms = moments[0] if moments else 0
-    return Gap(
+    return copied(
+        Gap,
+        run,
         run=run.id,
-        job=run.job,
         name=name,
         outcome=run.outcome or Outcome.SKIPPED,
         from_ms=from_ms,
         until_ms=from_ms if run.last_due_ms is None else run.last_due_ms,
-        count=run.count,
-        reason=run.reason,
         followed_by=followed_by,
     )
 
@@ -362,15 +362,12 @@ def view_maintenance(
         rule, job_count = known[place]
         recurring = rule.window if isinstance(rule.window, Recurring) else None
         found.append(
-            MaintenanceWindow(
+            copied(
+                MaintenanceWindow,
+                rule,
                 start_ms=start_ms,
                 end_ms=end_ms,
-                id=rule.id,
-                jobs=rule.jobs,
-                tags=rule.tags,
-                by=rule.by,
                 job_count=job_count,
-                text=rule.text,
                 cron=recurring.cron if recurring else "",
                 timezone=recurring.timezone if recurring else "",
             )

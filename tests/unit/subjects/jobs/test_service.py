@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from spyweb.errors import Problem, Refused
+from spyweb.errors import Absent, Problem, Refused
 from spyweb.model import After, Ending, Every, Failure, JobId, Never, Outcome, Pings, RunId
 from spyweb.subjects.jobs.views import NEXT_SHOWN
 from spyweb.subjects.runs.service import LINE_BYTES, MOST_LOG_BYTES, RunWatcher
@@ -87,18 +87,18 @@ async def test_a_paused_job_shows_it_and_has_no_due_times_until_it_is_resumed(se
     assert len(await served.jobs.next_runs(PRICES, 2)) == 2
 
 
-async def test_a_run_is_cancelled_once_and_one_that_never_was_is_none(served: Served) -> None:
+async def test_a_run_is_cancelled_once_and_one_that_never_was_is_absent(served: Served) -> None:
     served.t.pool.held.add(BACKUP)
     run = (await served.runs.start(BACKUP)).run
     assert run is not None
     await served.t.clock.turn()
     cancelled = await served.runs.cancel(run)
-    assert cancelled is not None
     assert (cancelled.id, cancelled.job) == (run, BACKUP)
     await served.t.clock.turn()
     with pytest.raises(Refused, match="is not under way"):
         await served.runs.cancel(run)
-    assert await served.runs.cancel(RunId(99)) is None
+    with pytest.raises(Absent, match="there is no run 99"):
+        await served.runs.cancel(RunId(99))
 
 
 async def test_a_job_that_is_gone_is_refused_by_name(served: Served) -> None:
