@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from spyweb.limits import HOOK_BODY, HOOK_QUERY, HOOK_VALUES, SCRIPT_VALUES, too_large
 from spyweb.model import JobId
@@ -86,7 +87,7 @@ async def receive_hook(request: web.Request) -> web.StreamResponse:
     return started_answer(await hooks.receive(job, delivery), ACCEPTED)
 
 
-@Route(
+PING = Route(
     "GET",
     "/api/hooks/{job}",
     right=Right.RUN,
@@ -96,20 +97,16 @@ async def receive_hook(request: web.Request) -> web.StreamResponse:
     statuses={web.HTTPMethodNotAllowed.status_code: "The job expects no pings: POST starts it."},
     asks_itself=True,
 )
+SIGNAL = replace(PING, path="/api/hooks/{job}/{says}", statuses={})
+
+
+@PING
 async def receive_ping(request: web.Request) -> web.StreamResponse:
     """Report a successful run of a job that runs elsewhere and expects pings."""
     return await _receive_ping(request, SUCCESS)
 
 
-@Route(
-    "GET",
-    "/api/hooks/{job}/{says}",
-    right=Right.RUN,
-    answer=Triggered,
-    query=PingQuery,
-    status=ACCEPTED,
-    asks_itself=True,
-)
+@SIGNAL
 async def receive_signal(request: web.Request) -> web.StreamResponse:
     """Report a run of a job that runs elsewhere: it has begun (`start`), has failed (`fail`), or its exit code.
 
@@ -118,17 +115,7 @@ async def receive_signal(request: web.Request) -> web.StreamResponse:
     return await _receive_ping(request, request.match_info["says"])
 
 
-@Route(
-    "POST",
-    "/api/hooks/{job}/{says}",
-    right=Right.RUN,
-    answer=Triggered,
-    query=PingQuery,
-    body=str | None,
-    body_media="text/plain",
-    status=ACCEPTED,
-    asks_itself=True,
-)
+@replace(SIGNAL, method="POST", body=str | None, body_media="text/plain")
 async def receive_signal_with_log(request: web.Request) -> web.StreamResponse:
     """Report a run of a job that runs elsewhere, as with GET; the body is its log, of which the end is kept."""
     return await _receive_ping(request, request.match_info["says"])

@@ -11,16 +11,7 @@ from spyweb.cli.offline import OfflineProject
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Refused
 from spyweb.model import Cursor, JobId, JobSpec, Pings, Run
-from spyweb.schedules.due import (
-    SPREAD_MS,
-    Activation,
-    activate,
-    deactivated,
-    decide_due,
-    earliest,
-    expected_ping,
-    upcoming,
-)
+from spyweb.schedules import due
 from spyweb.store.model.runs import Change
 from spyweb.store.opening import refuse_beside_nodes
 from spyweb.views.jobs import JobPaused, JobView, NextRun, next_run, view_job, zone_of
@@ -49,8 +40,8 @@ def next_runs(project: OfflineProject, job: JobId | None, count: int) -> list[Ne
     cursors: dict[JobId, Cursor] = project.read(lambda store: store.runs.cursors(), {})
     chosen = [spec for spec in project.specs if job in (None, spec.id)]
     zones = {spec.id: zone_of(spec.schedule, project.settings.daemon.timezone) for spec in chosen}
-    due = ((spec.id, _upcoming(spec, cursors.get(spec.id), project.clock.now_ms())) for spec in chosen)
-    return [next_run(due_job, due_ms, zones[due_job]) for due_ms, due_job in run_at_once(earliest(due, count))]
+    times = ((spec.id, _upcoming(spec, cursors.get(spec.id), project.clock.now_ms())) for spec in chosen)
+    return [next_run(due_job, due_ms, zones[due_job]) for due_ms, due_job in run_at_once(due.earliest(times, count))]
 
 
 def _upcoming(spec: JobSpec, cursor: Cursor | None, now_ms: int) -> Iterator[int]:
@@ -58,10 +49,10 @@ def _upcoming(spec: JobSpec, cursor: Cursor | None, now_ms: int) -> Iterator[int
     if not spec.enabled or (cursor and cursor.paused):
         return iter(())
     if isinstance(spec.schedule, Pings):
-        expected_ms = expected_ping(spec.schedule, cursor.due_ms) if cursor else None
+        expected_ms = due.expected_ping(spec.schedule, cursor.due_ms) if cursor else None
         return iter(() if expected_ms is None else (expected_ms,))
-    due_ms = activate(spec, cursor, now_ms, SPREAD_MS).cursor.due_ms
-    return upcoming(spec, decide_due(spec, due_ms, now_ms, kept_since_ms=now_ms).cursor_ms)
+    due_ms = due.activate(spec, cursor, now_ms, due.SPREAD_MS).cursor.due_ms
+    return due.upcoming(spec, due.decide_due(spec, due_ms, now_ms, kept_since_ms=now_ms).cursor_ms)
 
 
 def set_paused(project: OfflineProject, job: JobId, *, paused: bool) -> JobPaused:
@@ -81,8 +72,8 @@ def set_paused(project: OfflineProject, job: JobId, *, paused: bool) -> JobPause
             if cursor is not None and cursor.paused is paused:
                 return Change()
             # A job that no daemon has loaded yet gets its first cursor.
-            seen = Activation(cursor=cursor) if cursor else activate(spec, None, now_ms, SPREAD_MS)
-            changed = replace(deactivated(seen.cursor, now_ms), paused=paused, paused_for="")
+            seen = due.Activation(cursor=cursor) if cursor else due.activate(spec, None, now_ms, due.SPREAD_MS)
+            changed = replace(due.deactivated(seen.cursor, now_ms), paused=paused, paused_for="")
             return Change(expects={job: cursor}, cursors=[changed], skipped=seen.skipped)
 
         await store.runs.write_cursors(set_it, known.__setitem__)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, structs
 
@@ -161,25 +160,13 @@ def last_error(run: Run, frames: Sequence[TraceFrame], source: SourceView | None
 MOST_JOBS = 10_000  # of a page
 
 
-class JobSort(StrEnum):
-    """The order of a list of jobs; with `-`, the other way round.
-
-    They are: `id`, `name`, `state`, `next` (due first, without a due time last), `last` (the latest to end first),
-    `duration` (of the last run, the longest first).  Jobs without a run come last.
-    """
-
-    ID = "id"
-    NAME = "name"
-    STATE = "state"
-    NEXT = "next"
-    LAST = "last"
-    DURATION = "duration"
-    ID_REVERSED = "-id"
-    NAME_REVERSED = "-name"
-    STATE_REVERSED = "-state"
-    NEXT_REVERSED = "-next"
-    LAST_REVERSED = "-last"
-    DURATION_REVERSED = "-duration"
+JobSort = Literal[
+    "id", "name", "state", "next", "last", "duration", "-id", "-name", "-state", "-next", "-last", "-duration"
+]
+SORTED = (
+    "the order: with `next`, the ones due first come first, with `last` the latest to end, with `duration` those of "
+    "the longest last runs, and those without one last; with `-`, the other way round"
+)
 
 
 class JobsQuery(Struct, frozen=True, kw_only=True):
@@ -189,7 +176,7 @@ class JobsQuery(Struct, frozen=True, kw_only=True):
     tag: str = ""
     failing: Annotated[bool | None, Meta(description="whether the last run failed or was lost")] = None
     q: Annotated[str, Meta(description="a text in the id, the name, the description or a tag")] = ""
-    sort: JobSort = JobSort.ID
+    sort: Annotated[JobSort, Meta(description=SORTED)] = "id"
     limit: Annotated[int, Meta(ge=0, le=MOST_JOBS, description="0: all")] = 0
     after: Annotated[str, Meta(description="the id of the last job of the page before")] = ""
 
@@ -220,7 +207,7 @@ def pick_jobs(views: Iterable[JobView], wanted: JobsQuery) -> tuple[Sequence[Job
         and (not text or any(text in each.casefold() for each in (view.id, view.name, view.description, *view.tags)))
     ]
     chosen.sort(key=lambda view: view.id)
-    if wanted.sort is not JobSort.ID:
+    if wanted.sort != "id":
         chosen.sort(key=_KEYS[wanted.sort.removeprefix("-")])
         if wanted.sort.startswith("-"):
             chosen.reverse()

@@ -9,16 +9,7 @@ from msgspec import Meta, Struct, field
 
 from spyweb.model import RunId
 from spyweb.specs.maintenance import DURATION
-from spyweb.subjects.when.service import (
-    MOST_DAYS,
-    USUAL_DAYS,
-    CalendarService,
-    DayAhead,
-    GapPage,
-    MaintenanceChanged,
-    MaintenanceService,
-    MaintenanceView,
-)
+from spyweb.subjects.when import service
 from spyweb.web.access.principal import principal_of, typed_name
 from spyweb.web.answer import BadBody, json_answer, page_answer
 from spyweb.web.api.query import MOST, PageQuery, body_of, job_of, number_in_path, query_of
@@ -35,19 +26,19 @@ class GapsQuery(PageQuery, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_GAPS)] = 50
 
 
-@Route("GET", "/api/next/day", right=Right.READ, answer=DayAhead, of_job=True)
+@Route("GET", "/api/next/day", right=Right.READ, answer=service.DayAhead, of_job=True)
 async def show_day(request: web.Request) -> web.Response:
     """Count the due times of the next 24 hours, of each job by quarters of an hour, and find the busiest minute."""
-    return json_answer(await service_of(request, CalendarService).day_ahead(principal_of(request).may_see))
+    return json_answer(await service_of(request, service.CalendarService).day_ahead(principal_of(request).may_see))
 
 
-@Route("GET", "/api/gaps", right=Right.READ, answer=GapPage, query=GapsQuery, of_job=True, is_paged=True)
+@Route("GET", "/api/gaps", right=Right.READ, answer=service.GapPage, query=GapsQuery, of_job=True, is_paged=True)
 async def list_gaps(request: web.Request) -> web.Response:
     """List due times that did not run, and lost runs, newest first, each with the reason and the next run.
 
     A page may hold fewer gaps than `limit`, even none: the header `Link`, and `before`, lead to the next page.
     """
-    query, gaps = query_of(request, GapsQuery), service_of(request, CalendarService).gaps
+    query, gaps = query_of(request, GapsQuery), service_of(request, service.CalendarService).gaps
     job, before, may_see = job_of(request, query), RunId(query.before) or None, principal_of(request).may_see
     page = await gaps(job, since_ms=query.since, limit=query.limit, before=before, may_see=may_see)
     return page_answer(request, page, before=page.before)
@@ -56,7 +47,7 @@ async def list_gaps(request: web.Request) -> web.Response:
 class MaintenanceQuery(Struct, frozen=True):
     """How far ahead."""
 
-    days: Annotated[int, Meta(ge=1, le=MOST_DAYS)] = USUAL_DAYS
+    days: Annotated[int, Meta(ge=1, le=service.MOST_DAYS)] = service.USUAL_DAYS
 
 
 class MaintenanceBody(Struct, frozen=True):
@@ -68,14 +59,14 @@ class MaintenanceBody(Struct, frozen=True):
     text: str = ""
 
 
-@Route("GET", "/api/maintenance", right=Right.READ, answer=MaintenanceView, query=MaintenanceQuery, of_job=True)
+@Route("GET", "/api/maintenance", right=Right.READ, answer=service.MaintenanceView, query=MaintenanceQuery, of_job=True)
 async def show_maintenance(request: web.Request) -> web.Response:
     """Show current maintenance windows, and those of the next days."""
     days, may_see = query_of(request, MaintenanceQuery).days, principal_of(request).may_see
-    return json_answer(await service_of(request, MaintenanceService).view(days, may_see))
+    return json_answer(await service_of(request, service.MaintenanceService).view(days, may_see))
 
 
-@Route("POST", "/api/maintenance", right=Right.RUN, answer=MaintenanceChanged, body=MaintenanceBody)
+@Route("POST", "/api/maintenance", right=Right.RUN, answer=service.MaintenanceChanged, body=MaintenanceBody)
 async def begin_maintenance(request: web.Request) -> web.Response:
     """Begin a maintenance window: failures of its jobs do not count, and nobody is notified.  A restart keeps it."""
     body = await body_of(request, MaintenanceBody)
@@ -83,14 +74,14 @@ async def begin_maintenance(request: web.Request) -> web.Response:
         for_ms = DURATION(body.for_)
     except ValueError as error:
         raise BadBody("for", str(error)) from error
-    service, by = service_of(request, MaintenanceService), principal_of(request).name
-    begun = await service.begin(for_ms, by, jobs=body.jobs, tags=body.tags, text=typed_name(body.text))
-    return json_answer(MaintenanceChanged(window=begun))
+    begin, by = service_of(request, service.MaintenanceService).begin, principal_of(request).name
+    begun = await begin(for_ms, by, jobs=body.jobs, tags=body.tags, text=typed_name(body.text))
+    return json_answer(service.MaintenanceChanged(window=begun))
 
 
-@Route("DELETE", "/api/maintenance/{window}", right=Right.RUN, answer=MaintenanceChanged)
+@Route("DELETE", "/api/maintenance/{window}", right=Right.RUN, answer=service.MaintenanceChanged)
 async def end_maintenance(request: web.Request) -> web.Response:
     """End a window that was begun by `POST /api/maintenance`."""
     window = number_in_path(request, "window")
-    await service_of(request, MaintenanceService).end(window)
-    return json_answer(MaintenanceChanged(window=window))
+    await service_of(request, service.MaintenanceService).end(window)
+    return json_answer(service.MaintenanceChanged(window=window))
