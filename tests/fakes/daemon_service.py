@@ -68,32 +68,12 @@ from spyweb.subjects.jobs.views import JobDetail, LastError, Tie
 from spyweb.subjects.nodes.service import NodesService
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.records.views import RecordView
+from spyweb.subjects.runs import views as run_views
 from spyweb.subjects.runs.plans import PlanView, view_plan
 from spyweb.subjects.runs.retries import Prospect, RetryService
 from spyweb.subjects.runs.service import PastRunsService, RunService, StartedRun
-from spyweb.subjects.runs.views import (
-    CauseStep,
-    JobStatistics,
-    LimitView,
-    RunDetail,
-    RunLog,
-    TimeSpan,
-    brief,
-    make_statistics,
-    run_words,
-)
 from spyweb.subjects.state.service import StateService
-from spyweb.subjects.when.service import (
-    USUAL_DAYS,
-    CalendarService,
-    DayAhead,
-    GapPage,
-    MaintenanceService,
-    MaintenanceView,
-    day_ahead,
-    view_gap,
-    view_maintenance,
-)
+from spyweb.subjects.when import service as when
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView, view_workflow
 from spyweb.views.jobs import JobPaused, JobState, JobView, MaySee, NextRun, anything, next_run
@@ -323,24 +303,25 @@ class FakeDetails(JobDetails):
         return SourceView(file=f"jobs/{job}.lua", first=1, lines=["local a = 1", MARKUP], line=None, total=2)
 
 
-def make_run_detail(run: Run, **changes: object) -> RunDetail:
+def make_run_detail(run: Run, **changes: object) -> run_views.RunDetail:
     """Make the details of a run in which each text holds markup."""
     job = run.job
     source = SourceView(file=f"jobs/{job}.lua", first=1, lines=["local a = 1", MARKUP], line=2, total=2)
     began = (run.started_ms or NOW_MS) / 1000
-    detail = RunDetail(
+    detail = run_views.RunDetail(
         run=run,
         name=MARKUP,
-        words=run_words(run),
+        words=run_views.run_words(run),
         mark=mark_of(run),
         at_ms=moment_of(run),
         took_ms=took_of(run),
         late_ms=lateness_of(run),
         causes=[
-            CauseStep(kind=TriggerType.AFTER, words=MARKUP, at_ms=NOW_MS, run=brief(each)) for each in three_runs()
+            run_views.CauseStep(kind=TriggerType.AFTER, words=MARKUP, at_ms=NOW_MS, run=run_views.brief(each))
+            for each in three_runs()
         ],
-        attempts=[brief(run), brief(make_run(int(run.id) + 1, job=job, attempt=2))],
-        followers=[brief(make_run(99, job=JobId(MARKUP), reason=MARKUP)), brief(make_run(98))],
+        attempts=[run_views.brief(run), run_views.brief(make_run(int(run.id) + 1, job=job, attempt=2))],
+        followers=[run_views.brief(make_run(99, job=JobId(MARKUP), reason=MARKUP)), run_views.brief(make_run(98))],
         tasks=[
             TaskView(task=MARKUP, workflow="", status="success", started_at=began, took_ms=600),
             TaskView(task="push", workflow="", status="failed", started_at=began + 0.6, took_ms=100, message=MARKUP),
@@ -348,10 +329,10 @@ def make_run_detail(run: Run, **changes: object) -> RunDetail:
         ],
         frames=[TraceFrame(text=MARKUP, file=f"jobs/{job}.lua", line=2), TraceFrame(text="[C]: in error")],
         source=source,
-        log=RunLog(lines=[f"2026-01-01T00:00:00.012Z WARN {MARKUP}"], is_cut=True, is_shared=True),
+        log=run_views.RunLog(lines=[f"2026-01-01T00:00:00.012Z WARN {MARKUP}"], is_cut=True, is_shared=True),
         limits=[
-            LimitView(name="time", used=20_400, limit=60_000, unit="ms", words="", is_over=True),
-            LimitView(name="memory", used=None, limit=64 << 20, unit="bytes", words=""),
+            run_views.LimitView(name="time", used=20_400, limit=60_000, unit="ms", words="", is_over=True),
+            run_views.LimitView(name="memory", used=None, limit=64 << 20, unit="bytes", words=""),
         ],
         before=RunId(2),
         plan=make_plan(run),
@@ -375,19 +356,19 @@ class FakePast(PastRunsService):
     async def tasks(self, run: RunId) -> list[TaskView]:
         return self.service.tasks_of.get(run, [])
 
-    async def statistics(self, job: JobId, span: TimeSpan) -> JobStatistics:
+    async def statistics(self, job: JobId, span: run_views.TimeSpan) -> run_views.JobStatistics:
         points = [
             RunPoint(run=n, at_ms=NOW_MS - 60_000 * n, took_ms=1_000 * (n + 1), late_ms=n, mark=RunMark.SUCCESS)
             for n in range(59, -1, -1)
         ]
-        return make_statistics(job, span, points, NOW_MS)
+        return run_views.make_statistics(job, span, points, NOW_MS)
 
     async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
         self.searched.append(wanted)
         known = [run for run in self.service.known_runs if not wanted.outcomes or run.outcome in wanted.outcomes]
         return RunPage(runs=known[:limit], before=RunId(1))
 
-    async def detail(self, run_id: RunId) -> RunDetail:
+    async def detail(self, run_id: RunId) -> run_views.RunDetail:
         run = await self.find(run_id)
         if run is None:
             raise Absent(f"there is no run {run_id}: it may have been pruned")
@@ -443,7 +424,7 @@ def unsent_message(number: int, job: JobId = PRICES) -> QueuedMessage:
     )
 
 
-class FakeMaintenance(MaintenanceService):
+class FakeMaintenance(when.MaintenanceService):
     """Two rules: all is in it now, prices is each night."""
 
     __setattr__ = object.__setattr__
@@ -465,12 +446,12 @@ class FakeMaintenance(MaintenanceService):
     async def end(self, window: int) -> None:
         self.story.append(f"maintenance end {window}")
 
-    async def view(self, days: int = USUAL_DAYS, may_see: MaySee = anything) -> MaintenanceView:
+    async def view(self, days: int = when.USUAL_DAYS, may_see: MaySee = anything) -> when.MaintenanceView:
         jobs = [job.id for job in three_jobs()]
-        return run_at_once(view_maintenance(self.rules, jobs, NOW_MS, NOW_MS + days * DAY_MS, may_see))
+        return run_at_once(when.view_maintenance(self.rules, jobs, NOW_MS, NOW_MS + days * DAY_MS, may_see))
 
 
-class CrowdedCalendar(CalendarService):
+class CrowdedCalendar(when.CalendarService):
     """A day in which many jobs start at three o'clock, and gaps whose texts hold markup."""
 
     __setattr__ = object.__setattr__
@@ -478,7 +459,7 @@ class CrowdedCalendar(CalendarService):
     def __init__(self, jobs: int = 3, gaps_known: int = 3) -> None:
         self.jobs, self.gaps_known = jobs, gaps_known
 
-    async def day_ahead(self, may_see: MaySee = anything) -> DayAhead:
+    async def day_ahead(self, may_see: MaySee = anything) -> when.DayAhead:
         three = next(hour for hour in range(24) if (NOW_MS // HOUR_MS + hour) % 24 == 2)  # in Berlin
         names = [PRICES, BACKUP, *(JobId(f"job-{n:03}") for n in range(2, self.jobs))][: self.jobs]
         planned = [
@@ -488,7 +469,7 @@ class CrowdedCalendar(CalendarService):
         ]
         for job in planned:
             job.spec = replace(job.spec, name=f"{job.id} {MARKUP}")
-        return run_at_once(day_ahead(planned, NOW_MS))
+        return run_at_once(when.day_ahead(planned, NOW_MS))
 
     async def gaps(
         self,
@@ -498,19 +479,19 @@ class CrowdedCalendar(CalendarService):
         limit: int = 50,
         before: RunId | None = None,
         may_see: MaySee = anything,
-    ) -> GapPage:
+    ) -> when.GapPage:
         outcomes = (Outcome.MISSED, Outcome.SKIPPED, Outcome.PAUSED, Outcome.LOST)
         gaps = [
-            view_gap(
+            when.view_gap(
                 make_run(n, outcome=outcomes[n % 4], reason=MARKUP, count=n, last_due_ms=NOW_MS),
                 MARKUP,
-                brief(make_run(n + 1)) if n % 2 else None,
+                run_views.brief(make_run(n + 1)) if n % 2 else None,
             )
             for n in range(self.gaps_known, 0, -1)
             if (before is None or n < before) and job in (None, PRICES) and may_see(PRICES)
         ]
         more = gaps[limit - 1].run if len(gaps) > limit else None
-        return GapPage(gaps=gaps[:limit], count=sum(gap.count for gap in gaps), before=more)
+        return when.GapPage(gaps=gaps[:limit], count=sum(gap.count for gap in gaps), before=more)
 
 
 def two_channels() -> AlertSettings:
@@ -689,7 +670,7 @@ class FakeDaemonService(AllServices):
         self.found: RecordSearch = FakeRecords(self)
         self.story: list[str] = []
         self.past = FakePast(self)
-        self.calendar: CalendarService = CrowdedCalendar()
+        self.calendar: when.CalendarService = CrowdedCalendar()
         self.maintenance = FakeMaintenance(self.story)
         self.closed = asyncio.Event()  # nobody watches the run any more
 

@@ -8,25 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from spyweb import __version__
+from spyweb import __version__, errors
 from spyweb.cli import main as command_line
-from spyweb.errors import (
-    ConfigError,
-    LockHeld,
-    NoAccess,
-    OpError,
-    PoolError,
-    Problem,
-    Refused,
-    ScriptError,
-    SpywebError,
-    StoreCorrupt,
-)
 from spyweb.subjects.health import commands as health
 from tests.fakes.command import spyweb
 
-TWO_PROBLEMS = ConfigError(
-    [Problem("config.toml", 3, "port", "is no number"), Problem("jobs/a.lua", None, None, "bad")]
+TWO_PROBLEMS = errors.ConfigError(
+    [errors.Problem("config.toml", 3, "port", "is no number"), errors.Problem("jobs/a.lua", None, None, "bad")]
 )
 
 
@@ -97,17 +85,17 @@ def test_wrong_usage_exits_2_and_is_one_line(
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (Refused("no"), 2),
-        (NoAccess("data belongs to ada"), 2),
-        (LockHeld(Path("data/spyweb.lock"), "pid 7 (ada)"), 2),
-        (StoreCorrupt(Path("data/spyweb.db"), "not a database"), 2),
-        (PoolError("no worker"), 1),
-        (ScriptError("jobs/a.lua", 3, "unexpected symbol"), 1),
-        (OpError("no such row"), 1),
+        (errors.Refused("no"), 2),
+        (errors.NoAccess("data belongs to ada"), 2),
+        (errors.LockHeld(Path("data/spyweb.lock"), "pid 7 (ada)"), 2),
+        (errors.StoreCorrupt(Path("data/spyweb.db"), "not a database"), 2),
+        (errors.PoolError("no worker"), 1),
+        (errors.ScriptError("jobs/a.lua", 3, "unexpected symbol"), 1),
+        (errors.OpError("no such row"), 1),
     ],
 )
 def test_each_error_is_one_line_and_an_exit_code(
-    error: SpywebError, code: int, monkeypatch: pytest.MonkeyPatch
+    error: errors.SpywebError, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail_with(error, monkeypatch)
     answer = spyweb("health")

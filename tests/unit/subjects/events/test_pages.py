@@ -6,16 +6,7 @@ import re
 
 import pytest
 
-from spyweb.events.happenings import (
-    EventType,
-    Happening,
-    HealthHappened,
-    IncidentHappened,
-    JobHappened,
-    OutboxHappened,
-    RunHappened,
-    StateHappened,
-)
+from spyweb.events import happenings
 from spyweb.model import ChangeKind, JobId, Outcome, RunId
 from spyweb.runs.live import JobChange
 from spyweb.store.model.access import NewAuditLine, Scope
@@ -27,12 +18,12 @@ from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, p
 PRICES = JobId("prices")
 
 
-def run(**fields: object) -> RunHappened:
-    return RunHappened(job=PRICES, **fields)  # type: ignore[arg-type]
+def run(**fields: object) -> happenings.RunHappened:
+    return happenings.RunHappened(job=PRICES, **fields)  # type: ignore[arg-type]
 
 
-def incident(**fields: object) -> IncidentHappened:
-    return IncidentHappened(incident=4, subject="job:prices", job=PRICES, at_ms=0, **fields)  # type: ignore[arg-type]
+def incident(**fields: object) -> happenings.IncidentHappened:
+    return happenings.IncidentHappened(incident=4, subject="job:prices", job=PRICES, at_ms=0, **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -49,11 +40,11 @@ def incident(**fields: object) -> IncidentHappened:
         ),
         (run(what="ended", run=RunId(1), outcome=Outcome.LOST), "bad", "run 1 lost"),
         (run(what="ended", run=RunId(1)), "none", "run 1 ended"),
-        (JobHappened(what=JobChange.BROKEN, job=PRICES, error="x"), "bad", "saved with an error"),
-        (HealthHappened(what="began", kind="problem", text="x"), "bad", "began"),
-        (HealthHappened(what="began", kind="warning", text="x"), "warn", "began"),
-        (HealthHappened(what="ended", kind="problem", text="x"), "ok", "ended"),
-        (OutboxHappened(what="given up", message=7, job=PRICES), "bad", "message 7 given up"),
+        (happenings.JobHappened(what=JobChange.BROKEN, job=PRICES, error="x"), "bad", "saved with an error"),
+        (happenings.HealthHappened(what="began", kind="problem", text="x"), "bad", "began"),
+        (happenings.HealthHappened(what="began", kind="warning", text="x"), "warn", "began"),
+        (happenings.HealthHappened(what="ended", kind="problem", text="x"), "ok", "ended"),
+        (happenings.OutboxHappened(what="given up", message=7, job=PRICES), "bad", "message 7 given up"),
         (
             NewAuditLine(who="anna", source="key", action="POST /x", status=403, at_ms=0, times=3),
             "warn",
@@ -63,33 +54,33 @@ def incident(**fields: object) -> IncidentHappened:
         (incident(what="opened", level="info", reason="drift", text="x"), "warn", "incident 4 began: drift"),
         (incident(what="acked", by="me"), "none", "incident 4 was acknowledged by me"),
         (
-            IncidentHappened(what="closed", incident=4, subject="channel:ops", at_ms=0),
+            happenings.IncidentHappened(what="closed", incident=4, subject="channel:ops", at_ms=0),
             "ok",
             "incident 4 of channel:ops ended",
         ),
     ],
 )
-def test_what_has_happened_is_said_with_a_mark(happening: Happening, mark: str, words: str) -> None:
+def test_what_has_happened_is_said_with_a_mark(happening: happenings.Happening, mark: str, words: str) -> None:
     line = describe(happening)
     assert (line.mark, line.words) == (mark, words)
 
 
 def test_a_change_of_a_value_names_its_key_cut_where_it_is_long() -> None:
-    change = StateHappened(what=ChangeKind.EXPIRED, namespace="global", key="k" * 100, version=1, at_ms=0)
+    change = happenings.StateHappened(what=ChangeKind.EXPIRED, namespace="global", key="k" * 100, version=1, at_ms=0)
     line = describe(change)
     assert (len(line.key), line.words, line.more) == (80, "expired", "global")
 
 
 def test_every_change_and_every_type_has_words() -> None:
     assert set(JOB_WORDS) == set(JobChange)
-    assert set(TYPE_WORDS) == set(EventType) - {EventType.LOG, EventType.TASK}
+    assert set(TYPE_WORDS) == set(happenings.EventType) - {happenings.EventType.LOG, happenings.EventType.TASK}
 
 
 def run_ended(service: FakeDaemonService, number: int, job: JobId = PRICES, reason: str = "") -> None:
-    happened = RunHappened(
+    happened = happenings.RunHappened(
         what="ended", job=job, run=RunId(number), took_ms=1_200, outcome=Outcome.FAILED, reason=reason
     )
-    service.events.publish(EventType.RUN, job, happened)
+    service.events.publish(happenings.EventType.RUN, job, happened)
 
 
 async def lines(service: FakeDaemonService, path: str = "/events", **headers: str) -> list[str]:
@@ -114,8 +105,10 @@ async def test_types_and_jobs_are_chosen() -> None:
     await lines(service)
     run_ended(service, 2)
     run_ended(service, 3, BACKUP)
-    happened = StateHappened(what=ChangeKind.UPDATED, namespace="global", key=MARKUP, version=2, at_ms=NOW_MS)
-    service.events.publish(EventType.STATE, None, happened)
+    happened = happenings.StateHappened(
+        what=ChangeKind.UPDATED, namespace="global", key=MARKUP, version=2, at_ms=NOW_MS
+    )
+    service.events.publish(happenings.EventType.STATE, None, happened)
     assert await lines(service, "/events?job=backup") == ["3"]
     assert await lines(service, "/events?type=state") == []
     page = await page_of(f"/events?type=state&job={MARKUP}", service)
@@ -130,7 +123,7 @@ async def test_whoever_may_see_some_jobs_hears_of_those_and_actions_are_for_admi
     run_ended(service, 2)
     run_ended(service, 3, BACKUP)
     action = NewAuditLine(who="anna", source="key", action="POST /x", status=200, at_ms=NOW_MS, job="backup")
-    service.events.publish(EventType.AUDIT, BACKUP, action)
+    service.events.publish(happenings.EventType.AUDIT, BACKUP, action)
     assert await lines(service, **limited) == ["3"]
     for path in ("/events", "/events?type=audit"):
         page = await page_of(path, service, limited)

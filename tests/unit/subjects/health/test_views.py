@@ -6,19 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.stalls import LoopStats
-from spyweb.subjects.health.views import (
-    OTHERWISE,
-    SCHEDULER_STALLED_MS,
-    SHOWN_MS,
-    WRITER_STALLED_S,
-    Vitals,
-    find_parts,
-    find_problems,
-    health_words,
-    summarize,
-    view_health,
-    view_readiness,
-)
+from spyweb.subjects.health import views
 from tests.fakes.daemon_service import NOW_MS, make_stats, make_vitals, three_states
 
 
@@ -26,20 +14,20 @@ from tests.fakes.daemon_service import NOW_MS, make_stats, make_vitals, three_st
     ("lag_ms", "waited_s", "count"),
     [
         (0, 0.0, 0),
-        (SCHEDULER_STALLED_MS, WRITER_STALLED_S, 0),
-        (SCHEDULER_STALLED_MS + 1, 0.0, 1),
-        (0, WRITER_STALLED_S + 1, 1),
-        (SCHEDULER_STALLED_MS + 1, WRITER_STALLED_S + 1, 2),
+        (views.SCHEDULER_STALLED_MS, views.WRITER_STALLED_S, 0),
+        (views.SCHEDULER_STALLED_MS + 1, 0.0, 1),
+        (0, views.WRITER_STALLED_S + 1, 1),
+        (views.SCHEDULER_STALLED_MS + 1, views.WRITER_STALLED_S + 1, 2),
     ],
 )
 def test_a_scheduler_or_writer_that_stands_still_is_a_problem(lag_ms: int, waited_s: float, count: int) -> None:
-    problems = find_problems(lag_ms, make_stats(stalled_s=waited_s))
+    problems = views.find_problems(lag_ms, make_stats(stalled_s=waited_s))
     assert len(problems) == count
 
 
 def test_where_the_database_lies_is_told_to_nobody_who_can_reach_the_port() -> None:
     stats = make_stats(path="/srv/x/spyweb.db", failed="/srv/x/spyweb.db-wal: was removed")
-    assert find_problems(0, stats) == ["nothing is stored: spyweb.db-wal: was removed"]
+    assert views.find_problems(0, stats) == ["nothing is stored: spyweb.db-wal: was removed"]
 
 
 POOL = make_vitals().pool
@@ -75,12 +63,12 @@ STALLED = LoopStats(stalls=2, worst_ms=2800, last_at_ms=1_000, last="op state.se
             "a third of the file descriptors",
         ),
         (
-            {"loop": STALLED, "now_ms": 999 + SHOWN_MS},
+            {"loop": STALLED, "now_ms": 999 + views.SHOWN_MS},
             "the event loop stalled: `spyweb health` and the log name the cause",
         ),
         ({"held_back": {"prices": "it held up"}}, "1 job has held up the daemon too often: `spyweb health` says which"),
         (
-            {"storage_errors": 3, "storage_error_at_ms": 1_000, "now_ms": 999 + SHOWN_MS},
+            {"storage_errors": 3, "storage_error_at_ms": 1_000, "now_ms": 999 + views.SHOWN_MS},
             "writes of scripts are refused: `spyweb runs` lists the runs, the log has the reason",
         ),
     ],
@@ -88,57 +76,59 @@ STALLED = LoopStats(stalls=2, worst_ms=2800, last_at_ms=1_000, last="op state.se
 def test_what_somebody_should_look_at_is_a_warning_and_no_failure(changes: dict[str, object], warning: str) -> None:
     counts = {name: value for name, value in changes.items() if name in ("short_monitors", "drifting")}
     vitals = make_vitals(**{name: value for name, value in changes.items() if name not in counts})
-    health = view_health(vitals, [], **counts)  # type: ignore[arg-type]
+    health = views.view_health(vitals, [], **counts)  # type: ignore[arg-type]
     assert (health.status, health.problems, health.warnings) == ("ok", [], [warning])
-    assert summarize(health)["warnings"] == [warning]
+    assert views.summarize(health)["warnings"] == [warning]
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"store": make_stats(commit_s=0.1)},
-        {"loop": STALLED, "now_ms": 1_000 + SHOWN_MS},
-        {"storage_errors": 3, "storage_error_at_ms": 1_000, "now_ms": 1_000 + SHOWN_MS},
+        {"loop": STALLED, "now_ms": 1_000 + views.SHOWN_MS},
+        {"storage_errors": 3, "storage_error_at_ms": 1_000, "now_ms": 1_000 + views.SHOWN_MS},
     ],
 )
 def test_what_is_over_or_usual_is_no_warning(changes: dict[str, object]) -> None:
-    assert view_health(make_vitals(**changes), []).warnings == []
+    assert views.view_health(make_vitals(**changes), []).warnings == []
 
 
 def test_one_problem_is_enough_to_fail_also_a_full_disk_which_no_restart_would_cure() -> None:
-    assert view_health(make_vitals(), three_states()).status == "ok"
-    health = view_health(make_vitals(scheduler_lag_ms=6_500), three_states())
+    assert views.view_health(make_vitals(), three_states()).status == "ok"
+    health = views.view_health(make_vitals(scheduler_lag_ms=6_500), three_states())
     assert (health.status, health.problems) == ("failing", ["the scheduler is 6.5s behind"])
     vitals = make_vitals(refused_ms=12_000)
-    health = view_health(vitals, [])
+    health = views.view_health(vitals, [])
     assert (health.status, health.problems) == ("failing", ["no due run could be claimed for 12s: the log says why"])
-    assert find_problems(vitals.scheduler_lag_ms, vitals.store) == []
-    assert view_health(make_vitals(refused_ms=SCHEDULER_STALLED_MS), []).status == "ok"
+    assert views.find_problems(vitals.scheduler_lag_ms, vitals.store) == []
+    assert views.view_health(make_vitals(refused_ms=views.SCHEDULER_STALLED_MS), []).status == "ok"
 
 
 def test_what_holds_the_loop_is_told_by_name_to_the_daemons_own_user_only() -> None:
-    health = view_health(make_vitals(loop=STALLED, now_ms=1_000, held_back={"prices": "it held up the daemon"}), [])
+    health = views.view_health(
+        make_vitals(loop=STALLED, now_ms=1_000, held_back={"prices": "it held up the daemon"}), []
+    )
     assert health.held_back == {"prices": "it held up the daemon"}
-    shown = summarize(health)
+    shown = views.summarize(health)
     assert shown["loop"] == {"stalls": 2, "worst_ms": 2800}
     assert "prices" not in str(shown)
 
 
 def test_what_keeps_jobs_from_running_is_known_by_the_part_of_the_daemon() -> None:
-    assert find_parts(make_vitals()) == {}
+    assert views.find_parts(make_vitals()) == {}
     vitals = make_vitals(scheduler_lag_ms=6_500, refused_ms=12_000)
     none = [replace(worker, pid=0) for worker in vitals.pool.workers]
     vitals = replace(
         vitals, store=make_stats(failed="the disk is full", stalled_s=11.0), pool=replace(vitals.pool, workers=none)
     )
-    assert {part: (each.timeless or each.text, each.lasting_ms) for part, each in find_parts(vitals).items()} == {
+    assert {part: (each.timeless or each.text, each.lasting_ms) for part, each in views.find_parts(vitals).items()} == {
         "scheduler": ("the scheduler is behind", 6_500),
         "store": ("nothing is stored: the disk is full", 0),
         "disk": ("a write waits for the disk", 11_000),
         "workers": ("no worker is up, so no script runs: the log says why", 0),
     }
-    assert find_problems(6_500, make_stats()) == ["the scheduler is 6.5s behind"], "as it is at this moment"
-    assert find_parts(make_vitals(refused_ms=12_000)).keys() == {"store"}
+    assert views.find_problems(6_500, make_stats()) == ["the scheduler is 6.5s behind"], "as it is at this moment"
+    assert views.find_parts(make_vitals(refused_ms=12_000)).keys() == {"store"}
 
 
 WRONG: dict[str, object] = {
@@ -157,11 +147,11 @@ WRONG: dict[str, object] = {
 
 
 def test_there_is_something_to_do_about_each_thing_that_is_wrong() -> None:
-    health = view_health(make_vitals(**WRONG), [], short_monitors=1)
+    health = views.view_health(make_vitals(**WRONG), [], short_monitors=1)
 
     assert len(health.advice) >= 11
     assert [each.text for each in health.advice] == [*health.problems, *health.warnings]
-    assert [each.code for each in health.advice if each.remedy == OTHERWISE] == []
+    assert [each.code for each in health.advice if each.remedy == views.OTHERWISE] == []
 
 
 @pytest.mark.parametrize(
@@ -175,7 +165,7 @@ def test_there_is_something_to_do_about_each_thing_that_is_wrong() -> None:
     ],
 )
 def test_one_line_says_whether_jobs_run_on_time(vitals: dict[str, object], words: str) -> None:
-    assert health_words(view_health(make_vitals(**vitals), [])) == words
+    assert views.health_words(views.view_health(make_vitals(**vitals), [])) == words
 
 
 NOBODY = replace(make_vitals().pool, answering=0)
@@ -192,6 +182,8 @@ NOBODY = replace(make_vitals().pool, answering=0)
         (make_vitals(store=make_stats(failed="data/spyweb.db: full")), "", "x", "nothing is stored: spyweb.db: full"),
     ],
 )
-def test_each_part_that_makes_no_progress_is_a_reason(vitals: Vitals, stage: str, probe: str, reason: str) -> None:
-    readiness = view_readiness(vitals, stage=stage, probe=probe)
+def test_each_part_that_makes_no_progress_is_a_reason(
+    vitals: views.Vitals, stage: str, probe: str, reason: str
+) -> None:
+    readiness = views.view_readiness(vitals, stage=stage, probe=probe)
     assert (readiness.ready, readiness.reasons) == (False, [reason])

@@ -7,18 +7,7 @@ from msgspec import convert
 
 from spyweb.model import Failure, Outcome, RunId, RunMark, RunState, Trigger, TriggerType
 from spyweb.store.model.runs import RunPoint
-from spyweb.subjects.runs.views import (
-    MOST_POINTS,
-    TimeSpan,
-    brief,
-    cause_run,
-    make_statistics,
-    percentiles,
-    run_words,
-    uptime_of,
-    view_cause,
-    view_limits,
-)
+from spyweb.subjects.runs import views
 from tests.fakes.daemon_service import NOW_MS, PRICES, make_run
 from tests.fakes.harness import make_spec
 
@@ -39,11 +28,11 @@ CREATED = {"type": "state", "key": "k", "scope": "orders", "event_type": "state:
     ],
 )
 def test_how_a_run_ended_is_said(changes: dict[str, object], words: str) -> None:
-    assert run_words(make_run(1, **changes)) == words
+    assert views.run_words(make_run(1, **changes)) == words
 
 
 def test_every_failure_has_words() -> None:
-    assert all(run_words(make_run(outcome=Outcome.FAILED, failure=failure)) for failure in Failure)
+    assert all(views.run_words(make_run(outcome=Outcome.FAILED, failure=failure)) for failure in Failure)
 
 
 @pytest.mark.parametrize(
@@ -70,44 +59,44 @@ def test_every_failure_has_words() -> None:
 )  # fmt: skip
 def test_what_started_a_run_is_said(trigger: dict[str, object], words: str, cause: int | None) -> None:
     run = make_run(9, trigger=convert(trigger, Trigger), attempt=2)
-    assert view_cause(run, None).words == words
-    assert cause_run(run) == cause
+    assert views.view_cause(run, None).words == words
+    assert views.cause_run(run) == cause
 
 
 def test_a_cause_is_shown_with_the_run_before_and_its_job_by_name_or_with_how_often_it_was_due() -> None:
     after = make_run(9, trigger=Trigger(type="after", job="news", run_id=RunId(3), outcome="success"))
-    step = view_cause(after, make_run(3), "News")
+    step = views.view_cause(after, make_run(3), "News")
     assert (step.words, step.at_ms) == ("News ended: success", NOW_MS - 58_766)
     assert step.run is not None
     assert (step.run.run, step.kind) == (RunId(3), "after")
 
-    step = view_cause(make_run(outcome=Outcome.MISSED, count=7), None)
+    step = views.view_cause(make_run(outcome=Outcome.MISSED, count=7), None)
     assert (step.words, step.at_ms) == ("due 7 times", NOW_MS - 60_000)
 
 
 def test_facts_stand_beside_their_limits_and_say_what_is_over_one() -> None:
-    time, cpu, memory = view_limits(make_run(cpu_ms=2_500), make_spec())
+    time, cpu, memory = views.view_limits(make_run(cpu_ms=2_500), make_spec())
     assert (time.words, time.used, time.is_over) == ("1.234s of 5m", 1_234, False)
     assert (cpu.words, cpu.share) == ("2.5s of 10s", 0.25)
     assert (memory.words, memory.used) == ("at most 64MB", None)
 
-    over = view_limits(make_run(outcome=Outcome.FAILED, failure=Failure.CPU, cpu_ms=99_000), make_spec())
+    over = views.view_limits(make_run(outcome=Outcome.FAILED, failure=Failure.CPU, cpu_ms=99_000), make_spec())
     assert [limit.is_over for limit in over] == [False, True, False]
     assert over[1].share == 1.0
     running = make_run(outcome=None, state=RunState.RUNNING, ended_ms=None)
-    assert [limit.used for limit in view_limits(running, make_spec())] == [None, None, None]
+    assert [limit.used for limit in views.view_limits(running, make_spec())] == [None, None, None]
 
 
 def test_a_brief_has_one_line_of_the_reason() -> None:
-    assert brief(make_run(reason="a\nb")).reason == "a"
+    assert views.brief(make_run(reason="a\nb")).reason == "a"
 
 
 def test_whatever_starts_a_run_is_known_as_its_cause() -> None:
-    words = [view_cause(make_run(trigger=Trigger(type=each)), None).words for each in TriggerType]
+    words = [views.view_cause(make_run(trigger=Trigger(type=each)), None).words for each in TriggerType]
     assert "started by an unknown trigger" not in words
 
 
-DAY_MS = TimeSpan.DAY.ms
+DAY_MS = views.TimeSpan.DAY.ms
 
 
 def point(at: int, mark: RunMark = RunMark.SUCCESS, *, took: int = 10, late: int = 0) -> RunPoint:
@@ -118,7 +107,7 @@ def test_figures_count_what_came_to_an_end_of_its_own() -> None:
     since = NOW_MS - DAY_MS
     marks = [RunMark.SUCCESS, RunMark.LATE, RunMark.FAILED, RunMark.CANCELLED, RunMark.LOST, RunMark.SKIPPED]
     runs = [point(since + at, mark, took=at, late=at * 2) for at, mark in enumerate(marks)]
-    found = make_statistics(PRICES, TimeSpan.DAY, runs, NOW_MS)
+    found = views.make_statistics(PRICES, views.TimeSpan.DAY, runs, NOW_MS)
 
     assert (found.runs, found.succeeded, found.failed, found.success_rate) == (5, 2, 2, 0.5)
     assert found.took_ms is not None
@@ -129,9 +118,9 @@ def test_figures_count_what_came_to_an_end_of_its_own() -> None:
 
 
 def test_a_job_without_runs_has_no_figures() -> None:
-    found = make_statistics(PRICES, TimeSpan.MONTH, [], NOW_MS)
+    found = views.make_statistics(PRICES, views.TimeSpan.MONTH, [], NOW_MS)
     assert (found.success_rate, found.uptime, found.took_ms, found.late_ms) == (None, None, None, None)
-    assert percentiles([]) is None
+    assert views.percentiles([]) is None
 
 
 @pytest.mark.parametrize(
@@ -145,15 +134,17 @@ def test_a_job_without_runs_has_no_figures() -> None:
     ],
 )
 def test_uptime_is_the_time_in_which_the_latest_run_had_succeeded(marks: list[RunMark], uptime: float | None) -> None:
-    assert uptime_of([point(at * 100, mark) for at, mark in enumerate(marks)], 1_010) == uptime
+    assert views.uptime_of([point(at * 100, mark) for at, mark in enumerate(marks)], 1_010) == uptime
 
 
 def test_a_clock_that_was_set_back_makes_no_negative_uptime() -> None:
-    assert uptime_of([point(5_000), point(9_000, RunMark.FAILED)], 1_000) == 0.0
+    assert views.uptime_of([point(5_000), point(9_000, RunMark.FAILED)], 1_000) == 0.0
 
 
 def test_of_many_runs_a_chart_has_some() -> None:
     since = NOW_MS - DAY_MS
-    found = make_statistics(PRICES, TimeSpan.DAY, [point(since + at * 10_000) for at in range(8_640)], NOW_MS)
+    found = views.make_statistics(
+        PRICES, views.TimeSpan.DAY, [point(since + at * 10_000) for at in range(8_640)], NOW_MS
+    )
     assert found.is_thinned
-    assert MOST_POINTS - 10 <= len(found.points) <= MOST_POINTS
+    assert views.MOST_POINTS - 10 <= len(found.points) <= views.MOST_POINTS

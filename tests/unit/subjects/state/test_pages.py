@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 from spyweb.model import NULL, RunId, Value
 from spyweb.store.model.access import Scope
 from spyweb.store.model.entries import Entry
-from spyweb.subjects.state.pages import (
-    CHANGES_SHOWN,
-    LONGEST_EDITED,
-    FieldType,
-    diff,
-    edit_value,
-    read_field,
-    show_versions,
-)
+from spyweb.subjects.state import pages
 from spyweb.subjects.state.views import EntryView, Plain, view_entry
 from tests.fakes.daemon_service import MARKUP, FakeDaemonService
 from tests.fakes.dashboard import make_dashboard_service, page_of, post_form, signed_in
@@ -192,14 +184,14 @@ async def test_whoever_may_see_some_jobs_sees_what_those_keep() -> None:
 
 
 def test_fields_are_read_by_their_type() -> None:
-    assert read_field("1.5", "number") == 1.5
-    assert read_field(" 7 ", "number") == 7
-    assert read_field("", "text") == b""
-    assert read_field("\udcff", "text") == b"\xff"
-    assert read_field('"a"', "json") == b"a"
+    assert pages.read_field("1.5", "number") == 1.5
+    assert pages.read_field(" 7 ", "number") == 7
+    assert pages.read_field("", "text") == b""
+    assert pages.read_field("\udcff", "text") == b"\xff"
+    assert pages.read_field('"a"', "json") == b"a"
     for text, kind in (("", "number"), ('"1"', "number"), ("yes", "boolean"), ("nan", "number"), ("[1", "json")):
         with pytest.raises(ValueError, match="is "):
-            read_field(text, kind)
+            pages.read_field(text, kind)
 
 
 VALUES = st.recursive(
@@ -216,32 +208,32 @@ def entry(value: Value, version: int = 1, key: bytes = b"k") -> EntryView:
 @pytest.mark.parametrize(
     ("value", "kind", "text"),
     [
-        (b"a\nb", FieldType.TEXT, "a\nb"),
-        (b"a\r\nb", FieldType.JSON, '"a\\r\\nb"'),
-        (b"\xff", FieldType.JSON, '{\n  "$base64": "/w=="\n}'),
-        (True, FieldType.BOOLEAN, "true"),
-        (1, FieldType.NUMBER, "1"),
-        (1.5, FieldType.NUMBER, "1.5"),
-        (NULL, FieldType.JSON, "null"),
-        ([1, b"a"], FieldType.JSON, '[\n  1,\n  "a"\n]'),
+        (b"a\nb", pages.FieldType.TEXT, "a\nb"),
+        (b"a\r\nb", pages.FieldType.JSON, '"a\\r\\nb"'),
+        (b"\xff", pages.FieldType.JSON, '{\n  "$base64": "/w=="\n}'),
+        (True, pages.FieldType.BOOLEAN, "true"),
+        (1, pages.FieldType.NUMBER, "1"),
+        (1.5, pages.FieldType.NUMBER, "1.5"),
+        (NULL, pages.FieldType.JSON, "null"),
+        ([1, b"a"], pages.FieldType.JSON, '[\n  1,\n  "a"\n]'),
     ],
 )
-def test_a_field_shows_a_value_so_that_it_comes_back_unchanged(value: Value, kind: FieldType, text: str) -> None:
-    edited = edit_value(entry(value))
+def test_a_field_shows_a_value_so_that_it_comes_back_unchanged(value: Value, kind: pages.FieldType, text: str) -> None:
+    edited = pages.edit_value(entry(value))
     assert (edited.type, edited.text, edited.is_too_long) == (kind, text, False)
 
 
 def test_what_is_very_long_is_cut_and_says_so() -> None:
-    values: list[Value] = [b"x" * (LONGEST_EDITED + 1), [1] * LONGEST_EDITED]
+    values: list[Value] = [b"x" * (pages.LONGEST_EDITED + 1), [1] * pages.LONGEST_EDITED]
     for value in values:
-        edited = edit_value(entry(value))
-        assert (len(edited.text), edited.is_too_long) == (LONGEST_EDITED, True)
+        edited = pages.edit_value(entry(value))
+        assert (len(edited.text), edited.is_too_long) == (pages.LONGEST_EDITED, True)
 
 
 def test_versions_say_what_they_changed() -> None:
     values: list[Value] = [{b"a": 3, b"c": [1]}, {b"a": 1, b"b": 2}]
     newest_first = [entry(value, version=2 - n) for n, value in enumerate(values)]
-    second, first = show_versions(newest_first, 10)
+    second, first = pages.show_versions(newest_first, 10)
     assert [(each.path, each.old, each.new) for each in second.changes] == [
         ("a", "1", "3"),
         ("c", None, "[1]"),
@@ -251,9 +243,9 @@ def test_versions_say_what_they_changed() -> None:
 
 
 def test_very_many_changes_are_cut() -> None:
-    many: dict[bytes | bool | int | float, Value] = {str(n).encode(): n for n in range(CHANGES_SHOWN + 1)}
-    second, _ = show_versions([entry(many, 2), entry({b"x": 1})], 10)
-    assert (len(second.changes), second.left_out) == (CHANGES_SHOWN, True)
+    many: dict[bytes | bool | int | float, Value] = {str(n).encode(): n for n in range(pages.CHANGES_SHOWN + 1)}
+    second, _ = pages.show_versions([entry(many, 2), entry({b"x": 1})], 10)
+    assert (len(second.changes), second.left_out) == (pages.CHANGES_SHOWN, True)
 
 
 @pytest.mark.parametrize(
@@ -271,19 +263,19 @@ def test_very_many_changes_are_cut() -> None:
     ],
 )  # fmt: skip
 def test_each_place_that_differs_is_named(old: Plain, new: Plain, changes: list[tuple[object, ...]]) -> None:
-    assert list(diff(old, new)) == changes
+    assert list(pages.diff(old, new)) == changes
 
 
 def test_of_more_versions_than_are_shown_the_last_is_compared_too() -> None:
-    versions = show_versions([entry(3, 3), entry(2, 2), entry(1, 1)], 2)
+    versions = pages.show_versions([entry(3, 3), entry(2, 2), entry(1, 1)], 2)
     assert [(len(each.changes), each.is_first) for each in versions] == [(1, False), (1, False)]
-    assert show_versions([], 9) == []
+    assert pages.show_versions([], 9) == []
 
 
 @given(VALUES, VALUES)
 def test_values_differ_where_and_only_where_a_place_is_named(old: Plain, new: Plain) -> None:
-    assert list(diff(new, new)) == []
-    assert bool(list(diff(old, new))) == (repr(old) != repr(new) and not _same_tables(old, new))
+    assert list(pages.diff(new, new)) == []
+    assert bool(list(pages.diff(old, new))) == (repr(old) != repr(new) and not _same_tables(old, new))
 
 
 def _same_tables(old: object, new: object) -> bool:
