@@ -55,8 +55,6 @@ from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
 from spyweb.store.model.messages import Backlog, Channel, QueuedMessage, Target
 from spyweb.store.model.runs import RunFilter, RunPage, RunPlan, RunPoint
 from spyweb.store.sqlite.store import Store
-from spyweb.subjects.drift.service import DriftService
-from spyweb.subjects.drift.views import DriftReport, DriftView
 from spyweb.subjects.health.service import HealthService, MetricsService, ReadinessService
 from spyweb.subjects.health.views import Vitals
 from spyweb.subjects.hooks.service import Delivery, HookService
@@ -75,7 +73,6 @@ from spyweb.subjects.runs.service import PastRunsService, RunService, StartedRun
 from spyweb.subjects.state.service import StateService
 from spyweb.subjects.when import service as when
 from spyweb.subjects.workflows.service import WorkflowService
-from spyweb.subjects.workflows.views import WorkflowDetail, WorkflowView, view_workflow
 from spyweb.views.jobs import JobPaused, JobState, JobView, MaySee, NextRun, anything, next_run
 from spyweb.views.runs import (
     LogLine,
@@ -94,6 +91,7 @@ from spyweb.web.access.keys import AccessService
 from spyweb.web.access.principal import Principal
 from spyweb.web.api.services import STARTING, Outlook, Services
 from tests.fakes.clock import FakeClock
+from tests.fakes.drifting import make_drift
 from tests.fakes.harness import make_job, make_planned
 from tests.fakes.memory_store import MemoryStore
 
@@ -533,37 +531,6 @@ class FakeOutbox(OutboxSender):
         return [each for each in wanted if before is None or each.id < before][:limit]
 
 
-class FakeDrift(DriftService):
-    def __init__(self) -> None: ...
-
-    async def check(self, job: JobId | None) -> DriftReport:
-        view = DriftView(
-            resource="prices:file.copy:a",
-            job=PRICES,
-            module="file.copy",
-            target="a",
-            expected="file",
-            actual="not there",
-        )
-        return DriftReport(checked=2, differences=[view] if job in (None, PRICES) else [], remarks=["one is gone"])
-
-
-class FakeWorkflows(WorkflowService):
-    __setattr__ = object.__setattr__
-
-    def __init__(self, service: FakeDaemonService) -> None:
-        self.service = service
-
-    async def newest(self, limit: int) -> list[WorkflowView]:
-        return [view_workflow(run, ("release",), 0) for run in self.service.known_runs[:limit]]
-
-    async def detail(self, which: str) -> WorkflowDetail:
-        found = (await self.newest(1))[0]
-        if which not in ("7", found.name):
-            raise Absent(f"there is no run of a workflow {which!r}")
-        return WorkflowDetail(workflow=found, tasks=self.service.tasks_of.get(found.id, []), resources=[])
-
-
 class AllServices(JobService, Services):
     """The jobs of a daemon, and each other service as an attribute; found by its class as well."""
 
@@ -662,7 +629,8 @@ class FakeDaemonService(AllServices):
         self.trouble = trouble  # of every question
         self.next_id = next_id
         self.tasks_of = tasks or {}
-        self.outbox, self.drift, self.workflows = FakeOutbox(self), FakeDrift(), FakeWorkflows(self)
+        self.outbox, self.workflows = FakeOutbox(self), WorkflowService(store)
+        self.drift = make_drift(store, clock, {})
         self.overview = OverviewService(jobs=self, health=self.health_service, store=store)
         self.details = FakeDetails(self)
         self.running = FakeRuns(self)

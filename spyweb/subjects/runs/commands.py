@@ -20,16 +20,8 @@ from spyweb.cli.project import Backend, answer_of, found_of, open_project
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId, TaskRow, TriggerType
 from spyweb.settings.units import format_duration, format_size
+from spyweb.views import runs as run_views
 from spyweb.views.jobs import to_json
-from spyweb.views.runs import (
-    RunRetried,
-    TaskView,
-    describe_details,
-    describe_storage_errors,
-    duration_ms,
-    run_with_tasks,
-    view_task,
-)
 from spyweb.words import counted
 
 PAGE = 1_000
@@ -59,7 +51,7 @@ def runs(  # noqa: PLR0913 - each is an option
     if not (with_tasks and found):
         show_runs(form, found, timezone, now_ms)
     elif form is Format.JSON:
-        output.show_json([run_with_tasks(run, tasks_of(source, run.id)) for run in found])
+        output.show_json([run_views.run_with_tasks(run, tasks_of(source, run.id)) for run in found])
     else:
         for run in found:
             output.say("  ".join(filter(None, _row(run, timezone, now_ms).values())))
@@ -79,11 +71,11 @@ def newest_runs(source: Backend, job: JobId | None, *, limit: int, before: RunId
     return answer_of(source, target, list[Run], lambda store: store.runs.list(job, limit=limit, before=before), [])
 
 
-def tasks_of(source: Backend, run: RunId) -> list[TaskView]:
+def tasks_of(source: Backend, run: RunId) -> list[run_views.TaskView]:
     if isinstance(source, DaemonClient):
-        return source.ask("GET", f"/api/runs/{run}/tasks", list[TaskView])
+        return source.ask("GET", f"/api/runs/{run}/tasks", list[run_views.TaskView])
     found: Mapping[RunId, Sequence[TaskRow]] = source.read(lambda store: store.tasks.of_runs([run]), {})
-    return [view_task(row) for row in found.get(run, ())]
+    return [run_views.view_task(row) for row in found.get(run, ())]
 
 
 def show_runs(form: Format, found: list[Run], timezone: str, now_ms: int) -> None:
@@ -93,12 +85,12 @@ def show_runs(form: Format, found: list[Run], timezone: str, now_ms: int) -> Non
 
 def _row(run: Run, timezone: str, now_ms: int) -> dict[str, str]:
     began_ms = run.due_ms if run.started_ms is None else run.started_ms
-    took = duration_ms(run)
+    took = run_views.duration_ms(run)
     attempt = f" (attempt {run.attempt})" if run.attempt > 1 else ""
     trial = " (debug)" if run.trigger.debug else " (dry run)" if run.trigger.dry_run else ""
     retried = f" of run {run.trigger.retry_of}" if run.trigger.retry_of and not run.trigger.of else ""
-    outcome = ", ".join(filter(None, (run.outcome or run.state, describe_storage_errors(run.storage_errors))))
-    details = describe_details(run)
+    outcome = ", ".join(filter(None, (run.outcome or run.state, run_views.describe_storage_errors(run.storage_errors))))
+    details = run_views.describe_details(run)
     if run.count > 1 and run.last_due_ms is not None:
         details += f" ({run.count} due times, the last {output.row_moment(run.last_due_ms, timezone, now_ms)})"
     return {
@@ -122,7 +114,7 @@ def retry(
     Of a run with tasks only those that failed or did not run are performed; the results of the others are taken over.
     """
     daemon = project_of(context).need_daemon(": `spyweb start` starts one")
-    found = daemon.ask("POST", f"/api/runs/{run}/retry", RunRetried, body=to_json({"anyway": anyway}))
+    found = daemon.ask("POST", f"/api/runs/{run}/retry", run_views.RunRetried, body=to_json({"anyway": anyway}))
     words = f"run {found.run} retries run {run} of {found.job}"
     if found.taken_over:
         start = f" from {found.first_task}" if found.first_task else ""
@@ -181,7 +173,7 @@ class TaskTree:
         self._workflow = ""  # whose tasks are being shown
         self._under_way: dict[tuple[str, str], None] = {}
 
-    def show(self, task: TaskView) -> None:
+    def show(self, task: run_views.TaskView) -> None:
         key = (task.workflow, task.task)
         if task.status == RUNNING:
             self._under_way[key] = None
@@ -202,7 +194,7 @@ class TaskTree:
         output.show_passing("")
 
 
-def describe_task(task: TaskView) -> str:
+def describe_task(task: run_views.TaskView) -> str:
     """Describe a task, without its status: `build in 1.2s (attempt 3): pushed`."""
     took = f" in {format_duration(task.took_ms)}" if task.took_ms is not None and task.attempts else ""
     attempts = f" (attempt {task.attempts})" if task.attempts > 1 else ""
@@ -212,7 +204,7 @@ def describe_task(task: TaskView) -> str:
     return f"{task.task}{took}{attempts}{earlier}{': ' if task.message else ''}{' '.join(task.message.split())}"
 
 
-def show_tree(tasks: Iterable[TaskView], depth: int = 0) -> None:
+def show_tree(tasks: Iterable[run_views.TaskView], depth: int = 0) -> None:
     tree = TaskTree(depth)
     for task in tasks:
         tree.show(task)

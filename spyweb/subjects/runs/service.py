@@ -25,19 +25,8 @@ from spyweb.store.sqlite.store import Store
 from spyweb.subjects.records.views import RecordView, view_record
 from spyweb.subjects.runs import views
 from spyweb.subjects.runs.plans import PlanView, view_plan
+from spyweb.views import runs as run_views
 from spyweb.views.jobs import log_file, to_json
-from spyweb.views.runs import (
-    RunEnded,
-    RunEvent,
-    TaskView,
-    lateness_of,
-    log_line,
-    mark_of,
-    moment_of,
-    run_ended,
-    took_of,
-    view_task,
-)
 from spyweb.views.source import SourceView, TraceFrame, error_place, excerpt, frames_of
 
 MOST_CAUSES = 16  # steps back from a run
@@ -84,10 +73,10 @@ class PastRunsService:
             run=run,
             name=job.spec.name if job else run.job,
             words=views.run_words(run),
-            mark=mark_of(run),
-            at_ms=moment_of(run),
-            took_ms=took_of(run),
-            late_ms=lateness_of(run),
+            mark=run_views.mark_of(run),
+            at_ms=run_views.moment_of(run),
+            took_ms=run_views.took_of(run),
+            late_ms=run_views.lateness_of(run),
             causes=await self._causes(run),
             attempts=await self._attempts(run),
             followers=[views.brief(each) for each in followed if not each.trigger.of or each.job != run.job],
@@ -118,10 +107,10 @@ class PastRunsService:
         is_partial = len(page) == POINTS_PAGE
         return await asyncio.to_thread(views.make_statistics, job, span, points, now_ms, is_partial=is_partial)
 
-    async def tasks(self, run: RunId) -> list[TaskView]:
+    async def tasks(self, run: RunId) -> list[run_views.TaskView]:
         """Return the ended tasks of a run, in the order of their definition."""
         found = await self.store.tasks.of_runs([run])
-        return [view_task(row) for row in found.get(run, ())]
+        return [run_views.view_task(row) for row in found.get(run, ())]
 
     async def newest_plan(self, job: JobId) -> PlanView | None:
         """Return the plan of the newest run of a job with tasks, with the states of that run."""
@@ -275,7 +264,7 @@ class RunWatcher:
     clock: Clock
     audit: Audit | None = None
     is_watched: bool = True  # the client may leave before the run ends
-    _waiting: asyncio.Queue[tuple[RunEvent, int]] = field(default_factory=asyncio.Queue)
+    _waiting: asyncio.Queue[tuple[run_views.RunEvent, int]] = field(default_factory=asyncio.Queue)
     _size: int = 0
     _dropped: int = 0
 
@@ -291,13 +280,13 @@ class RunWatcher:
     def task(self, event: TaskBegun | TaskRow) -> None:
         if self.is_watched:
             self._tell_of_dropped()
-            self._waiting.put_nowait((view_task(event), 0))
+            self._waiting.put_nowait((run_views.view_task(event), 0))
 
     def ended(self, run: Run, ending: Ending) -> None:
         self._tell_of_dropped()
-        self._waiting.put_nowait((run_ended(run, ending, self.clock.now_ms(), self.audit), 0))
+        self._waiting.put_nowait((run_views.run_ended(run, ending, self.clock.now_ms(), self.audit), 0))
 
-    async def next(self) -> RunEvent:
+    async def next(self) -> run_views.RunEvent:
         event, size = await self._waiting.get()
         self._size -= size
         return event
@@ -310,7 +299,7 @@ class RunWatcher:
     def _put(self, level: str, text: bytes) -> None:
         size = len(text) + LINE_BYTES
         self._size += size
-        self._waiting.put_nowait((log_line(level, text, self.clock.now_ms()), size))
+        self._waiting.put_nowait((run_views.log_line(level, text, self.clock.now_ms()), size))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -364,7 +353,7 @@ class RunService:
         audit: bool = False,
         dry_run: bool = False,
         values: Mapping[str, object] | None = None,
-    ) -> AsyncGenerator[RunEvent, None]:
+    ) -> AsyncGenerator[run_views.RunEvent, None]:
         """Run a job manually: yield its log lines as they come, then its end.
 
         Raises Refused, before the first event, when it can't start.  A caller that stops watching closes the generator;
@@ -378,7 +367,7 @@ class RunService:
             while True:
                 event = await watcher.next()
                 yield event
-                if isinstance(event, RunEnded):
+                if isinstance(event, run_views.RunEnded):
                     return
         finally:
             watcher.is_watched = False

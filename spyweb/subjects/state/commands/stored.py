@@ -24,20 +24,7 @@ from spyweb.store.interchange.lines import END, entry_line, parse_line
 from spyweb.store.interchange.value_json import encode_value
 from spyweb.store.model.entries import GLOBAL, STATE, PortableEntry, agent_namespace, job_namespace, scope_namespace
 from spyweb.store.model.records import NewRecord
-from spyweb.subjects.state.views import (
-    EntriesCleared,
-    EntriesCounted,
-    EntryDeleted,
-    EntryFound,
-    EntryView,
-    EntryWritten,
-    Imported,
-    LockBroken,
-    LockView,
-    Moved,
-    RecordsAdded,
-    StateStats,
-)
+from spyweb.subjects.state import views
 from spyweb.views.jobs import find_job
 
 if TYPE_CHECKING:
@@ -170,68 +157,74 @@ class StoredState:
             return self._source.ask(method, _target(what, **query), kind, body=body, timeout=timeout)
         return _read(self._source, ask) if method == "GET" else _change(self._source, ask)
 
-    def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[EntryView]:
+    def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[views.EntryView]:
         if isinstance(self._source, DaemonClient):
             target = _target("entries", namespace=namespace, prefix=prefix, limit=limit)
-            return [msgspec.json.decode(line, type=EntryView) for line in _whole(self._source, target)]
+            return [msgspec.json.decode(line, type=views.EntryView) for line in _whole(self._source, target)]
 
-        async def gather(state: StateService) -> list[EntryView]:
+        async def gather(state: StateService) -> list[views.EntryView]:
             return [entry async for entry in state.entries(namespace, prefix, limit)]
 
         return _read(self._source, gather)
 
-    def entry(self, namespace: str, key: bytes) -> EntryView | None:
+    def entry(self, namespace: str, key: bytes) -> views.EntryView | None:
         if isinstance(self._source, DaemonClient):
-            return self._source.ask("GET", _target("entry", namespace=namespace, key=key), EntryFound).entry
+            return self._source.ask("GET", _target("entry", namespace=namespace, key=key), views.EntryFound).entry
         return _read(self._source, lambda state: state.entry(namespace, key))
 
-    def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> EntryWritten:
+    def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> views.EntryWritten:
         query: Query = {"namespace": namespace, "key": key, "ttl_ms": ttl_ms}
         body = encode_value(value)
-        return self._ask("PUT entry", EntryWritten, query, lambda state: state.put(namespace, key, value, ttl_ms), body)
+        return self._ask(
+            "PUT entry", views.EntryWritten, query, lambda state: state.put(namespace, key, value, ttl_ms), body
+        )
 
-    def count(self, namespace: str, pattern: bytes) -> EntriesCounted:
+    def count(self, namespace: str, pattern: bytes) -> views.EntriesCounted:
         query: Query = {"namespace": namespace, "pattern": pattern}
-        return self._ask("GET count", EntriesCounted, query, lambda state: state.count(namespace, pattern))
+        return self._ask("GET count", views.EntriesCounted, query, lambda state: state.count(namespace, pattern))
 
-    def clear(self, namespace: str, pattern: bytes) -> EntriesCleared:
+    def clear(self, namespace: str, pattern: bytes) -> views.EntriesCleared:
         query: Query = {"namespace": namespace, "pattern": pattern}
-        return self._ask("DELETE entries", EntriesCleared, query, lambda state: state.clear(namespace, pattern))
+        return self._ask("DELETE entries", views.EntriesCleared, query, lambda state: state.clear(namespace, pattern))
 
-    def delete(self, namespace: str, key: bytes) -> EntryDeleted:
+    def delete(self, namespace: str, key: bytes) -> views.EntryDeleted:
         query: Query = {"namespace": namespace, "key": key}
-        return self._ask("DELETE entry", EntryDeleted, query, lambda state: state.delete(namespace, key))
+        return self._ask("DELETE entry", views.EntryDeleted, query, lambda state: state.delete(namespace, key))
 
-    def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
+    def history(self, namespace: str, key: bytes, limit: int | None) -> list[views.EntryView]:
         query: Query = {"namespace": namespace, "key": key, "limit": limit}
-        return self._ask("GET history", list[EntryView], query, lambda state: state.history(namespace, key, limit))
+        return self._ask(
+            "GET history", list[views.EntryView], query, lambda state: state.history(namespace, key, limit)
+        )
 
-    def rollback(self, namespace: str, key: bytes, version: int) -> EntryWritten:
+    def rollback(self, namespace: str, key: bytes, version: int) -> views.EntryWritten:
         query: Query = {"namespace": namespace, "key": key, "version": version}
-        return self._ask("POST rollback", EntryWritten, query, lambda state: state.rollback(namespace, key, version))
+        return self._ask(
+            "POST rollback", views.EntryWritten, query, lambda state: state.rollback(namespace, key, version)
+        )
 
-    def locks(self) -> list[LockView]:
-        return self._ask("GET locks", list[LockView], {}, lambda state: state.locks())
+    def locks(self) -> list[views.LockView]:
+        return self._ask("GET locks", list[views.LockView], {}, lambda state: state.locks())
 
-    def break_lock(self, name: bytes) -> LockBroken:
-        return self._ask("DELETE locks", LockBroken, {"name": name}, lambda state: state.break_lock(name))
+    def break_lock(self, name: bytes) -> views.LockBroken:
+        return self._ask("DELETE locks", views.LockBroken, {"name": name}, lambda state: state.break_lock(name))
 
-    def move(self, old: str, new: str, *, force: bool) -> Moved:
+    def move(self, old: str, new: str, *, force: bool) -> views.Moved:
         query: Query = {"old": old, "new": new, "force": "true" if force else None}
-        return self._ask("POST move", Moved, query, lambda state: state.move(old, new, force=force))
+        return self._ask("POST move", views.Moved, query, lambda state: state.move(old, new, force=force))
 
-    def stats(self, namespace: str | None) -> StateStats:
-        found = self._ask("GET stats", StateStats, {"namespace": namespace}, lambda state: state.stats(namespace))
+    def stats(self, namespace: str | None) -> views.StateStats:
+        found = self._ask("GET stats", views.StateStats, {"namespace": namespace}, lambda state: state.stats(namespace))
         if isinstance(self._source, DaemonClient):
             return found
         store = self._source.settings.store
         place, kind = (store.url, "postgresql") if store.is_postgres else (str(store.path), "sqlite")
         return replace(found, db_path=place, backend=kind)
 
-    def add_records(self, job: JobId, records: Sequence[NewRecord]) -> RecordsAdded:
+    def add_records(self, job: JobId, records: Sequence[NewRecord]) -> views.RecordsAdded:
         body = msgspec.json.encode(records)
         return self._ask(
-            "POST records", RecordsAdded, {"job": job}, lambda state: state.add_records(job, records), body
+            "POST records", views.RecordsAdded, {"job": job}, lambda state: state.add_records(job, records), body
         )
 
     def export(self, namespace: str | None, each: Each) -> None:
@@ -246,7 +239,7 @@ class StoredState:
 
         _read(self._source, tell)
 
-    def load(self, entries: Sequence[PortableEntry], *, dry_run: bool, each: Each) -> Imported:
+    def load(self, entries: Sequence[PortableEntry], *, dry_run: bool, each: Each) -> views.Imported:
         def lines() -> Iterator[bytes]:
             for portable in entries:
                 yield entry_line(portable)
@@ -254,9 +247,9 @@ class StoredState:
 
         if isinstance(self._source, DaemonClient):
             target = _target("import", dry_run="true" if dry_run else None)
-            return self._source.ask("POST", target, Imported, body=lines(), timeout=None)
+            return self._source.ask("POST", target, views.Imported, body=lines(), timeout=None)
         ask = _read if dry_run else _change
-        found: Imported = ask(self._source, lambda state: state.load(entries, dry_run=dry_run))
+        found: views.Imported = ask(self._source, lambda state: state.load(entries, dry_run=dry_run))
         for portable in entries:
             each(portable)
         return found
