@@ -126,7 +126,7 @@ class GapPage(Struct, frozen=True, kw_only=True):
     before: RunId | None
 
 
-Day = tuple[Sequence[int], Sequence[int]]  # the counts of a job's day, and the minutes in which it starts
+Day = tuple[Sequence[int], Sequence[int]]  # the counts of a job's day, and its minutes, as a tuple or a range
 
 
 def day_ahead(jobs: Iterable[LiveJob], now_ms: int) -> Steps[DayAhead]:
@@ -136,18 +136,21 @@ def day_ahead(jobs: Iterable[LiveJob], now_ms: int) -> Steps[DayAhead]:
     """
     from_ms = now_ms - now_ms % SLOT_MS
     known: dict[Cron, Day] = {}
-    rows, sums, starts = [], [0] * SLOTS, Counter[int]()
+    rows, sums, alike, starts = [], [0] * SLOTS, Counter[Sequence[int]](), Counter[int]()
     for job in jobs:
         counts, minutes = yield from _day_of(job, from_ms, now_ms, known)
         total = sum(counts)
         if total:
             rows.append(DayRow(job=job.id, name=job.spec.name, counts=counts, total=total))
             sums = [before + more for before, more in zip(sums, counts, strict=True)]
-            starts.update(minutes)
+            alike[minutes] += 1
+        yield
+    for minutes, jobs_alike in alike.items():  # most jobs start in the same minutes as many others
+        starts.update(dict.fromkeys(minutes, jobs_alike))
         yield
     rows.sort(key=lambda row: (row.total, row.name.casefold(), row.job))
     most = max(starts.values(), default=0)
-    minute = min((minute for minute, jobs_then in starts.items() if jobs_then == most), default=0)
+    minute = min((minute for minute, count in starts.items() if count == most), default=0)
     words = f"{counted(most, 'job starts', 'jobs start')} within a minute"
     busiest = BusiestMinute(at_ms=from_ms + minute * MINUTE_MS, jobs=most, words=words)
     return DayAhead(
@@ -168,7 +171,7 @@ def _day_of(job: LiveJob, from_ms: int, now_ms: int, known: dict[Cron, Day]) -> 
         case At(at_ms=at_ms) if now_ms < at_ms <= now_ms + DAY_MS and at_ms > job.cursor.due_ms:
             counts = [0] * SLOTS
             counts[(at_ms - from_ms) // SLOT_MS] = 1
-            return counts, [(at_ms - from_ms) // MINUTE_MS]
+            return counts, ((at_ms - from_ms) // MINUTE_MS,)
         case At() | Never() | Pings():
             return (0,) * SLOTS, ()
 
@@ -184,7 +187,7 @@ def _day_of_period(period_ms: int, cursor_ms: int, from_ms: int, now_ms: int) ->
         last_ms = first_ms + (sum(counts) - 1) * period_ms
         first, last = ((due_ms - from_ms) // MINUTE_MS for due_ms in (first_ms, last_ms))
         return counts, range(first, last + 1) if last_ms >= first_ms else ()
-    return counts, [(due_ms - from_ms) // MINUTE_MS for due_ms in range(first_ms, end_ms + 1, period_ms)]
+    return counts, tuple((due_ms - from_ms) // MINUTE_MS for due_ms in range(first_ms, end_ms + 1, period_ms))
 
 
 def _day_of_cron(schedule: Cron, from_ms: int, after_ms: int, now_ms: int) -> Steps[Day]:
@@ -203,7 +206,7 @@ def _day_of_cron(schedule: Cron, from_ms: int, after_ms: int, now_ms: int) -> St
             expression, zone, from_ms + (minutes[-1] + 1) * MINUTE_MS - 1
         )  # the next that is in another
         yield
-    return counts, minutes
+    return counts, tuple(minutes)
 
 
 def view_gap(run: Run, name: str, followed_by: RunBrief | None) -> Gap:
