@@ -131,3 +131,10 @@ def test_the_success_rate_counts_what_came_to_an_end_of_its_own_and_the_median_w
     assert runs.median_ms([-1, 5, 1, -1, 9]) == 5
     assert runs.median_ms([5, 1]) == 1
     assert runs.median_ms([-1]) is None
+
+
+def test_what_has_the_same_name_is_copied_unless_it_is_given() -> None:
+    line = runs.LogLine(level="info", text="one", at_ms=5)
+    assert runs.copied(runs.LogLine, line, text="two") == runs.LogLine(level="info", text="two", at_ms=5)
+    with pytest.raises(TypeError, match="level"):
+        runs.copied(runs.LogLine, object(), text="two", at_ms=5)
