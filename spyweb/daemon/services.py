@@ -23,9 +23,8 @@ from spyweb.subjects.health.service import HealthService, MetricsService, Readin
 from spyweb.subjects.health.views import Vitals
 from spyweb.subjects.hooks.service import HookService
 from spyweb.subjects.incidents.service import ChannelService, IncidentService
-from spyweb.subjects.jobs.overview import OverviewService
 from spyweb.subjects.jobs.pages import outlook_of
-from spyweb.subjects.jobs.service import JobDetails, JobService
+from spyweb.subjects.jobs.service import JobDetails, JobService, OverviewService
 from spyweb.subjects.nodes.service import NodesService
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.runs.retries import RetryService

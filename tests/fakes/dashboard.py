@@ -13,7 +13,8 @@ from spyweb.model import HistoryRule, JobId, RunId
 from spyweb.settings.units import HOUR_MS
 from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import FailingSeries, RunStrip
-from spyweb.subjects.jobs.overview import Overview, OverviewRow, OverviewService, make_overview, view_row
+from spyweb.subjects.jobs.overview import Overview, OverviewRow, make_overview, view_row
+from spyweb.subjects.jobs.service import OverviewService
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.web.app import tcp_app
 from tests.fakes.client import Client, client_of

@@ -11,8 +11,7 @@ from spyweb.model import Ending, JobId, RunId
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
 from spyweb.subjects.health.service import HealthService
-from spyweb.subjects.jobs.overview import OverviewService
-from spyweb.subjects.jobs.service import JobDetails, JobService
+from spyweb.subjects.jobs.service import JobDetails, JobService, OverviewService
 from spyweb.subjects.runs.service import OnceService, PastRunsService, RunService
 from spyweb.subjects.when.service import CalendarService, MaintenanceService
 from tests.fakes.daemon_service import FakeReloader, make_vitals

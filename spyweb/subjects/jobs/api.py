@@ -10,8 +10,8 @@ from msgspec import Meta, Struct
 
 from spyweb.errors import Problem
 from spyweb.logs.reading import last_lines
-from spyweb.subjects.jobs.overview import Overview, OverviewService, overview_seen_by
-from spyweb.subjects.jobs.service import JobDetails, JobService
+from spyweb.subjects.jobs.overview import Overview, overview_seen_by
+from spyweb.subjects.jobs.service import JobDetails, JobService, OverviewService
 from spyweb.subjects.jobs.views import JobDetail, JobsQuery, detail_seen_by, pick_jobs
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.starting import HEADERS, REUSED, key_of, parent_of, payload_of, started_answer

@@ -25,16 +25,8 @@ from spyweb.subjects.incidents.service import IncidentService
 from spyweb.subjects.incidents.views import incident_seen_by, told_words
 from spyweb.subjects.incidents.words import SILENCES, held_words, open_line, show_incident, sign_words
 from spyweb.subjects.jobs import words
-from spyweb.subjects.jobs.overview import (
-    ATTENTION,
-    SHOWN_RUNS,
-    Overview,
-    OverviewRow,
-    OverviewService,
-    Standing,
-    overview_seen_by,
-)
-from spyweb.subjects.jobs.service import JobDetails, JobService
+from spyweb.subjects.jobs.overview import ATTENTION, SHOWN_RUNS, Overview, OverviewRow, Standing, overview_seen_by
+from spyweb.subjects.jobs.service import JobDetails, JobService, OverviewService
 from spyweb.subjects.jobs.views import detail_seen_by, schedule_words
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.runs.service import PastRunsService, RunService

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
+from operator import is_
 from pathlib import Path
 
 from msgspec import structs
 
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_at_once, run_in_slices
-from spyweb.errors import Absent, Problem
-from spyweb.model import JobId, JobSpec
+from spyweb.errors import STORE_REFUSED, Absent, Problem
+from spyweb.logs.output import tell_refusal
+from spyweb.model import JobId, JobSpec, Outcome
 from spyweb.reload.swap import Reloader
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
@@ -22,8 +25,21 @@ from spyweb.settings.sections import Settings
 from spyweb.specs.origins import resolve_settings
 from spyweb.specs.tree import SUFFIXES, read_source
 from spyweb.store.model.entries import job_namespace
+from spyweb.store.model.runs import RunStrip
 from spyweb.store.sqlite.past_runs import PastRuns
-from spyweb.subjects.jobs.overview import OverviewService, failed_runs
+from spyweb.store.sqlite.store import Store
+from spyweb.subjects.health.service import HealthService
+from spyweb.subjects.health.views import Restriction
+from spyweb.subjects.jobs.overview import (
+    JobStrip,
+    Overview,
+    OverviewRow,
+    Strips,
+    failed_runs,
+    make_overview,
+    read_strips,
+    view_row,
+)
 from spyweb.subjects.jobs.views import NEXT_SHOWN, JobDetail, LastError, detail_of, last_error
 from spyweb.subjects.runs.service import located
 from spyweb.views import jobs as job_views
@@ -163,6 +179,134 @@ class JobService:
         return job_views.JobPaused(
             job=job, paused=False, was_paused=was_paused, next_due_ms=next(self._upcoming(live), None)
         )
+
+
+KEPT_S = 60.0  # after the latest request
+READ_AT_ONCE = 25  # jobs in one question to the store, so that others get their turn
+
+Facts = tuple[object, ...]  # all that a row is made of: while each is the same object, the row is as it was
+
+
+@dataclass(slots=True, kw_only=True)
+class OverviewService:
+    """Shows all jobs, each with a strip of its newest runs.
+
+    The strips are read at the first request, in slices; the strip of a job is read again after its runs have changed.
+    Strips that nobody has asked for within a minute are dropped, and the service stops listening to the store.
+    """
+
+    jobs: JobService
+    health: HealthService
+    store: Store
+    _strips: Strips | None = None
+    rendered: dict[JobId, tuple[OverviewRow, str]] = field(default_factory=dict)  # rows as pages show them to everybody
+    _rows: dict[JobId, tuple[Facts, OverviewRow]] = field(default_factory=dict)  # as they were last shown
+    _leave: Callable[[], None] | None = None
+    _looked_at: float = 0.0
+    _filling: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.jobs.live.on_linked(self._rows.clear)  # a row names the jobs that wait for it
+        self.jobs.live.on_linked(self.rendered.clear)
+
+    async def all_rows(self) -> list[OverviewRow]:
+        """Return the row of each job, in no order."""
+        strips, restrictions, rows = await self._filled(), self.health.restrictions(), []
+
+        def view_all() -> Steps[None]:
+            for job in self.jobs.live:
+                rows.append(self._row(job, strips, restrictions.get(job.id)))
+                yield
+
+        await run_in_slices(self.jobs.clock, view_all())
+        return rows + [view_row(view) for view in self.jobs.broken_views()]
+
+    async def look(self) -> Overview:
+        """Return the state of all jobs."""
+        rows, health, clock = await self.all_rows(), self.health.health(), self.jobs.clock
+        overview = make_overview(rows, problems=health.problems, warnings=health.warnings, now_ms=clock.now_ms())
+        return await run_in_slices(clock, overview)
+
+    async def row(self, job: JobId) -> OverviewRow | None:
+        """Return the row of one job; None where there is no such job."""
+        found = self.jobs.live.find(job)
+        if found is not None:
+            strips = self._strips
+            kept = strips.of_job.get(job) if strips else None
+            if strips is None or kept is None or kept.changes != strips.changes[job]:
+                strips = await self._filled()
+            self._looked_at = self.jobs.clock.monotonic()
+            return self._row(found, strips, self.health.restrictions().get(job))
+        return next((view_row(view) for view in self.jobs.broken_views() if view.id == job), None)
+
+    def _row(self, job: LiveJob, strips: Strips, restriction: Restriction | None) -> OverviewRow:
+        kept = strips.of_job.get(job.id)
+        facts = (*facts_of(job, kept), restriction and restriction.reason, self.jobs.node_of(job))
+        known = self._rows.get(job.id)
+        if known and len(known[0]) == len(facts) and all(map(is_, known[0], facts)):
+            return known[1]
+        began = [run.started_ms for run in job.under_way if run.started_ms is not None]
+        row = view_row(
+            self.jobs.view(job),
+            strip=kept.strip if kept else None,
+            series=kept.series if kept else None,
+            running_since_ms=min(began, default=None),
+            held_up=self._held_up(job.id) if kept and kept.series else (),
+            restriction=restriction,
+        )
+        self._rows[job.id] = facts, row
+        return row
+
+    def _held_up(self, job: JobId) -> list[str]:
+        """Return the jobs that wait for this one to succeed."""
+        waits = (Outcome.FAILED, Outcome.LOST)
+        return [
+            follower.id
+            for follower in self.jobs.live.after(job)
+            if not any(after.job == job and not after.outcomes.isdisjoint(waits) for after in follower.spec.after)
+        ]
+
+    async def _filled(self) -> Strips:
+        """Return the strips of all jobs; unknown ones are read first."""
+        async with self._filling:
+            self._looked_at = self.jobs.clock.monotonic()
+            strips = self._strips
+            if strips is None:
+                self._strips = strips = Strips(self.jobs.live)
+                self._leave = self.store.runs.on_recorded(strips.hear)
+                self.jobs.live.ran_elsewhere = strips.changes.update
+                self.jobs.clock.call_later(KEPT_S, self._drop_unless_looked_at)
+            try:
+                missing = strips.missing()
+                for first in range(0, len(missing), READ_AT_ONCE):
+                    await self._read(strips, missing[first : first + READ_AT_ONCE])
+            except STORE_REFUSED as error:  # jobs are shown all the same: people open the page because of it
+                tell_refusal("the newest runs could not be read", error)
+            return strips
+
+    async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
+        live, changes = filter(None, map(self.jobs.live.find, jobs)), {job: strips.changes[job] for job in jobs}
+        found, series = await read_strips(self.store, [job.spec for job in live])
+        for job, strip in found.items():
+            packed = RunStrip(ids=array("q", strip.ids), marks=strip.marks, took_ms=array("q", strip.took_ms))
+            strips.of_job[job] = JobStrip(packed, series.get(job), changes[job])
+
+    def _drop_unless_looked_at(self) -> None:
+        left = self._looked_at + KEPT_S - self.jobs.clock.monotonic()
+        if left > 0:
+            self.jobs.clock.call_later(left, self._drop_unless_looked_at)
+        elif self._leave:
+            self._leave()
+            self.jobs.live.ran_elsewhere = None
+            self._strips = self._leave = None
+            self._rows.clear()
+            self.rendered.clear()
+
+
+def facts_of(job: LiveJob, strip: JobStrip | None) -> Facts:
+    """Return the objects that the row of a job is made of."""
+    runs = (*job.under_way, job.waiting_count)
+    return (job.spec, job.code, job.cursor, job.last, job.problems, job.warnings, strip, *runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

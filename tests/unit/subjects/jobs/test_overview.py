@@ -18,7 +18,6 @@ from spyweb.model import After, Every, Failure, JobId, Never, Outcome, RunId, Ru
 from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import FailingSeries, RunStrip, StripWish
 from spyweb.subjects.jobs.overview import (
-    KEPT_S,
     OverviewRow,
     Standing,
     make_overview,
@@ -26,6 +25,7 @@ from spyweb.subjects.jobs.overview import (
     standing_of,
     view_row,
 )
+from spyweb.subjects.jobs.service import KEPT_S
 from spyweb.views.jobs import JobState, JobView, view_job
 from spyweb.views.runs import last_run
 from tests.fakes.daemon_service import NOW_MS, make_run, three_jobs
