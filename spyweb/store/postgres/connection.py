@@ -29,6 +29,8 @@ CONFLICTS = ("40001", "40P01", "23505")  # another node has written the same row
 # The server has closed the session, or it prepared statements for a schema that a newer node has changed since.
 ENDED = ("08", "57P", "25P03", "25P04", "0A000")
 MOST_CUTS = 3  # in a row, after each of which a batch is done again
+OVER = "the other nodes have declared this one dead, or it has left"
+OTHER_KEY = "its values were encrypted with another key meanwhile: start again"
 RETRY_S = 0.1  # between two attempts to connect
 XID = 0xFFFF_FFFF  # of a transaction's number, what a row keeps
 ROWS_AT_ONCE = 64  # of a stream: each may have a large value
@@ -49,9 +51,13 @@ WRITE_ALL = """
 
 # Sent before the next one whose answer is needed.
 UNANSWERED = {entries.PUT, entries.DELETE, entries.DELETE_EXPIRED, entries.ARCHIVE, entries.FORGET_BEYOND}
+BY_PLACE = {entries.PUT, entries.DELETE, entries.DELETE_EXPIRED}
+
+COMMIT = Translated("COMMIT", (), gives_id=False, writes=False), ()
 
 Place = tuple[str, bytes]
 Row = tuple[Any, ...]
+Statement = tuple[Translated, Sequence[Any]]
 
 
 class Result:
@@ -86,6 +92,7 @@ class ReadAhead:
             self._places[row[-1]] = (namespace, key)
 
     def answer(self, sql: str, parameters: Row) -> Result | None:
+        """Answer a statement about one of them; None: PostgreSQL does."""
         if sql == entries.FIND and parameters in self._rows:
             row = self._rows[parameters]
             return Result([] if row is None else [row], 1)
@@ -93,18 +100,16 @@ class ReadAhead:
             rowid = parameters[-1]
             self._rows[self._places[rowid]] = self._changed[rowid] = tuple(parameters)
             return Result(rowcount=1)
-        return None
-
-    def take_changes(self) -> list[list[Any]]:
-        """Return what is to be written, by column."""
-        changed, self._changed = self._changed, {}
-        return [list(column) for column in zip(*(changed[rowid] for rowid in sorted(changed)), strict=True)]
-
-    def forget(self, place: Place) -> None:
-        row = self._rows.pop(place, None)
-        if row:
+        if sql in BY_PLACE and (row := self._rows.pop(parameters[:2], None)):
             del self._places[row[-1]]
             self._changed.pop(row[-1], None)
+        return None
+
+    def take_changes(self) -> list[Statement]:
+        """Return the statement that writes what has changed, if anything has."""
+        changed, self._changed = self._changed, {}
+        columns = [list(column) for column in zip(*(changed[rowid] for rowid in sorted(changed)), strict=True)]
+        return [(translate(WRITE_ALL), columns)] if columns else []
 
 
 class PgConnection:
@@ -113,7 +118,8 @@ class PgConnection:
     def __init__(self, server: PgServer, *, statement_s: float = QUESTION_S, is_relaxed: bool = False) -> None:
         """Connect.  `is_relaxed`: entries are answered before they are on the disk."""
         self.node = 0  # whose lane is locked; 0: a command's, or one that has not joined yet
-        self.total_changes = self._changes_before = 0
+        self.same_key = ""  # where there is no lane: the condition that values have the key that is known here
+        self.total_changes = self._changes_before = 0  # statements
         self.was_conflict = False  # the transaction is to be done again
         self._server = server
         self._statement_s = statement_s
@@ -122,10 +128,9 @@ class PgConnection:
         self._is_away = False  # it could not be reached for a lease
         self._cuts = 0
         self._level = ""  # of the transaction; empty: there is none
-        self._is_begun = False  # a transaction that only reads begins with its first statement
         self._xact = 0
         self._ahead: ReadAhead | None = None
-        self._later: list[tuple[Translated, Sequence[Any]]] = []
+        self._later: list[Statement] = []
         self._timeline = ""  # of the database; another one means that it failed over, or was restored
         self._connect(0)
 
@@ -140,27 +145,20 @@ class PgConnection:
         if sql in CONTROL:
             CONTROL[sql](self)
             return Result()
-        if self._ahead and (answer := self._from_ahead(self._ahead, sql, parameters)):
-            return answer
         # A row that another node has made meanwhile was not there to be locked at the beginning.
         translated = translate(f"{entries.FIND} FOR UPDATE" if self._level == ENTRIES and sql == entries.FIND else sql)
+        if not self._level:
+            self._be_outside(translated)
+        self.total_changes += translated.writes
+        if self._ahead and (answer := self._from_ahead(self._ahead, sql, parameters)):
+            return answer
         values = storable(translated, parameters)
-        if sql in UNANSWERED and self._level:
+        if sql in UNANSWERED:
             self._later.append((translated, values))
-            self.total_changes += 1
             return Result()
-        if self._level:
-            return self._run(translated, values)
-        if translated.writes:
-            raise ForeignError(StoreError(f"{self._server.name}: a write outside a transaction"))
-        self._cuts, self.was_conflict = 0, False
-        try:
-            return self._run(translated, values)
-        except ForeignError:
-            if not self._session.closed:
-                raise
-        self._connect(time.monotonic() + self._server.lease_s)
-        return self._run(translated, values)
+        self._send_later()
+        with self._in_words():
+            return result_of(translated, self._session.execute(translated.text, values))
 
     def executemany(self, sql: str, rows: Iterable[Any]) -> Result:
         return Result(rowcount=sum(result.rowcount for result in self.each(sql, rows)))
@@ -171,20 +169,12 @@ class PgConnection:
         After that PostgreSQL would not end a transaction that stands still: psycopg's last word in a pipeline is a
         Flush, which turns off `idle_in_transaction_session_timeout` until the next statement.
         """
-        asked = list(rows)
-        if self._ahead or not self._level or len(asked) < 3:
-            return [self.execute(sql, row) for row in asked]
-        translated = translate(sql)
-        self._begin_late()
-        self._send_later()
-        results: list[Result] = []
-        first = [storable(translated, row) for row in asked[:-1]]
-        with self._in_words():
-            self._cursor.executemany(translated.text, first, returning=True)
-            while len(results) < len(first):
-                results.append(self._result(translated))
-                self._cursor.nextset()
-        return [*results, self.execute(sql, asked[-1])]
+        asked, first = list(rows), list[Result]()
+        if self._level and not self._ahead and len(asked) > 2:
+            translated, before = translate(sql), len(self._later)
+            self._later += [(translated, storable(translated, row)) for row in asked[:-1]]
+            first = self._send_later()[before:]
+        return first + [self.execute(sql, row) for row in asked[len(first) :]]
 
     def stream(self, sql: str, parameters: Any) -> Result | Generator[Row]:
         """Ask for rows that may not fit into memory together: a part at a time, in a transaction of its own."""
@@ -192,7 +182,6 @@ class PgConnection:
 
     def _stream(self, translated: Translated, parameters: Any) -> Generator[Row]:
         self._begin(READ)
-        self._begin_late()
         try:
             with self._in_words(), psycopg.RawServerCursor(self._session, "stream") as cursor:
                 cursor.itersize = ROWS_AT_ONCE
@@ -213,43 +202,45 @@ class PgConnection:
     def close(self) -> None:
         self._session.close()
 
+    def _be_outside(self, translated: Translated) -> None:
+        """Make ready for a statement outside a transaction, which only reads."""
+        if translated.writes:
+            raise ForeignError(StoreError(f"{self._server.name}: a write outside a transaction"))
+        self._cuts, self.was_conflict = 0, False
+        self._come_back()
+
     def _begin(self, level: str) -> None:
         if self._is_over and level != READ:
             raise self._fenced(self._is_over)
         self._roll_back()
         self.was_conflict = False
-        if self._session.closed:
-            self._connect(time.monotonic() + self._server.lease_s)
+        self._come_back()
         self._level = level
+        begin = f"BEGIN ISOLATION LEVEL {level}"
         if level == READ:
+            self._tell(begin)
             return
         relaxed = "SET LOCAL synchronous_commit = off; " if self._is_relaxed and level == ENTRIES else ""
-        fence = f"{self._lane()} FOR UPDATE" if self.node else ""
-        self._is_begun = True
-        found = self._tell(f"BEGIN ISOLATION LEVEL {level}; {relaxed}SELECT pg_current_xact_id() {fence}")
+        fence = f"{self._lane()} FOR UPDATE" if self.node else self.same_key
+        # Who encrypts with another key locks `seal` first; with its lock, this sees what that has committed.
+        lock = "" if self.node else "LOCK TABLE seal IN ROW SHARE MODE; "
+        found = self._tell(f"{begin}; {relaxed}{lock}SELECT pg_current_xact_id() {fence}")
         if not found:
             self._roll_back()
-            raise self._fenced("the other nodes have declared this one dead, or it has left")
+            raise self._fenced(OVER if self.node else OTHER_KEY)
         self._xact = int(found[0])
-
-    def _begin_late(self) -> None:
-        if self._level and not self._is_begun:
-            self._is_begun = True
-            self._tell(f"BEGIN ISOLATION LEVEL {self._level}")
 
     def _lane(self) -> str:
         return f"FROM lane WHERE node = {self.node:d} AND state IN ('a', 'd')"
 
     def _commit(self) -> None:
-        if self._ahead:
-            self._flush(self._ahead)
+        self._later += [*(self._ahead.take_changes() if self._ahead else ()), COMMIT]
         xact = self._xact
-        if self._is_begun:
-            try:
-                self._send_later("COMMIT")
-            except ForeignError:
-                if not self._session.closed or (xact and not self._was_committed(xact)):
-                    raise
+        try:
+            self._send_later()
+        except ForeignError:
+            if not self._session.closed or not xact or not self._was_committed(xact):
+                raise
         self._forget_transaction()
         self._cuts = 0
 
@@ -279,9 +270,9 @@ class PgConnection:
         raise self._fenced("the connection was lost while it stored, and whether that is stored is unknown")
 
     def _roll_back(self) -> None:
-        if self._is_begun:
+        if self._level:
             with suppress(psycopg.Error):  # a lost connection, which has rolled back
-                self._cursor.execute("ROLLBACK", prepare=False)
+                self._session.execute("ROLLBACK", prepare=False)
         self._forget_transaction()
 
     def _begin_op(self) -> None:
@@ -289,49 +280,29 @@ class PgConnection:
 
     def _fail_op(self) -> None:
         """Instead of a savepoint an op, which costs two round trips: if it has written, each is done again alone."""
-        if self.total_changes == self._changes_before:
-            return
-        raise ForeignError(StoreError("an op has failed: each is done alone"))
+        if self.total_changes != self._changes_before:
+            raise ForeignError(StoreError("an op has failed: each is done alone"))
 
     def _forget_transaction(self) -> None:
-        self._level, self._is_begun, self._xact, self._ahead = "", False, 0, None
-        self._later = []
+        self._level, self._xact, self._ahead, self._later = "", 0, None, []
 
-    def _run(self, translated: Translated, values: Sequence[Any]) -> Result:
-        self._begin_late()
-        self._send_later()
-        with self._in_words():
-            self._cursor.execute(translated.text, values)
-            return self._result(translated)
-
-    def _send_later(self, last: str = "") -> None:
-        """Send the statements whose answers nobody needs, and this one, in one round trip."""
+    def _send_later(self) -> list[Result]:
+        """Send the statements that wait in one round trip."""
         later, self._later = self._later, []
-        if later:
-            with self._in_words(), self._session.pipeline():
-                for translated, values in later:
-                    self._cursor.execute(translated.text, values)
-                if last:
-                    self._session.execute(last)
-        elif last:
-            self._tell(last)
-
-    def _result(self, translated: Translated) -> Result:
-        rows = self._cursor.fetchall() if self._cursor.description else []
-        count = max(self._cursor.rowcount, 0)
-        if translated.writes:
-            self.total_changes += count
-        if translated.gives_id:
-            return Result((), count, rows[-1][0] if rows else None)
-        return Result(rows, count)
+        if not later:
+            return []
+        with self._in_words():
+            with self._session.pipeline():
+                cursors = [self._session.execute(translated.text, values) for translated, values in later]
+            return [result_of(translated, cursor) for (translated, _), cursor in zip(later, cursors, strict=True)]
 
     def _tell(self, text: str) -> Row | None:
         """Execute statements without parameters; return the first row of the last."""
         with self._in_words():
-            self._cursor.execute(text, prepare=False)
-            while self._cursor.nextset():
+            cursor = self._session.execute(text, prepare=False)
+            while cursor.nextset():
                 pass
-            return self._cursor.fetchone() if self._cursor.description else None
+            return cursor.fetchone() if cursor.description else None
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -358,6 +329,10 @@ class PgConnection:
         self._is_over = why
         return ForeignError(StoreFenced(f"{self._server.name}: {why}"))
 
+    def _come_back(self) -> None:
+        if self._session.closed:
+            self._connect(time.monotonic() + self._server.lease_s)
+
     def _connect(self, until: float) -> None:
         """Connect, trying until then: it may be starting.  Once that has failed, each call tries once."""
         while True:
@@ -370,26 +345,23 @@ class PgConnection:
                     raise ForeignError(self._server.explain(error)) from error
                 time.sleep(RETRY_S)
         self._is_away = False
-        self._cursor = self._session.cursor()
         before, self._timeline = self._timeline, self._session.timeline
         if self.node and before not in ("", self._timeline):
             raise self._fenced("the database has failed over to another server, or was restored")
 
     def _from_ahead(self, ahead: ReadAhead, sql: str, parameters: Any) -> Result | None:
         """Answer from what was read ahead, or write what has changed for a statement that needs it."""
-        if answer := ahead.answer(sql, parameters):
-            self.total_changes += sql == entries.UPDATE
-            return answer
-        if sql in (entries.PUT, entries.DELETE, entries.DELETE_EXPIRED):
-            ahead.forget(parameters[:2])
-        elif "entry" in sql and sql not in (entries.FIND, entries.UPDATE):  # of another entry, which was not read ahead
-            self._flush(ahead)
+        answer = ahead.answer(sql, parameters)
+        if not answer and "entry" in sql and sql not in {entries.FIND, entries.UPDATE} | BY_PLACE:  # of other entries
+            self._later += ahead.take_changes()
             self._ahead = None
-        return None
+        return answer
 
-    def _flush(self, ahead: ReadAhead) -> None:
-        if columns := ahead.take_changes():
-            self._later.append((translate(WRITE_ALL), columns))
+
+def result_of(translated: Translated, cursor: psycopg.Cursor[Row]) -> Result:
+    rows = cursor.fetchall() if cursor.description else []
+    count = max(cursor.rowcount, 0)
+    return Result((), count, rows[-1][0] if rows else None) if translated.gives_id else Result(rows, count)
 
 
 def storable(translated: Translated, parameters: Any) -> list[Any]:

@@ -112,7 +112,7 @@ class Nodes(StorePart):
         self.me = found
         await self._be_fenced()
 
-    @on_heart
+    @on_writer(OpKind.WRITE)
     def _add(self, connection: sqlite3.Connection, node: Node, place: bytes) -> int | tuple[int, int]:
         """Return the new node, or one of the same name and how often it has beaten."""
         connection.execute(ADD_POOL, (EVERY_NODE, slots_in(EVERY_NODE)))

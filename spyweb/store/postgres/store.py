@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.model import Durability
 from spyweb.settings.sections import Settings
-from spyweb.store.encryption import BYTES, PLAIN, Codec, codec_for
+from spyweb.store.encryption import BYTES, Codec, codec_for
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules
 from spyweb.store.postgres.bell import Bell
 from spyweb.store.postgres.connection import PgConnection
 from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
-from spyweb.store.postgres.nodes import Nodes, refuse_living
+from spyweb.store.postgres.nodes import ALIVE, Nodes, bury, read_nodes, refuse_living
 from spyweb.store.postgres.server import QUESTION_S, READ_S, PgServer
 from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, OpKind
 from spyweb.store.sqlite.connections import Connections
@@ -105,15 +105,20 @@ def open_up_to_date(
         else:
             bring_up_to_date(server, session, known, now_ms)
     opened = PgConnection(server, statement_s=server.lease_s / 2, is_relaxed=is_relaxed)
+    connection = opened.as_sqlite()
     try:
-        refuse_moved(opened.as_sqlite(), server.name)
-        check_key(opened.as_sqlite(), server.name, PLAIN if codec is BYTES else codec)
-        if codec is not BYTES and not read_only and find_seal(opened.as_sqlite()) is None:
+        refuse_moved(connection, server.name)
+        seal = find_seal(connection)
+        if codec is not BYTES and not read_only and seal is None:
             reseal(server, codec, codec)
+            seal = find_seal(connection)
+        known_key = f"'\\x{seal.column.hex()}'" if seal and isinstance(seal.column, bytes) else "NULL"
+        opened.same_key = f"WHERE (SELECT value FROM seal) IS NOT DISTINCT FROM {known_key}"
+        check_key(connection, server.name, codec)
     except BaseException:
         opened.close()
         raise
-    return opened.as_sqlite()
+    return connection
 
 
 def reseal(server: PgServer, old: Codec, new: Codec) -> None:
@@ -126,11 +131,13 @@ def reseal(server: PgServer, old: Codec, new: Codec) -> None:
     with opening(server.name), closing(raw):
         raw.begin_values(())  # after the lock it reads what others have committed
         connection.execute("LOCK TABLE node, entry, past, event, seal IN EXCLUSIVE MODE")
-        check_key(connection, server.name, PLAIN if old is BYTES else old)
+        check_key(connection, server.name, old)
         is_sealed = find_seal(connection) is not None
         if is_sealed and old is new:  # another was faster
             return
         refuse_living(connection, server.name)
+        for late in read_nodes(connection, f"WHERE {ALIVE}"):  # it may come back, and has the old key
+            bury(connection, late.id, None)
         rewrite_values(connection, old if is_sealed else BYTES, new)
         connection.execute("COMMIT")
     with translating(server), closing(server.connect(statement_s=0)) as session:

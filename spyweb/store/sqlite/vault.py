@@ -35,7 +35,7 @@ def check_key(connection: sqlite3.Connection, path: Path | str, codec: Codec) ->
     seal = find_seal(connection)
     if seal is None:
         return
-    if codec.is_plain:
+    if not isinstance(codec, SealingCodec):
         raise StoreError(f"{path}: its values are encrypted, and no key is given: see [store] key_file")
     try:
         codec.read(KNOWN_PLACE, seal)

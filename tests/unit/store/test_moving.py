@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from spyweb.errors import Refused, StoreError
+from spyweb.errors import Refused, StoreError, StoreFenced
 from spyweb.model import NULL, Durability, Value
 from spyweb.store.encoding import encode
 from spyweb.store.encryption import BYTES, codec_for
@@ -234,6 +234,27 @@ async def test_values_are_encrypted_on_postgresql_and_with_another_key(server: P
     reseal(server, codec_for(bytes(32)), BYTES)
     await look(None)
     assert b"sesame" in raw()
+
+
+async def test_who_has_it_open_from_before_writes_nothing_with_the_old_key(server: PgServer) -> None:
+    new = bytes(32)
+    stores = [await open_postgres(server, clock=CLOCK, key=KEY) for _ in range(3)]
+    command, late, joins = stores
+    assert late.nodes
+    assert joins.nodes
+    await late.nodes.join(Node(name="fra", lease_ms=1), b"place")
+    await command.values.set("state", b"k", b"1")
+    reseal(server, codec_for(KEY), codec_for(new))
+    with pytest.raises(StoreError, match="encrypted with another key meanwhile: start again"):
+        await command.values.set("state", b"k", b"2")
+    with pytest.raises(StoreFenced):
+        await late.values.set("state", b"k", b"3")
+    with pytest.raises(StoreError, match="start again"):
+        await joins.nodes.join(Node(name="ber", lease_ms=1), b"elsewhere")
+    for store in stores:
+        await store.close()
+    async with closed(await open_postgres(server, clock=CLOCK, key=new)) as again:
+        assert await again.values.get("state", b"k") == b"1"
 
 
 async def test_while_a_node_is_up_nothing_is_moved_or_encrypted(tmp_path: Path, server: PgServer) -> None:
