@@ -18,7 +18,7 @@ from spyweb.errors import StoreAbsent, StoreError
 from spyweb.store.postgres.server import PgServer, PgSession
 from spyweb.store.postgres.texts import translate_schema
 from spyweb.store.sqlite import migrate as sqlite
-from spyweb.store.sqlite.migrate import Migration, split_statements
+from spyweb.store.sqlite.migrate import Migration, pending_of, split_statements
 
 log = structlog.get_logger()
 
@@ -93,7 +93,5 @@ def apply(cursor: Rows, sql: str) -> None:
 
 
 def find_pending(server: PgServer, cursor: Rows, known: Sequence[Migration]) -> list[Migration]:
-    applied = {str(name) for (name,) in cursor.execute("SELECT name FROM migration").fetchall()}
-    if unknown := sorted(applied - {migration.name for migration in known}):
-        raise sqlite.newer(server.name, ", ".join(unknown), known)
-    return [migration for migration in known if migration.name not in applied]
+    applied = cursor.execute("SELECT name FROM migration ORDER BY number").fetchall()
+    return pending_of([str(name) for (name,) in applied], server.name, known)

@@ -33,7 +33,7 @@ from spyweb.store.postgres.server import PgServer, PgSession, without_nul
 from spyweb.store.postgres.store import server_of, translating
 from spyweb.store.sqlite.damage import has_table
 from spyweb.store.sqlite.failures import opening
-from spyweb.store.sqlite.migrate import MOVED, create, load_migrations, refuse_newer, refuse_older
+from spyweb.store.sqlite.migrate import MOVED, create, load_migrations, refuse_older
 from spyweb.store.sqlite.store import connect, refuse_unfit, set_up_writing
 from spyweb.store.sqlite.vault import VALUES
 
@@ -142,7 +142,6 @@ def sqlite_side(path: Path, *, key: bytes | None, clock: Clock, is_source: bool)
         with closing(connect(path)) as connection:
             set_up_writing(connection, Durability.FULL)
             if has_table(connection, "migration"):
-                refuse_newer(connection, path, load_migrations())
                 refuse_older(connection, path, load_migrations())
             else:
                 create(connection, clock.now_ms())

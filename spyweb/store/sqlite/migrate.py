@@ -46,9 +46,8 @@ def load_migrations() -> list[Migration]:
 
 
 def migrate(connection: sqlite3.Connection, path: Path, known: Sequence[Migration], now_ms: int) -> None:
-    refuse_newer(connection, path, known)
-    pending = find_pending(connection, known)
-    if pending and find_version(connection) > 0:
+    pending = find_pending(connection, path, known)
+    if 0 < len(pending) < len(known):
         copy = path.with_name(f"{path.name}.before-{pending[0].number:04d}")
         copy_aside(connection, copy)
         log.info("the database is brought up to date", to=pending[-1].name, copy=str(copy))
@@ -61,13 +60,19 @@ def create(connection: sqlite3.Connection, now_ms: int) -> None:
     apply(connection, files(PACKAGE).joinpath("schema.sql").read_text(), load_migrations(), now_ms)
 
 
-def refuse_newer(connection: sqlite3.Connection, path: Path, known: Sequence[Migration]) -> None:
-    names = {migration.name for migration in known}
-    applied = "SELECT name FROM migration ORDER BY number"
-    found = connection.execute(applied).fetchall() if has_table(connection, "migration") else []
-    unknown = [name for (name,) in found if name not in names]
-    if unknown or find_version(connection) > (known[-1].number if known else 0):
-        raise newer(path, ", ".join(unknown) or f"schema {find_version(connection)}", known)
+def find_pending(connection: sqlite3.Connection, database: Path | str, known: Sequence[Migration]) -> list[Migration]:
+    """Return the migrations that are to be applied.  Raises StoreNewer where one was applied that is unknown."""
+    names = "SELECT name FROM migration ORDER BY number"
+    applied = [name for (name,) in connection.execute(names)] if has_table(connection, "migration") else []
+    return pending_of(applied, database, known)
+
+
+def pending_of(applied: Sequence[str], database: Path | str, known: Sequence[Migration]) -> list[Migration]:
+    names = [migration.name for migration in known]
+    if unknown := ", ".join(name for name in applied if name not in names):
+        what = f"it has {unknown}, and spyweb {spyweb.__version__} knows up to {names[-1]}"
+        raise StoreNewer(f"{database}: written by a newer spyweb: {what}")
+    return [migration for migration in known if migration.name not in applied]
 
 
 def refuse_moved(connection: sqlite3.Connection, database: Path | str) -> None:
@@ -78,29 +83,13 @@ def refuse_moved(connection: sqlite3.Connection, database: Path | str) -> None:
 
 
 def refuse_older(connection: sqlite3.Connection, path: Path, known: Sequence[Migration]) -> None:
-    if pending := find_pending(connection, known):
+    """Raise StoreError unless the database is that of this spyweb."""
+    if pending := find_pending(connection, path, known):
         raise older(path, pending)
-
-
-def newer(database: Path | str, what: str, known: Sequence[Migration]) -> StoreNewer:
-    latest = known[-1].name if known else "none"
-    return StoreNewer(
-        f"{database}: written by a newer spyweb: it has {what}, and spyweb {spyweb.__version__} knows up to {latest}"
-    )
 
 
 def older(database: Path | str, pending: Sequence[Migration]) -> StoreError:
     return StoreError(f"{database}: written by an older spyweb: `spyweb start` brings it up to {pending[-1].name}")
-
-
-def find_version(connection: sqlite3.Connection) -> int:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version
-
-
-def find_pending(connection: sqlite3.Connection, known: Sequence[Migration]) -> list[Migration]:
-    version = find_version(connection)
-    return [migration for migration in known if migration.number > version]
 
 
 def copy_aside(connection: sqlite3.Connection, copy: Path) -> None:
@@ -126,7 +115,7 @@ def apply(connection: sqlite3.Connection, sql: str, migrations: Sequence[Migrati
             connection.execute(statement)
         done = [(migration.number, migration.name, now_ms) for migration in migrations]
         connection.executemany("INSERT INTO migration VALUES (?, ?, ?)", done)
-        connection.execute(f"PRAGMA user_version = {migrations[-1].number:d}")
+        connection.execute(f"PRAGMA user_version = {migrations[-1].number:d}")  # for an earlier spyweb
         connection.execute("COMMIT")
     except sqlite3.Error as error:
         if connection.in_transaction:

@@ -35,7 +35,7 @@ from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, opening
 from spyweb.store.sqlite.incidents import Incidents
 from spyweb.store.sqlite.keys import AccessKeys, AuditTrail
 from spyweb.store.sqlite.locks import Locks
-from spyweb.store.sqlite.migrate import create, load_migrations, migrate, refuse_moved, refuse_newer, refuse_older
+from spyweb.store.sqlite.migrate import create, find_pending, load_migrations, migrate, refuse_moved, refuse_older
 from spyweb.store.sqlite.outbox import Outbox
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.records import Records
@@ -241,7 +241,7 @@ def refuse_unfit(path: Path, codec: Codec, durability: Durability, marker: Marke
     killed = damage.was_killed(path, marker)
     with closing(connect(path, "ro")) as connection:
         damage.check(connection, path, killed=killed)
-        refuse_newer(connection, path, load_migrations())
+        find_pending(connection, path, load_migrations())
         check_key(connection, path, codec)
         return damage.find_loss(connection, path, marker, durability) if marker else ""
 
@@ -280,14 +280,12 @@ def open_as_it_is(
 ) -> sqlite3.Connection:
     if not path.exists():
         raise StoreError(f"{path}: there is no database yet: `spyweb start` makes it")
-    known = load_migrations()
     connection = connect(path, "ro")
     try:
         damage.check_schema(connection)
         if marker:
             damage.find_loss(connection, path, marker, durability)
-        refuse_newer(connection, path, known)
-        refuse_older(connection, path, known)
+        refuse_older(connection, path, load_migrations())
         refuse_moved(connection, path)
         check_key(connection, path, codec)
     except BaseException:
