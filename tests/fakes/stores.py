@@ -28,7 +28,7 @@ from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.store import Store, open_in_memory, open_store
-from tests.fakes.postgres import fresh_schema
+from tests.fakes.postgres import empty_schema, fresh_schema
 
 # A file, an encrypted one, `url = "memory:"`, a schema, an encrypted one.
 KINDS = ["sqlite", "sealed", "memory", "postgres", pytest.param("sealed postgres", marks=pytest.mark.deep)]
@@ -47,7 +47,8 @@ async def opened(kind: str, path: Path, clock: Clock, history: HistoryRules = NO
         if kind == "memory":
             store = await open_in_memory(clock=clock, history=history)
         elif kind.endswith("postgres"):
-            server, relaxed = stack.enter_context(fresh_server()), Durability.NORMAL
+            url, schema = stack.enter_context(empty_schema())
+            server, relaxed = PgServer(url=url, schema=schema), Durability.NORMAL
             store = await open_postgres(server, clock=clock, durability=relaxed, key=key, history=history)
         else:
             store = await open_store(path, clock=clock, durability=Durability.NORMAL, key=key, history=history)

@@ -40,30 +40,20 @@ from tests.fakes.stores import opened
 # Entries
 
 
+NUMBERS = {b"6": 7, b"-3": -2, b"+5": 6, b"007": 8, b"0" * 5000 + b"7": 8, b"-9223372036854775808": 1 - (1 << 63)}
+NO_NUMBERS = [
+    None, b"", b"abc", b"12abc", b"1.5", b"1e3", b" 7", b"7\n", b"1_000", b"-", b"9223372036854775808", b"9" * 5000,
+    "٣".encode(),  # a digit to Unicode, not to us
+]  # fmt: skip
+
+
 async def test_increment_adds_to_a_whole_number_and_to_the_default_otherwise(store: Store) -> None:
-    for before, after in [
-        (None, 101),
-        (b"6", 7),
-        (b"-3", -2),
-        (b"+5", 6),
-        (b"007", 8),
-        (b"0" * 5000 + b"7", 8),
-        (b"", 101),
-        (b"abc", 101),
-        (b"12abc", 101),
-        (b"1.5", 101),
-        (b"1e3", 101),
-        (b" 7", 101),
-        (b"7\n", 101),
-        (b"1_000", 101),
-        ("٣".encode(), 101),  # a digit to Unicode, not to us
-        (b"-", 101),
-        (b"-9223372036854775808", -9223372036854775807),
-        (b"9223372036854775808", 101),
-        (b"9" * 5000, 101),
-    ]:
-        if before is not None:
+    for before, after in [*NUMBERS.items(), *((text, 101) for text in NO_NUMBERS)]:
+        if before is None:
+            await store.values.delete(GLOBAL, b"k")
+        else:
             await store.values.set(GLOBAL, b"k", before)
+
         assert await store.values.increment(GLOBAL, b"k", 100, 1) == after, before
         assert await store.values.get(GLOBAL, b"k") == b"%d" % after
 

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -30,51 +31,29 @@ def nested(depth: int) -> Value:
 # Values
 
 
+VALUES: list[Value] = [
+    True, 0, LARGEST, -LARGEST - 1, -0.0, 5e-324, math.inf, b"", b"a\0b", b"\xff\xfe", NULL, [], {},
+    [1, 1.0, True, b"1", NULL], {b"a": {b"b": [NULL, b"c"]}, b"": b""}, {1: b"integer", b"1": b"string"},
+    [math.inf, -math.inf], {b"deep": nested(199)},
+]  # fmt: skip
+NO_VALUES: list[tuple[Any, str]] = [
+    (None, "nil"), (1 << 63, "64 bits"), ([1 << 64], "64 bits"), (math.nan, "NaN"), ([{b"a": math.nan}], "NaN"),
+    ([None], "nil"), ("text", "type str"), ({b"a": object()}, "type object"), (nested(202), "nested deeper than 200"),
+]  # fmt: skip
+
+
 async def test_every_value_comes_back_exactly(store: Store) -> None:
-    values: list[Value] = [
-        True,
-        0,
-        LARGEST,
-        -LARGEST - 1,
-        -0.0,
-        5e-324,
-        math.inf,
-        b"",
-        b"a\0b",
-        b"\xff\xfe",
-        NULL,
-        [],
-        {},
-        [1, 1.0, True, b"1", NULL],
-        {b"a": {b"b": [NULL, b"c"]}, b"": b""},
-        {1: b"integer", b"1": b"string"},
-        [math.inf, -math.inf],
-        {b"deep": nested(199)},
-    ]
-    for value in values:
+    for value in VALUES:
         await put(store, b"k", value)
-        found = await look(store, b"k")
-        assert found == value
-        assert repr(found) == repr(value)  # 1, 1.0 and true are equal, and not the same
+        assert repr(await look(store, b"k")) == repr(value)  # 1, 1.0 and true are equal, and not the same
 
 
 async def test_what_is_no_value_is_refused_and_nothing_is_written(store: Store) -> None:
-    refused: list[tuple[Value, str]] = [
-        (None, "nil"),
-        (1 << 63, "64 bits"),
-        ([1 << 64], "64 bits"),
-        (math.nan, "NaN"),
-        ([{b"a": math.nan}], "NaN"),
-        ([None], "nil"),
-        ("text", "type str"),  # type: ignore[list-item]
-        ({b"a": object()}, "type object"),  # type: ignore[dict-item]
-        (nested(202), "nested deeper than 200"),
-    ]
     await put(store, b"k", b"before")
-    for value, reason in refused:
+    for value, reason in NO_VALUES:
         with pytest.raises(StoreError, match=reason):
             await put(store, b"k", value)
-    assert await look(store, b"k") == b"before"
+        assert await look(store, b"k") == b"before"
 
 
 async def test_a_value_that_is_changed_later_is_stored_as_it_was(store: Store) -> None:
