@@ -23,23 +23,17 @@ from tests.fakes.clock import FakeClock
 USER = user_name(os.geteuid())
 
 
-def test_the_file_says_who_holds_it(tmp_path: Path) -> None:
-    with hold_lock(tmp_path / "data", root=tmp_path, clock=FakeClock()):
-        told = json.loads((tmp_path / "data" / LOCK_NAME).read_text())
-
-    assert told == {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "user": USER,
-        "started": "2026-01-01T00:00:00Z",
-        "root": str(tmp_path),
-    }
-
-
-def test_the_data_directory_is_made_private(tmp_path: Path) -> None:
-    with hold_lock(tmp_path / "data"):
-        assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
-        assert (tmp_path / "data" / LOCK_NAME).stat().st_mode & 0o777 == 0o600
+def test_the_file_says_who_holds_it_to_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "data" / LOCK_NAME
+    with hold_lock(path.parent, root=tmp_path, clock=FakeClock()):
+        assert json.loads(path.read_text()) == {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "user": USER,
+            "started": "2026-01-01T00:00:00Z",
+            "root": str(tmp_path),
+        }
+        assert (path.parent.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
 
 
 def test_a_second_holder_is_told_who_has_it(tmp_path: Path) -> None:
@@ -66,7 +60,6 @@ def test_a_holder_on_another_machine_or_that_has_not_said_who_it_is_holds(
 
 def test_a_file_left_behind_does_not_hold(tmp_path: Path) -> None:
     (tmp_path / LOCK_NAME).write_text('{"pid": 1, "a long text that is no longer true": 1}')
-
     with hold_lock(tmp_path):
         assert json.loads((tmp_path / LOCK_NAME).read_text())["pid"] == os.getpid()
 
@@ -160,25 +153,20 @@ def test_a_database_has_one_holder_whatever_path_leads_to_it(
 
 def test_who_holds_a_database_is_told_with_the_project(tmp_path: Path) -> None:
     path = tmp_path / "spyweb.db"
-    lock = hold_database(path, clock=FakeClock())
-
-    with pytest.raises(LockHeld) as refused:
+    with hold_database(path, clock=FakeClock()), pytest.raises(LockHeld) as refused:
         hold_database(path)
 
     assert path.with_name("spyweb.db-lock").stat().st_mode & 0o777 == 0o600
     since = "since 2026-01-01T00:00:00Z"
     assert str(refused.value) == f"{path} is in use by pid {os.getpid()} ({USER}) {since}, of the project {tmp_path}"
-    lock.release()
 
 
 def test_a_database_stays_held_without_the_file_that_says_by_whom(tmp_path: Path) -> None:
     path = tmp_path / "spyweb.db"
-    lock = hold_database(path)
-    path.with_name("spyweb.db-lock").unlink()
-
-    with pytest.raises(LockHeld, match=r"spyweb.db is in use by another spyweb"):
-        hold_database(path)
-    lock.release()
+    with hold_database(path):
+        path.with_name("spyweb.db-lock").unlink()
+        with pytest.raises(LockHeld, match=r"spyweb.db is in use by another spyweb"):
+            hold_database(path)
 
 
 def test_the_locks_of_sqlite_are_none_of_its_concern(tmp_path: Path) -> None:
