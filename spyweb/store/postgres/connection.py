@@ -53,11 +53,10 @@ WRITE_ALL = """
 UNANSWERED = {entries.PUT, entries.DELETE, entries.DELETE_EXPIRED, entries.ARCHIVE, entries.FORGET_BEYOND}
 BY_PLACE = {entries.PUT, entries.DELETE, entries.DELETE_EXPIRED}
 
-COMMIT = Translated("COMMIT", (), gives_id=False, writes=False), ()
 
 Place = tuple[str, bytes]
 Row = tuple[Any, ...]
-Statement = tuple[Translated, Sequence[Any]]
+Statement = tuple[str, Sequence[Any]]
 
 
 class Result:
@@ -109,7 +108,7 @@ class ReadAhead:
         """Return the statement that writes what has changed, if anything has."""
         changed, self._changed = self._changed, {}
         columns = [list(column) for column in zip(*(changed[rowid] for rowid in sorted(changed)), strict=True)]
-        return [(translate(WRITE_ALL), columns)] if columns else []
+        return [(translate(WRITE_ALL).text, columns)] if columns else []
 
 
 class PgConnection:
@@ -154,11 +153,11 @@ class PgConnection:
             return answer
         values = storable(translated, parameters)
         if sql in UNANSWERED:
-            self._later.append((translated, values))
+            self._later.append((translated.text, values))
             return Result()
         self._send_later()
         with self._in_words():
-            return result_of(translated, self._session.execute(translated.text, values))
+            return result_of(translated, self._cursor.execute(translated.text, values))
 
     def executemany(self, sql: str, rows: Iterable[Any]) -> Result:
         return Result(rowcount=sum(result.rowcount for result in self.each(sql, rows)))
@@ -169,12 +168,16 @@ class PgConnection:
         After that PostgreSQL would not end a transaction that stands still: psycopg's last word in a pipeline is a
         Flush, which turns off `idle_in_transaction_session_timeout` until the next statement.
         """
-        asked, first = list(rows), list[Result]()
-        if self._level and not self._ahead and len(asked) > 2:
-            translated, before = translate(sql), len(self._later)
-            self._later += [(translated, storable(translated, row)) for row in asked[:-1]]
-            first = self._send_later()[before:]
-        return first + [self.execute(sql, row) for row in asked[len(first) :]]
+        asked = list(rows)
+        if self._ahead or not self._level or len(asked) < 3:
+            return [self.execute(sql, row) for row in asked]
+        translated = translate(sql)
+        first = [storable(translated, row) for row in asked[:-1]]
+        self._send_later()
+        with self._in_words():
+            self._cursor.executemany(translated.text, first, returning=True)
+            results = [result_of(translated, cursor) for cursor in self._cursor.results()]
+        return [*results, self.execute(sql, asked[-1])]
 
     def stream(self, sql: str, parameters: Any) -> Result | Generator[Row]:
         """Ask for rows that may not fit into memory together: a part at a time, in a transaction of its own."""
@@ -234,10 +237,11 @@ class PgConnection:
         return f"FROM lane WHERE node = {self.node:d} AND state IN ('a', 'd')"
 
     def _commit(self) -> None:
-        self._later += [*(self._ahead.take_changes() if self._ahead else ()), COMMIT]
+        if self._ahead:
+            self._later += self._ahead.take_changes()
         xact = self._xact
         try:
-            self._send_later()
+            self._send_later("COMMIT")
         except ForeignError:
             if not self._session.closed or not xact or not self._was_committed(xact):
                 raise
@@ -272,7 +276,7 @@ class PgConnection:
     def _roll_back(self) -> None:
         if self._level:
             with suppress(psycopg.Error):  # a lost connection, which has rolled back
-                self._session.execute("ROLLBACK", prepare=False)
+                self._cursor.execute("ROLLBACK", prepare=False)
         self._forget_transaction()
 
     def _begin_op(self) -> None:
@@ -286,23 +290,23 @@ class PgConnection:
     def _forget_transaction(self) -> None:
         self._level, self._xact, self._ahead, self._later = "", 0, None, []
 
-    def _send_later(self) -> list[Result]:
-        """Send the statements that wait in one round trip."""
+    def _send_later(self, last: str = "") -> None:
+        """Send the statements that wait, and this one, in one round trip."""
         later, self._later = self._later, []
-        if not later:
-            return []
-        with self._in_words():
-            with self._session.pipeline():
-                cursors = [self._session.execute(translated.text, values) for translated, values in later]
-            return [result_of(translated, cursor) for (translated, _), cursor in zip(later, cursors, strict=True)]
+        if later:
+            with self._in_words(), self._session.pipeline():
+                for text, values in later:
+                    self._cursor.execute(text, values)
+                if last:
+                    self._session.execute(last)
+        elif last:
+            self._tell(last)
 
     def _tell(self, text: str) -> Row | None:
         """Execute statements without parameters; return the first row of the last."""
         with self._in_words():
-            cursor = self._session.execute(text, prepare=False)
-            while cursor.nextset():
-                pass
-            return cursor.fetchone() if cursor.description else None
+            *_, last = self._cursor.execute(text, prepare=False).results()
+            return last.fetchone() if last.description else None
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -345,6 +349,7 @@ class PgConnection:
                     raise ForeignError(self._server.explain(error)) from error
                 time.sleep(RETRY_S)
         self._is_away = False
+        self._cursor = self._session.cursor()
         before, self._timeline = self._timeline, self._session.timeline
         if self.node and before not in ("", self._timeline):
             raise self._fenced("the database has failed over to another server, or was restored")
