@@ -183,7 +183,6 @@ async def open_engine(
             yield Engine(runtime=runtime, daemon=daemon, lateness=lateness, host_for=plain)
         finally:
             daemon.scheduler.stop()
-            await daemon.timers.stop()
             await runtime.runner.drain(1)
 
 

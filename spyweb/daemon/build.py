@@ -185,7 +185,7 @@ def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
         triggers=Triggers(store=store, live=live, runner=runner, clock=clock),
         reloader=reloader,
         server=server,
-        chores=ChoreRunner(timers, clock, live.ownership),
+        chores=ChoreRunner(clock, live.ownership),
         heartbeat=heartbeat,
         pings=pings,
         node=build_node(runtime, scheduler, pings),

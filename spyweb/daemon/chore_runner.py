@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable
 
 import structlog
 from msgspec import Struct
@@ -13,7 +12,6 @@ from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.output import tell_refusal
 from spyweb.ownership import Ownership
-from spyweb.scheduler.timers import Timers
 from spyweb.stalls import Work, work_for
 from spyweb.subjects.health.views import ChoreHealth
 
@@ -30,27 +28,30 @@ class Chore(Struct, frozen=True):
 
 
 class ChoreRunner:
-    """Runs each chore at its interval, never twice at once; a chore that failed runs again at its next time."""
+    """Runs each chore so long after its previous call; one that failed runs again at its next time."""
 
-    def __init__(self, timers: Timers, clock: Clock, ownership: Ownership) -> None:
-        self._timers = timers
+    def __init__(self, clock: Clock, ownership: Ownership) -> None:
         self._ownership = ownership
         self._clock = clock
         self._account: dict[str, ChoreHealth] = {}
 
-    def start(self, chores: Sequence[Chore]) -> None:
-        for chore in chores:
-            self._account[chore.name] = ChoreHealth(name=chore.name, every_s=chore.every_s)
-            self._timers.call_every(chore.name, chore.every_s, partial(self.run, chore))
-
     def health(self) -> list[ChoreHealth]:
-        return [replace(each, next_at_ms=self._timers.next_ms(each.name)) for each in self._account.values()]
+        return list(self._account.values())
+
+    async def repeat(self, chore: Chore) -> None:
+        """Run a chore again and again, first after one interval."""
+        work_for(Work(f"chore '{chore.name}'"))
+        self._account[chore.name] = ChoreHealth(name=chore.name, every_s=chore.every_s)
+        while True:
+            next_at_ms = self._clock.now_ms() + round(chore.every_s * 1000)
+            self._account[chore.name] = replace(self._account[chore.name], next_at_ms=next_at_ms)
+            await self._clock.sleep(chore.every_s)
+            await self.run(chore)
 
     async def run(self, chore: Chore) -> None:
         """Run a chore once and never raise: this is the boundary of the daemon's background work."""
         if chore.is_common and not self._ownership.is_chief:
             return
-        work_for(Work(f"chore '{chore.name}'"))  # in a separate task, which APScheduler has not named
         began_ms, began, problem = self._clock.now_ms(), self._clock.monotonic(), ""
         try:
             await chore.do()

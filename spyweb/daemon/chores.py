@@ -48,11 +48,7 @@ DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, kept for people who se
 def list_chores(
     daemon: Daemon, lock: Lock, private: PrivateSocket, certificate: ServerCertificate | None
 ) -> list[Chore]:
-    """List the periodic chores of a daemon.
-
-    APScheduler uses the wall clock, so two periodic checks are elsewhere: whether that clock was set
-    (scheduler/scheduler.py) and whether the loop is blocked (stalls.py).  Chores of a single part are in that part.
-    """
+    """List the periodic chores of a daemon; chores of a single part are in that part."""
     runtime, reloader, notifier = daemon.runtime, daemon.reloader, daemon.notifier
     store, live = runtime.store, runtime.live
     ended_ms = [job.last.ended_ms for job in live if job.last and job.last.ended_ms]

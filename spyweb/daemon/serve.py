@@ -20,6 +20,7 @@ from msgspec import Struct
 from spyweb import __version__, descriptors
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Daemon, build_daemon
+from spyweb.daemon.chore_runner import Chore
 from spyweb.daemon.chores import list_chores, status_line
 from spyweb.daemon.hearing import busy_slots, hear_others, prepare_for_slots
 from spyweb.daemon.runtime import owned_tasks
@@ -83,9 +84,8 @@ async def serve(options: Options) -> None:
             background: list[Task[None]] = []
             if await unless_set(daemon.stop, load_jobs(daemon)):
                 tune_interpreter()
-                background = start_background(daemon, await stack.enter_async_context(owned_tasks()))
-                daemon.chores.start(list_chores(daemon, lock, private, certificate))
-                stack.push_async_callback(daemon.timers.stop)
+                chores = list_chores(daemon, lock, private, certificate)
+                background = start_background(daemon, await stack.enter_async_context(owned_tasks()), chores)
                 if daemon.node:
                     await unless_set(daemon.stop, daemon.node.settled.wait())
                 daemon.services[ReadinessService].stage = ""
@@ -201,7 +201,7 @@ def tune_interpreter() -> None:
     gc.set_threshold(GARBAGE)
 
 
-def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
+def start_background(daemon: Daemon, tasks: TaskGroup, chores: Sequence[Chore]) -> list[Task[None]]:
     """Start the tasks that run as long as the daemon."""
     runtime, settings = daemon.runtime, daemon.runtime.settings
     watcher = Watcher(settings.root, [settings.daemon.data_dir], daemon.reloader.wake, runtime.clock)
@@ -212,6 +212,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
         of_node = [node.keep_balanced(), hear_others(daemon, node), node.nodes.bell.keep_listening()]
     return [
         *(tasks.create_task(each, name="take part in the cluster") for each in of_node),
+        *(tasks.create_task(daemon.chores.repeat(each), name=f"chore '{each.name}'") for each in chores),
         tasks.create_task(watcher.watch(), name="watch files"),
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),

@@ -105,7 +105,7 @@ class Scheduler:
 
     def stop(self) -> None:
         """Claim the jobs that have just fired, and none after that."""
-        self._timers.stop_jobs()
+        self._timers.stop()
         self._claim()
 
     def watch(self, job: LiveJob) -> None:

@@ -1,4 +1,4 @@
-"""Wake for each job when it is due, and for each of the daemon's chores, through APScheduler: no other module knows it.
+"""Wake for each job when it is due, through APScheduler: no other module knows it.
 
 Each job with a schedule is one of APScheduler's jobs.  That library decides when to wake; the job's cursor then decides
 which due times have come.  APScheduler uses the wall clock.  After a jump of the clock `clock_was_set` must be called:
@@ -8,8 +8,8 @@ until then each call is late by as much as the clock was set back.
 from __future__ import annotations
 
 import asyncio
-from asyncio import AbstractEventLoop, CancelledError, Task
-from collections.abc import Awaitable, Callable, Sequence
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 
@@ -20,7 +20,6 @@ from apscheduler.jobstores.base import JobLookupError
 from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
-from apscheduler.triggers.interval import IntervalTrigger
 
 from spyweb.clock import Clock
 from spyweb.model import JobId
@@ -28,7 +27,6 @@ from spyweb.model import JobId
 log = structlog.get_logger()
 
 TICK_MS = 15  # jobs that come due within it share a commit, and so do their ops: docs/design/0010
-JOBS = "jobs"  # the name of their store and of their executor
 LAST_MS = 253_402_214_400_000  # a day before the last moment of a datetime
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -84,13 +82,11 @@ class Timers:
         self._has_fired = False  # in this wake-up
         self._is_running = False
         self._fires_jobs = True
-        self._is_stopping = False
-        self._under_way: set[Task[object]] = set()  # chores
         self._scheduler = AsyncIOScheduler(
             timezone=zone,
             event_loop=loop,
-            jobstores={JOBS: self._jobs},
-            executors={JOBS: InLoopExecutor(self._fire)},
+            jobstores={"default": self._jobs},
+            executors={"default": InLoopExecutor(self._fire)},
             job_defaults={"coalesce": True, "misfire_grace_time": None},
         )
         self._scheduler.start(paused=True)
@@ -99,26 +95,10 @@ class Timers:
         self._is_running = True
         self._scheduler.resume()
 
-    def stop_jobs(self) -> None:
-        """Fire no more jobs, even where a wake-up is on its way; the chores continue."""
+    def stop(self) -> None:
+        """Fire no more jobs, even where a wake-up is on its way."""
         self._fires_jobs = False
-        self._scheduler.remove_all_jobs(JOBS)
-
-    async def stop(self) -> None:
-        """Make no more calls, and wait until the chores under way are cancelled.
-
-        APScheduler itself would cancel them without waiting, and log each as an error.
-        """
-        if self._is_stopping:
-            return
-        self._is_stopping = True
-        self._scheduler.pause()
-        await self._clock.sleep(0)  # lets callbacks that are already scheduled begin
-        for task in self._under_way:
-            task.cancel()
-        if self._under_way:
-            await asyncio.wait(self._under_way)
-        self._scheduler.shutdown(wait=False)
+        self._scheduler.remove_all_jobs()
 
     def set(self, job: JobId, next_ms: Callable[[int], int | None], fire: Callable[[], None]) -> None:
         """Call `fire` repeatedly, each time at `next_ms(now)`, which is always later than now; None ends the timer.
@@ -135,24 +115,11 @@ class Timers:
             self.drop(job)
             return
         trigger = JobTrigger(next_moment, fire)
-        order = {"id": job, "name": job, "jobstore": JOBS, "executor": JOBS, "replace_existing": True}
-        self._scheduler.add_job(trigger.fire, trigger, next_run_time=first, **order)
+        self._scheduler.add_job(trigger.fire, trigger, id=job, name=job, next_run_time=first, replace_existing=True)
 
     def drop(self, job: JobId) -> None:
         with suppress(JobLookupError):
-            self._scheduler.remove_job(job, JOBS)
-
-    def call_every(self, name: str, seconds: float, call: Callable[[], Awaitable[None]]) -> None:
-        """Call every so many seconds, first after one such interval; never while the previous call is under way."""
-        trigger = IntervalTrigger(seconds=seconds, timezone=self._epoch.tzinfo)
-        order = {"id": name, "name": name, "replace_existing": True, "max_instances": 1}
-        first = self._moment(self._clock.now_ms() + round(seconds * 1000))
-        self._scheduler.add_job(self._make_and_await, trigger, args=(call,), next_run_time=first, **order)
-
-    def next_ms(self, name: str) -> int | None:
-        """Return when this chore is called next; None where it is not scheduled."""
-        job = None if self._is_stopping else self._scheduler.get_job(name, "default")
-        return (job.next_run_time - self._epoch) // MILLISECOND if job else None
+            self._scheduler.remove_job(job)
 
     @property
     def next_wake_ms(self) -> int | None:
@@ -161,9 +128,7 @@ class Timers:
         return (moment - self._epoch) // MILLISECOND if moment else None
 
     def clock_was_set(self) -> None:
-        """Follow the new wall clock: call every chore and fire all due jobs at once."""
-        for chore in self._scheduler.get_jobs("default"):
-            chore.modify(next_run_time=self._moment(self._clock.now_ms()))
+        """Follow the new wall clock: fire all due jobs at once."""
         self._scheduler.wakeup()
 
     def _moment(self, ms: int, tick_ms: int = 1) -> datetime:
@@ -184,17 +149,3 @@ class Timers:
     def _end_wake_up(self) -> None:
         self._has_fired = False
         self.after_firing()
-
-    async def _make_and_await(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Make a call and wait for its end, in the task that APScheduler made for it."""
-        task = asyncio.current_task()
-        if task is None or self._is_stopping:
-            return
-        self._under_way.add(task)
-        try:
-            await call()
-        except CancelledError:
-            if not self._is_stopping:
-                raise
-        finally:
-            self._under_way.discard(task)

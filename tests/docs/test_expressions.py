@@ -54,7 +54,6 @@ CACHES = {
     "schedules.cron.slices": "a rule and a zone that were parsed",
     "schedules.cron.spans": "a zone that was parsed",
     "schedules.due.schedule_text": "a schedule that was parsed",
-    "schedules.words.cron_words": "LONGEST_TEXT",
     "settings.tables._loads": "TEXT_KEPT",
     "settings.units._sum_of_parts": "LONGEST_TEXT",
     "settings.values._has_zone": "LONGEST_ZONE",

@@ -234,7 +234,7 @@ async def harness(
     async with TaskGroup() as tasks:
         t = assemble(store or MemoryStore(clock), clock, pool or FakePool(), ownership, tasks, stalls)
         yield t
-        t.timers.stop_jobs()
+        t.timers.stop()
         for job in t.live.with_runs():
             job.queue.leave_elsewhere()  # nothing here ends them
         for run in t.live.running():

@@ -37,7 +37,7 @@ class World:
 
     async def begin(self, before: Watched | None = None) -> None:
         self.daemon = await self.stack.enter_async_context(watched(POLICY, before, schedule=Every(period_ms=PERIOD_MS)))
-        self.daemon.harness.timers.stop_jobs()
+        self.daemon.harness.timers.stop()
         self.daemon.conditions = self.now
 
     async def live(self, step: Step) -> None:

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, structs
 
 from spyweb.errors import Problem
 from spyweb.model import After, At, Cron, Every, JobId, JobSpec, Never, On, Outcome, Pings, Run, RunId, Schedule
-from spyweb.schedules.words import cron_words
+from spyweb.schedules.cron import parse_cron
 from spyweb.settings.units import format_duration
 from spyweb.specs.origins import ResolvedSetting
 from spyweb.specs.watches import scope_of
@@ -21,6 +21,7 @@ from spyweb.views.source import SourceView, TraceFrame
 from spyweb.words import describe_moment
 
 NEXT_SHOWN = 5
+LONGEST_WORDS = 80  # of a cron expression
 
 
 class Tie(Struct, frozen=True, kw_only=True):
@@ -88,8 +89,9 @@ def _schedule(schedule: Schedule, timezone: str) -> str:
         case Every(period_ms=period_ms):
             return f"every {long_duration(period_ms)}"
         case Cron(expression=expression, timezone=zone):
-            words = cron_words(expression)
-            return f"{words}, {zone}" if words else f"cron {expression}, {zone}"
+            words = parse_cron(expression).calendar.explain()
+            how = f"{words[0].lower()}{words[1:]}" if len(words) <= LONGEST_WORDS else f"cron {expression}"
+            return f"{how}, {zone}"
         case At(at_ms=at_ms):
             return f"once, at {describe_moment(at_ms, timezone)}"
         case Never():

@@ -309,7 +309,7 @@ async def test_one_incident_has_all_signs_of_a_job_and_its_history() -> None:
 async def test_a_job_that_nothing_starts_is_late_and_any_run_ends_that() -> None:
     async with watched(LATE_SOON, schedule=Every(period_ms=HOUR)) as w:
         await w.turn(60)  # its first run
-        w.harness.timers.stop_jobs()
+        w.harness.timers.stop()
         await w.turn(60 * 60)
         assert await w.incidents() == []
         await w.turn(5 * 60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,6 @@ from tests.fakes.incidents import AT_MS, AT_ONCE, fail, succeed
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.stalling import StallClocks
 from tests.fakes.task_rows import row
-from tests.fakes.timers import FakeTimers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,14 +280,19 @@ EVERY_S = 60.0
 class ChoreHarness:
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.timers = FakeTimers(self.clock)
         self.ownership = Ownership(self.clock)
-        self.runner = ChoreRunner(self.timers, self.clock, self.ownership)
+        self.runner = ChoreRunner(self.clock, self.ownership)
         self.began_ms = self.clock.now_ms()
 
-    def start(self, do: Callable[[], Awaitable[object]]) -> None:
-        self.runner.start([Chore("sweep", EVERY_S, do)])
-        self.timers.start()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, *chores: Chore) -> None:
+        loop = asyncio.get_running_loop()
+        self.tasks += [loop.create_task(self.runner.repeat(chore)) for chore in chores]
+        await self.clock.turn()
+
+    async def sweep(self, do: Callable[[], Awaitable[object]]) -> None:
+        await self.start(Chore("sweep", EVERY_S, do))
 
     def health(self) -> ChoreHealth:
         (found,) = self.runner.health()
@@ -296,24 +300,27 @@ class ChoreHarness:
 
 
 @pytest.fixture
-async def harness() -> ChoreHarness:
-    return ChoreHarness()
+async def harness() -> AsyncIterator[ChoreHarness]:
+    made = ChoreHarness()
+    yield made
+    for task in made.tasks:
+        task.cancel()
 
 
-async def test_a_chore_is_done_at_its_interval_and_account_is_kept_of_it(harness: ChoreHarness) -> None:
+async def test_a_chore_is_done_again_and_again_and_account_is_kept_of_it(harness: ChoreHarness) -> None:
     times: list[int] = []
 
     async def sweep() -> None:
         times.append(harness.clock.now_ms() - harness.began_ms)
         await harness.clock.sleep(2)
 
-    harness.start(sweep)
+    await harness.sweep(sweep)
     assert harness.health() == ChoreHealth(name="sweep", every_s=EVERY_S, next_at_ms=harness.began_ms + 60_000)
     await harness.clock.turn(150)
-    assert times == [60_000, 120_000]
+    assert times == [60_000, 122_000]
     found = harness.health()
-    assert (found.last_at_ms, found.last_took_ms, found.error) == (harness.began_ms + 120_000, 2000, "")
-    assert found.next_at_ms == harness.began_ms + 180_000
+    assert (found.last_at_ms, found.last_took_ms, found.error) == (harness.began_ms + 122_000, 2000, "")
+    assert found.next_at_ms == harness.began_ms + 184_000
 
 
 @pytest.mark.parametrize("error", [StoreError("the disk is full"), NoAccess("spyweb.db: no access as me")])
@@ -325,7 +332,7 @@ async def test_what_the_store_refuses_is_done_the_next_time(harness: ChoreHarnes
         if len(tried) == 1:
             raise error
 
-    harness.start(refuse_at_first)
+    await harness.sweep(refuse_at_first)
     with capture_logs() as lines:
         await harness.clock.turn(EVERY_S)
     assert [(line["event"], line["chore"], line["by_s"]) for line in lines] == [("put off", "sweep", EVERY_S)]
@@ -339,7 +346,7 @@ async def test_a_bug_in_a_chore_is_logged_and_ends_neither_it_nor_the_daemon(har
     async def fail() -> None:
         raise ValueError("no such thing")
 
-    harness.start(fail)
+    await harness.sweep(fail)
     with capture_logs() as lines:
         await harness.clock.turn(2 * EVERY_S)
     assert [line["event"] for line in lines] == ["internal error in a chore"] * 2
@@ -358,7 +365,7 @@ async def test_a_chore_that_holds_the_loop_is_named(harness: ChoreHarness) -> No
     loop = asyncio.get_running_loop()
     recorder.install(loop)
     try:
-        harness.start(sweep)
+        await harness.sweep(sweep)
         await harness.clock.turn(EVERY_S)
     finally:
         loop.set_task_factory(None)
@@ -371,13 +378,8 @@ async def test_what_is_done_once_for_all_nodes_is_done_by_the_chief(harness: Cho
     async def do(name: str) -> None:
         done.append(name)
 
-    harness.runner.start(
-        [
-            Chore("common", EVERY_S, partial(do, "common"), is_common=True),
-            Chore("own", EVERY_S, partial(do, "own")),
-        ]
-    )
-    harness.timers.start()
+    common = Chore("common", EVERY_S, partial(do, "common"), is_common=True)
+    await harness.start(common, Chore("own", EVERY_S, partial(do, "own")))
     harness.ownership.owned = set()
     await harness.clock.turn(EVERY_S)
     assert done == ["own"]

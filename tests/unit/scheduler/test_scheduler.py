@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from spyweb.errors import Refused, StoreError
 from spyweb.model import Cron, Cursor, Every, JobId, Misfire, MisfirePolicy, Overlap, RunId, RunState, Trigger
 from spyweb.runs.live import LiveJob
-from spyweb.scheduler.scheduler import LOOK_AT_CLOCK_EVERY, Scheduler
+from spyweb.scheduler.scheduler import Scheduler
 from spyweb.store.model.runs import Change, NewRun
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
@@ -150,7 +150,7 @@ async def test_what_was_missed_while_no_daemon_was_there_runs_or_is_one_record(
     make = partial(make_job, misfire=misfire, schedule=Every(period_ms=period_s * 1000))
     await t.settle(make())
     await t.clock.turn(1)
-    t.timers.stop_jobs()
+    t.timers.stop()
     assert await restart(t.store, t.clock, down_s, make()) == [SUCCESSES, *record]
 
 
@@ -245,7 +245,7 @@ async def test_of_jobs_that_are_paused_together_one_that_is_gone_is_told_and_non
 async def test_what_is_due_before_an_edit_is_dealt_with_ahead_of_the_timers(t: Harness) -> None:
     await t.settle(job := make_job(), off := make_job("off", enabled=False), held := make_job("held"))
     await t.clock.turn(1)
-    t.timers.stop_jobs()
+    t.timers.stop()
     t.clock.advance(60)
     held.not_before_ms = t.clock.now_ms() + 1
     await t.scheduler.catch_up([job, off, held])
@@ -570,23 +570,6 @@ async def test_what_has_fired_is_claimed_before_a_stop_returns(t: Harness, job: 
     assert job.id in t.scheduler._claims
     await t.clock.turn(120)
     assert await t.record("prices") == ["prices schedule success"] * 2
-
-
-@pytest.mark.usefixtures("watched")
-async def test_a_clock_that_jumps_back_does_not_silence_what_the_daemon_does_every_so_often(t: Harness) -> None:
-    fed: list[int] = []
-
-    async def feed_the_watchdog() -> None:
-        fed.append(t.clock.now_ms())
-
-    t.timers.start()
-    t.timers.call_every("watchdog", 10, feed_the_watchdog)
-    await t.clock.turn(12)
-    t.clock.jump(-HOUR)
-    await t.clock.turn(LOOK_AT_CLOCK_EVERY)
-    assert len(fed) == 2, "at once, as soon as it is noticed"
-    await t.clock.turn(20)
-    assert len(fed) == 4
 
 
 @pytest.mark.parametrize("is_down", [False, True])

@@ -34,8 +34,15 @@ def spec(**changes: object) -> JobSpec:
     [
         ({"schedule": Every(period_ms=300_000)}, "every 5 minutes"),
         ({"schedule": Every(period_ms=60_000), "jitter_ms": 5_000}, "every minute, each up to 5s later"),
-        ({"schedule": Cron(expression="0 3 * * 1-5", timezone=BERLIN)}, "at 03:00, Monday to Friday, Europe/Berlin"),
-        ({"schedule": Cron(expression="0 0 1 * 5", timezone="UTC")}, "cron 0 0 1 * 5, UTC"),
+        (
+            {"schedule": Cron(expression="0 3 * * 1-5", timezone=BERLIN)},
+            "at 03:00 on Monday through Friday, Europe/Berlin",
+        ),
+        ({"schedule": Cron(expression="@hourly", timezone="UTC")}, "at the start of every hour, UTC"),
+        (
+            {"schedule": Cron(expression="1,2,9 1-5,8 3-3/4 JAN 5L", timezone="UTC")},
+            "cron 1,2,9 1-5,8 3-3/4 JAN 5L, UTC",
+        ),
         ({"schedule": At(at_ms=1_767_225_600_000)}, "once, at Thu 2026-01-01 01:00:00 CET"),
         ({"schedule": Never()}, "only manually"),
         ({"schedule": Never(), "after": (After(job=JobId("prices")),)}, "after prices"),
