@@ -40,10 +40,17 @@ def slots_in(pool: str) -> int:
     return 1 if pool.startswith(NODE_POOL) else LABEL_SLOTS if pool else SLOTS
 
 
+def place_of(name: str) -> int:
+    """Return the place of a job, or of what else has an owner: by it the slot in each pool is chosen."""
+    return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big")
+
+
+def slot_at(place: int, pool: str) -> Slot:
+    return Slot(pool, place % slots_in(pool))
+
+
 def slot_of(name: str, pool: str = EVERY_NODE) -> Slot:
-    """Return the slot of a job in this pool, or of what else has an owner."""
-    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).digest()
-    return Slot(pool, int.from_bytes(digest, "big") % slots_in(pool))
+    return slot_at(place_of(name), pool)
 
 
 class Ownership:

@@ -48,8 +48,13 @@ def share_of(node: int, slots: int, among: Sequence[Node]) -> tuple[int, int]:
 
 def eligible(pool: str, living: Collection[Node]) -> list[Node]:
     """Return the nodes that may own slots of this pool, by id; those on standby only where there is no other."""
-    able = [node for node in living if node.state is NodeState.ALIVE and _fits(pool, node)]
+    able = [node for node in living if node.state is NodeState.ALIVE and is_in_time(node) and _fits(pool, node)]
     return [node for node in able if not node.is_standby] or able
+
+
+def is_in_time(node: Node) -> bool:
+    """Return whether its clock is right to half a lease: else nodes would not agree on what is due."""
+    return abs(node.offset_ms) <= node.lease_ms / 2
 
 
 def _fits(pool: str, node: Node) -> bool:

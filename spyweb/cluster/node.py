@@ -16,14 +16,14 @@ import structlog
 from msgspec.structs import replace
 
 from spyweb.clock import Clock, Handle
-from spyweb.cluster.balance import balance, eligible
+from spyweb.cluster.balance import balance
 from spyweb.cooperative import set_done, within
 from spyweb.errors import StoreError, StoreFenced
 from spyweb.logs.output import tell_refusal
 from spyweb.ownership import Ownership
 from spyweb.scheduler.slots import SlotWork
 from spyweb.settings.sections import ClusterSettings
-from spyweb.store.model.nodes import Beat, NodeState
+from spyweb.store.model.nodes import Beat
 from spyweb.words import counted
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ class ClusterNode:
     gained: Callable[[], object] = int  # ... and after slots were gained
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # what was free at the start is taken
     _steady_since: float = math.inf  # by `Clock.boottime`: no beat has been late since then
-    _withdrew: bool = False  # it drains itself while its clock is wrong
     _is_leaving: bool = False
     _over: StoreFenced | None = None  # why the store refuses what this node writes, if it does
     _answered: asyncio.Event = field(default_factory=asyncio.Event)
@@ -125,7 +124,7 @@ class ClusterNode:
 
     async def _beat(self) -> None:
         sent, sent_ms, before = self.clock.boottime(), self.clock.now_ms(), self.last
-        beat = await self.nodes.beat(self.folder)
+        beat = await self.nodes.beat(self.folder, self.offset_ms)
         if before and (beat.timeline != before.timeline or beat.beats <= before.beats):
             await self.nodes.declare(self.nodes.me)  # what the runs of before still write is of no use
             raise StoreFenced("PostgreSQL has failed over, or was restored: this node must join anew")
@@ -139,7 +138,7 @@ class ClusterNode:
         self._end_of_trust = self.clock.call_later(left_s + TIMER_S, self.work.distrust)
         took_ms = self.clock.now_ms() - sent_ms
         if took_ms < MOST_OFFSET_MS:  # a later answer says little about the clock
-            await self._look_at_clock(beat, beat.now_ms - sent_ms - took_ms // 2)
+            self._note_offset(beat.now_ms - sent_ms - took_ms // 2)
         if sent - self._steady_since >= self.settings.lease_ms / 1000:
             await self._declare_late(beat)
         self.ownership.nodes = frozenset(node.name for node in self.last.living)
@@ -159,19 +158,10 @@ class ClusterNode:
                         beat = replace(beat, living=tuple(node for node in beat.living if node.id != late.id))
         self.last = beat
 
-    async def _look_at_clock(self, beat: Beat, offset_ms: int) -> None:
-        """Own nothing while the clock is wrong by more than half a lease: nodes would not agree on what is due."""
+    def _note_offset(self, offset_ms: int) -> None:
         if abs(offset_ms) > MOST_OFFSET_MS >= abs(self.offset_ms):
             log.warning("this machine's clock differs from that of PostgreSQL: is NTP running?", by_ms=-offset_ms)
         self.offset_ms = offset_ms
-        is_wrong = abs(offset_ms) > self.settings.lease_ms / 2
-        is_alive = any(node.id == self.nodes.me and node.state is NodeState.ALIVE for node in beat.living)
-        if self._is_leaving or not (is_alive if is_wrong else self._withdrew):
-            return
-        self._withdrew = True  # also where the answer is lost
-        with suppress(StoreError):  # the next beat tries again
-            await self.nodes.set_draining(self.nodes.me, is_wrong)
-            self._withdrew = is_wrong
 
     async def _balance(self, beat: Beat) -> None:
         owned = self.ownership.owned or set()
@@ -193,7 +183,6 @@ class ClusterNode:
             await self.work.gain(taken, " or ".join(sorted(died)))
             self.gained()
             log.info("slots taken", slots=len(taken), of=len(beat.slots))
-        ownerless = {pool for pool in known if not eligible(pool, beat.living)}
-        if ownerless and (strays := self.work.strays(ownerless)):
+        if strays := self.work.strays():
             await self.nodes.take_out(strays)
         await self.work.look()

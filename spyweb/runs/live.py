@@ -18,7 +18,7 @@ from spyweb.errors import Problem, Refused
 from spyweb.incidents.truth import JOB
 from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Cursor, JobId, JobSpec, Never, Outcome, Pings, Run, RunId, RunState, TaskBegun, TaskRow
-from spyweb.ownership import EVERY_NODE, Ownership, Slot, pool_of, slot_of
+from spyweb.ownership import EVERY_NODE, Ownership, Slot, place_of, pool_of, slot_at, slot_of
 from spyweb.runs.records import is_finding
 from spyweb.runs.run_queue import RunQueue
 from spyweb.schedules.due import expected_ping, jittered
@@ -48,6 +48,10 @@ class LiveJob(Struct, eq=False):
     started_ms: int = 0  # when this daemon last started a run; debug runs, dry runs and drift checks do not count
     succeeded_ms: int = 0  # when such a run last succeeded
     gone: bool = False
+    place: int = 0  # of its id, which takes long to find
+
+    def __post_init__(self) -> None:
+        self.place = place_of(self.spec.id)
 
     @property
     def id(self) -> JobId:
@@ -75,13 +79,14 @@ class LiveJob(Struct, eq=False):
         return pool_of(self.spec.node, self.spec.labels)
 
     @property
-    def wanted_slot(self) -> Slot:
-        return slot_of(self.id, self.pool)
-
-    @property
     def slot(self) -> Slot:
         """Return the slot in which it lies, by the record; of a new one, the slot that its settings ask for."""
-        return slot_of(self.id, self.recorded.pool) if self.recorded else self.wanted_slot
+        return slot_at(self.place, self.recorded.pool if self.recorded else self.pool)
+
+    @property
+    def is_astray(self) -> bool:
+        """Return whether its settings ask for another pool than the one in which it lies."""
+        return self.recorded is not None and self.recorded.pool != self.pool
 
     @property
     def scheduled(self) -> bool:
@@ -173,9 +178,7 @@ class LiveJobs:
         self._leaving: list[LiveJob] = []  # removed while they were busy
         self._dependents: dict[JobId, list[JobId]] = {}
         self._listeners: list[Callable[[], None]] = []
-        self.pools: dict[
-            JobId, str
-        ] = {}  # other than every node's, in which jobs without a file here lie by the record
+        self.pools: dict[JobId, str] = {}  # by the record, of jobs without a file here; other than every node's
         self.unloadable: frozenset[str] = frozenset()  # see `set_unloadable`
         self.listener: JobListener | None = None  # none: nothing consumes changes
         self.ran_elsewhere: Callable[[Sequence[JobId]], None] | None = None  # gets jobs that ran elsewhere

@@ -253,8 +253,6 @@ class Scheduler:
             known = _known(job)
             if known and resumed:
                 known = replace(known, paused=False, paused_for="")
-            if known and known.pool != job.pool and self._live.ownership.has(job.wanted_slot):
-                known = replace(known, pool=job.pool)  # else its owner moves it: see SlotWork
             return activate(job.spec, known, now_ms, spread_ms)
 
         await self._write(jobs, decide)

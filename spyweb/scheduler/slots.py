@@ -1,8 +1,8 @@
 """Take up the work of the slots that a node of a cluster gains, and leave that of the slots that it gives.
 
 A job lies in the slot that is on record in its cursor, whose owner alone runs it.  Where its settings ask for another
-slot, that owner moves it there once nothing of it is under way: files that differ from node to node for a while have no
-job run on two nodes.
+slot, that owner moves it there once nothing of it is under way; out of a slot that nobody owns, the owner of the other
+takes it.  So files that differ from node to node for a while have no job run on two nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, Ending, JobId, Run, RunState
-from spyweb.ownership import EVERY_NODE, Slot, slot_of
+from spyweb.ownership import EVERY_NODE, Slot, slot_at, slot_of
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.pings import PingRuns
 from spyweb.runs.runner import LOST, Runner
@@ -25,7 +25,6 @@ from spyweb.scheduler.scheduler import Scheduler
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.runs import Runs
 
-SETTLES_MS = 5_000
 THOROUGH = 8  # calls of `look`, of which one reads the cursors of all jobs of other nodes
 
 
@@ -55,9 +54,7 @@ class SlotWork:
         """
         async with self.turn:
             cursors, _ = on_record = await self._read()
-            unknown = [job for job in cursors if self.live.find(job) is None]
-            self.live.pools = {job: pool for job in unknown if (pool := cursors[job].pool) != EVERY_NODE}
-            fileless = [job for job in unknown if job not in self.live.unloadable]
+            fileless = [job for job in cursors if self.live.find(job) is None and job not in self.live.unloadable]
             absent = [cursors[job] for job in fileless if slot_of(job, cursors[job].pool) in slots]
             foreign = [job for job in self.live if not job.mine]
             for job in foreign:
@@ -93,25 +90,25 @@ class SlotWork:
         if not self.live.ownership.is_trusted:
             self.runner.stop_runs()
 
-    def strays(self, ownerless: Collection[str]) -> list[tuple[JobId, Slot, str]]:
-        """Return the jobs that ask for slots of this node, but lie in slots that no living node may own."""
-        away = [job for job in self.live if not job.mine and job.slot.pool in ownerless]
-        return [(job.id, job.slot, job.pool) for job in away if self.live.ownership.has(job.wanted_slot)]
+    def strays(self) -> list[tuple[JobId, Slot, str]]:
+        """Return the jobs of other nodes' slots that ask for those of this node."""
+        astray = [job for job in self.live if job.is_astray and not job.mine]
+        return [(job.id, job.slot, job.pool) for job in astray if self.live.ownership.has(slot_at(job.place, job.pool))]
 
     async def look(self) -> None:
-        """Take up what has come to this node's slots, and move out what asks for others.  Raises StoreError.
+        """Move out what asks for other slots, and take up what has come to this node's.  Raises StoreError.
 
         Jobs are new here or were moved here, other nodes have recorded runs, some waited until this node may act again.
         """
         async with self.turn:
+            await self._move_out()
             is_thorough = next(self._looks) % THOROUGH == 0
-            foreign = [job for job in self.live if not job.mine and (is_thorough or not self._is_elsewhere(job))]
-            cursors, open_runs = on_record = await self._read([job.id for job in foreign])
+            foreign = [job for job in self.live if not job.mine and (is_thorough or self._may_be_here(job))]
+            cursors, open_runs = on_record = await self._read(None if is_thorough else [job.id for job in foreign])
             await self._take_up_waiting(open_runs)
             for job in foreign:
                 job.recorded = cursors.get(job.id)
             await self._take_over([job for job in foreign if self.live.ownership.has(job.slot)], (), on_record)
-            await self._move_out()
         for job in self.live:
             if job.mine and job.queue.waiting:
                 self.runner.start_next(job)
@@ -126,9 +123,9 @@ class SlotWork:
         waiting = [run for run in open_runs if run.state is RunState.WAITING]
         await self.runner.take_up([run for run in waiting if (job := self.live.find(run.job)) and job.mine])
 
-    def _is_elsewhere(self, job: LiveJob) -> bool:
-        """Return whether a job lies where it asks for, on another node, by a record that may be old."""
-        return job.recorded is not None and job.recorded.pool == job.pool and not self.live.ownership.has(job.slot)
+    def _may_be_here(self, job: LiveJob) -> bool:
+        """Return whether a job may lie in a slot of this node, by a record that may be old."""
+        return job.recorded is None or job.is_astray or self.live.ownership.has(job.slot)
 
     async def _take_over(
         self,
@@ -163,22 +160,17 @@ class SlotWork:
             await self.scheduler.activate(edited, {})
 
     async def _move_out(self) -> None:
-        """Move jobs into the slots that they ask for: those of other nodes once nothing of the job is under way.
-
-        Not right after it came or was edited: nodes whose files differ for a while would pass it to and fro.
-        """
-        settled_ms = self.runner.clock.now_ms() - SETTLES_MS
-        moving = [job for job in self.live if job.mine and job.recorded and job.recorded.pool != job.pool]
-        if home := [job for job in moving if self.live.ownership.has(job.wanted_slot)]:
-            await self.scheduler.activate(home, {})
-        for job in moving:
-            may_move = job not in home and job.kept_since_ms <= settled_ms and not self.scheduler.changes
-            if job.mine and job.recorded and may_move and job.id not in self._busy():
-                self._leave([job], ())
-                moved = replace(job.recorded, pool=job.pool)
-                with suppress(CursorMoved):  # decided again by the record
-                    await self.runs.record(Change(expects={job.id: job.recorded}, cursors=[moved]))
-                    job.recorded = moved
+        """Move idle jobs into the slots that they ask for; one that is this node's too takes them up at once."""
+        busy = self._busy()
+        moving = [job for job in self.live if job.mine and job.is_astray and job.id not in busy]
+        if moving and not self.scheduler.changes:
+            self._leave(moving, ())
+            expects = {job.id: job.recorded for job in moving}
+            moved = [replace(job.recorded, pool=job.pool) for job in moving if job.recorded]
+            for job in moving:
+                job.recorded = None  # it is read again
+            with suppress(CursorMoved):
+                await self.runs.record(Change(expects=expects, cursors=moved))
 
     def _leave(self, jobs: Sequence[LiveJob], slots: Iterable[Slot]) -> None:
         if self.live.ownership.owned is not None:
@@ -201,6 +193,9 @@ class SlotWork:
     async def _read(self, jobs: Sequence[JobId] | None = None) -> tuple[Mapping[JobId, Cursor], Sequence[Run]]:
         """Return what `Runs.in_line` does, without the runs that this daemon has: later they may have ended."""
         cursors, open_runs = await self.runs.in_line(jobs)
+        if jobs is None:
+            pools = {job: cursor.pool for job, cursor in cursors.items() if cursor.pool != EVERY_NODE}
+            self.live.pools = {job: pool for job, pool in pools.items() if self.live.find(job) is None}
         here = (run for job in self.live.with_runs() if job.mine for run in job.queue.open_runs())
         known = {run.id for run in (*here, *self.runner.under_way())}
         return cursors, [run for run in open_runs if run.id not in known]

@@ -31,6 +31,7 @@ class Node(Struct, frozen=True, kw_only=True):
     state: NodeState = NodeState.ALIVE
     started_ms: int = 0
     beat_ms: int = 0
+    offset_ms: int = 0  # of PostgreSQL's clock to that of its machine, as of the beat before
 
 
 class Beat(Struct, frozen=True, kw_only=True):

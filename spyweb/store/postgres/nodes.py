@@ -33,14 +33,14 @@ NOW_MS = "CAST(extract(epoch FROM {}) * 1000 AS bigint)"
 FROM_NODES = "FROM node JOIN lane ON lane.node = node.id JOIN heart ON heart.node = node.id"
 NODES = f"""
     SELECT node.id, name, url, version, folder, labels, is_standby, only_labels, lease_ms, CAST(state AS text),
-        {NOW_MS.format("started")}, {NOW_MS.format("beat")} {FROM_NODES}
+        {NOW_MS.format("started")}, {NOW_MS.format("beat")}, offset_ms {FROM_NODES}
 """
 ADD_NODE = """
     INSERT INTO node (name, url, place, version, labels, is_standby, only_labels, lease_ms)
     VALUES (?, ?, ?, ?, ?, ? <> 0, ? <> 0, ?) RETURNING id
 """
 BEAT = f"""
-    UPDATE heart SET beat = clock_timestamp(), beats = beats + 1,
+    UPDATE heart SET beat = clock_timestamp(), beats = beats + 1, offset_ms = ?2,
         timeline = substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
     WHERE node = ?1 AND beats >= 0 AND EXISTS (SELECT 1 FROM lane WHERE node = ?1 AND {ALIVE})
     RETURNING beats, timeline, {NOW_MS.format("clock_timestamp()")}
@@ -67,6 +67,11 @@ GIVE = """
 EMPTY = f"""
     UPDATE slot SET owner = NULL WHERE pool = ? AND id = ?
         AND (owner IS NULL OR owner NOT IN (SELECT node FROM lane WHERE {ALIVE})) RETURNING id
+"""
+# Of a job whose owner does not have its file, or will move it as well.
+IS_ABSENT = """
+    SELECT 1 FROM cursor WHERE job = ? AND idle_since_ms IS NOT NULL AND paused = 0
+        AND NOT EXISTS (SELECT 1 FROM run WHERE run.job = cursor.job AND state = 'running')
 """
 ADD_POOL = """
     INSERT INTO slot (pool, id) SELECT ?, number FROM generate_series(0, CAST(? AS bigint) - 1) AS number
@@ -135,12 +140,12 @@ class Nodes(StorePart):
         cast("PgConnection", connection).node = self.me
 
     @on_heart
-    def beat(self, connection: sqlite3.Connection, folder: bytes = b"") -> Beat:
-        """Say that this node is alive, and that its job files have this digest.
+    def beat(self, connection: sqlite3.Connection, folder: bytes = b"", offset_ms: int = 0) -> Beat:
+        """Say that this node is alive, which digest its job files have, and by how much its clock is behind.
 
         Raises StoreFenced where it is not on record as alive, StoreError where PostgreSQL does not answer.
         """
-        beaten = connection.execute(BEAT, (self.me,)).fetchone()
+        beaten = connection.execute(BEAT, (self.me, offset_ms)).fetchone()
         if beaten is None:
             raise StoreFenced
         beats, timeline, now_ms = beaten
@@ -196,9 +201,9 @@ class Nodes(StorePart):
 
     @on_writer(OpKind.SEVERAL)
     def take_out(self, connection: sqlite3.Connection, jobs: Collection[tuple[JobId, Slot, str]]) -> None:
-        """Move each job from a slot into a pool, where no living node owns that slot."""
+        """Move each job from a slot into a pool, where no living node owns that slot, or its owner does not run it."""
         for job, slot, pool in jobs:
-            if connection.execute(EMPTY, slot).fetchall():
+            if connection.execute(EMPTY, slot).fetchall() or connection.execute(IS_ABSENT, (job,)).fetchall():
                 connection.execute("UPDATE cursor SET pool = ? WHERE job = ? AND pool = ?", (pool, job, slot.pool))
 
     @on_writer(OpKind.WRITE)

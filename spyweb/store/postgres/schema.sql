@@ -52,10 +52,11 @@ CREATE TABLE lane (                     -- each transaction that writes begins b
     state "char" NOT NULL               -- a: alive, d: draining, l: left, x: declared dead
 ) WITH (fillfactor = 50);
 CREATE TABLE heart (
-    node     bigint PRIMARY KEY,
-    beat     timestamptz NOT NULL DEFAULT clock_timestamp(),
-    beats    bigint NOT NULL DEFAULT 0,
-    timeline text NOT NULL DEFAULT ''   -- of the database
+    node      bigint PRIMARY KEY,
+    beat      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    beats     bigint NOT NULL DEFAULT 0,
+    timeline  text NOT NULL DEFAULT '', -- of the database
+    offset_ms bigint NOT NULL DEFAULT 0 -- by which its machine's clock was behind at the beat before
 ) WITH (fillfactor = 50);
 CREATE TABLE slot (
     pool  text COLLATE "C",

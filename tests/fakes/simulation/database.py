@@ -25,6 +25,7 @@ from spyweb.ownership import EVERY_NODE, Slot, slot_of, slots_in
 from spyweb.store.encryption import PLAIN
 from spyweb.store.model.entries import NO_HISTORY
 from spyweb.store.model.nodes import Beat, Node, NodeState
+from spyweb.store.postgres.nodes import IS_ABSENT
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.connections import Connections, StorePart
@@ -202,12 +203,12 @@ class SimDatabase:
         self.lanes[me] = Lane(replace(node, id=me, beat_ms=self.now_ms()))
         return me
 
-    def beat(self, me: int) -> Beat:
+    def beat(self, me: int, offset_ms: int) -> Beat:
         lane = self.lanes[me]
         if not lane.is_alive:
             raise StoreFenced("not on record as alive")
         lane.beats += 1
-        lane.node = replace(lane.node, beat_ms=self.now_ms())
+        lane.node = replace(lane.node, beat_ms=self.now_ms(), offset_ms=offset_ms)
         living = tuple(lane.node for lane in self.lanes.values() if lane.is_alive)
         slots = dict(self.owners)
         return Beat(now_ms=self.now_ms(), timeline=self.timeline, beats=lane.beats, living=living, slots=slots)
@@ -327,8 +328,8 @@ class SimNodes(StorePart):
         self.link, self.me = link, link.me
         self._add_pools(None, [EVERY_NODE])
 
-    def beat(self, folder: bytes = b"") -> Any:
-        return self._ask(self.link.database.beat, self.me)
+    def beat(self, folder: bytes = b"", offset_ms: int = 0) -> Any:
+        return self._ask(self.link.database.beat, self.me, offset_ms)
 
     def declare(self, late: int) -> Any:
         return self._ask(self.link.database.set_state, late, NodeState.DEAD)
@@ -366,7 +367,7 @@ class SimNodes(StorePart):
 
     def _take_out(self, connection: sqlite3.Connection, jobs: Collection[tuple[JobId, Slot, str]]) -> None:
         for job, slot, pool in jobs:
-            if self.is_free(self.link.database.owners[slot]):
+            if self.is_free(self.link.database.owners[slot]) or connection.execute(IS_ABSENT, (job,)).fetchall():
                 connection.execute("UPDATE cursor SET pool = ? WHERE job = ? AND pool = ?", (pool, job, slot.pool))
 
     def _add_pools(self, _connection: object, pools: Collection[str]) -> None:

@@ -19,10 +19,10 @@ from msgspec.structs import replace
 
 from spyweb.clock import RealClock
 from spyweb.errors import Refused, StoreError, StoreFenced
-from spyweb.model import Cursor, JobId
+from spyweb.model import Cursor, JobId, Outcome, RunState, Trigger
 from spyweb.ownership import EVERY_NODE, SLOTS, Slot
 from spyweb.store.model.nodes import Node, NodeState
-from spyweb.store.model.runs import Change
+from spyweb.store.model.runs import Change, End, NewRun
 from spyweb.store.postgres.nodes import Nodes
 from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
@@ -135,10 +135,10 @@ async def test_a_node_that_joins_is_on_record_as_it_is_and_sees_itself_and_all_s
 ) -> None:
     nodes = await cluster.join("fra", url="http://fra:7979", version="1.2", labels=("gpu", "eu"), is_standby=True)
     beat = await nodes.beat(b"digest")
-    (found,) = (await nodes.beat(b"digest")).living
+    (found,) = (await nodes.beat(b"digest", -700)).living
     assert (found.id, found.name, found.url, found.version) == (nodes.me, "fra", "http://fra:7979", "1.2")
     assert (found.labels, found.is_standby, found.only_labels) == (("gpu", "eu"), True, False)
-    assert (found.folder, found.state, found.lease_ms) == (b"digest", NodeState.ALIVE, LEASE_MS)
+    assert (found.folder, found.state, found.lease_ms, found.offset_ms) == (b"digest", NodeState.ALIVE, LEASE_MS, -700)
     assert beat.slots == dict.fromkeys(slots(*range(SLOTS)))
     assert (beat.beats, len(beat.timeline)) == (1, 8)
     assert found.started_ms <= beat.now_ms
@@ -155,17 +155,29 @@ async def test_a_slot_is_taken_from_nobody_who_lives_and_given_in_line_with_the_
     assert [owners[slot] for slot in slots(1, 2, 3, 4)] == [fra.me, fra.me, None, None]
 
 
-async def test_a_job_is_moved_out_of_a_slot_only_while_no_living_node_owns_that(any_cluster: Cluster) -> None:
+async def test_a_job_is_moved_out_of_a_slot_only_while_no_living_node_runs_it_there(any_cluster: Cluster) -> None:
     fra, ber = await any_cluster.join("fra"), await any_cluster.join("ber")
     runs, job, gpu = any_cluster.stores[1].runs, JobId("render"), Slot("label:gpu", 0)
-    await runs.record(Change(cursors=[Cursor(job=job, due_ms=1, schedule="never", pool=gpu.pool)]))
+    cursor = Cursor(job=job, due_ms=1, schedule="never", pool=gpu.pool)
+    await runs.record(Change(cursors=[cursor]))
     await fra.add_pools({gpu.pool: 1})
     await fra.take([gpu])
-    await ber.take_out([(job, gpu, EVERY_NODE)])
-    assert (await runs.cursors())[job].pool == gpu.pool
+
+    async def pool() -> str:
+        await ber.take_out([(job, gpu, EVERY_NODE)])
+        return (await runs.cursors())[job].pool
+
+    assert await pool() == gpu.pool
+    (run,) = await runs.record(Change(new=[NewRun(job=job, state=RunState.RUNNING, trigger=Trigger())]))
+    await runs.record(Change(cursors=[replace(cursor, idle_since_ms=1)]))  # the owner's file was removed
+    assert await pool() == gpu.pool
+    assert run is not None
+    await runs.record(Change(end=[End(run=run, ended_ms=1, outcome=Outcome.SUCCESS)]))
+    assert await pool() == EVERY_NODE
+    await runs.record(Change(cursors=[cursor]))
+    assert await pool() == gpu.pool
     await fra.give([gpu])
-    await ber.take_out([(job, gpu, EVERY_NODE)])
-    assert (await runs.cursors())[job].pool == EVERY_NODE
+    assert await pool() == EVERY_NODE
 
 
 async def test_two_that_take_at_once_never_own_the_same_slot(any_cluster: Cluster) -> None:
