@@ -49,7 +49,8 @@ class ClusterNode:
     settings: ClusterSettings
 
     folder: bytes = b""  # a digest of the files of all jobs
-    pools: frozenset[str] = frozenset()  # that jobs ask for
+    pools: frozenset[str] = frozenset()  # that jobs ask for ...
+    wanted: frozenset[str] = frozenset()  # ... and those that are enabled
     last: Beat | None = None
     trouble: str = ""  # why the latest beat was not answered, if it was not
     offset_ms: int = 0  # of PostgreSQL's clock to this machine's

@@ -168,6 +168,7 @@ class Runner:
     _orphaned: list[Run] = field(init=False, default_factory=list)  # of an earlier daemon, of jobs that can't be loaded
     _stop: Future[None] = field(init=False, default_factory=lambda: get_running_loop().create_future())  # once it began
     _idle: Event = field(init=False, default_factory=Event)
+    _refusal: str = ""  # why the store refuses what has happened, reported once for all runs
 
     def __post_init__(self) -> None:
         self._ends = EndBatcher(self.store.runs, self.clock)
@@ -285,13 +286,10 @@ class Runner:
             self._ends.under_way -= 1
         if ending.failure is Failure.CANCELLED and run.id in self._replaced_by:
             ending = replace(ending, reason=f"{ending.reason}: replaced by run {self._replaced_by[run.id]}")
-        note = "; ".join(
-            filter(None, (records.DRY_RUN_NOTE if run.trigger.dry_run else "", self.stalls.take_note(run.id)))
-        )
-        if note or host.storage_errors or host.sql_cpu_ms:
-            notes = "; ".join(filter(None, (ending.note, note)))
-            cpu_ms = ending.cpu_ms + host.sql_cpu_ms
-            ending = replace(ending, storage_errors=host.storage_errors, note=notes, cpu_ms=cpu_ms)
+        notes = (ending.note, records.DRY_RUN_NOTE if run.trigger.dry_run else "", self.stalls.take_note(run.id))
+        if any(notes[1:]) or host.storage_errors or host.sql_cpu_ms:
+            note, cpu_ms = "; ".join(filter(None, notes)), ending.cpu_ms + host.sql_cpu_ms
+            ending = replace(ending, storage_errors=host.storage_errors, note=note, cpu_ms=cpu_ms)
         await self._end(job, run, ending)
         if host.trace is not None:
             is_well = ending.outcome in (Outcome.SUCCESS, Outcome.SKIPPED)
@@ -462,7 +460,7 @@ class Runner:
         """
         while True:
             try:
-                ids = await self.store.runs.record(change)
+                ids, self._refusal = await self.store.runs.record(change), ""
                 break
             except STORE_REFUSED as error:
                 is_stop = self._stopping and isinstance(error, (StoreCorrupt, StoreMoved))
@@ -472,7 +470,9 @@ class Runner:
                 if is_stop or (isinstance(error, StoreCorrupt) and not change.begin):
                     ids = [None] * len(change.new)
                     break
-                tell_refusal("not recorded yet", error, again_in_s=STORE_PATIENCE)
+                if str(error) != self._refusal:
+                    tell_refusal("not recorded yet", error, again_in_s=STORE_PATIENCE)
+                self._refusal = str(error)
                 if self._stopping:
                     await self.clock.sleep(STORE_PATIENCE)
                 else:  # as a stop begins it is asked at once

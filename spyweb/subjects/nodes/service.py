@@ -46,7 +46,6 @@ class NodesService:
             return None
         living = {node.id for node in beat.living}
         served = {slot.pool for slot, owner in beat.slots.items() if owner in living}
-        wanted = {job.recorded.pool if job.recorded else job.pool for job in self.live if job.spec.enabled}
         return ClusterVitals(
             nodes=len(living),
             owned=sum(owner == self.cluster.nodes.me for owner in beat.slots.values()),
@@ -54,7 +53,7 @@ class NodesService:
             answered_ms=beat.now_ms - self.cluster.offset_ms,
             offset_ms=self.cluster.offset_ms,
             is_answered=not self.cluster.trouble,
-            unserved=sorted(wanted - served),
+            unserved=sorted(self.cluster.wanted - served),
             dead=self.dead,
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec import convert
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from spyweb.errors import NoAccess, PoolError, Refused, SpywebError, StoreCorrupt, StoreError, StoreMoved
 from spyweb.lua import wire
@@ -518,6 +519,16 @@ async def test_a_stop_leaves_a_run_waiting_whose_beginning_the_store_does_not_ta
     assert draining.done()
     assert t.pool.story == ["run prices"]
     assert await t.record() == ["prices manual success", "prices manual waiting"]
+
+
+async def test_that_ends_can_not_be_recorded_yet_is_told_once_for_all_runs(t: Harness) -> None:
+    await t.hold(make_job(schedule=Never(), overlap=Overlap.ALLOW), count=2)
+    with t.refused(MOVED), capture_logs() as lines:
+        await t.finish(1, 2)
+        await t.clock.turn(3 * STORE_PATIENCE)
+    assert [line["event"] for line in lines] == ["not recorded yet"]
+    await t.clock.turn(STORE_PATIENCE)
+    assert await t.record() == ["prices manual success"] * 2
 
 
 async def test_an_end_is_recorded_once_the_database_is_put_back(t: Harness) -> None:

@@ -21,7 +21,6 @@ from tests.fakes.command import spyweb
 from tests.fakes.daemon_service import PRICES, FakeDaemonService, make_metrics, make_vitals, two_live_jobs
 from tests.fakes.daemon_socket import serve_daemon_socket
 from tests.fakes.dashboard import get_page, make_dashboard_service, page_of, post_form, signed_in
-from tests.fakes.harness import make_job
 from tests.fakes.nodes import BETA, FakeCluster, make_node, two_on_record
 
 
@@ -83,10 +82,8 @@ async def test_one_that_ends_just_now_and_a_daemon_without_a_cluster_say_so() ->
 
 async def test_health_and_metrics_tell_of_pools_without_a_node_of_dead_nodes_and_of_clocks() -> None:
     cluster = two_on_record()
-    cluster.offset_ms = 3_500
+    cluster.offset_ms, cluster.wanted = 3_500, frozenset({"", "label:gpu"})
     service = service_over(cluster)
-    service.live.add(make_job("train", labels=("gpu",)))
-    service.live.add(make_job("off", node="fra", enabled=False))
     await service.look()
     vitals = make_vitals(cluster=service.vitals(), now_ms=500)
     texts = {problem.code: problem.text for problem in find_warnings(vitals)}
