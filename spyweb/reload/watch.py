@@ -45,33 +45,21 @@ class Watcher:
         self._warned_of: set[str] = set()
 
     async def watch(self) -> None:
-        """Watch the folders; one that can't be watched is left out for a while, and the others are still watched."""
-        left_out: set[str] = set()
+        """Watch the folders; where that fails, after a pause once more, and everything counts as changed."""
         while True:
-            folders: Folders = {}
-            stop = asyncio.Event()
-            pause = self._clock.call_later(PAUSE, stop.set) if left_out else None
             try:
-                folders = await asyncio.to_thread(self._find_folders)
-                await self._watch_these_folders(folders, left_out, stop)
-                left_out = set()
+                await self._watch_these_folders(await asyncio.to_thread(self._find_folders))
             except FAULTS as fault:
                 if str(fault) not in self._warned_of:
                     self._warned_of.add(str(fault))
-                    log.warning("files can't be watched for now, changes are seen by rescans only", reason=str(fault))
+                    log.warning("files can't be watched for now", reason=str(fault), again_in_s=PAUSE)
                 self._changed()
-                left_out |= (named_in(str(fault), folders) - left_out) or {str(self._root), *folders}
-                if pause and not folders:  # the root is still missing
-                    await stop.wait()
-                    left_out = set()
-            finally:
-                if pause:
-                    pause.cancel()
+                await self._clock.sleep(PAUSE)
 
-    async def _watch_these_folders(self, folders: Folders, left_out: set[str], stop: asyncio.Event) -> None:
-        """Watch these folders until one is new, removed or replaced; if some were left out, only for a while."""
-        begun = False
-        async with aclosing(self._changes(*(folders.keys() - left_out), stop=stop)) as bursts:
+    async def _watch_these_folders(self, folders: Folders) -> None:
+        """Watch these folders until one is new, removed or replaced."""
+        stop, begun = asyncio.Event(), False
+        async with aclosing(self._changes(*folders, stop=stop)) as bursts:
             async for burst in bursts:
                 self._changed()
                 # As the watch begins: a folder may have been made before that of its parent began.
@@ -111,9 +99,6 @@ class Watcher:
 
     async def _changes(self, *paths: str, stop: asyncio.Event) -> AsyncGenerator[set[FileChange], None]:
         """Yield each burst of changes, and an empty one when the watch begins: something may have changed before."""
-        if not paths:
-            await stop.wait()
-            return
         begun = False
         bursts = watch(
             *paths,
@@ -154,9 +139,3 @@ def is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def named_in(reason: str, folders: Iterable[str]) -> set[str]:
-    """Return the folder of the file in watchfiles' error, which names the file only in its message."""
-    named = [folder for folder in folders if f'"{folder}/' in reason or f'"{folder}"' in reason]
-    return {max(named, key=len)} if named else set()
