@@ -178,12 +178,12 @@ class ClusterNode:
             log.info("slots given", slots=len(given), left=len(owned))
         if self._is_leaving:
             return
-        if take and (taken := await self.nodes.take(take)):
-            ids = {beat.slots[slot] for slot in taken} - {None, self.nodes.me}
-            died = {node.name for node in await self.nodes.known() if node.id in ids} if ids else ()
-            await self.work.gain(taken, " or ".join(sorted(died)))
-            self.gained()
-            log.info("slots taken", slots=len(taken), of=len(beat.slots))
+        taken = await self.nodes.take(take) if take else []
+        ids = {beat.slots[slot] for slot in taken} - {None, self.nodes.me}
+        died = {node.name for node in await self.nodes.known() if node.id in ids} if ids else ()
         if strays := self.work.strays():
             await self.nodes.take_out(strays)
-        await self.work.look()
+        await self.work.look(taken, " or ".join(sorted(died)))
+        if taken:
+            self.gained()
+            log.info("slots taken", slots=len(taken), of=len(beat.slots))

@@ -33,8 +33,8 @@ class SlotWork:
     """The work of this node's slots.  `Ownership.owned` changes here only.
 
     At each beat, once the files were loaded: `distrust` where its answer is late; else `release` what is to be given,
-    and without a wait before it ask the store's writer to give that; `gain` what was taken, or is this node's on record
-    and not owned yet; then `look`.
+    and without a wait before it ask the store's writer to give that; then `look`, with the slots that were taken, or
+    are this node's on record and not owned yet.
     """
 
     live: LiveJobs
@@ -46,23 +46,6 @@ class SlotWork:
     busy: Callable[[], Iterable[Slot]] = tuple  # those in which other parts have something under way
     turn: Lock = field(init=False, default_factory=Lock)  # held while jobs come to this node, and leave it
     _looks: Iterator[int] = field(init=False, default_factory=count)
-
-    async def gain(self, slots: Collection[Slot], died: str = "") -> None:
-        """Own these slots, which are this node's on record, once their work is taken up: from nodes that died, if any.
-
-        Raises StoreError: what is not owned then is to be gained again.
-        """
-        async with self.turn:
-            cursors, _ = on_record = await self._read()
-            fileless = [job for job in cursors if self.live.find(job) is None and job not in self.live.unloadable]
-            absent = [cursors[job] for job in fileless if slot_of(job, cursors[job].pool) in slots]
-            foreign = [job for job in self.live if not job.mine]
-            for job in foreign:
-                job.recorded = cursors.get(job.id)
-            gained = [job for job in foreign if job.slot in slots]
-            await self.scheduler.note_absent(absent)
-            lost = replace(LOST, reason=f"the node {died} died") if died else LOST
-            await self._take_over(gained, absent, on_record, slots, lost)
 
     def idle(self, slots: Iterable[Slot]) -> set[Slot]:
         """Return the slots of which nothing is under way: no run, no claim, no change of a cursor."""
@@ -95,20 +78,26 @@ class SlotWork:
         astray = [job for job in self.live if job.is_astray and not job.mine]
         return [(job.id, job.slot, job.pool) for job in astray if self.live.ownership.has(slot_at(job.place, job.pool))]
 
-    async def look(self) -> None:
+    async def look(self, taken: Collection[Slot] = (), died: str = "") -> None:
         """Move out what asks for other slots, and take up what has come to this node's.  Raises StoreError.
 
         Jobs are new here or were moved here, other nodes have recorded runs, some waited until this node may act again.
+        Slots that were taken, perhaps from nodes that died, are owned once their work is taken up.
         """
         async with self.turn:
             await self._move_out()
-            is_thorough = next(self._looks) % THOROUGH == 0
+            is_thorough = bool(taken) or next(self._looks) % THOROUGH == 0
             foreign = [job for job in self.live if not job.mine and (is_thorough or self._may_be_here(job))]
             cursors, open_runs = on_record = await self._read(None if is_thorough else [job.id for job in foreign])
             await self._take_up_waiting(open_runs)
             for job in foreign:
                 job.recorded = cursors.get(job.id)
-            await self._take_over([job for job in foreign if self.live.ownership.has(job.slot)], (), on_record)
+            fileless = [job for job in cursors if self.live.find(job) is None and job not in self.live.unloadable]
+            absent = [cursors[job] for job in fileless if slot_of(job, cursors[job].pool) in taken]
+            await self.scheduler.note_absent(absent)
+            gained = [job for job in foreign if job.slot in taken or self.live.ownership.has(job.slot)]
+            lost = replace(LOST, reason=f"the node {died} died") if died else LOST
+            await self._take_over(gained, absent, on_record, taken, lost)
         for job in self.live:
             if job.mine and job.queue.waiting:
                 self.runner.start_next(job)
@@ -132,8 +121,8 @@ class SlotWork:
         gained: Sequence[LiveJob],
         absent: Iterable[Cursor],
         on_record: tuple[Mapping[JobId, Cursor], Sequence[Run]],
-        slots: Collection[Slot] = (),
-        lost: Ending = LOST,
+        slots: Collection[Slot],
+        lost: Ending,
     ) -> None:
         """Take up jobs as at a start of the daemon; due times come last, when their runs on record are in line."""
         if self.prepare and (gained or slots):

@@ -105,9 +105,9 @@ class Work:
         assert self._ownership.owned is not None
         return self._ownership.owned
 
-    async def gain(self, slots: Collection[Slot], died: str) -> None:
+    async def look(self, slots: Collection[Slot], died: str) -> None:
         self.owned.update(slots)
-        self.died = died
+        self.died = died if slots else self.died
 
     def idle(self, slots: Iterable[Slot]) -> set[Slot]:
         return set(slots) - self.busy
@@ -125,9 +125,6 @@ class Work:
 
     def strays(self) -> list[object]:
         return []
-
-    async def look(self) -> None:
-        pass
 
 
 class Cluster:

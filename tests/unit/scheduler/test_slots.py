@@ -45,7 +45,7 @@ class Member:
         self.t.timers.start()
 
     async def gain(self, *slots: Slot, died: str = "") -> None:
-        await self.wait(self.work.gain(set(slots), died))
+        await self.wait(self.work.look(set(slots), died))
 
     async def look(self) -> None:
         await self.wait(self.work.look())
@@ -273,7 +273,7 @@ async def test_a_job_that_was_edited_while_it_was_taken_up_follows_its_new_sched
     ours.work.release({PRICES})
     job = theirs.t.live.get(JobId("prices"))
     with theirs.t.hung() as store:
-        gaining = theirs.t.tasks.create_task(theirs.work.gain({PRICES}))
+        gaining = theirs.t.tasks.create_task(theirs.work.look({PRICES}))
         await theirs.t.clock.turn()
         job.spec = replace(job.spec, schedule=Every(period_ms=10 * MINUTE_MS))
         await store.grant()
