@@ -1,13 +1,17 @@
-"""Build a daemon: the runtime of runs, their triggers, the reloader of files, and the services for clients."""
+"""Build a daemon: the runtime of runs, their triggers, the reloader of files, the node, the services for clients."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
+from hashlib import blake2b
+from ipaddress import ip_address
+from pathlib import Path
 
 import structlog
 from msgspec import Struct
@@ -19,9 +23,8 @@ from spyweb.alerts.measures import IncidentHooks, JobMeasures
 from spyweb.alerts.signs import Conditions, SignWatch
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
-from spyweb.cluster.node import ClusterNode
+from spyweb.cluster.node import MOST_POOLS, ClusterNode
 from spyweb.daemon.chore_runner import ChoreRunner
-from spyweb.daemon.cluster import build_node, has_content, join_cluster
 from spyweb.daemon.heartbeat import Heartbeat
 from spyweb.daemon.runtime import JobRuntime, keep_history, note_line, open_runtime
 from spyweb.daemon.services import answer_for_all, build_services
@@ -40,12 +43,14 @@ from spyweb.reload.swap import Reloader, Renames, ServerReloader, SettingsFile
 from spyweb.runs.pings import PingRuns
 from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.scheduler import Scheduler
+from spyweb.scheduler.slots import SlotWork
 from spyweb.scheduler.timers import Timers
-from spyweb.settings.sections import Settings
+from spyweb.settings.sections import ServerSettings, Settings
 from spyweb.specs.parse import alerts_without_file
-from spyweb.specs.server_file import FOLDER, SERVER
+from spyweb.specs.server_file import FOLDER, SERVER, find_server
 from spyweb.stalls import LoopWatch
 from spyweb.store.model.entries import job_namespace
+from spyweb.store.model.nodes import Node
 from spyweb.subjects.health.views import Vitals, find_parts
 from spyweb.subjects.nodes.service import NodesService
 from spyweb.subjects.when.service import MaintenanceService
@@ -55,10 +60,12 @@ from spyweb.web.api.services import Services
 from spyweb.web.app import Site
 from spyweb.web.connections import ConnectionLimiter, tcp_limits
 from spyweb.web.endpoints import FOLDER as UI_FOLDER
-from spyweb.web.serve import TcpListeners
+from spyweb.web.serve import TcpListeners, url_of
 
 LOG, ERRORS = "server.log", "error.log"
 
+BOOT = Path("/proc/sys/kernel/random/boot_id")  # unlike /etc/machine-id, no two machines have the same by an image
+DIGEST_BYTES = 16
 LIMIT_MS = 30_000  # a file of a monitor that takes longer to load would hold up every other change
 _WHERE = re.compile(r"(?s)(?P<file>[^\n]*?):(?P<line>\d+): (?P<reason>.*)")
 
@@ -253,6 +260,69 @@ def take_vitals(daemon: Daemon, started: float) -> Vitals:
         cluster=daemon.services[NodesService].vitals(),
         now_ms=clock.now_ms(),
     )
+
+
+async def join_cluster(runtime: JobRuntime) -> None:
+    """Become a node that owns nothing yet, where the database is for several.  Raises Refused and StoreError."""
+    own, settings, ownership = runtime.settings.cluster, runtime.settings, runtime.live.ownership
+    if runtime.store.nodes is None:
+        return
+    node = Node(
+        name=own.name,
+        url=own.url or reachable_url(settings.server, has_content(settings.root)),
+        version=__version__,
+        labels=own.labels,
+        is_standby=own.standby,
+        only_labels=own.only_labels,
+        lease_ms=own.lease_ms,
+    )
+    ownership.owned, ownership.trusted_until = set(), 0
+    await runtime.store.nodes.join(node, place_of(settings.daemon.data_dir))
+
+
+def has_content(root: Path) -> bool:
+    return (root / UI_FOLDER).is_dir() or find_server(root) is not None
+
+
+def reachable_url(server: ServerSettings, is_beside: bool = False) -> str:
+    """Return where other machines reach the dashboard of this one; empty where they do not.
+
+    It is beside the project's content, if there is any, on the next port.
+    """
+    host, port = server.host, server.dashboard_port or server.port + is_beside
+    with suppress(ValueError):
+        address = ip_address(host)
+        host = "" if address.is_loopback else platform.node() if address.is_unspecified else host
+    is_reachable = server.enabled and host not in ("", "localhost")
+    return url_of(host, port, is_tls=bool(server.tls_cert)) if is_reachable else ""
+
+
+def place_of(data_dir: Path) -> bytes:
+    """Return what tells this data directory from those of other nodes."""
+    boot = BOOT.read_text() if BOOT.is_file() else ""
+    place = f"{boot}\n{platform.node()}\n{data_dir.resolve()}"
+    return blake2b(place.encode("utf-8", "surrogateescape"), digest_size=DIGEST_BYTES).digest()
+
+
+def build_node(runtime: JobRuntime, scheduler: Scheduler, pings: PingRuns) -> ClusterNode | None:
+    """Build the node that has joined; None for a daemon that is alone on its database."""
+    store, live, own = runtime.store, runtime.live, runtime.settings.cluster
+    if store.nodes is None:
+        return None
+    work = SlotWork(live=live, scheduler=scheduler, runner=runtime.runner, pings=pings, runs=store.runs)
+    node = ClusterNode(nodes=store.nodes, ownership=live.ownership, work=work, clock=runtime.clock, settings=own)
+
+    def look_at_files() -> None:
+        files = "\n".join(f"{job.id} {job.digest}" for job in sorted(live, key=lambda job: job.id))
+        node.folder = blake2b(files.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+        node.pools = frozenset(job.pool for job in live)
+        node.wanted = frozenset(job.pool for job in live if job.spec.enabled)
+        if len(node.pools) > MOST_POOLS:
+            log.error("jobs ask for too many different labels and nodes: some do not run", most=MOST_POOLS)
+
+    live.on_linked(look_at_files)
+    store.on_fenced(node.be_over)
+    return node
 
 
 async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:

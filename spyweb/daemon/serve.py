@@ -22,7 +22,7 @@ from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.chore_runner import Chore
 from spyweb.daemon.chores import list_chores, status_line
-from spyweb.daemon.cluster import busy_slots, hear_others, prepare_for_slots
+from spyweb.daemon.hearing import busy_slots, hear_others, prepare_for_slots
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.startup import catch_signals
 from spyweb.daemon.systemd import from_environment

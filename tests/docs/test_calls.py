@@ -69,7 +69,7 @@ IN_THREADS = {
     ("spyweb/programs/running.py", "_write"): "a pipe or a socket that does not block",
     ("spyweb/web/pages/site.py", "static_files"): "the renderer is made in a thread, at the first page",
     ("spyweb/settings/load.py", "machine_timezone"): "a small file of the system, read before the daemon serves",
-    ("spyweb/daemon/cluster.py", "place_of"): "the same",
+    ("spyweb/daemon/build.py", "place_of"): "the same",
 }
 
 

@@ -13,16 +13,8 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from spyweb.daemon.cluster import (
-    LEAST_S,
-    build_node,
-    busy_slots,
-    has_content,
-    hear_others,
-    place_of,
-    prepare_for_slots,
-    reachable_url,
-)
+from spyweb.daemon.build import build_node, has_content, place_of, reachable_url
+from spyweb.daemon.hearing import LEAST_S, busy_slots, hear_others, prepare_for_slots
 from spyweb.errors import StoreError
 from spyweb.ownership import CHIEF, Slot
 from spyweb.runs.live import LiveJobs
