@@ -172,8 +172,8 @@ class ClusterNode:
             set_done(self._hurry)
         idle = self.work.idle(owned)
         take, give = balance(beat, self.nodes.me, owned, idle)
-        released = self.work.release(idle if self._is_leaving else owned.intersection(give))
-        if given := {*released, *give} - owned:
+        if given := idle.union(give) if self._is_leaving else set(give):
+            self.work.release(idle & given)
             await self.nodes.give(given)
             log.info("slots given", slots=len(given), left=len(owned))
         if self._is_leaving:

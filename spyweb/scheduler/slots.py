@@ -54,14 +54,10 @@ class SlotWork:
         busy = self._busy()
         return set(slots) - {self.live.slot_of(job) for job in busy} - set(self.busy())
 
-    def release(self, slots: Iterable[Slot]) -> list[Slot]:
-        """Own these slots no more, as far as they are idle; return which: now they are to be given.
-
-        Their runs that wait stay on record, for the next owner.
-        """
-        if given := self.idle(slots):
-            self._leave([job for job in self.live if job.mine and job.slot in given], given)
-        return sorted(given)
+    def release(self, idle: Collection[Slot]) -> None:
+        """Own these slots no more, which are to be given; their runs that wait stay on record, for the next owner."""
+        if idle:
+            self._leave([job for job in self.live if job.mine and job.slot in idle], idle)
 
     def lose(self) -> None:
         """Own nothing any more, and end the runs in flight: this node is dead to the others."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import lru_cache
-from heapq import heapify, heappop, heapreplace
-from itertools import islice
+from heapq import merge
+from itertools import chain, islice, repeat
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -124,21 +124,14 @@ def upcoming(spec: JobSpec, cursor_ms: int) -> Iterator[int]:
 
 def earliest(due: Iterable[tuple[JobId, Iterator[int]]], count: int) -> Generator[None, None, list[tuple[int, JobId]]]:
     """Return the first due times of several jobs together, in steps, computing no more of each than is needed."""
-    waiting: list[tuple[int, JobId, Iterator[int]]] = []
+    waiting: list[Iterator[tuple[int, JobId]]] = []
     for job, times in due:
+        waiting.append(zip(chain(list(islice(times, 1)), times), repeat(job)))
         yield
-        waiting.extend((due_ms, job, times) for due_ms in islice(times, 1))
-    heapify(waiting)
     found: list[tuple[int, JobId]] = []
-    while waiting and len(found) < count:
-        due_ms, job, times = waiting[0]
-        found.append((due_ms, job))
+    for each in islice(merge(*waiting), count):
+        found.append(each)
         yield
-        following = next(times, None)
-        if following is None:
-            heappop(waiting)
-        else:
-            heapreplace(waiting, (following, job, times))
     return found
 
 

@@ -112,10 +112,8 @@ class Work:
     def idle(self, slots: Iterable[Slot]) -> set[Slot]:
         return set(slots) - self.busy
 
-    def release(self, slots: Iterable[Slot]) -> list[Slot]:
-        given = self.idle(slots)
-        self.owned.difference_update(given)
-        return sorted(given)
+    def release(self, idle: Collection[Slot]) -> None:
+        self.owned.difference_update(idle)
 
     def distrust(self) -> None:
         self.stopped += not self._ownership.is_trusted

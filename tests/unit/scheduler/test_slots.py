@@ -44,6 +44,12 @@ class Member:
         self.t.live.link()
         self.t.timers.start()
 
+    def give(self, *slots: Slot) -> set[Slot]:
+        """Let these slots go as far as they are idle, and return which."""
+        idle = self.work.idle(slots)
+        self.work.release(idle)
+        return idle
+
     async def gain(self, *slots: Slot, died: str = "") -> None:
         await self.wait(self.work.look(set(slots), died))
 
@@ -90,7 +96,7 @@ async def test_only_the_owner_of_its_slot_runs_a_job(ours: Member, theirs: Membe
 
 
 async def test_the_next_owner_goes_on_from_the_cursor_and_nothing_runs_twice(ours: Member, theirs: Member) -> None:
-    assert ours.work.release({PRICES}) == [PRICES]
+    assert ours.give(PRICES) == {PRICES}
     await ours.t.clock.turn(90)
     await theirs.gain(PRICES)
     await ours.t.clock.turn(60)
@@ -101,12 +107,12 @@ async def test_the_next_owner_goes_on_from_the_cursor_and_nothing_runs_twice(our
 async def test_a_slot_is_given_only_when_nothing_of_it_is_under_way(ours: Member) -> None:
     ours.t.pool.held.add(JobId("prices"))
     ours.t.runner.start_by_hand(job := ours.t.live.get(JobId("prices")), BY_HAND)
-    assert ours.work.release({PRICES, GPU}) == [GPU], "a claim is on its way"
+    assert ours.give(PRICES, GPU) == {GPU}, "a claim is on its way"
     await ours.t.clock.turn()
-    assert ours.work.release({PRICES}) == []
+    assert ours.give(PRICES) == set()
     assert job.mine
     await ours.t.finish(2)
-    assert ours.work.release({PRICES}) == [PRICES]
+    assert ours.give(PRICES) == {PRICES}
     assert not job.mine
 
 
@@ -117,7 +123,7 @@ async def test_a_retry_that_waits_goes_to_the_next_owner(ours: Member, theirs: M
         job.spec = replace(job.spec, retry=retry)
     ours.t.pool.endings[JobId("prices")] = [FAILED]
     await ours.t.clock.turn(60)
-    assert ours.work.release({PRICES}) == [PRICES]
+    assert ours.give(PRICES) == {PRICES}
     await theirs.gain(PRICES)
     await theirs.t.clock.turn(61)
     assert (await ours.t.record())[-2:] == ["prices retry success attempt 2", "prices schedule success"]
@@ -262,7 +268,7 @@ async def test_a_cursor_without_a_file_is_noted_as_absent_by_the_owner_of_its_sl
     theirs = members[1]
     await theirs.gain(GPU)
     assert (await ours.t.store.runs.cursors())[JobId("prices")].idle_since_ms is None
-    ours.work.release({PRICES})
+    ours.give(PRICES)
     await theirs.gain(PRICES)
     assert (await ours.t.store.runs.cursors())[JobId("prices")].idle_since_ms is not None
 
@@ -270,7 +276,7 @@ async def test_a_cursor_without_a_file_is_noted_as_absent_by_the_owner_of_its_sl
 async def test_a_job_that_was_edited_while_it_was_taken_up_follows_its_new_schedule(
     ours: Member, theirs: Member
 ) -> None:
-    ours.work.release({PRICES})
+    ours.give(PRICES)
     job = theirs.t.live.get(JobId("prices"))
     with theirs.t.hung() as store:
         gaining = theirs.t.tasks.create_task(theirs.work.look({PRICES}))
@@ -294,9 +300,9 @@ async def test_other_parts_learn_of_a_slot_before_it_is_owned_and_keep_it_while_
     member.work.prepare, member.work.busy = prepare, lambda: {PRICES}
     await member.gain(PRICES)
     assert (owned_then, member.ownership.has(PRICES)) == ([False], True)
-    assert member.work.release({PRICES}) == []
+    assert member.give(PRICES) == set()
     member.work.busy = set
-    assert member.work.release({PRICES}) == [PRICES]
+    assert member.give(PRICES) == {PRICES}
 
 
 async def test_a_run_that_another_node_has_to_start_is_announced_to_it(ours: Member) -> None:
