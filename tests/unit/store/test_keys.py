@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from msgspec.structs import replace
 
 from spyweb.store.model.access import LINES_KEPT, AccessKey, BrowserSession, KeyId, NewAuditLine, NewKey, Scope
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.connections import columns_of
 from spyweb.store.sqlite.store import Store
 from tests.fakes.stores import ENGINES
 
@@ -89,9 +89,15 @@ def line(at_ms: int) -> NewAuditLine:
     )
 
 
-@pytest.mark.slow
 async def test_only_the_newest_are_kept(store: Store) -> None:
-    await asyncio.gather(*(store.audit.add(line(at_ms)) for at_ms in range(LINES_KEPT + 2)))
+    columns = columns_of(NewAuditLine)
+    repeat = f"""
+        WITH RECURSIVE n (i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < {LINES_KEPT})
+        INSERT INTO audit ({columns}) SELECT {columns.replace('"at_ms"', "i")} FROM audit CROSS JOIN n
+    """
+    await store.audit.add(line(0))
+    await store._connections.writer.submit(OpKind.WRITE, lambda connection: connection.execute(repeat).rowcount)
+    await store.audit.add(line(LINES_KEPT + 1))
 
     kept = await store.audit.list(limit=LINES_KEPT * 2)
 

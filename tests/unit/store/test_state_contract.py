@@ -13,6 +13,7 @@ import pytest
 from spyweb.errors import StoreClosed, StoreError, TooLarge
 from spyweb.model import NULL, HistoryRule, Value
 from spyweb.store.model.entries import GLOBAL, Entry, Leave, Order, PortableEntry, Put
+from spyweb.store.sqlite import scanning
 from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import AGED, LOGGED, all_items, dropping, look, put, putting
@@ -390,10 +391,12 @@ async def test_an_export_gives_live_entries_in_the_order_of_creation(store: Stor
     assert [each async for each in store.values.export([])] == []
 
 
-async def test_an_export_tells_a_key_once_though_it_is_written_anew_meanwhile(store: Store, clock: FakeClock) -> None:
-    large = b"x" * (5 << 20)  # a page of its own
+async def test_an_export_tells_a_key_once_though_it_is_written_anew_meanwhile(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanning, "PAGE_BYTES", 1)
     for key in (b"a", b"b", b"c"):
-        await put(store, key, large)
+        await put(store, key, b"a page of its own")
     clock.advance(1)
     told = []
     async for each in store.values.export():
@@ -401,7 +404,7 @@ async def test_an_export_tells_a_key_once_though_it_is_written_anew_meanwhile(st
         if told == [b"a"]:
             for key in (b"a", b"c"):  # one that was told, one that was not
                 await store.values.transform(STATE, key, dropping())
-                await put(store, key, large)
+                await put(store, key, b"anew")
 
     assert sorted(told) == [b"a", b"b", b"c"]
 

@@ -9,11 +9,12 @@ import pytest
 from spyweb.store.encryption import BYTES
 from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_up_to_date
-from tests.fakes.stores import fresh_server
+from tests.fakes.postgres import empty_schema
 
 
 @pytest.fixture
 def server() -> Iterator[PgServer]:
-    with fresh_server() as server:
+    with empty_schema() as (url, schema):
+        server = PgServer(url=url, schema=schema)
         open_up_to_date(server, 0, BYTES).close()
         yield server
