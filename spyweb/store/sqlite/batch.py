@@ -405,18 +405,15 @@ class BatchQueue:
         self._queue.append(Op(kind, function, arguments, future, subject, after))
         if self._running is None:
             if is_awaited or len(self._queue) >= MOST_UNAWAITED:
-                self._start()
+                self._wake()
             elif self._timer is None:
                 self._timer = self._clock.call_later(UNAWAITED_S, self._wake)
         return future
 
-    def _start(self) -> None:
-        self._running = self.loop.create_task(self._run_batches(), name="store")
-
     def _wake(self) -> None:
         self._timer = None
         if self._queue and self._running is None:
-            self._start()
+            self._running = self.loop.create_task(self._run_batches(), name="store")
 
     def _refused(self) -> Future[T]:
         future: Future[T] = self.loop.create_future()

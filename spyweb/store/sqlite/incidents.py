@@ -226,15 +226,29 @@ class Incidents(Announcer[SubjectChange]):
         ).fetchall()
         return [whole(connection, read(row)) for row in rows]
 
-    def acknowledge(self, incident: int, by: str, *, undo: bool = False) -> Future[bool]:
+    @on_writer(OpKind.SEVERAL, rings=True)
+    def acknowledge(self, connection: sqlite3.Connection, incident: int, by: str, *, undo: bool = False) -> bool:
         """Acknowledge an incident, or withdraw that; gives False where it is closed, or was not acknowledged."""
-        return self._writer.submit(
-            OpKind.SEVERAL, acknowledge, incident, by, self._clock.now_ms(), undo, after=self.ring
-        )
+        now_ms = self._clock.now_ms()
+        asked: tuple[str, Sequence[object]] = (WITHDRAW, [incident]) if undo else (ACKNOWLEDGE, [now_ms, by, incident])
+        is_done = connection.execute(*asked).rowcount == 1
+        if is_done:
+            words = "acknowledgement withdrawn" if undo else "acknowledged"
+            add_notes(connection, incident, [Note(now_ms, f"{words} by {by}")])
+        return is_done
 
-    def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
+    @on_writer(OpKind.SEVERAL, rings=True)
+    def silence(self, connection: sqlite3.Connection, subject: str, for_ms: int | None, by: str) -> None:
         """Tell nothing of a subject for so long; None ends that."""
-        return self._writer.submit(OpKind.SEVERAL, silence, subject, for_ms, by, self._clock.now_ms(), after=self.ring)
+        now_ms = self._clock.now_ms()
+        until_ms = None if for_ms is None else now_ms + for_ms
+        connection.execute(SILENCE, (subject, until_ms, for_ms, by))
+        opened = connection.execute(FIND_OPEN, (subject,)).fetchone()
+        if opened:
+            text = f"unsilenced by {by}" if for_ms is None else f"silenced by {by}"
+            add_notes(connection, opened[0], [Note(now_ms, text)])
+        if for_ms is None and find_subject(connection, subject, opened, now_ms)[0].is_blank:
+            connection.execute(FORGET_SUBJECT, (subject,))
 
     @on_writer(OpKind.READ)
     def maintenance(self, connection: sqlite3.Connection) -> list[BegunMaintenance]:
@@ -385,26 +399,6 @@ def add_notes(connection: sqlite3.Connection, incident: int, notes: Sequence[Not
         connection.execute("UPDATE incident SET notes = ? WHERE id = ?", (encode(kept).decode(), incident))
 
 
-def acknowledge(connection: sqlite3.Connection, incident: int, by: str, now_ms: int, undo: bool = False) -> bool:
-    asked: tuple[str, Sequence[object]] = (WITHDRAW, [incident]) if undo else (ACKNOWLEDGE, [now_ms, by, incident])
-    is_done = connection.execute(*asked).rowcount == 1
-    if is_done:
-        words = "acknowledgement withdrawn" if undo else "acknowledged"
-        add_notes(connection, incident, [Note(now_ms, f"{words} by {by}")])
-    return is_done
-
-
-def silence(connection: sqlite3.Connection, subject: str, for_ms: int | None, by: str, now_ms: int) -> None:
-    until_ms = None if for_ms is None else now_ms + for_ms
-    connection.execute(SILENCE, (subject, until_ms, for_ms, by))
-    opened = connection.execute(FIND_OPEN, (subject,)).fetchone()
-    if opened:
-        text = f"unsilenced by {by}" if for_ms is None else f"silenced by {by}"
-        add_notes(connection, opened[0], [Note(now_ms, text)])
-    if for_ms is None and find_subject(connection, subject, opened, now_ms)[0].is_blank:
-        connection.execute(FORGET_SUBJECT, (subject,))
-
-
 # On the thread of a connection: which channel is notified
 
 
@@ -455,7 +449,7 @@ def known_to(
         level = Level(level)
         if subject is None or level.rank < least:
             continue
-        is_silent = silent_ms is not None and now_ms < silent_ms <= now_ms + silent_for_ms
+        is_silent = silent_ms is not None and Silence(silent_ms, silent_for_ms, "").holds(now_ms)
         incident = telling.KnownIncident(
             id=number,
             opened_ms=opened_ms,

@@ -447,17 +447,6 @@ async def test_a_round_without_deliver_ends_where_the_store_refuses(harness: Har
     assert sorted(harness.receiver.arrived) == ["1", "3"]
 
 
-async def test_a_dead_one_that_is_to_be_sent_again_is_sent_and_counted_no_more(harness: Harness) -> None:
-    (number,) = await harness.add(message("1"))
-    await harness.store.outbox.give_up(number, error="")
-    async with harness.at_work():
-        assert await harness.outbox_sender.retry(None) == [number]
-        await harness.clock.turn()
-        assert harness.receiver.arrived == ["1"]
-        assert harness.outbox_sender.dead == 0
-        assert await harness.outbox_sender.unsent(None, 10) == []
-
-
 async def test_the_dead_are_counted_and_forgotten(harness: Harness) -> None:
     (number,) = await harness.add(message("1"))
     await harness.store.outbox.give_up(number, error="")

@@ -8,7 +8,7 @@ from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Never
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -397,44 +397,24 @@ async def test_closing_commits_what_is_queued(queue: BatchQueue, path: Path) -> 
         await queue.submit(OpKind.READ, numbers)
 
 
-class Broken(Connection):
-    """Its thread raises what no op has raised."""
-
-    async def run(self, *_: object) -> Never:
-        raise RuntimeError("the thread is gone")
-
-
-async def test_when_batches_fail_as_a_whole_everybody_is_told(path: Path, clock: FakeClock) -> None:
+async def test_when_a_batch_fails_as_a_whole_everybody_is_told_and_the_queue_goes_on(
+    queue: BatchQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[str] = []
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
-    queue = BatchQueue(await Broken.open(partial(make_table, path)), path, clock, limit=1)
-
-    first, second = queue.submit(OpKind.WRITE, put, 1), queue.submit(OpKind.WRITE, put, 2)
-    for each in (first, second, queue.submit(OpKind.WRITE, put, 3)):
-        with pytest.raises(StoreError, match="the thread is gone"):
-            await each
-    with pytest.raises(StoreError, match="the thread is gone"):
-        await queue.submit(OpKind.WRITE, put, 4)
-
-    assert "the thread is gone" in queue.trouble
-    assert told == ["the thread is gone"] * 2
-    assert queue.pending == 0
-    await queue.close()
-
-
-async def test_a_queue_whose_batch_failed_whole_goes_on(queue: BatchQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    queue.loop.set_exception_handler(lambda _, context: told.append(str(context["message"])))
 
     def fail(*_: object) -> Results:
         raise MemoryError
 
     with monkeypatch.context() as patched:
         patched.setattr("spyweb.store.sqlite.batch.commit", fail)
-        with pytest.raises(StoreError, match="the writer failed: MemoryError"):
-            await queue.submit(OpKind.WRITE, put, 1, subject=("a", b"k"))
-    assert queue.trouble
+        asked = [queue.submit(OpKind.WRITE, put, number, subject=("a", b"k")) for number in range(11)]  # of two batches
+        for each in asked:
+            with pytest.raises(StoreError, match="the writer failed: MemoryError"):
+                await each
+    assert told == [queue.trouble]
     assert not queue.pending_writes.is_written("a", b"k")
+    assert queue.pending == 0
 
     assert await queue.submit(OpKind.WRITE, put, 2, subject=("a", b"k")) == 2
     assert queue.trouble == ""

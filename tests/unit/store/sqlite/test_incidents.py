@@ -15,6 +15,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -77,6 +78,8 @@ class World:
         self.db = sqlite3.connect(":memory:", isolation_level=None, factory=CrashingConnection)
         migrate(self.db, Path(":memory:"), load_migrations(), 0)
         self.db.execute("CREATE TABLE done (token INTEGER PRIMARY KEY)")
+        at_once = Mock(submit=lambda _kind, function, *arguments, **_: function(self.db, *arguments))
+        self.incidents = incidents.Incidents(Mock(writer=at_once), Mock(now_ms=lambda: self.now), Mock())
 
     def within(self, windows: Sequence[Window], name: str, now: int) -> int | None:
         return max((end for each, begin, end in windows if each == name and begin <= now < end), default=None)
@@ -112,9 +115,9 @@ class World:
             case Ack():
                 opened = self.db.execute(incidents.FIND_OPEN, (name,)).fetchone()
                 if opened:
-                    incidents.acknowledge(self.db, opened[0], "ada", self.now)
+                    self.incidents.acknowledge(opened[0], "ada")
             case Silence(for_ms):
-                incidents.silence(self.db, name, for_ms, "ada", self.now)
+                self.incidents.silence(name, for_ms, "ada")
             case _:
                 in_maintenance = self.within(self.maintenance, name, self.now) is not None
                 happened = SubjectEvent(
