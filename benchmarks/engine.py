@@ -32,7 +32,7 @@ from spyweb.ops.world import Call
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import HostFor, by_hand
-from spyweb.specs.discover import JobFile
+from spyweb.specs.parse import JobFile
 
 FIRST_OP = "store_set"
 # Two store ops, as in the promise: what a small job that remembers something does.
@@ -209,7 +209,7 @@ def make_job(name: str, source: bytes, schedule: Schedule | None = None, **setti
         id=JobId(name), name=name, path=f"jobs/{name}.lua", folder=f"jobs/{name}", schedule=schedule or Never()
     )
     spec = replace(spec, **settings)
-    return make_live_job(JobFile(spec=spec, source=source, digest=name))
+    return make_live_job(JobFile(spec=spec, lua=((spec.path, source),), digest=name))
 
 
 def small_jobs(count: int, runs_per_second: int, source: bytes = TWO_OPS, prefix: str = "small") -> list[LiveJob]:

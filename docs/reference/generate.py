@@ -17,9 +17,8 @@ from spyweb.daemon.subjects import ROUTES
 from spyweb.lua.hooks import HOOKS
 from spyweb.reference import language
 from spyweb.reference.language import Family
-from spyweb.reference.schema import config_schema, explain
+from spyweb.reference.schema import JOB, config_schema, explain
 from spyweb.settings.reading import Schema
-from spyweb.settings.words import JOB
 from spyweb.specs.parse import PERMISSIONS, job_keys
 from spyweb.web.api.document import kind_of, make_document, title_of
 from spyweb.web.api.route import LINES, Route

@@ -53,7 +53,7 @@ def view_uses(root: Path) -> list[UseView]:
     views: list[UseView] = []
     for job, file in sorted(scan(root, settings).jobs.items()):
         finder = UseFinder(file.spec.policy, partial(read_module, sources, file.spec.folder), channels)
-        finder.read_all([file.source, *(source for _, source in file.more)])
+        finder.read_all([source for _, source in file.lua])
         finder.read_settings(file.spec)
         views += finder.views(job)
     server = find_server(root)

@@ -138,36 +138,22 @@ def _read_host(host: str) -> NetHost:
 
 def read_net(items: Iterable[str]) -> NetRule | None:
     """Read the items of a `net`.  None: `*` alone permits everything.  Raises ValueError for one that is no host."""
-    names: set[tuple[str, int]] = set()
-    suffixes: set[tuple[str, int]] = set()
-    literals: set[tuple[NetAddress, int]] = set()
-    ranges: list[NetRange] = []
-    has_everything = False
-    for item in items:
-        if item == EVERYTHING:
-            has_everything = True
-            continue
-        found = _read_item(item)
-        if isinstance(found, NetRange):
-            ranges.append(found)
-        elif isinstance(found[0], NetAddress):
-            literals.add((found[0], found[1]))
-        elif found[0].startswith("*."):
-            suffixes.add((found[0][1:], found[1]))
-        else:
-            names.add((found[0], found[1]))
-    if has_everything and not (names or suffixes or literals or ranges):
+    listed = list(items)
+    found = [_read_item(item) for item in listed if item != EVERYTHING]
+    if EVERYTHING in listed and not found:
         return None
+    hosts = [each for each in found if not isinstance(each, NetRange)]
+    names = [(host, port) for host, port in hosts if isinstance(host, str)]
     return NetRule(
-        has_everything=has_everything,
-        names=frozenset(names),
-        suffixes=frozenset(suffixes),
-        literals=frozenset(literals),
-        ranges=tuple(dict.fromkeys(ranges)),
+        has_everything=EVERYTHING in listed,
+        names=frozenset(each for each in names if not each[0].startswith("*.")),
+        suffixes=frozenset((name[1:], port) for name, port in names if name.startswith("*.")),
+        literals=frozenset((host, port) for host, port in hosts if isinstance(host, NetAddress)),
+        ranges=tuple(dict.fromkeys(each for each in found if isinstance(each, NetRange))),
     )
 
 
-def _read_item(item: str) -> NetRange | tuple[str, int] | tuple[NetAddress, int]:
+def _read_item(item: str) -> NetRange | tuple[str | NetAddress, int]:
     if "/" in item:
         return _read_network(item)
     host, port = _split(item)

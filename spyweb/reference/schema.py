@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Container, Mapping
+from importlib.resources import files
 from itertools import combinations
 
 from spyweb.settings.alerts import NAME, channel_keys
 from spyweb.settings.load import section_keys
 from spyweb.settings.reading import Schema, list_of, table_of
-from spyweb.settings.words import CHANNEL, JOB, MAINTENANCE, SETTINGS
 from spyweb.specs.maintenance import maintenance_keys
 from spyweb.specs.monitor_file import ADDRESSES, REQUIRED
 from spyweb.specs.parse import EXPECT, NOT_IN_DEFAULTS, SCHEDULES, job_keys
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 OF_THE_MACHINE = {"cluster.name", "daemon.timezone", "daemon.workers", "timezone"}  # so their defaults differ
+WORDS = tomllib.loads((files("spyweb.reference") / "settings.toml").read_text(encoding="utf-8"))
+JOB, SETTINGS = ({**WORDS[section], **WORDS["both"]} for section in ("job", "settings"))
 ONE_SCHEDULE = [{"not": {"required": list(pair)}} for pair in combinations(SCHEDULES, 2)]
 
 
@@ -44,11 +47,11 @@ def config_schema() -> Schema:
         "channels": {
             "type": "object",
             "propertyNames": {"pattern": NAME},
-            "additionalProperties": table_of(explain(channel_keys(), CHANNEL)),
+            "additionalProperties": table_of(explain(channel_keys(), WORDS["channel"])),
             "description": "The notification channels, by name.",
         },
         "maintenance": {
-            **list_of(table_of(explain(maintenance_keys(), MAINTENANCE))),
+            **list_of(table_of(explain(maintenance_keys(), WORDS["maintenance"]))),
             "description": "Times in which failing jobs notify nobody.",
         },
         "values": {"type": "object", "description": "What scripts see in their table `values`."},

@@ -11,7 +11,8 @@ from spyweb.errors import Problem
 from spyweb.lua.session import variable_rules
 from spyweb.model import JobId
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.specs.discover import JobFile, Scan
+from spyweb.specs.discover import Scan
+from spyweb.specs.parse import JobFile
 
 
 class Plan(Struct):

@@ -21,9 +21,9 @@ from spyweb.lua.session import Code
 from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
 from spyweb.runs.live import LiveJob, code_of
-from spyweb.specs.discover import JobFile
 from spyweb.specs.linting.luau import with_hint
 from spyweb.specs.monitor_file import selector_problem
+from spyweb.specs.parse import JobFile
 
 RETRY_S = 600.0  # seconds before files that failed are executed again, if nothing about them changes
 PROOFS_AT_ONCE = 16  # more of them make no start faster, and leave more memory behind

@@ -30,9 +30,10 @@ from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.settings.load import is_emptied
 from spyweb.settings.sections import FILE, Settings
-from spyweb.specs.discover import JobFile, Scan, scan
+from spyweb.specs.discover import Scan, scan
 from spyweb.specs.linting.linter import Linter
 from spyweb.specs.maintenance import MaintenanceCalendar
+from spyweb.specs.parse import JobFile
 from spyweb.specs.server_file import INIT, SERVER, code_of_server, find_server
 from spyweb.specs.tree import EMPTY
 
@@ -290,7 +291,8 @@ class Reloader:
 
     async def _prove(self, todo: Plan, look: Look) -> None:
         """Compile new code, with the changed modules, and parse the selectors of monitors."""
-        fresh = [file for file in (*todo.new, *(file for _, file in todo.recoded)) if b"require" in file.source]
+        files = [*todo.new, *(file for _, file in todo.recoded)]
+        fresh = [file for file in files if any(b"require" in source for _, source in file.lua)]
         await bounded_gather(
             PROOFS_AT_ONCE, lambda file: self.prover.foresee(file, self._generations.get(file.spec.id, 1)), fresh
         )

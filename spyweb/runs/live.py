@@ -23,7 +23,7 @@ from spyweb.runs.records import is_finding
 from spyweb.runs.run_queue import RunQueue
 from spyweb.schedules.due import expected_ping, jittered
 from spyweb.settings.tables import TomlTable
-from spyweb.specs.discover import JobFile
+from spyweb.specs.parse import JobFile
 from spyweb.store.model.runs import SkippedRange
 
 
@@ -157,12 +157,13 @@ class JobListener(Protocol):
 
 def code_of(file: JobFile, generation: int) -> Code:
     spec = file.spec
+    (chunk, source), *more = file.lua or [(spec.path, b"")]
     return Code(
         job=spec.id,
         generation=generation,
-        chunk=file.chunk or spec.path,
-        source=file.source,
-        more=file.more,
+        chunk=chunk,
+        source=source,
+        more=tuple(more),
         memory_limit=spec.memory_limit,
         isolation=spec.isolation,
         variables=variable_rules(spec.policy, spec.id),

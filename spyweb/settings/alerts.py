@@ -41,12 +41,8 @@ FLAPPING = r"^(never|[0-9]{1,3} in \S.*)$"
 
 _NAME = re.compile(NAME)
 _SERVICE = re.compile(r"[A-Za-z0-9]{2,20}://\S")
-_COUNT = whole(1, 1_000)
-_LEVEL = one_of(Level)
 _WAIT = duration(MINUTE_MS)
-_REMIND_EVERY = or_word(NEVER, duration(5 * MINUTE_MS))
 _PATIENCE = or_word(NEVER, _WAIT)
-_PAUSE_AFTER = or_word(NEVER, _COUNT)
 _WEBHOOK = shaped(NOT_BLANK)(lambda value: address_template(one_line(value)))
 CHANNEL_NAMES = shaped(list_of({"type": "string", "pattern": NAME}), list)(lambda to: tuple(dict.fromkeys(texts(to))))
 _DEPENDS_ON = shaped(list_of(NOT_BLANK), lambda subjects: [each.removeprefix(JOB) for each in subjects])(
@@ -105,15 +101,15 @@ def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zo
     """Return the policy of a table of alerts; a missing key is as in `usual`."""
     policy = AlertPolicy(
         to=read.take("to", CHANNEL_NAMES, usual.to),
-        level=read.take("level", _LEVEL, usual.level),
-        after_failures=read.take("after_failures", _COUNT, usual.after_failures),
-        after_successes=read.take("after_successes", _COUNT, usual.after_successes),
+        level=read.take("level", one_of(Level), usual.level),
+        after_failures=read.take("after_failures", whole(1, 1_000), usual.after_failures),
+        after_successes=read.take("after_successes", whole(1, 1_000), usual.after_successes),
         recovered=read.take("recovered", boolean, usual.recovered),
-        remind_ms=read.take("remind_every", _REMIND_EVERY, usual.remind_ms),
+        remind_ms=read.take("remind_every", or_word(NEVER, duration(5 * MINUTE_MS)), usual.remind_ms),
         quiet=read.take("quiet", _quiet_in(zone), usual.quiet),
         escalations=read.tables("escalate", _ESCALATIONS, usual.escalations),
         flapping=read.take("flapping", _flapping, usual.flapping),
-        pause_after=read.take("pause_after", _PAUSE_AFTER, usual.pause_after),
+        pause_after=read.take("pause_after", or_word(NEVER, whole(1, 1_000)), usual.pause_after),
         depends_on=read.take("depends_on", _DEPENDS_ON, usual.depends_on),
         late_after_ms=read.take("late_after", _PATIENCE, usual.late_after_ms),
         no_success_ms=read.take("no_success_for", _PATIENCE, usual.no_success_ms),
@@ -171,7 +167,7 @@ def take_channel(name: str, zone: str, read: Reading) -> AlertChannelSettings:
             body=templates.take("body", text, ""),
             format=templates.take("format", one_of(TemplateFormat), TemplateFormat.TEXT),
         ),
-        level=read.take("level", _LEVEL, Level.INFO),
+        level=read.take("level", one_of(Level), Level.INFO),
         quiet=read.take("quiet", _quiet_in(zone), None),
         has_own_quiet=read.has("quiet"),
     )

@@ -41,7 +41,7 @@ from spyweb.settings.sections import (
     Settings,
     StoreSettings,
 )
-from spyweb.settings.tables import TomlTable, decode_table, read_text
+from spyweb.settings.tables import TomlTable, read_text, read_toml
 from spyweb.settings.units import format_duration
 from spyweb.settings.values import NODE, is_timezone, node_name, one_line, timezone, whole
 
@@ -129,8 +129,7 @@ def section_keys() -> Mapping[str, Mapping[str, Schema]]:
 
 def read_table(root: Path, problems: list[Problem]) -> TomlTable:
     """Return config.toml as it is, and add its problems as a file."""
-    source = read_text(root, FILE, may_lack=True)
-    table = source if isinstance(source, Problem) else decode_table(source, FILE)
+    table = read_toml(root, FILE, may_lack=True)
     if isinstance(table, TomlTable):
         return table
     problems.append(table)

@@ -42,7 +42,7 @@ _OTHER_NAMES = {
 }
 
 
-class Shape(Struct, Generic[T], frozen=True):
+class Shape(Struct, Generic[T], frozen=True, eq=False):
     """Converts a value from a file to spyweb's own terms, or raises ValueError."""
 
     read: Read[T]

@@ -27,13 +27,12 @@ _SHORT_LINE = 200  # characters of a line that are searched for the mistake
 _BARE_KEY = re.compile(r"[A-Za-z0-9_.-]+")
 _UNQUOTED = re.compile(r"(?=[^A-Za-z@*]{0,200}[A-Za-z@*])[\w@*+/][\w .:/@*,+%-]*")
 _TRUTHS = ("true", "false", "yes", "no", "on", "off")
-_OUTSIDE_STRINGS = re.compile(
-    r"""(?P<skip>\#[^\n]*+|\"{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5})?|'{3}(?:[^']|'(?!''))*+(?:'{3,5})?)"""
-    r"""|(?P<part>"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|[^\s.="'\#\[\]{},]++)"""
-    r"""|(?P<dot>[ \t]*+\.[ \t]*+)"""
-    r"""|(?P<other>\s++|.)""",
+_STRING = re.compile(
+    r"""\#[^\n]*+|"{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5})?|'{3}(?:[^']|'(?!''))*+(?:'{3,5})?"""
+    r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?""",
     re.DOTALL,
-)
+)  # also a comment
+_LONG_KEY = re.compile(rf"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){{{KEY_SEGMENTS},}}+")
 _BOM = b"\xef\xbb\xbf"
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -55,7 +54,7 @@ class _Text:
 class TomlTable:
     """A TOML table: its values, and the text that it came from."""
 
-    values: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, object] = field(default_factory=dict, repr=False)  # there may be secrets among them
     file: str = ""
     path: Path = ()  # of this table in the file
     text: _Text = field(default_factory=_Text, repr=False, compare=False)
@@ -121,6 +120,11 @@ def read_text(root: str | os.PathLike[str], file: str, *, may_lack: bool = False
     return content.removeprefix(_BOM)
 
 
+def read_toml(root: str | os.PathLike[str], file: str, *, may_lack: bool = False) -> TomlTable | Problem:
+    source = read_text(root, file, may_lack=may_lack)
+    return source if isinstance(source, Problem) else decode_table(source, file)
+
+
 def decode_table(source: bytes, file: str) -> TomlTable | Problem:
     """Return a whole file as a table, or the one problem that prevents that."""
     try:
@@ -153,18 +157,12 @@ def _long_key(text: str, file: str, first_line: int) -> Problem | None:
     """Refuse a key of very many parts: tomllib takes time and memory that grow with the square of their number."""
     if all(line.count(".") < KEY_SEGMENTS for line in text.split("\n")):
         return None
-    line, dots = first_line, 0
-    for token in _OUTSIDE_STRINGS.finditer(text):
-        if token.lastgroup == "dot":
-            dots += 1
-        elif token.lastgroup != "part":
-            if dots >= KEY_SEGMENTS:
-                break
-            dots = 0
-        line += text.count("\n", *token.span())
-    if dots < KEY_SEGMENTS:
+    bare = _STRING.sub(lambda string: "x" + "\n" * string[0].count("\n"), text)
+    found = _LONG_KEY.search(bare)
+    if found is None:
         return None
-    return Problem(file, line, None, too_large("a key", dots + 1, KEY_SEGMENTS, "parts"))
+    reason = too_large("a key", found[0].count(".") + 1, KEY_SEGMENTS, "parts")
+    return Problem(file, first_line + bare.count("\n", 0, found.start()), None, reason)
 
 
 def _mistake(message: str, text: str) -> tuple[int, str]:

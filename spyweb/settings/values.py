@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from functools import lru_cache
-from typing import TypeVar
+from functools import cache, lru_cache
+from typing import ParamSpec, TypeVar, cast
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -25,6 +25,7 @@ from spyweb.settings.units import (
 
 E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _DURATION_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*([A-Za-z]+\s*([0-9.]+\s*[A-Za-z]+\s*)*)?$"}
 _HISTORY: Schema = {"anyOf": [{"type": "integer", "minimum": 1}, _DURATION_TEXT]}
@@ -65,6 +66,12 @@ def one_line(value: object) -> str:
     return line
 
 
+def remembered(make: Callable[P, T]) -> Callable[P, T]:
+    """Make the shape of each limit once: many jobs are read in one go."""
+    return cast("Callable[P, T]", cache(make))
+
+
+@remembered
 def line(most: int) -> Shape[str]:
     @shaped({**NOT_BLANK, "maxLength": most})
     def read(value: object) -> str:
@@ -142,6 +149,7 @@ def labels(value: object) -> tuple[str, ...]:
     return names
 
 
+@remembered
 def whole(least: int, most: int) -> Shape[int]:
     @shaped({"type": "integer", "minimum": least, "maximum": most})
     def read(value: object) -> int:
@@ -152,6 +160,7 @@ def whole(least: int, most: int) -> Shape[int]:
     return read
 
 
+@remembered
 def duration(least_ms: int = 0, most_ms: int = LONGEST_MS) -> Shape[int]:
     seconds = {"type": "number", "minimum": least_ms / SECOND_MS, "maximum": most_ms / SECOND_MS}
 
@@ -164,6 +173,7 @@ def duration(least_ms: int = 0, most_ms: int = LONGEST_MS) -> Shape[int]:
     return read
 
 
+@remembered
 def size(least: int, most: int) -> Shape[int]:
     @shaped({"anyOf": [{"type": "integer", "minimum": least, "maximum": most}, _SIZE_TEXT]}, format_size)
     def read(value: object) -> int:
@@ -174,6 +184,7 @@ def size(least: int, most: int) -> Shape[int]:
     return read
 
 
+@remembered
 def one_of(kind: type[E], *without: E) -> Shape[E]:
     names = [member.value for member in kind if member not in without]
 
@@ -186,6 +197,7 @@ def one_of(kind: type[E], *without: E) -> Shape[E]:
     return read
 
 
+@remembered
 def or_word(word: str, shape: Shape[T]) -> Shape[T | None]:
     """Return a shape that reads this word as None, and everything else as the given shape."""
 

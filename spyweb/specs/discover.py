@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from spyweb.specs.parse import (
     EXPECT,
     FOLDER,
     PERMISSIONS,
-    JobDraft,
+    JobFile,
     JobPlace,
     job_id,
     parse_job,
@@ -48,24 +48,6 @@ _NAME_LINE = re.compile(rb"^[ \t]*(?:--[ \t]*)?name[ \t]*=[ \t]*[\"']([^\"'\r\n]
 _HEAD = 4_096  # bytes in which the name of a broken block is looked for
 _SHOWN = 8  # jobs of a cycle, before it is cut short
 _NOTHING = TomlTable(file=FILE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFile:
-    """One version of a job, as it is on disk."""
-
-    spec: JobSpec
-    source: bytes = field(repr=False)  # fit for a Lua loader: no byte order mark, a `#!` line made a comment
-    digest: str  # of all its code: a change of the settings alone leaves it as it is
-    chunk: str = ""  # the path that `source` was read from, where that is not the spec's: a monitor's
-    more: tuple[tuple[str, bytes], ...] = ()  # path and source of its further Lua files, in the order they are executed
-    warnings: tuple[Problem, ...] = field(default=(), compare=False)
-    sources: tuple[TomlTable, ...] = field(default=(), compare=False, repr=False)  # of its settings
-
-    @property
-    def has_hooks(self) -> bool:
-        """Return whether this is a monitor with Lua; one without needs no VM."""
-        return self.spec.monitor is not None and bool(self.source)
 
 
 class Scan(Struct, frozen=True, kw_only=True):
@@ -123,7 +105,7 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     if isinstance(server, bytes):
         doubts = partial(doubts_of_server, [(INIT, server)])
         notes.warnings.extend(context.doubts(INIT, SERVER_FOLDER, [server], doubts))
-    groups: dict[JobId, list[JobDraft]] = {}
+    groups: dict[JobId, list[JobFile]] = {}
     for draft in drafts:
         if draft.spec.id:
             groups.setdefault(draft.spec.id, []).append(draft)
@@ -160,7 +142,7 @@ def _overrides(tables: Mapping[str, TomlTable], notes: Notes) -> dict[JobId, Tom
     return found
 
 
-def _script(place: JobPlace, context: _Context) -> JobDraft:
+def _script(place: JobPlace, context: _Context) -> JobFile:
     source = read_source(context.root, place.file)
     if isinstance(source, Problem):
         return _unread(job_id(place.name), source)
@@ -181,7 +163,7 @@ def _script(place: JobPlace, context: _Context) -> JobDraft:
     return structs.replace(draft, lua=((place.file, source),), digest=_digest(code))
 
 
-def _listed(context: _Context) -> list[JobDraft]:
+def _listed(context: _Context) -> list[JobFile]:
     table = read_list(context.root)
     if isinstance(table, Problem):
         context.notes.refused.append(table)
@@ -193,7 +175,7 @@ def _listed(context: _Context) -> list[JobDraft]:
     return [_watching(inner, place, context) for inner in found]
 
 
-def _elsewhere(known: Collection[JobId], context: _Context) -> list[JobDraft]:
+def _elsewhere(known: Collection[JobId], context: _Context) -> list[JobFile]:
     """Return the jobs that have no file: [jobs.ID] says that they run elsewhere, and tell of it by pings."""
     return [
         _watching(_NOTHING, JobPlace(file=FILE, folder=f"{FOLDER}/{job}", name=job), context)
@@ -202,7 +184,7 @@ def _elsewhere(known: Collection[JobId], context: _Context) -> list[JobDraft]:
     ]
 
 
-def _watching(table: TomlTable | Problem, place: JobPlace, context: _Context) -> JobDraft:
+def _watching(table: TomlTable | Problem, place: JobPlace, context: _Context) -> JobFile:
     """Read a monitor's settings and its Lua files; or those of a job that expects pings, which has none."""
     if isinstance(table, TomlTable) and EXPECT in table.values:
         place = structs.replace(place, is_monitor=False, hooks=())
@@ -215,7 +197,7 @@ def _watching(table: TomlTable | Problem, place: JobPlace, context: _Context) ->
     return structs.replace(draft, lua=sources, digest=_digest(*texts))
 
 
-def _draft(own: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
+def _draft(own: TomlTable, place: JobPlace, context: _Context) -> JobFile:
     name = own.values.get("name", place.name)
     override = context.overrides.get(job_id(name.strip() if isinstance(name, str) else place.name), _NOTHING)
     draft = parse_job(own, place, override=override, settings=context.settings)
@@ -224,12 +206,12 @@ def _draft(own: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
     return draft
 
 
-def _unread(job: JobId, problem: Problem, *lua: tuple[str, bytes]) -> JobDraft:
+def _unread(job: JobId, problem: Problem, *lua: tuple[str, bytes]) -> JobFile:
     spec = JobSpec(id=job, name=job, path=problem.file, folder="")
-    return JobDraft(spec=spec, problems=[problem], warnings=[], lua=lua, is_read=False)
+    return JobFile(spec=spec, problems=[problem], warnings=[], lua=lua, is_read=False)
 
 
-def _doubts_of_conditions(draft: JobDraft, code: bytes) -> Iterator[Problem]:
+def _doubts_of_conditions(draft: JobFile, code: bytes) -> Iterator[Problem]:
     """Yield the conditions that the file never names; a module, or `_G`, may define one, but its name is written."""
     conditions = list(dict.fromkeys(on.when for on in draft.spec.on if on.when))
     written = set(re.findall(rb"\w++", code)) if conditions else set()
@@ -238,7 +220,7 @@ def _doubts_of_conditions(draft: JobDraft, code: bytes) -> Iterator[Problem]:
             yield draft.problem(f"when: there is no function {name} in {draft.spec.path}", "on")
 
 
-def _refuse_duplicates(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
+def _refuse_duplicates(groups: Mapping[JobId, Sequence[JobFile]]) -> None:
     for job, (first, *others) in groups.items():
         for other in others:
             where = "another job of this file" if other.spec.path == first.spec.path else first.spec.path
@@ -249,7 +231,7 @@ def _refuse_duplicates(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
             )
 
 
-def _refuse_unknown_after(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
+def _refuse_unknown_after(groups: Mapping[JobId, Sequence[JobFile]]) -> None:
     names = Names(groups)
     for draft in _read(groups):
         for after in draft.spec.after:
@@ -258,7 +240,7 @@ def _refuse_unknown_after(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
                 draft.problems.append(draft.problem(reason, "after"))
 
 
-def _refuse_cycles(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
+def _refuse_cycles(groups: Mapping[JobId, Sequence[JobFile]]) -> None:
     found = {draft.spec.id: draft for draft in _read(groups)}
     follows = {job: [after.job for after in draft.spec.after] for job, draft in found.items()}
     refused: set[JobId] = set()
@@ -269,7 +251,7 @@ def _refuse_cycles(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
         refused.update(cycle)
 
 
-def _refuse_dependencies(groups: Mapping[JobId, Sequence[JobDraft]]) -> None:
+def _refuse_dependencies(groups: Mapping[JobId, Sequence[JobFile]]) -> None:
     """Refuse jobs whose alerts depend on each other: nobody would be notified of them."""
     found = {draft.spec.id: draft for draft in _read(groups)}
     depends = {
@@ -292,7 +274,7 @@ def _chain(cycle: Sequence[JobId], link: str) -> str:
     return link.join([*shown, cycle[0]])
 
 
-def _warn_of_unknown_parents(groups: Mapping[JobId, Sequence[JobDraft]], settings: AlertSettings, notes: Notes) -> None:
+def _warn_of_unknown_parents(groups: Mapping[JobId, Sequence[JobFile]], settings: AlertSettings, notes: Notes) -> None:
     """Warn of unknown jobs that alerts depend on; the ones that all jobs depend on are named once."""
     names = Names(groups)
     for subject in settings.policy.depends_on:
@@ -309,7 +291,7 @@ def _warn_of_unknown_parents(groups: Mapping[JobId, Sequence[JobDraft]], setting
             notes.warnings.extend([problem] if problem else [])
 
 
-def _read(groups: Mapping[JobId, Sequence[JobDraft]]) -> Iterator[JobDraft]:
+def _read(groups: Mapping[JobId, Sequence[JobFile]]) -> Iterator[JobFile]:
     return (draft for group in groups.values() for draft in group if draft.is_read)
 
 
@@ -320,7 +302,7 @@ def _warn_of_unused(overrides: Mapping[JobId, TomlTable], groups: Mapping[JobId,
             notes.warnings.append(table.problem(f'no job "{job}"{nearest(job, names)}'))
 
 
-def _result(drafts: Sequence[JobDraft], groups: Mapping[JobId, Sequence[JobDraft]], notes: Notes) -> Scan:
+def _result(drafts: Sequence[JobFile], groups: Mapping[JobId, Sequence[JobFile]], notes: Notes) -> Scan:
     problems = {job: [problem for each in group for problem in each.problems] for job, group in groups.items()}
     unsure = {problem.file: [problem] for problem in notes.refused}
     for each in drafts:
@@ -331,7 +313,7 @@ def _result(drafts: Sequence[JobDraft], groups: Mapping[JobId, Sequence[JobDraft
     broken = [each for each in drafts if each.problems or problems.get(each.spec.id)]
     warnings = [*notes.warnings, *(warning for each in drafts for warning in each.warnings)]
     return Scan(
-        jobs={job: _job_file(group[0]) for job, group in groups.items() if group[0].is_read and not problems[job]},
+        jobs={job: group[0] for job, group in groups.items() if group[0].is_read and not problems[job]},
         broken={job: found for job, found in problems.items() if found},
         unsure=unsure,
         problems=sorted(every, key=Problem.place),
@@ -339,19 +321,6 @@ def _result(drafts: Sequence[JobDraft], groups: Mapping[JobId, Sequence[JobDraft
         ignored=notes.ignored,
         broken_lua=[source for each in broken for source in each.lua],
         broken_specs=[each.spec for each in broken if each.is_read],
-    )
-
-
-def _job_file(draft: JobDraft) -> JobFile:
-    (path, source), *more = draft.lua or [("", b"")]
-    return JobFile(
-        spec=draft.spec,
-        source=source,
-        digest=draft.digest,
-        chunk="" if path == draft.spec.path else path,
-        more=tuple(more),
-        warnings=tuple(draft.warnings),
-        sources=draft.sources,
     )
 
 

@@ -158,7 +158,6 @@ MOST_RULES = 100
 RECURRING, ONCE = ("cron", "duration"), ("start", "end")
 
 DURATION = duration(MINUTE_MS, 7 * DAY_MS)
-_TEXT = line(200)
 _JOBS = shaped(list_of(NOT_BLANK), list)(lambda value: tuple(dict.fromkeys(map(job_pattern, texts(value)))))
 _OTHER = re.compile(r"[^\w*?]")  # what stands as _ in an id
 _WILD = frozenset("*?[")
@@ -210,7 +209,7 @@ def _take_rule(zone: str, read: Reading) -> MaintenanceRule | None:
     duration_ms = read.take("duration", DURATION, None)
     start, end = read.take("start", read_moment, None), read.take("end", read_moment, None)
     jobs: tuple[str, ...] = read.take("jobs", _JOBS, ())
-    text = read.take("text", _TEXT, "")
+    text = read.take("text", line(200), "")
     if not _has_one_window(read):
         return None
     if cron is not None and duration_ms is not None:

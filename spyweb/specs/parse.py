@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from spyweb.errors import Problem
 from spyweb.incidents.policy import AlertPolicy
@@ -81,7 +81,6 @@ MOST_HEADERS = 32
 OF_JOB = "{job}"  # in an address of `ping_url`: the id of the job
 
 _HEADER = re.compile(r"[a-z0-9-]+")
-_SIGNING = one_of(HookSigning, HookSigning.PLAIN)
 
 
 def _take_hook(read: Reading) -> JobHook:
@@ -89,7 +88,7 @@ def _take_hook(read: Reading) -> JobHook:
         read.refuse("signs with a secret: expected secret as well", "hmac")
     return JobHook(
         secret=read.take("secret", secret_place, ""),
-        signing=read.take("hmac", _SIGNING, None) or HookSigning.PLAIN,
+        signing=read.take("hmac", one_of(HookSigning, HookSigning.PLAIN), None) or HookSigning.PLAIN,
         headers=read.take("headers", _headers, ()),
     )
 
@@ -176,24 +175,11 @@ NO_SETTINGS = Settings(
 
 _USUAL = JobSpec(id=JobId(""), name="", path="", folder="")  # where a job says nothing
 
-# Made once: many jobs are read in one go.
-_NAME = line(LONGEST_NAME)
-_ANY_DURATION = duration()
-_MISFIRE_GRACE = or_word("none", _ANY_DURATION)
-_LIMIT = duration(1)
 _PERIOD = duration(SHORTEST_PERIOD_MS)
 _INTERVAL = shaped(_PERIOD.schema)(lambda value: Every(period_ms=_PERIOD(value)))
 _EVERY = shaped({"anyOf": [{"const": "never"}, _PERIOD.schema]})(
     lambda value: Never() if value == "never" else Every(period_ms=_PERIOD(value))
 )
-_DRIFT = duration(10 * SECOND_MS)
-_ON_HOOK_ERROR = one_of(OnHookError)
-_ON_STORE_ERROR = one_of(OnStoreError)
-_MEMORY = size(MIB, 65_536 * MIB)
-_EXPECT, _GRACE = one_of(Expect), duration()
-_START, _ISOLATION, _OVERLAP = one_of(Start), one_of(Isolation), one_of(Overlap)
-_MISFIRE, _BACKOFF = one_of(MisfirePolicy), one_of(Backoff)
-_MISFIRE_LIMIT, _RETRIES = whole(1, 10_000), whole(0, 1_000)
 
 
 class JobPlace(Struct, frozen=True, kw_only=True):
@@ -207,16 +193,22 @@ class JobPlace(Struct, frozen=True, kw_only=True):
     hooks: tuple[str, ...] = ()  # a monitor's Lua files, in the order in which they are executed
 
 
-class JobDraft(Struct, frozen=True, kw_only=True):
+class JobFile(Struct, frozen=True, kw_only=True):
     """A job as its file and the settings describe it.  With problems, the spec is only a guess at its id."""
 
     spec: JobSpec
-    problems: list[Problem]
-    warnings: list[Problem]
-    sources: tuple[TomlTable, ...] = ()
-    lua: tuple[tuple[str, bytes], ...] = ()  # path and source of its Lua files
-    digest: str = ""  # of all its code
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    sources: tuple[TomlTable, ...] = ()  # of its settings
+    # Path and source of its Lua files, fit for a loader: no byte order mark, a `#!` line made a comment.
+    lua: tuple[tuple[str, bytes], ...] = ()
+    digest: str = ""  # of all its code: a change of the settings alone leaves it as it is
     is_read: bool = True  # not where its settings could not even be read
+
+    @property
+    def has_hooks(self) -> bool:
+        """Return whether this is a monitor with Lua; one without needs no VM."""
+        return self.spec.monitor is not None and bool(self.lua)
 
     def problem(self, reason: str, key: str) -> Problem:
         """Return a problem with a key, blamed on the strongest source that has it."""
@@ -237,7 +229,7 @@ def job_id(name: str) -> JobId:
     return JobId("".join(char.lower() if char.isalnum() else "_" for char in name).strip("_"))
 
 
-def parse_job(block: TomlTable, place: JobPlace, *, override: TomlTable, settings: Settings) -> JobDraft:
+def parse_job(block: TomlTable, place: JobPlace, *, override: TomlTable, settings: Settings) -> JobFile:
     """Parse a job's own settings; whether the jobs in `after` exist is checked by discover.py."""
     defaults = settings.defaults
     problems: list[Problem] = []
@@ -259,7 +251,7 @@ def parse_job(block: TomlTable, place: JobPlace, *, override: TomlTable, setting
     problems.extend(_refused_changes(spec, reading))
     if not spec.id and spec.name:
         problems.append(block.problem(f"the name {spec.name!r} holds no letter or digit, so it gives no id", "name"))
-    return JobDraft(spec=spec, problems=problems, warnings=warnings, sources=sources)
+    return JobFile(spec=spec, problems=problems, warnings=warnings, sources=sources)
 
 
 def _refused_with_pings(place: JobPlace, tables: Sequence[TomlTable]) -> Iterator[Problem]:
@@ -339,19 +331,19 @@ def _sources(
 
 
 def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
-    name = read.take("name", _NAME, place.name)
+    name = read.take("name", line(LONGEST_NAME), place.name)
     if place.is_monitor and not read.has("name"):
         read.refuse("is required", "name")
     after = read.tables("after", _AFTER, _USUAL.after)
     on: tuple[On, ...] = read.tables("on", ON, _USUAL.on)
     if place.is_monitor and any(each.when for each in on):
         read.refuse("'when' is for script jobs: let before_fetch look at ctx.trigger, and return nil", "on")
-    on_hook_error = read.take("on_hook_error", _ON_HOOK_ERROR, OnHookError.SKIP)  # a script has no hooks
+    on_hook_error = read.take("on_hook_error", one_of(OnHookError), OnHookError.SKIP)  # a script has no hooks
     job = job_id(name)
     override, own, *_ = read.apart(PERMISSIONS)  # config.toml decides, and the job's own must permit it as well
     granted, narrowed = take_grants(override, settings.permissions), take_grants(own, Grants())
     policy = policy_of(granted, None if own.is_empty else narrowed)
-    isolation = read.take("isolation", _ISOLATION, _USUAL.isolation)
+    isolation = read.take("isolation", one_of(Isolation), _USUAL.isolation)
     schedule = _schedule(read, settings.daemon, follows=bool(after or on), is_monitor=place.is_monitor)
     node, wanted = read.take("node", node_name, ""), _shared(read.take("labels", labels, _USUAL.labels))
     if node and wanted:
@@ -366,38 +358,38 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
         tags=read.take("tags", texts, ()),
         enabled=read.take("enabled", boolean, True),
         schedule=_shared(schedule),
-        jitter_ms=read.take("jitter", _ANY_DURATION, _USUAL.jitter_ms),
-        start=read.take("start", _START, _USUAL.start),
-        timeout_ms=_shared(read.take("timeout", _LIMIT, usual_timeout_ms)),
-        cpu_limit_ms=_shared(read.take("cpu_limit", _LIMIT, _USUAL.cpu_limit_ms)),
-        memory_limit=_shared(read.take("memory_limit", _MEMORY, _USUAL.memory_limit)),
+        jitter_ms=read.take("jitter", duration(), _USUAL.jitter_ms),
+        start=read.take("start", one_of(Start), _USUAL.start),
+        timeout_ms=_shared(read.take("timeout", duration(1), usual_timeout_ms)),
+        cpu_limit_ms=_shared(read.take("cpu_limit", duration(1), _USUAL.cpu_limit_ms)),
+        memory_limit=_shared(read.take("memory_limit", size(MIB, 65_536 * MIB), _USUAL.memory_limit)),
         isolation=Isolation.PROCESS if policy.may_exec else isolation,
-        overlap=read.take("overlap", _OVERLAP, _USUAL.overlap),
+        overlap=read.take("overlap", one_of(Overlap), _USUAL.overlap),
         misfire=_shared(
             Misfire(
-                policy=read.take("misfire", _MISFIRE, _USUAL.misfire.policy),
-                grace_ms=read.take("misfire_grace", _MISFIRE_GRACE, _USUAL.misfire.grace_ms),
-                limit=read.take("misfire_limit", _MISFIRE_LIMIT, _USUAL.misfire.limit),
+                policy=read.take("misfire", one_of(MisfirePolicy), _USUAL.misfire.policy),
+                grace_ms=read.take("misfire_grace", or_word("none", duration()), _USUAL.misfire.grace_ms),
+                limit=read.take("misfire_limit", whole(1, 10_000), _USUAL.misfire.limit),
             )
         ),
         retry=_shared(
             Retry(
-                retries=read.take("retries", _RETRIES, _USUAL.retry.retries),
-                delay_ms=read.take("retry_delay", _ANY_DURATION, _USUAL.retry.delay_ms),
-                backoff=read.take("retry_backoff", _BACKOFF, _USUAL.retry.backoff),
-                max_delay_ms=read.take("retry_max_delay", _ANY_DURATION, _USUAL.retry.max_delay_ms),
+                retries=read.take("retries", whole(0, 1_000), _USUAL.retry.retries),
+                delay_ms=read.take("retry_delay", duration(), _USUAL.retry.delay_ms),
+                backoff=read.take("retry_backoff", one_of(Backoff), _USUAL.retry.backoff),
+                max_delay_ms=read.take("retry_max_delay", duration(), _USUAL.retry.max_delay_ms),
                 jitter=read.take("retry_jitter", boolean, _USUAL.retry.jitter),
             )
         ),
         after=after,
         on=on,
-        agent=read.take("agent", _NAME, _USUAL.agent),
+        agent=read.take("agent", line(LONGEST_NAME), _USUAL.agent),
         history=read.take("history", history_rule, None),
-        on_store_error=read.take("on_store_error", _ON_STORE_ERROR, None),
+        on_store_error=read.take("on_store_error", one_of(OnStoreError), None),
         values=_take_values(read),
         node=node,
         labels=wanted,
-        drift_ms=read.take("drift", _DRIFT, None),
+        drift_ms=read.take("drift", duration(10 * SECOND_MS), None),
         drift_repair=read.take("drift_repair", boolean, False),
         resume=read.take("resume", boolean, False),
         policy=policy,
@@ -464,7 +456,7 @@ def _schedule(read: Reading, daemon: DaemonSettings, *, follows: bool, is_monito
     every = read.take("every", _EVERY, every)
     cron = read.take("cron", read_cron, None)
     moment = read.take("at", read_moment, None)
-    expect, grace_ms = read.take(EXPECT, _EXPECT, None), read.take("grace", _GRACE, None)
+    expect, grace_ms = read.take(EXPECT, one_of(Expect), None), read.take("grace", duration(), None)
     if expect is not None:
         expected = Cron(expression=cron, timezone=zone) if cron is not None else every
         return _pings(read, expected, grace_ms)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from spyweb.errors import Problem
 from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Isolation, JobId
 from spyweb.permissions.policy import ANYTHING, Policy
-from spyweb.settings.tables import unreadable
-from spyweb.specs.tree import is_there, read_source
+from spyweb.specs.tree import find_leaving, is_there, read_source
 
 SERVER = JobId("/server")  # whose stored keys and modules these are: the id of a job has no slash
 FOLDER = "server"
@@ -43,8 +41,4 @@ def code_of_server(source: bytes, generation: int, worker: int = 0, policy: Poli
 
 
 def _read(root: Path, path: str) -> bytes | Problem | None:
-    if not is_there(root / path):
-        return None
-    if not os.path.realpath(root / path).startswith(os.path.realpath(root) + os.sep):
-        return unreadable(path, OSError(0, "a link that leaves the project"))
-    return read_source(root, path)
+    return find_leaving(root, path) or read_source(root, path) if is_there(root / path) else None

@@ -19,6 +19,7 @@ SUFFIXES = (SUFFIX, ".sloth")  # of scripts
 SCRIPT, MONITOR = "init.lua", "config.toml"
 HOOK_FILES = ("hooks.lua", "defer.lua")  # of a monitor, in the order in which they are executed
 EMPTY = "is empty"
+LEAVES = "a link that leaves the project"
 
 _BYTECODE = b"\x1bLua"
 _NEARLY_SETTINGS = (
@@ -77,13 +78,7 @@ def read_source(root: Path, file: str) -> bytes | Problem:
 
 def read_list(root: Path) -> TomlTable | Problem:
     """Return the jobs of one file, or an empty table where there is no such file."""
-    if not is_there(root / LIST):
-        return TomlTable(file=LIST)
-    try:
-        _refuse_leaving(root / LIST, os.path.realpath(root) + os.sep)
-    except OSError as error:
-        return unreadable(LIST, error)
-    return read_toml(root, LIST)
+    return find_leaving(root, LIST) or read_toml(root, LIST) if is_there(root / LIST) else TomlTable(file=LIST)
 
 
 def read_toml(root: Path, file: str) -> TomlTable | Problem:
@@ -186,6 +181,12 @@ def _meant_folder(folder: str, held: Collection[str]) -> str:
     return ""
 
 
+def find_leaving(root: Path, file: str) -> Problem | None:
+    """Return the problem of a file that is a link out of the project."""
+    is_inside = os.path.realpath(root / file).startswith(os.path.realpath(root) + os.sep)
+    return None if is_inside else unreadable(file, OSError(0, LEAVES))
+
+
 def _refuse_leaving(path: str | Path, inside: str) -> None:
     if not os.path.realpath(path).startswith(inside):
-        raise OSError(0, "a link that leaves the project")
+        raise OSError(0, LEAVES)

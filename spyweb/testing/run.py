@@ -24,8 +24,9 @@ from spyweb.model import Ending, Isolation, JobId, Outcome, RunId
 from spyweb.ops.world import JobLog
 from spyweb.permissions.policy import ANYTHING, Policy
 from spyweb.runs.live import code_of
-from spyweb.specs.discover import JobFile, Scan
+from spyweb.specs.discover import Scan
 from spyweb.specs.linting.luau import with_hint
+from spyweb.specs.parse import JobFile
 from spyweb.specs.server_file import FOLDER as SERVER_FOLDER
 from spyweb.specs.server_file import INIT, SERVER, TESTS, code_of_server, find_files
 from spyweb.specs.tree import is_there, read_source
@@ -97,8 +98,7 @@ def _add_job(found: FoundSuites, root: Path, file: JobFile, *, by_name: bool = F
     if isinstance(tests, Problem):
         found.broken.append((spec.id, str(tests)))
         return
-    sources = [file.source, *(source for _, source in file.more)]
-    if not tests and not by_name and not any(MARK in source for source in sources):
+    if not tests and not by_name and not any(MARK in source for _, source in file.lua):
         return
     code = code_of(file, 1)
     if tests and code.source:

@@ -57,6 +57,8 @@ CACHES = {
     "settings.tables._loads": "TEXT_KEPT",
     "settings.units._sum_of_parts": "LONGEST_TEXT",
     "settings.values._has_zone": "LONGEST_ZONE",
+    **{f"settings.values.{name}": "limits in the code" for name in ("duration", "line", "one_of", "or_word", "size")},
+    "settings.values.whole": "limits in the code",
     "specs.parse.job_keys": "two kinds of jobs",
     "specs.parse._prove_due": "LONGEST_TEXT of cron.py",
     "specs.parse._shared": "what was parsed",

@@ -55,7 +55,7 @@ def test_the_index_leads_to_each_page_with_its_sections() -> None:
 def test_a_key_is_described_in_one_sentence_and_its_default_is_right(section: str) -> None:
     for line in settings_part(section).splitlines()[2:]:
         key, default, text = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
-        assert text, f"{section}.{key} has no description: settings/words.py"
+        assert text, f"{section}.{key} has no description: reference/settings.toml"
         assert not _SENTENCE.search(text), f"{section}.{key}: {text}"
         if default and "VERSION" not in default:
             tomllib.loads(f"x = {default.strip('`')}")

@@ -26,7 +26,7 @@ from spyweb.cli.project import Project, find_in
 from spyweb.errors import ConfigError, ExitCode, LockHeld, Problem, Refused
 from spyweb.model import JobId, Outcome
 from spyweb.settings.script_values import merge, parse_variable, to_text, values_table
-from spyweb.settings.tables import parse_table
+from spyweb.settings.tables import read_toml
 from spyweb.settings.units import format_duration
 from spyweb.subjects.runs.commands import TaskTree
 from spyweb.views.jobs import to_json
@@ -194,12 +194,7 @@ def given_values(file: Path | None, variables: Sequence[str]) -> Mapping[str, ob
 
 def read_values(path: Path) -> Mapping[str, object]:
     """Return the values of a TOML file.  Raises ConfigError for one that can't be read."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        raise ConfigError([Problem(str(path), None, None, f"can't be read: {reason}")]) from error
-    table = parse_table(text, str(path))
+    table = read_toml("", str(path))
     if isinstance(table, Problem):
         raise ConfigError([table])
     return values_table(table.values)

@@ -26,6 +26,7 @@ from spyweb.model import JobId, Value
 from spyweb.store.access import make_private
 from spyweb.store.interchange.value_json import decode_json, number_of
 from spyweb.store.model.entries import GLOBAL, Entry, PortableEntry, job_namespace
+from spyweb.store.model.records import NewRecord
 from spyweb.store.sqlite.records import LATEST_NS
 
 SLOTH_TABLES = ("state_data", "state")  # of the documented module and of the later one; of both, the later wins
@@ -192,20 +193,11 @@ INDEXES = "SELECT sql FROM old.sqlite_master WHERE type = 'index' AND tbl_name =
 EXISTS = "SELECT 1 FROM main.sqlite_master WHERE name = ?"
 
 
-class OldRecord(Struct, frozen=True, kw_only=True):
-    """An item that SpyWeb found."""
-
-    fields: Mapping[str, str]
-    matches: Sequence[str]
-    url: str
-    found_ns: int
-
-
 class OldProject(Struct, frozen=True, kw_only=True):
     """Everything in the database of a SpyWeb project that can be imported."""
 
     items: Sequence[PortableEntry]
-    records: Mapping[JobId, Sequence[OldRecord]]  # oldest first
+    records: Mapping[JobId, Sequence[NewRecord]]  # oldest first, with no hash yet
     unreadable: int  # records that are not a JSON object with a time
     tables: Sequence[str]  # the scripts' own
 
@@ -244,9 +236,9 @@ def is_job_id(text: bytes) -> bool:
     return bool(name) and name == name.lower() and name.replace("_", "").isalnum()
 
 
-def read_records(connection: sqlite3.Connection) -> tuple[dict[JobId, list[OldRecord]], int]:
+def read_records(connection: sqlite3.Connection) -> tuple[dict[JobId, list[NewRecord]], int]:
     """Return the records of each job, oldest first, and how many could not be read."""
-    found, unreadable = dict[JobId, list[OldRecord]](), 0
+    found, unreadable = dict[JobId, list[NewRecord]](), 0
     if not {"job_id", "rev_ts", "json"} <= columns_of(connection, RECORDS):
         return found, unreadable
     for job, number, text in connection.execute(f"SELECT job_id, rev_ts, json FROM {RECORDS}"):
@@ -256,11 +248,11 @@ def read_records(connection: sqlite3.Connection) -> tuple[dict[JobId, list[OldRe
         else:
             found.setdefault(JobId(job.decode("utf-8", "replace")), []).append(record)
     for records in found.values():
-        records.sort(key=lambda record: record.found_ns)
+        records.sort(key=lambda record: record.found_ns or 0)
     return found, unreadable
 
 
-def read_record(number: object, text: object) -> OldRecord | None:
+def read_record(number: object, text: object) -> NewRecord | None:
     """Read a record, whose fields are a nested object or members of the record; None if it can't be read."""
     try:
         plain = msgspec.json.decode(text, type=dict[str, object]) if isinstance(text, bytes) else {}
@@ -274,7 +266,8 @@ def read_record(number: object, text: object) -> OldRecord | None:
     if found_ns is None or not fields:
         return None
     matches, url = plain.get("match_key"), plain.get("page_url")
-    return OldRecord(
+    return NewRecord(
+        hash=b"",
         fields={str(name): text_of(value) for name, value in fields.items()},
         matches=[text_of(word) for word in matches] if isinstance(matches, list) else [],
         url=url if isinstance(url, str) else "",
@@ -313,8 +306,8 @@ def copy_tables(path: Path, user_db: Path) -> tuple[list[str], list[str]]:
 
 def copy_each(target: sqlite3.Connection, tables: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
     copied, kept = [], []
-    target.execute("BEGIN IMMEDIATE")
-    try:
+    with target:  # which ends the transaction, by a rollback where an error ends this
+        target.execute("BEGIN IMMEDIATE")
         for name, sql in tables:
             if target.execute(EXISTS, (name,)).fetchone():
                 kept.append(name)
@@ -326,11 +319,6 @@ def copy_each(target: sqlite3.Connection, tables: Sequence[tuple[str, str]]) -> 
             for (index,) in target.execute(INDEXES, (name,)).fetchall():
                 target.execute(index)
             copied.append(name)
-        target.execute("COMMIT")
-    except BaseException:
-        if target.in_transaction:
-            target.execute("ROLLBACK")
-        raise
     return copied, kept
 
 

@@ -44,20 +44,18 @@ class TypeName(StrEnum):
     NULL = "null"
 
 
+TYPES: Final = {
+    bytes: TypeName.STRING,
+    bool: TypeName.BOOLEAN,
+    int: TypeName.NUMBER,
+    float: TypeName.NUMBER,
+    list: TypeName.LIST,
+    dict: TypeName.TABLE,
+}
+
+
 def type_of(value: Value) -> TypeName:
-    match value:
-        case bytes():
-            return TypeName.STRING
-        case bool():
-            return TypeName.BOOLEAN
-        case int() | float():
-            return TypeName.NUMBER
-        case list():
-            return TypeName.LIST
-        case dict():
-            return TypeName.TABLE
-        case _:
-            return TypeName.NULL
+    return TYPES.get(type(value), TypeName.NULL)
 
 
 def encode_value(value: Value) -> bytes:

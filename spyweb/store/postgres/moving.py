@@ -1,18 +1,15 @@
 """Move all that is stored to another database: from SQLite to PostgreSQL, back, or between two schemas.
 
-The target gets it in one transaction, in which it is read again and compared.  Until the source says that it was moved,
-the target says that it is unfinished.  So wherever it is cut, not both can be used, and another move goes on with it.
-Who has a PostgreSQL open from before can't write to it meanwhile, nor when it was moved.  Rows are compared as
-PostgreSQL has them: values are bytes.
+The target gets it in one transaction, in which both are read and compared; then the source says that it was moved.  Cut
+between the two, another move finds the same on both sides, and says it.  Who has a PostgreSQL open from before can't
+write to it meanwhile, nor when it was moved.  Rows are compared as PostgreSQL has them: values are bytes.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +21,6 @@ from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.model import Durability
 from spyweb.settings.sections import Settings
-from spyweb.store.encoding import Column
 from spyweb.store.encryption import codec_for, from_bytes, to_bytes
 from spyweb.store.lock import hold_database
 from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
@@ -37,7 +33,6 @@ from spyweb.store.sqlite.migrate import MOVED, create, load_migrations, refuse_o
 from spyweb.store.sqlite.store import connect, refuse_unfit, set_up_writing
 from spyweb.store.sqlite.vault import VALUES
 
-SELECT = 'SELECT {} FROM "{}"'
 COLUMNS = """
     SELECT tables.name, columns.name FROM sqlite_master AS tables JOIN pragma_table_info(tables.name) AS columns
     WHERE tables.type = 'table' AND tables.name NOT IN ('migration', 'last_commit') AND tables.name NOT LIKE 'sqlite_%'
@@ -47,7 +42,10 @@ REFUSE = f"""
     CREATE FUNCTION {MOVED}() RETURNS trigger LANGUAGE plpgsql
     AS $$ BEGIN RAISE EXCEPTION USING MESSAGE = (SELECT text FROM {MOVED}); END $$
 """
-UNFINISHED = "an unfinished copy of "
+LAST_IDS = r"""
+    SELECT left(sequencename, -7), coalesce(last_value, 0) FROM pg_sequences
+    WHERE schemaname = current_schema() AND sequencename LIKE '%\_id\_seq'
+"""
 AT_ONCE = 100  # rows that a read brings, where one may have megabytes, and after which the progress is shown
 
 Row = Sequence[Any]
@@ -67,64 +65,32 @@ def move(
 ) -> list[MovedTable]:
     """Move everything, and return what.  Raises StoreError where either can't be used, or they differ at the end."""
     with source as before, target as after:
-        left = f"everything was moved to {after.name}: set [store] url"
-        unfinished = f"{UNFINISHED}{before.name}: `spyweb store move` from there goes on with it"
+        tables = list(before.layout)
         before.is_sealed = after.is_sealed = before.ask("SELECT count(*) FROM seal") != (0,)
-        if (before.note(), after.note()) == (left, unfinished):  # it was cut before its last step
-            moved = read_all(after, progress)
-        else:
-            make_room(before, after)
-            expect(2 * sum(before.ask(f'SELECT count(*) FROM "{table}"')[0] for table in before.layout))
-            moved = copy(before, after, progress)
-            after.say(unfinished)
-            before.say(left)
-        after.say("")
+        expect(2 * sum(before.ask(f'SELECT count(*) FROM "{table}"')[0] for table in tables))
+        if not any(after.ask(f'SELECT EXISTS (SELECT 1 FROM "{table}")')[0] for table in tables):
+            for table in tables:
+                after.write(table, before.rows(table))
+            after.go_on_after(before.last_ids())
+        moved = [summarize(table, before, progress) for table in tables]
+        for each in moved:
+            if summarize(each.table, after, progress) != each:
+                raise StoreError(
+                    f"{after.name}: {each.table} has other rows than in {before.name}: "
+                    "expected a database or schema with nothing in it; nothing was moved"
+                )
+        after.commit()
+        before.close_for(f"everything was moved to {after.name}: set [store] url")
     return moved
 
 
-def make_room(before: Side, after: Side) -> None:
-    """Remove what an interrupted move left.  Raises StoreError where the target has anything else."""
-    for side in (before, after):
-        note = side.note()
-        if note and not (side is after and note.startswith(UNFINISHED)):
-            raise StoreError(f"{side.name}: {note}")
-    after.let_write()
-    for table in after.layout:
-        if note:
-            after.do(f'DELETE FROM "{table}"')
-        elif after.ask(f'SELECT EXISTS (SELECT 1 FROM "{table}")')[0]:
-            raise StoreError(f"{after.name}: {table} has rows: expected a database or schema with nothing in it")
-
-
-def copy(before: Side, after: Side, progress: Progress) -> list[MovedTable]:
-    copied = [count(table, before.rows(table), partial(after.write, table), progress) for table in before.layout]
-    after.go_on_after(before.last_ids())
-    for each, found in zip(copied, read_all(after, progress), strict=True):
-        if each != found:
-            raise StoreError(f"{after.name}: {each.table} is not what {before.name} has; nothing was moved")
-    return copied
-
-
-def read_all(side: Side, progress: Progress) -> list[MovedTable]:
-    return [count(table, side.rows(table), partial(deque, maxlen=0), progress) for table in side.layout]
-
-
-def count(table: str, rows: Iterable[Row], use: Callable[[Iterator[Row]], object], progress: Progress) -> MovedTable:
-    """Count the rows as they are used."""
-    number = digest = 0
-
-    def each() -> Iterator[Row]:
-        nonlocal number, digest
-        for row in rows:
-            digest += int.from_bytes(blake2b(msgspec.msgpack.encode(row), digest_size=8).digest(), "big")
-            number += 1
-            if not number % AT_ONCE:
-                progress(AT_ONCE)
-            yield row
-
-    use(each())
-    progress(number % AT_ONCE)
-    return MovedTable(table=table, rows=number, digest=f"{digest % (1 << 64):016x}")
+def summarize(table: str, side: Side, progress: Progress) -> MovedTable:
+    rows = digest = 0
+    for rows, row in enumerate(side.rows(table), 1):
+        digest += int.from_bytes(blake2b(msgspec.msgpack.encode(row), digest_size=8).digest(), "big")
+        if not rows % AT_ONCE:
+            progress(AT_ONCE)
+    return MovedTable(table=table, rows=rows, digest=f"{digest % (1 << 64):016x}")
 
 
 def open_side(settings: Settings, key: bytes | None, clock: Clock, *, is_source: bool) -> AbstractContextManager[Side]:
@@ -158,12 +124,22 @@ def postgres_side(server: PgServer, *, clock: Clock, is_source: bool) -> Iterato
             refuse_other(server, session, load_migrations())
         else:
             bring_up_to_date(server, session, load_migrations(), clock.now_ms())
-        side = PgSide(f"{server.name}, schema {server.schema}", session)
         session.execute("SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = 0")
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        session.execute(f"LOCK TABLE {quoted(['node', *side.layout])} IN EXCLUSIVE MODE")
+        session.execute(f"LOCK TABLE {quoted(['node', *layout_of()])} IN EXCLUSIVE MODE")
+        side = PgSide(f"{server.name}, schema {server.schema}", session)
         refuse_living(cast("sqlite3.Connection", session), side.name)
         yield side
+
+
+def layout_of() -> dict[str, list[str]]:
+    """Return the columns of each table, which both engines have."""
+    layout: dict[str, list[str]] = {}
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
+        create(empty, 0)
+        for table, column in empty.execute(COLUMNS):
+            layout.setdefault(table, []).append(column)
+    return layout
 
 
 class MoveSide:
@@ -172,52 +148,49 @@ class MoveSide:
     is_sealed = False  # values are encrypted: bytes everywhere
 
     def __init__(self, name: str, connection: sqlite3.Connection | PgSession) -> None:
+        """Raise StoreError if everything was moved from there."""
         self.name = name
+        self.layout = layout_of()
         self._connection = connection
-        self.layout: dict[str, list[str]] = {}  # the columns of each table, which both engines have
-        with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
-            create(empty, 0)
-            for table, column in empty.execute(COLUMNS):
-                self.layout.setdefault(table, []).append(column)
-
-    def do(self, sql: str) -> None:
-        self._connection.execute(sql)
+        if self.ask(f"SELECT 1 FROM sqlite_master WHERE name = '{MOVED}'"):
+            raise StoreError(f"{name}: {self.ask(f'SELECT text FROM {MOVED}')[0]}")
 
     def ask(self, sql: str) -> Row:
         return self._connection.execute(sql).fetchone() or ()
 
-    def note(self) -> str:
-        """Return why nobody may use it; empty: anybody may."""
-        has_note = self.ask(f"SELECT 1 FROM sqlite_master WHERE name = '{MOVED}'")
-        return str(self.ask(f"SELECT text FROM {MOVED}")[0]) if has_note else ""
-
-    def let_write(self) -> None:
-        """Let who has it open write again, where the note has kept it from that."""
-
-    def say(self, note: str) -> None:
-        """Write, or remove, the note, and commit."""
-        self.do(f"DROP TABLE IF EXISTS {MOVED}")
-        if note:
-            self.do("CREATE TABLE {} AS SELECT '{}' AS text".format(MOVED, note.replace("'", "''")))
+    def close_for(self, note: str) -> None:
+        """Say to everybody why it is not to be used any more."""
+        self._connection.execute("CREATE TABLE {} AS SELECT '{}' AS text".format(MOVED, note.replace("'", "''")))
         self.commit()
 
     def commit(self) -> None:
-        self.do("COMMIT")
-        self.do("BEGIN")
+        self._connection.execute("COMMIT")
 
 
 class SqliteSide(MoveSide):
     _connection: sqlite3.Connection
 
-    def rows(self, table: str) -> Iterator[Row]:
-        places, found = self._places(table), self._connection.execute(SELECT.format(quoted(self.layout[table]), table))
-        return (with_values(row, places, lambda _, column: to_bytes(column)) for row in found)
+    def rows(self, table: str) -> Iterable[Row]:
+        kinds = self._kinds(table)
+        self._connection.create_function("to_bytes", 1, to_bytes)
+        shown = [
+            f'CASE WHEN "{kinds[column]}" IS NOT NULL THEN to_bytes("{column}") END'
+            if column in kinds
+            else f'"{column}"'
+            for column in self.layout[table]
+        ]
+        return self._connection.execute(f'SELECT {", ".join(shown)} FROM "{table}"')
 
     def write(self, table: str, rows: Iterable[Row]) -> None:
-        places = self._places(table)
-        columns = self.layout[table]
-        insert = f'INSERT INTO "{table}" ({quoted(columns)}) VALUES ({", ".join("?" * len(columns))})'
-        self._connection.executemany(insert, (with_values(row, places, from_bytes) for row in rows))
+        kinds = self._kinds(table)
+        marks = {column: f"?{number}" for number, column in enumerate(self.layout[table], 1)}
+        self._connection.create_function("from_bytes", 2, from_bytes)
+        given = [f"from_bytes({marks[kinds[each]]}, {mark})" if each in kinds else mark for each, mark in marks.items()]
+        self._connection.executemany(f'INSERT INTO "{table}" ({quoted(marks)}) VALUES ({", ".join(given)})', rows)
+
+    def _kinds(self, table: str) -> Mapping[str, str]:
+        """Return the columns of values that PostgreSQL has as bytes, each with the column of its type."""
+        return {} if self.is_sealed else {value: kind for name, _, _, kind, value in VALUES if name == table}
 
     def last_ids(self) -> Mapping[str, int]:
         """Return the highest number of each table whose numbers are used once."""
@@ -227,20 +200,14 @@ class SqliteSide(MoveSide):
         self._connection.execute("DELETE FROM sqlite_sequence")
         self._connection.executemany("INSERT INTO sqlite_sequence VALUES (?, ?)", ids.items())
 
-    def _places(self, table: str) -> list[tuple[int, int]]:
-        """Return where a row has the type of a value, and the value that PostgreSQL has as bytes."""
-        place = self.layout[table].index
-        kinds = [] if self.is_sealed else VALUES
-        return [(place(kind), place(value)) for name, _, _, kind, value in kinds if name == table]
-
 
 class PgSide(MoveSide):
     _connection: PgSession
 
-    def rows(self, table: str) -> Iterator[Row]:
+    def rows(self, table: str) -> Iterable[Row]:
         with self._connection.cursor(name="moving") as cursor:
             cursor.itersize = AT_ONCE
-            yield from cursor.execute(SELECT.format(quoted(self.layout[table]), table))
+            yield from cursor.execute(f'SELECT {quoted(self.layout[table])} FROM "{table}"')
 
     def write(self, table: str, rows: Iterable[Row]) -> None:
         into = f'COPY "{table}" ({quoted(self.layout[table])}) FROM STDIN'
@@ -248,41 +215,23 @@ class PgSide(MoveSide):
             for row in rows:
                 copying.write_row([without_nul(each) if isinstance(each, str) else each for each in row])
 
-    def let_write(self) -> None:
-        self.do(f"DROP FUNCTION IF EXISTS {MOVED} CASCADE")
-
-    def say(self, note: str) -> None:
-        self.let_write()
-        if note:
-            self.do(REFUSE)
-            for table in self.layout:
-                on = f'BEFORE INSERT OR UPDATE OR DELETE ON "{table}"'
-                self.do(f"CREATE TRIGGER {MOVED} {on} EXECUTE FUNCTION {MOVED}()")
-        super().say(note)
+    def close_for(self, note: str) -> None:
+        self._connection.execute(REFUSE)
+        for table in self.layout:
+            on = f'BEFORE INSERT OR UPDATE OR DELETE ON "{table}"'
+            self._connection.execute(f"CREATE TRIGGER {MOVED} {on} EXECUTE FUNCTION {MOVED}()")
+        super().close_for(note)
 
     def last_ids(self) -> Mapping[str, int]:
-        found = {table: self.ask(f"SELECT pg_sequence_last_value('{name}')")[0] for table, name in self._sequences()}
-        return {table: last for table, last in found.items() if last}
+        return {table: last for table, last in self._connection.execute(LAST_IDS) if table in self.layout}
 
     def go_on_after(self, ids: Mapping[str, int]) -> None:
-        for table, name in self._sequences():
-            self.do(f"SELECT setval('{name}', greatest({ids.get(table, 0)}, max(id), 1)) FROM \"{table}\"")
-
-    def _sequences(self) -> Iterator[tuple[str, str]]:
-        for table in (table for table, columns in self.layout.items() if "id" in columns):
-            (name,) = self.ask(f"SELECT pg_get_serial_sequence('{table}', 'id')")
-            if name:
-                yield table, name
+        for table in self.last_ids():
+            last = f"greatest({ids.get(table, 0)}, max(id), 1)"
+            self._connection.execute(f"SELECT setval('{table}_id_seq', {last}) FROM \"{table}\"")
 
 
 Side = SqliteSide | PgSide
-
-
-def with_values(row: Row, places: Sequence[tuple[int, int]], convert: Callable[[str, Any], Column]) -> Row:
-    changed = list(row)
-    for kind, value in places:
-        changed[value] = None if row[kind] is None else convert(row[kind], row[value])
-    return changed
 
 
 def quoted(names: Iterable[str]) -> str:

@@ -67,6 +67,14 @@ async def test_a_stream_that_ends_before_the_run_does_is_told(tmp_path: Path) ->
         await ask(service, tmp_path, lambda daemon: run_in_daemon(daemon, PRICES, print, RunOptions()))
 
 
+async def test_an_error_of_whoever_watches_a_run_is_not_taken_for_the_daemons(tmp_path: Path) -> None:
+    def watch(event: RunEvent) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        await ask(FakeDaemonService(), tmp_path, lambda daemon: run_in_daemon(daemon, PRICES, watch, RunOptions()))
+
+
 async def test_a_daemon_that_ends_before_the_run_does_is_told(tmp_path: Path) -> None:
     def watch(event: RunEvent) -> None:
         (tmp_path / "spyweb.sock").unlink(missing_ok=True)

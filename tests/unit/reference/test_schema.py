@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from spyweb.reference.schema import config_schema, job_schema
+from spyweb.reference.schema import JOB, SETTINGS, WORDS, config_schema, job_schema
 from spyweb.settings.alerts import channel_keys
 from spyweb.settings.load import examine_settings, section_keys
 from spyweb.settings.reading import Schema
-from spyweb.settings.words import CHANNEL, JOB, MAINTENANCE, SETTINGS
 from spyweb.specs.discover import scan
 from spyweb.specs.maintenance import maintenance_keys
 from spyweb.specs.parse import NOT_IN_DEFAULTS, job_keys
@@ -233,8 +232,8 @@ def test_every_key_has_a_word_of_one_line_and_no_word_is_about_a_key_that_is_gon
     told = {key: str(value["description"]) for key, value in of_sections.items() if "description" in value}
     assert set(names(job_keys(is_monitor=True))) == JOB.keys() >= set(names(job_keys(is_monitor=False)))
     assert {*told, *SETTINGS} == {*of_sections}
-    assert (set(names(channel_keys())), set(maintenance_keys())) == ({*CHANNEL}, {*MAINTENANCE})
-    for word in (*JOB.values(), *SETTINGS.values(), *told.values(), *CHANNEL.values(), *MAINTENANCE.values()):
+    assert (set(names(channel_keys())), set(maintenance_keys())) == ({*WORDS["channel"]}, {*WORDS["maintenance"]})
+    for word in (*told.values(), *(word for words in WORDS.values() for word in words.values())):
         assert len(word.splitlines()) == 1
         assert len(word) <= 120
 

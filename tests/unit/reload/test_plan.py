@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from spyweb.errors import Problem
 from spyweb.model import Every, Field, Isolation, JobId, Monitor
 from spyweb.permissions.policy import Grants, policy_of
 from spyweb.reload.plan import Plan, not_loaded, plan, whose
 from spyweb.runs.live import LiveJobs
-from spyweb.specs.discover import JobFile, Scan
+from spyweb.specs.discover import Scan
+from spyweb.specs.parse import JobFile
 from tests.fakes.growth import LINEAR, growth
 from tests.fakes.harness import make_job, make_spec
 
@@ -18,7 +18,7 @@ WATCH = Monitor(urls=("https://example.com",), selector="li", fields=(Field(name
 
 
 def file(digest: str = "1", **settings: object) -> JobFile:
-    return JobFile(spec=make_spec("prices", **settings), source=b"return 1", digest=digest)
+    return JobFile(spec=make_spec("prices", **settings), lua=(("jobs/prices.lua", b"return 1"),), digest=digest)
 
 
 def compare(*files: JobFile, broken: tuple[JobId, ...] = (), stale: tuple[JobId, ...] = ()) -> Plan:
@@ -54,7 +54,7 @@ def test_no_file_is_gone_and_a_broken_one_is_not() -> None:
 
 def monitor_file(digest: str = "1", source: bytes = b"x = 1", **settings: object) -> JobFile:
     spec = make_spec("prices", monitor=WATCH, **settings)
-    return JobFile(spec=spec, source=source, digest=digest, chunk="jobs/prices/hooks.lua")
+    return JobFile(spec=spec, lua=(("jobs/prices/hooks.lua", source),) if source else (), digest=digest)
 
 
 def compare_monitor(file: JobFile, **live: object) -> Plan:

@@ -177,7 +177,7 @@ def test_a_job_after_a_broken_one_waits_for_its_repair(tmp_path: Path) -> None:
 def test_a_byte_order_mark_and_a_shebang_do_not_reach_lua(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"jobs/a.lua": b"\xef\xbb\xbf#!/usr/bin/lua\n" + EVERY_SECOND.encode()})
     (file,) = found.jobs.values()
-    assert file.source.startswith(b"--#!/usr/bin/lua\n-- /// job")
+    assert file.lua[0][1].startswith(b"--#!/usr/bin/lua\n-- /// job")
     assert file.spec.schedule == Every(period_ms=1_000)
 
 
@@ -293,7 +293,7 @@ def test_a_monitor_has_its_lua_files_in_their_order(tmp_path: Path) -> None:
     }
     (file,) = scanned(tmp_path, files).jobs.values()
     assert (file.spec.id, file.spec.path, file.spec.folder) == ("watch", "jobs/w/config.toml", "jobs/w")
-    assert (file.chunk, file.source, file.more) == ("jobs/w/hooks.lua", b"x = 1", (("jobs/w/defer.lua", b"x = 2"),))
+    assert file.lua == (("jobs/w/hooks.lua", b"x = 1"), ("jobs/w/defer.lua", b"x = 2"))
     assert file.has_hooks
 
 
@@ -436,7 +436,7 @@ def test_a_job_that_expects_pings_needs_no_file_of_its_own(tmp_path: Path, path:
     assert told(found.problems) == told(found.warnings) == []
     file = found.jobs[JobId("backup")]
     spec = file.spec
-    assert (spec.path, spec.folder, spec.name, file.source) == (path, "jobs/backup", "backup", b"")
+    assert (spec.path, spec.folder, spec.name, file.lua) == (path, "jobs/backup", "backup", ())
     assert spec.schedule == Pings(schedule=Every(period_ms=86_400_000), grace_ms=1_800_000)
     assert (spec.timeout_ms, spec.monitor) == (3_600_000, None)
 

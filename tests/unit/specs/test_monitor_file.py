@@ -27,7 +27,7 @@ from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.sections import DaemonSettings
 from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.specs.monitor_file import TAKEN, absolute_url, read_field, selector_problem
-from spyweb.specs.parse import NO_SETTINGS, JobDraft, JobPlace, parse_job
+from spyweb.specs.parse import NO_SETTINGS, JobFile, JobPlace, parse_job
 
 PLACE = JobPlace(file="jobs/w/config.toml", folder="jobs/w", name="w", is_monitor=True)
 SETTINGS = replace(NO_SETTINGS, daemon=DaemonSettings(data_dir=Path("/data"), default_interval_ms=77_000))
@@ -45,7 +45,7 @@ def table(text: str, file: str = PLACE.file, *path: str) -> TomlTable:
     return parsed.table(*path)
 
 
-def draft(more: str | None = "", override: str | None = "", **changed: str | None) -> JobDraft:
+def draft(more: str | None = "", override: str | None = "", **changed: str | None) -> JobFile:
     return parse_job(
         table(text_of(**changed) + (more or "")),
         PLACE,
@@ -300,7 +300,7 @@ def test_the_channels_that_it_notifies_are_those_of_config_toml() -> None:
     channels = {"phone": phone, "boss": boss}
     known = replace(SETTINGS, alerts=AlertSettings(channels=channels, names=frozenset(channels)))
 
-    def of(to: str) -> JobDraft:
+    def of(to: str) -> JobFile:
         return parse_job(table(text_of(to=to)), PLACE, override=table("", "config.toml"), settings=known)
 
     right = of('["phone"]')

@@ -37,7 +37,7 @@ from spyweb.settings.sections import DaemonSettings
 from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.origins import resolve_settings
-from spyweb.specs.parse import HOOK, NO_SETTINGS, JobDraft, JobPlace, job_id, parse_job, usable_defaults
+from spyweb.specs.parse import HOOK, NO_SETTINGS, JobFile, JobPlace, job_id, parse_job, usable_defaults
 
 PLACE = JobPlace(file="jobs/My Job.lua", folder="jobs/My Job", name="My Job")
 SETTINGS = replace(
@@ -51,7 +51,7 @@ def table(text: str, file: str, *path: str) -> TomlTable:
     return parsed.table(*path)
 
 
-def draft(block: str = "", override: str = "", defaults: str = "") -> JobDraft:
+def draft(block: str = "", override: str = "", defaults: str = "") -> JobFile:
     return parse_job(
         table(block, PLACE.file),
         PLACE,

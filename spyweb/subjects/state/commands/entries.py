@@ -18,11 +18,10 @@ from spyweb.cli.options import MOST_ROWS, project_of
 from spyweb.cli.output import Format, moment
 from spyweb.cli.project import Project
 from spyweb.errors import ExitCode, Refused
-from spyweb.model import NULL, Value
+from spyweb.model import Value
 from spyweb.settings.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration, parse_duration
 from spyweb.store.encoding import LARGEST
 from spyweb.store.interchange.value_json import TypeName, decode_value, to_plain
-from spyweb.store.model.entries import SCOPES
 from spyweb.subjects.state.commands.stored import (
     Compat,
     Key,
@@ -199,8 +198,6 @@ def set_entry(  # noqa: PLR0913 - each parameter is an option
 ) -> None:
     """Store a value under a key, replacing an older one."""
     parsed = as_bytes(value) if string or is_text(place.namespace) else parse_value(value)
-    if parsed is NULL and not place.namespace.startswith(SCOPES):
-        raise Refused(f"{spelt(key)}: JSON's null can only be stored inside a table; --string stores it as text")
     created = place.state().put(place.namespace, as_bytes(key), parsed, parse_ttl(ttl)).created
     tell_of(key, form, f"was {'created' if created else 'replaced'}", created=created)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
+from msgspec import structs
 
 from spyweb.cli import output
 from spyweb.cli.init import replaced
@@ -26,7 +27,6 @@ from spyweb.specs.parse import job_id
 from spyweb.store.interchange.foreign import OldProject, copy_tables, read_sloth, read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line
 from spyweb.store.model.entries import PortableEntry, agent_namespace, job_namespace
-from spyweb.store.model.records import NewRecord
 from spyweb.subjects.state.commands.stored import Agent, StateOutput, StatePlace, StoredState, Yes, agree, placed, spelt
 from spyweb.subjects.state.views import Imported
 from spyweb.words import counted
@@ -304,16 +304,7 @@ def _add_records(state: StoredState, old: OldProject, monitors: Mapping[JobId, M
             monitor = monitors.get(job)
             names = monitor.hash_fields if monitor else ()  # none stands for all
             for part in (found[start : start + AT_ONCE] for start in range(0, len(found), AT_ONCE)):
-                records = [
-                    NewRecord(
-                        hash=hash_of(record.fields, names),
-                        fields=record.fields,
-                        matches=record.matches,
-                        url=record.url,
-                        found_ns=record.found_ns,
-                    )
-                    for record in part
-                ]
+                records = [structs.replace(record, hash=hash_of(record.fields, names)) for record in part]
                 added += state.add_records(job, records).added
                 meter.advance(len(part))
     return added

@@ -14,12 +14,12 @@ from spyweb.errors import Refused
 from spyweb.model import JobId, Value
 from spyweb.store.interchange.foreign import (
     REDB_MAGIC,
-    OldRecord,
     copy_tables,
     describe_data_file,
     read_sloth,
     read_spyweb,
 )
+from spyweb.store.model.records import NewRecord
 from spyweb.store.sqlite.records import LATEST_NS
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -235,8 +235,8 @@ def test_records_are_read_with_their_moment_oldest_first(tmp_path: Path) -> None
     )
     assert found.records == {
         JobId("shop"): [
-            OldRecord(fields={"title": "A"}, matches=[], url="", found_ns=THEN_NS),
-            OldRecord(fields={"title": "B", "price": "2"}, matches=["tea"], url="", found_ns=THEN_NS + 5),
+            NewRecord(hash=b"", fields={"title": "A"}, matches=[], url="", found_ns=THEN_NS),
+            NewRecord(hash=b"", fields={"title": "B", "price": "2"}, matches=["tea"], url="", found_ns=THEN_NS + 5),
         ]
     }
     assert found.unreadable == 0
@@ -246,7 +246,9 @@ def test_fields_beside_the_rest_and_a_time_that_counts_back_are_read_as_well(tmp
     flat = {"title": "A", "page_url": "http://x.test/", "hash": "y", "job_id": "shop", "date_time": "...", "n": 3}
     found = read_spyweb(with_records(tmp_path / "data", ("shop", LATEST_NS - THEN_NS, flat)), NOW_MS)
     (record,) = found.records[JobId("shop")]
-    assert record == OldRecord(fields={"title": "A", "n": "3"}, matches=[], url="http://x.test/", found_ns=THEN_NS)
+    assert record == NewRecord(
+        hash=b"", fields={"title": "A", "n": "3"}, matches=[], url="http://x.test/", found_ns=THEN_NS
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"fields": {}}', '{"fields": {"a": "b"}, "timestamp": -1}', "\x00"])
