@@ -18,8 +18,8 @@ help:  ## show this list
 start: $(VENV)/installed  ## run the daemon on the sample jobs in jobs/ (Ctrl-C stops it; ARGS="--port 8000")
 	@$(BIN)/spyweb -C . start $(ARGS)
 
-# In the order of the folders, not by number of tests: slow files come first, and thousands of quick tests fill the gaps.
-# Five processes on two cores, since the slow tests wait most of the time.
+# In the order of tests/conftest.py, not by number of tests.  Five processes on two cores, since half of the tests wait
+# most of the time.
 test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a part)
 	$(BIN)/pytest -q --progress --durations=10 -n 5 --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
 

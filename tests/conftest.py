@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import hypothesis
@@ -18,6 +19,7 @@ import structlog
 from tests.fakes.postgres import PostgresPlace, PostgresServer, fresh_schema, own_server
 from tests.fakes.progress import Progress
 
+UNITS = Path(__file__).parent / "unit"
 IN_MEMORY = Path("/dev/shm")
 ROOM = 2 << 30  # bytes; some runs leave 100 MB each
 
@@ -44,11 +46,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the deep tests out, unless they are asked for."""
+    """Leave the deep tests out, unless they are asked for; order those of several processes."""
     if not config.getoption("--torture"):
         deep = [item for item in items if item.get_closest_marker("deep")]
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
         config.hook.pytest_deselected(items=deep)
+    if hasattr(config, "workerinput"):
+        items[:] = by_turns(items)
+
+
+def by_turns(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Order a file that mostly calculates after each that mostly waits, so that processes do neither all at once."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waiting = [path for path in files if UNITS not in path.parents]
+    pairs = zip_longest(waiting, [path for path in files if UNITS in path.parents])
+    return [item for pair in pairs for path in pair if path for item in files[path]]
 
 
 def use_profile(*, is_deep: bool) -> None:

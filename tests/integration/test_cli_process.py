@@ -21,7 +21,7 @@ from spyweb.settings.sections import LOCK_NAME
 from spyweb.subjects.health.views import Health
 from spyweb.subjects.runs.commands import newest_runs
 from tests.fakes.command import Answer, spyweb
-from tests.fakes.project import Project
+from tests.fakes.project import Project, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -64,27 +64,20 @@ def process(command: list[str], errors: IO[str] | int = subprocess.PIPE) -> Iter
 
 
 def wait_for_daemon(root: Path) -> DaemonClient:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        daemon = find_daemon(root / "data")
-        if daemon and daemon.jobs():
-            return daemon
-        time.sleep(0.05)
-    raise AssertionError("no daemon answers")
+    daemon = eventually(lambda: find_daemon(root / "data"), "a daemon")
+    eventually(daemon.jobs, "its jobs")
+    return daemon
 
 
 def test_a_run_waits_for_a_daemon_that_starts(project: Path) -> None:
     for number in range(200):  # which take a moment to load
         (project / "jobs" / f"other{number}.lua").write_text("-- /// job\n-- every = 'never'\n-- ///\n")
     (project / "jobs" / "quick.lua").write_text("-- /// job\n-- every = 'never'\n-- ///\nreturn 'done'\n")
-    with process([*SPYWEB, "-C", str(project), "start"], subprocess.DEVNULL) as daemon:
-        until = time.monotonic() + PATIENCE
-        while not (project / "data" / LOCK_NAME).exists() and time.monotonic() < until:
-            time.sleep(0.01)
-        answer = spyweb("run", "quick", root=project)
-        assert (answer.code, answer.lines[:1]) == (0, ["returned done"]), answer
-        daemon.send_signal(signal.SIGINT)
-        daemon.wait(PATIENCE)
+    daemon = Project(project).launch()
+    eventually((project / "data" / LOCK_NAME).exists, "a daemon that starts")
+    answer = spyweb("run", "quick", root=project)
+    daemon.kill()
+    assert (answer.code, answer.lines[:1]) == (0, ["returned done"]), answer
 
 
 def test_start_becomes_the_daemon_and_ctrl_c_ends_it_with_0(project: Path) -> None:
@@ -101,14 +94,13 @@ def test_stop_ends_the_daemon_waits_for_its_end_and_names_the_runs_that_it_cut_s
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "config.toml").write_text('[daemon]\nshutdown_grace = "100ms"\n')
-    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
-        wait_for_daemon(project)
+    with Project(project).daemon() as started:
         with monkeypatch.context() as another:  # a link in the folder may lead root to any service
             another.setattr(SocketTransport, "peer", lambda _: (os.getpid(), 12345))
             assert "not a process of the folder's owner" in spyweb("stop", root=project).err
         run = spyweb("trigger", "sleeper", "-o", "json", root=project).json["run"]
         answer = spyweb("stop", root=project)
-        assert started.wait(PATIENCE) == 0
+        assert started.process.wait(PATIENCE) == 0
         assert answer.out.startswith(f"stopped the daemon of {project} (pid {started.pid}) in ")
         assert answer.err == "runs of sleeper have 100ms to end\n"
     (row,) = spyweb("runs", "-o", "json", root=project).json
@@ -117,13 +109,12 @@ def test_stop_ends_the_daemon_waits_for_its_end_and_names_the_runs_that_it_cut_s
 
 def test_a_second_stop_leaves_runs_the_time_that_the_first_gave_them(project: Path) -> None:
     (project / "jobs" / "sleeper.lua").write_text(SLEEPER.replace("60000", "1000"))
-    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
-        wait_for_daemon(project)
+    with Project(project).daemon() as started:
         spyweb("trigger", "sleeper", root=project)
         (project / "config.toml").write_text("oops")  # the daemon has read it before
-        started.terminate()
+        started.process.send_signal(signal.SIGTERM)
         assert spyweb("stop", root=project).code == 0
-        assert started.wait(PATIENCE) == 0
+        assert started.process.wait(PATIENCE) == 0
         assert "config.toml:1: not valid TOML" in spyweb("stop", root=project).err
         (project / "config.toml").unlink()
     assert [row["outcome"] for row in spyweb("runs", "-o", "json", root=project).json] == ["success"]
@@ -141,9 +132,8 @@ def test_stop_gives_up_on_a_daemon_that_hangs_or_is_started_again_and_says_how_t
     monkeypatch.setattr(start, "PATIENCE_MS", 0)
     monkeypatch.setattr(start, "ANSWER_S", 0.2)
     (project / "config.toml").write_text('[daemon]\nshutdown_grace = "100ms"\n')
-    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
-        wait_for_daemon(project)
-        started.send_signal(signal.SIGSTOP)
+    with Project(project).daemon() as started:
+        started.process.send_signal(signal.SIGSTOP)
         answer = spyweb("stop", root=project)
         assert (answer.code, answer.out) == (2, "")
         assert answer.err.endswith(f"`kill -9 {started.pid}` ends it at once\n")
@@ -210,10 +200,7 @@ def test_a_daemon_whose_output_nobody_reads_goes_on_and_stops(project: Path) -> 
     (project / "jobs" / "talker.lua").write_text(TALKER)
     with process([*SPYWEB, "-C", str(project), "start", "-n"], subprocess.STDOUT) as started:
         daemon = wait_for_daemon(project)
-        until = time.monotonic() + PATIENCE
-        while len(newest_runs(daemon, JobId("talker"), limit=10)) < 10 and time.monotonic() < until:
-            time.sleep(0.05)
-        assert len(newest_runs(daemon, JobId("talker"), limit=10)) == 10
+        eventually(lambda: len(newest_runs(daemon, JobId("talker"), limit=10)) == 10, "ten runs")
         started.terminate()
         assert started.wait(PATIENCE) == 0
 
@@ -286,15 +273,20 @@ def test_a_reader_that_goes_away_ends_a_run_in_the_foreground(project: Path) -> 
         assert started.wait(PATIENCE) == 141
 
 
-@pytest.mark.parametrize("words", ["--help", "jobs"])
-def test_an_answer_that_can_not_be_written_is_one_clear_line(project: Path, words: str) -> None:
-    answer = subprocess.run(
-        in_shell(f"$SPYWEB {words} >/dev/full", project), capture_output=True, text=True, check=False
-    )
-    told = "spyweb: can't write the answer: No space left on device\n"
+UNWRITTEN = "spyweb: can't write the answer: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--help >/dev/full", UNWRITTEN),
+        ("jobs >/dev/full", UNWRITTEN),
+        ("jobs >/dev/full 2>&1", ""),  # the exit code says it
+    ],
+)
+def test_an_answer_that_can_not_be_written_is_one_clear_line(project: Path, words: str, told: str) -> None:
+    answer = subprocess.run(in_shell(f"$SPYWEB {words}", project), capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (2, told)
-    untold = in_shell(f"$SPYWEB {words} >/dev/full 2>&1", project)
-    assert subprocess.run(untold, check=False).returncode == 2, "the exit code says it where nothing else can"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
