@@ -15,10 +15,12 @@ from pathlib import Path
 import hypothesis
 import pytest
 import structlog
+from xdist.scheduler import LoadFileScheduling
 
 from tests.fakes.postgres import PostgresPlace, PostgresServer, fresh_schema, own_server
 from tests.fakes.progress import Progress
 
+BROWSER = "tests/browser/"
 UNITS = Path(__file__).parent / "unit"
 IN_MEMORY = Path("/dev/shm")
 ROOM = 2 << 30  # bytes; some runs leave 100 MB each
@@ -53,6 +55,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=deep)
     if hasattr(config, "workerinput"):
         items[:] = by_turns(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Hand out files, but all that need the browser to one process: each further one would start its own."""
+    scheduler = LoadFileScheduling(config, log)
+    scope_of = scheduler._split_scope
+    scheduler._split_scope = lambda nodeid: BROWSER if nodeid.startswith(BROWSER) else scope_of(nodeid)
+    return scheduler if config.getoption("dist") == "loadfile" else None
 
 
 def by_turns(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -16,7 +16,7 @@ import psycopg
 from spyweb.daemon.serve import free_port
 from spyweb.model import JobId
 from tests.fakes.database_reader import DatabaseReader
-from tests.fakes.postgres import PostgresPlace
+from tests.fakes.postgres import PostgresPlace, connected
 from tests.fakes.postgres_proxy import PostgresProxy, a_proxy
 from tests.fakes.project import Daemon, Project, eventually
 
@@ -137,7 +137,7 @@ class Cluster:
 
     def ask(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query; tables are those of the cluster."""
-        with connected(self.place) as connection:
+        with connected(*self.place) as connection:
             cursor = connection.execute(query, parameters)
             return cursor.fetchall() if cursor.description else []
 
@@ -170,12 +170,6 @@ class Cluster:
             return False
 
 
-@contextmanager
-def connected(place: PostgresPlace) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(place.url, autocommit=True, options=f"-c search_path={place.schema}") as connection:
-        yield connection
-
-
 @asynccontextmanager
 async def a_cluster(cluster: Cluster, names: Sequence[str]) -> AsyncIterator[Cluster]:
     """Make a node of each name, which is not started yet; in the end all are killed."""
@@ -200,7 +194,7 @@ class ClusterReader(DatabaseReader):
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        with connected(self.place) as connection:
+        with connected(*self.place) as connection:
             yield cast("sqlite3.Connection", AsSqlite(connection))
 
 

@@ -235,12 +235,20 @@ def memory() -> str | None:
 
 
 @contextmanager
+def connected(url: str, schema: str = "spyweb") -> Iterator[psycopg.Connection]:
+    """Yield a connection that waits for no lock for long: a transaction that a test has left open fails that test."""
+    options = f"-c search_path={schema} -c client_min_messages=warning -c lock_timeout=10s"
+    with psycopg.connect(url, autocommit=True, options=options) as connection:
+        yield connection
+
+
+@contextmanager
 def empty_schema() -> Iterator[PostgresPlace]:
     """Yield a place on the run's server where there is nothing, or empty tables: that takes a third of making them."""
     url = run_url()
     schema = emptied.pop() if emptied else f"e{os.getpid()}_{next(numbers)}"
     yield PostgresPlace(url, schema)
-    with psycopg.connect(url, autocommit=True, options=f"-c search_path={schema} -c lock_timeout=10s") as connection:
+    with connected(url, schema) as connection:
         connection.execute(EMPTY)
     emptied.append(schema)
 
@@ -251,9 +259,7 @@ def fresh_schema() -> Iterator[PostgresPlace]:
     url = run_url()
     schema = f"t{os.getpid()}_{next(numbers)}"
     yield PostgresPlace(url, schema)
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("SET lock_timeout = '10s'")  # a transaction that a test has left open fails that test
-        connection.execute("SET client_min_messages = 'warning'")
+    with connected(url, schema) as connection:
         connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
 
 

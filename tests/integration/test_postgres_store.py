@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import psycopg
 import pytest
 
 from spyweb.clock import RealClock
@@ -22,7 +21,7 @@ from spyweb.store.postgres.store import open_postgres
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.migrate import Migration, load_migrations
 from spyweb.store.sqlite.store import Store
-from tests.fakes.postgres import PORT, PostgresServer, own_server, short_folder
+from tests.fakes.postgres import PORT, PostgresServer, connected, own_server, short_folder
 from tests.fakes.postgres_proxy import PostgresProxy, a_proxy
 from tests.fakes.stores import all_items, become_node, counting, fresh_server, look, put
 
@@ -53,7 +52,7 @@ async def proxy(running: PostgresServer) -> AsyncIterator[PostgresProxy]:
 
 
 def execute(url: str, statement: str, schema: str = "spyweb") -> list[tuple[object, ...]]:
-    with psycopg.connect(url, autocommit=True, options=f"-c search_path={schema}") as connection:
+    with connected(url, schema) as connection:
         cursor = connection.execute(statement)
         return cursor.fetchall() if cursor.description else []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import pytest
@@ -61,12 +61,6 @@ async def listening(server: PgServer) -> AsyncIterator[Ears]:
         task.cancel()
         await asyncio.wait({task})
         await store.close()
-
-
-@pytest.fixture
-def server() -> Iterator[PgServer]:
-    with fresh_server() as server:
-        yield server
 
 
 async def change(store: Store, part: str) -> None:
