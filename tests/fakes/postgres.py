@@ -37,6 +37,7 @@ OPTIONS = {
     "shared_buffers": "64MB",
 }
 READY_S = 60
+OF_TESTS = "10s"  # a transaction that a test has left open fails that test
 ADMIN = "postgres"
 # As for users, who have no more: a database and the right to make schemas in it.  Tests may also ask for a checkpoint.
 ROLE = """
@@ -235,9 +236,8 @@ def memory() -> str | None:
 
 
 @contextmanager
-def connected(url: str, schema: str = "spyweb") -> Iterator[psycopg.Connection]:
-    """Yield a connection that waits for no lock for long: a transaction that a test has left open fails that test."""
-    options = f"-c search_path={schema} -c client_min_messages=warning -c lock_timeout=10s"
+def connected(url: str, schema: str = "spyweb", lock_timeout: str = "0") -> Iterator[psycopg.Connection]:
+    options = f"-c search_path={schema} -c client_min_messages=warning -c lock_timeout={lock_timeout}"
     with psycopg.connect(url, autocommit=True, options=options) as connection:
         yield connection
 
@@ -248,7 +248,7 @@ def empty_schema() -> Iterator[PostgresPlace]:
     url = run_url()
     schema = emptied.pop() if emptied else f"e{os.getpid()}_{next(numbers)}"
     yield PostgresPlace(url, schema)
-    with connected(url, schema) as connection:
+    with connected(url, schema, OF_TESTS) as connection:
         connection.execute(EMPTY)
     emptied.append(schema)
 
@@ -259,7 +259,7 @@ def fresh_schema() -> Iterator[PostgresPlace]:
     url = run_url()
     schema = f"t{os.getpid()}_{next(numbers)}"
     yield PostgresPlace(url, schema)
-    with connected(url, schema) as connection:
+    with connected(url, schema, OF_TESTS) as connection:
         connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
 
 
