@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -33,31 +33,6 @@ class ApiContent(Struct, frozen=True, kw_only=True):
     example: str = ""  # JSON
 
 
-class ApiOperation(Struct, frozen=True, kw_only=True):
-    """One address of the API with its method."""
-
-    name: str
-    method: str
-    path: str
-    right: str
-    text: str
-    parameters: Sequence[Mapping[str, str]]
-    body: ApiContent | None
-    is_body_optional: bool
-    answer: ApiContent
-    errors: Mapping[str, str]  # by status
-    curl: str
-
-
-class ApiType(Struct, frozen=True, kw_only=True):
-    """One type of the answers and bodies."""
-
-    name: str
-    about: str
-    fields: Sequence[tuple[str, str, bool]]  # name, type, and whether it is always there
-    values: Sequence[str]
-
-
 @DashboardPage("api/docs", "api_docs.html", of_job=True)
 async def show_api_docs(asked: Asked) -> Shown:
     """Describe every address of the API, with its parameters, bodies, answers and errors."""
@@ -70,50 +45,33 @@ async def show_api_docs(asked: Asked) -> Shown:
 def values_of(document: bytes, url: str) -> dict[str, object]:
     made: Schema = msgspec.json.decode(document)
     schemas: Schema = made["components"]["schemas"]
-    subjects: dict[str, list[ApiOperation]] = {}
+    subjects: dict[str, list[Schema]] = {}
     for path, item in made["paths"].items():
         for method, operation in item.items():
-            (tag,) = operation["tags"]
-            subjects.setdefault(title_of(tag), []).append(_operation(method.upper(), path, operation, schemas))
+            given = operation.get("requestBody")
+            body = _content(given["content"], schemas) if given else None
+            answer = next(each for status, each in operation["responses"].items() if status.startswith("2"))
+            subjects.setdefault(title_of(*operation["tags"]), []).append(
+                operation
+                | {"method": method.upper(), "path": path, "curl": _curl(method.upper(), path, operation, body)}
+                | {"body": body, "answer": _content(answer["content"], schemas)}
+            )
     return {
         "url": url,
         "subjects": subjects,
-        "kinds": [_kind(name, schema) for name, schema in sorted(schemas.items())],
-        "names": schemas.keys(),
+        "schemas": schemas,
+        "kind_of": kind_of,
+        "about": _about,
         "words_of": re.compile(r"(\w+)").split,
         "pieces_of": pieces_of,
     }
 
 
-def _operation(method: str, path: str, operation: Schema, schemas: Schema) -> ApiOperation:
-    given, parameters = operation.get("requestBody"), operation["parameters"]
-    answers = {status: answer for status, answer in operation["responses"].items() if status.startswith("2")}
-    ((_, answer),) = list(answers.items())[:1]
-    body = _content(given["content"], schemas) if given else None
-    return ApiOperation(
-        name=operation["operationId"],
-        method=method,
-        path=path,
-        right=operation.get("x-right", ""),
-        text=f"{operation['summary']} {operation.get('description', '')}".strip(),
-        parameters=[_parameter(each) for each in parameters],
-        body=body,
-        is_body_optional=not (given or {}).get("required", True),
-        answer=_content(answer["content"], schemas),
-        errors={
-            status: each["description"] for status, each in operation["responses"].items() if status not in answers
-        },
-        curl=_curl(method, path, parameters, body, has_right="x-right" in operation),
-    )
-
-
-def _parameter(parameter: Schema) -> dict[str, str]:
+def _about(parameter: Schema) -> str:
     schema: Schema = parameter["schema"]
     bounds = [f"{words} {schema[key]}" for key, words in _BOUNDS.items() if schema.get(key, MOST) != MOST]
     needed = ["required"] if parameter["required"] and parameter["in"] != "path" else []
-    about = [parameter.get("description", ""), ", ".join([*needed, *bounds])]
-    kind = kind_of(schema)
-    return {"name": parameter["name"], "in": parameter["in"], "kind": kind, "about": "; ".join(filter(None, about))}
+    return "; ".join(filter(None, [parameter.get("description", ""), ", ".join([*needed, *bounds])]))
 
 
 def _content(content: Schema, schemas: Schema) -> ApiContent:
@@ -150,24 +108,19 @@ def _members(schema: Schema, schemas: Schema, depth: int) -> Iterator[tuple[str,
         yield "name", example_of(schema["additionalProperties"], schemas, depth)
 
 
-def _curl(method: str, path: str, parameters: Sequence[Schema], body: ApiContent | None, *, has_right: bool) -> str:
+def _curl(method: str, path: str, operation: Schema, body: ApiContent | None) -> str:
     """Return the command of this request: `$URL` is the daemon's address, `$KEY` a key; replace names in capitals."""
     query = "&".join(
-        f"{each['name']}={each['name'].upper()}" for each in parameters if each["in"] == "query" and each["required"]
+        f"{each['name']}={each['name'].upper()}"
+        for each in operation["parameters"]
+        if each["in"] == "query" and each["required"]
     )
     address = _PARAMETER.sub(lambda found: found[1].upper(), path)
     words = ["curl", *(["-X", method] if method != "GET" else [])]
-    words += [f'-H "{KEY_HEADER}: $KEY"'] if has_right else []
+    words += [f'-H "{KEY_HEADER}: $KEY"'] if "x-right" in operation else []
     if body and body.media == JSON:
         example = json.dumps(json.loads(body.example))
         words += ['-H "Content-Type: application/json"', "-d", shlex.quote(example)]
     elif body:
         words += ["--data-binary", "@FILE"]
     return " ".join([*words, f'"$URL{address}{"?" if query else ""}{query}"'])
-
-
-def _kind(name: str, schema: Schema) -> ApiType:
-    required = schema.get("required", ())
-    fields = [(field, kind_of(kind), field in required) for field, kind in schema.get("properties", {}).items()]
-    about = schema.get("description", "").partition("\n\n")[0]
-    return ApiType(name=name, about=about, fields=fields, values=[str(each) for each in schema.get("enum", ())])
