@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb import __version__
@@ -185,7 +184,7 @@ def renderer() -> Renderer:
     """Return the renderer; it is imported at the first page, as that takes time and memory."""
     from spyweb.web.pages.render import Renderer
 
-    return Renderer(static_files().address)
+    return Renderer(static_address)
 
 
 async def answer_with(asked: Asked, template: str, place: str, shown: Shown) -> web.Response:
@@ -283,36 +282,31 @@ def compress(body: bytes, encoding: str) -> bytes:
     return zstd.compress(body, LEVEL) if encoding == "zstd" else gzip.compress(body, LEVEL, mtime=0)
 
 
-class StaticFiles(Struct, frozen=True):
-    """The static files by name, each as it is and compressed.
+@cache
+def static_files() -> tuple[Mapping[str, tuple[bytes, bytes]], str]:
+    """Return the files of this process, each as it is and compressed; they are read at the first page, in a thread.
 
     All have one version, which is a part of their addresses: so a file that imports another gets the same version.
     """
-
-    files: Mapping[str, tuple[bytes, bytes]]
-    version: str
-
-    def address(self, name: str) -> str:
-        """Return the address of a file.  Raises KeyError where there is none."""
-        if name not in self.files:
-            raise KeyError(name)
-        return f"/static/{self.version}/{name}"
-
-
-@cache
-def static_files() -> StaticFiles:
-    """Return the files of this process; they are read at the first page, in a thread."""
     bodies = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in TYPES}
     files = {name: (body, gzip.compress(body, STATIC_LEVEL, mtime=0)) for name, body in bodies.items()}
-    return StaticFiles(files, hashlib.sha256(b"".join(bodies.values())).hexdigest()[:TAG_LENGTH])
+    return files, hashlib.sha256(b"".join(bodies.values())).hexdigest()[:TAG_LENGTH]
+
+
+def static_address(name: str) -> str:
+    """Return the address of a file.  Raises KeyError where there is none."""
+    files, version = static_files()
+    if name not in files:
+        raise KeyError(name)
+    return f"/static/{version}/{name}"
 
 
 async def serve_static(request: web.Request) -> web.Response:
-    files, name = await asyncio.to_thread(static_files), request.match_info["name"]
-    if name not in files.files:
+    (files, version), name = await asyncio.to_thread(static_files), request.match_info["name"]
+    if name not in files:
         raise web.HTTPNotFound
-    body, zipped = files.files[name]
-    keep = FOREVER if request.match_info["version"] == files.version else "no-cache"
+    body, zipped = files[name]
+    keep = FOREVER if request.match_info["version"] == version else "no-cache"
     headers = {**HEADERS, "Vary": "Accept-Encoding", "Cache-Control": keep}
     if "gzip" in request.headers.get("Accept-Encoding", ""):
         body, headers["Content-Encoding"] = zipped, "gzip"

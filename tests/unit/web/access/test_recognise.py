@@ -243,12 +243,11 @@ def test_without_a_key_the_connection_itself_must_come_from_here(remote: str, is
         "/api/" + "x" * 5_000,
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("who", [None, "guess", "read"])
-async def test_no_way_of_writing_an_address_leads_past_the_guard(doors: Doors, path: str, who: str | None) -> None:
-    headers = {"X-SpyWeb-Key": doors.tokens.get(who, who)} if who else {}
-    async with doors.client.get(URL(path, encoded=True), headers=headers, allow_redirects=False) as answer:
-        assert answer.status in (400, 401, 403, 404)
-        assert "begins" not in await answer.text()
+async def test_no_way_of_writing_an_address_leads_past_the_guard(doors: Doors, path: str) -> None:
+    for headers in ({}, {"X-SpyWeb-Key": "guess"}, {"X-SpyWeb-Key": doors.tokens["read"]}):
+        async with doors.client.get(URL(path, encoded=True), headers=headers, allow_redirects=False) as answer:
+            assert answer.status in (400, 401, 403, 404)
+            assert "begins" not in await answer.text()
 
 
 def test_each_right_has_reading_with_it_and_admin_has_all() -> None:

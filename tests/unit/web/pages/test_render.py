@@ -133,10 +133,10 @@ def test_another_content_has_another_version(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("spyweb.web.pages.site.FOLDER", tmp_path)
     (tmp_path / "style.css").write_text("a {}")
     (tmp_path / "notes.txt").write_text("not served")
-    first = static_files.__wrapped__()
+    files, first = static_files.__wrapped__()
     (tmp_path / "style.css").write_text("b {}")
-    assert first.version != static_files.__wrapped__().version
-    assert list(first.files) == ["style.css"]
+    assert first != static_files.__wrapped__()[1]
+    assert list(files) == ["style.css"]
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:
