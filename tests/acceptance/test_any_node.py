@@ -60,7 +60,9 @@ def test_commands_at_another_node_run_a_job_show_its_log_pause_cancel_and_retry_
         assert "cancelled" in watching.result().stdout
     fra.project.spyweb("run", "fails", code=1)
     fra.project.spyweb("retry", str(fra.project.ended("fails")[0].id))
-    assert {run.outcome for run in fra.project.ended("fails", 2)} == {Outcome.FAILED}
+    ended = fra.project.ended("fails", 2)
+    assert {run.outcome for run in ended} == {Outcome.FAILED}
+    assert f"its latest run ({ended[0].id}) failed" in fra.project.spyweb("logs", "fails").stderr
     assert len(ber.project.ask("keys", "audit")) == len(fra.project.ask("keys", "audit")), "one trail for all"
 
 
