@@ -24,7 +24,6 @@ from spyweb.alerts.signs import Conditions, SignWatch
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
 from spyweb.cluster.node import MOST_POOLS, ClusterNode
-from spyweb.daemon.chore_runner import ChoreRunner
 from spyweb.daemon.heartbeat import Heartbeat
 from spyweb.daemon.runtime import JobRuntime, keep_history, note_line, open_runtime
 from spyweb.daemon.services import answer_for_all, build_services
@@ -51,7 +50,7 @@ from spyweb.specs.server_file import FOLDER, SERVER, find_server
 from spyweb.stalls import LoopWatch
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.nodes import Node
-from spyweb.subjects.health.views import Vitals, find_parts
+from spyweb.subjects.health.views import ChoreHealth, Vitals, find_parts
 from spyweb.subjects.nodes.service import NodesService
 from spyweb.subjects.when.service import MaintenanceService
 from spyweb.views.jobs import join_problems
@@ -102,7 +101,7 @@ class Daemon(Struct, frozen=True, kw_only=True):
     signs: SignWatch
     reloader: Reloader
     server: Server
-    chores: ChoreRunner
+    chores: dict[str, ChoreHealth] = {}  # by name, as of the last time
     heartbeat: Heartbeat
     pings: PingRuns
     node: ClusterNode | None  # None: it is alone on its database
@@ -192,7 +191,6 @@ def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
         triggers=Triggers(store=store, live=live, runner=runner, clock=clock),
         reloader=reloader,
         server=server,
-        chores=ChoreRunner(clock, live.ownership),
         heartbeat=heartbeat,
         pings=pings,
         node=build_node(runtime, scheduler, pings),
@@ -255,7 +253,7 @@ def take_vitals(daemon: Daemon, started: float) -> Vitals:
         dashboard_url=server.listeners.dashboard.url if server.listeners.dashboard else "",
         loop=world.stalls.stats,
         held_back={job: why for job, why in world.stalls.refused().items() if live.find(JobId(job))},
-        chores=daemon.chores.health(),
+        chores=list(daemon.chores.values()),
         heartbeat=daemon.heartbeat.health,
         cluster=daemon.services[NodesService].vitals(),
         now_ms=clock.now_ms(),

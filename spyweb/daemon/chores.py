@@ -1,29 +1,29 @@
-"""List the periodic chores of a daemon: one table, and the code of chores that are more than one call."""
+"""Do the periodic chores of a daemon: one table, their boundary, and the code of those that are more than one call."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb import descriptors
 from spyweb.clock import Clock
-from spyweb.cluster.node import ClusterNode
 from spyweb.daemon.build import Daemon
-from spyweb.daemon.chore_runner import Chore
-from spyweb.daemon.systemd import Notifier
-from spyweb.errors import LockHeld, NoAccess
+from spyweb.errors import STORE_REFUSED, LockHeld, NoAccess
+from spyweb.logs.output import tell_refusal
 from spyweb.outbox.sender import OutboxSender
-from spyweb.runs.live import LiveJobs
-from spyweb.scheduler.scheduler import Scheduler
 from spyweb.settings.sections import Settings
 from spyweb.settings.units import DAY_MS, HOUR_MS
+from spyweb.stalls import Work, work_for
 from spyweb.store.lock import Lock
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.drift.checks import DriftChecks
 from spyweb.subjects.drift.service import DriftService
-from spyweb.subjects.health.views import SCARCE_DESCRIPTORS, find_problems
+from spyweb.subjects.health.views import SCARCE_DESCRIPTORS, ChoreHealth, find_problems
 from spyweb.subjects.nodes.service import NodesService
 from spyweb.web.access.keys import AccessService
 from spyweb.web.serve import PrivateSocket
@@ -45,6 +45,48 @@ KEYS_KEPT_MS = 2 * DAY_MS  # of notices: a day of any time zone is over by then
 DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, kept for people who search for them
 
 
+class Chore(Struct, frozen=True):
+    """A periodic chore of the daemon."""
+
+    name: str
+    every_s: float
+    do: Callable[[], Awaitable[object]]
+    is_common: bool = False  # what it does is done once for all nodes, by the chief
+
+
+async def repeat(daemon: Daemon, chore: Chore) -> None:
+    """Do a chore again and again, so long after the time before, first after one interval."""
+    work_for(Work(f"chore '{chore.name}'"))
+    clock, ownership = daemon.runtime.clock, daemon.runtime.live.ownership
+    found = ChoreHealth(name=chore.name, every_s=chore.every_s)
+    while True:
+        daemon.chores[chore.name] = replace(found, next_at_ms=clock.now_ms() + round(chore.every_s * 1000))
+        await clock.sleep(chore.every_s)
+        daemon.chores[chore.name] = found  # it is under way
+        if ownership.is_chief or not chore.is_common:
+            found = await do_once(chore, clock)
+
+
+async def do_once(chore: Chore, clock: Clock) -> ChoreHealth:
+    """Do a chore, and never raise: this is the boundary of the daemon's background work."""
+    began_ms, began, problem = clock.now_ms(), clock.monotonic(), ""
+    try:
+        await chore.do()
+    except STORE_REFUSED as error:  # a full or locked disk
+        problem = str(error) or type(error).__name__
+        tell_refusal("put off", error, chore=chore.name, by_s=chore.every_s)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        log.exception("internal error in a chore", chore=chore.name)
+    return ChoreHealth(
+        name=chore.name,
+        every_s=chore.every_s,
+        last_at_ms=began_ms,
+        last_took_ms=round((clock.monotonic() - began) * 1000),
+        error=problem,
+    )
+
+
 def list_chores(
     daemon: Daemon, lock: Lock, private: PrivateSocket, certificate: ServerCertificate | None
 ) -> list[Chore]:
@@ -53,7 +95,7 @@ def list_chores(
     store, live = runtime.store, runtime.live
     ended_ms = [job.last.ended_ms for job in live if job.last and job.last.ended_ms]
     steady = SteadyTime(runtime.clock, max(ended_ms, default=None))
-    progress = ProgressReport(notifier, daemon.scheduler, store, live, daemon.node)
+    progress = ProgressReport(daemon)
     scarcity = DescriptorWatch()
     drift = DriftChecks(live=live, runner=runtime.runner, drift=daemon.services[DriftService], clock=runtime.clock)
 
@@ -102,32 +144,28 @@ def list_chores(
 class ProgressReport:
     """Reports the status to systemd, and feeds its watchdog while the scheduler and the writer make progress."""
 
-    def __init__(
-        self, notifier: Notifier, scheduler: Scheduler, store: Store, live: LiveJobs, node: ClusterNode | None
-    ) -> None:
-        self._notifier = notifier
-        self._scheduler = scheduler
-        self._store = store
-        self._live = live
-        self._node = node
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
         self._logged: list[str] = []
 
     async def tell(self) -> None:
-        is_away = self._node and self._node.trouble  # PostgreSQL, which does not come back by a restart of this daemon
-        problems = [] if is_away else find_problems(self._scheduler.lag_ms, self._store.stats())
+        daemon, notifier = self._daemon, self._daemon.notifier
+        is_away = daemon.node and daemon.node.trouble  # PostgreSQL, which a restart of this daemon does not bring back
+        problems = [] if is_away else find_problems(daemon.scheduler.lag_ms, daemon.runtime.store.stats())
         if problems and problems != self._logged:
             log.error("no progress", problems=problems)
         self._logged = problems
         if problems:
-            self._notifier.status("; ".join(problems))
+            notifier.status("; ".join(problems))
         else:
-            self._notifier.watchdog()
-            self._notifier.status(status_line(self._live, self._node))
+            notifier.watchdog()
+            notifier.status(status_line(daemon))
 
 
-def status_line(live: LiveJobs, node: ClusterNode | None) -> str:
+def status_line(daemon: Daemon) -> str:
+    live = daemon.runtime.live
     line = f"{len(live)} jobs, {len(live.running())} running"
-    return f"{line}; {node.status}" if node else line
+    return f"{line}; {daemon.node.status}" if daemon.node else line
 
 
 class DescriptorWatch:

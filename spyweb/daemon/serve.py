@@ -20,8 +20,7 @@ from msgspec import Struct
 from spyweb import __version__, descriptors
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Daemon, build_daemon
-from spyweb.daemon.chore_runner import Chore
-from spyweb.daemon.chores import list_chores, status_line
+from spyweb.daemon.chores import Chore, list_chores, repeat, status_line
 from spyweb.daemon.hearing import busy_slots, hear_others, prepare_for_slots
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.startup import catch_signals
@@ -212,7 +211,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup, chores: Sequence[Chore]) 
         of_node = [node.keep_balanced(), hear_others(daemon, node), node.nodes.bell.keep_listening()]
     return [
         *(tasks.create_task(each, name="take part in the cluster") for each in of_node),
-        *(tasks.create_task(daemon.chores.repeat(each), name=f"chore '{each.name}'") for each in chores),
+        *(tasks.create_task(repeat(daemon, each), name=f"chore '{each.name}'") for each in chores),
         tasks.create_task(watcher.watch(), name="watch files"),
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
@@ -229,7 +228,7 @@ def announce(daemon: Daemon, *, verbose: bool) -> None:
     settings, live, rights = daemon.runtime.settings, daemon.runtime.live, daemon.runtime.pool.stats().rights
     if what := describe_data_file(settings.root / DATA_FILE):
         log.warning(f"{DATA_FILE}: {what}")
-    daemon.notifier.ready(status_line(live, daemon.node))
+    daemon.notifier.ready(status_line(daemon))
     listeners = daemon.server.listeners
     url, dashboard = (each.url if each else None for each in (listeners.content, listeners.dashboard))
     if not sys.stdout.isatty():

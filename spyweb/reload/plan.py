@@ -21,7 +21,6 @@ class Plan(Struct):
     new: list[JobFile] = field(default_factory=list)
     recoded: list[tuple[LiveJob, JobFile]] = field(default_factory=list)  # a newer version, a fresh VM
     respecified: list[tuple[LiveJob, JobFile]] = field(default_factory=list)  # settings only, same VM
-    same: list[LiveJob] = field(default_factory=list)
     gone: list[LiveJob] = field(default_factory=list)
 
     @property
@@ -72,8 +71,6 @@ def plan(live: LiveJobs, files: Mapping[JobId, JobFile], broken: Iterable[JobId]
             what.recoded.append((job, file))
         elif job.spec != file.spec:
             what.respecified.append((job, file))
-        else:
-            what.same.append(job)
     what.gone = [job for job in live if job.id not in files and job.id not in broken_ids]
     return what
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,6 +30,7 @@ PROOFS_AT_ONCE = 16  # more of them make no start faster, and leave more memory 
 
 T = TypeVar("T")
 R = TypeVar("R")
+FindSelectorProblem = Callable[..., Awaitable[str | None]]  # Extractor.find_selector_problem
 
 
 class Verdict(Struct, frozen=True):
@@ -46,12 +47,6 @@ class FailedExecution(Struct, frozen=True):
     generation: int
     verdict: Verdict
     at: float  # by the monotonic clock
-
-
-class FindSelectorProblem(Protocol):
-    """Asks the extractor about a CSS selector; returns its problem, or an empty text."""
-
-    async def __call__(self, selector: str, *, of_field: bool = False) -> str | None: ...
 
 
 @dataclass(kw_only=True, eq=False)

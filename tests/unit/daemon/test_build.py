@@ -36,7 +36,7 @@ async def test_nothing_moves_before_it_is_started(tmp_path: Path) -> None:
         await cast(FakeClock, daemon.runtime.clock).turn()
         assert not list(daemon.runtime.live)
         assert await daemon.runtime.store.runs.latest() == {}
-        assert not daemon.chores.health()
+        assert not daemon.chores
         assert not daemon.stop.is_set()
 
 

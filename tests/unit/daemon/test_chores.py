@@ -14,16 +14,16 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from spyweb.cluster.node import ClusterNode
 from spyweb.daemon.build import Daemon
-from spyweb.daemon.chore_runner import Chore, ChoreRunner
 from spyweb.daemon.chores import (
     STATUS_S,
+    Chore,
     DescriptorWatch,
     ProgressReport,
     SteadyTime,
     list_chores,
     prune,
+    repeat,
     restore_files,
 )
 from spyweb.daemon.systemd import Notifier
@@ -32,7 +32,6 @@ from spyweb.model import Outcome, RunId, RunState, Trigger
 from spyweb.outbox.sender import OutboxSender
 from spyweb.ownership import CHIEF, Ownership
 from spyweb.runs.live import LiveJobs
-from spyweb.scheduler.scheduler import Scheduler
 from spyweb.settings.load import load_settings
 from spyweb.settings.sections import LOCK_NAME
 from spyweb.settings.units import DAY_MS
@@ -107,9 +106,16 @@ async def test_the_watchdog_is_fed_as_often_as_systemd_wants_it(
     assert notifier.told == ["WATCHDOG=1", "STATUS=0 jobs, 0 running", "STATUS=woken"]
 
 
-async def test_a_daemon_that_makes_no_progress_is_told_once_and_the_watchdog_starves() -> None:
-    notifier, scheduler = FakeNotifier(), SimpleNamespace(lag_ms=SCHEDULER_STALLED_MS + 1)
-    report = ProgressReport(notifier, cast("Scheduler", scheduler), MemoryStore(FakeClock()), LiveJobs(), None)
+def stalled_daemon(root: Path, notifier: Notifier, node: object = None) -> tuple[Daemon, SimpleNamespace]:
+    daemon = cast("SimpleNamespace", make_daemon(root, notifier))
+    daemon.scheduler.lag_ms, daemon.node = SCHEDULER_STALLED_MS + 1, node
+    return cast("Daemon", daemon), daemon.scheduler
+
+
+async def test_a_daemon_that_makes_no_progress_is_told_once_and_the_watchdog_starves(tmp_path: Path) -> None:
+    notifier = FakeNotifier()
+    daemon, scheduler = stalled_daemon(tmp_path, notifier)
+    report = ProgressReport(daemon)
     with capture_logs() as lines:
         await report.tell()
         await report.tell()
@@ -120,11 +126,10 @@ async def test_a_daemon_that_makes_no_progress_is_told_once_and_the_watchdog_sta
     assert notifier.told == [behind, behind, "WATCHDOG=1", "STATUS=0 jobs, 0 running"]
 
 
-async def test_while_postgresql_is_away_the_watchdog_is_fed_since_a_restart_would_not_help() -> None:
-    notifier, scheduler = FakeNotifier(), SimpleNamespace(lag_ms=SCHEDULER_STALLED_MS + 1)
+async def test_while_postgresql_is_away_the_watchdog_is_fed_since_a_restart_would_not_help(tmp_path: Path) -> None:
+    notifier = FakeNotifier()
     node = SimpleNamespace(trouble="no answer", status="PostgreSQL does not answer: no answer")
-    parts = cast("Scheduler", scheduler), MemoryStore(FakeClock()), LiveJobs(), cast("ClusterNode", node)
-    await ProgressReport(notifier, *parts).tell()
+    await ProgressReport(stalled_daemon(tmp_path, notifier, node)[0]).tell()
     assert notifier.told == ["WATCHDOG=1", "STATUS=0 jobs, 0 running; PostgreSQL does not answer: no answer"]
 
 
@@ -281,21 +286,22 @@ class ChoreHarness:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.ownership = Ownership(self.clock)
-        self.runner = ChoreRunner(self.clock, self.ownership)
+        runtime = SimpleNamespace(clock=self.clock, live=SimpleNamespace(ownership=self.ownership))
+        self.daemon = cast("Daemon", SimpleNamespace(runtime=runtime, chores={}))
         self.began_ms = self.clock.now_ms()
 
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self, *chores: Chore) -> None:
         loop = asyncio.get_running_loop()
-        self.tasks += [loop.create_task(self.runner.repeat(chore)) for chore in chores]
+        self.tasks += [loop.create_task(repeat(self.daemon, chore)) for chore in chores]
         await self.clock.turn()
 
     async def sweep(self, do: Callable[[], Awaitable[object]]) -> None:
         await self.start(Chore("sweep", EVERY_S, do))
 
     def health(self) -> ChoreHealth:
-        (found,) = self.runner.health()
+        (found,) = self.daemon.chores.values()
         return found
 
 
