@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from asyncio import Task, TaskGroup
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -19,14 +19,15 @@ from msgspec import Struct
 
 from spyweb import __version__, descriptors
 from spyweb.clock import Clock, RealClock
+from spyweb.cluster.node import ClusterNode
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.chores import Chore, list_chores, repeat, status_line
-from spyweb.daemon.hearing import busy_slots, hear_others, prepare_for_slots
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.startup import catch_signals
 from spyweb.daemon.systemd import from_environment
 from spyweb.errors import Refused, StoreFenced, StoreUnreachable
-from spyweb.logs.output import printable, set_up
+from spyweb.logs.output import printable, set_up, tell_refusal
+from spyweb.ownership import CHIEF, Slot
 from spyweb.reload.swap import SettingsFile
 from spyweb.reload.watch import Watcher
 from spyweb.settings.load import load_settings
@@ -35,6 +36,7 @@ from spyweb.store.interchange.foreign import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
 from spyweb.subjects.health.service import STOPPING, ReadinessService
 from spyweb.subjects.jobs.service import JobService
+from spyweb.subjects.when.service import MaintenanceService
 from spyweb.views.jobs import JobView
 from spyweb.web.access.keys import AccessService
 from spyweb.web.serve import PrivateSocket, serve_socket
@@ -49,6 +51,9 @@ SWITCH_S = 0.0005  # how long a thread waits for the interpreter's lock before i
 UNREACHABLE_S = 2.0  # between two attempts to reach PostgreSQL
 JOBS = "jobs"
 NO_JOBS = "none yet: put a Lua file into jobs/, it starts as soon as it is saved"
+ON_BEAT = ("events", "outbox", "locks", "incidents", "keys")  # what may be new; runs are taken up with a beat anyway
+ON_GAIN = (*ON_BEAT, "channels")
+HEAR_S = 0.1  # between two checks of what others have committed
 GARBAGE = 20_000  # objects between two collections of cycles; a run leaves none
 
 
@@ -221,6 +226,52 @@ def start_background(daemon: Daemon, tasks: TaskGroup, chores: Sequence[Chore]) 
         tasks.create_task(daemon.signs.keep_up(), name="find signs of incidents"),
         tasks.create_task(runtime.outbox_sender.deliver(), name="deliver messages"),
     ]
+
+
+async def hear_others(daemon: Daemon, node: ClusterNode) -> None:
+    """Have parts look at what other nodes have committed, until cancelled: by the bell, with each beat, for slots.
+
+    What a busy node commits makes the others check at most ten times a second.
+    """
+    runtime, alerts, services = daemon.runtime, daemon.alerts, daemon.services
+    concerned: dict[str, Sequence[Callable[[], Awaitable[None] | None]]] = {
+        "channels": [daemon.channel_checker.wake],
+        "events": [daemon.triggers.wake],
+        "incidents": [alerts.wake, services[MaintenanceService].load],
+        "keys": [services[AccessService].load],
+        "locks": [runtime.world.locks.look],
+        "outbox": [runtime.outbox_sender.look],
+        "runs": [node.work.hear],
+    }
+    heard, woken = set[str](), asyncio.Event()
+
+    def hear(parts: Collection[str]) -> None:
+        heard.update(parts)
+        woken.set()
+
+    node.beaten, node.gained, node.nodes.bell.hear = partial(hear, ON_BEAT), partial(hear, ON_GAIN), hear
+    while True:
+        await woken.wait()
+        woken.clear()
+        now = [look for part, those in concerned.items() if part in heard for look in those]
+        heard.clear()
+        for look in now:
+            try:
+                await (look() or runtime.clock.sleep(0))
+            except Exception as error:  # noqa: BLE001 - a later version may have written what this one can't read
+                tell_refusal("what other nodes have changed could not be read yet", error)
+        await runtime.clock.sleep(HEAR_S)
+
+
+async def prepare_for_slots(daemon: Daemon) -> None:
+    """Learn, before slots are owned, what is on record of their jobs and channels."""
+    await daemon.alerts.load()
+    await daemon.signs.load()
+
+
+def busy_slots(daemon: Daemon) -> set[Slot]:
+    """Return the slots in which this node sends or plans something: they are not given now."""
+    return daemon.runtime.outbox_sender.busy_slots() | ({CHIEF} if daemon.alerts.planning.locked() else set())
 
 
 def announce(daemon: Daemon, *, verbose: bool) -> None:

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from spyweb.daemon.build import build_node, has_content, place_of, reachable_url
-from spyweb.daemon.hearing import LEAST_S, busy_slots, hear_others, prepare_for_slots
+from spyweb.daemon.serve import HEAR_S, busy_slots, hear_others, prepare_for_slots
 from spyweb.errors import StoreError
 from spyweb.ownership import CHIEF, Slot
 from spyweb.runs.live import LiveJobs
@@ -71,7 +71,7 @@ class Parts:
     def hear(self, *parts: str) -> None:
         self.node.nodes.bell.hear(parts)
 
-    async def heard(self, seconds: float = LEAST_S) -> list[str]:
+    async def heard(self, seconds: float = HEAR_S) -> list[str]:
         await self.clock.turn(seconds)
         heard, self.story = sorted(self.story), []
         return heard
@@ -111,7 +111,7 @@ async def test_whatever_others_commit_they_look_at_once_and_then_ten_times_a_sec
     looks = []
     for _ in range(20):
         parts.hear("events")
-        looks += await parts.heard(LEAST_S / 10)
+        looks += await parts.heard(HEAR_S / 10)
     assert len(looks) == 2
 
 
