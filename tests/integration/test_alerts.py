@@ -1,117 +1,24 @@
-"""A job fails, and somebody is told: a real daemon, killed where it hurts, and a receiver on this machine."""
+"""A job fails, and somebody is told: a real daemon, and a receiver on this machine."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from spyweb.subjects.incidents.views import ChannelView
-from tests.fakes.alert_services import Services, open_services
-from tests.fakes.hook import Hook, open_hook
+from tests.fakes.alert_services import open_services
 from tests.fakes.http_server import Answer, Arrived
-from tests.fakes.project import DaemonProcess, daemon, eventually
+from tests.fakes.project import daemon, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-PATIENCE = 30.0  # seconds; a machine under load is slow
-CONFIG = """[server]
-enabled = false
-[channels.ops]
-webhook = "{url}"
-[channels.phone]
-url = "ntfy://127.0.0.1:{port}/s3cr3t-t0pic"
-[alerts]
-to = ["ops", "phone"]
-after_failures = 2
-"""
 BROKEN = """-- /// job
 -- every = "200ms"
 -- ///
 error("no space")
 """
-MENDED = """-- /// job
--- every = "200ms"
--- ///
-log("fine")
-"""
-
-
-@dataclass(frozen=True)
-class Life:
-    """What has come to the two receivers, and what each channel knew."""
-
-    hook: Hook
-    services: Services
-    told_before_the_first_kill: int
-    told: Sequence[Mapping[str, str]]  # what each channel knew, once the job was down and once it was well again
-
-    @property
-    def kinds(self) -> Sequence[tuple[int, str]]:
-        return [(item["incident"], item["kind"]) for body in self.hook.bodies for item in json.loads(body)["items"]]
-
-    @property
-    def titles(self) -> Sequence[str]:
-        return [arrived.json["title"] for arrived in self.services.arrived]
-
-
-@pytest.fixture(scope="module")
-def life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
-    """Have a job fail, its daemon killed before it tells anybody, the next while it does; then the job is mended."""
-    root = tmp_path_factory.mktemp("project")
-    with open_hook(hangs=True) as hook, open_services(tmp_path_factory.mktemp("services")) as services:
-        services.answer = lambda arrived: Answer(status=500 if len(services.arrived) == 1 else 200, body=arrived.body)
-        (root / "jobs").mkdir()
-        (root / "jobs/backup.lua").write_text(BROKEN)
-        (root / "config.toml").write_text(CONFIG.format(url=hook.url, port=services.port))
-        with daemon(root) as (process, client):
-            eventually(lambda: len(client.incidents(is_open=True, limit=10)) == 1)
-            kill(process)
-        told_before = len(hook.bodies) + len(services.arrived)
-        with daemon(root) as (process, _):
-            eventually(lambda: bool(hook.bodies and services.arrived))
-            kill(process)
-        hook.hangs = False
-        with daemon(root) as (process, client):
-            eventually(lambda: len(hook.bodies) == len(services.arrived) == 2)  # what was not taken has come again
-            (down,) = client.incidents(is_open=True, limit=10)
-            (root / "jobs/backup.lua").write_text(MENDED)
-            eventually(lambda: len(hook.bodies) == len(services.arrived) == 3)
-            (well,) = client.incidents(is_open=False, limit=10)
-            kill(process)
-        yield Life(hook, services, told_before, [down.told, well.told])
-
-
-def kill(process: DaemonProcess) -> None:
-    process.kill()
-    process.wait()
-
-
-def test_what_a_killed_daemon_had_not_told_is_told_once_by_the_next(life: Life) -> None:
-    assert life.told_before_the_first_kill == 0, "the run's end was on record, and nothing was sent yet"
-    assert life.kinds == [(1, "opened"), (1, "opened"), (1, "closed")]
-    assert life.told == [{"ops": "open", "phone": "open"}, {"ops": "closed", "phone": "closed"}]
-
-
-def test_what_was_being_sent_as_a_daemon_was_killed_is_sent_again_with_the_same_id(life: Life) -> None:
-    first, again, closing = life.hook.deliveries
-    assert first == again != closing
-    assert life.hook.bodies[0] == life.hook.bodies[1]
-
-
-def test_a_service_is_told_from_the_opening_to_the_end(life: Life) -> None:
-    first, again, closing = life.titles
-    assert first == again
-    assert re.fullmatch(r"#1 backup is down: \d+ failures", first)
-    assert closing.startswith("#1 backup recovered after")
-    assert "no space" in life.services.arrived[0].json["message"]
-
-
 SECRETS = (
     "s3cr3t-t0pic",
     "s3cr3t-f1le",
