@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -76,13 +76,12 @@ class Rejected(Exception):
 class EditedValue:
     """A value that update ops edit: each table is copied before its first change, and no other.
 
-    So the stored value stays as it was, and many ops on a large value take no longer than on a small one.
+    So the stored value stays as it was, and many ops on a large table take no longer than on a small one.
     """
 
     def __init__(self) -> None:
         self._own: dict[int, Object | list[Value]] = {}  # copies made here, by id(), which is unique as they are kept
         self._numbers = 0  # keys that merges have added
-        self._has_texts = False
 
     def own(self, holder: Holder) -> Holder:
         """Return the table, or a copy of it that may be changed."""
@@ -97,30 +96,6 @@ class EditedValue:
         self._numbers += sum(not isinstance(key, bytes) and key not in table for key in more)
         check_count(self._numbers)
         table.update(more)
-
-    def extended(self, text: bytes | bytearray, more: bytes) -> bytes:
-        """Return a text with more at its end; until `finished` a bytearray, which is not copied each time."""
-        growing = text if isinstance(text, bytearray) else bytearray(text)
-        growing += more
-        self._has_texts = True
-        return cast(bytes, growing)
-
-    def finished(self, root: Value) -> Value:
-        """Return the edited value."""
-        if not self._has_texts:
-            return root
-        for holder in self._own.values():
-            if isinstance(holder, dict):
-                holder.update([(key, settled(item)) for key, item in holder.items() if is_growing(item)])
-        return settled(root)
-
-
-def is_growing(value: object) -> bool:
-    return isinstance(value, bytearray)
-
-
-def settled(value: Value) -> Value:
-    return bytes(cast(bytearray, value)) if is_growing(value) else value
 
 
 def check_count(numbers: int) -> None:
@@ -137,7 +112,7 @@ def apply(root: Value, updates: Sequence[Update]) -> Updated:
             root = _applied(draft, root, update)
         except Rejected as rejected:
             problems.append(UpdateError(op_index=index, code=rejected.code, message=str(rejected)))
-    value = {} if root is None else draft.finished(root)
+    value = {} if root is None else root
     if any(count_number_keys(update.value) for update in updates):
         check_count(count_number_keys(value))
     return Updated(value=value, problems=problems)
@@ -237,8 +212,8 @@ def _appended(draft: EditedValue, target: Value, update: Update) -> Value:
         target = draft.own(target)
         target.append(value)
         return target
-    if isinstance(target, bytes | bytearray) and isinstance(value, bytes):
-        return draft.extended(target, value)
+    if isinstance(target, bytes) and isinstance(value, bytes):
+        return target + value
     reason = f"{kind_of(value)} can't be appended to {kind_of(target)}"
     raise Rejected("append.type_mismatch", f"{spelled(update.path)}: {reason}")
 

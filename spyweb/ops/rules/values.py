@@ -195,7 +195,7 @@ class _Probe:
         return True
 
 
-def kind_of(value: Value | bytearray) -> str:
+def kind_of(value: Value) -> str:
     """Return the name of a value's type for error texts."""
     match value:
         case None:
@@ -206,7 +206,7 @@ def kind_of(value: Value | bytearray) -> str:
             return "a boolean"
         case int() | float():
             return "a number"
-        case bytes() | bytearray():
+        case bytes():
             return "a string"
         case list():
             return "a list"

@@ -8,7 +8,7 @@ import pytest
 
 from spyweb.limits import NUMBER_KEYS
 from spyweb.model import NULL, Value, ValueKey
-from spyweb.ops.rules.updates import DEEPEST_MERGE, MOST_MERGED_KEYS, EditedValue, Object, Update, UpdateKind, apply
+from spyweb.ops.rules.updates import DEEPEST_MERGE, MOST_MERGED_KEYS, Update, UpdateKind, apply
 from spyweb.ops.rules.values import Unstorable
 from tests.fakes.growth import LINEAR, growth
 
@@ -279,16 +279,3 @@ def test_a_table_of_many_numbers_is_merged_and_counted_in() -> None:
 
     assert isinstance(value, dict)
     assert (len(value), codes) == (5_000, [])
-
-
-def test_a_text_grows_without_being_copied_and_is_a_text_in_the_end() -> None:
-    draft = EditedValue()
-    read: Object = {b"t": b"one", b"n": 1}
-    own = draft.own(read)
-    grown = draft.extended(b"one", b", two")
-    assert draft.extended(grown, b", three") is grown
-    own[b"t"] = grown
-
-    assert draft.finished(own) == {b"t": b"one, two, three", b"n": 1}
-    assert type(own[b"t"]) is bytes
-    assert draft.finished(grown) == b"one, two, three"
