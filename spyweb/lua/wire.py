@@ -344,7 +344,6 @@ class Foreign:
     """A Lua value that has no counterpart outside its VM."""
 
     __slots__ = ("kind", "name")
-    __match_args__ = ("kind", "name")
 
     def __init__(self, kind: Ext, name: str = "") -> None:
         self.kind = kind
@@ -355,9 +354,6 @@ class Foreign:
 
     def __hash__(self) -> int:
         return hash((self.kind, self.name))
-
-    def __repr__(self) -> str:
-        return f"Foreign({self.kind!r}, {self.name!r})"
 
 
 def _write_ext(value: object) -> msgspec.msgpack.Ext:

@@ -34,7 +34,7 @@ from spyweb.ops.resources import LONGEST_TARGET, Expected, Kept, record
 from spyweb.ops.world import Call
 from spyweb.programs.runner import SHELL, CommandResult, Program, base_environment, find_program
 from spyweb.programs.running import Command
-from spyweb.programs.wire import shown
+from spyweb.programs.wire import StartCommand, shown
 from spyweb.settings.units import parse_duration
 
 FAMILY = OpFamily(
@@ -252,12 +252,15 @@ def _asked(words: Words, program: bytes) -> str | list[str]:
 
 
 async def _execute(call: Call, words: Words, program: Program, options: ExecOptions, workdir: bytes) -> CommandResult:
-    command = Command(
+    start = StartCommand(
         program=program.path,
         version=program.version,
         arguments=[program.path, b"-c", words] if isinstance(words, bytes) else words,
         environment=base_environment() | dict(options.env),
         workdir=workdir,
+    )
+    command = Command(
+        start=start,
         timeout_s=options.timeout_ms / 1000,
         stdin=options.stdin,
         kept=min(KEPT, call.memory_limit // KEPT_SHARE),

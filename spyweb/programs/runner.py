@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb import descriptors
 from spyweb.clock import Clock
@@ -29,7 +30,7 @@ from spyweb.limits import too_large
 from spyweb.programs import wire
 from spyweb.programs.running import Command, LineCredit, RunningCommand
 from spyweb.programs.sweep import children_of, is_stopped, kill_left
-from spyweb.programs.wire import CommandRefused, FileVersion, StartCommand, shown, version_of
+from spyweb.programs.wire import CommandRefused, FileVersion, shown, version_of
 
 log = structlog.get_logger()
 
@@ -188,12 +189,8 @@ class CommandRunner:
         return running
 
     def _frame(self, command: Command) -> bytes:
-        start = StartCommand(
-            program=command.program,
-            version=command.version,
-            arguments=command.arguments,
-            environment=command.environment,
-            workdir=command.workdir,
+        start = replace(
+            command.start,
             memory=self._limits.memory,
             cpu_s=self._limits.cpu_s,
             processes=self._limits.processes,

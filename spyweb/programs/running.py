@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from signal import SIGKILL
@@ -22,7 +22,7 @@ from spyweb.clock import Clock, Handle
 from spyweb.confined.frames import FrameReader
 from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.programs.sweep import send
-from spyweb.programs.wire import GRACE_S, STOP, CommandTaken, FileVersion, FromNanny, Outcome, decode_from_nanny
+from spyweb.programs.wire import GRACE_S, STOP, CommandTaken, FromNanny, Outcome, StartCommand, decode_from_nanny
 
 LINES_PER_S = 5_000  # of all commands together, as of one worker
 BURST_S = 0.2  # what is granted ahead
@@ -110,11 +110,7 @@ class OutputCollector:
 class Command(Struct, frozen=True, kw_only=True):
     """A command to run."""
 
-    program: bytes
-    version: FileVersion
-    arguments: Sequence[bytes]  # the first is the program's name as the program sees it
-    environment: Mapping[bytes, bytes]
-    workdir: bytes
+    start: StartCommand  # its limits are the runner's
     timeout_s: float
     stdin: bytes = b""
     kept: int  # bytes of stdout, and of stderr; what follows is counted

@@ -38,10 +38,10 @@ class StartCommand(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     arguments: Sequence[bytes]  # the first is the name that the program sees
     environment: Mapping[bytes, bytes]
     workdir: bytes
-    memory: int  # bytes, of each process or, in a cgroup, of all together; 0: no limit
-    cpu_s: int  # CPU time of each process; 0: no limit
-    processes: int  # 0: no limit
-    cgroup: str  # the folder to make for it; empty: none
+    memory: int = 0  # bytes, of each process or, in a cgroup, of all together; 0: no limit
+    cpu_s: int = 0  # CPU time of each process; 0: no limit
+    processes: int = 0  # 0: no limit
+    cgroup: str = ""  # the folder to make for it; empty: none
 
 
 class CommandTaken(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True):

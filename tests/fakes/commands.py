@@ -17,7 +17,7 @@ from spyweb.clock import RealClock
 from spyweb.errors import CommandError
 from spyweb.programs.runner import SHELL, CommandLimits, CommandResult, CommandRunner, base_environment, find_program
 from spyweb.programs.running import Command
-from spyweb.programs.wire import FileVersion
+from spyweb.programs.wire import FileVersion, StartCommand
 
 _numbers = itertools.count(1)
 
@@ -41,12 +41,15 @@ def command(
     version: FileVersion | None = None,
 ) -> Command:
     program, found = find_program(arguments[0], workdir)
-    return Command(
+    start = StartCommand(
         program=program,
         version=version or found,
         arguments=arguments,
         environment=base_environment(),
         workdir=workdir,
+    )
+    return Command(
+        start=start,
         timeout_s=timeout_s,
         stdin=stdin,
         kept=kept,

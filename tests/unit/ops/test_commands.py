@@ -46,12 +46,12 @@ async def refused(call: Call, *arguments: object) -> str:
 async def test_a_text_goes_through_the_shell_in_the_folder_of_the_job(world: World) -> None:
     (result,) = (await ask(world.call, "exec.run", b"ls | wc"))[:1]
     (command,) = world.runner.commands
-    assert os.path.basename(command.program) == b"bash"  # the tests need one
-    assert command.arguments == [command.program, b"-c", b"ls | wc"]
-    assert command.workdir == str(world.root / "jobs/prices").encode()
+    assert os.path.basename(command.start.program) == b"bash"  # the tests need one
+    assert command.start.arguments == [command.start.program, b"-c", b"ls | wc"]
+    assert command.start.workdir == str(world.root / "jobs/prices").encode()
     assert (world.root / "jobs/prices").is_dir()
     assert (command.timeout_s, command.stdin, command.kept) == (300, b"", 10 * MIB)
-    assert command.environment.keys() == {b"PATH", b"HOME", b"LANG"}
+    assert command.start.environment.keys() == {b"PATH", b"HOME", b"LANG"}
     assert result == {
         "stdout": b"out", "stderr": b"err", "exit_code": 0, "success": True, "took_ms": 7, "changed": True,
         "message": "exit code 0",
@@ -62,18 +62,18 @@ async def test_the_shell_is_bash_where_there_is_one_unless_a_script_says_which(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await ask(world.call, "exec.run", b"x", table(shell=b"sh", unless=b"y"))
-    assert [command.program for command in world.runner.commands] == [b"/bin/sh"]
+    assert [command.start.program for command in world.runner.commands] == [b"/bin/sh"]
     assert '"bash" or "sh" expected' in await refused(world.call, b"x", table(shell=b"zsh"))
     monkeypatch.setattr(commands, "BASH", b"no-such-shell")
     await ask(world.call, "exec.run", b"x")
-    assert world.runner.commands[-1].program == b"/bin/sh"
+    assert world.runner.commands[-1].start.program == b"/bin/sh"
 
 
 async def test_an_array_is_run_as_it_is(world: World) -> None:
     await ask(world.call, "exec.run", [b"sh", b"-c", b"$x; y", 3.0])
     (command,) = world.runner.commands
-    assert command.program in (b"/usr/bin/sh", b"/bin/sh")
-    assert command.arguments == [b"sh", b"-c", b"$x; y", b"3"]
+    assert command.start.program in (b"/usr/bin/sh", b"/bin/sh")
+    assert command.start.arguments == [b"sh", b"-c", b"$x; y", b"3"]
 
 
 async def test_options_say_how(world: World) -> None:
@@ -81,15 +81,15 @@ async def test_options_say_how(world: World) -> None:
     await ask(world.call, "exec.run", b"x", options)
     await ask(world.call, "exec.run", b"x", table(workdir=b"sub/../other", timeout=2.5))
     first, second = world.runner.commands
-    assert (first.workdir, first.timeout_s, first.stdin) == (b"/tmp", 90, b"in")
-    assert (first.environment[b"A"], first.environment[b"N"]) == (b"b", b"1")
-    assert (second.workdir, second.timeout_s) == (str(world.root / "jobs/prices/other").encode(), 2.5)
+    assert (first.start.workdir, first.timeout_s, first.stdin) == (b"/tmp", 90, b"in")
+    assert (first.start.environment[b"A"], first.start.environment[b"N"]) == (b"b", b"1")
+    assert (second.start.workdir, second.timeout_s) == (str(world.root / "jobs/prices/other").encode(), 2.5)
 
 
 async def test_a_field_of_sloth_runner_that_says_where_is_left_aside(world: World) -> None:
     await ask(world.call, "cmd", table(command=b"make", delegate_to=b"web1"))
     await ask(world.call, "exec.run", b"make", table(delegate_to=b"web1"))
-    assert [command.arguments[-1] for command in world.runner.commands] == [b"make", b"make"]
+    assert [command.start.arguments[-1] for command in world.runner.commands] == [b"make", b"make"]
 
 
 async def test_an_audit_has_the_variables_of_a_command(world: World) -> None:
@@ -101,7 +101,7 @@ async def test_an_audit_has_the_variables_of_a_command(world: World) -> None:
 
 async def test_cmd_takes_the_command_among_its_options(world: World) -> None:
     await ask(world.call, "cmd", table(command=b"make", timeout=5))
-    assert world.runner.commands[0].arguments[-1] == b"make"
+    assert world.runner.commands[0].start.arguments[-1] == b"make"
     with pytest.raises(OpError, match=r"bad argument #1 to 'cmd' \(a command expected, .*got nil"):
         await ask(world.call, "cmd", table(timeout=5))
 
@@ -159,7 +159,7 @@ async def test_nothing_is_run_where_its_work_is_done(world: World) -> None:
     (ran,) = (await ask(world.call, "exec.run", b"x", table(unless=[b"sh", b"-c", b"false"], creates=b"not")))[:1]
     assert isinstance(ran, dict)
     assert ran["changed"] is True
-    assert [command.arguments[-1] for command in world.runner.commands] == [b"test -e y", b"false", b"x"]
+    assert [command.start.arguments[-1] for command in world.runner.commands] == [b"test -e y", b"false", b"x"]
 
 
 async def test_a_check_runs_nothing_not_even_what_tells_whether_it_is_done(world: World) -> None:
