@@ -58,10 +58,6 @@ class HelperProcess(asyncio.SubprocessProtocol):
         )
         self._transport = transport
 
-    @property
-    def pid(self) -> int:
-        return self._transport.get_pid() if self._transport else 0
-
     async def ask(self, request: HelperRequest) -> HelperAnswer:
         """Ask, and wait for the answer; a missing answer is a failure."""
         if self._idle:
@@ -137,11 +133,6 @@ class AlertHelper:
         self._starting = asyncio.Lock()
         self._seats = asyncio.Semaphore(AT_ONCE)
         self._asked = 0
-
-    @property
-    def pid(self) -> int:
-        """Return the id of the process, 0 while there is none."""
-        return self._process.pid if self._process and self._process.takes else 0
 
     async def ask(self, request: HelperRequest) -> HelperAnswer:
         """Ask; this sets the `id` of the request."""
