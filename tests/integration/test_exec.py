@@ -53,43 +53,16 @@ async def test_without_a_permission_nothing_is_run(scripts: Scripts, tmp_path: P
     assert not (tmp_path / "mark").exists()
 
 
-async def nothing_is_left(scripts: Scripts, how: str) -> None:
-    """Six seconds after a run has ended: five of them are for what gets SIGTERM."""
+async def test_nothing_is_left_of_a_command_six_seconds_after_its_run_was_cancelled(scripts: Scripts) -> None:
+    """Five of them are for what gets SIGTERM."""
     stubborn = Stubborn()
-    wait = "error('enough')" if how == "failed" else "sleep(60000)"
-    source = f"parallel(function() exec.run([==[{stubborn.text}]==]) end, function() sleep(3000) {wait} end)"
-    run = await scripts.begin(how)
-    timeout_ms = 3_000 if how == "timeout" else 20_000
-    ending = asyncio.ensure_future(scripts.live_through(run, source, how, timeout_ms=timeout_ms))
+    source = f"parallel(function() exec.run([==[{stubborn.text}]==]) end, function() sleep(60000) end)"
+    run = await scripts.begin("a")
+    ending = asyncio.ensure_future(scripts.live_through(run, source, "a"))
     await stubborn.wait_until_left(stubborn.processes, within_s=5)
-    if how == "cancelled":
-        scripts.cancel(run, Why.CANCELLED)
+    scripts.cancel(run, Why.CANCELLED)
     assert (await ending).outcome is Outcome.FAILED
     await stubborn.wait_until_left(0, within_s=AFTER_END_S)
-
-
-async def nothing_is_left_of_a_branch(scripts: Scripts) -> None:
-    """The run goes on without it."""
-    stubborn = Stubborn()
-    source = f"""
-        local ok = pcall(parallel, function() exec.run([==[{stubborn.text}]==]) end,
-          function() repeat sleep(20) until store_get("enough") error("enough") end)
-        sleep(6000)
-        return tostring(ok)
-    """
-    run = asyncio.ensure_future(scripts.succeed(source))
-    await stubborn.wait_until_left(stubborn.processes, within_s=5)
-    await scripts.succeed("store_set('enough', 'yes')")
-    await stubborn.wait_until_left(0, within_s=AFTER_END_S + 0.5)
-    assert not run.done()
-    assert await run == b"false"
-
-
-async def test_nothing_is_left_of_a_command_six_seconds_after_whatever_has_ended_it(scripts: Scripts) -> None:
-    async with asyncio.TaskGroup() as together:  # each takes its six seconds
-        for how in ("cancelled", "timeout", "failed"):
-            together.create_task(nothing_is_left(scripts, how))
-        together.create_task(nothing_is_left_of_a_branch(scripts))
 
 
 async def test_a_task_may_be_a_command(scripts: Scripts) -> None:

@@ -265,32 +265,6 @@ async def test_many_requests_to_a_silent_host_leave_room_for_others(server: WebS
             await request
 
 
-# A name server that hangs: only its own hosts are late
-
-
-async def test_a_hundred_hosts_without_an_answer_do_not_hold_up_one_that_has_it() -> None:
-    answered = threading.Event()
-
-    def lookup(host: str) -> tuple[Address, ...]:
-        if host != "good.test":
-            answered.wait(20)
-        return (Address(socket.AF_INET, "127.0.0.1"),)
-
-    async with open_web_server() as server, open_script(lookup=lookup) as script:
-        try:
-            async with asyncio.TaskGroup() as group:
-                urls = [server.url("/hello", f"bad{number}.test").encode() for number in range(100)]
-                hanging = [group.create_task(script.fail("http_request", {b"url": url, b"timeout": 3})) for url in urls]
-                async with asyncio.timeout(2):
-                    response = await script.ask("http_get", server.url("/hello", "good.test").encode())
-                assert not any(task.done() for task in hanging)
-                for task in hanging:
-                    task.cancel()
-        finally:
-            answered.set()
-    assert response["body"] == b"hello"
-
-
 async def test_a_name_that_hangs_ends_at_the_requests_timeout() -> None:
     answered = threading.Event()
 
