@@ -22,7 +22,8 @@ import msgspec
 
 from spyweb.errors import NoAccess, Refused
 from spyweb.model import JobId
-from spyweb.settings.socket_path import find_socket
+from spyweb.settings.sections import SOCKET
+from spyweb.settings.socket_path import name_for_kernel
 from spyweb.store.access import no_access
 from spyweb.views.jobs import JobView
 from spyweb.words import cut
@@ -52,7 +53,8 @@ class UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
+        with name_for_kernel(self._path) as name:
+            self.sock.connect(name)
 
 
 class SocketTransport:
@@ -199,8 +201,8 @@ def shortened(text: str) -> str:
 
 def find_daemon(data_dir: Path) -> DaemonClient | None:
     """Return a client of the daemon that listens there, or None.  Raises NoAccess when it is somebody else's."""
+    path = data_dir / SOCKET
     try:
-        path = find_socket(data_dir)
         with contextlib.closing(UnixConnection(path, PATIENCE)) as connection:
             connection.connect()
     except PermissionError as error:

@@ -14,7 +14,7 @@ import socket
 import ssl
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
@@ -31,8 +31,8 @@ from spyweb.errors import Refused
 from spyweb.limits import ADDRESS_PATH, PARAMETERS, too_large
 from spyweb.model import MIB
 from spyweb.ops.network.address_check import OwnSockets
-from spyweb.settings.sections import ServerSettings
-from spyweb.settings.socket_path import claim_socket, find_socket, release_socket
+from spyweb.settings.sections import SOCKET, ServerSettings
+from spyweb.settings.socket_path import clear_place, name_for_kernel
 from spyweb.web.access.headers import bracketed
 from spyweb.web.access.keys import AccessService
 from spyweb.web.answer import CODES, error_of, json_answer
@@ -114,12 +114,15 @@ class PrivateSocket:
 
     def __init__(self, make_handler: Callable[[], asyncio.Protocol], data_dir: Path) -> None:
         self._make_handler = make_handler
-        self._data_dir = data_dir
+        self.path = data_dir / SOCKET
 
     async def open(self) -> None:
-        self.path = claim_socket(self._data_dir)
+        clear_place(self.path)
+        listener = socket.socket(socket.AF_UNIX)
+        with name_for_kernel(self.path) as name:
+            listener.bind(name)
         self._server = await asyncio.get_running_loop().create_unix_server(
-            self._make_handler, self.path, backlog=BACKLOG, start_serving=False
+            self._make_handler, sock=listener, backlog=BACKLOG, start_serving=False
         )
         self.path.chmod(0o600)  # before anybody can connect: nobody can before it serves
         self._identity = self._found()
@@ -134,13 +137,14 @@ class PrivateSocket:
         return True
 
     def close(self) -> None:
-        release_socket(self._data_dir)
+        with suppress(OSError):  # nobody listens there any more: the next daemon removes it
+            self.path.unlink()
         self._server.close()
 
     def _found(self) -> tuple[int, int] | None:
         """Return the identity of the file that a command would connect to."""
         try:
-            found = find_socket(self._data_dir).stat()
+            found = self.path.stat()
         except OSError:
             return None
         return found.st_dev, found.st_ino

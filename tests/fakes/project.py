@@ -18,7 +18,7 @@ from spyweb.cli.client import DaemonClient, SocketTransport, find_daemon, of_job
 from spyweb.daemon.commands.run import RunOptions, Watcher, run_in_daemon
 from spyweb.daemon.commands.start import daemon_command
 from spyweb.model import JobId, Outcome, Run, RunId
-from spyweb.settings.socket_path import find_socket
+from spyweb.settings.sections import SOCKET
 from spyweb.subjects.health.views import Health
 from spyweb.subjects.incidents.commands import incidents
 from spyweb.subjects.incidents.views import ChannelTried, IncidentView
@@ -116,7 +116,7 @@ class Project:
     def daemon_client(self) -> ProjectClient:
         """Return a client of the running daemon's socket, which starts no command for each question."""
         assert find_daemon(self.root / "data")
-        return ProjectClient(SocketTransport(find_socket(self.root / "data")))
+        return ProjectClient(SocketTransport(self.root / "data" / SOCKET))
 
     def ask(self, *words: str) -> list[dict[str, object]]:
         """Return what a command answers as JSON."""

@@ -28,8 +28,7 @@ from spyweb.clock import RealClock
 from spyweb.daemon.startup import put_hang_up_off
 from spyweb.errors import ConfigError, LockHeld, Refused, legible
 from spyweb.settings.load import examine_settings
-from spyweb.settings.sections import LOCK_NAME
-from spyweb.settings.socket_path import find_socket
+from spyweb.settings.sections import LOCK_NAME, SOCKET
 from spyweb.settings.units import SECOND_MS, format_duration
 from spyweb.store.lock import hold_lock
 from spyweb.views.jobs import JobView
@@ -157,7 +156,7 @@ def end_daemon(project: Project) -> int:
     """Send SIGTERM to the daemon and wait for its lock.  Raises Refused when it does not end, or another one starts."""
     data_dir, began = project.settings.daemon.data_dir, time.monotonic()
     try:
-        listener = SocketTransport(find_socket(data_dir))
+        listener = SocketTransport(data_dir / SOCKET)
         pid, uid = listener.peer()
     except OSError as error:
         raise Refused(f"the daemon of {project.root} can't be reached: {error.strerror}") from error
