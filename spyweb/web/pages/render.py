@@ -6,18 +6,13 @@ Jinja2 is slow to import and takes memory, so this module is imported at the fir
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from importlib.util import cache_from_source
 from pathlib import Path
 
 import jinja2
-from jinja2.bccache import Bucket
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
-from spyweb import __version__
 from spyweb.web.pages import words
 from spyweb.web.pages.charts import KINDS
 from spyweb.web.pages.frame import BAR, SETTINGS, PageFrame, to
@@ -25,29 +20,6 @@ from spyweb.web.pages.words import Moments
 
 HERE = Path(__file__).parent
 SUBJECTS = HERE.parents[1] / "subjects"  # each has its templates beside its code
-
-
-class CompiledTemplates(jinja2.FileSystemBytecodeCache):
-    """Keeps templates as byte code where Python keeps that of modules: compiling those of one page takes a while.
-
-    Where none can be written, they are compiled each time.  A user who can write there can write the templates too.
-    """
-
-    def __init__(self, beside: Path) -> None:
-        self._folder = Path(cache_from_source(str(beside / "any.py"))).parent
-        # Byte code depends on the version of the compiler and on its options, not only on the template.
-        super().__init__(str(self._folder), f"%s.jinja2-{jinja2.__version__}.spyweb-{__version__}.pyc")
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        with suppress(OSError):
-            super().load_bytecode(bucket)
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        if sys.dont_write_bytecode:
-            return
-        with suppress(OSError):
-            self._folder.mkdir(exist_ok=True)
-            super().dump_bytecode(bucket)
 
 
 class Renderer:
@@ -63,7 +35,6 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
             cache_size=-1,
-            bytecode_cache=CompiledTemplates(HERE),
         )
         self.pages.filters.update(FILTERS)
         kinds = [(letter, heights, word) for letter, (heights, word) in KINDS.items()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -11,7 +10,7 @@ import jinja2
 import pytest
 
 from spyweb.web.pages.frame import BAR, SETTINGS, PageFrame
-from spyweb.web.pages.render import HERE, CompiledTemplates
+from spyweb.web.pages.render import HERE
 from spyweb.web.pages.site import FOLDER, renderer, static_files
 from spyweb.web.pages.words import ABSENT, NBSP, Moments
 
@@ -78,55 +77,6 @@ def test_no_template_marks_anything_as_safe() -> None:
 
 def render(source: str, frame: PageFrame) -> str:
     return renderer().pages.from_string(source).render(frame=frame)
-
-
-@pytest.fixture
-def templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    monkeypatch.setattr(sys, "pycache_prefix", None)
-    (tmp_path / "page.html").write_text("hello {{ name }}")
-    return tmp_path
-
-
-def compiled(templates: Path) -> list[Path]:
-    return sorted(templates.glob("__pycache__/*.pyc"))
-
-
-def rendered(templates: Path) -> str:
-    pages = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates), bytecode_cache=CompiledTemplates(templates), autoescape=True
-    )
-    return pages.get_template("page.html").render(name="<b>")
-
-
-def test_a_template_is_compiled_once(templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rendered(templates) == "hello &lt;b&gt;"
-    assert len(compiled(templates)) == 1
-    monkeypatch.setattr(jinja2.Environment, "compile", None)
-    assert rendered(templates) == "hello &lt;b&gt;"
-
-
-def test_another_text_is_compiled_anew(templates: Path) -> None:
-    rendered(templates)
-    (templates / "page.html").write_text("goodbye {{ name }}")
-    assert rendered(templates) == "goodbye &lt;b&gt;"
-
-
-def test_what_is_broken_is_compiled_anew(templates: Path) -> None:
-    rendered(templates)
-    compiled(templates)[0].write_bytes(b"nothing of the kind")
-    assert rendered(templates) == "hello &lt;b&gt;"
-
-
-def test_nothing_is_needed_where_nothing_can_be_written(templates: Path) -> None:
-    (templates / "__pycache__").write_text("a file is in the way")
-    assert rendered(templates) == "hello &lt;b&gt;"
-
-
-def test_nothing_is_written_where_python_writes_none(templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    assert rendered(templates) == "hello &lt;b&gt;"
-    assert not (templates / "__pycache__").exists()
 
 
 def test_another_content_has_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
