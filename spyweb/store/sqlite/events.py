@@ -24,7 +24,7 @@ from spyweb.store.model.runs import End
 from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext
-from spyweb.store.sqlite.connections import Connections, StorePart, insert_into, on_writer
+from spyweb.store.sqlite.connections import Connections, StorePart, insert_into, on_writer, read_as
 
 COLUMNS = """
     namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value, at_ms, job, run, depth
@@ -133,18 +133,7 @@ class Events(StorePart):
     def wanted(self, connection: sqlite3.Connection, limit: int, *, after: Position = BEFORE_ALL) -> list[WantedChange]:
         """Return changes that no run has been claimed for, sorted by job, those of each job oldest first."""
         rows = connection.execute(WANTED, (*after, max(limit, 0)))
-        return [
-            WantedChange(
-                job=job,
-                event=event,
-                namespace=namespace,
-                key=key,
-                kind=ChangeKind(kind),
-                at_ms=at_ms,
-                origin=Origin(job=by, run=run, depth=depth),
-            )
-            for job, event, namespace, key, kind, at_ms, by, run, depth in rows
-        ]
+        return [read_as(WantedChange, row, origin=Origin(job=row[6], run=row[7], depth=row[8])) for row in rows]
 
     @on_writer(OpKind.READ)
     def find(self, connection: sqlite3.Connection, event: int) -> ChangeEvent | None:

@@ -238,17 +238,9 @@ def insert(
 ) -> Record:
     fields, matches = to_text(dict(item.fields)), to_text(list(item.matches))
     before = to_text(old) if old else None
-    connection.execute(ADD, (LATEST_NS - moment, job, item.hash, item.url, fields, matches, is_pending, before))
-    return Record(
-        timestamp_ns=moment,
-        job=job,
-        hash=item.hash,
-        fields=item.fields,
-        matches=tuple(item.matches),
-        url=item.url,
-        old=old,
-        is_pending=is_pending,
-    )
+    row = (LATEST_NS - moment, job, item.hash, item.url, fields, matches, is_pending, before)
+    connection.execute(ADD, row)
+    return read(row)
 
 
 def free_moment(connection: sqlite3.Connection, moment: int) -> int:

@@ -35,7 +35,7 @@ from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.sqlite import entries, scanning, transfer
 from spyweb.store.sqlite.batch import EVERYTHING, CachedValue, OpKind
 from spyweb.store.sqlite.changes import EntryContext
-from spyweb.store.sqlite.connections import SLICE, Connections, StorePart, on_questions_after_writes
+from spyweb.store.sqlite.connections import SLICE, Connections, StorePart, on_questions_after_writes, read_as
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
 from spyweb.store.sqlite.events import Events, Notices, Subscriptions, jobs_by_kind
 from spyweb.store.sqlite.locks import Locks
@@ -327,14 +327,7 @@ class Values(StorePart):
         now_ms = self._clock.now_ms()
         which = "" if namespace is None else "WHERE namespace = :namespace"
         counted = connection.execute(f"{STATS} {which}", {"now_ms": now_ms, "namespace": namespace}).fetchone()
-        total, expired, size_bytes, last_modified_ms = counted
-        return ValueStats(
-            total_keys=total,
-            expired_keys=expired,
-            size_bytes=size_bytes,
-            last_modified_ms=last_modified_ms,
-            active_locks=len(self._locks.find_all(connection, now_ms)),
-        )
+        return read_as(ValueStats, counted, active_locks=len(self._locks.find_all(connection, now_ms)))
 
     def _context(self, namespace: str, key: bytes) -> EntryContext:
         return EntryContext(self._codec, namespace, key, self._clock.now_ms())
