@@ -484,17 +484,10 @@ def add_message(
 def facts_of(connection: sqlite3.Connection, item: telling.MessageItem) -> dict[str, object]:
     incident = read(connection.execute(GET, (item.incident,)).fetchone())
     subject = connection.execute(FIND_SUBJECT, (incident.subject,)).fetchone()
-    return {
+    same = ("subject", "level", "reason", "text", "run", "since_ms", "opened_ms", "closed_ms")
+    return {name: getattr(incident, name) for name in same} | {
         "incident": incident.id,
-        "kind": item.kind.value,
-        "subject": incident.subject,
-        "level": incident.level.value,
-        "reason": incident.reason,
-        "text": incident.text,
-        "run": incident.run,
-        "since_ms": incident.since_ms,
-        "opened_ms": incident.opened_ms,
-        "closed_ms": incident.closed_ms,
+        "kind": item.kind,
         "failures": subject[0] if subject else 0,
         "flapping": incident.is_flapping,
         "gone": incident.is_gone,

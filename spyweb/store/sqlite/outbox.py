@@ -298,17 +298,12 @@ def add_message(connection: sqlite3.Connection, notice: Notice, now_ms: int, due
 
 def item_of(notice: Notice, now_ms: int) -> dict[str, object]:
     """Return a notice as the facts of a message have it: shaped like an incident, for templates and webhooks."""
-    return {
+    same = ("level", "title", "text", "link", "page_url", "run")
+    return {name: getattr(notice, name) for name in same} | {
         "incident": None,
-        "kind": MessageKind.MESSAGE.value,
+        "kind": MessageKind.MESSAGE,
         "subject": f"{JOB}{notice.job}",
-        "level": notice.level.value,
         "reason": "",
-        "title": notice.title,
-        "text": notice.text,
-        "link": notice.link,
-        "page_url": notice.page_url,
-        "run": notice.run,
         "since_ms": now_ms,
         "opened_ms": now_ms,
         "closed_ms": None,
