@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct, field
@@ -176,7 +176,7 @@ class Call(Struct, frozen=True, kw_only=True):
         if not self.is_dry:
             return self.world.store.values
         self.tally.dry_values = self.tally.dry_values or DryValues(self.world.store.values, self.world.clock)
-        return cast(Values, self.tally.dry_values)
+        return self.tally.dry_values
 
     def permit(self, function: str, check: str, *arguments: object) -> None:
         """Ask one of the checks of the policy.  Raises OpError, which names the key to add."""

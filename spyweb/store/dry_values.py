@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from asyncio import Future, get_running_loop
 from collections.abc import Callable, Coroutine, Iterator
-from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from spyweb.clock import Clock
 from spyweb.store.encoding import encode
 from spyweb.store.encryption import PLAIN
-from spyweb.store.model.entries import Drop, Entry, Leave, Order, Put, Transform
+from spyweb.store.model.entries import Entry, Leave, Order, Put, Transform
 from spyweb.store.patterns import compile_pattern
 from spyweb.store.sqlite.changes import EntryContext, Row, decide, entry_of, is_live
-from spyweb.store.sqlite.entries import put_sum
 from spyweb.store.sqlite.values import Values
 
 T = TypeVar("T")
@@ -25,15 +23,13 @@ def as_task(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Future[T]]
     return lambda *arguments, **named: get_running_loop().create_task(work(*arguments, **named))
 
 
-class DryValues:
+class DryValues(Values):
     """Answers what scripts ask of Values; the history, figures and list of scopes are those of the store."""
 
     def __init__(self, stored: Values, clock: Clock) -> None:
-        self._stored = stored
-        self._clock = clock
+        self.__dict__.update(vars(stored), _caches=False)
+        self._stored, self._clock = stored, clock
         self._own: dict[tuple[str, bytes], Row | None] = {}  # what the run has read or written
-        self.history, self.version, self.stats = stored.history, stored.version, stored.stats
-        self.namespaces = stored.namespaces
 
     @as_task
     async def transform(self, namespace: str, key: bytes, change: Transform, **_: object) -> Any:
@@ -51,15 +47,6 @@ class DryValues:
 
     def get(self, namespace: str, key: bytes) -> Future[Any]:
         return self.transform(namespace, key, lambda entry: Leave(entry and entry.value))
-
-    def set(self, namespace: str, key: bytes, value: bytes, **_: object) -> Future[Any]:
-        return self.transform(namespace, key, lambda _: Put(value))
-
-    def delete(self, namespace: str, key: bytes, **_: object) -> Future[Any]:
-        return self.transform(namespace, key, lambda _: Drop())
-
-    def increment(self, namespace: str, key: bytes, default: int, delta: int, **_: object) -> Future[Any]:
-        return self.transform(namespace, key, partial(put_sum, default, delta))
 
     def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[Any]:
         return self.transform(namespace, key, lambda entry: Put(entry.value, at_ms, True) if entry else Leave(False))
