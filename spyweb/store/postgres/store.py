@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
 from functools import partial
 
@@ -21,7 +21,7 @@ from spyweb.store.postgres.connection import PgConnection
 from spyweb.store.postgres.migrate import bring_up_to_date, refuse_other
 from spyweb.store.postgres.nodes import ALIVE, Nodes, bury, read_nodes, refuse_living
 from spyweb.store.postgres.server import QUESTION_S, READ_S, PgServer
-from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, OpKind
+from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.failures import opening
 from spyweb.store.sqlite.migrate import load_migrations, refuse_moved
@@ -70,17 +70,13 @@ async def open_postgres(
     Raises StoreError with one clear line; StoreUnreachable where it may help to try again.
     """
     codec: Codec = BYTES if key is None else codec_for(key)
-    writing = partial(open_up_to_date, server, clock.now_ms(), read_only=read_only)
+    is_relaxed = durability is Durability.NORMAL
     async with AsyncExitStack() as opened:
-
-        async def queue(connect: Callable[[], sqlite3.Connection], limit: int = BATCH_LIMIT) -> BatchQueue:
-            made = await open_queue(server.name, clock, connect, limit=limit)
-            opened.push_async_callback(made.close)
-            return made
-
-        writer = await queue(partial(writing, codec, is_relaxed=durability is Durability.NORMAL))
+        queue = partial(open_queue, opened, server.name, clock)
+        writing = partial(open_up_to_date, server, clock.now_ms(), codec, read_only=read_only, is_relaxed=is_relaxed)
+        writer = await queue(writing)
         reader = await queue(partial(connect, server, READ_S))
-        questions = await queue(partial(connect, server, QUESTION_S), 1)
+        questions = await queue(partial(connect, server, QUESTION_S), limit=1)
         connections = Connections(writer=writer, reader=reader, questions=questions, is_shared=True)
         if read_only and not await connections.ask(find_seal):
             codec = BYTES

@@ -165,8 +165,7 @@ async def open_to_look(
     path: Path, clock: Clock, connect: Callable[[], sqlite3.Connection], codec: Codec, history: HistoryRules
 ) -> Store:
     async with AsyncExitStack() as opened:
-        queue = await open_queue(path, clock, connect)
-        opened.push_async_callback(queue.close)
+        queue = await open_queue(opened, path, clock, connect)
         connections = Connections(writer=queue, reader=queue, questions=queue)
         store = Store(path, connections, clock, await connections.ask(codec_of, codec), history)
         opened.pop_all()
@@ -179,14 +178,10 @@ async def open_connections(
     async with AsyncExitStack() as opened:
         lock = hold_database(path, clock=clock)
         opened.callback(lock.release)
-        up_to_date = partial(open_up_to_date, path, durability, clock.now_ms(), codec, marker)
-        writer = await open_queue(path, clock, up_to_date)
-        opened.push_async_callback(writer.close)
-        reader = await open_queue(path, clock, partial(connect, path, "ro"))
-        opened.push_async_callback(reader.close)
-        # One at a time, so that a short query does not wait for a long one behind it.
-        questions = await open_queue(path, clock, partial(connect, path, "ro"), limit=1)
-        opened.push_async_callback(questions.close)
+        queue = partial(open_queue, opened, path, clock)
+        writer = await queue(partial(open_up_to_date, path, durability, clock.now_ms(), codec, marker))
+        reader = await queue(partial(connect, path, "ro"))
+        questions = await queue(partial(connect, path, "ro"), limit=1)
         writer.files = files = damage.FileIdentity(path, reads_index=True)
         writer.damage = reader.damage = questions.damage
         last = await writer.begin_writing(marker.note_commit if marker else None)
@@ -201,10 +196,18 @@ async def open_connections(
 
 
 async def open_queue(
-    path: Path | str, clock: Clock, connect: Callable[[], sqlite3.Connection], *, limit: int = BATCH_LIMIT
+    opened: AsyncExitStack,
+    path: Path | str,
+    clock: Clock,
+    connect: Callable[[], sqlite3.Connection],
+    *,
+    limit: int = BATCH_LIMIT,
 ) -> BatchQueue:
+    """Connect.  A `limit` of 1: a short query does not wait for a long one behind it."""
     with opening(path):
-        return BatchQueue(await Connection.open(connect), path, clock, limit=limit)
+        queue = BatchQueue(await Connection.open(connect), path, clock, limit=limit)
+    opened.push_async_callback(queue.close)
+    return queue
 
 
 def open_up_to_date(
