@@ -1,9 +1,10 @@
-"""A network between a client and PostgreSQL that is slow, stands still, or breaks, as a test says."""
+"""A network between a client and PostgreSQL that stands still, or breaks, as a test says."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,14 +16,12 @@ CHUNK = 1 << 16
 
 
 class PostgresProxy:
-    """What passes takes `delay_s` each way; `hear` is shown each request before it passes."""
+    """`hear` is shown each request before it passes."""
 
     def __init__(self, server_url: str, folder: Path) -> None:
         self.url = url_at(folder)
-        self.delay_s = 0.0
         self.hear: Callable[[bytes], None] = lambda request: None
         self.refuses = False  # new connections are closed at once
-        self.connections = 0  # so far
         self._socket = Path(parse_qs(urlsplit(server_url).query)["host"][0]) / f".s.PGSQL.{PORT}"
         self._requests, self._answers = asyncio.Event(), asyncio.Event()
         self._open: set[asyncio.Task[None]] = set()
@@ -45,8 +44,7 @@ class PostgresProxy:
         for task in list(self._open):
             task.cancel()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         if self.refuses:
             writer.transport.abort()
             return
@@ -70,36 +68,14 @@ class PostgresProxy:
             to_server.transport.abort()
 
     async def _pass(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        gate: asyncio.Event,
-        hear: Callable[[bytes], None],
+        self, reader: StreamReader, writer: StreamWriter, gate: asyncio.Event, hear: Callable[[bytes], None]
     ) -> None:
-        """Pass on what comes until one side ends, each chunk when its time has come."""
-        loop = asyncio.get_running_loop()
-        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-
-        async def deliver() -> None:
-            while True:
-                due, chunk = await under_way.get()
-                await asyncio.sleep(max(0.0, due - loop.time()))
-                await gate.wait()
-                if not chunk:
-                    writer.close()
-                    return
-                writer.write(chunk)
-
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(deliver())
-            is_open = True
-            while is_open:
-                chunk = b""
-                with suppress(ConnectionError):
-                    chunk = await reader.read(CHUNK)
+        with suppress(ConnectionError):
+            while chunk := await reader.read(CHUNK):
                 hear(chunk)
-                under_way.put_nowait((loop.time() + self.delay_s, chunk))
-                is_open = bool(chunk)
+                await gate.wait()
+                writer.write(chunk)
+        writer.close()
 
 
 @asynccontextmanager
