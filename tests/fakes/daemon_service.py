@@ -23,20 +23,7 @@ from spyweb.events.changes import ChangeHub
 from spyweb.events.hub import EventHub
 from spyweb.incidents.policy import Level
 from spyweb.lua.session import PoolStats, WorkerInfo
-from spyweb.model import (
-    Cron,
-    Cursor,
-    Every,
-    Failure,
-    JobId,
-    Outcome,
-    Run,
-    RunId,
-    RunMark,
-    RunState,
-    Trigger,
-    TriggerType,
-)
+from spyweb.model import Cron, Cursor, Every, Failure, JobId, Outcome, Run, RunId, RunMark, RunState, Trigger
 from spyweb.ops.network.address_check import OwnSockets
 from spyweb.ops.world import Metrics
 from spyweb.outbox.send import DeliveryFailure
@@ -74,17 +61,7 @@ from spyweb.subjects.state.service import StateService
 from spyweb.subjects.when import service as when
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.views.jobs import JobPaused, JobState, JobView, MaySee, NextRun, anything, next_run
-from spyweb.views.runs import (
-    LogLine,
-    RunEnded,
-    RunEvent,
-    RunRetried,
-    TaskView,
-    lateness_of,
-    mark_of,
-    moment_of,
-    took_of,
-)
+from spyweb.views.runs import LogLine, RunEnded, RunEvent, RunRetried, TaskView, copied, lateness_of
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.web.access.audit import AuditService
 from spyweb.web.access.keys import AccessService
@@ -306,16 +283,14 @@ def make_run_detail(run: Run, **changes: object) -> run_views.RunDetail:
     job = run.job
     source = SourceView(file=f"jobs/{job}.lua", first=1, lines=["local a = 1", MARKUP], line=2, total=2)
     began = (run.started_ms or NOW_MS) / 1000
-    detail = run_views.RunDetail(
+    detail = copied(
+        run_views.RunDetail,
+        run_views.brief(run),
         run=run,
         name=MARKUP,
-        words=run_views.run_words(run),
-        mark=mark_of(run),
-        at_ms=moment_of(run),
-        took_ms=took_of(run),
         late_ms=lateness_of(run),
         causes=[
-            run_views.CauseStep(kind=TriggerType.AFTER, words=MARKUP, at_ms=NOW_MS, run=run_views.brief(each))
+            run_views.CauseStep(kind="after", words=MARKUP, at_ms=NOW_MS, run=run_views.brief(each))
             for each in three_runs()
         ],
         attempts=[run_views.brief(run), run_views.brief(make_run(int(run.id) + 1, job=job, attempt=2))],

@@ -17,14 +17,7 @@ from spyweb.errors import Problem, StoreError
 from spyweb.model import After, Every, Failure, JobId, Never, Outcome, RunId, RunMark
 from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import FailingSeries, RunStrip, StripWish
-from spyweb.subjects.jobs.overview import (
-    OverviewRow,
-    Standing,
-    make_overview,
-    make_verdict,
-    standing_of,
-    view_row,
-)
+from spyweb.subjects.jobs.overview import OverviewRow, Standing, make_overview, make_verdict, standing_of, view_row
 from spyweb.subjects.jobs.service import KEPT_S
 from spyweb.views.jobs import JobState, JobView, view_job
 from spyweb.views.runs import last_run
