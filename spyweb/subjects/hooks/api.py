@@ -23,10 +23,10 @@ from spyweb.subjects.hooks.service import Delivery, HookService
 from spyweb.subjects.runs.starting import HEADERS, REUSED, key_of, parent_of, read_payload, started_answer
 from spyweb.views.jobs import Triggered
 from spyweb.web.access.headers import HOSTS, comes_from_elsewhere
-from spyweb.web.access.principal import PRINCIPAL, Principal, principal_of
+from spyweb.web.access.principal import PRINCIPAL, Principal, check_may_see, principal_of
 from spyweb.web.access.recognise import HARMLESS
 from spyweb.web.answer import BadBody, json_answer
-from spyweb.web.api.query import check_loaded, check_may_see, query_of
+from spyweb.web.api.query import check_loaded, query_of
 from spyweb.web.api.route import Right, Route
 from spyweb.web.api.services import SERVICES, service_of
 from spyweb.web.body import BODY_MEMORY, Body, media_type_of

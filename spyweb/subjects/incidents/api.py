@@ -19,19 +19,9 @@ from spyweb.subjects.incidents.views import (
     JobSilenced,
     incident_seen_by,
 )
-from spyweb.web.access.principal import LONGEST_NAME, principal_of, typed_name
+from spyweb.web.access.principal import LONGEST_NAME, check_may_see, principal_of, typed_name
 from spyweb.web.answer import BadBody, json_answer
-from spyweb.web.api.query import (
-    MOST,
-    PageQuery,
-    body_of,
-    check_may_see,
-    job_in_path,
-    job_of,
-    list_answer,
-    number_in_path,
-    query_of,
-)
+from spyweb.web.api.query import MOST, PageQuery, body_of, job_in_path, job_of, list_answer, number_in_path, query_of
 from spyweb.web.api.route import Right, Route
 from spyweb.web.api.services import service_of
 

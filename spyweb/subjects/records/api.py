@@ -12,8 +12,9 @@ from spyweb.model import JobId
 from spyweb.store.model.records import RecordFilter
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.records.views import RecordsPage, RecordView, by_job, flatten
+from spyweb.web.access.principal import check_may_see, check_may_see_all
 from spyweb.web.answer import json_answer
-from spyweb.web.api.query import MOST, Natural, Positive, check_may_see, check_may_see_all, query_of, visible
+from spyweb.web.api.query import MOST, Natural, Positive, query_of, visible
 from spyweb.web.api.route import CSV, Right, Route
 from spyweb.web.api.services import SERVICES, service_of
 from spyweb.web.event_streams import stream

@@ -25,8 +25,9 @@ from spyweb.store.patterns import excess
 from spyweb.subjects.state import views
 from spyweb.subjects.state.service import StateService
 from spyweb.views.jobs import to_json
+from spyweb.web.access.principal import check_may_see, check_may_see_all
 from spyweb.web.answer import BadParameter, json_answer
-from spyweb.web.api.query import Natural, Positive, body_of, check_may_see, check_may_see_all, query_of, read_body
+from spyweb.web.api.query import Natural, Positive, body_of, query_of, read_body
 from spyweb.web.api.route import LARGEST_BODY, LINES, Right, Route
 from spyweb.web.api.services import service_of
 from spyweb.web.body import BODY_MEMORY, Body, pieces

@@ -26,18 +26,8 @@ from spyweb.subjects.state.views import JOBS, EntryView, LockView, NamespaceView
 from spyweb.web.access.principal import Right
 from spyweb.web.answer import BadParameter
 from spyweb.web.api.query import LONGEST_NUMBER, Natural
-from spyweb.web.pages.frame import Chip
-from spyweb.web.pages.page import (
-    Action,
-    Asked,
-    DashboardPage,
-    PageMissing,
-    PagePart,
-    Question,
-    Shown,
-    lead_to,
-    with_query,
-)
+from spyweb.web.pages.frame import Chip, with_query
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Question, Shown, lead_to
 from spyweb.web.pages.site import answer_with
 from spyweb.words import cut
 

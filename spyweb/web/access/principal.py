@@ -45,3 +45,17 @@ def key_of(request: web.Request) -> str:
 def principal_of(request: web.Request) -> Principal:
     """Return the sender of a request, as the guard has identified it."""
     return request[PRINCIPAL]
+
+
+def check_may_see(request: web.Request, job: str) -> None:
+    """Raise HTTPForbidden where the client may not see this job, whether or not it exists."""
+    principal = principal_of(request)
+    if not principal.may_see(job):
+        raise web.HTTPForbidden(text=f"{principal.name} may not see this job")
+
+
+def check_may_see_all(request: web.Request) -> None:
+    """Raise HTTPForbidden where the client is limited to some jobs."""
+    principal = principal_of(request)
+    if principal.jobs:
+        raise web.HTTPForbidden(text=f"{principal.name} may ask about its jobs only")

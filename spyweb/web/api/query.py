@@ -18,7 +18,7 @@ from aiohttp import web
 from msgspec import Meta, inspect
 
 from spyweb.model import JobId, RunId
-from spyweb.web.access.principal import principal_of
+from spyweb.web.access.principal import check_may_see, principal_of
 from spyweb.web.answer import BadBody, BadParameter, page_answer
 from spyweb.web.api.services import SERVICES, STARTING
 from spyweb.web.body import BODY_MEMORY, LARGEST, Body
@@ -180,13 +180,6 @@ def check_loaded(request: web.Request) -> None:
         raise web.HTTPServiceUnavailable(text=STARTING, headers={"Retry-After": str(AGAIN_S)})
 
 
-def check_may_see_all(request: web.Request) -> None:
-    """Raise HTTPForbidden where the client is limited to some jobs."""
-    principal = principal_of(request)
-    if principal.jobs:
-        raise web.HTTPForbidden(text=f"{principal.name} may ask about its jobs only")
-
-
 async def visible(
     request: web.Request,
     ask: Callable[[int, M | None], Awaitable[list[V]]],
@@ -234,10 +227,3 @@ def job_of(request: web.Request, query: PageQuery) -> JobId | None:
     job = request.app[SERVICES].catalogue.find(query.job) or JobId(query.job)
     check_may_see(request, job)
     return job
-
-
-def check_may_see(request: web.Request, job: str) -> None:
-    """Raise HTTPForbidden where the client may not see this job, whether or not it exists."""
-    principal = principal_of(request)
-    if not principal.may_see(job):
-        raise web.HTTPForbidden(text=f"{principal.name} may not see this job")

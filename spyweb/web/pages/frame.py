@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from msgspec import Struct, field
 
@@ -63,6 +63,14 @@ class PageFrame(Struct, frozen=True, kw_only=True):
 def to(*parts: object) -> str:
     """Return the address of a page, each part of it percent-encoded."""
     return "/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+def with_query(path: str, given: Mapping[str, object]) -> str:
+    """Return an address with parameters, which may be any bytes; empty ones are left out."""
+    query = urlencode(
+        {name: value for name, value in given.items() if value}, errors="surrogateescape", quote_via=quote, safe=""
+    )
+    return f"{path}?{query}" if query else path
 
 
 STARTED = "started"  # a parameter of every page

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -25,7 +25,7 @@ from spyweb.web.access.principal import Principal, Right, typed_name
 from spyweb.web.access.recognise import AtOwner
 from spyweb.web.api.query import query_of
 from spyweb.web.api.services import Outlook, Services
-from spyweb.web.pages.frame import Chip, Link, to, with_started
+from spyweb.web.pages.frame import Chip, Link, to, with_query, with_started
 from spyweb.web.pages.words import Moments
 
 if TYPE_CHECKING:
@@ -143,14 +143,6 @@ class Asked(Struct, frozen=True, kw_only=True):
         close = Names(names).nearest(asked)
         links = [Link(close, self.to("jobs", close))] if close else []
         raise PageMissing(f"No job is called {asked[:LONGEST_NAME]}", links)
-
-
-def with_query(path: str, given: Mapping[str, object]) -> str:
-    """Return an address with parameters, which may be any bytes; empty ones are left out."""
-    query = urlencode(
-        {name: value for name, value in given.items() if value}, errors="surrogateescape", quote_via=quote, safe=""
-    )
-    return f"{path}?{query}" if query else path
 
 
 class Shown(Struct, frozen=True, kw_only=True):

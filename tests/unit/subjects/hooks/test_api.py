@@ -139,7 +139,7 @@ async def test_a_key_needs_the_right_to_run_this_job(
     principal: Principal, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spyweb.subjects.hooks.api.principal_of", lambda _: principal)
-    monkeypatch.setattr("spyweb.web.api.query.principal_of", lambda _: principal)
+    monkeypatch.setattr("spyweb.web.access.principal.principal_of", lambda _: principal)
     async with served() as (client, _):
         assert (await post(client, PRICES))[0] == status
 
