@@ -24,7 +24,7 @@ from spyweb.store.model.access import NewAuditLine
 from spyweb.subjects.runs.words import mark_of_outcome
 from spyweb.views.runs import new_and_changed
 from spyweb.web.access.principal import Right
-from spyweb.web.api.query import Natural
+from spyweb.web.api.query import ListQuery
 from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 from spyweb.web.pages.words import show_count, show_counted, show_duration
 
@@ -140,12 +140,10 @@ SHOWN_TYPES = frozenset(TYPE_WORDS)  # neither tasks nor lines of logs: the page
 OF_ADMIN = frozenset({EventType.AUDIT})
 
 
-class EventsPageQuery(Struct, frozen=True):
+class EventsPageQuery(ListQuery, frozen=True):
     """The filter of the page."""
 
     type: str = ""
-    job: str = ""
-    before: Natural = 0  # the number of an event: only older ones
 
     @property
     def types(self) -> frozenset[EventType]:

@@ -25,6 +25,7 @@ from spyweb.web.api.query import MOST, PageQuery, body_of, job_in_path, job_of, 
 from spyweb.web.api.route import Right, Route
 from spyweb.web.api.services import service_of
 
+OPEN_SINCE = "epoch milliseconds: those that were open then or later"
 SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
 
 
@@ -32,9 +33,7 @@ class IncidentsQuery(PageQuery, frozen=True):
     """Which incidents, of which job."""
 
     state: Literal["open", "closed"] | None = None
-    since: (
-        Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds: those that were open then or later")] | None
-    ) = None
+    since: Annotated[int, Meta(ge=0, le=MOST, description=OPEN_SINCE)] | None = None
 
 
 class SenderQuery(Struct, frozen=True):

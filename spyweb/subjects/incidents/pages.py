@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Literal
 
 from aiohttp import web
-from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.alerts.delivery import AckLinks
@@ -27,7 +26,7 @@ from spyweb.subjects.when.service import MaintenanceService
 from spyweb.web.access.guard import TRAIL
 from spyweb.web.access.principal import LONGEST_NAME, PUBLIC, Right
 from spyweb.web.access.recognise import AccessRule
-from spyweb.web.api.query import Natural, visible, whole_number
+from spyweb.web.api.query import ListQuery, visible, whole_number
 from spyweb.web.api.route import PageRoute
 from spyweb.web.api.services import SERVICES, service_of
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
@@ -38,12 +37,10 @@ JOBS_OFFERED = 200  # with more jobs, users type the id
 STATES = (("", "All"), ("open", "Open"), ("closed", "Closed"))
 
 
-class IncidentsPageQuery(Struct, frozen=True):
-    """The filter of the list, and the incident before which a later page begins."""
+class IncidentsPageQuery(ListQuery, frozen=True):
+    """The filter of the list."""
 
-    job: str = ""
     state: str = ""
-    before: Natural = 0
     select: Literal["", "all"] = ""  # every box is checked, also without JavaScript
 
     def shows(self, state: str) -> bool:

@@ -25,6 +25,7 @@ from spyweb.web.api.route import Right, Route
 from spyweb.web.api.services import SERVICES, service_of
 
 USUAL_NEXT, MAX_NEXT = 5, 10_000
+HOW_MANY = f"without it {USUAL_NEXT}; with `until` all until then, up to {MAX_NEXT:,}"
 MAX_LINES = 10_000
 
 
@@ -32,17 +33,7 @@ class NextQuery(Struct, frozen=True):
     """Which due times, of which job."""
 
     job: str | None = None
-    count: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=MAX_NEXT,
-                description=f"without it {USUAL_NEXT}; with `until` all until then, up to {MAX_NEXT:,}",
-            ),
-        ]
-        | None
-    ) = None
+    count: Annotated[int, Meta(ge=1, le=MAX_NEXT, description=HOW_MANY)] | None = None
     until: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds; not included")] | None = None
 
 

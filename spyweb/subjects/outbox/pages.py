@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from aiohttp import web
-from msgspec import Struct
 
 from spyweb.outbox.sender import OutboxSender
 from spyweb.subjects.outbox.views import messages_of
 from spyweb.web.access.principal import Right
-from spyweb.web.api.query import MOST, Natural, visible, whole_number
+from spyweb.web.api.query import MOST, ListQuery, visible, whole_number
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Question, Shown, lead_to
 
 MESSAGES = 50
-
-
-class OutboxQuery(Struct, frozen=True):
-    """The job, or all, and where the page begins."""
-
-    job: str = ""
-    before: Natural = 0  # the id of a message: only older ones
 
 
 @DashboardPage(
@@ -26,7 +18,7 @@ class OutboxQuery(Struct, frozen=True):
 )
 async def show_outbox(asked: Asked) -> Shown:
     """Show the undelivered messages."""
-    query, outbox = asked.query(OutboxQuery), asked.services[OutboxSender]
+    query, outbox = asked.query(ListQuery), asked.services[OutboxSender]
     job = asked.job_of_list(query.job)
     found = await visible(
         asked.request,

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlencode, urlsplit
 
-from msgspec import Struct
-
 from spyweb.model import JobId
 from spyweb.store.model.records import RecordFilter
 from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.records.views import RecordView
-from spyweb.web.api.query import Natural
+from spyweb.web.api.query import ListQuery
 from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 
 RECORDS = 30
@@ -22,12 +20,10 @@ MOST_FIELDS = 24  # shown of a record, and at most as many of its keywords
 LONGEST = 400  # characters shown of a field: the CSV has all of it
 
 
-class RecordsPageQuery(Struct, frozen=True):
+class RecordsPageQuery(ListQuery, frozen=True):
     """The filter in the page's address."""
 
     q: str = ""
-    job: str = ""
-    before: Natural = 0  # the timestamp of a record: only older ones
 
     def filter(self) -> RecordFilter:
         return RecordFilter(job=JobId(self.job) if self.job else None, text=self.q)

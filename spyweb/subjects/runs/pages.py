@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 
 from aiohttp import web
-from msgspec import Struct
 
 from spyweb.errors import Refused
 from spyweb.events.happenings import lines_in_file
@@ -17,7 +16,7 @@ from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.views import run_seen_by
 from spyweb.views.runs import late_after
 from spyweb.web.access.principal import Right
-from spyweb.web.api.query import Natural, run_in_path
+from spyweb.web.api.query import ListQuery, run_in_path
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, coloured, lead_to
 from spyweb.words import counted, cut
 
@@ -33,12 +32,10 @@ CANCEL = Question(
 )
 
 
-class RunsPageQuery(Struct, frozen=True):
-    """The filter of the list, and the run before which the next page begins."""
+class RunsPageQuery(ListQuery, frozen=True):
+    """The filter of the list."""
 
-    job: str = ""
     outcome: str = ""
-    before: Natural = 0
 
 
 @DashboardPage("runs/{run}", "run.html", place="jobs", of_job=True, anew=("run:{run}",), at_owner="rather")

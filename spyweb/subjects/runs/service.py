@@ -69,13 +69,11 @@ class PastRunsService:
         followed = await self.store.past_runs.followers(run.id, limit=MOST_FOLLOWERS)
         before, after = await self.store.past_runs.neighbours(run.job, run.id)
         tasks = await self.tasks(run.id)
-        return views.RunDetail(
+        return run_views.copied(
+            views.RunDetail,
+            views.brief(run),
             run=run,
             name=job.spec.name if job else run.job,
-            words=views.run_words(run),
-            mark=run_views.mark_of(run),
-            at_ms=run_views.moment_of(run),
-            took_ms=run_views.took_of(run),
             late_ms=run_views.lateness_of(run),
             causes=await self._causes(run),
             attempts=await self._attempts(run),

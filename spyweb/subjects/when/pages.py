@@ -18,7 +18,7 @@ from spyweb.specs.maintenance import DURATION
 from spyweb.subjects.runs.words import mark_of_outcome
 from spyweb.subjects.when import service
 from spyweb.web.access.principal import Right, typed_name
-from spyweb.web.api.query import Natural, whole_number
+from spyweb.web.api.query import ListQuery, Natural, whole_number
 from spyweb.web.pages.charts import Herd, Tick, bounds_of, heat, herd, level_class, time_ticks
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
 from spyweb.web.pages.site import answer_with
@@ -67,12 +67,10 @@ def draw_heat_map(day: service.DayAhead, page: int, zone: tzinfo = UTC) -> HeatM
 GAPS = 50
 
 
-class WhenQuery(Struct, frozen=True):
-    """The page of the heat map, and the job and the beginning of the gaps."""
+class WhenQuery(ListQuery, frozen=True):
+    """The page of the heat map, beside that of the gaps."""
 
     page: Natural = 1
-    job: str = ""
-    before: Natural = 0  # the id of a gap: only older ones
 
 
 @DashboardPage("when", "when.html", place="when", of_job=True, anew=("jobs",))

@@ -49,6 +49,13 @@ class PageQuery(msgspec.Struct, frozen=True):
     before: Annotated[Natural, Meta(description="the number of the last one of the page before: only older ones")] = 0
 
 
+class ListQuery(msgspec.Struct, frozen=True):
+    """Where a page of the dashboard's lists begins, of one job or of all."""
+
+    job: str = ""
+    before: Natural = 0  # the number of the last one of the page before: only older ones
+
+
 def query_of(request: web.Request, kind: type[Q]) -> Q:
     """Return the parameters of an address: the last of each name, and no unknown ones.  Raises BadParameter."""
     fields = _fields(kind)

@@ -68,7 +68,7 @@ async def test_a_job_is_chosen_and_its_table_is_offered() -> None:
     page = await page_of("/records?job=backup&q=no", service)
     assert titles(page) == ["backup no 2", "backup no 1"]
     assert 'href="/api/records.csv?job_id=backup&amp;q=no"' in page
-    assert '<a href="/records?q=no&amp;job=prices">prices <small>3</small></a>' in page
+    assert '<a href="/records?job=prices&amp;q=no">prices <small>3</small></a>' in page
 
 
 async def test_what_was_found_is_text() -> None:

@@ -28,7 +28,7 @@ async def test_runs_are_listed_with_filters() -> None:
         status, page = await get_page(client, "/runs?job=prices&outcome=failed&before=40")
         assert status == 200
         assert (past.searched[-1].job, past.searched[-1].outcomes) == ("prices", [Outcome.FAILED])
-        assert 'href="/runs?job=prices&amp;outcome=failed&amp;before=1"' in page
+        assert 'href="/runs?job=prices&amp;before=1&amp;outcome=failed"' in page
         assert re.search(r'href="/runs\?job=prices&amp;outcome=failed" aria-current="true">Failed', page)
         await get_page(client, "/runs?outcome=nonsense")
         assert past.searched[-1].outcomes == []
