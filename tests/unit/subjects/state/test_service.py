@@ -1,4 +1,4 @@
-"""Stored values and locks, over each kind of store."""
+"""Stored values and locks, over each engine."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from spyweb.subjects.state.views import ChangeView, EntryDeleted, EntryWritten, 
 from tests.fakes import findings
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.memory_store import MemoryStore
-from tests.fakes.stores import KINDS, opened, put, until_told
+from tests.fakes.stores import opened, put, until_told
 
 RULES = {"state": HistoryRule(versions=3)}
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["memory", "postgres"])
 async def service(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[StateService]:
     async with opened(request.param, tmp_path / "spyweb.db", clock, RULES) as store:
         yield StateService(store=store, clock=clock, limits=StateSettings(max_value_bytes=100, max_key_bytes=10))
