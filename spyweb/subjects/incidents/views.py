@@ -68,7 +68,7 @@ class IncidentView(Struct, frozen=True, kw_only=True):
     silent_until_ms: int | None  # until when its subject is silenced
     silent_by: str
     channels: list[IncidentChannel]  # those it notifies, by the current settings; none without a daemon
-    told: Mapping[str, str]  # each channel's last notification, as IncidentChannel.told
+    told: Mapping[str, str]  # each channel's last notification, in the words of IncidentChannel
     undelivered: Mapping[str, str] = {}  # channels without the last notification: the reason, or "" before any attempt
     notes: list[IncidentNote]  # its history, oldest first
 

@@ -255,7 +255,7 @@ async def test_a_long_list_is_shown_a_page_at_a_time(
         _, page = await get_page(client, path, **headers)
         assert page.count(row) == shown
         (further,) = re.findall(r'href="([^"#]+)[^"]*" rel="next"', page)
-        assert further.startswith(path.replace("&", "&amp;"))
+        assert path.partition("?")[2] in further
         _, page = await get_page(client, further.replace("&amp;", "&"), **headers)
     assert page.count(row) == 3 + bool(known)  # the key of who asks
     if fill in (fill_outbox, fill_trail, fill_events):
