@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -210,13 +210,8 @@ async def put_template(call: Call, given: Table, content: Text) -> Answer:
     """Make a file have the content that a template gives."""
     arguments = Arguments(call, "file.template", given, {"src", "text", "dest", "vars", "mode", "check"})
     place, mode, check = arguments.place("dest", write=True), arguments.mode(), arguments.check()
-
-    def put() -> FileOutcome:
-        outcome = call.world.files.put(place, content, mode, check=check)
-        assert outcome is not None  # nothing was recorded of the present file
-        return outcome
-
-    return await _outcome(arguments, place, Expected.FILE, put)
+    put = partial(call.world.files.put, place, content, mode, check=check)
+    return await _outcome(arguments, place, Expected.FILE, cast("Callable[[], FileOutcome]", put))
 
 
 async def _outcome(

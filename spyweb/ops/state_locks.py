@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 
-from msgspec import Struct
-
 from spyweb.errors import OpError
 from spyweb.lua.session import Results
 from spyweb.ops.arguments import Mismatch, Text, Value, parse_number, read_number
@@ -27,13 +25,6 @@ DEFAULT_TIMEOUT = 30
 LONGEST_TIMEOUT = 366 * 86_400.0  # seconds: longer than any run; timers can't take infinity
 
 
-class LockTerms(Struct, frozen=True):
-    """The arguments after a lock's name, sorted by type."""
-
-    holder: bytes | None  # None: the run itself
-    timeout: float  # seconds; `_request`, which knows the lock, refuses NaN
-
-
 @writing(
     "state.try_lock",
     failure=False,
@@ -43,7 +34,7 @@ class LockTerms(Struct, frozen=True):
 )
 async def try_lock(state: StateCall, name: Text, holder: Value = None, ttl: Value = None) -> Results:
     """Acquire a lock if it is free: true, or false and its holder.  It outlasts a crash by `ttl` seconds."""
-    request = _request(state, name, terms_of(state.function, holder, ttl))
+    request = _request(state, name, *terms_of(state.function, holder, ttl))
     held = await state.call.world.locks.take(request)
     return (True,) if held is None else (False, _refusal(state, held))
 
@@ -61,13 +52,13 @@ async def lock(state: StateCall, name: Text, holder: Value = None, timeout: Valu
     Without a holder it waits for the lock, up to `timeout` seconds.  With a holder it doesn't wait, and a lock that is
     taken is logged as well.
     """
-    terms, locks = terms_of(state.function, holder, timeout), state.call.world.locks
-    request = _request(state, name, terms)
-    held = await (locks.wait(request, terms.timeout) if terms.holder is None else locks.take(request))
+    named, seconds = terms_of(state.function, holder, timeout)
+    locks, request = state.call.world.locks, _request(state, name, named, seconds)
+    held = await (locks.wait(request, seconds) if named is None else locks.take(request))
     if held is None:
         return (True,)
     reason = _refusal(state, held)
-    if terms.holder is not None:  # its results may go unchecked
+    if named is not None:  # its results may go unchecked
         if state.call.world.state.strict_locks:
             raise OpError(reason)
         state.call.log("warn", reason.encode())
@@ -97,8 +88,10 @@ async def is_locked(state: StateCall, name: Text) -> Results:
     return (False, None) if held is None else (True, held.holder)
 
 
-def terms_of(function: str, holder: object, timeout: object) -> LockTerms:
-    """Tell the arguments apart: a number, or only a numeric text, is a timeout, another text a holder.
+def terms_of(function: str, holder: object, timeout: object) -> tuple[bytes | None, float]:
+    """Return the holder, None for the run itself, and the timeout in seconds, which may be NaN.
+
+    A number, or only a numeric text, is a timeout, another text a holder.
 
     Raises OpError.
     """
@@ -110,16 +103,16 @@ def terms_of(function: str, holder: object, timeout: object) -> LockTerms:
         raise OpError(f"bad argument #{position} to '{function}' ({mismatch})") from None
     if not math.isnan(seconds):
         seconds = min(max(float(seconds), 0.0), LONGEST_TIMEOUT)
-    return LockTerms(holder if isinstance(holder, bytes) and is_holder else None, seconds)
+    return holder if isinstance(holder, bytes) and is_holder else None, seconds
 
 
-def _request(state: StateCall, name: bytes, terms: LockTerms) -> LockRequest:
+def _request(state: StateCall, name: bytes, holder: bytes | None, timeout: float) -> LockRequest:
     """Build the request for a lock.  Raises CallRefused for names that are too long, and for NaN as the timeout."""
-    if math.isnan(terms.timeout):
+    if math.isnan(timeout):
         raise CallRefused(f"lock '{shown(name)}': the timeout is NaN")
     state.short("lock", name)
-    holder = _own_name(state.call) if terms.holder is None else state.short("lock", terms.holder)
-    call, lease_ms = state.call, math.ceil(terms.timeout * 1000)
+    holder = _own_name(state.call) if holder is None else state.short("lock", holder)
+    call, lease_ms = state.call, math.ceil(timeout * 1000)
     return LockRequest(name=name, holder=holder, run=call.run, lease_ms=lease_ms, lineage=call.lineage)
 
 

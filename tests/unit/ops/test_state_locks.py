@@ -8,7 +8,7 @@ import pytest
 
 from spyweb.errors import OpError
 from spyweb.model import BranchId, RunId
-from spyweb.ops.state_locks import LONGEST_TIMEOUT, LockTerms, terms_of
+from spyweb.ops.state_locks import LONGEST_TIMEOUT, terms_of
 from spyweb.ops.world import Call, World
 from spyweb.settings.sections import StateSettings
 from tests.fakes.clock import FakeClock, settle
@@ -19,23 +19,25 @@ from tests.fakes.ops import BACKUP, PRICES, ask, make_call, make_world
 @pytest.mark.parametrize(
     ("holder", "timeout", "terms"),
     [
-        (None, None, LockTerms(None, 30)),
-        (60, None, LockTerms(None, 60)),
-        (0.5, None, LockTerms(None, 0.5)),
-        (60, 5, LockTerms(None, 60)),
-        (None, 5, LockTerms(None, 5)),
-        (b"60", None, LockTerms(None, 60)),
-        (b" 1.5 ", None, LockTerms(None, 1.5)),
-        (b"task-9", None, LockTerms(b"task-9", 30)),
-        (b"task-9", 300, LockTerms(b"task-9", 300)),
-        (b"task-9", b"300", LockTerms(b"task-9", 300)),
-        (b"60", 300, LockTerms(b"60", 300)),
-        (b"", None, LockTerms(b"", 30)),
-        (-5, None, LockTerms(None, 0)),
-        (math.inf, None, LockTerms(None, LONGEST_TIMEOUT)),
+        (None, None, (None, 30)),
+        (60, None, (None, 60)),
+        (0.5, None, (None, 0.5)),
+        (60, 5, (None, 60)),
+        (None, 5, (None, 5)),
+        (b"60", None, (None, 60)),
+        (b" 1.5 ", None, (None, 1.5)),
+        (b"task-9", None, (b"task-9", 30)),
+        (b"task-9", 300, (b"task-9", 300)),
+        (b"task-9", b"300", (b"task-9", 300)),
+        (b"60", 300, (b"60", 300)),
+        (b"", None, (b"", 30)),
+        (-5, None, (None, 0)),
+        (math.inf, None, (None, LONGEST_TIMEOUT)),
     ],
 )
-def test_what_follows_the_name_is_told_apart_by_its_type(holder: object, timeout: object, terms: LockTerms) -> None:
+def test_what_follows_the_name_is_told_apart_by_its_type(
+    holder: object, timeout: object, terms: tuple[bytes | None, float]
+) -> None:
     assert terms_of("state.lock", holder, timeout) == terms
 
 
