@@ -82,22 +82,6 @@ def test_after_a_restart_a_mark_is_a_reset(project: Project) -> None:
         assert next(events(answer))[0] == "reset"
 
 
-def test_the_overview_is_kept_up_to_date(project: Project) -> None:
-    project.job("talk", 'error("no <b>luck</b>")')
-    with project.daemon() as daemon:
-        mark = re.findall(r'data-mark="([^"]*)"', daemon.ask("/").body.decode())[0]
-        with stream(daemon, f"/?live={mark}") as answer:
-            eventually(lambda: project.spyweb("trigger", "talk", code=None).returncode == 0)
-            shown = ""
-            for frame in frames(answer):
-                if "id" in frame and "luck" not in shown:
-                    shown = daemon.ask(f"/?since={mark}").body.decode()
-                if "luck" in shown:
-                    break
-        assert 'id="j-talk"' in shown
-        assert "<b>luck" not in shown
-
-
 @pytest.mark.parametrize("is_elsewhere", [True, False])
 def test_logs_are_followed_here_and_on_another_machine(project: Project, tmp_path: Path, is_elsewhere: bool) -> None:
     project.job("flaky", 'log("about\\nto fail") return nil, "it is down"', 'every = "never"\noverlap = "allow"')

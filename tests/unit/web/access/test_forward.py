@@ -254,6 +254,27 @@ async def test_the_head_of_an_answer_may_take_as_long_as_a_run_but_no_longer_tha
         assert await asking == (200, '{"run": 8}')
 
 
+async def test_no_more_is_passed_on_at_once_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spyweb.web.access.forward.AT_ONCE", 1)
+    monkeypatch.setattr("spyweb.web.access.forward.CONNECT_S", 0.05)
+    over, asked = asyncio.Event(), asyncio.Event()
+
+    async def wait(request: web.BaseRequest) -> web.StreamResponse:
+        asked.set()
+        await over.wait()
+        return web.json_response({"run": 8})
+
+    async with two_nodes() as nodes:
+        server = await nodes.stack.enter_async_context(RawTestServer(wait))
+        nodes.put(PRICES, make_node(url=str(server.make_url(""))))
+        first = asyncio.create_task(ask(nodes, "POST", RUN, "run"))
+        await asked.wait()
+        assert (await ask(nodes, "POST", RUN, "run"))[0] == 503
+        assert (await ask(nodes, "GET", "/api/runs/1", "read"))[0] == 200, "this can be answered without"
+        over.set()
+        assert (await first)[0] == 200
+
+
 async def test_a_form_is_taken_where_it_was_shown_and_done_at_the_owner() -> None:
     async with two_nodes() as nodes:
         browser = await signed_in(nodes.alpha, Scope.RUN)
