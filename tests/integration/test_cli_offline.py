@@ -354,7 +354,7 @@ def stranger(ran: Path) -> Iterator[Path]:
             os.seteuid(0)
 
 
-@pytest.mark.parametrize("words", [["jobs"], ["runs"], ["next"], ["pause", "tick"], ["trigger", "tick"], ["health"]])
+@pytest.mark.parametrize("words", [["jobs"], ["pause", "tick"], ["health"]])
 def test_somebody_elses_data_is_told_with_whose_it_is_and_the_way_in(stranger: Path, words: list[str]) -> None:
     answer = spyweb(*words, root=stranger)
     assert (answer.code, answer.out) == (2, "")
