@@ -383,8 +383,6 @@ class Reloader:
         for warning in self.warnings:
             if warning not in known:
                 log.warning("doubtful", problem=str(warning))
-        for ignored in found.ignored:
-            log.debug("ignored", problem=str(ignored))
         for job in self.live:
             self._show_on(job, look, doubts.get(job.spec.path, ()))
         self.live.set_unloadable(not_loaded(self.live, self.broken, found.unsure))

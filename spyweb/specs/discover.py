@@ -56,7 +56,6 @@ class Scan(Struct, frozen=True, kw_only=True):
     unsure: Mapping[str, Sequence[Problem]]  # by file or folder, of those that don't tell for sure whose they are
     problems: Sequence[Problem]  # all of them, those in `broken` included
     warnings: Sequence[Problem]
-    ignored: Sequence[Problem]  # files that are no jobs, worth a debug line
     maintenance: tuple[MaintenanceRule, ...] = ()  # the rules that are right
     maintenance_is_whole: bool = True  # there are no others
     broken_lua: Sequence[tuple[str, bytes]] = ()  # path and source of the Lua files of `broken`, which may not compile
@@ -318,7 +317,6 @@ def _result(drafts: Sequence[JobFile], groups: Mapping[JobId, Sequence[JobFile]]
         unsure=unsure,
         problems=sorted(every, key=Problem.place),
         warnings=[replace(warning, is_warning=True) for warning in warnings],
-        ignored=notes.ignored,
         broken_lua=[source for each in broken for source in each.lua],
         broken_specs=[each.spec for each in broken if each.is_read],
     )

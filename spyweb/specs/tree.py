@@ -34,7 +34,6 @@ class Notes(Struct, frozen=True):
     problems: list[Problem] = field(default_factory=list)
     refused: list[Problem] = field(default_factory=list)  # found, and possibly a job
     warnings: list[Problem] = field(default_factory=list)
-    ignored: list[Problem] = field(default_factory=list)
 
 
 def find_job_files(root: Path, notes: Notes, *, has_others: bool = False) -> Iterator[JobPlace]:
@@ -95,7 +94,6 @@ def _read_whole(root: Path, file: str) -> bytes | Problem:
 def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[JobPlace]:
     name, shown = entry.name, f"{FOLDER}/{legible(entry.name)}"
     if name.startswith("."):
-        notes.ignored.append(Problem(shown, None, None, "its name begins with a dot"))
         return
     try:
         if entry.is_symlink():
@@ -113,7 +111,7 @@ def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[Jo
 def _single_file(name: str, notes: Notes) -> JobPlace | None:
     suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
     if suffix is None:
-        _note_no_job(f"{FOLDER}/{legible(name)}", "is not a .lua file", _meant_file(name), notes)
+        _note_no_job(f"{FOLDER}/{legible(name)}", _meant_file(name), notes)
         return None
     stem = name.removesuffix(suffix)
     return JobPlace(file=f"{FOLDER}/{name}", folder=f"{FOLDER}/{stem}", name=stem, is_script=True)
@@ -130,7 +128,7 @@ def _folder_job(entry: os.DirEntry[str], inside: str, notes: Notes) -> JobPlace 
     if not own:
         is_of_job = any(is_there(Path(f"{entry.path}{suffix}")) for suffix in SUFFIXES)
         meant = "" if is_of_job else _meant_folder(entry.name, held)
-        _note_no_job(f"{shown}/", f"holds neither {SCRIPT} nor {MONITOR}", meant, notes)
+        _note_no_job(f"{shown}/", meant, notes)
         return None
     for inner in (held.get(name) for name in (SCRIPT, MONITOR, *HOOK_FILES)):
         if inner and inner.is_symlink():
@@ -146,10 +144,10 @@ def _folder_job(entry: os.DirEntry[str], inside: str, notes: Notes) -> JobPlace 
     )
 
 
-def _note_no_job(file: str, reason: str, meant: str, notes: Notes) -> None:
-    """Note a file that is no job: as a warning where it seems to have been meant as one."""
-    problem = Problem(file, None, None, f"is no job: {meant}" if meant else reason, is_warning=bool(meant))
-    (notes.warnings if meant else notes.ignored).append(problem)
+def _note_no_job(file: str, meant: str, notes: Notes) -> None:
+    """Warn of a file that is no job and seems to have been meant as one."""
+    if meant:
+        notes.warnings.append(Problem(file, None, None, f"is no job: {meant}", is_warning=True))
 
 
 def _meant_file(name: str) -> str:

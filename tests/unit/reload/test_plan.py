@@ -85,7 +85,6 @@ def found(broken: dict[str, str], unsure: tuple[str, ...] = (), jobs: tuple[str,
         unsure={path: problems[path] for path in unsure},
         problems=[],
         warnings=[],
-        ignored=[],
     )
 
 
