@@ -12,9 +12,9 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
 
 import msgspec
 
@@ -41,7 +41,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         return f"pid {self.pid} ({self.user}){where} since {self.started}"
 
 
-class Lock:
+class Lock(AbstractContextManager["Lock"]):
     """A lock, held from its creation until it is released or its process ends."""
 
     def __init__(self, path: Path, holder: Holder, take: Callable[[Path], int], holder_file: Path) -> None:
@@ -70,9 +70,6 @@ class Lock:
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()

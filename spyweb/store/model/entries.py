@@ -160,9 +160,7 @@ class StoreStats(Struct, frozen=True, kw_only=True):
     oldest_pending_s: float  # how long the oldest of them has waited
     stalled_s: float = 0.0  # for how long nothing has been done although ops wait: shows a stuck disk
     commit_s: float = 0.0  # that even the fastest of the latest commits took
-    failed: str = (
-        ""  # why nothing can be written: the files are missing or damaged, or the latest batch failed as a whole
-    )
+    failed: str = ""  # why nothing can be written: files are missing or damaged, or the latest batch failed as a whole
 
     @property
     def backend(self) -> str:

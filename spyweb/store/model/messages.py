@@ -24,9 +24,7 @@ class Target(NamedTuple):
     """A receiver, which is sent its messages one after the other."""
 
     channel: Channel
-    address: (
-        str  # a webhook's URL; the name of a notification channel; the job that a ping is about; empty for the desktop
-    )
+    address: str  # a webhook's URL; a notification channel's name; the job that a ping is about; empty for the desktop
 
 
 class NewMessage(Struct, frozen=True, kw_only=True):

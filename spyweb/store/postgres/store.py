@@ -44,16 +44,13 @@ class SchemaSize:
     def __call__(self) -> int:
         if self._clock.monotonic() >= self._next_s:
             self._next_s = self._clock.monotonic() + SIZE_S
-            self._questions.submit(OpKind.READ, measure).add_done_callback(self._learn)
+            asked = self._questions.submit(OpKind.READ, lambda connection: connection.execute(SIZE).fetchone())
+            asked.add_done_callback(self._learn)
         return self._bytes
 
-    def _learn(self, asked: Future[int]) -> None:
+    def _learn(self, asked: Future[tuple[int]]) -> None:
         if not asked.cancelled() and asked.exception() is None:
-            self._bytes = asked.result()
-
-
-def measure(connection: sqlite3.Connection) -> int:
-    return int(connection.execute(SIZE).fetchone()[0])
+            (self._bytes,) = asked.result()
 
 
 async def open_postgres(

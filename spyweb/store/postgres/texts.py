@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import count
 from typing import NamedTuple
 
 TEXTS_KEPT = 1024  # translated; the store has about 300, some once for each number of values
@@ -54,19 +55,12 @@ def translate(sql: str) -> Translated:
     """Translate one of the store's texts."""
     for rule, by in RULES:
         sql = rule.sub(by, sql)
-    names: list[str] = []
-    count = 0
+    names, numbers = dict[str, int](), count(1)
 
     def number(mark: re.Match[str]) -> str:
-        nonlocal count
-        if mark[1]:
-            return f"${mark[1]}"
         if mark[2]:
-            if mark[2] not in names:
-                names.append(mark[2])
-            return f"${names.index(mark[2]) + 1}"
-        count += 1
-        return f"${count}"
+            return f"${names.setdefault(mark[2], len(names) + 1)}"
+        return f"${mark[1] or next(numbers)}"
 
     text = "".join(part if part.startswith("'") else MARKS.sub(number, part) for part in QUOTED.split(sql))
     gives_id = bool(NUMBERED.match(text)) and "RETURNING" not in text
