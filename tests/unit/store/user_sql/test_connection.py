@@ -3,6 +3,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,27 +15,18 @@ from tests.fakes.sql import statement
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
 
 
-class Interruption:
-    """Asked again and again whether the statement is to end; so often it says no."""
-
-    left = 1 << 30
-
-    def __call__(self) -> bool:
-        self.left -= 1
-        return self.left < 0
+@pytest.fixture
+def is_unwanted() -> Mock:
+    """What is asked again and again whether the statement is to end."""
+    return Mock(return_value=False)
 
 
 @pytest.fixture
-def interruption() -> Interruption:
-    return Interruption()
-
-
-@pytest.fixture
-def user(tmp_path: Path, interruption: Interruption) -> Iterator[UserConnection]:
+def user(tmp_path: Path, is_unwanted: Mock) -> Iterator[UserConnection]:
     guard = Guard()
     opening = Opening(path=tmp_path / "data/user.db", engine=None, durability=Durability.NORMAL)
     connection = opening.connect(JobId("a"), guard, lambda: 0)
-    yield UserConnection(connection, guard, interruption)
+    yield UserConnection(connection, guard, is_unwanted)
     connection.close()
 
 
@@ -117,10 +109,10 @@ def test_what_leads_elsewhere_is_refused(user: UserConnection, tmp_path: Path, s
     assert not (tmp_path / "stolen.db").exists()
 
 
-def test_a_statement_that_never_ends_is_ended(user: UserConnection, interruption: Interruption) -> None:
-    interruption.left = 3
+def test_a_statement_that_never_ends_is_ended(user: UserConnection, is_unwanted: Mock) -> None:
+    is_unwanted.side_effect = [False, False, False, True]
     assert error(user, ENDLESS) == "interrupted: a statement may take 5 s"
-    interruption.left = 1000
+    is_unwanted.side_effect = None
     assert rows(user, "SELECT 1 AS a") == [{"a": 1}]
 
 
