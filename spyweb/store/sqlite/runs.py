@@ -350,7 +350,8 @@ def write(
     """Write a change but for incidents and messages; return the ids of its new runs, and the ends that applied."""
     for run in holders:
         release_run(connection, run)
-    ended = end_runs(connection, change.end) if change.end else set()
+    results = each(connection, END_RUN, [row_of_end(end) for end in change.end]) if change.end else ()
+    ended = {end.run for end, result in zip(change.end, results, strict=True) if result.rowcount == 1}
     if change.begin:
         connection.executemany(BEGIN_RUN, [(begin.started_ms, begin.generation, begin.run) for begin in change.begin])
     for skipped in change.skipped:
@@ -361,11 +362,6 @@ def write(
     if change.end:
         clear_after_runs(connection, change.end)
     return added, ended
-
-
-def end_runs(connection: sqlite3.Connection, ends: Sequence[End]) -> set[RunId]:
-    results = each(connection, END_RUN, [row_of_end(end) for end in ends])
-    return {end.run for end, result in zip(ends, results, strict=True) if result.rowcount == 1}
 
 
 def write_of_jobs(connection: sqlite3.Connection, change: Change) -> None:
