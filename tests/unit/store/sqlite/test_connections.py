@@ -39,20 +39,6 @@ async def test_a_read_waits_only_for_writes_of_its_key(store: Store) -> None:
     assert await waiting
 
 
-async def test_a_question_waits_for_all_writes_before_it_and_not_for_later_ones(store: Store) -> None:
-    gate = Gate()
-    held = store._connections.writer.submit(OpKind.WRITE, gate.hold)
-    await asyncio.to_thread(gate.wait_until_entered)
-    store.values.transform("state", b"a", putting(1))
-    asked = store.values.keys("state")
-    await asyncio.sleep(0)
-    assert not asked.done()
-
-    gate.open()
-    await held
-    assert await asked == [b"a"]
-
-
 async def test_a_dead_message_that_is_to_be_sent_again_before_it_is_pruned_stays(
     store: Store, clock: FakeClock
 ) -> None:

@@ -142,27 +142,6 @@ async def test_a_byte_of_the_schema_that_is_not_utf8_is_damage_and_not_a_traceba
         await open_store(path, clock=FakeClock(), read_only=read_only)
 
 
-async def test_damage_met_while_running_is_named_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "CHECKED_ALWAYS_BYTES", 0)
-    ruin(path, 0.3, 0.9)
-    store = await open_store(path, clock=FakeClock())
-
-    found = [store.values.get(GLOBAL, b"k%d" % number) for number in range(ENTRIES)]
-    errors = [error for each in found if (error := await outcome(each))]
-
-    assert errors
-    assert {type(error) for error in errors} == {StoreCorrupt}
-    await store.close()
-
-
-async def outcome(future: object) -> BaseException | None:
-    try:
-        await future  # type: ignore[misc]
-    except StoreCorrupt as error:
-        return error
-    return None
-
-
 async def test_a_large_file_is_looked_at_after_a_kill(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damage, "CHECKED_ALWAYS_BYTES", 0)
     ruin(path, 0.5, 0.6)
