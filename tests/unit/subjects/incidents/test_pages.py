@@ -14,19 +14,10 @@ from spyweb.incidents.truth import Failed, SignSeen
 from spyweb.model import JobId
 from spyweb.store.model.access import Scope
 from spyweb.store.model.incidents import AlertChannelNow, OpenIncident, SubjectEvent, SubjectNow
+from spyweb.subjects.incidents import words
 from spyweb.subjects.incidents.pages import OPEN_SHOWN, PAST_SHOWN
 from spyweb.subjects.incidents.service import IncidentService
 from spyweb.subjects.incidents.views import IncidentChannel, IncidentNote, SignView
-from spyweb.subjects.incidents.words import (
-    history_of,
-    left_alone,
-    open_line,
-    reason_of,
-    show_incident,
-    sign_words,
-    subject_name,
-    tellings_of,
-)
 from tests.fakes.daemon_service import BACKUP, MARKUP, NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import (
     POST,
@@ -358,22 +349,22 @@ def brief(number: int, subject: str, since_ms: int = 0, acked_ms: int | None = N
     [("job:backup", "Nightly"), ("channel:phone", "Channel phone"), ("daemon:disk", "spyweb's disk"), ("else", "else")],
 )
 def test_a_subject_has_the_name_that_people_use(subject: str, name: str) -> None:
-    assert subject_name(subject, "Nightly") == name
+    assert words.subject_name(subject, "Nightly") == name
 
 
 def test_what_is_wrong_is_said_with_how_often() -> None:
-    shown = show_incident(VIEW, "Nightly")
+    shown = words.show_incident(VIEW, "Nightly")
     assert (shown.name, shown.mark, shown.tone, shown.lasted_ms) == ("Nightly", "bad", "bad", None)
     assert shown.wrong == "failing, 7\N{NO-BREAK SPACE}runs in a row"
     both = {**VIEW.signs, "drift": SignView(since_ms=2_000, text="")}
-    assert show_incident(replace(VIEW, signs=both, failures=1), "").wrong == "failing, has drifted"
-    assert (sign_words("late"), sign_words("unheard-of")) == ("late", "unheard-of")
+    assert words.show_incident(replace(VIEW, signs=both, failures=1), "").wrong == "failing, has drifted"
+    assert (words.sign_words("late"), words.sign_words("unheard-of")) == ("late", "unheard-of")
 
 
 def test_the_newest_reason_is_told_and_several_one_by_one() -> None:
-    assert reason_of(VIEW) == "still no space"
-    assert reason_of(OVER) == "no space"
-    assert reason_of(replace(VIEW, signs={**VIEW.signs, "drift": SignView(since_ms=1, text="x")})) == ""
+    assert words.reason_of(VIEW) == "still no space"
+    assert words.reason_of(OVER) == "no space"
+    assert words.reason_of(replace(VIEW, signs={**VIEW.signs, "drift": SignView(since_ms=1, text="x")})) == ""
 
 
 def test_each_channel_says_what_it_knows_and_what_holds_it() -> None:
@@ -384,7 +375,7 @@ def test_each_channel_says_what_it_knows_and_what_holds_it() -> None:
         channel("boss", from_ms=1_805_000),
     ]
     view = replace(VIEW, channels=channels, told={"ops": "open", "gone": "spared"})
-    found = [(each.name, each.words, each.from_ms) for each in tellings_of(view, now_ms=10_000)]
+    found = [(each.name, each.words, each.from_ms) for each in words.tellings_of(view, now_ms=10_000)]
     assert found == [
         ("ops", "delivered", None),
         ("phone", "not notified yet:", None),
@@ -392,32 +383,34 @@ def test_each_channel_says_what_it_knows_and_what_holds_it() -> None:
         ("boss", "notified unless acknowledged before", 1_805_000),
         ("gone", "not notified: closed before", None),
     ]
-    assert [each.held for each in tellings_of(view, now_ms=10_000)] == ["", "quiet", "", "", ""]
+    assert [each.held for each in words.tellings_of(view, now_ms=10_000)] == ["", "quiet", "", "", ""]
     held = replace(VIEW, channels=[channel("ops", told="open", held="silenced until 03:00")], told={"ops": "open"})
-    assert [(each.words, each.held) for each in tellings_of(held, now_ms=10_000)] == [("delivered; now", "silenced")]
-    acked = tellings_of(replace(VIEW, channels=[channel("phone")], acked_ms=7), now_ms=10_000)
+    assert [(each.words, each.held) for each in words.tellings_of(held, now_ms=10_000)] == [
+        ("delivered; now", "silenced")
+    ]
+    acked = words.tellings_of(replace(VIEW, channels=[channel("phone")], acked_ms=7), now_ms=10_000)
     assert [each.words for each in acked] == ["not notified: acknowledged"]
     ended = replace(OVER, channels=[channel("phone"), channel("ops", told="closed")], told={"ops": "closed"})
-    over = tellings_of(ended, now_ms=10_000)
+    over = words.tellings_of(ended, now_ms=10_000)
     assert [each.words for each in over] == ["not notified of the end yet", "end delivered"]
 
 
 def test_the_open_ones_are_one_line_with_the_oldest_first() -> None:
-    assert open_line([], str) is None
-    found = open_line(
+    assert words.open_line([], str) is None
+    found = words.open_line(
         [brief(n, f"job:j{n}", since_ms=100 - n, acked_ms=1 if n == 2 else None) for n in range(5)], str.upper
     )
     assert found is not None
     assert (found.count, found.oldest.id, found.unnamed, found.left_alone) == (5, 4, 2, 4)
     assert [name for _, name in found.named] == ["JOB:J4", "JOB:J3", "JOB:J2"]
-    assert left_alone([brief(1, "job:x", acked_ms=1)]) == 0
+    assert words.left_alone([brief(1, "job:x", acked_ms=1)]) == 0
 
 
 def test_the_history_has_a_beginning_and_an_end() -> None:
-    assert [(note.at_ms, note.text) for note in history_of(OVER)] == [
+    assert [(note.at_ms, note.text) for note in words.history_of(OVER)] == [
         (1_000, "first failure"),
         (5_000, "opened: failing"),
         (6_000, "silenced by anna"),
         (61_000, "closed"),
     ]
-    assert [note.at_ms for note in history_of(replace(VIEW, since_ms=5_000))] == [5_000, 6_000]
+    assert [note.at_ms for note in words.history_of(replace(VIEW, since_ms=5_000))] == [5_000, 6_000]

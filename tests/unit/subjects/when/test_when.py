@@ -17,17 +17,8 @@ from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once,
 from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import Change
 from spyweb.subjects.runs.views import brief
+from spyweb.subjects.when import service as when
 from spyweb.subjects.when.pages import ROWS, WIDTH, draw_heat_map, draw_maintenance
-from spyweb.subjects.when.service import (
-    MOST_BEGUN,
-    MOST_NAMED,
-    MOST_WINDOWS,
-    MaintenanceView,
-    MaintenanceWindow,
-    day_ahead,
-    view_gap,
-    view_maintenance,
-)
 from tests.fakes.changes import make_skipped
 from tests.fakes.client import Client, get_json
 from tests.fakes.daemon_service import NOW_MS, make_run
@@ -46,7 +37,7 @@ def plan(name: str, schedule: Schedule) -> LiveJob:
 
 def test_a_herd_is_found_among_jobs_that_run_all_the_time() -> None:
     herd = [plan(f"nightly{number}", AT_THREE) for number in range(14)]
-    found = run_at_once(day_ahead([plan("each second", Every(period_ms=1_000)), *herd], NOW_MS + 1))
+    found = run_at_once(when.day_ahead([plan("each second", Every(period_ms=1_000)), *herd], NOW_MS + 1))
 
     assert found.busiest is not None
     assert (found.busiest.at_ms, found.busiest.words) == (NOW_MS + 3 * HOUR_MS, "15 jobs start within a minute")
@@ -57,19 +48,19 @@ def test_a_herd_is_found_among_jobs_that_run_all_the_time() -> None:
 
 def test_a_daily_job_is_due_once_in_a_day_whenever_one_looks() -> None:
     for minutes in range(0, 24 * 60, 5):
-        found = run_at_once(day_ahead([plan("nightly", AT_THREE)], NOW_MS + minutes * 60_000))
+        found = run_at_once(when.day_ahead([plan("nightly", AT_THREE)], NOW_MS + minutes * 60_000))
         assert found.total == 1
 
 
 def test_a_gap_says_from_when_to_when_and_what_followed_and_a_lost_run_is_one() -> None:
     missed = make_run(3, outcome=Outcome.MISSED, started_ms=None, count=7, last_due_ms=NOW_MS, reason="down")
-    gap = view_gap(missed, "Prices", brief(make_run(4)))
+    gap = when.view_gap(missed, "Prices", brief(make_run(4)))
 
     assert (gap.from_ms, gap.until_ms, gap.count, gap.reason) == (NOW_MS - 60_000, NOW_MS, 7, "down")
     assert gap.followed_by is not None
     assert gap.followed_by.words == "Succeeded"
 
-    gap = view_gap(make_run(3, outcome=Outcome.LOST, due_ms=None), "Prices", None)
+    gap = when.view_gap(make_run(3, outcome=Outcome.LOST, due_ms=None), "Prices", None)
     assert (gap.from_ms, gap.until_ms, gap.count) == (NOW_MS - 60_000, NOW_MS - 60_000, 1)
 
 
@@ -151,10 +142,10 @@ async def test_maintenance_begins_now_for_jobs_and_tags_and_ends_early(served: S
     assert [each.id for each in (await maintenance.view(may_see=lambda job: job == NEWS)).now] == [every]
     await maintenance.end(every)
     assert (maintenance.until(PRICES), maintenance.until(NEWS)) == (now_ms + HOUR_MS, None)
-    for jobs, tags in ((["nothing"], []), ([], ["nothing"]), (["!"], []), (["pri*"] * (MOST_NAMED + 1), [])):
+    for jobs, tags in ((["nothing"], []), ([], ["nothing"]), (["!"], []), (["pri*"] * (when.MOST_NAMED + 1), [])):
         with pytest.raises(Refused):
             await maintenance.begin(HOUR_MS, "anna", jobs=jobs, tags=tags, text="")
-    for _ in range(MOST_BEGUN - 1):
+    for _ in range(when.MOST_BEGUN - 1):
         await maintenance.begin(HOUR_MS, "anna", jobs=[], tags=[], text="")
     with pytest.raises(Refused, match="at most"):
         await maintenance.begin(HOUR_MS, "anna", jobs=[], tags=[], text="")
@@ -171,7 +162,7 @@ def planned(count: int) -> list[LiveJob]:
 
 
 def test_a_page_has_so_many_rows_and_the_sum_is_of_all_of_them() -> None:
-    day = run_at_once(day_ahead(planned(ROWS + 1), 1))
+    day = run_at_once(when.day_ahead(planned(ROWS + 1), 1))
     first, last, beyond = (draw_heat_map(day, page) for page in (1, 2, 7))
     assert (len(first.rows), len(last.rows), last.pages) == (ROWS, 1, 2)
     assert (beyond.page, beyond.rows) == (2, last.rows)
@@ -182,7 +173,9 @@ def test_a_page_has_so_many_rows_and_the_sum_is_of_all_of_them() -> None:
 def test_jitter_is_proposed_for_a_crowd_of_rare_jobs_alone_and_the_busiest_bar_is_the_tallest() -> None:
     often = [make_planned(f"often{n}", Every(period_ms=10_000), 0) for n in range(5)]
     nightly = [plan(f"nightly{n}", AT_THREE) for n in range(5)]
-    calm, crowded = (draw_heat_map(run_at_once(day_ahead(jobs, NOW_MS + 1)), 1) for jobs in (often, [*often, *nightly]))
+    calm, crowded = (
+        draw_heat_map(run_at_once(when.day_ahead(jobs, NOW_MS + 1)), 1) for jobs in (often, [*often, *nightly])
+    )
     assert (calm.crowd, calm.is_even, crowded.crowd, crowded.peak_ms) == (0, True, 5, NOW_MS + 3 * HOUR_MS)
     assert crowded.herd.most == 5 * 90 + 5
     classes = {row.name: {level for level, _ in drawn} for row, drawn in crowded.rows}
@@ -236,8 +229,8 @@ NOW_ALL = MaintenanceRule(Once(MONDAY_MS - HOUR_MS, MONDAY_MS + HOUR_MS), text="
 
 def shown(
     rules: Sequence[MaintenanceRule], may_see: Callable[[str], bool] = lambda _: True, days: int = 2
-) -> MaintenanceView:
-    return run_at_once(view_maintenance(rules, NAMES, MONDAY_MS, MONDAY_MS + days * DAY_MS, may_see))
+) -> when.MaintenanceView:
+    return run_at_once(when.view_maintenance(rules, NAMES, MONDAY_MS, MONDAY_MS + days * DAY_MS, may_see))
 
 
 def test_what_is_now_and_what_comes_next() -> None:
@@ -272,7 +265,7 @@ def test_a_rule_that_meets_no_job_is_shown_to_who_sees_all() -> None:
 def test_there_are_only_so_many() -> None:
     often = MaintenanceRule(Recurring("*/5 * * * *", "UTC", MINUTE_MS))
     found = shown([often, often], days=366)
-    assert len(found.now) + len(found.next) == MOST_WINDOWS
+    assert len(found.now) + len(found.next) == when.MOST_WINDOWS
     assert found.is_cut
 
 
@@ -292,12 +285,14 @@ async def test_a_key_for_some_jobs_sees_what_is_about_these(doors: Doors) -> Non
     assert (len(found["now"]), found["now"][0]["job_count"], found["next"]) == (1, 1, [])
 
 
-def window(start_ms: int, end_ms: int, text: str = "", *jobs: str) -> MaintenanceWindow:
-    return MaintenanceWindow(start_ms=start_ms, end_ms=end_ms, jobs=jobs, job_count=1, text=text, cron="", timezone="")
+def window(start_ms: int, end_ms: int, text: str = "", *jobs: str) -> when.MaintenanceWindow:
+    return when.MaintenanceWindow(
+        start_ms=start_ms, end_ms=end_ms, jobs=jobs, job_count=1, text=text, cron="", timezone=""
+    )
 
 
-def view(now: list[MaintenanceWindow], later: list[MaintenanceWindow]) -> MaintenanceView:
-    return MaintenanceView(now=now, next=later, until_ms=10 * DAY_MS, is_cut=False)
+def view(now: list[when.MaintenanceWindow], later: list[when.MaintenanceWindow]) -> when.MaintenanceView:
+    return when.MaintenanceView(now=now, next=later, until_ms=10 * DAY_MS, is_cut=False)
 
 
 def test_each_rule_has_a_row_with_its_windows() -> None:
