@@ -51,11 +51,16 @@ PLAIN_MOVE = """
     OLD.due_ms, NEW.due_ms, NEW.schedule LIKE 'every%' AND NEW.schedule = OLD.schedule
     AND OLD.idle_since_ms IS NULL AND NEW.idle_since_ms IS NULL
 """
+# Nobody claims a job whose owner does not have its file, as it goes to who has.
+IS_CLAIM = """
+    OLD.pool = NEW.pool OR OLD.idle_since_ms IS NULL OR NEW.due_ms <> OLD.due_ms
+    OR EXISTS (SELECT 1 FROM run WHERE run.job = NEW.job AND state = 'running')
+"""
 WATCH = "CREATE TABLE touched (writer, job, owner, owner_after, was_due_ms, due_ms, is_plain);" + "".join(
     CLAIM.format(name=name, event=event, before=before, due=due)
     for name, event, before, due in (
         ("cursor_added", "INSERT ON cursor", "pool", "0, 0, 0"),
-        ("cursor_moved", "UPDATE ON cursor", "OLD.pool", PLAIN_MOVE),
+        ("cursor_moved", f"UPDATE ON cursor WHEN {IS_CLAIM}", "OLD.pool", PLAIN_MOVE),
         ("run_added", "INSERT ON run WHEN NEW.state = 'running'", "pool", "0, 0, 0"),
         ("run_begun", "UPDATE OF state ON run WHEN NEW.state = 'running'", "pool", "0, 0, 0"),
     )
