@@ -22,7 +22,6 @@ from spyweb.store.model.entries import Blind, Entry, PortableEntry, Put, Replace
 from spyweb.store.sqlite.values import Values
 from spyweb.subjects.state.service import (
     HEARTBEAT,
-    MOST_WAITING,
     MOST_WAITING_BYTES,
     PAGE_BYTES,
     ChangeQueue,
@@ -246,9 +245,12 @@ async def test_a_quiet_watch_gives_signs_of_life(clock: FakeClock, store: Memory
         assert waiting.result() == "alive"
 
 
-async def test_who_reads_too_slowly_is_let_go(clock: FakeClock, store: MemoryStore) -> None:
+async def test_who_reads_too_slowly_is_let_go(
+    clock: FakeClock, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spyweb.subjects.state.service.MOST_WAITING", 9)
     async with watched(store, clock) as changes:
-        for _ in range(MOST_WAITING + 1):
+        for _ in range(9 + 1):
             await put(store, b"a", 1)
         await until_told()
         with pytest.raises(Refused, match="faster than they are read"):
