@@ -320,7 +320,7 @@ def test_pings_are_answered_while_a_script_spins(worker: WorkerDriver) -> None:
 def test_several_spinners_leave_room_for_others(worker: WorkerDriver) -> None:
     for run in range(1, 7):
         worker.load(run, SPIN)
-        worker.begin(run, run, cpu_ms=150)
+        worker.begin(run, run, cpu_ms=60)
 
     assert worker.run("return echo(1)", run=100, vm=100).result == [1]
     assert [worker.end(run).ended for run in range(1, 7)] == [Ended.CPU] * 6
@@ -363,7 +363,7 @@ def leave_no_thread(worker: WorkerDriver) -> None:
 @pytest.mark.parametrize(
     ("source", "ended"),
     [
-        ("while os.clock() < before + 0.2 do end", Ended.SUCCESS),
+        ("while os.clock() < before + 0.05 do end", Ended.SUCCESS),
         ("while true do end", Ended.CPU),
         ("echo(('x'):rep(1 << 18))", Ended.SUCCESS),
     ],
@@ -374,7 +374,7 @@ def test_a_worker_that_can_have_no_further_thread_goes_on_with_those_it_has(sour
         leave_no_thread(worker)
 
         for run in (1, 2, 3):
-            worker.begin(run, 1, cpu_ms=300)
+            worker.begin(run, 1, cpu_ms=100)
             assert worker.end(run).ended == ended
             if ended != Ended.SUCCESS:
                 assert worker.load(1, source) is None
