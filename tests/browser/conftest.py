@@ -16,7 +16,13 @@ from playwright.async_api import Browser, async_playwright
 from tests.fakes.browser import PHONE, Tab, opened
 from tests.fakes.project import Project
 
-ONE_PROCESS = ["--renderer-process-limit=1", "--no-zygote", "--disable-gpu", "--disable-software-rasterizer", "--in-process-gpu"]  # else each tab has a process of its own to start
+ONE_PROCESS = [
+    "--renderer-process-limit=1",
+    "--no-zygote",
+    "--disable-gpu",
+    "--disable-software-rasterizer",
+    "--in-process-gpu",
+]  # else each tab has a process of its own to start
 JOBS = {
     "prices": ('every = "never"\ntags = ["home"]', 'log("3 prices")\nreturn "3 prices"'),
     "backup": ('name = "Backup"\nevery = "never"', 'error("repository is locked")'),

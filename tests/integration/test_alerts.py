@@ -14,19 +14,6 @@ from tests.fakes.project import daemon, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-<<<<<<< HEAD
-=======
-CONFIG = """[server]
-enabled = false
-[channels.ops]
-webhook = "{url}"
-[channels.phone]
-url = "ntfy://127.0.0.1:{port}/s3cr3t-t0pic"
-[alerts]
-to = ["ops", "phone"]
-after_failures = 2
-"""
->>>>>>> e139c741 (tests: one helper process for what a fresh one must be; less CPU for what spins and what draws; docs: runs that a stop leaves open)
 BROKEN = """-- /// job
 -- every = "200ms"
 -- ///
