@@ -125,7 +125,7 @@ async def fetch(context: CycleContext, request: FetchRequest) -> FetchResult:
 
 async def _fetch_over_network(context: CycleContext, request: FetchRequest) -> FetchResult:
     most = context.version.spec.memory_limit if context.hooks else None  # more could not be handed to a hook
-    gate, http = context.host.gate("fetch"), context.services.http
+    gate, http = context.host.call.gate("fetch"), context.services.http
     try:
         with context.telemetry.timed("fetch"):
             wanted = fetch_of(request, http.settings, most, gate)

@@ -223,19 +223,16 @@ def _notices(context: CycleContext, items: Sequence[Item]) -> list[Notice]:
 def _permit(context: CycleContext, key: str, *channel: str) -> None:
     """Check that the policy permits a notification.  Raises CycleFailed: the items stay pending until it does."""
     try:
-        context.host.permit(key, "notify", *channel)
+        context.host.call.permit(key, "notify", *channel)
     except OpError as error:
         raise CycleFailed(str(error)) from error
 
 
 def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
     """Check that the policy permits the webhook's host.  Raises CycleFailed: the items stay pending until it does."""
-    gate = context.host.gate("webhook")
-    if gate is None:
-        return
     try:
         url = parse_url(webhook.url.encode("utf-8", "replace"))
-        gate.check_request(url, None, dict(webhook.headers).get("Host"))
+        context.host.call.gate("webhook").check_request(url, None, dict(webhook.headers).get("Host"))
     except NotPermitted as error:
         raise CycleFailed(str(error)) from error
     except FetchError:

@@ -18,7 +18,6 @@ from spyweb.errors import OpError, SpywebError
 from spyweb.lua.session import NOTHING, Lineage, Results, StoreAnswer, Unstarted
 from spyweb.model import BranchId
 from spyweb.ops import tasks
-from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.op import CATALOGUE, Operation
 from spyweb.ops.world import Call
 from spyweb.ownership import NO_TRUST
@@ -32,7 +31,7 @@ class OpDispatcher:
     """The Host of one run."""
 
     def __init__(self, call: Call) -> None:
-        self._call = call
+        self.call = call
         self._metrics = call.world.metrics
         self._stalls = call.world.stalls
         self._is_owned = call.is_recorded  # a run that another node may take over, unlike a request or a test of a file
@@ -41,33 +40,15 @@ class OpDispatcher:
         is_usual = call.audit is None and not call.is_dry
         self._free = free_ops(call.policy.restricted) if is_usual else frozenset[str]()
 
-    @property
-    def storage_errors(self) -> int:
-        """Return how many of this run's store_* calls failed without raising in the script."""
-        return self._call.tally.storage_errors
-
-    @property
-    def sql_cpu_ms(self) -> int:
-        """Return the CPU time that this run's SQL has used, in milliseconds."""
-        return round(self._call.tally.sql_cpu_s * 1000)
-
-    def gate(self, function: str) -> NetGate | None:
-        """Return what asks the policy about the hosts of a request; None where any host is permitted."""
-        return self._call.gate(function)
-
-    def permit(self, function: str, check: str, *arguments: object) -> None:
-        """Ask a check of the policy.  Raises OpError."""
-        self._call.permit(function, check, *arguments)
-
     def log(self, level: str, text: bytes) -> None:
         if level == "task":
-            if (event := tasks.begun(self._call, text)) is not None:
-                self._call.tell_task(event)
+            if (event := tasks.begun(self.call, text)) is not None:
+                self.call.tell_task(event)
         elif level == "env":
-            if self._call.audit is not None:
-                self._call.audit.note("variable", text.decode("utf-8", "replace"))
+            if self.call.audit is not None:
+                self.call.audit.note("variable", text.decode("utf-8", "replace"))
         else:
-            self._call.log(level, text)
+            self.call.log(level, text)
 
     def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Results]:
         """Begin an op.  Never raises: an error is in the future."""
@@ -84,12 +65,12 @@ class OpDispatcher:
         if operation is None:
             return _failed(OpError(f"there is no op named '{name}'"))
         self._metrics.calls[name] += 1
-        if self._is_owned and not self._call.world.ownership.is_trusted:
+        if self._is_owned and not self.call.world.ownership.is_trusted:
             return _failed(self._refusal(operation, OpError(f"{name}: {NO_TRUST}")))
         started = self._stalls.wall()
         try:
-            check = None if name in self._free else operation.check_for(self._call)
-            outcome = operation.begin(self._call_of(lineage) if lineage else self._call, arguments, check)
+            check = None if name in self._free else operation.check_for(self.call)
+            outcome = operation.begin(self._call_of(lineage) if lineage else self.call, arguments, check)
         except Exception as error:  # noqa: BLE001 - one op's boundary, as above
             return _failed(self._refusal(operation, error))
         finally:
@@ -103,12 +84,12 @@ class OpDispatcher:
 
     def end_branch(self, lineage: Lineage) -> None:
         if self._branch_calls.pop(lineage, None):  # else it has asked for nothing
-            self._call.world.branch_ended(BranchId(self._call.run, lineage[0]))
+            self.call.world.branch_ended(BranchId(self.call.run, lineage[0]))
 
     def _call_of(self, lineage: Lineage) -> Call:
         call = self._branch_calls.get(lineage)
         if call is None:
-            call = self._branch_calls[lineage] = replace(self._call, lineage=lineage)
+            call = self._branch_calls[lineage] = replace(self.call, lineage=lineage)
         return call
 
     async def _finish(self, operation: Operation, outcome: Awaitable[object]) -> Results:
@@ -122,7 +103,7 @@ class OpDispatcher:
         return cast(Results, value) if isinstance(value, tuple) else (value,)
 
     def _work(self, name: str) -> Work:
-        return Work(f"op {name}", self._call.job, self._call.run, self._call.generation)
+        return Work(f"op {name}", self.call.job, self.call.run, self.call.generation)
 
     def _refusal(self, operation: Operation, error: Exception) -> OpError:
         """Return the error that the script gets."""
@@ -131,7 +112,7 @@ class OpDispatcher:
             return error
         if isinstance(error, SpywebError):
             return OpError(f"{operation.name}: {error}")
-        log.error("op.bug", op=operation.name, job=self._call.job, run=self._call.run, exc_info=error)
+        log.error("op.bug", op=operation.name, job=self.call.job, run=self.call.run, exc_info=error)
         return OpError(f"{operation.name} failed inside spyweb; its log has the details")
 
 

@@ -124,7 +124,7 @@ class World(Struct, frozen=True, kw_only=True):
 class Tally(Struct):
     """The counters of one run while it lasts."""
 
-    storage_errors: int = 0
+    storage_errors: int = 0  # calls of store_* that failed without raising in the script
     sql_cpu_s: float = 0.0  # of db_query and db_exec
     plan: Sequence[PlannedTask] = ()  # the tasks that the run has said it has
     kept: int = 0  # calls that have left a row in the scope `resources`

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, cast
 from unittest.mock import patch
 
 from msgspec.structs import replace
@@ -16,7 +16,10 @@ from spyweb.errors import Problem, SpywebError, StoreError
 from spyweb.lua.session import Code, Lineage
 from spyweb.model import Cursor, Every, JobId, JobSpec, Run, RunId, Schedule, TaskRow, Trigger
 from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.ops.network.address_check import NetGate
+from spyweb.ops.world import Call, Tally
 from spyweb.ownership import Ownership
+from spyweb.permissions.policy import ANYTHING
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.runs.pings import PingRuns
 from spyweb.runs.runner import Runner, RunRequest
@@ -55,17 +58,9 @@ def make_planned(name: str, schedule: Schedule, cursor_ms: int) -> LiveJob:
 class SilentHost(OpDispatcher):
     """The host of a run without ops, which keeps what the run logs and counts what a test says."""
 
-    def __init__(self, *, sql_cpu_ms: int = 0) -> None:
-        self.trace, self._sql_cpu_ms = None, sql_cpu_ms
+    def __init__(self, *, sql_cpu_s: float = 0) -> None:
+        self.trace, self.call = None, cast(Call, SilentCall(Tally(sql_cpu_s=sql_cpu_s)))
         self.lines: list[str] = []
-
-    @property
-    def storage_errors(self) -> int:
-        return 0
-
-    @property
-    def sql_cpu_ms(self) -> int:
-        return self._sql_cpu_ms
 
     def end_branch(self, lineage: Lineage) -> None: ...
 
@@ -75,7 +70,15 @@ class SilentHost(OpDispatcher):
     def log(self, level: str, text: bytes) -> None:
         self.lines.append(f"{level} {text.decode()}")
 
-    def gate(self, function: str) -> None: ...
+
+@dataclass
+class SilentCall:
+    """A call that may do anything."""
+
+    tally: Tally
+
+    def gate(self, function: str) -> NetGate:
+        return NetGate(ANYTHING, JobId("a"), function)
 
     def permit(self, function: str, check: str, *arguments: object) -> None: ...
 

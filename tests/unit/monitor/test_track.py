@@ -189,14 +189,14 @@ async def test_what_a_channel_can_not_be_sent_waits_until_it_can(s: Shop, is_per
         phone = channels.channels.pop("phone")
         reason = 'to: config.toml has no channel "phone" any more'
     else:
-        s.host.permit, reason = permit, "to: may not notify the channel phone"  # type: ignore[method-assign, assignment]
+        s.host.call.permit, reason = permit, "to: may not notify the channel phone"  # type: ignore[method-assign, assignment]
     ending = await s.run(make_monitor(to=("phone",)))
     assert (ending.outcome, ending.reason) == (Outcome.FAILED, reason)
     if is_permitted:
         channels.channels["phone"] = phone
     else:
         assert refused == [("to", "notify", "phone")]
-        del s.host.permit
+        del s.host.call.permit
     await s.run(make_monitor(to=("phone",)))
     assert [title for title, _ in await lines(s)] == ["Shop: 2 new"]
 

@@ -167,12 +167,6 @@ def test_log_lines_go_where_the_run_keeps_them() -> None:
     assert LINES == [("warn", b"\xff")]
 
 
-def test_storage_errors_are_those_of_the_run() -> None:
-    call = make_call()
-    call.tally.storage_errors = 2
-    assert make_host(call).storage_errors == 2
-
-
 async def test_an_op_that_holds_the_loop_is_told_with_its_run_before_and_after_it_first_waits(
     catalogue: dict[str, Operation],
 ) -> None:

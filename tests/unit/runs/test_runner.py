@@ -575,7 +575,7 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free(t:
 
 
 async def test_a_runs_row_counts_what_its_sql_took_of_a_processor(t: Harness) -> None:
-    t.runner.host_for = lambda *_: SilentHost(sql_cpu_ms=1500)
+    t.runner.host_for = lambda *_: SilentHost(sql_cpu_s=1.5)
     await t.settle(job := make_job(schedule=Never()))
     await t.start(job)
     (run,) = await t.store.runs.list()
