@@ -73,7 +73,7 @@ class UseFinder:
         self._read = read
         self._functions: Mapping[str, set[str]] = {key: set() for key in KEYS}
         self._literals: Mapping[str, dict[str, bool]] = {key: {} for key in KEYS}  # whether each is refused
-        self._keys = {name: op.needs.key for name, op in catalog.operations().items() if op.needs} | NOT_OPS
+        self._keys = {name: op.needs.key for name, op in catalog.CATALOGUE.items() if op.needs} | NOT_OPS
 
     def read_all(self, sources: Iterable[bytes]) -> None:
         """Read sources, and the modules that they require by a literal name."""

@@ -168,7 +168,7 @@ def engine_info(settings: Settings, server_url: str | None) -> EngineInfo:
     if server_url:
         engine["server_url"] = server_url
     return EngineInfo(
-        ops=catalog.names(),
+        ops=sorted(catalog.CATALOGUE),
         engine=engine,
         env=visible_environment(os.environ, settings.security.env_deny),
         timezone=settings.daemon.timezone,

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from spyweb.ops import commands, crypto, data, file, fs, http, sql, state, state_locks, store, system, tasks, tls
-from spyweb.ops.op import CATALOGUE, Operation, OpFamily
+from spyweb.ops.op import CATALOGUE as CATALOGUE
+from spyweb.ops.op import Operation, OpFamily
 
 MODULES = (store, state, state_locks, http, tls, fs, file, data, sql, commands, system)  # in the order of the reference
 PRIVATE = (tasks, crypto)  # no script calls their ops
-
-
-def names() -> list[str]:
-    """Return the names that workers are given, private ones (`_…`) included."""
-    return sorted(CATALOGUE)
-
-
-def operations() -> Mapping[str, Operation]:
-    return CATALOGUE
 
 
 def families() -> dict[OpFamily, list[Operation]]:

@@ -50,7 +50,7 @@ def test_all_of_lua_is_there_where_the_page_says_all() -> None:
 def test_every_op_is_documented_with_its_own_parameters() -> None:
     """Required and optional alike, `x?` where it may be left out; `options` tables are spelt out on the page."""
     words = code_words(read(PAGE))
-    for name, operation in catalog.operations().items():
+    for name, operation in catalog.CATALOGUE.items():
         if not name.startswith("_"):
             assert operation.usage in words, f"the page has no `{operation.usage}`"
 

@@ -139,7 +139,7 @@ def cases_of(name: str, texts: Mapping[str, Text], at: Callable[[Text, int], Awa
 
 
 def op_cases(host: OpDispatcher) -> Iterator[Case]:
-    operations = catalog.operations()
+    operations = catalog.CATALOGUE
     for operation in operations.values():
         for position, parameter in enumerate(operation.parameters):
             for what, make in arguments_for(parameter.reader.kind):

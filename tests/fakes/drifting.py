@@ -17,7 +17,7 @@ NOWHERE = Path("/nonexistent")
 
 
 def make_drift(store: Store, clock: Clock, specs: Mapping[JobId, JobSpec], files: Files | None = None) -> DriftService:
-    assert "file.copy" in catalog.names(), "the ops that leave rows are there"
+    assert "file.copy" in catalog.CATALOGUE, "the ops that leave rows are there"
     return DriftService(store=store, files=files or Files(NOWHERE, clock), clock=clock, specs=lambda: specs)
 
 

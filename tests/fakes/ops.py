@@ -33,7 +33,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.commands import FakeCommands
 from tests.fakes.memory_store import MemoryStore
 
-assert catalog.names()  # all ops are there
+assert catalog.CATALOGUE  # all ops are there
 
 PRICES = JobId("prices")
 BACKUP = JobId("backup")

@@ -137,7 +137,10 @@ async def open_scripts(
         state=state or StateSettings(),
     )
     try:
-        async with world.sql, open_pool(clock=clock, workers=workers, init=EngineInfo(ops=catalog.names())) as pool:
+        async with (
+            world.sql,
+            open_pool(clock=clock, workers=workers, init=EngineInfo(ops=sorted(catalog.CATALOGUE))) as pool,
+        ):
             yield Scripts(store=store, world=world, pool=pool, clock=clock)
     finally:
         await world.commands.close()

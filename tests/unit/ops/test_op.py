@@ -97,6 +97,6 @@ def test_an_op_that_returns_none_gives_nothing() -> None:
 
 
 def test_every_op_says_what_it_is_for() -> None:
-    for name, operation in catalog.operations().items():
+    for name, operation in catalog.CATALOGUE.items():
         assert operation.name == name
         assert operation.doc.partition("\n")[0].endswith(".")

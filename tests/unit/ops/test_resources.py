@@ -101,7 +101,7 @@ async def test_a_removal_takes_the_place_of_the_other_rows_and_is_forgotten_afte
 
 
 def test_the_modules_are_those_that_leave_rows() -> None:
-    families = [name for name in catalog.names() if name.startswith("file.") and name != "file.stat"]
+    families = [name for name in sorted(catalog.CATALOGUE) if name.startswith("file.") and name != "file.stat"]
     assert set(MODULES) == {*families, "file.template", "exec.run", "cmd"}
 
 

@@ -45,7 +45,7 @@ def test_an_op_that_hands_on_a_future_of_nothing_gives_nothing() -> None:
 
 def test_every_public_op_is_in_one_family() -> None:
     named = [each.name for family in op_families() for each in family.functions]
-    assert sorted(named) == [name for name in catalog.names() if not name.startswith("_")]
+    assert sorted(named) == [name for name in sorted(catalog.CATALOGUE) if not name.startswith("_")]
 
 
 def test_every_family_has_functions() -> None:
@@ -55,7 +55,7 @@ def test_every_family_has_functions() -> None:
 
 def test_what_is_told_of_an_op_beside_its_signature_fits_it() -> None:
     """The parameters that the decorator is given in Lua's words are those of the function."""
-    for name, operation in catalog.operations().items():
+    for name, operation in catalog.CATALOGUE.items():
         shown = [(each.name, each.optional) for each in function_of(operation).arguments]
         assert shown == [(each.name, each.optional) for each in operation.parameters], name
 
