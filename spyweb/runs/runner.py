@@ -287,10 +287,9 @@ class Runner:
         if ending.failure is Failure.CANCELLED and run.id in self._replaced_by:
             ending = replace(ending, reason=f"{ending.reason}: replaced by run {self._replaced_by[run.id]}")
         notes = (ending.note, records.DRY_RUN_NOTE if run.trigger.dry_run else "", self.stalls.take_note(run.id))
-        tally = host.call.tally
-        if any(notes[1:]) or tally.storage_errors or tally.sql_cpu_s:
-            note, cpu_ms = "; ".join(filter(None, notes)), ending.cpu_ms + round(tally.sql_cpu_s * 1000)
-            ending = replace(ending, storage_errors=tally.storage_errors, note=note, cpu_ms=cpu_ms)
+        if any(notes[1:]) or host.call.tally.storage_errors or host.call.tally.sql_cpu_s:
+            note, cpu_ms = "; ".join(filter(None, notes)), ending.cpu_ms + round(host.call.tally.sql_cpu_s * 1000)
+            ending = replace(ending, storage_errors=host.call.tally.storage_errors, note=note, cpu_ms=cpu_ms)
         await self._end(job, run, ending)
         if host.trace is not None:
             is_well = ending.outcome in (Outcome.SUCCESS, Outcome.SKIPPED)
