@@ -324,6 +324,7 @@ def report(cluster: Cluster, trouble: Trouble, due: int, took: float, found: dic
         *((f"rows: {outcome}", f"{count}") for outcome, count in cluster.ask(OUTCOMES)),
         *((f"fault: {kind}", f"{times}") for kind, times in sorted(trouble.befallen.items())),
         *((f"joined anew: {why}", f"{times}") for why, times in over.most_common()),
+        ("runs open after the stops", f"{len(cluster.ask(OPEN))}"),
         ("takeovers", f"{len(trouble.takeovers)}"),
         ("  in leases", f"median {leases[len(leases) // 2]:.2f}, longest {leases[-1]:.2f}"),
         *((promise, f"{len(broken)}") for promise, broken in found.items()),
