@@ -18,11 +18,9 @@ from tests.fakes.project import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-Nodes = list[Member]
-
 
 @contextmanager
-def two_nodes(folder: Path, place: PostgresPlace, *, is_reachable: bool) -> Iterator[Nodes]:
+def two_nodes(folder: Path, place: PostgresPlace, *, is_reachable: bool) -> Iterator[list[Member]]:
     """Run fra, which is asked, and ber, which runs the jobs."""
     cluster = Cluster(place, folder, is_reachable=is_reachable, is_quick=True)
     cluster.add("fra", "ber")
@@ -36,12 +34,12 @@ def two_nodes(folder: Path, place: PostgresPlace, *, is_reachable: bool) -> Iter
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
     with fresh_schema() as place, two_nodes(tmp_path_factory.mktemp("nodes"), place, is_reachable=True) as both:
         yield both
 
 
-def test_commands_at_another_node_run_a_job_show_its_log_pause_cancel_and_retry_it(nodes: Nodes) -> None:
+def test_commands_at_another_node_run_a_job_show_its_log_pause_cancel_and_retry_it(nodes: list[Member]) -> None:
     fra, ber = nodes
     done = fra.project.spyweb("run", "prices")
     assert "3 prices" in done.stdout
@@ -66,7 +64,7 @@ def test_commands_at_another_node_run_a_job_show_its_log_pause_cancel_and_retry_
     assert len(ber.project.ask("keys", "audit")) == len(fra.project.ask("keys", "audit")), "one trail for all"
 
 
-def test_events_of_a_job_elsewhere_come_as_they_happen(nodes: Nodes) -> None:
+def test_events_of_a_job_elsewhere_come_as_they_happen(nodes: list[Member]) -> None:
     fra, ber = nodes
     client = fra.project.daemon_client()
     of_one, of_all = client.events(job="prices", types="log,run"), client.events(types="run")
@@ -77,7 +75,7 @@ def test_events_of_a_job_elsewhere_come_as_they_happen(nodes: Nodes) -> None:
     assert next(run["outcome"] for run in runs if run["job"] == "prices") == "success"
 
 
-def test_keys_and_their_limits_hold_at_each_node(nodes: Nodes) -> None:
+def test_keys_and_their_limits_hold_at_each_node(nodes: list[Member]) -> None:
     fra, ber = nodes
     runner, limited = [
         ber.project.spyweb("keys", "add", name, "--scope", "run", *options).stdout.strip()

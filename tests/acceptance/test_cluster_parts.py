@@ -72,9 +72,9 @@ def test_an_incident_of_any_node_is_told_once_also_by_the_next_chief(
     for job in ("broken", "later"):
         cluster.job(job, 'error("no")', NEVER.format("ber"))
 
-    def told() -> list[tuple[str, str]]:
+    def told() -> list[tuple[str, str]]:  # of jobs: a busy machine may have signs of its own
         items = [item for body in hook.messages for item in json.loads(body)["items"]]
-        return [(item["subject"], item["kind"]) for item in items]
+        return [(item["subject"], item["kind"]) for item in items if item["subject"].startswith("job:")]
 
     with cluster.running() as (fra, ber):
         ber.trigger("broken")
