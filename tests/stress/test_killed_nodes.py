@@ -123,6 +123,7 @@ class Trouble:
     dice: random.Random
     takeovers: list[float] = field(default_factory=list)  # seconds
     befallen: Counter[str] = field(default_factory=Counter)
+    one_outage: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def lease_s(self) -> float:
@@ -200,15 +201,16 @@ class Trouble:
 
     async def outage(self, _: ClusterNode) -> None:
         """Take PostgreSQL itself away, in order or not."""
-        if self.dice.random() < 0.5:
-            self.server.freeze()
-            await self.some_time(0.1, 1.5)
-            self.server.thaw()
-        else:
-            self.server.kill()
-            await self.some_time(0, 1)
-            self.server.start()
-        await self.some_time(1, 2)
+        async with self.one_outage:
+            if self.dice.random() < 0.5:
+                self.server.freeze()
+                await self.some_time(0.1, 1.5)
+                self.server.thaw()
+            else:
+                self.server.kill()
+                await self.some_time(0, 1)
+                self.server.start()
+            await self.some_time(1, 2)
 
     async def note_takeover(self, former: int) -> None:
         """Wait until others own all slots of a node, if it had any yet."""
