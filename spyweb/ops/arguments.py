@@ -11,6 +11,7 @@ import math
 import re
 import types
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Annotated, TypeVar, Union, get_args, get_origin
 
 from msgspec import Struct
@@ -18,11 +19,13 @@ from msgspec import Struct
 from spyweb import limits
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import Null
+from spyweb.settings.reading import nearest
 
 T = TypeVar("T")
 Read = Callable[[object], object]
 
 INTEGER_LIMIT = 1 << 63
+MOST_NAMED = 20  # options that are checked: a table may have any number
 NO_INTEGER = "number has no integer representation"
 _SPACE = b" \t\n\v\f\r"
 _DECIMAL_INTEGER = re.compile(rb"[+-]?[0-9]+")
@@ -161,10 +164,10 @@ def text_in(table: Mapping[object, object], name: str) -> bytes | None:
 
 
 def positive_in(table: Mapping[object, object], name: str) -> int | float | None:
-    return value_in(table, name, _positive)
+    return value_in(table, name, read_positive)
 
 
-def _positive(value: object) -> int | float:
+def read_positive(value: object) -> int | float:
     number = read_number(value)
     if not 0 < number < math.inf:
         raise Mismatch("a positive number expected")
@@ -186,6 +189,20 @@ def read_flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise _mismatch("boolean", value)
     return value
+
+
+def options_of(**known: Read) -> ArgumentReader:
+    """Return the reader of a table of options, each with its own reader."""
+
+    def read(value: object) -> dict[str, object]:
+        table = read_table(value)
+        for key in islice(table, MOST_NAMED):
+            name = key[:80].decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
+            if name not in known:
+                raise Mismatch(f"there is no option '{name}'{nearest(name, known)}")
+        return {name: value_in(table, name, each) for name, each in known.items() if name.encode() in table}
+
+    return ArgumentReader("table", "table", read)
 
 
 Text = Annotated[bytes, ArgumentReader("string", "string", read_text)]

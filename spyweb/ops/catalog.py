@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from spyweb.ops import commands, crypto, data, file, fs, http, sql, state, state_locks, store, system, tasks, tls
+from spyweb.ops import commands, crypto, data, file, fs, http, probes, sql, state, state_locks, store, system, tasks
 from spyweb.ops.op import CATALOGUE as CATALOGUE
 from spyweb.ops.op import Operation, OpFamily
 
-MODULES = (store, state, state_locks, http, tls, fs, file, data, sql, commands, system)  # in the order of the reference
+MODULES = (store, state, state_locks, http, probes, fs, file, data, sql, commands, system)  # in the reference's order
 PRIVATE = (tasks, crypto)  # no script calls their ops
 
 

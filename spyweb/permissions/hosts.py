@@ -68,7 +68,7 @@ class NetRule:
         """Return the rule as settings write it."""
         named = [*self.names, *((f"*{suffix}", port) for suffix, port in self.suffixes)]
         written = [*named, *((address_text(address), port) for address, port in self.literals)]
-        items = [host if port == ANY_PORT else shown_host(host, port) for host, port in written]
+        items = [shown_host(host, port) for host, port in written]
         ranges = [
             f"{address_text(NetAddress(version, value))}/{mask.bit_count()}" for version, value, mask in self.ranges
         ]
@@ -156,7 +156,7 @@ def read_net(items: Iterable[str]) -> NetRule | None:
 def _read_item(item: str) -> NetRange | tuple[str | NetAddress, int]:
     if "/" in item:
         return _read_network(item)
-    host, port = _split(item)
+    host, port = split_port(item)
     found = read_host(host)
     if found.address is NO_ADDRESS:
         raise _wrong(item)
@@ -168,8 +168,8 @@ def _read_item(item: str) -> NetRange | tuple[str | NetAddress, int]:
     return name, port
 
 
-def _split(item: str) -> tuple[str, int]:
-    """Separate the port: `host:443`, `[::1]:443`."""
+def split_port(item: str) -> tuple[str, int]:
+    """Separate the port, if there is one: `host:443`, `[::1]:443`.  Raises ValueError."""
     host, colon, digits = item.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")) or item.endswith("]"):
         return item, ANY_PORT
@@ -209,7 +209,8 @@ def _wrong(item: str) -> ValueError:
 
 
 def shown_host(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    where = f"[{host}]" if ":" in host else host
+    return host if port == ANY_PORT else f"{where}:{port}"
 
 
 def address_text(address: NetAddress) -> str:

@@ -36,7 +36,7 @@ HARMLESS = {
     "transport.write": "a transport of the loop keeps what the socket does not take",
     "self._transport.write": "the same",
     "stdin.write": "the same",
-    "writer.write": "the same, in a handshake of tls_probe",
+    "writer.write": "the same, in a handshake of tls_probe, and in other probes",
     "received.write": "into memory, in the same",
     "self.transport.write": "the same",
     "real.write": "the same",

@@ -47,7 +47,7 @@ CACHES = {
     "lua.worker.executor._text": "the names of ops, in a worker",
     "ops.dispatcher.free_ops": "the keys of permissions",
     "ops.network.certificate.trusting_context": "nothing",
-    "ops.network.client.machine_trust": "nothing",
+    "ops.network.certificate.machine_trust": "nothing, or HTTP",
     "permissions.hosts._read_host": "LONGEST_READ",
     "permissions.policy.policy_of": "what was parsed",
     "schedules.cron.parse_cron": "LONGEST_TEXT",

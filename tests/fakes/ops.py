@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future, TaskGroup
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.address_check import NetGate
-from spyweb.ops.network.request import Fetch, Http, Response
+from spyweb.ops.network.request import Fetch, Http, Probe, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.programs.runner import CommandRunner
@@ -48,7 +48,8 @@ class FakeHttp:
     settings: HttpSettings = field(default_factory=HttpSettings)
     answers: dict[str, Response | FetchError] = field(default_factory=dict)
     asked: list[Fetch] = field(default_factory=list)
-    certificates: Mapping[tuple[str, int], bytes] = field(default_factory=dict)
+    probed: list[Probe] = field(default_factory=list)
+    found: dict[str, object] | None = None  # what every probe finds; None: it fails
     story: list[str] = field(default_factory=list)
     held: dict[str, Future[None]] = field(default_factory=dict)  # addresses whose answer waits
     usual: Callable[[str], Response] = lambda url: make_response(url=url)
@@ -64,10 +65,11 @@ class FakeHttp:
             raise answer
         return answer
 
-    async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
-        if (host, port) not in self.certificates:
-            raise FetchError("connect", f"could not connect to {host}:{port}: Connection refused")
-        return self.certificates[host, port]
+    async def probe(self, probe: Probe, gate: NetGate | None = None) -> dict[str, object]:
+        self.probed.append(probe)
+        if self.found is None:
+            raise FetchError("connect", f"could not connect to {probe.host}:{probe.port}: Connection refused")
+        return self.found
 
 
 @dataclass(slots=True)

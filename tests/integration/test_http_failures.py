@@ -16,7 +16,7 @@ import trustme
 import uvloop
 
 from spyweb import descriptors
-from spyweb.ops.network.client import machine_trust
+from spyweb.ops.network.certificate import machine_trust
 from spyweb.ops.network.resolver import Address
 from spyweb.settings.sections import HttpSettings
 from tests.fakes.certificates import dhe_only

@@ -80,7 +80,9 @@ async def attempt(server: WebServer) -> AsyncIterator[Attempt]:
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "localhost", "me.test", "2130706433", "127.9.9.9", "0.0.0.0", "[::ffff:127.0.0.1]"]
 )
-@pytest.mark.parametrize("way", ["direct", "redirect", "http", "socks4", "socks5", "socks5h", "as proxy", "tls"])
+@pytest.mark.parametrize(
+    "way", ["direct", "redirect", "http", "socks4", "socks5", "socks5h", "as proxy", "tls", "tcp", "dns"]
+)
 async def test_no_way_leads_to_the_daemon(attempt: Attempt, host: str, way: str) -> None:
     url = attempt.own(host=host)
     match way:
@@ -94,6 +96,11 @@ async def test_no_way_leads_to_the_daemon(attempt: Attempt, host: str, way: str)
             found = await attempt.request("http://out.test/api/jobs/prices/pause", proxy=attempt.own("", host))
         case "tls":
             found = await attempt.ask("tls_probe", host.encode(), attempt.port)
+        case "tcp":
+            found = await attempt.ask("tcp_probe", host.encode(), attempt.port, {b"send": b"GET / HTTP/1.0\r\n\r\n"})
+        case "dns":
+            server = f"{host}:{attempt.port}".encode()
+            found = await attempt.ask("dns_query", b"out.test", b"A", {b"server": server})
         case _:
             found = await attempt.request(url, proxy=attempt.socks(way))
     assert any(words in str(found) for words in ("which is this daemon", "not a canonical IPv4 address"))

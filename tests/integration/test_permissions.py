@@ -195,10 +195,18 @@ async def test_an_http_proxy_is_checked_as_well(server: WebServer, client: HttpC
     await through(client, net("nowhere.example", "127.0.0.1/32"), proxy, target)
 
 
-async def test_a_certificate_is_fetched_from_permitted_hosts_only(client: HttpClient) -> None:
+@pytest.mark.parametrize(
+    ("op", "others"),
+    [("tls_probe", [1]), ("tcp_probe", [1]), ("ping", []), ("dns_query", [b"A", {b"server": b"HOST"}])],
+)
+async def test_only_permitted_hosts_are_probed(client: HttpClient, op: str, others: list[object]) -> None:
     for policy, host in ((net("b.test"), b"a.test"), (net("127.0.0.1/32"), b"away.test"), (net("a.test"), b"127.1")):
-        with pytest.raises(OpError, match="tls_probe: 'prices' may not reach"):
-            await ask(client, policy, "tls_probe", host, 1)
+        more = [{b"server": host} if isinstance(each, dict) else each for each in others]
+        with pytest.raises(OpError, match=f"{op}: 'prices' may not reach"):
+            await ask(client, policy, op, b"a.test" if op == "dns_query" else host, *more)
+
+
+async def test_a_certificate_is_fetched_from_permitted_hosts(client: HttpClient) -> None:
     found, message = await ask(client, net("a.test"), "tls_probe", b"a.test", 1)
     assert found is None
     assert "could not connect" in str(message)

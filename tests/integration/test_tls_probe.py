@@ -76,6 +76,7 @@ async def test_a_certificate_that_nobody_would_trust_is_told_of(tmp_path: Path, 
     assert error is None
     assert isinstance(found, dict)
     assert found["subject"] == found["issuer"] == "CN=self.example"
+    assert found["names"] == []
     assert found["days_left"] == days
 
 
@@ -89,6 +90,7 @@ async def test_the_name_is_told_so_that_each_host_shows_its_own() -> None:
         found, _ = await probe("one.example", port)
     assert seen == ["one.example"]
     assert isinstance(found, dict)
+    assert found["names"] == ["one.example"]
 
 
 async def test_a_handshake_of_any_length_is_another_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +152,7 @@ async def test_a_server_that_says_nothing_is_given_up() -> None:
     async with speaking(b"") as port:
         found, message = await probe("silent.example", port, timeout_ms=200)
     assert found is None
-    assert message == f"no certificate of silent.example:{port} within 0.2 s"
+    assert message == f"TLS with silent.example:{port} failed: no answer in time"
 
 
 async def test_with_deny_private_nothing_inside_is_probed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import resource
 import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from functools import cache
+from functools import partial
 
 import aiohttp
 from msgspec import Struct
@@ -23,10 +23,11 @@ from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
 from spyweb.limits import HEADER_BLOCK, HEADERS
 from spyweb.model import MIB
-from spyweb.ops.network.address_check import SOCKS_PORT, UNDER_WAY, AddressCheck, NetGate, OwnSockets
-from spyweb.ops.network.certificate import Prober
+from spyweb.ops.network.address_check import SOCKS_PORT, UNDER_WAY, AddressCheck, OwnSockets
+from spyweb.ops.network.certificate import machine_trust
 from spyweb.ops.network.connector import REFUSED, Connector, HttpResponse, in_one_line, open_connector
 from spyweb.ops.network.decoding import STEP, Decoder
+from spyweb.ops.network.probing import Prober
 from spyweb.ops.network.request import MOST_REDIRECTS, SOCKS_SCHEMES, Fetch, Response, without_password
 from spyweb.ops.network.resolver import Lookup, Resolver, ask_system
 from spyweb.settings.sections import HttpSettings
@@ -38,7 +39,6 @@ PIECE = 16_384  # bytes of a body: as it came
 SMALL_PRINT = 65_536  # bytes by which a compressed body may be longer than its content
 AT_HAND_S = 1.0  # how long a body that need not be complete may take
 LARGE_BODY = MIB  # bytes; aiohttp writes a file in pieces, bytes at once
-OWN_MODULUS = "kx-dhe"  # as OpenSSL names the key exchange
 ABOUT_THE_BODY = ("Content-Type", "Content-Encoding", "Content-Language", "Content-Location")
 LONGEST_SHOWN = 200  # of an address, which the other side chose
 NO_HTTP = "Bad status line"  # how aiohttp's message begins; no type tells it
@@ -63,7 +63,8 @@ class HttpClient:
         self._own = own
         self._clock = clock
         self._socks_room = asyncio.Semaphore(MOST_THROUGH_SOCKS)
-        self._prober = Prober(resolver, own, deny_private=settings.deny_private)
+        check = partial(AddressCheck, own=own, deny_private=settings.deny_private)
+        self.probe = Prober(resolver, clock, check, tls).probe
         self._tls = tls  # which certificates to trust; None: those that this machine trusts
 
     async def fetch(self, fetch: Fetch) -> Response:
@@ -84,19 +85,10 @@ class HttpClient:
             time_ms=round((self._clock.monotonic() - began) * 1000),
         )
 
-    async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
-        """Return the certificate of a TLS server in DER, trusted or not.  Raises FetchError."""
-        timeout_s = self.settings.timeout_ms / 1000
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._prober.certificate(host, port, gate)
-        except TimeoutError:
-            raise FetchError("timeout", f"no certificate of {host}:{port} within {timeout_s:g} s") from None
-
     @asynccontextmanager
     async def _answered(self, fetch: Fetch) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._tls is None:  # even for plain HTTP: a redirect may lead to TLS
-            self._tls = await asyncio.to_thread(machine_trust)
+            self._tls = await asyncio.to_thread(machine_trust, "http/1.1")
         check = AddressCheck(own=self._own, deny_private=self.settings.deny_private, gate=fetch.gate)
         hops = Hops(fetch, check, self._resolver)
         session, proxy, data = self._session, fetch.proxy, fetch.body
@@ -117,19 +109,6 @@ class HttpClient:
                 max_redirects=MOST_REDIRECTS + 1,  # aiohttp gives up at this one, before following it
             )
             yield await stack.enter_async_context(sent)
-
-
-@cache
-def machine_trust() -> ssl.SSLContext:
-    """Return the TLS context that aiohttp would make, without reading the certificates twice when it is imported.
-
-    It excludes key exchanges with numbers of the server's choice: very long ones would block the loop, on which the
-    handshake is done.
-    """
-    context = ssl.create_default_context()
-    context.set_ciphers(":".join(each["name"] for each in context.get_ciphers() if each["kea"] != OWN_MODULUS))
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch, clock: Clock) -> bytes:

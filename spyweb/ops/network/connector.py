@@ -89,7 +89,8 @@ def open_socket(info: AddrInfoType) -> socket.socket:
     if descriptors.left() < descriptors.RESERVE:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     opened = socket.socket(family, kind, protocol)
-    check.own.opened.add(opened)
+    if kind == socket.SOCK_STREAM:
+        check.own.opened.add(opened)
     return opened
 
 

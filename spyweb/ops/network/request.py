@@ -82,6 +82,21 @@ class Response(Struct, frozen=True, kw_only=True):
         return 200 <= self.status < 300
 
 
+class Probe(Struct, frozen=True, kw_only=True):
+    """A question to a server below HTTP."""
+
+    function: str  # the op that asks
+    host: str  # of dns_query the name in question
+    port: int
+    timeout: float  # seconds, for all of it; of ping for each reply
+    send: bytes = b""
+    read: int = 0  # bytes of the first line of the answer; 0: it is not awaited
+    tls: bool = False
+    server: str = ""  # a name server; empty: those of this machine
+    type: str = ""  # of records
+    count: int = 0
+
+
 class Http(Protocol):
     """The HTTP client as ops and monitors see it."""
 
@@ -91,8 +106,8 @@ class Http(Protocol):
     async def fetch(self, fetch: Fetch) -> Response:
         """Send a request and read the reply.  Raises FetchError."""
 
-    async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
-        """Return the certificate of a TLS server in DER, trusted or not.  Raises FetchError."""
+    async def probe(self, probe: Probe, gate: NetGate | None = None) -> dict[str, object]:
+        """Return what a server answers below HTTP.  Raises FetchError."""
 
 
 def fetch_of(request: FetchRequest, settings: HttpSettings, most: int | None, gate: NetGate | None = None) -> Fetch:

@@ -14,12 +14,12 @@ KEYWORDS = frozenset(
 
 GLOBALS = frozenset(
     b"JSON_EMPTY_ARRAY _ENV _G _VERSION assert bit32 cdp cmd collectgarbage copy coroutine crypto data db_exec "
-    b"db_query deep_copy defer dump engine env_get error exec file fs_append fs_overwrite fs_read fs_read_binary "
-    b"getmetatable global_store_delete global_store_get global_store_incr global_store_set http_get "
+    b"db_query deep_copy defer dns_query dump engine env_get error exec file fs_append fs_overwrite fs_read "
+    b"fs_read_binary getmetatable global_store_delete global_store_get global_store_incr global_store_set http_get "
     b"http_multipart http_post http_request ipairs json_decode json_encode load loadstring log math next notify "
-    b"os pairs parallel parallel_map pcall print rawequal rawget rawlen rawset require select setmetatable skip "
-    b"sleep state store_delete store_get store_set string table task template tls_probe tonumber tostring type unpack "
-    b"utf8 values Values workflow xpcall".split()
+    b"os pairs parallel parallel_map pcall ping print rawequal rawget rawlen rawset require select setmetatable skip "
+    b"sleep state store_delete store_get store_set string table task tcp_probe template tls_probe tonumber tostring "
+    b"type unpack utf8 values Values workflow xpcall".split()
 )
 MEMBERS: Mapping[bytes, frozenset[bytes]] = {
     table: frozenset(names.split())
@@ -63,7 +63,7 @@ ABSENT: Mapping[str, str] = {
         ("file_ops", "use file.copy, file.template, file.line, file.mkdir, file.remove and file.stat"),
         ("fs", "use fs_read, fs_append and fs_overwrite"),
         ("http net", "use http_get, http_post and http_request"),
-        ("network", "use tls_probe and http_get"),
+        ("network", "use ping, dns_query, tcp_probe and tls_probe"),
         ("db", "use db_query and db_exec"),
         ("circuit reliability", "use retries of a task or a job"),
         ("notification notifications", "use notify, or a webhook"),

@@ -95,6 +95,9 @@ MATRIX: dict[str, Row] = {
     "http_post": _net([b"https://example.com/", b"body"]),
     "http_request": _net([table(url=b"http://example.com/")]),
     "http_multipart": _net([b"http://example.com/", table(a=b"1")]),
+    "tcp_probe": _net([b"example.com", 25]),
+    "dns_query": _net([b"example.com", b"A"]),
+    "ping": Row("net", [b"example.com"], "reach example.com"),
     "tls_probe": _net([b"example.com"]),
     "fs_read": _files([b"a.txt"]),
     "fs_read_binary": _files([b"a.png"]),
@@ -386,6 +389,7 @@ async def test_in_a_dry_run_what_only_an_argument_tells_is_refused_as_well(tmp_p
             (("db_query", insert), "db_query with a statement that writes"),
             (("db_query", b"CREATE TEMP TABLE u (a)"), "db_query with a statement that writes"),
             (("http_request", table(url=b"http://example.com/", method=b"delete")), "http_request with delete"),
+            (("tcp_probe", b"example.com", 25, table(send=b"QUIT")), "tcp_probe with send"),
             (("_at", b"other", b"state.lock", 1, b"n"), "state.lock"),
         ):
             with pytest.raises(OpError) as error:

@@ -16,7 +16,7 @@ local FAMILIES = {
   { "file_ops", "use file.copy, file.template, file.line, file.mkdir, file.remove and file.stat" },
   { "fs", "use fs_read, fs_append and fs_overwrite" },
   { "http net", "use http_get, http_post and http_request" },
-  { "network", "use tls_probe and http_get" },
+  { "network", "use ping, dns_query, tcp_probe and tls_probe" },
   { "db", "use db_query and db_exec" },
   { "circuit reliability", "use retries of a task or a job" },
   { "notification notifications", "use notify, or a webhook" },

@@ -12,11 +12,11 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from spyweb.errors import FetchError
+from spyweb.ops.network.certificate import machine_trust
 from spyweb.ops.network.client import (
     MOST_CONNECTIONS,
     failure_of,
     joined_headers,
-    machine_trust,
     most_connections,
     translated,
 )

@@ -1,0 +1,51 @@
+"""ping over the loopback of a network namespace of its own, and what it says where the kernel permits none."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from spyweb.ops.network.probing import NO_ICMP
+from tests.fakes.repository import ROOT
+
+RANGE = "/proc/sys/net/ipv4/ping_group_range"
+APART = ("unshare", "--user", "--map-root-user", "--net", "sh", "-ec")
+MADE = "ip link set lo up; ip route add 198.51.100.0/24 dev lo; test -w " + RANGE  # nobody answers for that network
+SCRIPT = f"""
+import asyncio
+from spyweb.clock import RealClock
+from spyweb.ops.network.client import open_client
+from spyweb.settings.sections import HttpSettings
+from tests.fakes.ops import ask, make_call, make_world, table
+async def find(*hosts):
+    async with open_client(HttpSettings(), RealClock()) as client:
+        call = make_call(make_world(http=client))
+        print([await ask(call, "ping", host, table(count=2, timeout=0.1)) for host in hosts])
+asyncio.run(find(b"127.0.0.1"))
+open("{RANGE}", "w").write("0 0")
+asyncio.run(find(b"127.0.0.1", b"::1", b"198.51.100.1", b"203.0.113.1"))
+"""
+
+
+def can_be_apart() -> bool:
+    asked = [*APART, MADE]
+    return bool(shutil.which("unshare")) and not subprocess.run(asked, capture_output=True, check=False).returncode
+
+
+@pytest.mark.skipif(not can_be_apart(), reason="no network namespace can be made here")
+def test_replies_are_counted_over_both_protocols_and_failures_told() -> None:
+    command = [*APART, f'{MADE}; exec "$0" -c "$1"', sys.executable, SCRIPT]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=20).stdout
+    (forbidden,), (four, six, silent, away) = map(ast.literal_eval, said.splitlines())
+    assert forbidden == [None, f"could not ping 127.0.0.1: {NO_ICMP}"]
+    assert "net.ipv4.ping_group_range" in NO_ICMP
+    for found, message in (four, six):
+        assert message is None
+        assert found["loss"] == 0
+        assert 0 <= found["latency"] < 1000
+    assert silent == [{"loss": 1.0}, None]
+    assert away == [None, "could not connect to 203.0.113.1: Network is unreachable"]
