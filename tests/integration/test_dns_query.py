@@ -7,14 +7,21 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import dns.flags
 import dns.message
 import dns.rcode
+import dns.resolver
 import pytest
 from dns.message import Message
+from msgspec import structs
 
 from spyweb.clock import RealClock
+from spyweb.errors import FetchError
+from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.client import HttpClient, open_client
+from spyweb.ops.network.request import Probe
+from spyweb.permissions.hosts import read_net
+from spyweb.permissions.policy import Grants, policy_of
 from spyweb.settings.sections import HttpSettings
 from tests.fakes.name_server import NameServer, open_name_server
-from tests.fakes.ops import ask, make_call, make_world
+from tests.fakes.ops import PRICES, ask, make_call, make_world
 
 NAME = "www.example.test."
 
@@ -168,3 +175,19 @@ async def test_what_is_no_type_or_name_is_a_message(client: HttpClient, names: N
         assert str((await query(client, names, kind))[1]).startswith(f"can't ask for {NAME} {kind}: ")
     assert str((await query(client, names, name="a" * 70 + ".test"))[1]).startswith("can't ask for aaa")
     assert names.story == []
+
+
+async def test_this_machine_s_servers_are_asked_in_turn_whatever_may_be_reached(
+    names: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(resolver: dns.resolver.Resolver, _path: str) -> None:
+        resolver.nameservers = ["127.0.0.2", "127.0.0.1"]  # nobody listens at the first
+
+    monkeypatch.setattr(dns.resolver.Resolver, "read_resolv_conf", read)
+    names.records = [f"{NAME} 60 IN A 192.0.2.1"]
+    wanted = Probe(function="dns_query", host=NAME, type="A", port=names.port, timeout=5)
+    gate = NetGate(policy_of(Grants(net=read_net([]))), PRICES, "dns_query")
+    async with open_client(HttpSettings(deny_private=True), RealClock()) as client:
+        assert (await client.probe(wanted, gate))["records"] == [b"192.0.2.1"]
+        with pytest.raises(FetchError, match="is a private address"):
+            await client.probe(structs.replace(wanted, server="127.0.0.1"), None)
