@@ -81,7 +81,9 @@ def build_services(
     past, once = PastRunsService(root=root, live=live, store=store, clock=clock), OnceService(store.runs, clock)
     runs = RunService(runner=runtime.runner, past=past, once=once, is_traced=runtime.world.tracer is not None)
     readiness = ReadinessService(store=store, clock=clock, vitals=vitals)
-    calendar = MaintenanceService(live=live, planned=lambda: reloader.maintenance, store=store.incidents, clock=clock)
+    calendar = MaintenanceService(
+        live=live, planned=lambda: reloader.maintenance, store=store.incidents, uptime=store.uptime, clock=clock
+    )
     watcher.maintenance = calendar.windows
     return Services(
         health,

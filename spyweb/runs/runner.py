@@ -47,6 +47,7 @@ from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import after_loss, follow_up, may_retry, what_follows
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.run_queue import Admission
+from spyweb.runs.uptime import sample_of
 from spyweb.stalls import StallRecorder, Work, work_for
 from spyweb.store.interchange.value_json import decode_json
 from spyweb.store.model.entries import ChangeEvent
@@ -302,7 +303,7 @@ class Runner:
         ran = job if job is not None and run.id in job.queue.in_flight else None
         if follow is None:
             follow = self._followers(ran, run, ending) if ran else NOTHING
-        end = self._judged(job, run, records.end_of(run, ending, self.clock.now_ms()), follow)
+        end = self._judged(job, run, ending, follow)
         heard = {} if heard_ms is None else {run.job: heard_ms}
         is_awaited = follow.new or follow.skipped or heard or run.trigger.change or run.id in self._observers
         may_wait = ran and not is_awaited and not ran.queue.waiting and not self._stopping
@@ -444,10 +445,12 @@ class Runner:
         after = self.live.after(job.id)
         return what_follows(run, ending, after, now_ms) if after else NOTHING
 
-    def _judged(self, job: LiveJob | None, run: Run, end: End, follow: Change) -> End:
-        """Return the end with its incident event and its ping; a run that is retried has neither yet."""
+    def _judged(self, job: LiveJob | None, run: Run, ending: Ending, follow: Change) -> End:
+        """Return the end with what it means for its job; that of a run that is retried means nothing yet."""
+        now_ms = self.clock.now_ms()
         if job is None or job.gone or (follow.new and any(new.job == run.job for new in follow.new)):
-            return end
+            return records.end_of(run, ending, now_ms)
+        end = records.end_of(run, ending, now_ms, sample_of(job, run, ending, now_ms, self.store.uptime.excuses))
         alert = self.judge(job, run, end)
         ping = records.ping_of(job.spec, run, end)
         return end if alert is None and ping is None else replace(end, alert=alert, ping=ping)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from heapq import merge
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from spyweb.errors import Problem
@@ -21,6 +21,7 @@ from spyweb.specs.parse import epoch_ms, job_id, read_cron, read_moment
 
 MOST_JOINED = 1_000  # windows that follow one another without a gap, before they are taken for one without end
 LONGEST_MS = 100 * DAY_MS  # of such windows together
+MOST_EXCUSED = 10_000  # windows since the result before
 
 
 class Once(NamedTuple):
@@ -79,6 +80,24 @@ class MaintenanceCalendar:
         if covering not in self._ends:
             self._ends[covering] = _end_of_all([self.rules[place].window for place in covering], now_ms)
         return self._ends[covering]
+
+    def free_since(self, job: str, moment_ms: int) -> int:
+        """Return a moment since which a job has had no maintenance; one after `moment_ms` where it has then."""
+        if not self.rules:
+            return 0
+        return self._from_ms if self.until(job, moment_ms) is None else moment_ms + 1
+
+    def excused(self, job: str, since_ms: int, until_ms: int) -> list[tuple[int, int]]:
+        """Return when a job had maintenance, over windows that overlap or follow at once; any thread may ask."""
+        found: list[tuple[int, int]] = []
+        rules = [rule for rule in self.rules if rule.covers(job)]
+        for start_ms, end_ms, _ in islice(planned_windows(rules, since_ms, until_ms), MOST_EXCUSED):
+            start_ms, end_ms = max(start_ms, since_ms), min(end_ms, until_ms)
+            if found and start_ms <= found[-1][1]:
+                found[-1] = (found[-1][0], max(end_ms, found[-1][1]))
+            else:
+                found.append((start_ms, end_ms))
+        return found
 
     def _look(self, now_ms: int) -> None:
         spans = [(rule, _span_at(rule.window, now_ms)) for rule in self.rules]

@@ -82,6 +82,10 @@ async def serving(root: Path, *live_jobs: LiveJob) -> AsyncIterator[Served]:
             runs=RunService(runner=t.runner, past=past, once=OnceService(t.store.runs, t.clock)),
             calendar=CalendarService(past=past),
             maintenance=MaintenanceService(
-                live=t.live, planned=lambda: reloader.maintenance, store=t.store.incidents, clock=t.clock
+                live=t.live,
+                planned=lambda: reloader.maintenance,
+                store=t.store.incidents,
+                uptime=t.store.uptime,
+                clock=t.clock,
             ),
         )

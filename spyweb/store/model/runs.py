@@ -11,6 +11,7 @@ from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunMark, Ru
 from spyweb.store.model.entries import WantedChange
 from spyweb.store.model.incidents import ScriptTold, SubjectEvent
 from spyweb.store.model.messages import NewMessage
+from spyweb.store.model.uptime import Sample
 
 
 class RequestKey(Struct, frozen=True, kw_only=True):
@@ -56,6 +57,7 @@ class End(Ending, frozen=True, kw_only=True):
     event: int | None = None  # the change event that had started it
     alert: SubjectEvent | None = None  # what it means for its job's incidents, where it may change them
     ping: NewMessage | None = None  # the message to a watcher elsewhere
+    sample: Sample | None = None  # what it means for its job's uptime
     of_payload: RunId | None = None  # its payload is dropped, unless a run that follows it needs it
 
 

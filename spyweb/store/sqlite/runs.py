@@ -20,6 +20,7 @@ from spyweb.model import Cursor, JobId, Run, RunId, Trigger
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.incidents import SubjectChange
 from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, RequestKey, SkippedRange
+from spyweb.store.model.uptime import Excuses
 from spyweb.store.sqlite.batch import TOGETHER, OpKind, Results, each, execute_each
 from spyweb.store.sqlite.connections import (
     Connections,
@@ -35,6 +36,7 @@ from spyweb.store.sqlite.events import clear_after_runs, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Locks, release_run
 from spyweb.store.sqlite.outbox import Outbox, add_one
+from spyweb.store.sqlite.uptime import Uptimes, idle_of, note
 
 CURSOR_COLUMNS = columns_of(Cursor)
 SET_CURSOR = upsert("cursor", CURSOR_COLUMNS, "job")
@@ -150,12 +152,20 @@ class Runs(StorePart):
     """The record of every due time: which runs there were, which were skipped, and why."""
 
     def __init__(
-        self, connections: Connections, clock: Clock, locks: Locks, incidents: Incidents, outbox: Outbox
+        self,
+        connections: Connections,
+        clock: Clock,
+        *,
+        locks: Locks,
+        incidents: Incidents,
+        outbox: Outbox,
+        uptime: Uptimes,
     ) -> None:
         super().__init__(connections, clock)
         self._locks = locks
         self._incidents = incidents
         self._outbox = outbox
+        self._uptime = uptime
         self._listeners: list[Recorded] = []
 
     def record(self, change: Change) -> Future[list[RunId | None]]:
@@ -177,7 +187,8 @@ class Runs(StorePart):
             for listen in self._listeners:
                 listen(change, None if recorded.cancelled() else recorded.result())
 
-        recorded = self._writer.submit(OpKind.SEVERAL, record, change, holders, subjects, after=committed)
+        asked = (change, holders, subjects, self._uptime.excuses)
+        recorded = self._writer.submit(OpKind.SEVERAL, record, *asked, after=committed)
         return recorded
 
     async def write_cursors(
@@ -286,16 +297,20 @@ class Runs(StorePart):
 # On the thread of a connection: writing
 
 
-Asked = tuple[Change, Sequence[RunId], list[SubjectChange]]  # the arguments of `record`
+Asked = tuple[Change, Sequence[RunId], list[SubjectChange], Excuses]  # the arguments of `record`
 
 
 def record(
-    connection: sqlite3.Connection, change: Change, holders: Sequence[RunId], subjects: list[SubjectChange]
+    connection: sqlite3.Connection,
+    change: Change,
+    holders: Sequence[RunId],
+    subjects: list[SubjectChange],
+    excuses: Excuses,
 ) -> list[RunId | None]:
     """Write a change.  `holders` are its ending runs with locks; `subjects` is filled."""
     if change.expects and (moved := moved_of(change, find_cursors(connection, change.expects))):
         raise moved
-    added, ended = write(connection, change, holders)
+    added, ended = write(connection, change, holders, excuses)
     subjects[:] = follow_ends(connection, change, ended)
     return added
 
@@ -327,12 +342,13 @@ def touched_by(change: Change) -> set[JobId | RunId]:
 
 def record_together(connection: sqlite3.Connection, asked: Sequence[Asked]) -> Results:
     """Write changes none of which touches what another does."""
-    found = find_cursors(connection, [job for change, _, _ in asked for job in change.expects])
-    moved = [moved_of(change, found) for change, _, _ in asked]
+    found = find_cursors(connection, [job for change, *_ in asked for job in change.expects])
+    moved = [moved_of(change, found) for change, *_ in asked]
     fit = [one for one, error in zip(asked, moved, strict=True) if not error]
-    whole = merge([change for change, _, _ in fit])
-    added, ended = write(connection, whole, [run for _, holders, _ in fit for run in holders])
-    for change, _, subjects in fit:
+    whole = merge([change for change, *_ in fit])
+    holders = [run for _, holders, *_ in fit for run in holders]
+    added, ended = write(connection, whole, holders, asked[-1][3])
+    for change, _, subjects, _ in fit:
         subjects[:] = follow_ends(connection, change, ended)
     left = iter(added)
     return [error or list(islice(left, len(one[0].new))) for one, error in zip(asked, moved, strict=True)]
@@ -345,7 +361,7 @@ def merge(changes: Sequence[Change]) -> Change:
 
 
 def write(
-    connection: sqlite3.Connection, change: Change, holders: Sequence[RunId]
+    connection: sqlite3.Connection, change: Change, holders: Sequence[RunId], excuses: Excuses
 ) -> tuple[list[RunId | None], set[RunId]]:
     """Write a change but for incidents and messages; return the ids of its new runs, and the ends that applied."""
     for run in holders:
@@ -361,6 +377,9 @@ def write(
     write_of_jobs(connection, change)
     if change.end:
         clear_after_runs(connection, change.end)
+    samples = [end.sample for end in change.end if end.sample and end.run in ended] if ended else []
+    if samples := samples + idle_of(change.cursors):
+        note(connection, samples, excuses)
     return added, ended
 
 

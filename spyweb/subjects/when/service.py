@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice, pairwise
 from typing import Final
 
@@ -14,6 +15,7 @@ from msgspec import Struct
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import Refused
+from spyweb.logs.output import note_refused
 from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, RunId
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.schedules.cron import cron_after, cron_count
@@ -31,12 +33,14 @@ from spyweb.specs.maintenance import (
 from spyweb.store.model.incidents import BegunMaintenance
 from spyweb.store.model.runs import RunFilter
 from spyweb.store.sqlite.incidents import Incidents
+from spyweb.store.sqlite.uptime import Uptimes
 from spyweb.subjects.runs.service import PastRunsService
 from spyweb.subjects.runs.views import RunBrief, brief
 from spyweb.views.jobs import MaySee, anything
 from spyweb.views.runs import copied
 from spyweb.words import counted
 
+NOT_SETTLED = "the uptime of jobs up to a change of their maintenance was not stored"
 NOT_RUN: Final = (Outcome.MISSED, Outcome.SKIPPED, Outcome.PAUSED, Outcome.LOST)
 
 
@@ -238,6 +242,7 @@ class MaintenanceService:
     live: LiveJobs
     planned: Callable[[], MaintenanceCalendar]  # of config.toml
     store: Incidents
+    uptime: Uptimes
     clock: Clock
     _begun: dict[int, BegunMaintenance] = field(init=False, default_factory=dict)
     _all: MaintenanceCalendar = field(init=False, default_factory=MaintenanceCalendar)
@@ -247,8 +252,7 @@ class MaintenanceService:
 
     async def load(self) -> None:
         """Read the windows that an earlier daemon, or another node, has begun or ended."""
-        now_ms, stored = self.clock.now_ms(), await self.store.maintenance()
-        begun = {each.id: each for each in stored if now_ms < each.end_ms}
+        begun = {each.id: each for each in await self.store.maintenance()}
         if begun != self._begun:
             self._begun = begun
             self.live.link()
@@ -267,6 +271,15 @@ class MaintenanceService:
             window, ids = Once(each.start_ms, each.end_ms), frozenset[str]().union(*(tagged[tag] for tag in each.tags))
             rules.append(MaintenanceRule(window, each.jobs, each.text, each.tags, ids, each.id, each.by))
         self._all = MaintenanceCalendar(rules)
+        self._excuse()
+
+    def _excuse(self) -> None:
+        """Let the calendar excuse the time of jobs; what windows that are gone have excused stays so."""
+        before, self.uptime.excuses = self.uptime.excuses, self._all
+        gone = {*before.rules} - {*self._all.rules} if isinstance(before, MaintenanceCalendar) else set()
+        jobs = [job.id for job in self.live if job.mine and any(rule.covers(job.id) for rule in gone)]
+        if jobs:
+            self.uptime.settle(jobs, before).add_done_callback(partial(note_refused, NOT_SETTLED))
 
     async def begin(self, for_ms: int, by: str, *, jobs: Sequence[str], tags: Sequence[str], text: str) -> int:
         """Begin a window; return its id.  Raises Refused where no job is called so, and of too many windows."""
