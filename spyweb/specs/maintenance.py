@@ -18,6 +18,7 @@ from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration, line, one_line, texts, timezone
 from spyweb.specs.parse import epoch_ms, job_id, read_cron, read_moment
+from spyweb.store.model.uptime import Excuses
 
 MOST_JOINED = 1_000  # windows that follow one another without a gap, before they are taken for one without end
 LONGEST_MS = 100 * DAY_MS  # of such windows together
@@ -59,7 +60,7 @@ class PlannedWindow(NamedTuple):
     rule: int  # its place among the rules
 
 
-class MaintenanceCalendar:
+class MaintenanceCalendar(Excuses):
     """The rules; the active ones are remembered until another one begins or ends."""
 
     def __init__(self, rules: Sequence[MaintenanceRule] = ()) -> None:
@@ -82,21 +83,18 @@ class MaintenanceCalendar:
         return self._ends[covering]
 
     def free_since(self, job: str, moment_ms: int) -> int:
-        """Return a moment since which a job has had no maintenance; one after `moment_ms` where it has then."""
         if not self.rules:
             return 0
         return self._from_ms if self.until(job, moment_ms) is None else moment_ms + 1
 
     def excused(self, job: str, since_ms: int, until_ms: int) -> list[tuple[int, int]]:
-        """Return when a job had maintenance, over windows that overlap or follow at once; any thread may ask."""
         found: list[tuple[int, int]] = []
-        rules = [rule for rule in self.rules if rule.covers(job)]
-        for start_ms, end_ms, _ in islice(planned_windows(rules, since_ms, until_ms), MOST_EXCUSED):
-            start_ms, end_ms = max(start_ms, since_ms), min(end_ms, until_ms)
+        windows = planned_windows([rule for rule in self.rules if rule.covers(job)], since_ms, until_ms)
+        for start_ms, end_ms, _ in islice(windows, MOST_EXCUSED):
             if found and start_ms <= found[-1][1]:
-                found[-1] = (found[-1][0], max(end_ms, found[-1][1]))
-            else:
-                found.append((start_ms, end_ms))
+                (start_ms, before_ms) = found.pop()
+                end_ms = max(end_ms, before_ms)
+            found.append((max(start_ms, since_ms), min(end_ms, until_ms)))
         return found
 
     def _look(self, now_ms: int) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import log2
-from typing import Any, Protocol
 
 from msgspec import Struct
 
 from spyweb.model import JobId
-from spyweb.settings.units import DAY_MS
+from spyweb.settings.units import DAY_MS, HOUR_MS
 
 HOURS_KEPT_MS = 32 * DAY_MS
 DAYS_KEPT_MS = 400 * DAY_MS
@@ -19,18 +18,20 @@ LATENCIES = 81  # buckets of factor 2^(1/4), from 1 ms to 17 minutes: those of a
 Windows = Sequence[tuple[int, int]]  # from one moment until another, in their order, with time between them
 
 
-class Excuses(Protocol):
-    """Knows the maintenance of each job."""
+class Excuses:
+    """Knows the maintenance of each job: here none."""
 
     def free_since(self, job: str, moment_ms: int) -> int:
-        """Return a moment since which a job has had no maintenance until this one; a later one where it has now."""
+        """Return a moment since which a job has had no maintenance; one after `moment_ms` where it has then."""
+        return 0
 
     def excused(self, job: str, since_ms: int, until_ms: int) -> Windows:
-        """Return when a job had maintenance between two moments; asked in other threads, too."""
+        """Return when a job had maintenance between two moments; any thread may ask."""
+        return ()
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """The end of a run, or of what was known of a job: its result from this moment on."""
+    """The result of a job from this moment on."""
 
     job: JobId
     at_ms: int
@@ -78,14 +79,7 @@ class UptimeSpan(Struct, frozen=True, kw_only=True):
                 return float(2 ** (bucket / 4))
         return None
 
-    def __add__(self, other: UptimeSpan) -> UptimeSpan:
-        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in COUNTED}
-        buckets = self.latency.keys() | other.latency.keys()
-        latency = {bucket: self.latency.get(bucket, 0) + other.latency.get(bucket, 0) for bucket in buckets}
-        return UptimeSpan(latency=latency, **sums)
 
-
-COUNTED = UptimeSpan.__struct_fields__[:-1]
 NO_SPAN = UptimeSpan()
 
 
@@ -93,16 +87,20 @@ class UptimeDay(Struct, frozen=True, kw_only=True):
     """A day of UTC."""
 
     start_ms: int
-    span: UptimeSpan = NO_SPAN
+    span: UptimeSpan
 
 
 class JobUptime(Struct, frozen=True, kw_only=True):
-    """The result that holds, and spans up to now; each begins at a full hour, that of 365 days at a full day."""
-
     standing: StandingResult | None = None  # None: the job has never had one
-    spans: Mapping[str, UptimeSpan] = {}  # by the names of SPANS
+    spans: Mapping[str, UptimeSpan] = {}  # up to now, by the names of SPANS
+
+
+def begin_of(span: str, now_ms: int) -> int:
+    """Return when a span up to now begins: at a full hour, or day of UTC where hours are not kept that long."""
+    unit_ms = HOUR_MS if SPANS[span] < HOURS_KEPT_MS else DAY_MS
+    return (now_ms - SPANS[span]) // unit_ms * unit_ms
 
 
 def bucket_of(latency_ms: float) -> int:
     """Return the number of a latency's bucket."""
-    return max(0, min(LATENCIES - 1, round(4 * log2(max(latency_ms, 1)))))
+    return min(LATENCIES - 1, round(4 * log2(min(max(1.0, latency_ms), 1e9))))

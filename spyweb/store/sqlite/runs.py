@@ -152,20 +152,13 @@ class Runs(StorePart):
     """The record of every due time: which runs there were, which were skipped, and why."""
 
     def __init__(
-        self,
-        connections: Connections,
-        clock: Clock,
-        *,
-        locks: Locks,
-        incidents: Incidents,
-        outbox: Outbox,
-        uptime: Uptimes,
+        self, connections: Connections, clock: Clock, locks: Locks, incidents: Incidents, outbox: Outbox
     ) -> None:
         super().__init__(connections, clock)
         self._locks = locks
         self._incidents = incidents
         self._outbox = outbox
-        self._uptime = uptime
+        self.uptime = Uptimes(connections, clock)
         self._listeners: list[Recorded] = []
 
     def record(self, change: Change) -> Future[list[RunId | None]]:
@@ -187,7 +180,7 @@ class Runs(StorePart):
             for listen in self._listeners:
                 listen(change, None if recorded.cancelled() else recorded.result())
 
-        asked = (change, holders, subjects, self._uptime.excuses)
+        asked = (change, holders, subjects, self.uptime.excuses)
         recorded = self._writer.submit(OpKind.SEVERAL, record, *asked, after=committed)
         return recorded
 

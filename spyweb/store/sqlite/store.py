@@ -41,7 +41,6 @@ from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.records import Records
 from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.tasks import Tasks
-from spyweb.store.sqlite.uptime import Uptimes
 from spyweb.store.sqlite.values import Values
 from spyweb.store.sqlite.vault import check_key, codec_of, encrypt_first, purge, rewrite
 
@@ -77,10 +76,8 @@ class Store:
         self.locks = Locks(connections, clock)
         self.events = Events(connections, clock, codec)
         self.values = Values(connections, clock, codec, self.events, self.locks, history)
-        self.uptime = Uptimes(connections, clock)
-        self.runs = Runs(
-            connections, clock, locks=self.locks, incidents=self.incidents, outbox=self.outbox, uptime=self.uptime
-        )
+        self.runs = Runs(connections, clock, self.locks, self.incidents, self.outbox)
+        self.uptime = self.runs.uptime
         self.past_runs = PastRuns(connections, clock)
         self.tasks = Tasks(connections, clock)
         self.records = Records(connections, clock)

@@ -14,11 +14,11 @@ CREATE TABLE uptime (
 -- The result that holds, and the hour in which it was last written down.
 CREATE TABLE standing (
     job        TEXT PRIMARY KEY,
-    ended_ms   INTEGER NOT NULL,        -- when its run ended
-    since_ms   INTEGER NOT NULL,        -- the time before is written down
+    since_ms   INTEGER NOT NULL,        -- the end of its run
+    written_ms INTEGER NOT NULL,        -- the time before is written down
     up         INTEGER,                 -- NULL: nothing is known since then
     stale_ms   INTEGER NOT NULL,        -- nothing is known from then on
-    up_ms      INTEGER NOT NULL,        -- these as above, of the hour of since_ms up to it
+    up_ms      INTEGER NOT NULL,        -- these as above, of the hour of written_ms up to it
     down_ms    INTEGER NOT NULL,
     excused_ms INTEGER NOT NULL,
     ok         INTEGER NOT NULL,
