@@ -43,6 +43,7 @@ COMMANDS = {
     **commands_of("daemon.commands.test", test="lua_tests"),
     **commands_of("subjects.jobs.commands", "jobs"),
     **commands_of("subjects.jobs.show", "show"),
+    **commands_of("subjects.uptime.commands", "uptime"),
     **commands_of("subjects.runs.commands", "runs", "artifacts"),
     **commands_of("subjects.records.commands", "records"),
     **commands_of("subjects.outbox.commands", "outbox"),

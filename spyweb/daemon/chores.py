@@ -228,6 +228,7 @@ async def prune(store: Store, outbox_sender: OutboxSender, settings: Settings, n
         older_than_ms=None if kept_for_ms is None else now_ms - kept_for_ms,
         unseen_since_ms=now_ms - settings.records.seen_for_ms,
     )
+    await store.uptime.prune(now_ms)
     await store.incidents.prune(older_than_ms=now_ms - INCIDENTS_KEPT_MS)
     if store.nodes:
         await store.nodes.prune(now_ms - NODES_KEPT_MS)

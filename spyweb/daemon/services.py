@@ -30,6 +30,7 @@ from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.runs.retries import RetryService
 from spyweb.subjects.runs.service import OnceService, PastRunsService, RunService
 from spyweb.subjects.state.service import StateService
+from spyweb.subjects.uptime.service import UptimeService
 from spyweb.subjects.when.service import CalendarService, MaintenanceService
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.web.access.audit import AuditService
@@ -133,6 +134,7 @@ def build_services(
         runs,
         RetryService(runs=runs, sources=runtime.world.sources),
         StateService(store=store, clock=clock, limits=settings.state),
+        UptimeService(store=store.uptime, clock=clock),
         WorkflowService(store),
         addresses=ADDRESSES,
         catalogue=jobs,

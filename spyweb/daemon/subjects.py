@@ -31,6 +31,7 @@ from spyweb.subjects.outbox import api as outbox
 from spyweb.subjects.records import api as records
 from spyweb.subjects.runs import api as runs
 from spyweb.subjects.state import api as state
+from spyweb.subjects.uptime import api as uptime
 from spyweb.subjects.when import api as when
 from spyweb.subjects.workflows import api as workflows
 from spyweb.web.api import document
@@ -43,6 +44,7 @@ MODULES = (
     jobs,
     hooks,
     runs,
+    uptime,
     workflows,
     when,
     drift,

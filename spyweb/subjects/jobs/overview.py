@@ -77,6 +77,7 @@ class OverviewRow(Struct, frozen=True, kw_only=True):
     running_since_ms: int | None = None
     held_up: Sequence[str] = ()  # jobs that start after a success of this one
     restriction: Restriction | None = None
+    uptime: Mapping[str, float | None] = {}  # of 24h and 30d: the share of the time that is known
 
 
 class OverviewVerdict(Struct, frozen=True, kw_only=True):
@@ -242,6 +243,7 @@ def make_overview(
 
 
 SHOWN_RUNS = 40  # of each job
+UPTIMES = ("24h", "30d")
 COMPARED = 50  # failures whose reasons are compared
 
 
@@ -251,6 +253,7 @@ class JobStrip(NamedTuple):
     strip: RunStrip
     series: FailingSeries | None
     changes: int
+    uptime: Mapping[str, float | None] = {}
 
 
 class Strips:

@@ -34,6 +34,7 @@ from spyweb.subjects.runs.starting import read_payload
 from spyweb.subjects.runs.views import TimeSpan
 from spyweb.subjects.runs.words import show_run
 from spyweb.subjects.state.service import StateService
+from spyweb.subjects.uptime.service import UptimeService
 from spyweb.subjects.when.service import MaintenanceService
 from spyweb.views.jobs import to_json
 from spyweb.views.runs import LogLine, RunEnded, TaskView, late_after
@@ -167,12 +168,13 @@ async def show_strip(asked: Asked) -> Shown:
     return Shown(title="", values={"runs": [show_run(run, late_ms) for run in reversed(found.runs)]})
 
 
-RUNS_SHOWN, STORED_SHOWN, RECORDS_SHOWN = 12, 8, 5
+RUNS_SHOWN, STORED_SHOWN, RECORDS_SHOWN, DAYS_SHOWN = 12, 8, 5, 90
 LONGEST_VALUE = 120  # characters
 PARTS = {
     "title": PagePart("title.html", ("job:{job}",)),
     "job-head": PagePart("job_head.html", ("job:{job}", "incident")),
     "job-why": PagePart("job_why.html", ("job:{job}",)),
+    "job-uptime": PagePart("job_uptime.html", ("job:{job}",)),
     "job-runs": PagePart("job_runs.html", ("job:{job}",)),
     "job-plan": PagePart("job_plan.html", ("job:{job}", "tasks:{job}")),
     "job-next": PagePart("job_next.html", ("job:{job}",)),
@@ -201,6 +203,7 @@ async def values_of(asked: Asked, job: JobId) -> dict[str, object]:
     late_ms = late_after(spec)
     runs = await services[PastRunsService].newest(job, limit=RUNS_SHOWN, before=None)
     mark, _, heading = words.STANDINGS[row.standing]
+    uptime = await services[UptimeService].detail(job, DAYS_SHOWN)
     found = await services[IncidentService].list(is_open=True, job=job, before=None, limit=1)
     return {
         "title": f"{row.job.name}: {heading}",  # the name tells tabs apart
@@ -211,6 +214,8 @@ async def values_of(asked: Asked, job: JobId) -> dict[str, object]:
         "silence": await services[IncidentService].silence_of(job),
         "silences": SILENCES,
         "maintenance_ms": services[MaintenanceService].until(job),
+        "uptime": uptime,
+        "days": words.draw_days(uptime.days),
         "told_words": told_words,
         "held_words": held_words,
         "mark": mark,

@@ -31,6 +31,7 @@ from spyweb.store.sqlite.store import Store
 from spyweb.subjects.health.service import HealthService
 from spyweb.subjects.health.views import Restriction
 from spyweb.subjects.jobs.overview import (
+    UPTIMES,
     JobStrip,
     Overview,
     OverviewRow,
@@ -254,6 +255,7 @@ class OverviewService:
             held_up=self._held_up(job.id) if kept and kept.series else (),
             restriction=restriction,
         )
+        row = structs.replace(row, uptime=kept.uptime) if kept else row
         self._rows[job.id] = facts, row
         return row
 
@@ -287,9 +289,11 @@ class OverviewService:
     async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
         live, changes = filter(None, map(self.jobs.live.find, jobs)), {job: strips.changes[job] for job in jobs}
         found, series = await read_strips(self.store, [job.spec for job in live])
+        uptimes = await self.store.uptime.read(jobs, self.jobs.clock.now_ms(), UPTIMES)
         for job, strip in found.items():
             packed = RunStrip(ids=array("q", strip.ids), marks=strip.marks, took_ms=array("q", strip.took_ms))
-            strips.of_job[job] = JobStrip(packed, series.get(job), changes[job])
+            uptime = {name: span.uptime for name, span in uptimes[job].spans.items()}
+            strips.of_job[job] = JobStrip(packed, series.get(job), changes[job], uptime)
 
     def _drop_unless_looked_at(self) -> None:
         left = self._looked_at + KEPT_S - self.jobs.clock.monotonic()

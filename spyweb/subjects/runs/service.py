@@ -103,7 +103,9 @@ class PastRunsService:
             before = RunId(page[-1].run)
         points.reverse()  # oldest first
         is_partial = len(page) == POINTS_PAGE
-        return await asyncio.to_thread(views.make_statistics, job, span, points, now_ms, is_partial=is_partial)
+        found = await asyncio.to_thread(views.make_statistics, job, span, points, now_ms, is_partial=is_partial)
+        uptime = (await self.store.uptime.read([job], now_ms, [span.value]))[job]
+        return structs.replace(found, uptime=uptime.spans[span.value].uptime)
 
     async def tasks(self, run: RunId) -> list[run_views.TaskView]:
         """Return the ended tasks of a run, in the order of their definition."""

@@ -12,7 +12,7 @@ from spyweb.settings.units import DAY_MS, format_duration, format_size
 from spyweb.store.model.runs import RunPoint
 from spyweb.subjects.records.views import RecordView
 from spyweb.subjects.runs.plans import PlanView
-from spyweb.views.runs import DECISIVE, FAILING, SUCCEEDED, TaskView, mark_of, moment_of, took_of
+from spyweb.views.runs import FAILING, SUCCEEDED, TaskView, mark_of, moment_of, took_of
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.words import first_line
 
@@ -228,7 +228,7 @@ class JobStatistics(Struct, frozen=True, kw_only=True):
     succeeded: int
     failed: int  # lost ones too
     success_rate: float | None = None
-    uptime: float | None = None  # the share of the time since the first of these runs in which the latest had succeeded
+    uptime: float | None = None  # the share of the time that is known, maintenance left out
     took_ms: Percentiles | None = None
     late_ms: Percentiles | None = None
     points: Sequence[RunPoint] = ()  # oldest first, at most MOST_POINTS
@@ -253,7 +253,6 @@ def make_statistics(
         succeeded=good,
         failed=bad,
         success_rate=good / (good + bad) if good + bad else None,
-        uptime=uptime_of(points, now_ms),
         took_ms=percentiles([point.took_ms for point in ran]),
         late_ms=percentiles([point.late_ms for point in ran]),
         points=thinned,
@@ -268,17 +267,6 @@ def percentiles(values: Sequence[int]) -> Percentiles | None:
     ranked = sorted(values)
     p50, p95, p99 = (ranked[-(-len(ranked) * part // 100) - 1] for part in (50, 95, 99))
     return Percentiles(p50=p50, p95=p95, p99=p99, most=ranked[-1])
-
-
-def uptime_of(points: Sequence[RunPoint], now_ms: int) -> float | None:
-    """Return the share of the time from the end of the first run on in which the latest to end had succeeded."""
-    ends = sorted((point.at_ms + point.took_ms, point.mark in SUCCEEDED) for point in points if point.mark in DECISIVE)
-    if not ends or now_ms <= ends[0][0]:
-        return float(ends[-1][1]) if ends else None
-    up_ms = 0
-    for (ended_ms, is_up), (following_ms, _) in zip(ends, [*ends[1:], (now_ms, True)], strict=True):
-        up_ms += (min(following_ms, now_ms) - min(ended_ms, now_ms)) * is_up
-    return up_ms / (now_ms - ends[0][0])
 
 
 def thin(points: Sequence[RunPoint], since_ms: int, until_ms: int, most: int = MOST_POINTS) -> list[RunPoint]:

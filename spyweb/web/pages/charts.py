@@ -98,14 +98,19 @@ class WaterfallBar(Struct, frozen=True, kw_only=True):
 def strip(letters: str) -> Strip:
     """Draw the last runs as bars: a path for each kind, and in it a line for each stretch of that kind."""
     shown = [letter if letter in KINDS else OTHER for letter in letters[-BARS:]]
+    return Strip(bars(shown, BARS), describe(shown))
+
+
+def bars(shown: Sequence[str], most: int) -> tuple[tuple[str, str], ...]:
+    """Return the paths of bars that end at the right of so many places; each is a letter of KINDS."""
     paths: dict[str, list[str]] = {}
-    at = BARS - len(shown)
+    at = most - len(shown)
     for letter, group in groupby(shown):
         length = sum(1 for _ in group)
         for y in KINDS[letter][0]:
             paths.setdefault(letter, []).append(f"M{at * STEP} {y}h{length * STEP - (STEP - BAR)}")
         at += length
-    return Strip(tuple((letter, "".join(parts)) for letter, parts in paths.items()), describe(shown))
+    return tuple((letter, "".join(parts)) for letter, parts in paths.items())
 
 
 def describe(letters: Iterable[str]) -> str:

@@ -1,0 +1,57 @@
+"""`spyweb uptime`: for how long jobs were up."""
+
+from __future__ import annotations
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.client import DaemonClient
+from spyweb.cli.options import MaybeJob, Output, project_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import find_in
+from spyweb.settings.units import format_duration
+from spyweb.store.model.uptime import SPANS
+from spyweb.subjects.uptime.service import SpanView, UptimeService, UptimeView
+
+
+def uptime(context: typer.Context, job: MaybeJob = None, form: Output = Format.TABLE) -> None:
+    """Show for how long jobs were up, in shares of the time that is known.
+
+    A result holds until the next one, for two intervals at most.  Maintenance does not count.
+    """
+    source = project_of(context).stored()
+    views = source.jobs()
+    jobs = [view.id for view in views] if job is None else [find_in(views, job)]
+    if isinstance(source, DaemonClient):
+        found = source.ask("GET", "/api/uptime", list[UptimeView])
+        found = [each for each in found if each.job in jobs]
+    else:
+        clock = source.clock
+        found = source.read(lambda store: UptimeService(store=store.uptime, clock=clock).look(jobs), [])
+    if job is None or form is Format.JSON:
+        output.show_list(form, found, row_of_job, empty="no jobs")
+    else:
+        output.show_list(form, [each for view in found for each in view.spans.items()], row_of_span, empty="no run yet")
+
+
+def row_of_job(view: UptimeView) -> dict[str, str]:
+    now = {True: "up", False: "down", None: "unknown"}[view.up]
+    return {"job": view.job, "now": now, **{name: share(view.spans[name].uptime) for name in SPANS}}
+
+
+def row_of_span(named: tuple[str, SpanView]) -> dict[str, str]:
+    name, span = named
+    times = {"up": span.up_ms, "down": span.down_ms, "excused": span.excused_ms, "unknown": span.unknown_ms}
+    return {
+        "span": name,
+        "uptime": share(span.uptime),
+        **{word: format_duration(ms) if ms else "" for word, ms in times.items()},
+        "ok": f"{span.ok:,}",
+        "failed": f"{span.failed:,}",
+        "latency": "" if span.latency_p50_ms is None else format_duration(round(span.latency_p50_ms)),
+    }
+
+
+def share(uptime: float | None) -> str:
+    """Return a share in percent, cut and not rounded: 100 % only where nothing was down."""
+    return "" if uptime is None else f"{int(uptime * 100_000) / 1000:g} %"

@@ -1,0 +1,77 @@
+"""For how long jobs were up, as clients see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec import Struct, structs
+
+from spyweb.clock import Clock
+from spyweb.model import JobId
+from spyweb.settings.units import DAY_MS
+from spyweb.store.model.uptime import JobUptime, StandingResult, UptimeSpan, begin_of
+from spyweb.store.sqlite.uptime import Uptimes
+from spyweb.views.runs import copied
+
+READ_AT_ONCE = 25  # jobs, so that other questions get their turn
+
+
+class SpanView(Struct, frozen=True, kw_only=True):
+    """A span of time; `uptime` is the share of the time that is known and not excused."""
+
+    since_ms: int
+    until_ms: int
+    uptime: float | None  # 0 to 1; null where nothing is known
+    up_ms: int
+    down_ms: int
+    excused_ms: int  # maintenance
+    unknown_ms: int  # without a result, paused, disabled or absent
+    ok: int
+    failed: int
+    latency_p50_ms: float | None  # of the successes: right to 9.1 %
+    latency_p95_ms: float | None
+
+
+class UptimeView(Struct, frozen=True, kw_only=True):
+    """The result of a job that holds now, and its uptime."""
+
+    job: JobId
+    up: bool | None  # null where nothing is known
+    since_ms: int | None  # of the latest result
+    until_ms: int | None  # so long it holds, without another
+    spans: Mapping[str, SpanView]  # 24h, 7d, 30d and 365d
+    days: Sequence[SpanView] = ()  # of UTC, today last; of one job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UptimeService:
+    store: Uptimes
+    clock: Clock
+
+    async def look(self, jobs: Sequence[JobId]) -> list[UptimeView]:
+        views, now_ms = list[UptimeView](), self.clock.now_ms()
+        for first in range(0, len(jobs), READ_AT_ONCE):
+            found = await self.store.read(jobs[first : first + READ_AT_ONCE], now_ms)
+            views += [view_uptime(job, uptime, now_ms) for job, uptime in found.items()]
+        return views
+
+    async def detail(self, job: JobId, days: int) -> UptimeView:
+        """Return the uptime of a job, and of each of so many days."""
+        (view,), found, now_ms = await self.look([job]), await self.store.days(job, days), self.clock.now_ms()
+        shown = [view_span(day.span, day.start_ms, min(day.start_ms + DAY_MS, now_ms)) for day in found]
+        return structs.replace(view, days=shown)
+
+
+def view_uptime(job: JobId, found: JobUptime, now_ms: int) -> UptimeView:
+    now = found.standing or StandingResult(up=None, since_ms=0, stale_ms=0)
+    spans = {name: view_span(span, begin_of(name, now_ms), now_ms) for name, span in found.spans.items()}
+    since_ms, until_ms = now.since_ms or None, now.stale_ms or None
+    return UptimeView(job=job, up=now.is_up(now_ms), since_ms=since_ms, until_ms=until_ms, spans=spans)
+
+
+def view_span(span: UptimeSpan, since_ms: int, until_ms: int) -> SpanView:
+    unknown_ms = max(0, until_ms - since_ms - span.up_ms - span.down_ms - span.excused_ms)
+    p50, p95 = span.percentile(50), span.percentile(95)
+    times = {"since_ms": since_ms, "until_ms": until_ms, "unknown_ms": unknown_ms}
+    return copied(SpanView, span, uptime=span.uptime, latency_p50_ms=p50, latency_p95_ms=p95, **times)
