@@ -58,6 +58,7 @@ from spyweb.subjects.runs.plans import PlanView, view_plan
 from spyweb.subjects.runs.retries import Prospect, RetryService
 from spyweb.subjects.runs.service import PastRunsService, RunService, StartedRun
 from spyweb.subjects.state.service import StateService
+from spyweb.subjects.uptime.service import UptimeService
 from spyweb.subjects.when import service as when
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.views.jobs import JobPaused, JobState, JobView, MaySee, NextRun, anything, next_run
@@ -615,6 +616,7 @@ class FakeDaemonService(AllServices):
         self.past = FakePast(self)
         self.calendar: when.CalendarService = CrowdedCalendar()
         self.maintenance = FakeMaintenance(self.story)
+        self.uptime = UptimeService(store=store.uptime, clock=clock)
         self.closed = asyncio.Event()  # nobody watches the run any more
 
     async def all_jobs(self) -> list[JobView]:

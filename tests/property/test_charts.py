@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spyweb.model import RunMark
 from spyweb.store.model.runs import RunPoint
-from spyweb.subjects.runs.views import OF_SLOT, percentiles, thin, uptime_of
+from spyweb.subjects.runs.views import OF_SLOT, percentiles, thin
 from spyweb.web.pages import charts
 from spyweb.web.pages.charts import BARS, CHART_HEIGHT, CHART_WIDTH, KINDS, STEP, chart, heat, herd, span, strip
 
@@ -55,13 +55,6 @@ def test_percentiles_have_so_many_values_at_or_below_them(values: list[int]) -> 
         assert sum(each <= value for each in values) * 100 >= part * len(values)
         assert sum(each < value for each in values) * 100 < part * len(values)
     assert found.most == max(values)
-
-
-@given(RUNS, st.integers(0, 3 * SPAN_MS))
-def test_uptime_is_a_share(runs: Sequence[tuple[int, int, RunMark]], now_ms: int) -> None:
-    found = uptime_of(points(runs), now_ms)
-    assert (found is None) == (not runs)
-    assert found is None or 0 <= found <= 1
 
 
 letters = st.text(st.sampled_from("".join(KINDS)), max_size=60)

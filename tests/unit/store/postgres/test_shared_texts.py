@@ -16,7 +16,19 @@ from spyweb.store import sqlite
 from spyweb.store.model.messages import Channel
 from spyweb.store.postgres.server import PgServer, PgSession
 from spyweb.store.postgres.texts import translate
-from spyweb.store.sqlite import entries, events, incidents, outbox, past_runs, records, runs, scanning, tasks, values
+from spyweb.store.sqlite import (
+    entries,
+    events,
+    incidents,
+    outbox,
+    past_runs,
+    records,
+    runs,
+    scanning,
+    tasks,
+    uptime,
+    values,
+)
 
 SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|REPLACE)\b")
 OF_SQLITE_ALONE = {"batch", "checkpoints", "damage", "migrate", "vault"}
@@ -51,6 +63,9 @@ FILL = """
     INSERT INTO told SELECT g, 'mail', 'open' FROM generate_series(1, 10000) g;
     INSERT INTO subject SELECT 'job:' || g, 0, 0, NULL, '{}', '[]' FROM generate_series(1, 5000) g;
     INSERT INTO lock SELECT convert_to('k' || g, 'UTF8'), 'x', g, g, g, g FROM generate_series(1, 5000) g;
+    INSERT INTO uptime SELECT 'job' || (g % 600), CASE WHEN g % 3 = 0 THEN 'day' ELSE 'hour' END, g, 1, 1, 1, 1, 1, 'A'
+        FROM generate_series(1, 60000) g;
+    INSERT INTO standing SELECT 'job' || g, 1, 1, 1, 1, 1, 1, 1, 1, 1, 'A' FROM generate_series(1, 5000) g;
     INSERT INTO request (scope, key, fingerprint, run, at_ms)
         SELECT 'job', convert_to('k' || g, 'UTF8'), 'x', g, g FROM generate_series(1, 5000) g;
 """
@@ -94,6 +109,12 @@ HOT: dict[str, tuple[str, Any]] = {
     "incidents to tell of": (incidents.TO_TELL, ("mail",)),
     "open incidents": (incidents.LIST_OPEN, (None, FAR, 30, 0)),
     "a subject": (incidents.FIND_SUBJECT, ("job:5",)),
+    "the next result of a job": (uptime.ADVANCE, ("job5", 2, 1, "A", 3, 0)),
+    "standing results": (uptime.FIND, ('["job5", "job6"]',)),
+    "an hour of a job": (uptime.FIND_SPAN, ("job5", "hour", 5)),
+    "a span of uptime": (uptime.SPAN, ('["job5", "job6"]', 100, 200, 60000)),
+    "days of uptime": (uptime.OF_DAYS, ("job5", 100, 60000)),
+    "uptime that is too old": (uptime.OUTDATED, ("job5", 500, 100, 200)),
     "locks of a run": ("DELETE FROM lock WHERE run = ? RETURNING name", (5,)),
 }
 

@@ -123,24 +123,6 @@ def test_a_job_without_runs_has_no_figures() -> None:
     assert views.percentiles([]) is None
 
 
-@pytest.mark.parametrize(
-    ("marks", "uptime"),
-    [
-        ([RunMark.SUCCESS], 1.0),
-        ([RunMark.FAILED], 0.0),
-        ([RunMark.SUCCESS, RunMark.FAILED], 0.1),  # up from 10 to 110, down to 1,010
-        ([RunMark.SUCCESS, RunMark.CANCELLED], 1.0),
-        ([RunMark.CANCELLED], None),
-    ],
-)
-def test_uptime_is_the_time_in_which_the_latest_run_had_succeeded(marks: list[RunMark], uptime: float | None) -> None:
-    assert views.uptime_of([point(at * 100, mark) for at, mark in enumerate(marks)], 1_010) == uptime
-
-
-def test_a_clock_that_was_set_back_makes_no_negative_uptime() -> None:
-    assert views.uptime_of([point(5_000), point(9_000, RunMark.FAILED)], 1_000) == 0.0
-
-
 def test_of_many_runs_a_chart_has_some() -> None:
     since = NOW_MS - DAY_MS
     found = views.make_statistics(

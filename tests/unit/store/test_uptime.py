@@ -1,0 +1,182 @@
+"""Uptime, in every kind of store; tests/property/test_uptime.py compares it with a brute force."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from msgspec.structs import replace
+
+from spyweb.model import Cursor, JobId, Outcome, RunId
+from spyweb.settings.units import DAY_MS, HOUR_MS
+from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
+from spyweb.store.model.runs import Change, End
+from spyweb.store.model.uptime import DAYS_KEPT_MS, LATENCIES, Excuses, Sample, UptimeSpan, bucket_of
+from spyweb.store.sqlite.store import Store
+from spyweb.store.sqlite.uptime import LETTERS, LONGEST, columns_of, note, sums_of
+from tests.fakes.changes import NEWS, PRICES, make_cursor, start_run
+from tests.fakes.clock import FakeClock
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.stores import ENGINES
+
+STORES = ENGINES
+MINUTE = 60_000
+LONG = 10 * DAY_MS  # a result holds so long
+
+
+def result(at_ms: int, up: bool = True, job: JobId = PRICES, **changes: object) -> Sample:
+    return replace(Sample(job=job, at_ms=at_ms, up=up, stale_ms=at_ms + LONG), **changes)
+
+
+async def record(store: Store, *samples: Sample) -> list[End]:
+    runs = [await start_run(store, sample.job, due_ms=None) for sample in samples]
+    ends = [
+        End(run=run, ended_ms=sample.at_ms, outcome=Outcome.SUCCESS, sample=sample)
+        for run, sample in zip(runs, samples, strict=True)
+    ]
+    await store.runs.record(Change(end=ends))
+    return ends
+
+
+async def last_day(store: Store, now_ms: int, job: JobId = PRICES) -> UptimeSpan:
+    return (await store.uptime.read([job], now_ms, ["24h"]))[job].spans["24h"]
+
+
+@pytest.fixture
+def at(clock: FakeClock) -> int:
+    """Return the beginning of an hour a little ahead, in the middle of a day."""
+    return clock.now_ms() // DAY_MS * DAY_MS + DAY_MS + 12 * HOUR_MS
+
+
+async def test_a_result_holds_until_the_next_one_or_until_it_is_stale(store: Store, at: int) -> None:
+    await record(store, result(at, stale_ms=at + 2 * MINUTE))
+    await record(store, result(at + MINUTE, up=False, stale_ms=at + 3 * MINUTE))
+    found = (await store.uptime.read([PRICES, NEWS], at + 10 * MINUTE))[PRICES]
+
+    assert found.spans["24h"] == UptimeSpan(up_ms=MINUTE, down_ms=2 * MINUTE, ok=1, failed=1)
+    assert found.spans == dict.fromkeys(("24h", "7d", "30d", "365d"), found.spans["24h"])
+    assert found.standing
+    assert (found.standing.since_ms, found.standing.is_up(at + 2 * MINUTE), found.standing.is_up(at + 3 * MINUTE)) == (
+        at + MINUTE, False, None,
+    )  # fmt: skip
+
+
+async def test_a_job_without_a_result_has_no_uptime(store: Store, at: int) -> None:
+    found = (await store.uptime.read([PRICES], at))[PRICES]
+    assert (found.standing, {span.uptime for span in found.spans.values()}) == (None, {None})
+    assert [day.span for day in await store.uptime.days(PRICES, 3)] == [UptimeSpan()] * 3
+
+
+async def test_an_hour_that_is_over_goes_to_its_hour_and_its_day(store: Store, clock: FakeClock, at: int) -> None:
+    await record(store, result(at - 14 * HOUR_MS, latency_ms=10))  # of yesterday, 22:00
+    await record(store, result(at, up=False))
+    clock.advance((at + HOUR_MS - clock.now_ms()) / 1000)
+
+    assert await last_day(store, at + HOUR_MS) == UptimeSpan(
+        up_ms=14 * HOUR_MS, down_ms=HOUR_MS, ok=1, failed=1, latency={bucket_of(10): 1}
+    )
+    yesterday, today = await store.uptime.days(PRICES, 2)
+    assert (yesterday.span.up_ms, yesterday.span.ok, today.span.up_ms) == (2 * HOUR_MS, 1, 12 * HOUR_MS)
+    assert (await last_day(store, at + 13 * HOUR_MS)).up_ms == 11 * HOUR_MS  # from 01:00 on
+
+
+async def test_ends_of_one_commit_are_counted_each_and_in_their_order(store: Store, at: int) -> None:
+    await record(store, result(at), result(at, job=NEWS), result(at + MINUTE, up=False), result(at + 3 * MINUTE))
+    assert await last_day(store, at + 3 * MINUTE) == UptimeSpan(up_ms=MINUTE, down_ms=2 * MINUTE, ok=2, failed=1)
+    assert (await last_day(store, at + 3 * MINUTE, NEWS)).up_ms == 3 * MINUTE
+
+
+async def test_an_end_that_is_recorded_twice_or_that_skips_its_run_changes_nothing(store: Store, at: int) -> None:
+    ends = await record(store, result(at))
+    await store.runs.record(Change(end=[*ends, replace(ends[0], run=RunId(99)), replace(ends[0], sample=None)]))
+    assert await last_day(store, at + MINUTE) == UptimeSpan(up_ms=MINUTE, ok=1)
+
+
+async def test_an_older_result_counts_and_the_newer_one_holds(store: Store, at: int) -> None:
+    await record(store, result(at))
+    await record(store, result(at - MINUTE, up=False))
+    assert await last_day(store, at + MINUTE) == UptimeSpan(up_ms=MINUTE, ok=1, failed=1)
+
+
+async def test_results_go_on_after_a_clock_that_was_set_back_by_months(store: Store, at: int) -> None:
+    await record(store, result(at + 90 * DAY_MS))
+    await record(store, result(at, up=False))
+    await record(store, result(at + MINUTE))
+    assert await last_day(store, at + 2 * MINUTE) == UptimeSpan(up_ms=MINUTE, down_ms=MINUTE, ok=1, failed=1)
+
+
+@pytest.mark.parametrize("cursor", [make_cursor(paused=True), make_cursor()])
+async def test_nothing_is_known_of_a_job_that_is_paused_or_absent(store: Store, at: int, cursor: Cursor) -> None:
+    await record(store, result(at))
+    for _ in range(2):  # a start writes the cursors again
+        await store.runs.record(Change(cursors=[replace(cursor, idle_since_ms=at + MINUTE)]))
+    found = (await store.uptime.read([PRICES], at + HOUR_MS))[PRICES]
+    assert (found.spans["24h"], found.standing and found.standing.up) == (UptimeSpan(up_ms=MINUTE, ok=1), None)
+
+
+async def test_maintenance_is_excused_also_when_it_has_ended_early(store: Store, clock: FakeClock, at: int) -> None:
+    clock.advance((at + 3 * MINUTE - clock.now_ms()) / 1000)
+    windows = [(at + MINUTE, at + 2 * MINUTE), (at + 2 * MINUTE, at + HOUR_MS)]
+    calendar = MaintenanceCalendar([MaintenanceRule(Once(*window), (PRICES,)) for window in windows])
+    store.uptime.excuses = calendar
+    await record(store, result(at, up=False), result(at, up=False, job=NEWS))
+    await store.uptime.settle([PRICES], calendar)
+    store.uptime.excuses = Excuses()
+
+    await record(store, result(at + 4 * MINUTE), result(at + 4 * MINUTE, job=NEWS))
+    assert await last_day(store, at + 4 * MINUTE) == UptimeSpan(
+        down_ms=2 * MINUTE, excused_ms=2 * MINUTE, ok=1, failed=1
+    )
+    assert (await last_day(store, at + 4 * MINUTE, NEWS)).down_ms == 4 * MINUTE
+
+
+async def test_what_is_older_than_is_kept_is_deleted(store: Store, at: int) -> None:
+    await record(store, result(at, stale_ms=at + HOUR_MS))
+    await record(store, result(at + 33 * DAY_MS, stale_ms=at + 33 * DAY_MS + HOUR_MS))
+    assert await store.uptime.prune(at + 33 * DAY_MS) == 1  # an hour; its day stays
+    now_ms = at + 33 * DAY_MS + 2 * HOUR_MS
+    assert (await store.uptime.read([PRICES], now_ms))[PRICES].spans["365d"].up_ms == 2 * HOUR_MS
+    assert await store.uptime.prune(now_ms + DAYS_KEPT_MS) == 1
+    assert (await store.uptime.read([PRICES], now_ms))[PRICES].standing is None
+
+
+async def test_latencies_of_an_hour_are_kept_in_few_characters(store: Store, at: int) -> None:
+    for number in range(LONGEST + 10):
+        await record(store, result(at + number, latency_ms=100 + number % 2 * 900))
+    found = await last_day(store, at + MINUTE)
+    assert found.latency == {bucket_of(100): (LONGEST + 10) // 2, bucket_of(1_000): (LONGEST + 10) // 2}
+    assert found.percentile(50) == pytest.approx(100, rel=0.091)
+    assert found.percentile(95) == pytest.approx(1_000, rel=0.091)
+
+
+def test_the_shortest_text_of_all_latencies_leaves_room_for_more() -> None:
+    sums = sums_of((0, 0, 0, 0, 0, "".join(f"{letter}3600" for letter in LETTERS)))
+    assert len(LETTERS) == LATENCIES
+    assert len(str(columns_of(sums)[-1])) < LONGEST
+    assert sums_of(columns_of(sums)) == sums
+
+
+@pytest.mark.parametrize("latency_ms", [0, -1, 1, 37, 1_048_576, float("inf"), float("nan"), 10**400])
+def test_each_latency_has_a_bucket(latency_ms: float) -> None:
+    assert 0 <= bucket_of(latency_ms) < LATENCIES
+
+
+def test_an_end_takes_one_statement_and_one_that_begins_an_hour_five_more(clock: FakeClock) -> None:
+    store = MemoryStore(clock)
+    connection: sqlite3.Connection = store._sqlite
+    statements: list[str] = []
+    jobs = [JobId(f"job{number}") for number in range(50)]
+    at_ms = clock.now_ms() // HOUR_MS * HOUR_MS
+
+    def written(samples: list[Sample]) -> int:
+        statements.clear()
+        connection.set_trace_callback(lambda text: statements.append(text.split("\n")[0]))
+        note(connection, samples, Excuses())
+        connection.set_trace_callback(None)
+        return len(statements)
+
+    written([result(at_ms, job=job) for job in jobs])
+    assert written([result(at_ms + 1, job=job) for job in jobs]) == 50
+    assert (
+        written([result(at_ms + HOUR_MS, job=job) for job in jobs]) == 50 * 6 + 1
+    )  # each, its hour and its day looked up and written, the row; and one for all rows
