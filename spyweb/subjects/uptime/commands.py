@@ -9,9 +9,9 @@ from spyweb.cli.client import DaemonClient
 from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import find_in
-from spyweb.settings.units import format_duration
 from spyweb.store.model.uptime import SPANS
 from spyweb.subjects.uptime.service import SpanView, UptimeService, UptimeView
+from spyweb.words import round_duration
 
 
 def uptime(context: typer.Context, job: MaybeJob = None, form: Output = Format.TABLE) -> None:
@@ -45,10 +45,10 @@ def row_of_span(named: tuple[str, SpanView]) -> dict[str, str]:
     return {
         "span": name,
         "uptime": share(span.uptime),
-        **{word: format_duration(ms) if ms else "" for word, ms in times.items()},
+        **{word: round_duration(ms) if ms else "" for word, ms in times.items()},
         "ok": f"{span.ok:,}",
         "failed": f"{span.failed:,}",
-        "latency": "" if span.latency_p50_ms is None else format_duration(round(span.latency_p50_ms)),
+        "latency": "" if span.latency_p50_ms is None else round_duration(span.latency_p50_ms),
     }
 
 

@@ -250,6 +250,21 @@ def test_rules_of_several_zones_that_overlap_while_clocks_change_are_as_a_walk_f
             assert is_within(shown, now_ms) == is_within(spans, now_ms)
 
 
+def test_windows_that_overlap_or_follow_at_once_excuse_a_job_as_one() -> None:
+    windows = [Once(5, 10), Once(10, 20), Once(12, 15), Once(30, 40), Once(90, 95)]
+    calendar = MaintenanceCalendar(
+        [*(MaintenanceRule(each, ("web",)) for each in windows), MaintenanceRule(Once(0, 99), ("db",))]
+    )
+    assert calendar.excused("web", 7, 35) == [(7, 20), (30, 35)]
+    assert (calendar.excused("web", 20, 30), calendar.excused("mail", 0, 99)) == ([], [])
+
+
+def test_a_job_has_had_no_maintenance_since_the_last_window_that_is_known() -> None:
+    calendar = MaintenanceCalendar([MaintenanceRule(Once(10, 20), ("web",))])
+    assert [calendar.free_since("web", now_ms) for now_ms in (5, 9, 10, 19, 20, 25)] == [5, 5, 11, 20, 20, 20]
+    assert [calendar.free_since("db", 15), MaintenanceCalendar().free_since("web", 15)] == [15, 0]
+
+
 def walked_spans(rule: MaintenanceRule, from_ms: int, until_ms: int) -> list[tuple[int, int]]:
     if isinstance(rule.window, Once):
         return [(rule.window.start_ms, rule.window.end_ms)]

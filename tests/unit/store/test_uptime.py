@@ -7,35 +7,21 @@ import sqlite3
 import pytest
 from msgspec.structs import replace
 
-from spyweb.model import Cursor, JobId, Outcome, RunId
+from spyweb.model import Cursor, JobId, RunId
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
-from spyweb.store.model.runs import Change, End
+from spyweb.store.model.runs import Change
 from spyweb.store.model.uptime import DAYS_KEPT_MS, LATENCIES, Excuses, Sample, UptimeSpan, bucket_of
 from spyweb.store.sqlite.store import Store
 from spyweb.store.sqlite.uptime import LETTERS, LONGEST, columns_of, note, sums_of
-from tests.fakes.changes import NEWS, PRICES, make_cursor, start_run
+from tests.fakes.changes import NEWS, PRICES, make_cursor
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.stores import ENGINES
+from tests.fakes.uptime import record, result
 
 STORES = ENGINES
 MINUTE = 60_000
-LONG = 10 * DAY_MS  # a result holds so long
-
-
-def result(at_ms: int, up: bool = True, job: JobId = PRICES, **changes: object) -> Sample:
-    return replace(Sample(job=job, at_ms=at_ms, up=up, stale_ms=at_ms + LONG), **changes)
-
-
-async def record(store: Store, *samples: Sample) -> list[End]:
-    runs = [await start_run(store, sample.job, due_ms=None) for sample in samples]
-    ends = [
-        End(run=run, ended_ms=sample.at_ms, outcome=Outcome.SUCCESS, sample=sample)
-        for run, sample in zip(runs, samples, strict=True)
-    ]
-    await store.runs.record(Change(end=ends))
-    return ends
 
 
 async def last_day(store: Store, now_ms: int, job: JobId = PRICES) -> UptimeSpan:

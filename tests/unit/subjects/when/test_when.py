@@ -16,6 +16,7 @@ from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once, Recurring
 from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import Change
+from spyweb.store.model.uptime import Excuses
 from spyweb.subjects.runs.views import brief
 from spyweb.subjects.when import service as when
 from spyweb.subjects.when.pages import ROWS, WIDTH, draw_heat_map, draw_maintenance
@@ -27,6 +28,7 @@ from tests.fakes.harness import make_job, make_planned
 from tests.fakes.keys import Doors
 from tests.fakes.pool import LOST
 from tests.fakes.served import Served, serving
+from tests.fakes.uptime import record, result
 
 AT_THREE = Cron(expression="0 3 * * *", timezone="UTC")
 
@@ -155,6 +157,27 @@ async def test_maintenance_begins_now_for_jobs_and_tags_and_ends_early(served: S
     assert len(await served.t.store.incidents.maintenance()) == 1, "those that ended are deleted"
     with pytest.raises(Refused, match=f"no maintenance {first}"):
         await maintenance.end(first)
+
+
+async def test_what_maintenance_has_excused_stays_so_after_it_has_ended(served: Served) -> None:
+    maintenance, store, clock = served.maintenance, served.t.store, served.t.clock
+    await record(store, result(clock.now_ms(), up=False))
+    window = await maintenance.begin(HOUR_MS, "anna", jobs=["prices"], tags=[], text="")
+    clock.advance(600)
+    await maintenance.end(window)
+    clock.advance(60)
+    span = (await store.uptime.read([PRICES], clock.now_ms(), ["24h"]))[PRICES].spans["24h"]
+    assert (span.excused_ms, span.down_ms) == (10 * MINUTE_MS, MINUTE_MS)
+
+    await maintenance.begin(HOUR_MS, "anna", jobs=["prices"], tags=[], text="")
+    clock.advance(2 * 3_600)
+    restarted = when.MaintenanceService(
+        live=served.t.live, planned=MaintenanceCalendar, store=store.incidents, uptime=store.uptime, clock=clock
+    )
+    store.uptime.excuses = Excuses()
+    await restarted.load()
+    span = (await store.uptime.read([PRICES], clock.now_ms(), ["24h"]))[PRICES].spans["24h"]
+    assert span.excused_ms == HOUR_MS + 10 * MINUTE_MS, "windows that ended while nothing ran are known"
 
 
 def planned(count: int) -> list[LiveJob]:
