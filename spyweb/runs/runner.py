@@ -329,8 +329,7 @@ class Runner:
         if ran:
             ran.note_end(ended)
             _log_end(run, ending)
-        observer = self._observers.pop(run.id, None)
-        if observer:
+        if observer := self._observers.pop(run.id, None):
             observer.ended(run, ending)
         self.counters.ended(ended, has_lasted=ran is not None)
         if self.live.listener:
@@ -358,8 +357,7 @@ class Runner:
         late = job.late_ms(run)
         if not run.trigger.is_aside and not records.is_finding(run):
             job.started_ms = run.started_ms or 0
-        ping = records.ping_of(job.spec, run)
-        if ping is not None:
+        if (ping := records.ping_of(job.spec, run)) is not None:
             refused = "the ping about the start of a run was not stored"  # that about its end is separate
             self.store.outbox.add([ping]).add_done_callback(partial(note_refused, refused))
         self.counters.started(run, late)
@@ -451,8 +449,7 @@ class Runner:
         if job is None or job.gone or (follow.new and any(new.job == run.job for new in follow.new)):
             return records.end_of(run, ending, now_ms)
         end = records.end_of(run, ending, now_ms, sample_of(job, run, ending, now_ms, self.store.uptime.excuses))
-        alert = self.judge(job, run, end)
-        ping = records.ping_of(job.spec, run, end)
+        alert, ping = self.judge(job, run, end), records.ping_of(job.spec, run, end)
         return end if alert is None and ping is None else replace(end, alert=alert, ping=ping)
 
     async def _commit(self, change: Change) -> list[RunId | None]:

@@ -15,7 +15,7 @@ from spyweb.words import round_duration
 
 
 def uptime(context: typer.Context, job: MaybeJob = None, form: Output = Format.TABLE) -> None:
-    """Show for how long jobs were up, in shares of the time that is known.
+    """Show the share of the time that jobs were up.
 
     A result holds until the next one, for two intervals at most.  Maintenance does not count.
     """

@@ -274,7 +274,7 @@ class MaintenanceService:
         self._excuse()
 
     def _excuse(self) -> None:
-        """Let the calendar excuse the time of jobs; what windows that are gone have excused stays so."""
+        """Let the calendar excuse the time of jobs; what removed windows have excused stays so."""
         before, self.uptime.excuses = self.uptime.excuses, self._all
         gone = {*before.rules} - {*self._all.rules} if isinstance(before, MaintenanceCalendar) else set()
         jobs = [job.id for job in self.live if job.mine and any(rule.covers(job.id) for rule in gone)]
