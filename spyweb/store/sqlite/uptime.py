@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from asyncio import Future
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from spyweb.clock import Clock
 from spyweb.model import Cursor, JobId
@@ -35,7 +35,7 @@ from spyweb.store.model.uptime import (
     bucket_of,
 )
 from spyweb.store.sqlite.batch import OpKind, each, execute_each
-from spyweb.store.sqlite.connections import Connections, StorePart, on_questions, upsert
+from spyweb.store.sqlite.connections import Connections, StorePart, on_questions, on_writer, upsert
 
 LETTERS = [chr(code) for code in range(33, 127) if not chr(code).isdigit() and chr(code) not in "\"'\\"]  # of buckets
 COUNTS = re.compile(r"(\D)(\d*)")
@@ -81,9 +81,14 @@ Sums = Counter[str | int]  # by the names of NUMBERS, and the numbers of buckets
 encode = msgspec.json.encode
 
 
-class StandingRow(StandingResult, frozen=True, kw_only=True):
+class StandingRow(Struct, frozen=True):
+    """A row of `standing`, as STANDING has it."""
+
     job: JobId
+    since_ms: int
     written_ms: int
+    up: int | None
+    stale_ms: int
     sums: Sums  # of the hour of `written_ms`
 
 
@@ -94,9 +99,13 @@ class Uptimes(StorePart):
         super().__init__(connections, clock)
         self.excuses = Excuses()
 
-    def settle(self, jobs: Sequence[JobId], excuses: Excuses) -> Future[None]:
+    @on_writer(OpKind.SEVERAL)
+    def settle(self, connection: sqlite3.Connection, jobs: Sequence[JobId], excuses: Excuses) -> None:
         """Write down what the standing results of these jobs have held for, with the maintenance that this knows."""
-        return self._writer.submit(OpKind.SEVERAL, settle, jobs, self._clock.now_ms(), excuses)
+        now_ms, ledger = self._clock.now_ms(), Ledger(connection, jobs, excuses)
+        for row in list(ledger.rows.values()):
+            ledger.put(replace(row, written_ms=max(row.written_ms, now_ms)), hours_of(row, now_ms, excuses))
+        ledger.save(connection)
 
     @on_questions
     def read(
@@ -108,15 +117,15 @@ class Uptimes(StorePart):
         for name, begin_ms in begins.items():
             for job, *columns in connection.execute(SPAN, (asked, begin_ms, begin_ms + -begin_ms % DAY_MS, now_ms)):
                 found[job, name] = sums_of(columns)
-        standing = find_standing(connection, jobs)
-        for row in standing.values():
+        standing: dict[JobId, StandingResult] = {}
+        for row in find_standing(connection, jobs).values():
+            up = None if row.up is None else bool(row.up)
+            standing[row.job] = StandingResult(up=up, since_ms=row.since_ms, stale_ms=row.stale_ms)
             for hour_ms, sums in hours_of(row, now_ms, self.excuses).items():
                 for name in (name for name, begin_ms in begins.items() if hour_ms >= begin_ms):
                     found[row.job, name].update(sums)
-        return {
-            job: JobUptime(standing=standing.get(job), spans={name: span_of(found[job, name]) for name in spans})
-            for job in jobs
-        }
+        spans_of = {job: {name: span_of(found[job, name]) for name in spans} for job in jobs}
+        return {job: JobUptime(standing=standing.get(job), spans=spans_of[job]) for job in jobs}
 
     @on_questions
     def days(self, connection: sqlite3.Connection, job: JobId, count: int) -> list[UptimeDay]:
@@ -171,13 +180,6 @@ def idle_of(cursors: Sequence[Cursor]) -> list[Sample]:
     return [Sample(job=job, at_ms=since_ms, up=None) for job, since_ms in idle]
 
 
-def settle(connection: sqlite3.Connection, jobs: Sequence[JobId], at_ms: int, excuses: Excuses) -> None:
-    ledger = Ledger(connection, jobs, excuses)
-    for row in list(ledger.rows.values()):
-        ledger.put(replace(row, written_ms=max(row.written_ms, at_ms)), hours_of(row, at_ms, excuses))
-    ledger.save(connection)
-
-
 class Ledger:
     """The standing rows of some jobs, and the hours that are over for them, until both are saved."""
 
@@ -189,15 +191,15 @@ class Ledger:
 
     def note(self, new: Sample) -> None:
         """Let a result follow the standing one; one that is older is counted, and holds for nothing."""
-        unknown = (new.job, new.at_ms, new.at_ms, None, new.at_ms, *[0] * len(NUMBERS), "")
-        row = self.rows.get(new.job) or read_standing(unknown)
+        row = self.rows.get(new.job) or StandingRow(new.job, new.at_ms, new.at_ms, None, new.at_ms, Counter())
         if new.up is None and row.up is None:
             return
+        up = None if new.up is None else int(new.up)
         was_set_back = new.at_ms < row.since_ms - SET_BACK_MS
         if row.since_ms <= new.at_ms or was_set_back:
             hours = hours_of(row, new.at_ms, self._excuses)
             written_ms = new.at_ms if was_set_back else max(row.written_ms, new.at_ms)
-            row = replace(row, up=new.up, since_ms=new.at_ms, stale_ms=new.stale_ms, written_ms=written_ms)
+            row = replace(row, up=up, since_ms=new.at_ms, stale_ms=new.stale_ms, written_ms=written_ms)
         else:
             hours = hours_of(row, row.written_ms, self._excuses)
         if new.up is not None:
@@ -220,20 +222,17 @@ class Ledger:
                 sums.update(sums_of(columns))
         execute_each(connection, SAVE_SPAN, [(*place, *columns_of(sums)) for place, sums in self._over.items()])
         rows = [self.rows[job] for job in sorted(self._changed)]
-        execute_each(connection, STAND, list(map(columns_of_row, rows)))
+        execute_each(connection, STAND, [(*astuple(row)[:-1], *columns_of(row.sums)) for row in rows])
 
 
 # On the thread of a connection: reading
 
 
 def find_standing(connection: sqlite3.Connection, jobs: Sequence[JobId]) -> dict[JobId, StandingRow]:
-    return {row.job: row for row in map(read_standing, connection.execute(FIND, (encode(jobs).decode(),)))}
-
-
-def read_standing(columns: Sequence[Any]) -> StandingRow:
-    job, since_ms, written_ms, up, stale_ms, *sums = columns
-    up = None if up is None else bool(up)
-    return StandingRow(job=job, since_ms=since_ms, written_ms=written_ms, up=up, stale_ms=stale_ms, sums=sums_of(sums))
+    found = {}
+    for job, since_ms, written_ms, up, stale_ms, *sums in connection.execute(FIND, (encode(jobs).decode(),)):
+        found[job] = StandingRow(job, since_ms, written_ms, up, stale_ms, sums_of(sums))
+    return found
 
 
 def hours_of(row: StandingRow, until_ms: int, excuses: Excuses) -> dict[int, Sums]:
@@ -257,11 +256,6 @@ def parts_of(since_ms: int, until_ms: int, excused: Windows) -> Iterator[tuple[i
 
 def hour_of(moment_ms: int) -> int:
     return moment_ms - moment_ms % HOUR_MS
-
-
-def columns_of_row(row: StandingRow) -> tuple[int | str | None, ...]:
-    up = None if row.up is None else int(row.up)
-    return (row.job, row.since_ms, row.written_ms, up, row.stale_ms, *columns_of(row.sums))
 
 
 def columns_of(sums: Sums) -> tuple[int | str, ...]:
