@@ -164,4 +164,5 @@ async def test_uptime_is_what_a_brute_force_counts_to_the_millisecond(torture: b
             now_ms - now_ms % DAY_MS - back * DAY_MS for back in range(89, -1, -1)
         ]
         for day in days:
-            assert day.span == life.expected(day.start_ms, day.start_ms + DAY_MS), (seed, day.start_ms)
+            expected = life.expected(day.start_ms, day.start_ms + DAY_MS)
+            assert day.span == replace(expected, latency={}), (seed, day.start_ms)

@@ -60,15 +60,19 @@ FIND = f"SELECT {STANDING} FROM standing WHERE job IN (SELECT value FROM json_ea
 STAND = upsert("standing", STANDING, "job")
 FIND_SPAN = f"SELECT {COLUMNS} FROM uptime WHERE job = ? AND unit = ? AND start_ms = ?"
 SAVE_SPAN = upsert("uptime", f"job, unit, start_ms, {COLUMNS}", "job, unit, start_ms")
-SPAN = f"""
-    SELECT job, {", ".join(f"CAST(sum({name}) AS bigint)" for name in NUMBERS)}, group_concat(latency, '') FROM (
+BARE_SPAN = f"""
+    SELECT job, {", ".join(f"CAST(sum({name}) AS bigint)" for name in NUMBERS)}, '' FROM (
         SELECT * FROM uptime WHERE job IN (SELECT value FROM json_each(?1))
             AND unit = 'hour' AND start_ms >= ?2 AND start_ms < ?3
         UNION ALL SELECT * FROM uptime WHERE job IN (SELECT value FROM json_each(?1))
             AND unit = 'day' AND start_ms >= ?3 AND start_ms <= ?4
     ) AS parts GROUP BY job
 """
-OF_DAYS = f"SELECT start_ms, {COLUMNS} FROM uptime WHERE job = ? AND unit = 'day' AND start_ms >= ? AND start_ms <= ?"
+SPAN = BARE_SPAN.replace("''", "group_concat(latency, '')")
+OF_DAYS = f"""
+    SELECT start_ms, {", ".join(NUMBERS)}, '' FROM uptime
+    WHERE job = ? AND unit = 'day' AND start_ms >= ? AND start_ms <= ?
+"""
 OUTDATED = """
     SELECT job, unit, start_ms FROM uptime WHERE job = ?1 AND unit = 'hour' AND start_ms < ?2
     UNION ALL SELECT job, unit, start_ms FROM uptime WHERE job = ?1 AND unit = 'day' AND start_ms < ?3 LIMIT ?4
@@ -109,13 +113,20 @@ class Uptimes(StorePart):
 
     @on_questions
     def read(
-        self, connection: sqlite3.Connection, jobs: Sequence[JobId], now_ms: int, spans: Sequence[str] = tuple(SPANS)
+        self,
+        connection: sqlite3.Connection,
+        jobs: Sequence[JobId],
+        now_ms: int,
+        spans: Sequence[str] = tuple(SPANS),
+        *,
+        latency: bool = True,
     ) -> dict[JobId, JobUptime]:
-        """Return the standing results of these jobs, and the spans of these names up to now."""
+        """Return the standing results of these jobs, and the spans of these names up to now; fast without latency."""
         asked, begins = encode(jobs).decode(), {name: begin_of(name, now_ms) for name in spans}
         found = defaultdict[tuple[str, str], Sums](Counter)
         for name, begin_ms in begins.items():
-            for job, *columns in connection.execute(SPAN, (asked, begin_ms, begin_ms + -begin_ms % DAY_MS, now_ms)):
+            asked_for = (asked, begin_ms, begin_ms + -begin_ms % DAY_MS, now_ms)
+            for job, *columns in connection.execute(SPAN if latency else BARE_SPAN, asked_for):
                 found[job, name] = sums_of(columns)
         standing: dict[JobId, StandingResult] = {}
         for row in find_standing(connection, jobs).values():
@@ -124,12 +135,12 @@ class Uptimes(StorePart):
             for hour_ms, sums in hours_of(row, now_ms, self.excuses).items():
                 for name in (name for name, begin_ms in begins.items() if hour_ms >= begin_ms):
                     found[row.job, name].update(sums)
-        spans_of = {job: {name: span_of(found[job, name]) for name in spans} for job in jobs}
+        spans_of = {job: {name: span_of(found[job, name], latency=latency) for name in spans} for job in jobs}
         return {job: JobUptime(standing=standing.get(job), spans=spans_of[job]) for job in jobs}
 
     @on_questions
     def days(self, connection: sqlite3.Connection, job: JobId, count: int) -> list[UptimeDay]:
-        """Return the last days of UTC up to today, which is not over."""
+        """Return the last days of UTC up to today, which is not over; without latencies."""
         now_ms = self._clock.now_ms()
         first_ms = now_ms - now_ms % DAY_MS - (count - 1) * DAY_MS
         found: dict[int, Sums] = {start_ms: Counter() for start_ms in range(first_ms, now_ms + 1, DAY_MS)}
@@ -138,7 +149,7 @@ class Uptimes(StorePart):
         for row in find_standing(connection, [job]).values():
             for hour_ms, sums in hours_of(row, now_ms, self.excuses).items():
                 found.get(hour_ms - hour_ms % DAY_MS, Counter()).update(sums)
-        return [UptimeDay(start_ms=start_ms, span=span_of(sums)) for start_ms, sums in found.items()]
+        return [UptimeDay(start_ms=start_ms, span=span_of(sums, latency=False)) for start_ms, sums in found.items()]
 
     async def prune(self, now_ms: int) -> int:
         """Delete what is older than is kept; return how many hours and days."""
@@ -272,6 +283,6 @@ def sums_of(columns: Sequence[Any]) -> Sums:
     return sums
 
 
-def span_of(sums: Sums) -> UptimeSpan:
-    latency = {key: count for key, count in sums.items() if isinstance(key, int)}
-    return UptimeSpan(latency=latency, **{name: sums[name] for name in NUMBERS})
+def span_of(sums: Sums, *, latency: bool) -> UptimeSpan:
+    counts = {key: count for key, count in sums.items() if latency and isinstance(key, int)}
+    return UptimeSpan(latency=counts, **{name: sums[name] for name in NUMBERS})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.client import DaemonClient
+from spyweb.cli.client import DaemonClient, of_job
 from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import find_in
@@ -22,12 +22,16 @@ def uptime(context: typer.Context, job: MaybeJob = None, form: Output = Format.T
     source = project_of(context).stored()
     views = source.jobs()
     jobs = [view.id for view in views] if job is None else [find_in(views, job)]
-    if isinstance(source, DaemonClient):
+    found: list[UptimeView] = []
+    if not isinstance(source, DaemonClient):
+        clock, latency = source.clock, job is not None
+        found = source.read(
+            lambda store: UptimeService(store=store.uptime, clock=clock).look(jobs, latency=latency), found
+        )
+    elif job is None:
         found = source.ask("GET", "/api/uptime", list[UptimeView])
-        found = [each for each in found if each.job in jobs]
     else:
-        clock = source.clock
-        found = source.read(lambda store: UptimeService(store=store.uptime, clock=clock).look(jobs), [])
+        found = [source.ask("GET", of_job(jobs[0], "uptime"), UptimeView)]
     if job is None or form is Format.JSON:
         output.show_list(form, found, row_of_job, empty="no jobs")
     else:

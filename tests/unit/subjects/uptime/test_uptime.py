@@ -64,7 +64,9 @@ def test_a_day_is_drawn_by_how_bad_it_was() -> None:
 
 async def test_the_command_shows_a_job_in_a_row_and_its_spans(service: FakeDaemonService) -> None:
     await fail_for_an_hour(service)
-    (view, other) = await UptimeService(store=service.store.uptime, clock=service.clock).look([PRICES, JobId("news")])
+    (view, other) = await UptimeService(store=service.store.uptime, clock=service.clock).look(
+        [PRICES, JobId("news")], latency=True
+    )
 
     assert row_of_job(view) == {"job": "prices", "now": "down", **dict.fromkeys(("24h", "7d", "30d", "365d"), "75 %")}
     assert row_of_job(other) == {"job": "news", "now": "unknown", **dict.fromkeys(("24h", "7d", "30d", "365d"), "")}
