@@ -79,8 +79,10 @@ class Life:
         self.counted += [(each.at_ms, bool(each.up), each.latency_ms) for each in of_job]
 
     async def repeat(self) -> None:
-        """Record ends again, and that of a run that never was."""
-        await self.store.runs.record(Change(end=[*self.ended, *[replace(each, run=RunId(0)) for each in self.ended]]))
+        """Record ends again, and those of runs that never were, with that of another job."""
+        strangers = [replace(each, run=RunId(0)) for each in self.ended]
+        other = End(run=await start_run(self.store, OTHER), ended_ms=self.clock.now_ms(), outcome=Outcome.SUCCESS)
+        await self.store.runs.record(Change(end=[*self.ended, *strangers, other]))
 
     async def come_late(self) -> None:
         """Record an end from before the newest result."""

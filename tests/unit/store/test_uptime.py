@@ -14,7 +14,7 @@ from spyweb.store.model.runs import Change
 from spyweb.store.model.uptime import DAYS_KEPT_MS, LATENCIES, Excuses, Sample, UptimeSpan, bucket_of
 from spyweb.store.sqlite.store import Store
 from spyweb.store.sqlite.uptime import LETTERS, LONGEST, columns_of, note, sums_of
-from tests.fakes.changes import NEWS, PRICES, make_cursor
+from tests.fakes.changes import NEWS, PRICES, make_cursor, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.stores import ENGINES
@@ -74,7 +74,8 @@ async def test_ends_of_one_commit_are_counted_each_and_in_their_order(store: Sto
 
 async def test_an_end_that_is_recorded_twice_or_that_skips_its_run_changes_nothing(store: Store, at: int) -> None:
     ends = await record(store, result(at))
-    await store.runs.record(Change(end=[*ends, replace(ends[0], run=RunId(99)), replace(ends[0], sample=None)]))
+    other = replace(ends[0], run=await start_run(store, NEWS, due_ms=None), sample=None)
+    await store.runs.record(Change(end=[*ends, replace(ends[0], run=RunId(99)), other]))
     assert await last_day(store, at + MINUTE) == UptimeSpan(up_ms=MINUTE, ok=1)
 
 
