@@ -81,7 +81,8 @@ class Life:
     async def repeat(self) -> None:
         """Record ends again, and those of runs that never were, with that of another job."""
         strangers = [replace(each, run=RunId(0)) for each in self.ended]
-        other = End(run=await start_run(self.store, OTHER), ended_ms=self.clock.now_ms(), outcome=Outcome.SUCCESS)
+        run = await start_run(self.store, OTHER, due_ms=None)
+        other = End(run=run, ended_ms=self.clock.now_ms(), outcome=Outcome.SUCCESS)
         await self.store.runs.record(Change(end=[*self.ended, *strangers, other]))
 
     async def come_late(self) -> None:
