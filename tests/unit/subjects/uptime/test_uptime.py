@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from spyweb.model import JobId
+from spyweb.model import JobId, Never
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.store.model.uptime import UptimeSpan
 from spyweb.subjects.jobs.words import draw_days
+from spyweb.subjects.runs.views import TimeSpan
 from spyweb.subjects.uptime.commands import row_of_job, row_of_span, share
 from spyweb.subjects.uptime.service import UptimeService, view_span
 from tests.fakes.client import Client, get_json
 from tests.fakes.daemon_service import NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service
+from tests.fakes.harness import make_job
 from tests.fakes.keys import Doors
+from tests.fakes.served import serving
 from tests.fakes.uptime import record, result
 
 
@@ -52,6 +57,17 @@ async def test_the_page_of_a_job_draws_90_days() -> None:
         _, page = await get_page(client, "/jobs/prices")
     assert 'aria-label="1 day known, 1 day with outages"' in page
     assert "<span>24h <b>75\N{NO-BREAK SPACE}%</b></span>" in page
+
+
+async def test_the_overview_and_the_statistics_have_the_same_uptime(tmp_path: Path) -> None:
+    job = make_job("prices", schedule=Never())
+    async with serving(tmp_path, job) as served:
+        begin_ms = served.t.clock.now_ms()
+        await record(served.t.store, result(begin_ms - HOUR_MS), result(begin_ms, up=False))
+        await served.t.clock.turn(3 * 3_600)
+        (row,) = await served.overview.all_rows()
+        statistics = await served.past.statistics(PRICES, TimeSpan.DAY)
+    assert (row.uptime, statistics.uptime) == ({"24h": 0.25, "30d": 0.25}, 0.25)
 
 
 def test_a_day_is_drawn_by_how_bad_it_was() -> None:
