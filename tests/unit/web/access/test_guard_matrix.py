@@ -105,7 +105,8 @@ async def test_there_are_routes_of_each_kind() -> None:
     assert {each.right for each in ROUTES} == {None, *Right}
     assert sum(each.of_job for each in ROUTES) > 15
     assert [each.path for each in ROUTES if is_about_all(each)] == [
-        "/api/jobs", "/api/overview", "/api/uptime", "/api/next/day", "/api/maintenance", "/api/me", "/api/openapi.json",
+        "/api/jobs", "/api/overview", "/api/uptime", "/api/next/day", "/api/maintenance", "/api/me",
+        "/api/openapi.json",
     ]  # fmt: skip
 
 
