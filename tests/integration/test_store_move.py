@@ -49,7 +49,7 @@ def test_a_project_goes_to_postgresql_and_back(root: Path, postgres: PostgresPla
     ok(root, "state", "set", "a", "5")
     moved = spyweb("store", "move", postgres.url.replace("spyweb@", "spyweb:sesame@"), "-y", root=root)
     assert moved.code == 0
-    assert [line.split()[:2] for line in moved.out.splitlines()[1:]] == [["entry", "2"], ["run", "1"]]
+    assert [line.split()[:2] for line in moved.out.splitlines()[1:]] == [["entry", "2"], ["run", "1"], ["standing", "1"]]
     assert moved.err == (
         f'now set url = "{postgres.url}" in [store] of config.toml; '
         "its password belongs into SPYWEB_STORE_PASSWORD or ~/.pgpass\n"
@@ -58,6 +58,7 @@ def test_a_project_goes_to_postgresql_and_back(root: Path, postgres: PostgresPla
 
     use(root, postgres.url)
     assert ok(root, "state", "get", "a") == "5\n"
+    assert ok(root, "uptime", "hello").splitlines()[1].split()[:3] == ["24h", "100", "%"]
     ok(root, "state", "set", "b", "6")
     assert json.loads(ok(root, "state", "stats", "-o", "json"))["backend"] == "postgresql"
     ok(root, "pause", "hello")
