@@ -49,7 +49,11 @@ def test_a_project_goes_to_postgresql_and_back(root: Path, postgres: PostgresPla
     ok(root, "state", "set", "a", "5")
     moved = spyweb("store", "move", postgres.url.replace("spyweb@", "spyweb:sesame@"), "-y", root=root)
     assert moved.code == 0
-    assert [line.split()[:2] for line in moved.out.splitlines()[1:]] == [["entry", "2"], ["run", "1"], ["standing", "1"]]
+    assert [line.split()[:2] for line in moved.out.splitlines()[1:]] == [
+        ["entry", "2"],
+        ["run", "1"],
+        ["standing", "1"],
+    ]
     assert moved.err == (
         f'now set url = "{postgres.url}" in [store] of config.toml; '
         "its password belongs into SPYWEB_STORE_PASSWORD or ~/.pgpass\n"
@@ -70,6 +74,7 @@ def test_a_project_goes_to_postgresql_and_back(root: Path, postgres: PostgresPla
         "cursor": 1,
         "entry": 3,
         "run": 2,
+        "standing": 1,
     }
     assert ": everything was moved to /" in refusal(root, "run", "hello")
     use(root, found["url"])
