@@ -26,7 +26,7 @@ REQUEST = ("url", "method", "headers", "body", "timeout", "proxy", "max_body_siz
 RESPONSE = ("status", "body", "url", "headers")
 RESULT = ("ok", "request", "response", "error")
 
-KNOWN = (*RESPONSE, "proxy", "time_ms", "size")  # of a response, as it is given to a hook
+KNOWN = (*RESPONSE, "proxy", "time_ms", "ip", "redirects", "size")  # of a response, as it is given to a hook
 SOME = "expected some of "
 A_RESPONSE = (f"a response: {SOME}{', '.join(RESPONSE)}", KNOWN)
 EXPECTED = {  # by hook: what it returns, and which names of its table mean something

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -85,9 +85,10 @@ def test_every_hook_that_is_a_stage_says_what_its_answer_does() -> None:
 
 
 ASK = FetchRequest(url=b"https://a.b", body=b"x", timeout_s=1, proxy=b"http://p", max_body_size=1)
-REPLY = Response(status=403, body=b"", url=b"https://a.b", time_ms=1, proxy=b"http://p")
+REACHED: dict[str, Any] = {"url": b"https://a.b", "time_ms": 1, "ip": b"192.0.2.1", "redirects": 0}
+REPLY = Response(status=403, body=b"", proxy=b"http://p", **REACHED)
 RUN = Run(id=RunId(1), job=JobId("a"), state=RunState.RUNNING, attempt=1, trigger=Trigger(type="manual"), started_ms=1)
-RESPONSE = Response(status=200, body=b"", headers={}, url=b"https://a.b", time_ms=1)
+RESPONSE = Response(status=200, body=b"", headers={}, **REACHED)
 PACKED = Telemetry("a", FakeClock()).packed()
 OF_US = {"route", "is_public"}  # in a request: taken out before a handler sees it
 BY_LUA = {"shared", "final", "error", "worker_id", "last_fetch", "selector_matches", "telemetry"}  # in ctx

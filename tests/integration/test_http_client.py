@@ -31,6 +31,7 @@ async def test_a_response_has_all_its_fields(server: WebServer, script: Script) 
     assert response["url"] == url.encode()
     assert response["size"] == 5
     assert isinstance(response["time_ms"], int)
+    assert (response["ip"], response["redirects"]) == (b"127.0.0.1", 0)
     assert cast(dict[bytes, bytes], response["headers"])[b"x-answer"] == b"42"
 
 

@@ -36,6 +36,7 @@ def leading_to(server: WebServer, target: str, status: int = 302, host: str = "o
 
 async def test_ten_redirects_are_followed(server: WebServer, script: Script) -> None:
     response = await script.ask("http_get", server.url("/redirect/10").encode())
+    assert response["redirects"] == 10
     assert response["url"] == server.url("/echo").encode()
     assert len(server.story) == 11
 

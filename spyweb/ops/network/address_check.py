@@ -118,6 +118,8 @@ class AddressCheck(Struct, kw_only=True, eq=False):
     host: str = ""  # where the hop connects: the host of the address, or the proxy
     port: int = 0
     is_proxied: bool = False
+    is_fresh: bool = False  # the request asks for connections that nobody has used
+    reached: str = ""  # the address of the connection that the hop uses
     refusal: NotPermitted | None = None  # why the hop may not connect, after all addresses were refused
     _is_connecting: bool = False
     _is_public: bool = False  # the hop's own host

@@ -12,7 +12,7 @@ import io
 import os
 import resource
 import ssl
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 
@@ -71,7 +71,7 @@ class HttpClient:
         """Send a request and read the response.  Raises FetchError."""
         began = self._clock.monotonic()
         with translated(fetch):
-            async with asyncio.timeout(fetch.timeout_s) as limit, self._answered(fetch) as response:
+            async with asyncio.timeout(fetch.timeout_s) as limit, self._answered(fetch) as (response, check):
                 if fetch.whole:
                     body = await _read_body(response, fetch, self._clock)
                 else:
@@ -83,13 +83,17 @@ class HttpClient:
             headers=joined_headers(response.raw_headers),
             url=str(response.url).encode(),
             time_ms=round((self._clock.monotonic() - began) * 1000),
+            ip=check.reached.encode(),
+            redirects=len(response.history),
         )
 
     @asynccontextmanager
-    async def _answered(self, fetch: Fetch) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answered(self, fetch: Fetch) -> AsyncIterator[tuple[aiohttp.ClientResponse, AddressCheck]]:
         if self._tls is None:  # even for plain HTTP: a redirect may lead to TLS
             self._tls = await asyncio.to_thread(machine_trust, "http/1.1")
-        check = AddressCheck(own=self._own, deny_private=self.settings.deny_private, gate=fetch.gate)
+        check = AddressCheck(
+            own=self._own, deny_private=self.settings.deny_private, gate=fetch.gate, is_fresh=is_fresh(fetch.headers)
+        )
         hops = Hops(fetch, check, self._resolver)
         session, proxy, data = self._session, fetch.proxy, fetch.body
         async with AsyncExitStack() as stack:
@@ -108,7 +112,12 @@ class HttpClient:
                 allow_redirects=fetch.follow,
                 max_redirects=MOST_REDIRECTS + 1,  # aiohttp gives up at this one, before following it
             )
-            yield await stack.enter_async_context(sent)
+            yield await stack.enter_async_context(sent), check
+
+
+def is_fresh(headers: Mapping[str, str]) -> bool:
+    """Return whether a request is to be sent on a connection that nobody has used, and that is not kept either."""
+    return any(name.lower() == "connection" and value.lower() == "close" for name, value in headers.items())
 
 
 async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch, clock: Clock) -> bytes:

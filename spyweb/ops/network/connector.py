@@ -110,11 +110,17 @@ class Connector(aiohttp.TCPConnector):
             peer = connection.transport and connection.transport.get_extra_info("peername")
             if not peer:
                 raise aiohttp.ServerDisconnectedError
-            UNDER_WAY.get().check(str(peer[0]), int(peer[1]))
+            check = UNDER_WAY.get()
+            check.check(str(peer[0]), int(peer[1]))
+            check.reached = str(peer[0])
         except BaseException:
             connection.close()
             raise
         return connection
+
+    async def _get(self, *args: Any, **kwargs: Any) -> Connection | None:
+        """Return a kept connection; None for a request that asks for a new one."""
+        return None if UNDER_WAY.get().is_fresh else await super()._get(*args, **kwargs)
 
     async def _wrap_create_connection(
         self, *args: Any, addr_infos: list[AddrInfoType], **kwargs: Any

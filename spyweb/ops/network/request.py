@@ -75,6 +75,8 @@ class Response(Struct, frozen=True, kw_only=True):
     url: bytes  # after redirects
     headers: Mapping[bytes, bytes] = field(default_factory=dict)  # names in lower case, repeats joined
     time_ms: int | None = None
+    ip: bytes | None = None  # of the last hop, or of its proxy
+    redirects: int | None = None
     proxy: bytes | None = None
 
     @property
