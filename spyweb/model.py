@@ -466,6 +466,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     ping: PingAddresses | None = None  # addresses that its runs ping
     alerts: AlertPolicy = NOBODY  # what opens an incident of it, and the channels to notify
     monitor: Monitor | None = None  # None: a script job
+    check: str | None = None  # the kind of a check, a script job whose script comes with spyweb
 
 
 class Cursor(Struct, frozen=True, kw_only=True):

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from spyweb import __version__
+from spyweb.checks.settings import ANY_CHECK
 from spyweb.daemon.subjects import ROUTES
 from spyweb.lua.hooks import HOOKS
 from spyweb.reference import language
 from spyweb.reference.language import Family
-from spyweb.reference.schema import JOB, config_schema, explain
+from spyweb.reference.schema import CHECKS, JOB, config_schema, explain
 from spyweb.settings.reading import Schema
 from spyweb.specs.parse import PERMISSIONS, job_keys
 from spyweb.web.api.document import kind_of, make_document, title_of
 from spyweb.web.api.route import LINES, Route
 
-SETTINGS = ("schedule", "job", "triggers", "monitors", "alerts", "server", "storage", "permissions", "daemon")
+SETTINGS = ("schedule", "job", "triggers", "checks", "monitors", "alerts", "server", "storage", "permissions", "daemon")
 SETTINGS_PAGES = tuple(f"docs/reference/settings/{subject}.md" for subject in SETTINGS)
 PAGES = ("docs/reference/lua.md", "docs/reference/hooks.md", "docs/reference/api.md", *SETTINGS_PAGES)
 _PART = re.compile(r"<!-- generated: (?P<kind>\w+) (?P<names>[^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -156,6 +157,18 @@ EXAMPLES: Mapping[str, object] = {
     "on_store_error": "raise",
     "drift": "1h",
     "expect": "ping",
+    "confirm": 2,
+    "method": "POST",
+    "body": "{}",
+    "max_body_size": "1MB",
+    "host": "example.org",
+    "port": 443,
+    "send": "QUIT\r\n",
+    "tls": True,
+    "type": "MX",
+    "server": "192.0.2.53",
+    "count": 3,
+    "command": ["/usr/bin/systemctl", "is-active", "nginx"],
     "grace": "1h",
     "url": "https://example.com/",
     "urls": ["https://example.com/"],
@@ -195,7 +208,10 @@ OF_PINGS = ("expect", "grace")
 
 
 def keys_of(section: str) -> Mapping[str, Schema]:
-    """Return the explained keys of a section of config.toml, or of a `job` or `monitor`.  Raises KeyError."""
+    """Return the explained keys of a section of config.toml, or of a `job`, `check` or `monitor`.  Raises KeyError."""
+    if section == "check":
+        others = job_keys().keys() - {"expect"}
+        return {key: of for key, of in explain(job_keys(check=ANY_CHECK), CHECKS).items() if key not in others}
     if section in ("job", "monitor"):
         return explain(job_keys(is_monitor=section == "monitor"), JOB)
     properties = config_schema()["properties"]

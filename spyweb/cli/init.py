@@ -22,6 +22,7 @@ from spyweb.errors import NoAccess, Refused, legible
 class ProjectKind(StrEnum):
     SCRIPTS = "scripts"
     MONITOR = "monitor"
+    CHECKS = "checks"
 
 
 TEMPLATE = files("spyweb.cli") / "template"
@@ -39,23 +40,28 @@ TEMPLATES: Mapping[ProjectKind, Mapping[str, str]] = {
         "jobs/page/hooks.lua": "hooks.lua",
         "jobs/page/tests.lua": "tests.lua",
     },
+    ProjectKind.CHECKS: {
+        **COMMON,
+        "jobs/site.toml": "site.toml",
+        "jobs/certificate.toml": "certificate.toml",
+    },
 }  # where each file goes, and its name in the template
 TYPES, STDOUT = "spyweb.d.lua", Path("-")
-FIRST = {ProjectKind.SCRIPTS: "hello", ProjectKind.MONITOR: "page"}  # the job to begin with
+FIRST = {ProjectKind.SCRIPTS: "hello", ProjectKind.MONITOR: "page", ProjectKind.CHECKS: "site"}  # the job to begin with
 
 
 def init(
     context: typer.Context,
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder, made if it is missing.")] = Path(),
     template: Annotated[
-        ProjectKind, typer.Option(help="Scripts and a monitor, or a monitor with hooks.")
+        ProjectKind, typer.Option(help="Scripts and a monitor, a monitor with hooks, or checks.")
     ] = ProjectKind.SCRIPTS,
     form: Output = Format.TABLE,
 ) -> None:
     """Make a small working project.
 
-    It has settings, jobs to start from (two scripts, or a monitor with hooks and tests), and files with which an editor
-    completes and checks them.  Overwrites nothing.
+    It has settings, jobs to start from (two scripts, a monitor with hooks and tests, or checks), and files with which
+    an editor completes and checks them.  Overwrites nothing.
     """
     root = root_of(context) / directory
     made = {name: (TEMPLATE / source).read_bytes() for name, source in TEMPLATES[template].items()}
@@ -157,12 +163,12 @@ class SchemaKind(StrEnum):
 
 def schema(
     kind: Annotated[
-        SchemaKind, typer.Argument(metavar="[job|config]", help="`job`: a monitor's config.toml, and jobs.toml.")
+        SchemaKind, typer.Argument(metavar="[job|config]", help="`job`: checks, a monitor's config.toml, jobs.toml.")
     ] = SchemaKind.JOB,
 ) -> None:
     """Print the JSON Schema of a settings file, for editors.
 
-    `job` describes a monitor's config.toml and jobs.toml, `config` the project's config.toml.
+    `job` describes checks, a monitor's config.toml and jobs.toml, `config` the project's config.toml.
     """
     from spyweb.reference.schema import config_schema, job_schema
 

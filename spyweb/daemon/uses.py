@@ -14,12 +14,14 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from spyweb.checks.settings import CheckKind
 from spyweb.errors import OpError
 from spyweb.model import JobSpec
 from spyweb.ops import catalog
 from spyweb.ops.sources import Sources
 from spyweb.permissions.policy import KEYS, Policy, item_of
 from spyweb.settings.load import examine_settings
+from spyweb.settings.script_values import from_text
 from spyweb.specs.discover import scan
 from spyweb.specs.linting.linter import read_module
 from spyweb.specs.linting.lua_file import words_of
@@ -122,6 +124,8 @@ class UseFinder:
         for on in spec.on:
             if on.namespace != GLOBAL and not on.is_prefix:
                 self._note_state(on.namespace)
+        if spec.check:
+            self._note_check(spec.check, from_text(spec.values))
         monitor = spec.monitor
         if monitor is None:
             return
@@ -133,6 +137,15 @@ class UseFinder:
             self._note_url(monitor.webhook.url)
         if monitor.notification:
             self._functions["notify"].add("notification")
+
+    def _note_check(self, kind: str, values: Mapping[str, object]) -> None:
+        if kind in (CheckKind.HTTP, CheckKind.FEED):
+            self._note_url(str(values.get("url")))
+        host = values.get("server" if kind == CheckKind.DNS else "host")
+        port = values.get("port")
+        if isinstance(host, str):
+            refusal = self._policy.host(host, port if isinstance(port, int) else 0)
+            self._note("net", host, is_refused=refusal is not None)
 
     def _note_url(self, text: str) -> None:
         """Note the host of an address; of an address with unknown parts, only a complete host."""

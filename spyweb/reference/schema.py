@@ -3,41 +3,56 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from itertools import combinations
 
+from spyweb.checks.settings import ANY_CHECK, CHECK, CheckKind
 from spyweb.settings.alerts import NAME, channel_keys
 from spyweb.settings.load import section_keys
 from spyweb.settings.reading import Schema, list_of, table_of
 from spyweb.specs.maintenance import maintenance_keys
 from spyweb.specs.monitor_file import ADDRESSES, REQUIRED
-from spyweb.specs.parse import EXPECT, NOT_IN_DEFAULTS, SCHEDULES, job_keys
+from spyweb.specs.parse import EXPECT, NOT_IN_DEFAULTS, SCHEDULES, job_keys, required_keys
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 OF_THE_MACHINE = {"cluster.name", "daemon.timezone", "daemon.workers", "timezone"}  # so their defaults differ
 WORDS = tomllib.loads((files("spyweb.reference") / "settings.toml").read_text(encoding="utf-8"))
 JOB, SETTINGS = ({**WORDS[section], **WORDS["both"]} for section in ("job", "settings"))
+CHECKS = {**JOB, **WORDS["check"]}
 ONE_SCHEDULE = [{"not": {"required": list(pair)}} for pair in combinations(SCHEDULES, 2)]
 
 
 def job_schema() -> Schema:
     """Return the schema of a monitor's file, and of the file that lists several."""
+    checks = {kind.value: _check_schema(kind.value) for kind in CheckKind}
     monitor = {
         **table_of(explain(job_keys(is_monitor=True), JOB)),
         "if": {"required": [EXPECT]},  # it runs elsewhere
         "else": {"required": list(REQUIRED), "anyOf": [{"required": [key]} for key in ADDRESSES]},
         "allOf": ONE_SCHEDULE,
     }
-    jobs = table_of({"jobs": list_of({"$ref": "#/$defs/monitor"})})
+    jobs = table_of({"jobs": list_of({"$ref": "#/$defs/job"})})
     return {
         "$schema": DIALECT,
-        "title": "spyweb: a monitor's config.toml, or jobs.toml",
+        "title": "spyweb: a check, a monitor's config.toml, or jobs.toml",
         "if": {"required": ["jobs"]},
         "then": {"$ref": "#/$defs/jobs"},
-        "else": {"$ref": "#/$defs/monitor"},
-        "$defs": {"monitor": monitor, "jobs": jobs},
+        "else": {"$ref": "#/$defs/job"},
+        "$defs": {"job": _by_kind(checks), "monitor": monitor, "jobs": jobs, **checks},
     }
+
+
+def _check_schema(kind: str) -> Schema:
+    keys = {**explain(job_keys(check=kind), CHECKS), CHECK: {"const": kind, "description": CHECKS[CHECK]}}
+    return {**table_of(keys, CHECK, *required_keys(kind)), "allOf": ONE_SCHEDULE}
+
+
+def _by_kind(checks: Collection[str]) -> Schema:
+    """Return the schema of a job: of a check by its kind, otherwise of a monitor."""
+    chosen = [{"if": {"properties": {CHECK: {"const": kind}}}, "then": {"$ref": f"#/$defs/{kind}"}} for kind in checks]
+    kinds = {"properties": {CHECK: {"enum": [*checks]}}}
+    return {"if": {"required": [CHECK]}, "then": {**kinds, "allOf": chosen}, "else": {"$ref": "#/$defs/monitor"}}
 
 
 def config_schema() -> Schema:
@@ -65,11 +80,18 @@ def config_schema() -> Schema:
     return {"$schema": DIALECT, "title": "spyweb: config.toml", **table_of(properties)}
 
 
-def _overrides(*, is_monitor: bool, without: Container[str] = ()) -> Schema:
+def _overrides(*, is_monitor: bool, without: Collection[str] = ()) -> Schema:
     """Return the keys that can be set from outside a job's own file: all but its name."""
     keys = explain(job_keys(is_monitor=is_monitor), JOB)
+    if is_monitor:
+        of_checks = explain(job_keys(check=ANY_CHECK), CHECKS)
+        either = {**keys[EXPECT], "anyOf": [{"enum": keys[EXPECT]["enum"]}, of_checks[EXPECT]]}
+        either.pop("enum")
+        others = {key: of for key, of in of_checks.items() if key not in keys}
+        keys = {**keys, EXPECT: either, **others}
+    without = (*without, "name", CHECK)
     return {
-        **table_of({key: value for key, value in keys.items() if key != "name" and key not in without}),
+        **table_of({key: value for key, value in keys.items() if key not in without}),
         "allOf": ONE_SCHEDULE,
     }
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
+from spyweb.checks.settings import CHECK, KINDS, CheckKind, script_of
 from spyweb.errors import Problem
 from spyweb.incidents.truth import JOB
 from spyweb.model import JobId, JobSpec
@@ -30,18 +31,18 @@ from spyweb.specs.maintenance import MaintenanceRule, doubts_of_maintenance, tak
 from spyweb.specs.parse import (
     ALERTS,
     DEPENDS_ON,
-    EXPECT,
     FOLDER,
     PERMISSIONS,
     JobFile,
     JobPlace,
+    expects_pings,
     job_id,
     parse_job,
     usable_defaults,
 )
 from spyweb.specs.server_file import FOLDER as SERVER_FOLDER
 from spyweb.specs.server_file import INIT, find_server
-from spyweb.specs.tree import LIST, Notes, find_job_files, read_list, read_source, read_toml
+from spyweb.specs.tree import LIST, MONITOR, Notes, find_job_files, read_list, read_source, read_toml
 
 _JOBS = "jobs"  # the only key of jobs.toml
 _NAME_LINE = re.compile(rb"^[ \t]*(?:--[ \t]*)?name[ \t]*=[ \t]*[\"']([^\"'\r\n]*)[\"']", re.MULTILINE)
@@ -93,11 +94,8 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
         modules=Sources(root),
         linter=linter,
     )
-    places = find_job_files(root, notes, has_others=any(EXPECT in table.values for table in overrides.values()))
-    drafts = [
-        _watching(read_toml(root, place.file), place, context) if place.is_monitor else _script(place, context)
-        for place in places
-    ]
+    places = find_job_files(root, notes, has_others=any(map(expects_pings, overrides.values())))
+    drafts = [draft for place in places if (draft := _job(place, context))]
     drafts += _listed(context)
     drafts += _elsewhere({draft.spec.id for draft in drafts}, context)
     server = find_server(root)
@@ -141,6 +139,19 @@ def _overrides(tables: Mapping[str, TomlTable], notes: Notes) -> dict[JobId, Tom
     return found
 
 
+def _job(place: JobPlace, context: _Context) -> JobFile | None:
+    """Read the files of a job; None for a bare TOML file that is no check."""
+    if place.is_script:
+        return _script(place, context)
+    table = read_toml(context.root, place.file)
+    if not place.is_monitor and isinstance(table, TomlTable) and CHECK not in table.values:
+        kinds = " or ".join(f'"{kind}"' for kind in CheckKind)
+        reason = f"is no job: a check says check = {kinds}; a monitor's settings are in {place.folder}/{MONITOR}"
+        context.notes.warnings.append(Problem(place.file, None, None, reason, is_warning=True))
+        return None
+    return _watching(table, place, context)
+
+
 def _script(place: JobPlace, context: _Context) -> JobFile:
     source = read_source(context.root, place.file)
     if isinstance(source, Problem):
@@ -179,13 +190,15 @@ def _elsewhere(known: Collection[JobId], context: _Context) -> list[JobFile]:
     return [
         _watching(_NOTHING, JobPlace(file=FILE, folder=f"{FOLDER}/{job}", name=job), context)
         for job, table in context.overrides.items()
-        if job not in known and EXPECT in table.values
+        if job not in known and expects_pings(table)
     ]
 
 
 def _watching(table: TomlTable | Problem, place: JobPlace, context: _Context) -> JobFile:
     """Read a monitor's settings and its Lua files; or those of a job that expects pings, which has none."""
-    if isinstance(table, TomlTable) and EXPECT in table.values:
+    if isinstance(table, TomlTable) and CHECK in table.values:
+        return _check(table, place, context)
+    if isinstance(table, TomlTable) and expects_pings(table):
         place = structs.replace(place, is_monitor=False, hooks=())
     draft = _unread(job_id(place.name), table) if isinstance(table, Problem) else _draft(table, place, context)
     read = [(path, read_source(context.root, path)) for path in place.hooks]
@@ -194,6 +207,16 @@ def _watching(table: TomlTable | Problem, place: JobPlace, context: _Context) ->
     draft.problems.extend(source for _, source in read if isinstance(source, Problem))
     draft.warnings.extend(context.doubts(place.file, draft.spec.folder, texts, partial(doubts_of_hooks, sources)))
     return structs.replace(draft, lua=sources, digest=_digest(*texts))
+
+
+def _check(table: TomlTable, place: JobPlace, context: _Context) -> JobFile:
+    """Read the settings of a check, whose script comes with spyweb."""
+    kind = str(table.values[CHECK])
+    draft = _draft(table, structs.replace(place, is_monitor=False, check=kind), context)
+    reason = "a check has no Lua of its own; `spyweb check --show KIND` prints its script, to copy"
+    draft.problems.extend(Problem(path, None, None, reason) for path in place.hooks)
+    path, source = script_of(CheckKind(kind)) if kind in KINDS else ("", b"")
+    return structs.replace(draft, lua=((path, source),) if path else (), digest=_digest(source))
 
 
 def _draft(own: TomlTable, place: JobPlace, context: _Context) -> JobFile:

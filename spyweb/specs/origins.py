@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from spyweb.logs.secrets import HIDDEN, Secrets, is_secret
-from spyweb.model import JobId
+from spyweb.model import JobSpec
 from spyweb.permissions.policy import USUAL, Grants
 from spyweb.settings.sections import FILE
 from spyweb.settings.tables import TomlTable
@@ -42,17 +42,15 @@ class ResolvedSetting(Struct, frozen=True, kw_only=True):
     words: str  # "config.toml:12, [defaults]"
 
 
-def resolve_settings(
-    job: JobId, is_monitor: bool, sources: Sequence[TomlTable], granted: Grants
-) -> list[ResolvedSetting]:
+def resolve_settings(spec: JobSpec, sources: Sequence[TomlTable], granted: Grants) -> list[ResolvedSetting]:
     """Return every setting of a job in the order of the reference; `sources` are what its spec was parsed from."""
     kinds = (OriginKind.OVERRIDE, OriginKind.FILE, OriginKind.DEFAULTS)
     has_schedule = any(key in source.values for source in sources for key in SCHEDULES)
     found: list[ResolvedSetting] = []
-    for key, schema in job_keys(is_monitor=is_monitor).items():
+    for key, schema in job_keys(is_monitor=spec.monitor is not None, check=spec.check or "").items():
         having = [(kind, source) for kind, source in zip(kinds, sources, strict=False) if key in source.values]
         if having:
-            found.append(_given(key, having, job))
+            found.append(_given(key, having, spec.id))
         elif key == PERMISSIONS and granted != USUAL:
             words, kind = f"{FILE}, [{PERMISSIONS}]", OriginKind.PERMISSIONS
             found.append(ResolvedSetting(key=key, value="", origin=kind, file=FILE, words=words))

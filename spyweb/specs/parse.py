@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct, field, structs
 
+from spyweb.checks.settings import CHECK, take_check
 from spyweb.errors import Problem
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import JOB
@@ -140,7 +141,9 @@ NOT_IN_DEFAULTS = {
     PERMISSIONS: "what jobs may reach is set in [permissions]",
     ALERTS: "notifications of all jobs are set in [alerts]",
     EXPECT: "each job says itself what it expects",
+    CHECK: "each job says itself what it checks",
 }
+OF_CHECKS = ("timeout", "values")  # a check reads its own: what [defaults] say of scripts does not count
 # Settings of what runs here, which a job that only expects pings has not.
 NOT_WITH_PINGS = (
     *("at", "after", "on", "jitter", "start", "cpu_limit", "memory_limit", "isolation", "overlap", "agent", "history"),
@@ -190,6 +193,7 @@ class JobPlace(Struct, frozen=True, kw_only=True):
     name: str
     is_monitor: bool = False
     is_script: bool = False
+    check: str = ""  # the kind of a check, as it is written
     hooks: tuple[str, ...] = ()  # a monitor's Lua files, in the order in which they are executed
 
 
@@ -222,6 +226,11 @@ class JobFile(Struct, frozen=True, kw_only=True):
         return source.problem(reason, key, inner) if source else None
 
 
+def expects_pings(table: TomlTable) -> bool:
+    """Return whether a job runs elsewhere; in a check `expect` is a list of conditions."""
+    return EXPECT in table.values and CHECK not in table.values and not isinstance(table.values[EXPECT], list)
+
+
 def job_id(name: str) -> JobId:
     """Return the id of a name: lower case, `_` for other characters, no `_` at the ends; or ""."""
     if _PLAIN_ID.fullmatch(name):
@@ -234,10 +243,12 @@ def parse_job(block: TomlTable, place: JobPlace, *, override: TomlTable, setting
     defaults = settings.defaults
     problems: list[Problem] = []
     warnings: list[Problem] = []
-    sources = tuple(_sources(override, block, defaults, problems, forgiving=place.is_monitor))
+    sources = tuple(_sources(override, block, defaults, problems, place))
     reading = Reading(sources, problems, warnings)
     spec = _spec(reading, place, settings)
     reading.finish()
+    if place.check and CHECK in override.values:
+        problems.append(override.problem("a check can't be set here, only in the job's own file", CHECK))
     if spec.ping is not None:
         is_own = PING_URL in block.values and PING_URL not in override.values
         ping = replace(spec.ping, is_own=is_own)
@@ -258,7 +269,7 @@ def _refused_with_pings(place: JobPlace, tables: Sequence[TomlTable]) -> Iterato
     """Yield the problems of a job that expects pings: none of its code runs here."""
     if place.is_script or place.is_monitor:
         reason = "a job that expects pings runs elsewhere: here it has no file"
-        teller = next((table for table in tables if EXPECT in table.values), tables[-1])
+        teller = next((table for table in tables if expects_pings(table)), tables[-1])
         yield teller.problem(reason, EXPECT)
     for table in tables:
         for key in NOT_WITH_PINGS:
@@ -279,11 +290,20 @@ def _refused_pings(
         yield defaults.problem(f"one address for all jobs needs {OF_JOB} in it, their id", PING_URL)
 
 
-@lru_cache(maxsize=2)
-def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
+@lru_cache(maxsize=16)
+def job_keys(*, is_monitor: bool = False, check: str = "") -> Mapping[str, Schema]:
     """Return the JSON schema of every key that a job takes."""
-    place = JobPlace(file="", folder="", name="", is_monitor=is_monitor)
-    return asked_of(lambda reading: _spec(reading, place, NO_SETTINGS), sources=2).schema()
+    return _asked(is_monitor=is_monitor, check=check).schema()
+
+
+def required_keys(check: str) -> Sequence[str]:
+    """Return the keys that a check of this kind needs."""
+    return _asked(is_monitor=False, check=check).required
+
+
+def _asked(*, is_monitor: bool, check: str) -> Reading:
+    place = JobPlace(file="", folder="", name="", is_monitor=is_monitor, check=check)
+    return asked_of(lambda reading: _spec(reading, place, NO_SETTINGS), sources=2)
 
 
 def usable_defaults(settings: Settings) -> tuple[TomlTable, list[Problem]]:
@@ -299,14 +319,15 @@ def usable_defaults(settings: Settings) -> tuple[TomlTable, list[Problem]]:
 
 
 def _sources(
-    override: TomlTable, block: TomlTable, defaults: TomlTable, problems: list[Problem], *, forgiving: bool
+    override: TomlTable, block: TomlTable, defaults: TomlTable, problems: list[Problem], place: JobPlace
 ) -> Iterator[TomlTable]:
     """Yield the sources of settings, the strongest first.
 
     A schedule, or an address, hides those of weaker sources, whichever key it uses; a job that follows another, or
     expects pings, has no schedule by default.
     """
-    follows = any(key in table.values for table in (override, block) for key in ("after", "on", EXPECT))
+    own = (override, block)
+    follows = any("after" in table.values or "on" in table.values or expects_pings(table) for table in own)
     hidden: set[str] = set()
     for table in (override, block, defaults):
         if follows and table is defaults:
@@ -320,11 +341,12 @@ def _sources(
         if table is defaults:
             misplaced = NOT_IN_DEFAULTS.keys() & table.values.keys()
             problems.extend(table.problem(NOT_IN_DEFAULTS[key], key) for key in misplaced)
-            hidden.update(misplaced)
+            hidden.update([*misplaced, *(OF_CHECKS if place.check else ())])
         hides = hidden if is_own else hidden | {"name"}
         kept = {key: value for key, value in table.values.items() if key not in hides}
-        is_whole = len(kept) == len(table.values) and not (forgiving and is_own)
-        yield table if is_whole else table.with_values(kept, forgiving=forgiving and is_own)
+        forgiving = place.is_monitor and is_own
+        is_whole = len(kept) == len(table.values) and not forgiving
+        yield table if is_whole else table.with_values(kept, forgiving=forgiving)
         for group in (SCHEDULES, ADDRESSES):
             if not table.values.keys().isdisjoint(group):
                 hidden.update(group)
@@ -344,7 +366,8 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
     granted, narrowed = take_grants(override, settings.permissions), take_grants(own, Grants())
     policy = policy_of(granted, None if own.is_empty else narrowed)
     isolation = read.take("isolation", one_of(Isolation), _USUAL.isolation)
-    schedule = _schedule(read, settings.daemon, follows=bool(after or on), is_monitor=place.is_monitor)
+    schedule = _schedule(read, settings.daemon, place, follows=bool(after or on))
+    check = take_check(read, place.check, is_named=bool(place.name)) if place.check else None
     node, wanted = read.take("node", node_name, ""), _shared(read.take("labels", labels, _USUAL.labels))
     if node and wanted:
         read.refuse("a job is for one node or for labels, not for both", "labels")
@@ -360,7 +383,7 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
         schedule=_shared(schedule),
         jitter_ms=read.take("jitter", duration(), _USUAL.jitter_ms),
         start=read.take("start", one_of(Start), _USUAL.start),
-        timeout_ms=_shared(read.take("timeout", duration(1), usual_timeout_ms)),
+        timeout_ms=check.limit_ms if check else _shared(read.take("timeout", duration(1), usual_timeout_ms)),
         cpu_limit_ms=_shared(read.take("cpu_limit", duration(1), _USUAL.cpu_limit_ms)),
         memory_limit=_shared(read.take("memory_limit", size(MIB, 65_536 * MIB), _USUAL.memory_limit)),
         isolation=Isolation.PROCESS if policy.may_exec else isolation,
@@ -386,7 +409,8 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
         agent=read.take("agent", line(LONGEST_NAME), _USUAL.agent),
         history=read.take("history", history_rule, None),
         on_store_error=read.take("on_store_error", one_of(OnStoreError), None),
-        values=_take_values(read),
+        values=check.values if check else _take_values(read),
+        check=place.check or None,
         node=node,
         labels=wanted,
         drift_ms=read.take("drift", duration(10 * SECOND_MS), None),
@@ -450,13 +474,14 @@ def _shared(value: Setting) -> Setting:
     return value
 
 
-def _schedule(read: Reading, daemon: DaemonSettings, *, follows: bool, is_monitor: bool) -> Schedule:
+def _schedule(read: Reading, daemon: DaemonSettings, place: JobPlace, *, follows: bool) -> Schedule:
     zone = read.take("timezone", timezone, daemon.timezone)
-    every: Every | Never | None = read.take("interval", _INTERVAL, None) if is_monitor else None
+    every: Every | Never | None = read.take("interval", _INTERVAL, None) if place.is_monitor else None
     every = read.take("every", _EVERY, every)
     cron = read.take("cron", read_cron, None)
     moment = read.take("at", read_moment, None)
-    expect, grace_ms = read.take(EXPECT, one_of(Expect), None), read.take("grace", duration(), None)
+    expect = None if place.check else read.take(EXPECT, one_of(Expect), None)
+    grace_ms = None if place.check else read.take("grace", duration(), None)
     if expect is not None:
         expected = Cron(expression=cron, timezone=zone) if cron is not None else every
         return _pings(read, expected, grace_ms)

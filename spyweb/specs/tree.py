@@ -16,6 +16,7 @@ from spyweb.specs.parse import FOLDER, JobPlace
 LIST = "jobs.toml"
 SUFFIX = ".lua"
 SUFFIXES = (SUFFIX, ".sloth")  # of scripts
+SETTINGS = ".toml"  # of a check
 SCRIPT, MONITOR = "init.lua", "config.toml"
 HOOK_FILES = ("hooks.lua", "defer.lua")  # of a monitor, in the order in which they are executed
 EMPTY = "is empty"
@@ -109,6 +110,9 @@ def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[Jo
 
 
 def _single_file(name: str, notes: Notes) -> JobPlace | None:
+    if name.endswith(SETTINGS) and name.lower() not in (MONITOR, *_NEARLY_SETTINGS):
+        stem = name.removesuffix(SETTINGS)
+        return JobPlace(file=f"{FOLDER}/{name}", folder=f"{FOLDER}/{stem}", name=stem)
     suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
     if suffix is None:
         _note_no_job(f"{FOLDER}/{legible(name)}", _meant_file(name), notes)
@@ -126,7 +130,7 @@ def _folder_job(entry: os.DirEntry[str], inside: str, notes: Notes) -> JobPlace 
         notes.refused.append(Problem(f"{shown}/", None, None, reason))
         return None
     if not own:
-        is_of_job = any(is_there(Path(f"{entry.path}{suffix}")) for suffix in SUFFIXES)
+        is_of_job = any(is_there(Path(f"{entry.path}{suffix}")) for suffix in (*SUFFIXES, SETTINGS))
         meant = "" if is_of_job else _meant_folder(entry.name, held)
         _note_no_job(f"{shown}/", meant, notes)
         return None

@@ -50,6 +50,17 @@ def test_the_circuit_breaker_compiles_and_checks(tmp_path: Path) -> None:
     assert "no problems" in project.spyweb("check").stderr
 
 
+def test_the_check_fails_by_its_condition(tmp_path: Path) -> None:
+    """Without TLS, so without the condition about the certificate."""
+    project, statuses = Project(tmp_path), [200, 503]
+    with serving(lambda _: Answer(status=statuses.pop(0))) as origin:
+        check = TOML[1].replace("https://example.org", origin).replace(', "cert_days > 14"', "")
+        project.save("jobs/site.toml", check)
+        assert "no problems" in project.spyweb("check").stderr
+        project.spyweb("run", "site")
+        assert "status == 200 does not hold: status is 503" in project.spyweb("run", "site", code=1).stdout
+
+
 def test_the_alert_channel_and_the_monitor_notify_of_what_is_new_after_the_first_cycle(tmp_path: Path) -> None:
     project, received = Project(tmp_path), []
     pages = [b'<article class="item"><h2><a href="/1">A release</a></h2></article>']
@@ -61,7 +72,7 @@ def test_the_alert_channel_and_the_monitor_notify_of_what_is_new_after_the_first
         return Answer()
 
     with serving(answer) as origin:
-        settings, monitor = TOML
+        settings, _, monitor = TOML
         project.save("config.toml", settings.replace("ntfy://", f"ntfy://{origin.removeprefix('http://')}/"))
         project.save("jobs/articles/config.toml", monitor.replace("https://example.org", origin))
         assert "no problems" in project.spyweb("check").stderr

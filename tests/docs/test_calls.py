@@ -58,6 +58,7 @@ HARMLESS = {
 
 # Functions that run in a thread, or before there is a loop: module, function, why
 IN_THREADS = {
+    ("spyweb/checks/settings.py", "script_of"): "the files of a project are read in a thread",
     ("spyweb/files.py", "open_folder"): "JobLogs, the ops on files and the report of a cycle call it in threads",
     ("spyweb/files.py", "replace"): "the same",
     ("spyweb/files.py", "write_whole"): "the same",

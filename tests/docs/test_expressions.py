@@ -25,6 +25,7 @@ UNBOUNDED: int = re._constants.MAXREPEAT  # type: ignore[attr-defined]  # the pa
 
 # module.name → why it can't be made to take long
 HARMLESS = {
+    "checks.conditions._WORD": "is given LONGEST characters",
     "extraction.worker.document._IN_PAGE": "is given 1,024 bytes, in a process without rights",
     "extraction.worker.document._TOKEN": "is given a selector, in a process without rights",
     "settings.tables._ENTRY": "ends with .*, which matches any rest of a line",
@@ -41,6 +42,7 @@ PUT_TOGETHER = {
 # module.name → what bounds what it is asked with, so what it keeps
 CACHES = {
     "alerts.measures.functions_in": "the code of jobs, of 64 at most",
+    "checks.settings.script_of": "a kind of check",
     "events.changes.index_of": "an address, as long as a request line may be",
     "extraction.worker.document._is_wrong": "_LONGEST_REMEMBERED",
     "lua.wire._foreign": "_LONGEST_NAME",

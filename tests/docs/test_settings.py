@@ -26,7 +26,7 @@ _SENTENCE = re.compile(r"[.!?] +(?=[A-Z])")
 
 
 def sections() -> list[str]:
-    return [*section_keys(), "channels", "maintenance", "job", "monitor"]
+    return [*section_keys(), "channels", "maintenance", "job", "check", "monitor"]
 
 
 def shown() -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spyweb.checks.settings import CheckKind, script_of
 from spyweb.cli import output
 from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
@@ -21,6 +22,7 @@ class CheckScope(StrEnum):
     CONFIG = "config"
 
 
+Show = Annotated[CheckKind | None, typer.Option("--show", help="Print the script of a kind of check.")]
 Permissions = Annotated[bool, typer.Option("--permissions", help="Show the permissions that each job needs and has.")]
 
 
@@ -28,13 +30,18 @@ def check(
     context: typer.Context,
     what: Annotated[CheckScope | None, typer.Argument(help="`check config` is the same as `check`.")] = None,
     permissions: Permissions = False,
+    show: Show = None,
     form: Output = Format.TABLE,
 ) -> ExitCode:
     """Find the problems in the project's files.
 
     Lists every problem in every file, with file, line and reason.  Runs no job.  --permissions compares what each job's
-    source seems to need with what it may use.
+    source seems to need with what it may use.  --show prints a check's script, to copy into jobs/ and go on from.
     """
+    if show is not None:
+        path, script = script_of(show)
+        output.tell(form, script.decode(), {"path": path, "script": script.decode()})
+        return ExitCode.OK
     output.log_only_errors()
     if permissions:
         from spyweb.daemon.uses import view_uses  # no other command needs the ops

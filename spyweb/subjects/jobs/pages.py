@@ -261,7 +261,7 @@ async def job_page(asked: Asked, problems: Mapping[str, str]) -> Shown:
         "lines": await services[ChangeHub].log_until(job, asked.mark),
         "stored": [(_as_json(entry.key), _as_json(entry.value)) async for entry in entries],
         "records": await services[RecordSearch].newest(job, limit=RECORDS_SHOWN, before_ns=None),
-        "own_values": cut(spec.values, LONGEST_VALUE) if spec else "",
+        "own_values": cut(spec.values, LONGEST_VALUE) if spec and not spec.check else "",
         "typed": asked.form,
         "problems": problems,
     }

@@ -332,7 +332,7 @@ class JobDetails:
         spec, problems, permissions = live.spec, [*live.problems, *live.warnings], jobs.settings.permissions
         others = [*filter(None, (jobs.spec(after.job) for after in spec.after))]
         others += [follower.spec for follower in jobs.live.after(job)]
-        settings = await asyncio.to_thread(resolve_settings, job, spec.monitor is not None, live.sources, permissions)
+        settings = await asyncio.to_thread(resolve_settings, spec, live.sources, permissions)
         return structs.replace(
             detail_of(row, spec, others, jobs.timezone, settings),
             next_due=await jobs.next_runs(job, NEXT_SHOWN),

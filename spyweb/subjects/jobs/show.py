@@ -87,7 +87,7 @@ def stored_detail(project: OfflineProject, job: JobId) -> JobDetail:
     strip, series, failed = project.read(ask, nothing)
     errors = (last_error(run, frames_of(run.traceback), None, [each.reason for each in failed]) for run in failed)
     row, timezone = view_row(view, strip=strip, series=series), project.settings.daemon.timezone
-    settings = resolve_settings(job, spec.monitor is not None, file.sources, project.settings.permissions)
+    settings = resolve_settings(spec, file.sources, project.settings.permissions)
     detail = detail_of(row, spec, project.specs, timezone, settings)
     return replace(detail, problems=file.warnings, error=next(errors, None))
 

@@ -33,7 +33,12 @@ def test_the_project_has_settings_jobs_and_what_git_should_ignore(kind: ProjectK
 
 
 @pytest.mark.parametrize(
-    ("words", "jobs"), [([], {"hello", "check_site", "page"}), (["--template", "monitor"], {"page"})]
+    ("words", "jobs"),
+    [
+        ([], {"hello", "check_site", "page"}),
+        (["--template", "monitor"], {"page"}),
+        (["--template", "checks"], {"site", "certificate"}),
+    ],
 )
 def test_everything_in_the_project_is_right(words: list[str], jobs: set[str], tmp_path: Path) -> None:
     spyweb("init", *words, root=tmp_path)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from spyweb.checks.settings import ANY_CHECK, CHECK, CheckKind
 from spyweb.reference.schema import JOB, SETTINGS, WORDS, config_schema, job_schema
 from spyweb.settings.alerts import channel_keys
 from spyweb.settings.load import examine_settings, section_keys
@@ -154,6 +155,30 @@ def test_what_is_required_is_required_in_both_files(missing: str, tmp_path: Path
     assert complaints(JOBS, f"[[jobs]]\n{text}")
 
 
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        (
+            'check = "http"\nurl = "https://a.b"\nexpect = ["status == 200"]\nconfirm = 2\nevery = "1m"\nretries = 1',
+            True,
+        ),
+        ('check = "tcp"\nhost = "a.b"\nport = 25\ntls = true\ntimeout = "5s"', True),
+        ('check = "command"\ncommand = "true"', True),
+        ('check = "command"\ncommand = ["true"]\nexpect = ["exit == 0"]', True),
+        ('check = "http"', False),
+        ('check = "htp"\nurl = "https://a.b"', False),
+        ('check = "ping"\nhost = "a"\ncount = 99', False),
+        ('check = "tls"\nhost = "a"\nurl = "https://a.b"', False),
+        ('check = "http"\nurl = "https://a.b"\nexpect = "ping"', False),
+        ('check = "http"\nurl = "https://a.b"\nvalues = { a = 1 }', False),
+    ],
+)
+def test_a_check_is_judged_alike(text: str, valid: bool, tmp_path: Path) -> None:
+    assert (not problems(tmp_path, "jobs/site.toml", text)) is valid
+    assert (not complaints(JOBS, text)) is valid
+    assert (not complaints(JOBS, f'[[jobs]]\nname = "x"\n{text}')) is valid
+
+
 def test_a_key_that_nobody_knows_is_marked() -> None:
     for text in ("intervall = 5", "[proxy]\nrotat = 'Random'\nurls = ['http://p']"):
         assert complaints(JOBS, MONITOR + text)
@@ -205,8 +230,14 @@ def test_every_key_that_the_parser_takes_is_there_and_no_other() -> None:
     every = set(job_keys(is_monitor=True))
     assert keys_of(job_schema(), "$defs", "monitor") == every
     of_all = set(job_keys(is_monitor=False)) - {"name", *NOT_IN_DEFAULTS}
+    of_checks = set(job_keys(check=ANY_CHECK))
+    for kind in CheckKind:
+        assert keys_of(job_schema(), "$defs", kind) == set(job_keys(check=kind)) <= of_checks
     assert keys_of(config_schema(), "properties", "defaults") == of_all
-    assert keys_of(config_schema(), "properties", "jobs", "additionalProperties") == every - {"name"}
+    assert keys_of(config_schema(), "properties", "jobs", "additionalProperties") == (every | of_checks) - {
+        "name",
+        CHECK,
+    }
     assert keys_of(config_schema()) == {*section_keys(), "channels", "maintenance", "values", "defaults", "jobs"}
     for section, keys in section_keys().items():
         assert keys_of(config_schema(), "properties", section) == set(keys)
@@ -214,6 +245,7 @@ def test_every_key_that_the_parser_takes_is_there_and_no_other() -> None:
 
 def test_every_key_says_what_it_takes() -> None:
     every: list[Schema] = [*job_keys(is_monitor=True).values()]
+    every += [*job_keys(check=ANY_CHECK).values()]
     every += [schema for keys in section_keys().values() for schema in keys.values()]
     assert all(schema.keys() & {"type", "anyOf", "enum"} for schema in every)
 
@@ -231,6 +263,8 @@ def test_every_key_has_a_word_of_one_line_and_no_word_is_about_a_key_that_is_gon
     of_sections = {f"{section}.{key}": value for section, keys in section_keys().items() for key, value in keys.items()}
     told = {key: str(value["description"]) for key, value in of_sections.items() if "description" in value}
     assert set(names(job_keys(is_monitor=True))) == JOB.keys() >= set(names(job_keys(is_monitor=False)))
+    of_checks = set(names(job_keys(check=ANY_CHECK)))
+    assert {*WORDS["check"]} == {"timeout", *of_checks - set(names(job_keys(is_monitor=False))), "expect"}
     assert {*told, *SETTINGS} == {*of_sections}
     assert (set(names(channel_keys())), set(maintenance_keys())) == ({*WORDS["channel"]}, {*WORDS["maintenance"]})
     for word in (*told.values(), *(word for words in WORDS.values() for word in words.values())):

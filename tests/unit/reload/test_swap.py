@@ -220,7 +220,7 @@ async def test_a_change_of_settings_alone_keeps_the_vm(h: ReloadHarness) -> None
 
 async def test_where_the_settings_of_a_job_come_from_is_that_of_the_version_that_lives(h: ReloadHarness) -> None:
     def place_of_every() -> str:
-        found = resolve_settings(JobId("hello"), False, h.job("hello").sources, USUAL)
+        found = resolve_settings(h.job("hello").spec, h.job("hello").sources, USUAL)
         return {setting.key: setting.words for setting in found}["every"]
 
     assert place_of_every() == "jobs/hello.lua:2"

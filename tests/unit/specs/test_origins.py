@@ -42,7 +42,7 @@ webhook = { url = "https://hooks.example/hunter2", headers = { X-Sign = "hunter2
 def resolved(root: Path, job: str) -> dict[str, ResolvedSetting]:
     settings = load_settings(root, environ={}, flags={})
     file = scan(root, settings).jobs[JobId(job)]
-    found = resolve_settings(file.spec.id, file.spec.monitor is not None, file.sources, settings.permissions)
+    found = resolve_settings(file.spec, file.sources, settings.permissions)
     return {setting.key: setting for setting in found}
 
 

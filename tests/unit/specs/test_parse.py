@@ -434,7 +434,7 @@ def test_a_variable_in_a_file_of_a_job_is_refused_without_its_name(tmp_path: Pat
 def test_of_the_address_only_the_host_is_shown(tmp_path: Path) -> None:
     config = '[jobs.backup]\nping_url = { fail = "https://hc.example/sekrit" }\n'
     file = scanned(tmp_path, config).jobs[BACKUP]
-    found = resolve_settings(BACKUP, False, file.sources, USUAL)
+    found = resolve_settings(file.spec, file.sources, USUAL)
     (shown,) = (each for each in found if each.key == "ping_url")
     assert shown.value == '{ fail = "https://hc.example/[hidden]" }'
     assert "sekrit" not in repr(file)

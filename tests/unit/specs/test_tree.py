@@ -59,7 +59,7 @@ def test_the_largest_file_allowed_is_read_whole(tmp_path: Path) -> None:
         ("a.lua.txt", "jobs/a.lua.txt: is no job: a script's name ends in .lua; expected jobs/a.lua"),
         ("Build.SLOTH", "jobs/Build.SLOTH: is no job: a script's name ends in .lua; expected jobs/Build.lua"),
         ("config.toml", "jobs/config.toml: is no job: a monitor's settings are in jobs/NAME/config.toml"),
-        ("page.toml", "jobs/page.toml: is no job: expected jobs/page/config.toml, or jobs.toml beside jobs/"),
+        ("page.tml", "jobs/page.tml: is no job: expected jobs/page/config.toml, or jobs.toml beside jobs/"),
         ("w/hooks.lua", "jobs/w/: is no job: holds hooks.lua but no config.toml, without which it is no monitor"),
         ("w/config.tml", "jobs/w/: is no job: holds config.tml; a monitor's settings are in config.toml"),
         ("w/Config.toml", "jobs/w/: is no job: holds Config.toml; a monitor's settings are in config.toml"),

@@ -1,0 +1,1 @@
+"""Checks: jobs without a script of their own, which run one that comes with spyweb."""

@@ -1,0 +1,120 @@
+-- What all checks share.  A condition is a Lua expression that sees the names of a result and the methods of texts, and
+-- nothing else; it can change nothing.
+
+local PAUSE_MS = 2000               -- before the second try; doubled before each further one
+local MOST_SHOWN, MOST_NAMED, MOST_READ = 80, 6, 32
+
+local tests = {}                    -- condition -> its function, of an environment
+
+local function compiled(text)
+  local test, problem = tests[text], nil
+  if test then return test end
+  test, problem = load("return " .. text, "=expect")                   -- `a) or (b` is no expression
+  if test then test, problem = load("return function(_ENV) return (" .. text .. "\n) end", "=expect") end
+  if not test then return nil, problem:gsub("^expect:%d+: ", "") end
+  tests[text] = test()
+  return tests[text]
+end
+
+local function shown(value)
+  if value == nil then return "is missing" end
+  if type(value) ~= "string" then return "is " .. tostring(value) end
+  local text = value:sub(1, MOST_SHOWN):gsub("%c", " ")
+  if #value > MOST_SHOWN then text = text:gsub("[\xc0-\xff]?[\x80-\xbf]*$", "", 1) .. "…" end
+  return ('is "%s"'):format(text)
+end
+
+local function step(path, key)
+  if type(key) ~= "string" then return ("%s[%s]"):format(path, tostring(key)) end
+  if key:find("^[%a_][%w_]*$") then return path .. "." .. key end
+  return ('%s["%s"]'):format(path, key)
+end
+
+local function refuse() error("a condition changes nothing; == compares", 0) end
+
+-- Returns a function that says whether a condition holds for these names, and if not, why.  A name whose value is a
+-- function is computed when it is first used.
+local function tester(names, known)
+  local paths, met, count, missing = {}, {}, 0, nil    -- what the condition has read, in order
+
+  -- Remembers a value by its path, and returns it; a table as one that can only be read.
+  local function note(path, value)
+    if value == nil then missing = path end
+    if type(value) == "table" then
+      return setmetatable({}, {
+        __index = function(_, key) return note(step(path, key), value[key]) end,
+        __len = function() return note("#" .. path, #value) end,
+        __newindex = refuse, __metatable = false,
+      })
+    end
+    if count < MOST_READ then
+      count = count + 1
+      paths[count], met[count] = path, value
+    end
+    return value
+  end
+
+  local env = setmetatable({}, {
+    __index = function(_, name)
+      if not known:find(" " .. name .. " ", 1, true) then error("there is no name " .. name, 0) end
+      if type(names[name]) == "function" then names[name] = names[name]() end
+      return note(name, names[name])
+    end,
+    __newindex = refuse, __metatable = false,
+  })
+
+  return function(text)
+    local test, problem = compiled(text)
+    text = text:gsub("%s+", " ")
+    if not test then return false, text .. ": " .. problem end
+    count, missing = 0, nil
+    local ok, value = pcall(test, env)
+    if ok and value then return true end
+    local facts, seen = {}, {}
+    for i = 1, count do
+      if not seen[paths[i]] and #facts < MOST_NAMED then facts[#facts + 1] = paths[i] .. " " .. shown(met[i]) end
+      seen[paths[i]] = true
+    end
+    local read = table.concat(facts, ", ")
+    if ok then return false, text .. " does not hold" .. (read == "" and "" or ": " .. read) end
+    value = tostring(value):gsub("^expect:%d+: ", "")
+    if missing and value:find("a? ?nil ") then return false, ("%s: %s is missing"):format(text, missing) end
+    return false, ("%s: %s%s"):format(text, value, read == "" and "" or " (" .. read .. ")")
+  end
+end
+
+-- What the run returns: the figures among the names that are known.
+local function figures(names, known, number)
+  local found = { attempts = number > 1 and number or nil }
+  for name in known:gmatch("%S+") do
+    local kind = type(names[name])
+    if kind == "number" or kind == "boolean" then found[name] = names[name] end
+  end
+  return found
+end
+
+-- A list in which `records["192.0.2.1"]` says whether that is in it.
+function listed(list)
+  local all = {}
+  for i, item in ipairs(list or {}) do all[i], all[item] = item, true end
+  return all
+end
+
+-- Tries until all conditions hold, at most `confirm` times more.  once(conditions) returns names and, where something
+-- failed, the reason; or nil and the reason.
+function check(usual, known, once)
+  local conditions, tries, reason = values.expect or usual, 1 + (values.confirm or 0), nil
+  for number = 1, tries do
+    if number > 1 then sleep(PAUSE_MS << (number - 2)) end
+    local names, why = once(conditions)
+    local ok, holds = names ~= nil, names and tester(names, known)
+    reason = why
+    for _, text in ipairs(ok and conditions or {}) do
+      ok, reason = holds(text)
+      if not ok then break end
+    end
+    if ok then return figures(names, known, number) end
+    if names and why then reason = ("%s (%s)"):format(reason, why) end
+  end
+  return nil, tries > 1 and ("%s (%d tries)"):format(reason, tries) or reason
+end
