@@ -54,6 +54,7 @@ class JobView(Struct, frozen=True, kw_only=True, gc=False):  # made for each job
     description: str = ""
     paused_for: str = ""  # why, where spyweb has paused it: "5 failures in a row"
     node: str = ""  # the one that runs it, where there are several
+    check: str = ""  # its kind, where the job is a check
 
 
 class NextRun(Struct, frozen=True, kw_only=True):
@@ -96,6 +97,7 @@ def view_job(
         tags=spec.tags,
         description=spec.description,
         paused_for=cursor.paused_for if cursor else "",
+        check=spec.check or "",
     )
 
 

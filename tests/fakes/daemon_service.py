@@ -330,7 +330,9 @@ class FakePast(PastRunsService):
     async def tasks(self, run: RunId) -> list[TaskView]:
         return self.service.tasks_of.get(run, [])
 
-    async def statistics(self, job: JobId, span: run_views.TimeSpan) -> run_views.JobStatistics:
+    async def statistics(
+        self, job: JobId, span: run_views.TimeSpan, *, of_latency: bool = False
+    ) -> run_views.JobStatistics:
         points = [
             RunPoint(run=n, at_ms=NOW_MS - 60_000 * n, took_ms=1_000 * (n + 1), late_ms=n, mark=RunMark.SUCCESS)
             for n in range(59, -1, -1)

@@ -39,6 +39,8 @@ def make_meters(*jobs: JobMeters, backlog: Backlog | None = WAITING) -> Meters:
         ended={Outcome.SUCCESS: 3, Outcome.MISSED: 1},
         succeeded_ms=NOW_MS,
         is_failing=False,
+        check="http",
+        latency_ms=85.0,
     )
     return Meters(
         vitals=vitals,

@@ -154,7 +154,7 @@ class RunPoint(NamedTuple):
 
     run: int
     at_ms: int  # when it began
-    took_ms: int
+    took_ms: int  # or the latency that a check has measured; NO_TIME where it has not
     late_ms: int  # after its due time; 0 where it had none, or is a retry
     mark: RunMark
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sys import maxsize
 
 from spyweb.model import JobId, Outcome, Run, RunId, RunMark
-from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip, StripWish
+from spyweb.store.model.runs import NO_TIME, FailingSeries, RunFilter, RunPage, RunPoint, RunStrip, StripWish
 from spyweb.store.sqlite.connections import StorePart, on_questions
 from spyweb.store.sqlite.runs import NOT_ASIDE, RUN_COLUMNS, read_run
 
@@ -54,11 +54,19 @@ SERIES_OF_JOB = f"""
 """
 AT = "coalesce(started_ms, last_due_ms, due_ms, ended_ms)"
 POINTS = f"""
-    SELECT id, started_ms, max(ended_ms - started_ms, 0), iif(attempt = 1, max(started_ms - due_ms, 0), 0), {MARK}
+    SELECT id, started_ms, {{took}}, iif(attempt = 1, max(started_ms - due_ms, 0), 0), {MARK}
     FROM run INDEXED BY run_of_job
     WHERE job = ?1 AND id < ?3 AND state = 'ended' AND started_ms >= ?4 AND {NOT_ASIDE}
     ORDER BY id DESC LIMIT ?5
 """
+DURATIONS = POINTS.format(took="max(ended_ms - started_ms, 0)")
+MEASURED = "CAST(json_extract(result, '$.latency') AS double precision)"
+# Of checks.  Other results may be any text, and hold any number.
+LATENCIES = POINTS.format(
+    took=f"""CASE WHEN outcome <> 'success' OR NOT json_valid(result) THEN {NO_TIME}
+        WHEN coalesce(json_type(result, '$.latency'), '') NOT IN ('integer', 'real', 'number') THEN {NO_TIME}
+        WHEN {MEASURED} BETWEEN 0 AND 1e12 THEN CAST(round({MEASURED}) AS bigint) ELSE {NO_TIME} END"""
+)
 BEFORE = "SELECT max(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id < ?"
 AFTER = "SELECT min(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id > ?"
 # What a trigger says of the run behind it: `of` a retry, `run_id` of a job that follows, `by` of a change of state.
@@ -144,11 +152,23 @@ class PastRuns(StorePart):
 
     @on_questions
     def points(
-        self, connection: sqlite3.Connection, job: JobId, *, since_ms: int, limit: int, before: RunId | None = None
+        self,
+        connection: sqlite3.Connection,
+        job: JobId,
+        *,
+        since_ms: int,
+        limit: int,
+        before: RunId | None = None,
+        of_latency: bool = False,
     ) -> list[RunPoint]:
-        """Return the runs of a job that began since this moment and have ended, newest first."""
+        """Return the runs of a job that began since this moment and have ended, newest first.
+
+        With `of_latency` they took the latency of their result, or NO_TIME.
+        """
         below = maxsize if before is None else before
-        rows = connection.execute(POINTS, (job, maxsize, below, since_ms, max(limit, 0)))
+        rows = connection.execute(
+            LATENCIES if of_latency else DURATIONS, (job, maxsize, below, since_ms, max(limit, 0))
+        )
         return [RunPoint(run, at_ms, took, late or 0, RunMark(mark)) for run, at_ms, took, late, mark in rows]
 
     @on_questions

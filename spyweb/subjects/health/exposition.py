@@ -46,7 +46,7 @@ class MeterCollector(Collector):
         return ()  # else a registry collects everything once to learn the names
 
     def collect(self) -> Iterator[Metric]:
-        for part in (of_daemon, of_cluster, of_jobs, of_ops, of_store, of_alerts, of_workers, of_chores):
+        for part in (of_daemon, of_cluster, of_jobs, of_checks, of_ops, of_store, of_alerts, of_workers, of_chores):
             yield from part(self._meters)
 
 
@@ -91,6 +91,15 @@ def of_jobs(meters: Meters) -> Iterator[Metric]:
     yield histogram("spyweb_run_duration_seconds", "From the start of a run to its end.", meters.duration)
     yield gauge("spyweb_runs_in_flight", "Runs that have started and not ended.", meters.in_flight)
     yield gauge("spyweb_runs_waiting", "Runs that are on record and wait for their turn.", meters.waiting)
+
+
+def of_checks(meters: Meters) -> Iterator[Metric]:
+    labels, checks = ("job", "check"), [job for job in meters.jobs if job.check]
+    up = ((job.job, job.check, not job.is_failing) for job in checks if job.is_failing is not None)
+    yield gauge("spyweb_check_up", "1 where the latest run of a check has not failed.", up, labels=labels)
+    latency = ((job.job, job.check, job.latency_ms / 1000) for job in checks if job.latency_ms is not None)
+    name, text = "spyweb_check_latency_seconds", "What the latest run of a check has measured, if it has succeeded."
+    yield gauge(name, text, latency, labels=labels)
 
 
 def of_ops(meters: Meters) -> Iterator[Metric]:

@@ -28,6 +28,7 @@ from spyweb.store.model.messages import Backlog
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.health import views
 from spyweb.subjects.incidents.service import MOST_OPEN
+from spyweb.views.checks import check_result
 from spyweb.views.jobs import JobState
 from spyweb.web.api.services import STARTING
 
@@ -72,6 +73,8 @@ class JobMeters(JobCounts, kw_only=True, eq=False):
 
     job: str
     is_failing: bool | None = None  # None: it has not run, or these are several jobs
+    check: str = ""  # the kind of check
+    latency_ms: float | None = None  # of its latest run, if that has succeeded
 
 
 class Meters(Struct, frozen=True, kw_only=True):
@@ -149,6 +152,9 @@ class MetricsService:
                 if meters.succeeded_ms is None:
                     meters.succeeded_ms = (self._succeeded or {}).get(job.id)
                 meters.is_failing = is_failing(job.last)
+                if job.spec.check:
+                    result = check_result(job.last)
+                    meters.check, meters.latency_ms = job.spec.check, result.latency if result else None
                 found.append(meters)
         others = self.counters.others
         if others.ended or others.started or others.due:

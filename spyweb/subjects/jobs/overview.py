@@ -20,12 +20,12 @@ from spyweb.store.model.runs import Change, FailingSeries, RunFilter, RunStrip, 
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.health.views import Restriction
+from spyweb.views.checks import describe_end
 from spyweb.views.jobs import JobState, JobView, is_failing
 from spyweb.views.runs import (
     DECISIVE,
     FAILING,
     LastRun,
-    describe_details,
     describe_storage_errors,
     late_after,
     median_ms,
@@ -177,7 +177,7 @@ def result_of(job: JobView, standing: Standing) -> str:
         return first_line(job.error)
     if job.last is None:
         return "no run yet"
-    details = describe_details(job.last)
+    details = describe_end(job.last, is_check=bool(job.check))
     plain = "succeeded" if job.last.outcome is Outcome.SUCCESS else job.last.outcome.value
     return first_line("; ".join(filter(None, (details or plain, describe_storage_errors(job.last.storage_errors)))))
 

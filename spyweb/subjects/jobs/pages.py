@@ -36,6 +36,7 @@ from spyweb.subjects.runs.words import show_run
 from spyweb.subjects.state.service import StateService
 from spyweb.subjects.uptime.service import UptimeService
 from spyweb.subjects.when.service import MaintenanceService
+from spyweb.views.checks import check_result
 from spyweb.views.jobs import to_json
 from spyweb.views.runs import LogLine, RunEnded, TaskView, late_after
 from spyweb.web.access.principal import Principal, Right
@@ -202,8 +203,8 @@ async def values_of(asked: Asked, job: JobId) -> dict[str, object]:
     spec = services.catalogue.spec(job)
     late_ms = late_after(spec)
     runs = await services[PastRunsService].newest(job, limit=RUNS_SHOWN, before=None)
-    mark, _, heading = words.STANDINGS[row.standing]
     uptime = await services[UptimeService].detail(job, DAYS_SHOWN)
+    mark, _, heading = words.words_of_row(row)
     found = await services[IncidentService].list(is_open=True, job=job, before=None, limit=1)
     return {
         "title": f"{row.job.name}: {heading}",  # the name tells tabs apart
@@ -220,11 +221,12 @@ async def values_of(asked: Asked, job: JobId) -> dict[str, object]:
         "held_words": held_words,
         "mark": mark,
         "heading": heading,
+        "checked": check_result(row.job.last) if row.job.check else None,
         "schedule": schedule_words(spec, services.timezone, asked.name_of) if spec else "",
         "name_of": asked.name_of,
         "written": [each for each in detail.settings if each.origin is not OriginKind.BUILT_IN],
         "built_in": [each for each in detail.settings if each.origin is OriginKind.BUILT_IN],
-        "runs": [show_run(run, late_ms) for run in runs],
+        "runs": [show_run(run, late_ms, is_check=bool(row.job.check)) for run in runs],
         "is_of_all": False,
         "plan": await services[PastRunsService].newest_plan(job),
         "error_lines": await coloured(detail.error.source) if detail.error else [],
@@ -247,12 +249,13 @@ async def job_page(asked: Asked, problems: Mapping[str, str]) -> Shown:
     values = await values_of(asked, job)
     if asked.parts:
         return Shown(title=str(values["title"]), values={**values, **more_of_log(asked, job)})
-    statistics = await services[PastRunsService].statistics(job, span)
     spec = services.catalogue.spec(job)
-    limit_ms = spec.timeout_ms if spec else None
+    of_latency, limit_ms = bool(spec and spec.check), spec.timeout_ms if spec and not spec.check else None
+    statistics = await services[PastRunsService].statistics(job, span, of_latency=of_latency)
+    shown, zone = "Latencies" if of_latency else "Durations", asked.moments.zone
     entries = services[StateService].entries(job_namespace(job), b"", STORED_SHOWN)
     more = {
-        "chart": chart(statistics.points, statistics.since_ms, statistics.until_ms, asked.moments.zone, limit_ms),
+        "chart": chart(statistics.points, statistics.since_ms, statistics.until_ms, zone, limit_ms, shown),
         "statistics": statistics,
         "span_words": words.SPAN_WORDS[span],
         "spans": asked.chips(query, "span", [(each.value, words.SPAN_WORDS[each]) for each in TimeSpan]),

@@ -38,6 +38,11 @@ STANDINGS: Mapping[Standing, StandingWords] = {
     Standing.DISABLED: StandingWords("none", "disabled", "disabled"),
 }
 GOOD = 0.99  # the uptime of a day that had a short outage
+CHECK_STANDINGS: Mapping[Standing, StandingWords] = {
+    **STANDINGS,
+    Standing.FAILING: StandingWords("bad", "down", "down"),
+    Standing.WELL: StandingWords("ok", "up", "up"),
+}
 SPAN_WORDS: Mapping[TimeSpan, str] = {TimeSpan.DAY: "24 h", TimeSpan.WEEK: "7 d", TimeSpan.MONTH: "30 d"}
 
 # Each order of the list: its words, and its sort key.  Rows come with the worst first.
@@ -78,9 +83,13 @@ class ShownJob(Struct, frozen=True, kw_only=True):
     what: str  # the last result, or the state where a list above has the reason
 
 
+def words_of_row(row: OverviewRow) -> StandingWords:
+    return (CHECK_STANDINGS if row.job.check else STANDINGS)[row.standing]
+
+
 def draw_row(row: OverviewRow, how: str = "", *, is_above: bool = False) -> ShownJob:
     """Return a row as it is drawn; `how` is the schedule in words."""
-    mark, word, _ = STANDINGS[row.standing]
+    mark, word, _ = words_of_row(row)
     return ShownJob(
         row=row,
         how=how or row.job.schedule,

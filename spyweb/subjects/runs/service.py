@@ -90,13 +90,16 @@ class PastRunsService:
             plan=view_plan(run, await self.store.tasks.plan(run.id), tasks),
         )
 
-    async def statistics(self, job: JobId, span: views.TimeSpan) -> views.JobStatistics:
-        """Return the statistics of a job, also of one that was removed."""
+    async def statistics(self, job: JobId, span: views.TimeSpan, *, of_latency: bool = False) -> views.JobStatistics:
+        """Return the statistics of a job, also of one that was removed; with the latencies that a check has measured
+        in place of durations."""
         now_ms = self.clock.now_ms()
         points: list[RunPoint] = []
         page, before = [], None
         while len(points) < MOST_RUNS:
-            page = await self.store.past_runs.points(job, since_ms=now_ms - span.ms, limit=POINTS_PAGE, before=before)
+            page = await self.store.past_runs.points(
+                job, since_ms=now_ms - span.ms, limit=POINTS_PAGE, before=before, of_latency=of_latency
+            )
             points += page
             if len(page) < POINTS_PAGE:
                 break

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from spyweb.model import Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState, TriggerType
 from spyweb.settings.units import DAY_MS, format_duration, format_size
-from spyweb.store.model.runs import RunPoint
+from spyweb.store.model.runs import NO_TIME, RunPoint
 from spyweb.subjects.records.views import RecordView
 from spyweb.subjects.runs.plans import PlanView
 from spyweb.views.runs import FAILING, SUCCEEDED, TaskView, mark_of, moment_of, took_of
@@ -243,7 +243,7 @@ def make_statistics(
     good = sum(point.mark in SUCCEEDED for point in points)
     bad = sum(point.mark in FAILING for point in points)
     since_ms, ran = now_ms - span.ms, [point for point in points if point.mark is not RunMark.SKIPPED]
-    thinned = thin(points, since_ms, now_ms)
+    thinned = thin(at_level(points), since_ms, now_ms)
     return JobStatistics(
         job=job,
         span=span,
@@ -253,7 +253,7 @@ def make_statistics(
         succeeded=good,
         failed=bad,
         success_rate=good / (good + bad) if good + bad else None,
-        took_ms=percentiles([point.took_ms for point in ran]),
+        took_ms=percentiles([point.took_ms for point in ran if point.took_ms != NO_TIME]),
         late_ms=percentiles([point.late_ms for point in ran]),
         points=thinned,
         is_thinned=len(thinned) < len(points),
@@ -267,6 +267,18 @@ def percentiles(values: Sequence[int]) -> Percentiles | None:
     ranked = sorted(values)
     p50, p95, p99 = (ranked[-(-len(ranked) * part // 100) - 1] for part in (50, 95, 99))
     return Percentiles(p50=p50, p95=p95, p99=p99, most=ranked[-1])
+
+
+def at_level(points: Sequence[RunPoint]) -> Sequence[RunPoint]:
+    """Put runs without a latency, such as failed ones, where the one before was; the first ones where the next is."""
+    if all(point.took_ms != NO_TIME for point in points):
+        return points
+    level = next((point.took_ms for point in points if point.took_ms != NO_TIME), 0)
+    found = []
+    for point in points:
+        level = level if point.took_ms == NO_TIME else point.took_ms
+        found.append(point._replace(took_ms=level))
+    return found
 
 
 def thin(points: Sequence[RunPoint], since_ms: int, until_ms: int, most: int = MOST_POINTS) -> list[RunPoint]:

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from spyweb.model import Outcome, Run, RunMark, RunState, TaskStatus, TriggerType
 from spyweb.subjects.runs.views import RunDetail
-from spyweb.views.runs import describe_details, lateness_of, mark_of, moment_of, new_and_changed, took_of
+from spyweb.views.checks import describe_end
+from spyweb.views.runs import lateness_of, mark_of, moment_of, new_and_changed, took_of
 from spyweb.web.pages.charts import KINDS, WaterfallBar, span
 from spyweb.web.pages.words import show_duration, show_size
 from spyweb.words import cut, first_line
@@ -60,7 +61,7 @@ class ShownRun(Struct, frozen=True, kw_only=True):
     details: str
 
 
-def show_run(run: Run, late_ms: int) -> ShownRun:
+def show_run(run: Run, late_ms: int, *, is_check: bool = False) -> ShownRun:
     mark = mark_of(run, late_ms)
     word = KINDS[mark][1] + (", debug" if run.trigger.debug else ", dry run" if run.trigger.dry_run else "")
     began = run.started_ms is not None and run.due_ms is not None and run.attempt == 1
@@ -72,7 +73,7 @@ def show_run(run: Run, late_ms: int) -> ShownRun:
         at_ms=moment_of(run),
         took_ms=took_of(run),
         late_ms=lateness_of(run) if began and run.outcome is not Outcome.SKIPPED else None,
-        details=first_line(describe_details(run)),
+        details=first_line(describe_end(run, is_check=is_check)),
     )
 
 

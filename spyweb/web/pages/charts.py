@@ -119,7 +119,14 @@ def describe(letters: Iterable[str]) -> str:
     return ", ".join(f"{counts[letter]} {word}" for letter, (_, word) in KINDS.items() if counts[letter]) or "no runs"
 
 
-def chart(points: Iterable[RunPoint], start_ms: int, end_ms: int, zone: tzinfo, limit_ms: int | None = None) -> Chart:
+def chart(
+    points: Iterable[RunPoint],
+    start_ms: int,
+    end_ms: int,
+    zone: tzinfo,
+    limit_ms: int | None = None,
+    shown: str = "Durations",
+) -> Chart:
     """Draw durations from `start_ms`, or a little before the first run, to `end_ms`; points outside are left out."""
     seen = sorted((p for p in points if start_ms <= p.at_ms <= end_ms), key=lambda point: point.at_ms)
     if seen:
@@ -138,12 +145,12 @@ def chart(points: Iterable[RunPoint], start_ms: int, end_ms: int, zone: tzinfo, 
         for point in seen
         if latest and point.late_ms > 0
     )
-    label = f"Durations from {show_duration(shortest)} to {show_duration(longest)}: {describe(p.mark for p in seen)}"
+    label = f"{shown} from {show_duration(shortest)} to {show_duration(longest)}: {describe(p.mark for p in seen)}"
     return Chart(
         paths=tuple((letter, "".join(paths[letter])) for letter in KINDS if letter in paths),
         lines=tuple((_height(ms, low, high), show_duration(ms)) for ms in grid),
         late=late,
-        label=label if seen else "Durations: no runs",
+        label=label if seen else f"{shown}: no runs",
         latest=show_duration(latest),
         ticks=time_ticks(start_ms, end_ms, zone),
         limit=_height(limit_ms, low, high) if limit_ms is not None and low <= limit_ms <= high else None,

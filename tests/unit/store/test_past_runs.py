@@ -262,3 +262,21 @@ async def test_a_damaged_trigger_is_no_error(memory: MemoryStore) -> None:
     wanted = RunFilter(job=JobId("prices"), triggers=[TriggerType.RETRY])
     assert (await memory.past_runs.search(wanted, limit=5)).runs == []
     assert await memory.past_runs.followers(RunId(1), limit=5) == []
+
+
+async def test_points_of_a_check_are_the_latencies_that_its_results_name(store: Store) -> None:
+    results = [
+        '{"latency":85.9,"status":200}',
+        '{"latency":"fast"}',
+        '{"latency"',
+        "7",
+        '{"latency":1e300}',
+        '{"status":200}',
+        "",
+    ]
+    for at, result in enumerate(results, 1):
+        await end(store, await begin(store, started_ms=at), Outcome.SUCCESS, ended_ms=1_000, result=result)
+    await end(store, await begin(store, started_ms=9), Outcome.FAILED, ended_ms=2_000, result=results[0])
+
+    found = await store.past_runs.points(PRICES, since_ms=0, limit=9, of_latency=True)
+    assert [point.took_ms for point in reversed(found)] == [86, *[NO_TIME] * 7]

@@ -101,3 +101,13 @@ def test_incidents_are_told_by_level_and_alerts_by_channel() -> None:
     assert samples(families["spyweb_alerts_sent"]) == {("spyweb_alerts_sent_total", "ops"): 5}
     assert samples(families["spyweb_alerts_failed"]) == {("spyweb_alerts_failed_total", "ops"): 1}
     assert "spyweb_incidents_open" not in parsed(replace(make_meters(), incidents=None))
+
+
+def test_only_checks_are_told_as_up_or_down_and_without_latency_while_down() -> None:
+    down = JobMeters(job="port", is_failing=True, check="tcp")
+    new = JobMeters(job="name", check="dns")
+    families = parsed(make_meters(JobMeters(job="prices", is_failing=False), down, new))
+    assert samples(families["spyweb_check_up"]) == {("spyweb_check_up", "tcp", "port"): 0}
+    assert not families["spyweb_check_latency_seconds"].samples
+    latency = samples(parsed(make_meters())["spyweb_check_latency_seconds"])
+    assert latency == {("spyweb_check_latency_seconds", "http", "prices"): 0.085}

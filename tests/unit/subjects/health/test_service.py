@@ -12,7 +12,7 @@ from spyweb.alerts.channels import AttemptTallies
 from spyweb.errors import StoreError
 from spyweb.histogram import SHORT_SECONDS, Histogram
 from spyweb.incidents.policy import Level
-from spyweb.model import JobId, Outcome
+from spyweb.model import Ending, JobId, Outcome
 from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
@@ -190,3 +190,18 @@ async def test_a_writer_that_does_not_answer_is_a_reason_and_so_is_one_that_refu
     await settle()
     store.probes[1].set_exception(StoreError("/home/me/data/spyweb.db: disk full"))
     assert (await asking).reasons == ["nothing is stored: StoreError"]
+
+
+async def test_a_check_is_told_with_what_its_latest_run_has_measured() -> None:
+    async with harness() as t:
+        site = make_job("site", check="http")
+        t.pool.endings[site.id] = [Ending(outcome=Outcome.SUCCESS, result={"latency": 85.4, "status": 200}), FAILED]
+        await t.settle(site, make_job("prices"))
+        told = []
+        for _ in range(2):
+            await t.start(site)
+            told += [job for job in (await of(t).measure(HEALTH)).jobs if job.check]
+    assert [(job.job, job.check, job.latency_ms, job.is_failing) for job in told] == [
+        ("site", "http", 85.4, False),
+        ("site", "http", None, True),
+    ]

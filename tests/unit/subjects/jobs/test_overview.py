@@ -19,6 +19,7 @@ from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import FailingSeries, RunStrip, StripWish
 from spyweb.subjects.jobs.overview import OverviewRow, Standing, make_overview, make_verdict, standing_of, view_row
 from spyweb.subjects.jobs.service import KEPT_S
+from spyweb.subjects.jobs.words import draw_row, words_of_row
 from spyweb.views.jobs import JobState, JobView, view_job
 from spyweb.views.runs import last_run
 from tests.fakes.daemon_service import NOW_MS, make_run, three_jobs
@@ -348,3 +349,17 @@ async def test_a_thousand_jobs_are_few_bytes() -> None:
         headers = {"Accept": "text/html", "Accept-Encoding": "gzip"}
         async with browser.get(client.make_url("/"), headers=headers) as answer:
             assert len(await answer.read()) < 50_000
+
+
+CHECKED = '{"cert_days":43,"latency":85.4,"status":200}'
+
+
+async def test_a_check_is_up_or_down_and_says_what_it_has_measured() -> None:
+    site = view_job(make_spec(JobId("site"), check="http"), last=make_run(job=JobId("site"), result=CHECKED))
+    up, down = view_row(site, strip=RunStrip()), view_row(site, strip=RunStrip(), series=SERIES)
+    assert (draw_row(up).word, draw_row(down).word) == ("up", "down")
+    assert words_of_row(down).heading == "down"
+    assert draw_row(up).what == "85 ms, 200, certificate 43 days"
+    assert view_row(replace(site, check="")).result == CHECKED, "a script may return what it likes"
+    page = await page_of("/", make_dashboard_service([up]))
+    assert "http check · " in page

@@ -190,3 +190,17 @@ async def test_a_form_that_can_not_be_read_is_shown_again_with_what_was_expected
         assert "data-mark" not in page  # its address is that of the form: nothing follows it
         assert '<details id="job-start" class="card" open>' in page
     assert service.story == []
+
+
+async def test_the_page_of_a_check_shows_its_latency_and_how_long_its_certificate_is_valid() -> None:
+    (row,) = (row for row in three_rows() if row.job.id == PRICES)
+    assert row.job.last
+    last = structs.replace(row.job.last, result='{"cert_days":1,"latency":85}')
+    row = structs.replace(row, job=structs.replace(row.job, check="http", last=last))
+    service = make_dashboard_service([row])
+    service.live.get(PRICES).spec = structs.replace(service.live.get(PRICES).spec, check="http")
+    page = await page_of("/jobs/prices", service)
+    assert ">Latency</h2>" in page
+    assert 'aria-label="Latencies from' in page
+    assert "valid for another <strong>1\N{NO-BREAK SPACE}day</strong>" in page
+    assert "<bdi>prices</bdi>: up" in page.lower()

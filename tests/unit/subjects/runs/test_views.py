@@ -6,7 +6,7 @@ import pytest
 from msgspec import convert
 
 from spyweb.model import Failure, Outcome, RunId, RunMark, RunState, Trigger, TriggerType
-from spyweb.store.model.runs import RunPoint
+from spyweb.store.model.runs import NO_TIME, RunPoint
 from spyweb.subjects.runs import views
 from tests.fakes.daemon_service import NOW_MS, PRICES, make_run
 from tests.fakes.harness import make_spec
@@ -130,3 +130,13 @@ def test_of_many_runs_a_chart_has_some() -> None:
     )
     assert found.is_thinned
     assert views.MOST_POINTS - 10 <= len(found.points) <= views.MOST_POINTS
+
+
+def test_a_failed_check_is_drawn_where_the_latency_was_and_counts_for_none() -> None:
+    took, since = [NO_TIME, 80, NO_TIME, 90], NOW_MS - DAY_MS
+    marks = [RunMark.FAILED, RunMark.SUCCESS, RunMark.FAILED, RunMark.SUCCESS]
+    runs = [point(since + at, mark, took=each) for at, (mark, each) in enumerate(zip(marks, took, strict=True))]
+    found = views.make_statistics(PRICES, views.TimeSpan.DAY, runs, NOW_MS)
+    assert [each.took_ms for each in found.points] == [80, 80, 80, 90]
+    assert found.took_ms == views.Percentiles(p50=80, p95=90, p99=90, most=90)
+    assert [each.took_ms for each in views.at_level([point(1, took=NO_TIME)])] == [0]
