@@ -1,0 +1,267 @@
+"""Servers that are checked: each has one port, and a fault that a test may change while it serves.
+
+    async with open_http_target() as site:
+        site.faults["/health"] = "silent"       # "": all is well
+
+HTTP has a fault for each path, TLS and TCP one for the port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import trustme
+
+from tests.fakes.certificates import self_signed
+
+NAME = "site.example"  # in the certificates that are of the right name
+LINE, PIECE = b"220 ready\r\n", b"." * 65_536
+SLOW_S = 1.5
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what is closed is reset
+
+
+@dataclass(slots=True)
+class Target:
+    """Holds where a server listens, what is wrong with it, and who is there."""
+
+    port: int = 0
+    fault: str = ""
+    open: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def hang_up(self) -> None:
+        for each in self.open:
+            each.cancel()
+
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def _listening(target: Target, serve: Serve) -> AsyncIterator[None]:
+    """Serve until the end; then nobody waits for those who are still connected."""
+
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        target.open.add(task)
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                await serve(reader, writer)
+        except asyncio.CancelledError:
+            pass  # the test is over
+        finally:
+            target.open.discard(task)
+            writer.close()
+
+    server = await asyncio.start_server(served, "127.0.0.1", target.port)
+    target.port = server.sockets[0].getsockname()[1]
+    try:
+        yield
+    finally:
+        server.close()
+        target.hang_up()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    writer.transport.abort()
+
+
+async def _pour(writer: asyncio.StreamWriter, piece: bytes = PIECE) -> None:
+    """Send the same until the client has enough."""
+    while True:
+        writer.write(piece)
+        await writer.drain()
+
+
+async def _drip(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"a")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+
+# HTTP
+
+
+@dataclass(slots=True)
+class HttpTarget(Target):
+    pages: dict[str, bytes] = field(default_factory=dict)  # what is served besides the usual answer
+    faults: dict[str, str] = field(default_factory=dict)  # by path
+    answer: dict[str, object] = field(default_factory=lambda: {"state": "ok", "queue": {"length": 3}})
+    asked: list[str] = field(default_factory=list)  # "GET /path"
+
+    def url(self, path: str = "/", scheme: str = "http", host: str = "127.0.0.1") -> str:
+        return f"{scheme}://{host}:{self.port}{path}"
+
+
+def http_answer(body: bytes, status: str = "200 OK", kind: str = "application/json", **headers: str) -> bytes:
+    lines = {"Content-Type": kind, "Content-Length": len(body), "Connection": "close", **headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body
+
+
+_STILL: Mapping[str, Callable[[str], bytes]] = {  # what a fault sends, and no more; then it hangs up
+    "error": lambda _: http_answer(b'{"state": "down"}', "500 Internal Server Error"),
+    "busy": lambda _: http_answer(b"", "503 Service Unavailable", **{"Retry-After": "120"}),
+    "missing": lambda _: http_answer(b"not here", "404 Not Found", "text/plain"),
+    "wrong": lambda _: http_answer(b'{"state": "broken"}'),
+    "no json": lambda _: http_answer(b"<h1>Welcome to nginx!</h1>", kind="text/html"),
+    "deep json": lambda _: http_answer(b"[" * 100_000),
+    "empty": lambda _: http_answer(b""),
+    "loop": lambda path: http_answer(b"", "302 Found", Location=path),
+    "garbage": lambda _: b"SSH-2.0-OpenSSH_9.7\r\n",
+    "cut": lambda _: http_answer(b'{"sta', **{"Content-Length": "500"}),
+    "hangs up": lambda _: b"",
+}
+_MOVING: Mapping[str, bytes] = {  # what a fault sends at first
+    "silent": b"",
+    "dripping": b"HTTP/1.1 200 OK\r\n\r\n",
+    "endless body": b"HTTP/1.1 200 OK\r\n\r\n",
+    "endless head": b"HTTP/1.1 200 OK\r\n",
+}
+
+
+@asynccontextmanager
+async def open_http_target() -> AsyncIterator[HttpTarget]:
+    """Serve JSON, or `pages`, at any path.
+
+    Faults are those of _STILL and _MOVING; "reset", "slow", and "flaky": each first try fails.
+    """
+    target = HttpTarget()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        method, path, _ = head.split(" ", 2)
+        target.asked.append(f"{method} {path}")
+        fault = target.faults.get(path, target.fault)
+        if fault == "flaky":
+            fault = "error" if target.asked.count(f"{method} {path}") % 2 else ""
+        if fault == "reset":
+            _reset(writer)
+        elif fault in _MOVING:
+            writer.write(_MOVING[fault])
+            await _move(fault, reader, writer)
+        else:
+            await asyncio.sleep(SLOW_S if fault == "slow" else 0)
+            writer.write(_STILL[fault](path) if fault in _STILL else _well(path))
+            await writer.drain()
+
+    def _well(path: str) -> bytes:
+        if path in target.pages:
+            return http_answer(target.pages[path], kind="application/xml")
+        return http_answer(json.dumps(target.answer).encode())
+
+    async with _listening(target, serve):
+        yield target
+
+
+async def _move(fault: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    if fault == "silent":
+        await reader.read()
+    elif fault == "dripping":
+        await _drip(writer)
+    else:
+        await _pour(writer, PIECE if fault == "endless body" else b"X-More: " + PIECE[:1000] + b"\r\n")
+
+
+# TCP
+
+
+@asynccontextmanager
+async def open_tcp_target() -> AsyncIterator[Target]:
+    """Greet each connection with a line; or be "silent", "endless", "dripping" or "wrong", hang up, or "reset" it."""
+    target = Target()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        match target.fault:
+            case "silent":
+                await reader.read()
+            case "endless":
+                await _pour(writer)
+            case "dripping":
+                await _drip(writer)
+            case "reset":
+                _reset(writer)
+            case "hangs up":
+                return
+            case fault:
+                writer.write(b"421 try later\r\n" if fault == "wrong" else LINE)
+                await writer.drain()
+                await reader.read()
+
+    async with _listening(target, serve):
+        yield target
+
+
+# TLS
+
+_LONG, _DAY = timedelta(days=80), timedelta(days=1)
+
+
+@dataclass(slots=True)
+class TlsTarget(Target):
+    contexts: dict[str, ssl.SSLContext] = field(default_factory=dict)
+
+
+def make_contexts(authority: trustme.CA, folder: Path) -> dict[str, ssl.SSLContext]:
+    """Make a server's context for each thing that may be wrong with its certificate; "" is right for 80 days.
+
+    "no chain" leaves out the certificate between its own and the authority's.
+    """
+    now, between = datetime.now(UTC).replace(tzinfo=None), authority.create_child_ca()
+
+    def signed(ends: datetime, by: trustme.CA = authority) -> trustme.LeafCert:
+        return by.issue_cert(NAME, "127.0.0.1", not_before=now - _LONG, not_after=ends)
+
+    certificates = {
+        "": signed(now + _LONG + _DAY / 2),
+        "expired": signed(now - 2 * _DAY),
+        "soon": signed(now + 5 * _DAY + _DAY / 2),
+        "wrong name": authority.issue_cert("other.example", not_after=now + _LONG),
+        "no chain": signed(now + _LONG, by=between),
+    }
+    contexts = {fault: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) for fault in (*certificates, "self-signed")}
+    for fault, certificate in certificates.items():
+        certificate.configure_cert(contexts[fault])
+    alone = certificates["no chain"]
+    with alone.private_key_pem.tempfile() as key, alone.cert_chain_pems[0].tempfile() as own:
+        contexts["no chain"] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        contexts["no chain"].load_cert_chain(own, key)
+    pem = folder / "self-signed.pem"
+    pem.write_bytes(self_signed(NAME, now.astimezone(UTC) - _LONG, now.astimezone(UTC) + _LONG))
+    contexts["self-signed"].load_cert_chain(pem)
+    return contexts
+
+
+@asynccontextmanager
+async def open_tls_target(authority: trustme.CA) -> AsyncIterator[TlsTarget]:
+    """Serve TLS handshakes, with whatever certificate the fault says."""
+    with TemporaryDirectory() as made:
+        target = TlsTarget(contexts=make_contexts(authority, Path(made)))
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            match target.fault:
+                case "hangs up":
+                    return
+                case "plain":
+                    writer.write(LINE)
+                case fault if fault != "silent":
+                    await writer.start_tls(target.contexts[fault])
+                case _:
+                    pass
+            await reader.read()
+
+        async with _listening(target, serve):
+            yield target
