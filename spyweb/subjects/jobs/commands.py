@@ -26,8 +26,9 @@ from spyweb.cli.project import Backend, Project, find_in
 from spyweb.errors import Problem, Refused
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.settings.units import format_duration
+from spyweb.views.checks import describe_end
 from spyweb.views.jobs import JobPaused, JobState, JobView, NextRun, is_failing, log_file, to_json
-from spyweb.views.runs import LastRun, describe_details, describe_storage_errors
+from spyweb.views.runs import LastRun, describe_storage_errors
 
 if TYPE_CHECKING:
     from spyweb.events.happenings import RunHappened
@@ -95,7 +96,7 @@ def show_jobs(form: Format, found: Sequence[JobView], timezone: str, now_ms: int
         if last:
             ended = "" if last.ended_ms is None else f", {output.rounded(now_ms - last.ended_ms)} ago"
             took = "" if last.duration_ms is None else format_duration(last.duration_ms)
-            why = "; ".join(filter(None, (why, describe_last(last))))
+            why = "; ".join(filter(None, (why, describe_last(last, is_check=bool(job.check)))))
         return {
             "job": job.id,
             **({"node": job.node} if has_nodes else {}),
@@ -138,9 +139,9 @@ def next_runs(
     output.show_list(form, found, row, empty="nothing is due")
 
 
-def describe_last(last: LastRun) -> str:
+def describe_last(last: LastRun, *, is_check: bool = False) -> str:
     """Describe the latest run for the list of jobs: what needs attention comes first."""
-    details = describe_details(replace(last, note=""))
+    details = describe_end(replace(last, note=""), is_check=is_check)
     return "; ".join(filter(None, (describe_storage_errors(last.storage_errors), last.note, details)))
 
 

@@ -76,6 +76,10 @@ def test_what_asks_for_attention_goes_first(changes: dict[str, object], note: st
     assert describe_last(last_of(**changes)).startswith(note)
 
 
+def test_a_check_says_what_it_has_measured() -> None:
+    assert describe_last(last_of(result='{"latency":85,"status":200}'), is_check=True) == "85 ms, 200"
+
+
 def test_what_is_late_is_due_now() -> None:
     assert output.until(-10) == output.until(0) == "now"
     assert output.until(61_000) == "in 1m 1s"
