@@ -132,21 +132,17 @@ def take_check(read: Reading, kind: str, *, is_named: bool) -> CheckSettings:
     """
     read.take(CHECK, one_of(CheckKind), None)
     found = KINDS[CheckKind(kind)] if kind in KINDS else _EVERY
-    values: dict[str, object] = {}
-    for key in (*found.required, *found.others):
-        value = read.take(key, _KEYS[key], None)
-        values |= {} if value is None else {key: value}
+    shapes = {key: _KEYS[key] for key in (*found.required, *found.others)} | {"expect": _conditions_over(found.names)}
+    values = {key: value for key, shape in shapes.items() if (value := read.take(key, shape, None)) is not None}
     read.required += found.required
     for key in (*found.required, *(() if is_named else ("name",))):
         if not read.has(key):
             read.refuse(f"needs the key {key} as well", CHECK)
-    values |= {"expect": given} if (given := read.take("expect", _conditions_over(found.names), None)) else {}
     confirm: int = read.take("confirm", whole(0, MOST_CONFIRM), 0)
     timeout_ms: int = read.take("timeout", duration(1, MINUTE_MS), TIMEOUT_MS)
-    values |= {"confirm": confirm} if confirm else {}
     limit_ms = (1 + confirm) * timeout_ms + PAUSE_MS * (2**confirm - 1) + MARGIN_MS
     try:
-        as_text = to_text({**values, "timeout": timeout_ms / SECOND_MS})
+        as_text = to_text({**values, "confirm": confirm, "timeout": timeout_ms / SECOND_MS})
     except ValueError as error:
         read.refuse(str(error), CHECK)
         as_text = ""

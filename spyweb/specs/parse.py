@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct, field, structs
 
-from spyweb.checks.settings import CHECK, take_check
+from spyweb.checks.settings import CHECK, CheckKind, take_check
 from spyweb.errors import Problem
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import JOB
@@ -364,6 +364,8 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
     job = job_id(name)
     override, own, *_ = read.apart(PERMISSIONS)  # config.toml decides, and the job's own must permit it as well
     granted, narrowed = take_grants(override, settings.permissions), take_grants(own, Grants())
+    if place.check and place.check != CheckKind.COMMAND:
+        granted = structs.replace(granted, exec=())  # it runs no program, so it needs no separate process either
     policy = policy_of(granted, None if own.is_empty else narrowed)
     isolation = read.take("isolation", one_of(Isolation), _USUAL.isolation)
     schedule = _schedule(read, settings.daemon, place, follows=bool(after or on))

@@ -10,7 +10,7 @@ import pytest
 
 from spyweb.checks.settings import CheckKind, script_of
 from spyweb.daemon.uses import view_uses
-from spyweb.model import Every, JobId, Pings
+from spyweb.model import Every, Isolation, JobId, Pings
 from spyweb.permissions.policy import USUAL
 from spyweb.runs.live import code_of
 from spyweb.settings.load import load_settings
@@ -57,6 +57,15 @@ def test_a_bare_file_is_a_check_with_the_script_of_its_kind(tmp_path: Path) -> N
     assert (code_of(file, 1).chunk, code_of(file, 1).source) == script_of(CheckKind.HTTP)
 
 
+def test_only_a_command_may_run_programs_and_needs_a_process_for_that(tmp_path: Path) -> None:
+    config = '[permissions]\nexec = ["/bin/true"]\n'
+    found = scanned(tmp_path, config=config, jobs__up='check = "command"\ncommand = ["/bin/true"]\n')
+    specs = {job: file.spec for job, file in found.jobs.items()}
+    assert {job: (spec.policy.may_exec, spec.isolation) for job, spec in specs.items()} == {
+        "site": (False, Isolation.SHARED), "up": (True, Isolation.PROCESS),
+    }  # fmt: skip
+
+
 def test_a_list_of_jobs_has_checks_beside_monitors_and_config_toml_overrides_both(tmp_path: Path) -> None:
     jobs = """[[jobs]]\nname = "MX"\ncheck = "dns"\nhost = "example.org"\ntype = "MX"\n
     [[jobs]]\nname = "Page"\nurl = "https://a.b"\nselector = "li"\nfields = ["t"]\n"""
@@ -75,7 +84,7 @@ def test_a_list_of_jobs_has_checks_beside_monitors_and_config_toml_overrides_bot
     mx = specs[JobId("mx")]
     assert (mx.folder, mx.retry.retries, mx.timeout_ms) == ("jobs/mx", 2, 45_000)
     assert msgspec.json.decode(mx.values) == {
-        "host": "example.com", "type": "MX", "expect": ["#records > 1"], "timeout": 10,
+        "host": "example.com", "type": "MX", "expect": ["#records > 1"], "confirm": 0, "timeout": 10,
     }  # fmt: skip
 
 
