@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -163,3 +163,15 @@ def replace(
         os.close(file)
     if is_durable:
         os.fsync(folder)
+
+
+def replace_all(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files that everybody may read, each as a whole, and only those that have changed.  Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name, content in files.items():
+            if not (folder / name).is_file() or (folder / name).read_bytes() != content:
+                replace(opened, name, [content], mode=0o644)
+    finally:
+        os.close(opened)

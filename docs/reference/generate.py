@@ -201,6 +201,7 @@ PREFACE = """\
 HEADS = {  # of tables that are no plain section
     "channels": "# [channels.ops]",
     "maintenance": "# [[maintenance]]",
+    "status_page": "# [status_page]",
     "values": '[values]\n# host = "web1"',
     "jobs": "# Those of [defaults], [permissions] and [alerts] too; stronger than its own file.\n# [jobs.my_job]",
 }

@@ -67,7 +67,7 @@ STATE = {
     **commands_of(TRANSFER, "rekey"),
     **commands_of("subjects.workflows.commands", "workflow"),
 }
-INCIDENTS = ("show", "history", "ack", "unack", "silence", "unsilence")
+INCIDENTS = ("show", "history", "ack", "unack", "note", "silence", "unsilence")
 GROUPS = {
     "alerts": {
         **commands_of("subjects.incidents.commands", list="list_incidents"),
@@ -77,6 +77,7 @@ GROUPS = {
     "state": STATE,
     "store": commands_of(TRANSFER, move="move_store"),
     "keys": commands_of("subjects.access.commands", add="add", list="list_keys", revoke="revoke", audit="audit"),
+    "status": commands_of("subjects.status.commands", export="export"),
     "systemd": commands_of("cli.systemd", "install", "uninstall"),
 }
 

@@ -44,7 +44,7 @@ from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.slots import SlotWork
 from spyweb.scheduler.timers import Timers
-from spyweb.settings.sections import ServerSettings, Settings
+from spyweb.settings.sections import ServerSettings, Settings, StatusPageSettings
 from spyweb.specs.parse import alerts_without_file
 from spyweb.specs.server_file import FOLDER, SERVER, find_server
 from spyweb.stalls import LoopWatch
@@ -52,6 +52,7 @@ from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.nodes import Node
 from spyweb.subjects.health.views import ChoreHealth, Vitals, find_parts
 from spyweb.subjects.nodes.service import NodesService
+from spyweb.subjects.status.service import StatusService, serving
 from spyweb.subjects.when.service import MaintenanceService
 from spyweb.views.jobs import join_problems
 from spyweb.web.access.keys import AccessService
@@ -79,13 +80,14 @@ class Server(Struct, frozen=True, kw_only=True):
     prover: Prover  # the same for the jobs
     listeners: TcpListeners
 
-    def site(self, settings: Settings) -> Site:
+    def site(self, settings: Settings, status: StatusService) -> Site:
         root = settings.root
         return Site(
             endpoints=self.endpoints,
             ui=root / UI_FOLDER,
             hosts=settings.server.hosts,
-            has_content=partial(has_content, root),
+            has_content=lambda: has_content(root, status.settings()),
+            answer_first=[serving(status)],
         )
 
 
@@ -267,7 +269,7 @@ async def join_cluster(runtime: JobRuntime) -> None:
         return
     node = Node(
         name=own.name,
-        url=own.url or reachable_url(settings.server, has_content(settings.root)),
+        url=own.url or reachable_url(settings.server, has_content(settings.root, settings.status_page)),
         version=__version__,
         labels=own.labels,
         is_standby=own.standby,
@@ -278,8 +280,8 @@ async def join_cluster(runtime: JobRuntime) -> None:
     await runtime.store.nodes.join(node, place_of(settings.daemon.data_dir))
 
 
-def has_content(root: Path) -> bool:
-    return (root / UI_FOLDER).is_dir() or find_server(root) is not None
+def has_content(root: Path, page: StatusPageSettings | None = None) -> bool:
+    return page is not None or (root / UI_FOLDER).is_dir() or find_server(root) is not None
 
 
 def reachable_url(server: ServerSettings, is_beside: bool = False) -> str:

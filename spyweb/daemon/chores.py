@@ -25,6 +25,7 @@ from spyweb.subjects.drift.checks import DriftChecks
 from spyweb.subjects.drift.service import DriftService
 from spyweb.subjects.health.views import SCARCE_DESCRIPTORS, ChoreHealth, find_problems
 from spyweb.subjects.nodes.service import NodesService
+from spyweb.subjects.status.service import StatusService
 from spyweb.web.access.keys import AccessService
 from spyweb.web.serve import PrivateSocket
 from spyweb.web.tls import ServerCertificate
@@ -130,6 +131,8 @@ def list_chores(
         Chore("drift", DRIFT_S, drift.check_due),
         # a monitoring service notices when the pings stop
         Chore("heartbeat", HEARTBEAT_S, daemon.heartbeat.look),
+        # a copy of the status page, which other machines may serve
+        Chore("status page", STATUS_S, daemon.services[StatusService].export),
         # nodes of the cluster that were declared dead, for health
         *([Chore("nodes", STATUS_S, daemon.services[NodesService].look)] if daemon.node else []),
         # expired entries are invisible already: the sweep frees their space, and announces `expired`

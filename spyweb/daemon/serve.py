@@ -36,6 +36,7 @@ from spyweb.store.interchange.foreign import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
 from spyweb.subjects.health.service import STOPPING, ReadinessService
 from spyweb.subjects.jobs.service import JobService
+from spyweb.subjects.status.service import StatusService
 from spyweb.subjects.when.service import MaintenanceService
 from spyweb.views.jobs import JobView
 from spyweb.web.access.keys import AccessService
@@ -165,7 +166,9 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> tuple[Private
             root = settings.root
             certificate = ServerCertificate(root / settings.server.tls_cert, root / settings.server.tls_key)
         tls = certificate.context if certificate else None
-        await stack.enter_async_context(server.listeners.opened(daemon.services, server.site(settings), tls))
+        await stack.enter_async_context(
+            server.listeners.opened(daemon.services, server.site(settings, daemon.services[StatusService]), tls)
+        )
         daemon.reloader.looked = server.listeners.look
     return private, certificate
 

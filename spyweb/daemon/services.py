@@ -30,6 +30,7 @@ from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.runs.retries import RetryService
 from spyweb.subjects.runs.service import OnceService, PastRunsService, RunService
 from spyweb.subjects.state.service import StateService
+from spyweb.subjects.status.service import StatusService
 from spyweb.subjects.uptime.service import UptimeService
 from spyweb.subjects.when.service import CalendarService, MaintenanceService
 from spyweb.subjects.workflows.service import WorkflowService
@@ -134,6 +135,7 @@ def build_services(
         runs,
         RetryService(runs=runs, sources=runtime.world.sources),
         StateService(store=store, clock=clock, limits=settings.state),
+        StatusService(lambda: reloader.settings.status_page, live, store, calendar.windows, clock, root, timezone),
         UptimeService(store=store.uptime, clock=clock),
         WorkflowService(store),
         addresses=ADDRESSES,

@@ -31,6 +31,7 @@ from spyweb.subjects.outbox import api as outbox
 from spyweb.subjects.records import api as records
 from spyweb.subjects.runs import api as runs
 from spyweb.subjects.state import api as state
+from spyweb.subjects.status import service as status
 from spyweb.subjects.uptime import api as uptime
 from spyweb.subjects.when import api as when
 from spyweb.subjects.workflows import api as workflows
@@ -54,6 +55,7 @@ MODULES = (
     incidents,
     access,
     health,
+    status,
     nodes,
     events,
     document,

@@ -23,7 +23,7 @@ from spyweb.permissions.policy import USUAL, Grants, policy_of
 from spyweb.settings.addresses import read_secret
 from spyweb.settings.alerts import AlertSettings, take_channels, take_policy
 from spyweb.settings.permissions import find_writable_program, take_grants
-from spyweb.settings.reading import Reading, Schema, nearest, shaped, told
+from spyweb.settings.reading import Reading, Schema, Tables, nearest, shaped, told
 from spyweb.settings.sections import (
     DATABASE,
     FILE,
@@ -39,11 +39,12 @@ from spyweb.settings.sections import (
     HeartbeatSettings,
     ServerSettings,
     Settings,
+    StatusPageSettings,
     StoreSettings,
 )
 from spyweb.settings.tables import TomlTable, read_text, read_toml
 from spyweb.settings.units import format_duration
-from spyweb.settings.values import NODE, is_timezone, node_name, one_line, timezone, whole
+from spyweb.settings.values import NODE, is_timezone, line, node_name, one_line, texts, timezone, whole
 
 S = TypeVar("S")
 
@@ -113,6 +114,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         **{name: take_section(sections.read(name), kind) for name, kind in _PLAIN.items()},
         alerts=_alerts(sections, daemon.timezone),
         heartbeat=_heartbeat(sections.read("heartbeat")),
+        status_page=_status_page(sections),
         maintenance=tuple(sections.file.tables("maintenance", sections.problems)),
         values=sections.file.table("values"),
         permissions=permissions,
@@ -297,6 +299,29 @@ def _alerts(sections: _Sections, zone: str) -> AlertSettings:
     channels = take_channels(tables, zone, sections.problems)
     policy = take_policy(sections.read("alerts"), NOBODY, tables, zone)
     return AlertSettings(channels=channels, policy=policy, names=frozenset(tables), table=sections.file.table("alerts"))
+
+
+def _status_page(sections: _Sections) -> StatusPageSettings | None:
+    read, table = sections.read("status_page"), sections.file.table("status_page")
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = read.tables("groups", _GROUPS, ())
+    page = take_section(read, StatusPageSettings, groups=groups, table=table)
+    names = [name.casefold() for name, _ in groups]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            read.refuse("another group has this name", f"groups[{place + 1}]", "name")
+    if "status_page" not in sections.file.values:
+        return None
+    if not read.has("groups") and not read.has("tags"):
+        read.refuse("is required, or tags: a status page shows only jobs that are named", "groups")
+    return page
+
+
+def _take_group(read: Reading) -> tuple[str, tuple[str, ...]]:
+    read.require("name", "jobs")
+    return read.take("name", line(80), ""), read.take("jobs", texts, ())
+
+
+_GROUPS = Tables(take=_take_group, expected='tables such as { name = "Web", jobs = ["site"] }', most=50)
 
 
 def _heartbeat(read: Reading) -> HeartbeatSettings:

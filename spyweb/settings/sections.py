@@ -14,7 +14,7 @@ from spyweb.model import MIB, Durability, HistoryRule, OnStoreError
 from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
 from spyweb.settings.addresses import address_template, secret_place
 from spyweb.settings.alerts import AlertSettings
-from spyweb.settings.reading import TEXT, Shape, shaped, told
+from spyweb.settings.reading import TEXT, Shape, shaped, told, wrong
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from spyweb.settings.values import (
@@ -24,6 +24,7 @@ from spyweb.settings.values import (
     history,
     host_names,
     labels,
+    line,
     one_line,
     one_of,
     or_word,
@@ -91,6 +92,24 @@ _LOG_LEVEL = shaped({"enum": [*(level.value for level in LogLevel), "warn"]}, st
     lambda value: one_of(LogLevel)("warning" if value == "warn" else value)
 )
 _FILE = shaped(TEXT)(lambda value: one_line(value) if value else text(value))
+
+
+PATH = r"^(/[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}){1,5}$"
+# What spyweb's own addresses, and those of the project's endpoints, begin with.
+RESERVED = frozenset({
+    "a", "api", "channels", "events", "health", "healthz", "incidents", "jobs", "keys", "maintenance", "metrics",
+    "nodes", "outbox", "readyz", "records", "runs", "sign-in", "sign-out", "state", "static", "theme", "when",
+})  # fmt: skip
+
+
+@shaped({"type": "string", "pattern": PATH})
+def _page_path(value: object) -> str:
+    path = text(value)
+    if not re.fullmatch(PATH, path):
+        raise wrong('a path such as "/status", without a slash at its end', path)
+    if (first := path.split("/")[1]) in RESERVED:
+        raise ValueError(f'"/{first}" is an address of spyweb itself: expected another, such as "/status"')
+    return path
 
 
 def setting(default: T, read: Shape[T], words: str, *, is_shown: bool = True) -> T:
@@ -272,6 +291,21 @@ class HeartbeatSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatusPageSettings:
+    """The page that shows the state of jobs to people without a key."""
+
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = ()  # headings, each with ids, names or patterns of jobs
+    title: str = setting("Status", line(80), "The heading of the page.")
+    path: str = setting("/status", _page_path, "Where it is, on the port of the project's content.")
+    public: bool = setting(False, boolean, "Whether anybody may see it; otherwise it needs a key, or this machine.")
+    tags: tuple[str, ...] = setting((), texts, "Shows each job with one of these tags, after those of `groups`.")
+    logo: str = setting("", _FILE, "A picture above the title: a file of the project.")
+    style: str = setting("", _FILE, "A style sheet beside spyweb's own: a file of the project.")
+    export: str = setting("", _FILE, "A folder into which the page is written as files whenever it has changed.")
+    table: TomlTable = field(default_factory=TomlTable, repr=False, compare=False)  # for problems with it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     root: Path
     daemon: DaemonSettings
@@ -288,6 +322,7 @@ class Settings:
     security: SecuritySettings = field(default_factory=SecuritySettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
     heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
+    status_page: StatusPageSettings | None = None
     maintenance: tuple[TomlTable, ...] = ()  # as they stand, for specs/maintenance.py
     values: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("values",)))  # of all scripts
     permissions: Grants = USUAL  # of jobs that have none of their own in config.toml

@@ -23,11 +23,11 @@ from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.permissions import find_writable_program
 from spyweb.settings.reading import Names, nearest
 from spyweb.settings.script_values import merge
-from spyweb.settings.sections import FILE, Settings
+from spyweb.settings.sections import FILE, Settings, StatusPageSettings
 from spyweb.settings.tables import TomlTable
 from spyweb.specs.block import Block, code_of_file, read_block
 from spyweb.specs.linting.linter import Doubts, Linter, doubts_of_hooks, doubts_of_script, doubts_of_server, read_module
-from spyweb.specs.maintenance import MaintenanceRule, doubts_of_maintenance, take_maintenance
+from spyweb.specs.maintenance import MaintenanceRule, doubts_of_maintenance, missing_job, pattern_of, take_maintenance
 from spyweb.specs.parse import (
     ALERTS,
     DEPENDS_ON,
@@ -116,9 +116,25 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     rules = take_maintenance(settings.maintenance, settings.daemon.timezone, wrong_rules)
     notes.problems.extend(wrong_rules)
     notes.warnings.extend(doubts_of_maintenance(rules, groups))
+    if settings.status_page:
+        notes.warnings.extend(_doubts_of_page(settings.status_page, groups, root))
     result = _result(drafts, groups, notes)
     kept = tuple(rule for rule, _ in rules)
     return structs.replace(result, maintenance=kept, maintenance_is_whole=not wrong_rules)
+
+
+def _doubts_of_page(
+    page: StatusPageSettings, groups: Mapping[JobId, Sequence[JobFile]], root: Path
+) -> Iterator[Problem]:
+    """Yield a warning for each job, tag or file that is not there."""
+    names, tags = Names(groups), {tag for draft in _read(groups) for tag in draft.spec.tags}
+    for number, (_, jobs) in enumerate(page.groups, 1):
+        for reason in filter(None, (missing_job(pattern_of(name) or name, groups, names) for name in jobs)):
+            yield page.table.problem(reason, f"groups[{number}]", "jobs")
+    yield from (page.table.problem(f'no job has the tag "{tag}"', "tags") for tag in page.tags if tag not in tags)
+    for key, file in (("logo", page.logo), ("style", page.style)):
+        if file and not (root / file).is_file():
+            yield page.table.problem(f"there is no file {file}", key)
 
 
 def _with_values(defaults: TomlTable, values: TomlTable) -> TomlTable:

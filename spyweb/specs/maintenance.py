@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from heapq import merge
@@ -269,3 +270,10 @@ def job_pattern(given: str) -> str:
     if not found:
         raise ValueError(f"{text[:80]!r} is no job's name")
     return found
+
+
+def pattern_of(given: str) -> str:
+    """Return the same; "" where a text is no job's name."""
+    with suppress(ValueError):
+        return job_pattern(given)
+    return ""

@@ -39,6 +39,7 @@ class Site(Struct, frozen=True, kw_only=True):
     ui: Path | None = None  # the folder; it may come and go
     hosts: tuple[str, ...] = ()  # names under which a reverse proxy is asked
     has_content: Callable[[], bool] = lambda: False  # reads the disk
+    answer_first: Sequence[Middleware] = ()  # before it is known who asks
 
 
 def tcp_app(services: Services, site: Site | None = None, port: int = 0) -> web.Application:
@@ -66,7 +67,8 @@ def content_app(dashboard: web.Application, site: Site, dashboard_port: int = 0)
     routes = dashboard[SERVICES].addresses.routes
     rules = {**_rules_of(routes), **ENDPOINT_RULES}
     rules |= {each.handler: replace(rules[each.handler], of_project=True) for each in routes if each.path in OF_PROJECT}
-    app = _app(routes, guarded_by(recogniser, rules, dashboard[TRAIL], underway, dashboard[SERVICES].forwarder))
+    guard = guarded_by(recogniser, rules, dashboard[TRAIL], underway, dashboard[SERVICES].forwarder)
+    app = _app(routes, *site.answer_first, guard)
     app.update({key: value for key, value in dashboard.items() if key not in app})
     app.on_response_prepare.append(underway.note_begun)
     app[RECOGNISER], app[DASHBOARD_PORT] = recogniser, dashboard_port

@@ -58,6 +58,7 @@ from spyweb.subjects.runs.plans import PlanView, view_plan
 from spyweb.subjects.runs.retries import Prospect, RetryService
 from spyweb.subjects.runs.service import PastRunsService, RunService, StartedRun
 from spyweb.subjects.state.service import StateService
+from spyweb.subjects.status.service import StatusService
 from spyweb.subjects.uptime.service import UptimeService
 from spyweb.subjects.when import service as when
 from spyweb.subjects.workflows.service import WorkflowService
@@ -618,6 +619,9 @@ class FakeDaemonService(AllServices):
         self.past = FakePast(self)
         self.calendar: when.CalendarService = CrowdedCalendar()
         self.maintenance = FakeMaintenance(self.story)
+        self.status = StatusService(
+            lambda: self.settings.status_page, self.live, store, MaintenanceCalendar, clock, self.root, "UTC"
+        )
         self.uptime = UptimeService(store=store.uptime, clock=clock)
         self.closed = asyncio.Event()  # nobody watches the run any more
 

@@ -44,6 +44,8 @@ class SubjectChange(Struct, frozen=True, kw_only=True):
 class Note(NamedTuple):
     at_ms: int
     text: str
+    by: str = ""  # who has written it; "": spyweb
+    is_public: bool = False  # the status page shows it
 
 
 class Silence(NamedTuple):
@@ -81,7 +83,8 @@ class Incident(Struct, frozen=True, kw_only=True):
     @property
     def is_gone(self) -> bool:
         """Return whether it closed because its subject was removed or disabled."""
-        return self.closed_ms is not None and bool(self.notes) and self.notes[-1].text.endswith(REMOVED_NOTES)
+        latest = next((note.text for note in reversed(self.notes) if not note.by), "")
+        return self.closed_ms is not None and latest.endswith(REMOVED_NOTES)
 
 
 class OpenIncident(Struct, frozen=True, kw_only=True):

@@ -238,6 +238,11 @@ class Incidents(Announcer[SubjectChange]):
         return is_done
 
     @on_writer(OpKind.SEVERAL, rings=True)
+    def add_note(self, connection: sqlite3.Connection, incident: int, text: str, by: str, is_public: bool) -> bool:
+        """Add a note to the history of an incident, also of one that has closed; give False where there is none."""
+        return add_notes(connection, incident, [Note(self._clock.now_ms(), text, by, is_public)])
+
+    @on_writer(OpKind.SEVERAL, rings=True)
     def silence(self, connection: sqlite3.Connection, subject: str, for_ms: int | None, by: str) -> None:
         """Tell nothing of a subject for so long; None ends that."""
         now_ms = self._clock.now_ms()
@@ -392,11 +397,12 @@ def raise_incident(
         connection.execute(RAISE, (level.value, reason, sign.text, incident))
 
 
-def add_notes(connection: sqlite3.Connection, incident: int, notes: Sequence[Note]) -> None:
+def add_notes(connection: sqlite3.Connection, incident: int, notes: Sequence[Note]) -> bool:
     row = connection.execute("SELECT notes FROM incident WHERE id = ?", (incident,)).fetchone()
     if row:
         kept = [*decode_notes(row[0]), *notes][-MOST_NOTES:]
         connection.execute("UPDATE incident SET notes = ? WHERE id = ?", (encode(kept).decode(), incident))
+    return row is not None
 
 
 # On the thread of a connection: which channel is notified

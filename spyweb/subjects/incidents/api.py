@@ -26,6 +26,7 @@ from spyweb.web.api.route import Right, Route
 from spyweb.web.api.services import service_of
 
 OPEN_SINCE = "epoch milliseconds: those that were open then or later"
+NOTES = "/api/incidents/{incident}/notes"
 SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
 
 
@@ -40,6 +41,13 @@ class SenderQuery(Struct, frozen=True):
     """The user's name, which is read on the private socket only: elsewhere the key names the client."""
 
     by: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
+
+
+class NoteBody(Struct, frozen=True):
+    """The text of a note, and who may see it."""
+
+    text: str
+    public: bool = False  # the status page shows it
 
 
 class SilenceBody(Struct, frozen=True):
@@ -94,6 +102,14 @@ async def _acknowledge(request: web.Request, *, undo: bool = False) -> web.Respo
     incident, by = await _find(request), _named(request)
     await service_of(request, IncidentService).acknowledge(incident.id, by, undo=undo)
     return json_answer(IncidentAcked(acked=incident.id, by=by))
+
+
+@Route("POST", NOTES, right=Right.RUN, answer=IncidentView, query=SenderQuery, body=NoteBody, of_job=True)
+async def add_note(request: web.Request) -> web.Response:
+    """Add a note to an incident, open or closed; the status page shows public ones."""
+    incident, body = await _find(request), await body_of(request, NoteBody)
+    await service_of(request, IncidentService).add_note(incident.id, body.text, _named(request), is_public=body.public)
+    return json_answer(await _find(request))
 
 
 @Route("POST", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SenderQuery, body=SilenceBody)

@@ -92,6 +92,24 @@ def unack(context: typer.Context, number: Number, by: ByName = None, form: Outpu
     output.tell(form, f"incident {number} is no longer acknowledged", {"unacked": number})
 
 
+def note(
+    context: typer.Context,
+    number: Number,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to write.", show_default=False)],
+    public: Annotated[bool, typer.Option("--public", help="Show it on the status page.")] = False,
+    by: ByName = None,
+    form: Output = Format.TABLE,
+) -> None:
+    """Add a note to an incident, open or closed."""
+    source, name = project_of(context).stored(), by or _user()
+    if isinstance(source, DaemonClient):
+        body = msgspec.json.encode({"text": text, "public": public})
+        source.ask("POST", with_query(f"/api/incidents/{number}/notes", by=name), views.IncidentView, body=body)
+    else:
+        source.write(lambda store: _service(store).add_note(number, text, name, is_public=public))
+    output.tell(form, f"noted on incident {number}{', in public' if public else ''}", {"noted": number})
+
+
 def silence(
     context: typer.Context,
     job: JobName,
@@ -236,7 +254,7 @@ def _facts(project: Project, incident: views.IncidentView) -> Sequence[tuple[str
             later = f"at {moment(each.from_ms)}, unless acknowledged" if each.from_ms > project.clock.now_ms() else ""
             facts.append((f"notifies {each.name}", "" if each.told else later or each.held or "now"))
     facts = [fact for fact in facts if fact[1]]
-    return [*facts, *((moment(note.at_ms), note.text) for note in incident.notes)]
+    return [*facts, *((moment(note.at_ms), f"{note.by and note.by + ': '}{note.text}") for note in incident.notes)]
 
 
 CELLS = 42  # of a bar: four hours each, of a week

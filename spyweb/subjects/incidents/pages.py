@@ -20,7 +20,7 @@ from spyweb.incidents.policy import Level
 from spyweb.model import JobId
 from spyweb.store.model.incidents import OpenIncident, job_of
 from spyweb.subjects.incidents import words
-from spyweb.subjects.incidents.service import ChannelService, IncidentService
+from spyweb.subjects.incidents.service import LONGEST_NOTE, ChannelService, IncidentService
 from spyweb.subjects.incidents.views import IncidentView, incident_seen_by, told_words
 from spyweb.subjects.when.service import MaintenanceService
 from spyweb.web.access.guard import TRAIL
@@ -148,6 +148,7 @@ async def show_one(asked: Asked) -> Shown:
         "silence": await asked.services[IncidentService].silence_of(view.job_id) if view.job_id else None,
         "silences": words.SILENCES,
         "longest_name": LONGEST_NAME,
+        "longest_note": LONGEST_NOTE,
         "me": asked.principal.name if asked.principal.source != "loopback" else "",
     }
     return Shown(title=title, values=values)
@@ -167,6 +168,14 @@ async def unacknowledge(asked: Asked) -> web.Response:
 
 async def _acknowledge(asked: Asked, *, undo: bool = False) -> web.Response:
     await asked.services[IncidentService].acknowledge((await _find(asked)).id, _who(asked), undo=undo)
+    return lead_to(asked.back())
+
+
+@Action("incidents/{incident}/note", right=Right.RUN, of_job=True)
+async def add_note(asked: Asked) -> web.Response:
+    """Add a note to an incident; a public one is shown on the status page."""
+    incident, text, is_public = await _find(asked), asked.form.get("text", ""), asked.form.get("value") == "public"
+    await asked.services[IncidentService].add_note(incident.id, text, _who(asked), is_public=is_public)
     return lead_to(asked.back())
 
 

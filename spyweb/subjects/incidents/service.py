@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from spyweb.alerts.watcher import AlertWatcher  # a command without a daemon does without it
 
 
+LONGEST_NOTE = 1_000
 MOST_OPEN = 10_000  # the newest; each job has one at most
 
 
@@ -95,6 +96,15 @@ class IncidentService:
             self.watcher.wake()
         if self.listener:
             self.listener(incident_acked(await self._find(incident), by, self.clock.now_ms()))
+
+    async def add_note(self, incident: int, text: str, by: str, *, is_public: bool) -> None:
+        """Add to the history of an incident what a person has written.  Raises Absent, and Refused for its length."""
+        text = text.replace("\r\n", "\n").strip()
+        if not 0 < len(text) <= LONGEST_NOTE:
+            raise Refused(f"expected a note of at most {LONGEST_NOTE:,} characters")
+        text = "".join(each if each == "\n" or each.isprintable() else " " for each in text)
+        if not await self.incidents.add_note(incident, text, by, is_public):
+            raise Absent(f"there is no incident {incident}")
 
     async def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
         """Silence a job for so long; None ends its silence."""

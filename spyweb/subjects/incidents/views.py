@@ -23,6 +23,8 @@ DELIVERIES = {"open": "delivered", "closed": "end delivered", "spared": "not not
 class IncidentNote(Struct, frozen=True, kw_only=True):
     at_ms: int
     text: str
+    by: str = ""  # who has written it; "": spyweb
+    is_public: bool = False  # the status page shows it
 
 
 class SignView(Struct, frozen=True, kw_only=True):

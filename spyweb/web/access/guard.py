@@ -50,7 +50,7 @@ def guarded_by(
             # The page reloads itself: the browser sends the cookie with that request.
             address = quote(request.path_qs, safe=SAFE)  # not as it was sent: a request may name another host
             return web.Response(headers={"Refresh": f"0;url={address}", "Cache-Control": "no-store"})
-        _check(principal, rule)
+        check_right(principal, rule)
         handler = partial(forwarder.answer, handler, rule.at_owner) if forwarder and rule.right else handler
         if underway and principal.has_key and VOUCHER not in request:
             return await underway.handle(request, principal, handler)
@@ -208,7 +208,8 @@ def _recognised(recognise: Recognise, forwarder: Forwarder | None, request: web.
         raise
 
 
-def _check(principal: Principal, rule: AccessRule) -> None:
+def check_right(principal: Principal, rule: AccessRule) -> None:
+    """Refuse who lacks the right.  Raises HTTPUnauthorized and HTTPForbidden."""
     if rule.right is None or rule.asks_itself:
         return
     if principal.source == "nobody":

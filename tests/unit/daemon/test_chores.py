@@ -77,7 +77,7 @@ def make_daemon(root: Path, notifier: Notifier) -> Daemon:
         notifier=notifier,
         scheduler=scheduler,
         reloader=reloader,
-        services=defaultdict(object),
+        services=defaultdict(partial(SimpleNamespace, export=None)),
         heartbeat=SimpleNamespace(look=None),
         node=None,
     )

@@ -1,0 +1,257 @@
+"""The status page: made of what the store knows, at most once a second, and served as bytes.
+
+Nothing in it is an address, a reason or the number of a run or an incident.  Where it is public, it is served before
+the server asks who it is, on the origin of the project's content; it needs no script, and none may run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import filter as matching
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from spyweb.clock import Clock
+from spyweb.errors import STORE_REFUSED, Absent, NoAccess
+from spyweb.files import open_regular, replace_all
+from spyweb.incidents.truth import FAILING, JOB
+from spyweb.logs.output import tell_refusal
+from spyweb.model import MIB, JobSpec
+from spyweb.runs.live import LiveJobs
+from spyweb.settings.sections import StatusPageSettings
+from spyweb.settings.units import DAY_MS, MINUTE_MS
+from spyweb.specs.maintenance import MaintenanceCalendar, pattern_of, planned_windows
+from spyweb.store.model.uptime import UptimeSpan
+from spyweb.store.sqlite.store import Store
+from spyweb.views.jobs import to_json
+from spyweb.web.access.guard import TRAIL, check_right
+from spyweb.web.access.recognise import RECOGNISER, AccessRule
+from spyweb.web.answer import WholeAnswer, json_answer
+from spyweb.web.api.route import Right, Route
+from spyweb.web.api.services import service_of
+from spyweb.web.endpoints import type_of
+from spyweb.web.pages.charts import STEP, bars
+from spyweb.web.pages.frame import PageFrame
+from spyweb.web.pages.site import LEVEL, renderer, static_files
+from spyweb.web.pages.words import Moments, iso_moment
+
+HTML, DAYS, PAST_DAYS, NEXT_DAYS = "index.html", 90, 14, 7  # days of bars, of closed incidents, of maintenance to come
+SOONEST_S, LATEST_S = 1.0, 5.0  # after which the page is made again: where something has changed, and in any case
+MOST_JOBS, MOST_INCIDENTS, MOST_WINDOWS = 300, 300, 100  # in a group; of all jobs; the same
+STATES = ("down", "troubled", "maintenance", "up", "unknown")  # of jobs, the gravest first
+PRIVATE = AccessRule(Right.READ, of_project=True)  # of a page that is not public
+POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+SAFE = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+OPEN = {"Cache-Control": "no-cache", "Access-Control-Allow-Origin": "*"}  # to everybody, also to pages elsewhere
+
+
+class ServedFile(NamedTuple):
+    content: bytes
+    zipped: bytes
+    tag: str
+
+
+@dataclass(slots=True, eq=False)
+class StatusService:
+    settings: Callable[[], StatusPageSettings | None]
+    live: LiveJobs
+    store: Store
+    maintenance: Callable[[], MaintenanceCalendar]
+    clock: Clock
+    root: Path
+    timezone: str
+    _files: Mapping[str, ServedFile] = field(default_factory=dict)
+    _of: StatusPageSettings | None = None  # the settings that they were made by
+    _made_at: float = 0.0
+    _is_stale: bool = False
+    _making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _secret: bytes = b""  # of the keys of incidents
+    _written: tuple[str, Mapping[str, bytes]] = ("", {})  # by the last export, and where
+
+    def __post_init__(self) -> None:
+        self.live.on_linked(self._note_change)
+        self.store.runs.on_recorded(self._note_change)
+        self.store.incidents.on_committed(self._note_change)
+
+    def _note_change(self, *_: object) -> None:
+        self._is_stale = True
+
+    async def files(self) -> Mapping[str, ServedFile]:
+        """Return the files of the page by name.  Raises Absent where there is no page."""
+        page = self.settings()
+        if page is None:
+            raise Absent("config.toml has no [status_page]")
+        async with self._making:
+            age_s = self.clock.monotonic() - self._made_at
+            if self._of != page or age_s >= (SOONEST_S if self._is_stale else LATEST_S):
+                self._is_stale = False
+                try:
+                    made = await asyncio.to_thread(render, await self.look(page), page, self.root, self.timezone)
+                    self._files, self._of = made, page
+                except STORE_REFUSED as error:
+                    if self._of != page:
+                        raise
+                    tell_refusal("the status page is as before", error)
+                self._made_at = self.clock.monotonic()
+        return self._files
+
+    async def look(self, page: StatusPageSettings) -> dict[str, Any]:
+        """Return what the page shows now, as its JSON has it."""
+        now_ms, calendar = self.clock.now_ms(), self.maintenance()
+        self._secret = self._secret or await self.store.keys.link_key()
+        named = await asyncio.to_thread(groups_of, page, [job.spec for job in self.live])
+        specs = {f"{JOB}{spec.id}": spec for _, jobs in named for spec in jobs}
+        uptimes = await self.store.uptime.read([spec.id for spec in specs.values()], now_ms, ("24h",))
+        found = await self.store.incidents.list(since_ms=now_ms - PAST_DAYS * DAY_MS, limit=MOST_INCIDENTS)
+        troubled, incidents = {each.subject for each in found if each.closed_ms is None}, []
+        shown = dict[str, dict[str, Any]]()
+        for subject, spec in specs.items():
+            uptime, days = uptimes[spec.id], [day.span for day in await self.store.uptime.days(spec.id, DAYS)]
+            is_up = uptime.standing.is_up(now_ms) if uptime.standing else None
+            state = {True: "up", False: "down", None: "unknown"}[is_up]
+            state = "troubled" if state == "up" and subject in troubled else state
+            state = state if calendar.until(spec.id, now_ms) is None else "maintenance"
+            today = uptime.spans["24h"]
+            shares = {"24h": share_of([today]), "30d": share_of(days[-30:]), "90d": share_of(days)}
+            job = {"name": spec.name, "state": state, "badge": f"{spec.id}.svg", "uptime": shares}
+            shown[spec.id] = {**job, "latency_ms": today.percentile(50), "days": [share_of([day]) for day in days]}
+        for each in (each for each in found if each.subject in specs):
+            notes = [{"at_ms": note.at_ms, "text": note.text} for note in each.notes if note.is_public]
+            key, name = key_of(self._secret, f"{each.id} {each.opened_ms}"), specs[each.subject].name
+            incident = {"key": key, "name": name, "is_down": each.reason == FAILING, "notes": notes}
+            incidents.append({**incident, "since_ms": each.since_ms, "closed_ms": each.closed_ms})
+        planned = planned_windows(calendar.rules, now_ms, now_ms + NEXT_DAYS * DAY_MS)
+        windows = [
+            {"start_ms": window.start_ms, "end_ms": window.end_ms, "jobs": names}
+            for window in islice(planned, MOST_WINDOWS)
+            if (names := [each.name for each in specs.values() if calendar.rules[window.rule].covers(each.id)])
+        ]
+        groups = [{"name": name, "jobs": [shown[spec.id] for spec in jobs]} for name, jobs in named]
+        state, words = words_of([job["state"] for job in shown.values()])
+        head = {"key": key_of(self._secret, ""), "title": page.title, "state": state, "words": words}
+        body = {"groups": groups, "incidents": incidents, "maintenance": windows}
+        return {**head, "as_of_ms": now_ms - now_ms % MINUTE_MS, **body}
+
+    async def export(self) -> None:
+        """Write the page into the folder of the settings, if it has changed since the last time.  Raises NoAccess."""
+        if (page := self.settings()) and page.export:
+            files = {name: served.content for name, served in (await self.files()).items()}
+            if (page.export, files) != self._written:
+                try:
+                    await asyncio.to_thread(replace_all, self.root / page.export, files)
+                except OSError as error:
+                    raise NoAccess(f"{page.export}: {error.strerror}") from error
+                self._written = (page.export, files)
+
+
+def groups_of(page: StatusPageSettings, specs: Iterable[JobSpec]) -> list[tuple[str, list[JobSpec]]]:
+    """Return each heading with its jobs, in the order of the settings; jobs that only tags name come last."""
+    enabled = {str(spec.id): spec for spec in specs if spec.enabled}
+    ids, tags = sorted(enabled), set(page.tags)
+    groups = [(name, [job for each in jobs for job in matching(ids, pattern_of(each))]) for name, jobs in page.groups]
+    grouped = {job for _, jobs in groups for job in jobs}
+    tagged = [job for job in ids if job not in grouped and not tags.isdisjoint(enabled[job].tags)]
+    groups.append(("Others" if grouped else "", tagged))
+    return [(name, [enabled[job] for job in dict.fromkeys(jobs[:MOST_JOBS])]) for name, jobs in groups if jobs]
+
+
+def words_of(states: Sequence[str]) -> tuple[str, str]:
+    """Return the gravest state of jobs, and the state of all in a line."""
+    gravest = next((state for state in STATES if state in states), "unknown")
+    if gravest == "unknown" or set(states) == {"up"}:
+        return gravest, "Everything is up" if gravest == "up" else "Nothing is known yet"
+    return gravest, f"{states.count(gravest)} of {len(states)} {'in ' if gravest == 'maintenance' else ''}{gravest}"
+
+
+def share_of(spans: Sequence[UptimeSpan]) -> float | None:
+    """Return the uptime of spans together; it is 1 only where nothing was down."""
+    up_ms, down_ms = sum(span.up_ms for span in spans), sum(span.down_ms for span in spans)
+    return math.floor(up_ms / (up_ms + down_ms) * 100_000) / 100_000 if up_ms + down_ms else None
+
+
+def key_of(secret: bytes, known: str) -> str:
+    """Return a UUID that is always the same for a text, and does not give it away."""
+    return str(UUID(bytes=blake2b(known.encode(), digest_size=16, key=secret).digest(), version=4))
+
+
+def render(view: Mapping[str, Any], page: StatusPageSettings, root: Path, timezone: str) -> Mapping[str, ServedFile]:
+    """Make the files of the page; files of the project that can't be read are left out."""
+    icon = {"down": "icon-bad.svg", "troubled": "icon-warn.svg"}.get(view["state"], "icon.svg")
+    ours, logo = {"page.style.css": "style.css", "page.icon.svg": icon}, f"page.logo{PurePath(page.logo).suffix}"
+    files = {"status.json": to_json(view), **{name: static_files()[0][file][0] for name, file in ours.items()}}
+    for path, name in ((page.logo, logo), (page.style, "page.own.css")):
+        with suppress(OSError), open_regular(root / path) as file:
+            files[name] = file.read(MIB)
+    more = {"files": [*files], "logo": logo, "iso": iso_moment, "draw": draw, "width": DAYS * STEP, "zone": timezone}
+    frame = PageFrame(moments=Moments(view["as_of_ms"], ZoneInfo(timezone)))
+
+    def make(template: str, **values: object) -> bytes:
+        return renderer().part(template, frame, {"view": view, **more, **values}).encode("utf-8", "replace")
+
+    jobs = [job for group in view["groups"] for job in group["jobs"]]
+    files |= {job["badge"]: make("badge.svg", job=job) for job in jobs}
+    files |= {"feed.xml": make("feed.xml"), HTML: make("status.html")}
+    tags = {name: f'W/"{blake2b(content, digest_size=12).hexdigest()}"' for name, content in files.items()}
+    return {name: ServedFile(each, gzip.compress(each, LEVEL, mtime=0), tags[name]) for name, each in files.items()}
+
+
+def draw(days: Sequence[float | None]) -> Sequence[tuple[str, str]]:
+    """Draw days as bars; bad ones are higher, so that their colour is not needed."""
+    return bars(["p" if day is None else "s" if day == 1 else "t" if day >= 0.99 else "f" for day in days], DAYS)
+
+
+def serving(status: StatusService) -> Middleware:
+    """Make what answers for the addresses of the page, and leaves all others to the app."""
+
+    @web.middleware
+    async def answer_first(request: web.Request, handler: Handler) -> web.StreamResponse:
+        page = status.settings()
+        if page is None or request.method not in ("GET", "HEAD") or not f"{request.path}/".startswith(f"{page.path}/"):
+            return await handler(request)
+        if not page.public:
+            admit(request)
+        if request.path == page.path:  # so that its links, relative to it, are the same in an export
+            return web.Response(status=308, headers={**SAFE, "Location": f"{page.path.rpartition('/')[2]}/"})
+        name = request.path[len(page.path) + 1 :] or HTML
+        served = (await status.files()).get(name)
+        if served is None:
+            raise web.HTTPNotFound
+        headers = {**SAFE, **(OPEN if page.public else {"Cache-Control": "private, no-cache"}), "ETag": served.tag}
+        if served.tag in request.headers.get("If-None-Match", ""):
+            return web.Response(status=304, headers=headers)
+        headers |= {"Content-Type": type_of(Path(name)), "Vary": "Accept-Encoding"}
+        if "gzip" not in request.headers.get("Accept-Encoding", ""):
+            return WholeAnswer(body=served.content, headers=headers)
+        return WholeAnswer(body=served.zipped, headers={**headers, "Content-Encoding": "gzip"})
+
+    return answer_first
+
+
+def admit(request: web.Request) -> None:
+    """Refuse who may not see a page that is not public, as the guard does."""
+    try:
+        check_right(request.app[RECOGNISER](request, PRIVATE), PRIVATE)
+    except web.HTTPException as error:
+        request.app[TRAIL].note_failure(request, PRIVATE, error)
+        raise
+
+
+@Route("GET", "/api/status-page", right=Right.READ, answer=dict[str, bytes])
+async def list_status_files(request: web.Request) -> web.Response:
+    """List the files of the status page by name, each with its content in base64."""
+    files = await service_of(request, StatusService).files()
+    return json_answer({name: served.content for name, served in files.items()})
