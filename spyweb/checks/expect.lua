@@ -106,7 +106,8 @@ function check(usual, known, once)
   local conditions, tries, reason = values.expect or usual, 1 + (values.confirm or 0), nil
   for number = 1, tries do
     if number > 1 then sleep(PAUSE_MS << (number - 2)) end
-    local names, why = once(conditions)
+    local went, names, why = pcall(once, conditions)
+    if not went then return nil, (tostring(names):gsub("^[^:]+:%d+: ", "")) end     -- a refusal: further tries are no use
     local ok, holds = names ~= nil, names and tester(names, known)
     reason = why
     for _, text in ipairs(ok and conditions or {}) do

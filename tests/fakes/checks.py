@@ -8,6 +8,7 @@ from functools import cache
 from typing import cast
 
 from spyweb.checks.settings import CheckKind, script_of
+from spyweb.errors import OpError
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Form
 from spyweb.lua.worker.vm import compile_lua_files
@@ -43,7 +44,11 @@ def run_script(source: str, values: Mapping[str, object], ops: Mapping[str, Op])
             answer: Sequence[object] = ()
         else:
             run.asked.append((call.name, [*given]))
-            answer = ops[call.name](*given)
+            try:
+                answer = ops[call.name](*given)
+            except OpError as error:
+                worker.say(wire.ResumeRun(1, call.number, int(Form.RAISE), [str(error).encode()]))
+                continue
         worker.say(wire.ResumeRun(1, call.number, int(Form.PACKED), [wire.pack([*answer])]))
     run.succeeded, run.reason = worker.end.ended == Ended.SUCCESS, worker.end.reason.decode()
     if run.succeeded:

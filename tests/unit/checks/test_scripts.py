@@ -9,6 +9,7 @@ from email.utils import formatdate
 import pytest
 
 from spyweb.checks.settings import KINDS, PAUSE_MS, CheckKind, script_of
+from spyweb.errors import OpError
 from spyweb.settings.tables import TomlTable
 from spyweb.specs.block import Block, read_block
 from spyweb.specs.linting.lua_file import LuaFile
@@ -124,6 +125,15 @@ def test_a_failure_is_confirmed_after_pauses_that_double() -> None:
     always = run_check(CheckKind.HTTP, {"url": URL, "confirm": 2}, http_request=answering(status=500))
     assert always.reason == "status < 400 does not hold: status is 500 (3 tries)"
     assert len(always.asked) == 3
+
+
+def test_what_the_job_may_not_do_is_the_reason_and_not_tried_again() -> None:
+    def refuse(*_: object) -> Sequence[object]:
+        raise OpError("http_request: 'site' may not reach example.org: add it to net")
+
+    run = run_check(CheckKind.HTTP, {"url": URL, "confirm": 2}, http_request=refuse)
+    assert run.reason == "http_request: 'site' may not reach example.org: add it to net"
+    assert not run.slept_ms
 
 
 @pytest.mark.parametrize(
