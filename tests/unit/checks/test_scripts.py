@@ -10,9 +10,6 @@ import pytest
 
 from spyweb.checks.settings import KINDS, PAUSE_MS, CheckKind, script_of
 from spyweb.errors import OpError
-from spyweb.settings.tables import TomlTable
-from spyweb.specs.block import Block, read_block
-from spyweb.specs.linting.lua_file import LuaFile
 from tests.fakes.checks import Op, run_check
 
 URL = "https://example.org/health"
@@ -161,16 +158,6 @@ def test_each_script_knows_the_names_and_the_pause_of_the_settings() -> None:
         source = script_of(kind)[1].decode()
         assert f'" {" ".join(of_kind.names)} "' in source
         assert f"local PAUSE_MS = {PAUSE_MS} " in source
-
-
-@pytest.mark.parametrize("kind", list(CheckKind))
-def test_a_script_that_is_shown_begins_with_the_settings_of_a_job(kind: CheckKind) -> None:
-    path, source = script_of(kind)
-    block = read_block(source, path)
-    assert isinstance(block, Block)
-    assert isinstance(block.table, TomlTable)
-    assert {*block.table.values} == {"every", "values"}
-    assert "run" in {name.decode() for name in LuaFile(source).outside}
 
 
 def test_a_port_is_connected_to_and_its_first_line_read_where_it_is_named() -> None:
