@@ -72,6 +72,24 @@ async def test_ends_of_one_commit_are_counted_each_and_in_their_order(store: Sto
     assert (await last_day(store, at + 3 * MINUTE, NEWS)).up_ms == 3 * MINUTE
 
 
+async def test_of_many_jobs_in_one_commit_each_gets_its_own_result(store: Store, at: int) -> None:
+    jobs = [JobId(f"job{number}") for number in range(5)]
+    await record(store, *[result(at, job=job) for job in jobs[:4]])
+    ups = [True, False, True, False, True]
+    later = [at + MINUTE, at + MINUTE, at - MINUTE, at + HOUR_MS, at + MINUTE]  # of the third an older one
+    await record(store, *[result(ms, up, job) for ms, up, job in zip(later, ups, jobs, strict=True)])
+    found = await store.uptime.read(jobs, at + HOUR_MS, ["24h"])
+
+    spans = [found[job].spans["24h"] for job in jobs]
+    assert [(span.up_ms, span.down_ms, span.ok, span.failed) for span in spans] == [
+        (HOUR_MS, 0, 2, 0),
+        (MINUTE, HOUR_MS - MINUTE, 1, 1),
+        (HOUR_MS, 0, 2, 0),
+        (HOUR_MS, 0, 1, 1),
+        (HOUR_MS - MINUTE, 0, 1, 0),
+    ]
+
+
 async def test_an_end_that_is_recorded_twice_or_that_skips_its_run_changes_nothing(store: Store, at: int) -> None:
     ends = await record(store, result(at))
     other = replace(ends[0], run=await start_run(store, NEWS, due_ms=None), sample=None)
