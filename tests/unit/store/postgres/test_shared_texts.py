@@ -93,6 +93,7 @@ HOT: dict[str, tuple[str, Any]] = {
     "a strip": (past_runs.STRIP, ("job5", 1000, 60)),
     "a series of failures": (past_runs.SERIES_OF_JOB, ("job5",)),
     "points": (past_runs.DURATIONS, ("job5", FAR, FAR, 0, 100)),
+    "latencies": (past_runs.LATENCIES, ("job5", FAR, FAR, 0, 100)),
     "the run before": (past_runs.BEFORE, ("job5", 30000)),
     "followers": (past_runs.FOLLOWERS, (50000, 20)),
     "unsuccessful runs": ("SELECT id FROM run WHERE outcome <> 'success' AND id < ? ORDER BY id DESC LIMIT 9", (FAR,)),
