@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import AsyncIterator
@@ -15,7 +16,8 @@ import pytest
 from spyweb.model import JobId, Outcome
 from spyweb.ops.network.certificate import machine_trust
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tests.fakes.checked import CASES, Case, open_checked
+from spyweb.subjects.status.service import StatusService
+from tests.fakes.checked import CASES, SECRET, Case, open_checked
 from tests.fakes.weeks import Weeks, open_weeks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -112,3 +114,27 @@ async def test_pages_and_metrics_show_which_are_down_now(tmp_path: Path, monkeyp
         assert re.search(r'aria-label="Latencies from .*: 3 succeeded, 1 failed"', page_of_slow)
         certificate = next(case.name for case in CASES if case.kind == "tls" and case.name not in down)
         assert "The certificate is valid for another" in await page(f"/jobs/{certificate}")
+
+
+async def test_the_status_page_tells_anybody_how_each_is_and_nothing_else_and_its_export_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with begun(tmp_path, monkeypatch, IN_OUTAGES + 1) as (weeks, _), aiohttp.ClientSession(weeks.url) as browser:
+        service = weeks.daemon.services[StatusService]
+        await service.export()
+        files = {file.name: file.read_bytes() for file in (tmp_path / "exported").iterdir()}
+        for name, content in files.items():
+            async with browser.get(f"/status/{name}", headers={"X-Forwarded-For": "192.0.2.1"}) as answer:
+                assert (answer.status, await answer.read() == content) == (200, True), name
+    told = json.loads(files["status.json"])
+    jobs = {job["name"]: job for group in told["groups"] for job in group["jobs"]}
+    assert jobs.keys() == {case.name for case in CASES}
+    for case in CASES:
+        job, failed = jobs[case.name], failures(case)
+        known = {*range(IN_OUTAGES + 1)} - {*in_maintenance(case)}
+        assert (job["state"] == "down") is (IN_OUTAGES in failed)
+        assert job["uptime"]["30d"] == pytest.approx(1 - len(known & {*failed}) / len(known), abs=2e-5)
+    assert len(told["incidents"]) == sum(len(failures(case)) > 0 and failures(case)[0] <= IN_OUTAGES for case in CASES)
+    everything = b"".join(files.values()).decode()
+    says = [case.says for case in CASES if case.says]
+    assert [text for text in (SECRET, "127.0.0.1", str(tmp_path), *says) if text in everything] == []

@@ -59,6 +59,12 @@ after_failures = 1
 cron = "0 18 * * *"
 duration = "6h"
 jobs = ["command_*"]
+
+[status_page]
+title = "Example"
+public = true
+tags = ["public"]
+export = "exported"
 """
 SECRET = "hunter2"
 OTHERS = f"""
