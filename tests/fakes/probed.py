@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import trustme
 
 from tests.fakes.certificates import self_signed
+from tests.fakes.web_server import listening
 
 NAME = "site.example"  # in the certificates that are of the right name
 LINE, PIECE = b"220 ready\r\n", b"." * 65_536
@@ -33,44 +31,22 @@ RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what is closed is reset
 
 @dataclass(slots=True)
 class Target:
-    """Holds where a server listens, what is wrong with it, and who is there."""
-
     port: int = 0
     fault: str = ""
-    open: set[asyncio.Task[None]] = field(default_factory=set)
-
-    def hang_up(self) -> None:
-        for each in self.open:
-            each.cancel()
 
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-@asynccontextmanager
-async def _listening(target: Target, serve: Serve) -> AsyncIterator[None]:
-    """Serve until the end; then nobody waits for those who are still connected."""
+def _listening(serve: Serve) -> AbstractAsyncContextManager[int]:
+    """Give the port; clients may hang up as they like."""
 
     async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task
-        target.open.add(task)
-        try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                await serve(reader, writer)
-        except asyncio.CancelledError:
-            pass  # the test is over
-        finally:
-            target.open.discard(task)
-            writer.close()
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await serve(reader, writer)
+        writer.close()
 
-    server = await asyncio.start_server(served, "127.0.0.1", target.port)
-    target.port = server.sockets[0].getsockname()[1]
-    try:
-        yield
-    finally:
-        server.close()
-        target.hang_up()
+    return listening(served)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
@@ -99,11 +75,10 @@ async def _drip(writer: asyncio.StreamWriter) -> None:
 class HttpTarget(Target):
     pages: dict[str, bytes] = field(default_factory=dict)  # what is served besides the usual answer
     faults: dict[str, str] = field(default_factory=dict)  # by path
-    answer: dict[str, object] = field(default_factory=lambda: {"state": "ok", "queue": {"length": 3}})
-    asked: list[str] = field(default_factory=list)  # "GET /path"
+    asked: list[str] = field(default_factory=list)  # paths
 
-    def url(self, path: str = "/", scheme: str = "http", host: str = "127.0.0.1") -> str:
-        return f"{scheme}://{host}:{self.port}{path}"
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
 
 
 def http_answer(body: bytes, status: str = "200 OK", kind: str = "application/json", **headers: str) -> bytes:
@@ -143,11 +118,11 @@ async def open_http_target() -> AsyncIterator[HttpTarget]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        method, path, _ = head.split(" ", 2)
-        target.asked.append(f"{method} {path}")
-        fault = target.faults.get(path, target.fault)
+        path = head.split(" ")[1]
+        target.asked.append(path)
+        fault = target.faults.get(path, "")
         if fault == "flaky":
-            fault = "error" if target.asked.count(f"{method} {path}") % 2 else ""
+            fault = "error" if target.asked.count(path) % 2 else ""
         if fault == "reset":
             _reset(writer)
         elif fault in _MOVING:
@@ -155,15 +130,11 @@ async def open_http_target() -> AsyncIterator[HttpTarget]:
             await _move(fault, reader, writer)
         else:
             await asyncio.sleep(SLOW_S if fault == "slow" else 0)
-            writer.write(_STILL[fault](path) if fault in _STILL else _well(path))
+            well = http_answer(target.pages.get(path, b'{"state": "ok"}'))
+            writer.write(_STILL[fault](path) if fault in _STILL else well)
             await writer.drain()
 
-    def _well(path: str) -> bytes:
-        if path in target.pages:
-            return http_answer(target.pages[path], kind="application/xml")
-        return http_answer(json.dumps(target.answer).encode())
-
-    async with _listening(target, serve):
+    async with _listening(serve) as target.port:
         yield target
 
 
@@ -181,27 +152,19 @@ async def _move(fault: str, reader: asyncio.StreamReader, writer: asyncio.Stream
 
 @asynccontextmanager
 async def open_tcp_target() -> AsyncIterator[Target]:
-    """Greet each connection with a line; or be "silent", "endless", "dripping" or "wrong", hang up, or "reset" it."""
+    """Greet each connection with a line; or be "silent", "endless" or "wrong", hang up, or "reset" it."""
     target = Target()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        match target.fault:
-            case "silent":
-                await reader.read()
-            case "endless":
-                await _pour(writer)
-            case "dripping":
-                await _drip(writer)
-            case "reset":
-                _reset(writer)
-            case "hangs up":
-                return
-            case fault:
-                writer.write(b"421 try later\r\n" if fault == "wrong" else LINE)
-                await writer.drain()
-                await reader.read()
+        if target.fault == "reset":
+            _reset(writer)
+        elif target.fault == "endless":
+            await _pour(writer)
+        elif target.fault != "hangs up":
+            writer.write({"silent": b"", "wrong": b"421 try later\r\n"}.get(target.fault, LINE))
+            await reader.read()
 
-    async with _listening(target, serve):
+    async with _listening(serve) as target.port:
         yield target
 
 
@@ -210,17 +173,12 @@ async def open_tcp_target() -> AsyncIterator[Target]:
 _LONG, _DAY = timedelta(days=80), timedelta(days=1)
 
 
-@dataclass(slots=True)
-class TlsTarget(Target):
-    contexts: dict[str, ssl.SSLContext] = field(default_factory=dict)
-
-
-def make_contexts(authority: trustme.CA, folder: Path) -> dict[str, ssl.SSLContext]:
+def make_contexts(authority: trustme.CA) -> dict[str, ssl.SSLContext]:
     """Make a server's context for each thing that may be wrong with its certificate; "" is right for 80 days.
 
     "no chain" leaves out the certificate between its own and the authority's.
     """
-    now, between = datetime.now(UTC).replace(tzinfo=None), authority.create_child_ca()
+    now = datetime.now(UTC)
 
     def signed(ends: datetime, by: trustme.CA = authority) -> trustme.LeafCert:
         return by.issue_cert(NAME, "127.0.0.1", not_before=now - _LONG, not_after=ends)
@@ -230,38 +188,30 @@ def make_contexts(authority: trustme.CA, folder: Path) -> dict[str, ssl.SSLConte
         "expired": signed(now - 2 * _DAY),
         "soon": signed(now + 5 * _DAY + _DAY / 2),
         "wrong name": authority.issue_cert("other.example", not_after=now + _LONG),
-        "no chain": signed(now + _LONG, by=between),
     }
-    contexts = {fault: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) for fault in (*certificates, "self-signed")}
+    contexts = {fault: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) for fault in (*certificates, "no chain", "self-signed")}
     for fault, certificate in certificates.items():
         certificate.configure_cert(contexts[fault])
-    alone = certificates["no chain"]
-    with alone.private_key_pem.tempfile() as key, alone.cert_chain_pems[0].tempfile() as own:
-        contexts["no chain"] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        contexts["no chain"].load_cert_chain(own, key)
-    pem = folder / "self-signed.pem"
-    pem.write_bytes(self_signed(NAME, now.astimezone(UTC) - _LONG, now.astimezone(UTC) + _LONG))
-    contexts["self-signed"].load_cert_chain(pem)
+    below = signed(now + _LONG, by=authority.create_child_ca())
+    with trustme.Blob(below.private_key_pem.bytes() + below.cert_chain_pems[0].bytes()).tempfile() as pem:
+        contexts["no chain"].load_cert_chain(pem)
+    with trustme.Blob(self_signed(NAME, now - _LONG, now + _LONG)).tempfile() as pem:
+        contexts["self-signed"].load_cert_chain(pem)
     return contexts
 
 
 @asynccontextmanager
-async def open_tls_target(authority: trustme.CA) -> AsyncIterator[TlsTarget]:
-    """Serve TLS handshakes, with whatever certificate the fault says."""
-    with TemporaryDirectory() as made:
-        target = TlsTarget(contexts=make_contexts(authority, Path(made)))
+async def open_tls_target(authority: trustme.CA) -> AsyncIterator[Target]:
+    """Serve TLS handshakes with whatever certificate the fault says; or be "plain", or hang up."""
+    target, contexts = Target(), make_contexts(authority)
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            match target.fault:
-                case "hangs up":
-                    return
-                case "plain":
-                    writer.write(LINE)
-                case fault if fault != "silent":
-                    await writer.start_tls(target.contexts[fault])
-                case _:
-                    pass
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if target.fault == "plain":
+            writer.write(LINE)
+        elif target.fault != "hangs up":
+            await writer.start_tls(contexts[target.fault])
+        if target.fault != "hangs up":
             await reader.read()
 
-        async with _listening(target, serve):
-            yield target
+    async with _listening(serve) as target.port:
+        yield target
