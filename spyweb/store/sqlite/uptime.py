@@ -202,9 +202,10 @@ class Ledger:
 
     def note(self, new: Sample) -> None:
         """Let a result follow the standing one; one that is older is counted, and holds for nothing."""
-        row = self.rows.get(new.job) or StandingRow(new.job, new.at_ms, new.at_ms, None, new.at_ms, Counter())
-        if new.up is None and row.up is None:
+        row = self.rows.get(new.job)
+        if new.up is None and (row is None or (row.up is None and new.at_ms <= row.since_ms)):  # as is known
             return
+        row = row or StandingRow(new.job, new.at_ms, new.at_ms, None, new.at_ms, Counter())
         up = None if new.up is None else int(new.up)
         was_set_back = new.at_ms < row.since_ms - SET_BACK_MS
         if row.since_ms <= new.at_ms or was_set_back:
