@@ -6,6 +6,9 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from sys import maxsize
 
+import msgspec
+from msgspec import Struct
+
 from spyweb.model import JobId, Outcome, Run, RunId, RunMark
 from spyweb.store.model.runs import NO_TIME, FailingSeries, RunFilter, RunPage, RunPoint, RunStrip, StripWish
 from spyweb.store.sqlite.connections import StorePart, on_questions
@@ -60,13 +63,8 @@ POINTS = f"""
     ORDER BY id DESC LIMIT ?5
 """
 DURATIONS = POINTS.format(took="max(ended_ms - started_ms, 0)")
-MEASURED = "CAST(json_extract(result, '$.latency') AS double precision)"
-# Of checks.  Other results may be any text, and hold any number.
-LATENCIES = POINTS.format(
-    took=f"""CASE WHEN outcome <> 'success' OR NOT json_valid(result) THEN {NO_TIME}
-        WHEN coalesce(json_type(result, '$.latency'), '') NOT IN ('integer', 'real', 'number') THEN {NO_TIME}
-        WHEN {MEASURED} BETWEEN 0 AND 1e12 THEN CAST(round({MEASURED}) AS bigint) ELSE {NO_TIME} END"""
-)
+LATENCIES = POINTS.format(took="iif(outcome = 'success', result, '')")  # of checks, to be found in their results
+LONGEST_MS = 1e12  # other results may be any text, and hold any number
 BEFORE = "SELECT max(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id < ?"
 AFTER = "SELECT min(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id > ?"
 # What a trigger says of the run behind it: `of` a retry, `run_id` of a job that follows, `by` of a change of state.
@@ -166,10 +164,9 @@ class PastRuns(StorePart):
         With `of_latency` they took the latency of their result, or NO_TIME.
         """
         below = maxsize if before is None else before
-        rows = connection.execute(
-            LATENCIES if of_latency else DURATIONS, (job, maxsize, below, since_ms, max(limit, 0))
-        )
-        return [RunPoint(run, at_ms, took, late or 0, RunMark(mark)) for run, at_ms, took, late, mark in rows]
+        statement, read = (LATENCIES, latency_in) if of_latency else (DURATIONS, int)
+        rows = connection.execute(statement, (job, maxsize, below, since_ms, max(limit, 0)))
+        return [RunPoint(run, at_ms, read(took), late or 0, RunMark(mark)) for run, at_ms, took, late, mark in rows]
 
     @on_questions
     def followers(self, connection: sqlite3.Connection, run: RunId, *, limit: int) -> list[Run]:
@@ -181,6 +178,24 @@ class PastRuns(StorePart):
 
 
 # On the thread of a connection
+
+
+class LatencyPart(Struct, frozen=True):
+    """The part of a check's result that a chart needs."""
+
+    latency: float | None = None
+
+
+read_latency = msgspec.json.Decoder(LatencyPart).decode
+
+
+def latency_in(result: str) -> int:
+    """Return the latency that a result names, in ms; NO_TIME where it names none."""
+    try:
+        latency = read_latency(result).latency
+    except msgspec.DecodeError:
+        return NO_TIME
+    return NO_TIME if latency is None or not 0 <= latency <= LONGEST_MS else round(latency)
 
 
 def source_of(wanted: RunFilter) -> tuple[str, list[str | int]]:
