@@ -250,7 +250,7 @@ def admit(request: web.Request) -> None:
         raise
 
 
-@Route("GET", "/api/status-page", right=Right.READ, answer=dict[str, bytes])
+@Route("GET", "/api/status-page", right=Right.READ, answer=dict[str, bytes], statuses={404: "There is no status page."})
 async def list_status_files(request: web.Request) -> web.Response:
     """List the files of the status page by name, each with its content in base64."""
     files = await service_of(request, StatusService).files()
