@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 
 from spyweb.settings.units import DAY_MS
-from spyweb.subjects.status.service import HTML, LATEST_S, SOONEST_S, StatusService
+from spyweb.subjects.status.service import HTML, LATEST_S, SOONEST_S, StatusService, serving
+from spyweb.web.app import Site
+from tests.fakes.client import client_of, content_of
 from tests.fakes.clock import FakeClock
+from tests.fakes.daemon_service import with_key
 from tests.fakes.incidents import AT_MS
-from tests.fakes.status import DATABASE, MARK, FakeUptimes, fail_with, make_status
+from tests.fakes.status import CONFIG, DATABASE, MARK, FakeUptimes, fail_with, make_status
+
+KEY = "a key of at least 20 characters"
 
 
 async def contents(status: StatusService) -> dict[str, bytes]:
@@ -26,7 +31,7 @@ async def test_a_marked_secret_is_in_no_file_and_in_no_name_of_one(
     monkeypatch.setattr("platform.node", lambda: f"host-{MARK}")
     _, status = await make_status(tmp_path)
     files = await status.files()
-    assert {
+    assert files.keys() >= {
         HTML,
         "status.json",
         "feed.xml",
@@ -34,7 +39,7 @@ async def test_a_marked_secret_is_in_no_file_and_in_no_name_of_one(
         "database.svg",
         "page.logo.svg",
         "page.own.css",
-    } <= files.keys()
+    }
     for name, served in files.items():
         assert gzip.decompress(served.zipped) == served.content
         assert MARK.encode() not in served.content, name
@@ -86,3 +91,21 @@ async def test_it_is_made_once_a_second_at_most_and_only_when_something_has_chan
     await clock.turn(LATEST_S)
     await status.files()
     assert uptimes.reads == 3
+
+
+@pytest.mark.parametrize(
+    ("public", "key", "headers", "status"),
+    [
+        (True, "", {"Host": "x.example", "X-Forwarded-For": "192.0.2.1"}, 200),
+        (True, KEY, {"X-SpyWeb-Key": "wrong"}, 200),
+        (False, "", {}, 200),
+        (False, "", {"X-Forwarded-For": "192.0.2.1"}, 403),
+        (False, KEY, {"X-SpyWeb-Key": "wrong"}, 401),
+        (False, KEY, {"X-SpyWeb-Key": KEY}, 200),
+    ],
+)
+async def test_who_sees_it(tmp_path: Path, public: bool, key: str, headers: dict[str, str], status: int) -> None:
+    service, page = await make_status(tmp_path, CONFIG if public else CONFIG.replace("public = true", ""))
+    app = content_of(with_key(service, key or None), Site(answer_first=[serving(page)]))
+    async with client_of(app) as client, client.get("/status/", headers=headers) as answer:
+        assert (answer.status, MARK in await answer.text()) == (status, False)
