@@ -11,6 +11,7 @@ from msgspec import Struct
 from spyweb.lua.endings import first_value, show_value
 from spyweb.model import Ending, Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState, TaskBegun, TaskRow
 from spyweb.permissions.policy import Audit
+from spyweb.store.model.runs import CheckResult, check_result_in
 from spyweb.words import counted
 
 
@@ -178,6 +179,17 @@ def describe_details(run: Run | LastRun) -> str:
     reason = run.reason if not cause or run.reason.startswith(cause) else f"{cause}: {run.reason}"
     is_plan = isinstance(run, Run) and run.trigger.is_aside and run.result.startswith('{"plan":')
     return "; ".join(filter(None, (reason, describe_page(run), "only planned" if is_plan else run.result, run.note)))
+
+
+def check_result(last: Run | LastRun | None) -> CheckResult | None:
+    """Return the result of a check's run; None where it did not succeed, or has returned none of a check."""
+    return check_result_in(last.result) if last is not None and last.outcome is Outcome.SUCCESS else None
+
+
+def describe_end(run: Run | LastRun, *, is_check: bool) -> str:
+    """Describe a run beside its outcome; of a check, what it has measured."""
+    result = check_result(run) if is_check else None
+    return (result and result.words) or describe_details(run)
 
 
 def describe_page(run: Run | LastRun | RunEnded) -> str:

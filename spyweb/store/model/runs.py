@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunMark, RunState, Trigger, TriggerType
@@ -12,6 +13,7 @@ from spyweb.store.model.entries import WantedChange
 from spyweb.store.model.incidents import ScriptTold, SubjectEvent
 from spyweb.store.model.messages import NewMessage
 from spyweb.store.model.uptime import Sample
+from spyweb.words import counted, round_duration
 
 
 class RequestKey(Struct, frozen=True, kw_only=True):
@@ -157,6 +159,43 @@ class RunPoint(NamedTuple):
     took_ms: int  # or the latency that a check has measured; NO_TIME where it has not
     late_ms: int  # after its due time; 0 where it had none, or is a retry
     mark: RunMark
+
+
+class CheckResult(Struct, frozen=True, kw_only=True):
+    """The result of a check that succeeded; each kind has some of these fields."""
+
+    latency: float | None = None  # in ms
+    status: int | None = None
+    loss: float | None = None  # 0 to 1
+    cert_days: int | None = None  # of the certificate of an address
+    days: int | None = None  # the same of kind tls
+
+    @property
+    def certificate_days(self) -> int | None:
+        return self.days if self.cert_days is None else self.cert_days
+
+    @property
+    def words(self) -> str:
+        """Return `85 ms, 200, certificate 43 days`."""
+        days = self.certificate_days
+        parts = [
+            "" if self.latency is None else round_duration(self.latency),
+            str(self.status or ""),
+            f"{self.loss:.0%} lost" if self.loss else "",
+            "" if days is None else f"certificate {counted(days, 'day')}",
+        ]
+        return ", ".join(filter(None, parts))
+
+
+_read = msgspec.json.Decoder(CheckResult).decode
+
+
+def check_result_in(text: str) -> CheckResult | None:
+    """Return the result that a run has on record; None where it is none of a check."""
+    try:
+        return _read(text)
+    except msgspec.DecodeError:
+        return None
 
 
 PlannedTask = tuple[str, str]  # workflow and name; its ordinal is its place among them

@@ -6,11 +6,17 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from sys import maxsize
 
-import msgspec
-from msgspec import Struct
-
 from spyweb.model import JobId, Outcome, Run, RunId, RunMark
-from spyweb.store.model.runs import NO_TIME, FailingSeries, RunFilter, RunPage, RunPoint, RunStrip, StripWish
+from spyweb.store.model.runs import (
+    NO_TIME,
+    FailingSeries,
+    RunFilter,
+    RunPage,
+    RunPoint,
+    RunStrip,
+    StripWish,
+    check_result_in,
+)
 from spyweb.store.sqlite.connections import StorePart, on_questions
 from spyweb.store.sqlite.runs import NOT_ASIDE, RUN_COLUMNS, read_run
 
@@ -180,21 +186,10 @@ class PastRuns(StorePart):
 # On the thread of a connection
 
 
-class LatencyPart(Struct, frozen=True):
-    """The part of a check's result that a chart needs."""
-
-    latency: float | None = None
-
-
-read_latency = msgspec.json.Decoder(LatencyPart).decode
-
-
 def latency_in(result: str) -> int:
     """Return the latency that a result names, in ms; NO_TIME where it names none."""
-    try:
-        latency = read_latency(result).latency
-    except msgspec.DecodeError:
-        return NO_TIME
+    found = check_result_in(result)
+    latency = found.latency if found else None
     return NO_TIME if latency is None or not 0 <= latency <= LONGEST_MS else round(latency)
 
 

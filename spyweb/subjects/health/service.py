@@ -28,8 +28,8 @@ from spyweb.store.model.messages import Backlog
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.health import views
 from spyweb.subjects.incidents.service import MOST_OPEN
-from spyweb.views.checks import check_result
 from spyweb.views.jobs import JobState
+from spyweb.views.runs import check_result
 from spyweb.web.api.services import STARTING
 
 

@@ -26,9 +26,8 @@ from spyweb.cli.project import Backend, Project, find_in
 from spyweb.errors import Problem, Refused
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.settings.units import format_duration
-from spyweb.views.checks import describe_end
 from spyweb.views.jobs import JobPaused, JobState, JobView, NextRun, is_failing, log_file, to_json
-from spyweb.views.runs import LastRun, describe_storage_errors
+from spyweb.views.runs import LastRun, describe_end, describe_storage_errors
 
 if TYPE_CHECKING:
     from spyweb.events.happenings import RunHappened

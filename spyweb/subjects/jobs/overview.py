@@ -20,12 +20,12 @@ from spyweb.store.model.runs import Change, FailingSeries, RunFilter, RunStrip, 
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.health.views import Restriction
-from spyweb.views.checks import describe_end
 from spyweb.views.jobs import JobState, JobView, is_failing
 from spyweb.views.runs import (
     DECISIVE,
     FAILING,
     LastRun,
+    describe_end,
     describe_storage_errors,
     late_after,
     median_ms,

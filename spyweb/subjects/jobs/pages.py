@@ -36,9 +36,8 @@ from spyweb.subjects.runs.words import show_run
 from spyweb.subjects.state.service import StateService
 from spyweb.subjects.uptime.service import UptimeService
 from spyweb.subjects.when.service import MaintenanceService
-from spyweb.views.checks import check_result
 from spyweb.views.jobs import to_json
-from spyweb.views.runs import LogLine, RunEnded, TaskView, late_after
+from spyweb.views.runs import LogLine, RunEnded, TaskView, check_result, late_after
 from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.services import Outlook
 from spyweb.web.pages.charts import chart

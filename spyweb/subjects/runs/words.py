@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from spyweb.model import Outcome, Run, RunMark, RunState, TaskStatus, TriggerType
 from spyweb.subjects.runs.views import RunDetail
-from spyweb.views.checks import describe_end
-from spyweb.views.runs import lateness_of, mark_of, moment_of, new_and_changed, took_of
+from spyweb.views.runs import describe_end, lateness_of, mark_of, moment_of, new_and_changed, took_of
 from spyweb.web.pages.charts import KINDS, WaterfallBar, span
 from spyweb.web.pages.words import show_duration, show_size
 from spyweb.words import cut, first_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.model import Failure, Outcome
-from spyweb.views.checks import check_result, describe_end
+from spyweb.views.runs import check_result, describe_end
 from tests.fakes.daemon_service import make_run
 
 
