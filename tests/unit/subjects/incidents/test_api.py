@@ -78,6 +78,30 @@ async def test_a_job_is_silent_for_a_while(client: Client) -> None:
     assert [each["text"] for each in shown["notes"]] == ["silenced by me", "unsilenced by local"]
 
 
+async def note(client: Client, incident: int, text: str, *, public: bool = False) -> tuple[int, object]:
+    body = {"text": text, "public": public}
+    async with client.post(f"/api/incidents/{incident}/notes?by=me", json=body) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_people_write_what_others_shall_read_also_when_it_is_over(client: Client) -> None:
+    assert (await note(client, 1, " The disk\r\nwas\x1b full ", public=True))[0] == 200
+    assert (await note(client, 2, "ask Ann"))[0] == 200
+    notes = [(await get_json(client, f"/api/incidents/{number}"))[1]["notes"][-1] for number in (1, 2)]
+    assert [(each["text"], each["by"], each["is_public"]) for each in notes] == [
+        ("The disk\nwas  full", "me", True),
+        ("ask Ann", "me", False),
+    ]
+    for text in ("", " \n ", "x" * 1_001):
+        assert (await note(client, 1, text))[0] == 409
+    assert (await note(client, 9, "x"))[0] == 404
+
+
+async def test_a_note_is_not_taken_for_the_reason_of_an_end(service: FakeDaemonService, client: Client) -> None:
+    await note(client, 1, "removed or disabled")
+    assert not (await service.incidents.get(1)).is_gone
+
+
 @pytest.mark.parametrize("how_long", ["2s", "soon", "1000d", ""])
 async def test_how_long_is_a_time_of_a_minute_to_a_year(client: Client, how_long: str) -> None:
     assert (await silence(client, "prices", how_long))[0] in (400, 422)

@@ -60,6 +60,17 @@ def test_one_is_shown_and_somebody_takes_care(project: Path) -> None:
     assert spyweb("alerts", "unack", "2", root=project).code == 2
 
 
+def test_a_note_is_added_and_shown_with_who_has_written_it(project: Path) -> None:
+    leave(project)
+    noted = spyweb("alerts", "note", "1", "a full disk", "--public", "--by", "me", root=project)
+    assert noted.out == "noted on incident 1, in public\n"
+    assert spyweb("alerts", "note", "1", "ask Ann", "--by", "me", root=project).out == "noted on incident 1\n"
+    shown = spyweb("alerts", "show", "1", root=project).out
+    assert "me: a full disk" in shown
+    assert "me: ask Ann" in shown
+    assert "there is no incident 9" in spyweb("alerts", "note", "9", "x", root=project).err
+
+
 def test_a_job_is_silent_for_a_while(project: Path) -> None:
     leave(project)
     assert spyweb("alerts", "silence", "prices", "2h", "--by", "me", root=project).out == "prices is silenced for 2h\n"
@@ -81,12 +92,13 @@ def test_a_daemon_is_asked_where_one_runs(project: Path) -> None:
             assert len(spyweb("alerts", "list", *words, root=project).table) == count
         assert "no space" in spyweb("alerts", "show", "2", root=project).out
         assert spyweb("alerts", "ack", "2", "--by", "me", root=project).code == 0
+        assert spyweb("alerts", "note", "2", "see above", "--by", "me", root=project).code == 0
         assert spyweb("alerts", "silence", "prices", "2h", "--by", "me", root=project).code == 0
         silent = asyncio.run(service.incidents.get(2))
         assert spyweb("alerts", "unsilence", "prices", "--by", "me", root=project).code == 0
     assert silent.silent_until_ms == service.clock.now_ms() + 7_200_000
     told = [note.text for note in asyncio.run(service.incidents.get(2)).notes]
-    assert told[-3:] == ["acknowledged by me", "silenced by me", "unsilenced by me"]
+    assert told[-4:] == ["acknowledged by me", "see above", "silenced by me", "unsilenced by me"]
 
 
 def test_a_channel_is_tried_out_by_the_daemon_alone(project: Path) -> None:

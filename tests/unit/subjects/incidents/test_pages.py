@@ -154,6 +154,23 @@ async def test_an_acknowledgement_is_withdrawn_once() -> None:
     assert (found.acked_ms, found.acked_by, found.notes[-1].text) == (None, "", "acknowledgement withdrawn by anna")
 
 
+async def test_a_note_is_added_by_one_of_two_buttons_also_when_it_is_over() -> None:
+    service = await with_incidents()
+    for value, text in (("", "ask Ann"), ("public", "a full <disk>")):
+        given = {"value": value, "text": text, "by": "Ann"}
+        assert (await post_form(service, "/incidents/1/note", None, **given))[0] == 303
+    notes = (await service.incidents.get(1)).notes[-2:]
+    assert [(each.text, each.by, each.is_public) for each in notes] == [
+        ("ask Ann", "Ann", False),
+        ("a full <disk>", "Ann", True),
+    ]
+    page = await page_of("/incidents/1", service)
+    assert "<strong>Ann</strong> (public): a full &lt;disk&gt;" in page
+    assert page.count('formaction="/incidents/1/note"') == 2
+    assert (await post_form(service, "/incidents/1/note", None, text=" "))[0] == 409
+    assert (await post_form(service, "/incidents/9/note", None, text="x"))[0] == 404
+
+
 async def test_several_are_acknowledged_and_silenced_by_one_form_and_closed_ones_are_left_out() -> None:
     service = await with_incidents()
     await fail(service.stored_incidents, PRICES)

@@ -6,19 +6,21 @@ import asyncio
 import gzip
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from structlog.testing import capture_logs
 
+from spyweb.errors import Absent, NoAccess, StoreError
+from spyweb.files import replace_all
+from spyweb.incidents.truth import Removed
 from spyweb.settings.units import DAY_MS
-from spyweb.subjects.status.service import HTML, LATEST_S, SOONEST_S, StatusService, serving
-from spyweb.web.app import Site
-from tests.fakes.client import client_of, content_of
+from spyweb.subjects.status.service import HTML, LATEST_S, SOONEST_S, StatusService, words_of
 from tests.fakes.clock import FakeClock
-from tests.fakes.daemon_service import with_key
-from tests.fakes.incidents import AT_MS
-from tests.fakes.status import CONFIG, DATABASE, MARK, FakeUptimes, fail_with, make_status
+from tests.fakes.incidents import AT_MS, happen
+from tests.fakes.status import DATABASE, MARK, SITE, FakeUptimes, fail_with, make_status
 
-KEY = "a key of at least 20 characters"
+ATOM = "{http://www.w3.org/2005/Atom}"
 
 
 async def contents(status: StatusService) -> dict[str, bytes]:
@@ -31,7 +33,7 @@ async def test_a_marked_secret_is_in_no_file_and_in_no_name_of_one(
     monkeypatch.setattr("platform.node", lambda: f"host-{MARK}")
     _, status = await make_status(tmp_path)
     files = await status.files()
-    assert files.keys() >= {
+    assert {
         HTML,
         "status.json",
         "feed.xml",
@@ -39,7 +41,7 @@ async def test_a_marked_secret_is_in_no_file_and_in_no_name_of_one(
         "database.svg",
         "page.logo.svg",
         "page.own.css",
-    }
+    } <= files.keys()
     for name, served in files.items():
         assert gzip.decompress(served.zipped) == served.content
         assert MARK.encode() not in served.content, name
@@ -72,6 +74,24 @@ async def test_it_tells_names_states_shares_notes_and_times(tmp_path: Path) -> N
     assert "<script" not in page
 
 
+async def test_the_feed_has_an_entry_an_incident_whose_id_stays(tmp_path: Path) -> None:
+    service, status = await make_status(tmp_path)
+
+    async def entries() -> list[tuple[str | None, str | None]]:
+        feed = ElementTree.fromstring((await contents(status))["feed.xml"])
+        return [(each.findtext(f"{ATOM}id"), each.findtext(f"{ATOM}title")) for each in feed.iter(f"{ATOM}entry")]
+
+    ((key, title),) = await entries()
+    assert title == "Our shop: down"
+    await happen(service.stored_incidents, SITE, Removed())
+    await fail_with(service, DATABASE)
+    clock = service.clock
+    assert isinstance(clock, FakeClock)
+    await clock.turn(SOONEST_S)
+    assert [title for _, title in await entries()] == ["Database: down", "Our shop: down, over"]
+    assert (await entries())[1][0] == key
+
+
 async def test_it_is_made_once_a_second_at_most_and_only_when_something_has_changed(tmp_path: Path) -> None:
     service, status = await make_status(tmp_path)
     uptimes, clock = service.store.uptime, service.clock
@@ -93,19 +113,72 @@ async def test_it_is_made_once_a_second_at_most_and_only_when_something_has_chan
     assert uptimes.reads == 3
 
 
+async def test_a_store_that_refuses_leaves_the_page_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, status = await make_status(tmp_path)
+    before, clock = await status.files(), service.clock
+    assert isinstance(clock, FakeClock)
+
+    def refuse(*_: object) -> None:
+        raise StoreError("the disk is gone")
+
+    monkeypatch.setattr(FakeUptimes, "read", refuse)
+    await clock.turn(LATEST_S)
+    with capture_logs() as logs:
+        assert await status.files() is before
+    assert [each["event"] for each in logs] == ["the status page is as before"]
+
+
+async def test_files_of_the_project_that_are_missing_are_left_out(tmp_path: Path) -> None:
+    _, status = await make_status(tmp_path)
+    (tmp_path / MARK / "logo.svg").unlink()
+    (tmp_path / MARK / "own.css").unlink()
+    files = await contents(status)
+    assert {"page.logo.svg", "page.own.css"}.isdisjoint(files)
+    assert b"page.logo" not in files[HTML]
+
+
+async def test_without_settings_there_is_no_page(tmp_path: Path) -> None:
+    _, status = await make_status(tmp_path, "")
+    with pytest.raises(Absent, match=r"config.toml has no \[status_page\]"):
+        await status.files()
+    await status.export()
+
+
+async def test_a_folder_that_can_not_be_written_is_said_until_it_can(tmp_path: Path) -> None:
+    _, status = await make_status(tmp_path)
+    (tmp_path / MARK / "out").write_text("a file")
+    for _ in range(2):
+        with pytest.raises(NoAccess, match="File exists"):
+            await status.export()
+    (tmp_path / MARK / "out").unlink()
+    await status.export()
+    assert (tmp_path / MARK / "out" / HTML).exists()
+
+
+async def test_an_export_replaces_what_has_changed_and_leaves_other_files_alone(tmp_path: Path) -> None:
+    _, status = await make_status(tmp_path)
+    files, folder = await contents(status), tmp_path / "out"
+    replace_all(folder, files)
+    (folder / "mine.svg").write_text("not spyweb's")
+    (folder / "shop.svg").write_text("broken")
+    kept = (folder / "feed.xml").stat().st_ino
+    replace_all(folder, files)
+    assert {path.name for path in folder.iterdir()} == files.keys() | {"mine.svg"}
+    assert (folder / "shop.svg").read_bytes() == files["shop.svg"]
+    assert (folder / "feed.xml").stat().st_ino == kept
+
+
 @pytest.mark.parametrize(
-    ("public", "key", "headers", "status"),
+    ("states", "words"),
     [
-        (True, "", {"Host": "x.example", "X-Forwarded-For": "192.0.2.1"}, 200),
-        (True, KEY, {"X-SpyWeb-Key": "wrong"}, 200),
-        (False, "", {}, 200),
-        (False, "", {"X-Forwarded-For": "192.0.2.1"}, 403),
-        (False, KEY, {"X-SpyWeb-Key": "wrong"}, 401),
-        (False, KEY, {"X-SpyWeb-Key": KEY}, 200),
+        (["up", "up"], ("up", "Everything is up")),
+        (["up", "unknown"], ("up", "1 of 2 up")),
+        (["unknown"], ("unknown", "Nothing is known yet")),
+        ([], ("unknown", "Nothing is known yet")),
+        (["up", "troubled", "maintenance"], ("troubled", "1 of 3 troubled")),
+        (["up", "maintenance"], ("maintenance", "1 of 2 in maintenance")),
+        (["down", "down"], ("down", "2 of 2 down")),
     ],
 )
-async def test_who_sees_it(tmp_path: Path, public: bool, key: str, headers: dict[str, str], status: int) -> None:
-    service, page = await make_status(tmp_path, CONFIG if public else CONFIG.replace("public = true", ""))
-    app = content_of(with_key(service, key or None), Site(answer_first=[serving(page)]))
-    async with client_of(app) as client, client.get("/status/", headers=headers) as answer:
-        assert (answer.status, MARK in await answer.text()) == (status, False)
+def test_the_page_says_the_gravest_state(states: list[str], words: tuple[str, str]) -> None:
+    assert words_of(states) == words
