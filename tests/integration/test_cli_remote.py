@@ -47,7 +47,11 @@ COMMANDS = [(words, code) for code, many in enumerate((DONE, ABSENT)) for words 
 
 ALONE = {"version"}  # asks nobody
 ENDLESS, OF_FILES_TOO = {"state watch"}, {"state rekey", "store move"}
-REFUSED_THERE = {"state rollback", "keys revoke", "alerts show", "alerts ack", "alerts unack", "alerts test"}
+INCIDENT = ["show 1", "ack 1", "unack 1", "note 1 known"]
+REFUSED_THERE = {
+    *("state rollback", "keys revoke", "alerts test", "status export"),
+    *(f"alerts {words.split()[0]}" for words in INCIDENT),
+}
 ELSEWHERE = ENDLESS | OF_FILES_TOO | REFUSED_THERE
 
 
@@ -71,8 +75,9 @@ def test_no_command_that_asks_a_daemon_is_left_out() -> None:
 
 def test_what_is_not_there_is_refused_there(remote: tuple[str, FakeDaemonService]) -> None:
     assert "there is no key 'phone'" in spyweb("--url", remote[0], "keys", "revoke", "phone").err
-    for words in ("show", "ack", "unack"):
-        assert f"{remote[0]}: there is no incident 1" in spyweb("--url", remote[0], "alerts", words, "1").err
+    for words in INCIDENT:
+        assert f"{remote[0]}: there is no incident 1" in spyweb("--url", remote[0], "alerts", *words.split()).err
+    assert "config.toml has no [status_page]" in spyweb("--url", remote[0], "status", "export", "site").err
     assert "there is no channel nobody" in spyweb("--url", remote[0], "alerts", "test", "nobody").err
     assert "there is no version 9" in spyweb("--url", remote[0], "state", "rollback", "greeting", "9", "--yes").err
 

@@ -90,6 +90,7 @@ def with_defaults(*sections: str) -> dict[str, dict[str, object]]:
 
 
 def test_the_defaults_that_are_told_are_those_of_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[status_page]")  # which is served only where it is written
     expected = examine_settings(tmp_path, environ={}, flags={})
     told = with_defaults(*section_keys())
     untold = {f"{name}.{key}" for name, keys in section_keys().items() for key in keys if key not in told[name]}
