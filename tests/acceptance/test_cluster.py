@@ -113,6 +113,7 @@ def test_a_job_goes_to_the_node_that_it_asks_for_and_to_any_once_it_asks_no_more
 
     with shared.two_nodes() as (_, ber):
         ask_for('\nnode = "ber"', "node:ber")
+        shared.until_owned(("fra", 128), ("ber", 129))
         ber.kill()
         shared.until_owned(("fra", 256), ("ber", 1))  # that of the pool for it, which no other may take
         ended = f"{ENDED} AND job = '{job}'"
