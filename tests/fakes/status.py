@@ -16,7 +16,7 @@ from spyweb.settings.load import load_settings
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.store.model.incidents import SubjectEvent
-from spyweb.store.model.uptime import JobUptime, StandingResult, UptimeDay, UptimeSpan, bucket_of
+from spyweb.store.model.uptime import JobUptime, UptimeDays, UptimeSpan, bucket_of
 from spyweb.store.sqlite.uptime import Uptimes
 from spyweb.subjects.status.service import StatusService
 from tests.fakes.daemon_service import FakeDaemonService
@@ -49,13 +49,13 @@ class FakeUptimes(Uptimes):
     ) -> Future[dict[JobId, JobUptime]]:
         self.reads += latency
         span = UptimeSpan(up_ms=DAY_MS - HOUR_MS, down_ms=HOUR_MS, ok=9, latency={bucket_of(180): 9})
-        standing = {job: StandingResult(up=job != DATABASE, since_ms=now_ms, stale_ms=now_ms + DAY_MS) for job in jobs}
-        return done({job: JobUptime(standing=standing[job], spans=dict.fromkeys(spans, span)) for job in jobs})
+        return done({job: JobUptime(up=job != DATABASE, spans=dict.fromkeys(spans, span)) for job in jobs})
 
-    def days(self, job: JobId, count: int) -> Future[list[UptimeDay]]:
+    def days(self, jobs: Sequence[JobId], count: int) -> Future[dict[JobId, UptimeDays]]:
         spans = {30: UptimeSpan(down_ms=DAY_MS), **dict.fromkeys(range(20), UptimeSpan())}
         whole = UptimeSpan(up_ms=DAY_MS)
-        return done([UptimeDay(start_ms=AT_MS - (count - n) * DAY_MS, span=spans.get(n, whole)) for n in range(count)])
+        days = {AT_MS - (count - number) * DAY_MS: spans.get(number, whole) for number in range(count)}
+        return done(dict.fromkeys(jobs, days))
 
 
 def done(value: T) -> Future[T]:

@@ -41,19 +41,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     free_ms: int = 0  # since when the job has had no maintenance; later than `at_ms` where it has
 
 
-class StandingResult(Struct, frozen=True, kw_only=True):
-    """The result that holds now."""
-
-    up: bool | None
-    since_ms: int
-    stale_ms: int
-
-    def is_up(self, now_ms: int) -> bool | None:
-        """Return whether the job is up at this moment; None where nothing is known."""
-        return self.up if now_ms < self.stale_ms else None
-
-
-class UptimeSpan(Struct, frozen=True, kw_only=True):
+class UptimeSpan(Struct, frozen=True):
     """A span of time in milliseconds, and the results in it; what is left of the span is unknown."""
 
     up_ms: int = 0
@@ -80,18 +68,13 @@ class UptimeSpan(Struct, frozen=True, kw_only=True):
         return None
 
 
-NO_SPAN = UptimeSpan()
-
-
-class UptimeDay(Struct, frozen=True, kw_only=True):
-    """A day of UTC."""
-
-    start_ms: int
-    span: UptimeSpan
+UptimeDays = dict[int, UptimeSpan]  # by when each begins, today last
 
 
 class JobUptime(Struct, frozen=True, kw_only=True):
-    standing: StandingResult | None = None  # None: the job has never had one
+    up: bool | None = None  # now; None: nothing is known
+    since_ms: int | None = None  # of the latest result; None: the job has never had one
+    until_ms: int | None = None  # so long it holds, without another
     spans: Mapping[str, UptimeSpan] = {}  # up to now, by the names of SPANS
 
 

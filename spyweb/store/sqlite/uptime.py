@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -27,10 +27,8 @@ from spyweb.store.model.uptime import (
     Excuses,
     JobUptime,
     Sample,
-    StandingResult,
-    UptimeDay,
+    UptimeDays,
     UptimeSpan,
-    Windows,
     begin_of,
     bucket_of,
 )
@@ -70,8 +68,8 @@ BARE_SPAN = f"""
 """
 SPAN = BARE_SPAN.replace("''", "group_concat(latency, '')")
 OF_DAYS = f"""
-    SELECT start_ms, {", ".join(NUMBERS)}, '' FROM uptime
-    WHERE job = ? AND unit = 'day' AND start_ms >= ? AND start_ms <= ?
+    SELECT job, start_ms, {", ".join(NUMBERS)} FROM uptime
+    WHERE job IN (SELECT value FROM json_each(?)) AND unit = 'day' AND start_ms >= ? AND start_ms <= ?
 """
 OUTDATED = """
     SELECT job, unit, start_ms FROM uptime WHERE job = ?1 AND unit = 'hour' AND start_ms < ?2
@@ -91,7 +89,7 @@ class StandingRow(Struct, frozen=True):
     job: JobId
     since_ms: int
     written_ms: int
-    up: int | None
+    up: bool | None
     stale_ms: int
     sums: Sums  # of the hour of `written_ms`
 
@@ -107,7 +105,7 @@ class Uptimes(StorePart):
     def settle(self, connection: sqlite3.Connection, jobs: Sequence[JobId], excuses: Excuses) -> None:
         """Write down what the standing results of these jobs have held for, with the maintenance that this knows."""
         now_ms, ledger = self._clock.now_ms(), Ledger(connection, jobs, excuses)
-        for row in list(ledger.rows.values()):
+        for row in [row for row in ledger.rows.values() if row.since_ms]:
             ledger.put(replace(row, written_ms=max(row.written_ms, now_ms)), hours_of(row, now_ms, excuses))
         ledger.save(connection)
 
@@ -128,28 +126,29 @@ class Uptimes(StorePart):
             asked_for = (asked, begin_ms, begin_ms + -begin_ms % DAY_MS, now_ms)
             for job, *columns in connection.execute(SPAN if latency else BARE_SPAN, asked_for):
                 found[job, name] = sums_of(columns)
-        standing: dict[JobId, StandingResult] = {}
-        for row in find_standing(connection, jobs).values():
-            up = None if row.up is None else bool(row.up)
-            standing[row.job] = StandingResult(up=up, since_ms=row.since_ms, stale_ms=row.stale_ms)
+        uptimes = {}
+        for job, row in find_standing(connection, jobs).items():
             for hour_ms, sums in hours_of(row, now_ms, self.excuses).items():
                 for name in (name for name, begin_ms in begins.items() if hour_ms >= begin_ms):
-                    found[row.job, name].update(sums)
-        spans_of = {job: {name: span_of(found[job, name], latency=latency) for name in spans} for job in jobs}
-        return {job: JobUptime(standing=standing.get(job), spans=spans_of[job]) for job in jobs}
+                    found[job, name].update(sums)
+            up = row.up if now_ms < row.stale_ms else None
+            shown = {name: span_of(found[job, name], latency=latency) for name in spans}
+            uptimes[job] = JobUptime(up=up, since_ms=row.since_ms or None, until_ms=row.stale_ms or None, spans=shown)
+        return uptimes
 
     @on_questions
-    def days(self, connection: sqlite3.Connection, job: JobId, count: int) -> list[UptimeDay]:
-        """Return the last days of UTC up to today, which is not over; without latencies."""
+    def days(self, connection: sqlite3.Connection, jobs: Sequence[JobId], count: int) -> dict[JobId, UptimeDays]:
+        """Return the last days of UTC of these jobs, up to today, which is not over; without latencies."""
         now_ms = self._clock.now_ms()
         first_ms = now_ms - now_ms % DAY_MS - (count - 1) * DAY_MS
-        found: dict[int, Sums] = {start_ms: Counter() for start_ms in range(first_ms, now_ms + 1, DAY_MS)}
-        for start_ms, *columns in connection.execute(OF_DAYS, (job, first_ms, now_ms)):
-            found[start_ms].update(sums_of(columns))
-        for row in find_standing(connection, [job]).values():
+        found = {job: dict.fromkeys(range(first_ms, now_ms + 1, DAY_MS), UptimeSpan()) for job in jobs}
+        for job, start_ms, *numbers in connection.execute(OF_DAYS, (encode(jobs).decode(), first_ms, now_ms)):
+            found[job][start_ms] = UptimeSpan(*numbers)
+        for job, row in find_standing(connection, jobs).items():
             for hour_ms, sums in hours_of(row, now_ms, self.excuses).items():
-                found.get(hour_ms - hour_ms % DAY_MS, Counter()).update(sums)
-        return [UptimeDay(start_ms=start_ms, span=span_of(sums, latency=False)) for start_ms, sums in found.items()]
+                if day := found[job].get(start_ms := hour_ms - hour_ms % DAY_MS):
+                    found[job][start_ms] = UptimeSpan(*(getattr(day, name) + sums[name] for name in NUMBERS))
+        return found
 
     async def prune(self, now_ms: int) -> int:
         """Delete what is older than is kept; return how many hours and days."""
@@ -182,7 +181,7 @@ def note(connection: sqlite3.Connection, samples: Sequence[Sample], excuses: Exc
 def row_of(sample: Sample) -> tuple[str | int, ...]:
     letter = "" if sample.latency_ms is None or not sample.up else LETTERS[bucket_of(sample.latency_ms)]
     begin_ms = max(hour_of(sample.at_ms), sample.free_ms)
-    return (sample.job, sample.at_ms, int(bool(sample.up)), letter, sample.stale_ms, begin_ms)
+    return (sample.job, sample.at_ms, bool(sample.up), letter, sample.stale_ms, begin_ms)
 
 
 def idle_of(cursors: Sequence[Cursor]) -> list[Sample]:
@@ -202,22 +201,18 @@ class Ledger:
 
     def note(self, new: Sample) -> None:
         """Let a result follow the standing one; one that is older is counted, and holds for nothing."""
-        row = self.rows.get(new.job)
-        if new.up is None and (row is None or (row.up is None and new.at_ms <= row.since_ms)):  # as is known
+        row = self.rows[new.job]
+        if new.up is row.up is None and (not row.since_ms or new.at_ms <= row.since_ms):  # as is known
             return
-        row = row or StandingRow(new.job, new.at_ms, new.at_ms, None, new.at_ms, Counter())
-        up = None if new.up is None else int(new.up)
-        was_set_back = new.at_ms < row.since_ms - SET_BACK_MS
-        if row.since_ms <= new.at_ms or was_set_back:
-            hours = hours_of(row, new.at_ms, self._excuses)
-            written_ms = new.at_ms if was_set_back else max(row.written_ms, new.at_ms)
-            row = replace(row, up=up, since_ms=new.at_ms, stale_ms=new.stale_ms, written_ms=written_ms)
-        else:
-            hours = hours_of(row, row.written_ms, self._excuses)
+        hours = hours_of(row, new.at_ms, self._excuses)
         if new.up is not None:
             hours[hour_of(new.at_ms)]["ok" if new.up else "failed"] += 1
         if new.up and new.latency_ms is not None:
             hours[hour_of(new.at_ms)][bucket_of(new.latency_ms)] += 1
+        was_set_back = new.at_ms < row.since_ms - SET_BACK_MS
+        if row.since_ms <= new.at_ms or was_set_back:
+            written_ms = new.at_ms if was_set_back else max(row.written_ms, new.at_ms)
+            row = replace(row, up=new.up, since_ms=new.at_ms, stale_ms=new.stale_ms, written_ms=written_ms)
         self.put(row, hours)
 
     def put(self, row: StandingRow, hours: dict[int, Sums]) -> None:
@@ -241,9 +236,11 @@ class Ledger:
 
 
 def find_standing(connection: sqlite3.Connection, jobs: Sequence[JobId]) -> dict[JobId, StandingRow]:
-    found = {}
+    """Return the rows of these jobs, also of those that have none yet: their moments are 0."""
+    found = {job: StandingRow(job, 0, 0, None, 0, Counter()) for job in jobs}
     for job, since_ms, written_ms, up, stale_ms, *sums in connection.execute(FIND, (encode(jobs).decode(),)):
-        found[job] = StandingRow(job, since_ms, written_ms, up, stale_ms, sums_of(sums))
+        is_up = None if up is None else bool(up)
+        found[job] = StandingRow(job, since_ms, written_ms, is_up, stale_ms, sums_of(sums))
     return found
 
 
@@ -253,17 +250,14 @@ def hours_of(row: StandingRow, until_ms: int, excuses: Excuses) -> dict[int, Sum
     until_ms = min(until_ms, row.stale_ms)
     if row.up is None or until_ms <= row.written_ms:
         return hours
-    excused = excuses.excused(row.job, row.written_ms, until_ms)
-    for start_ms, end_ms, is_excused in parts_of(row.written_ms, until_ms, excused):
+    kind = "up_ms" if row.up else "down_ms"
+    parts = [(row.written_ms, until_ms, kind, 1)]
+    for window in excuses.excused(row.job, row.written_ms, until_ms):
+        parts += [(*window, kind, -1), (*window, "excused_ms", 1)]
+    for start_ms, end_ms, name, sign in parts:
         for at_ms, next_ms in pairwise([start_ms, *range(hour_of(start_ms) + HOUR_MS, end_ms, HOUR_MS), end_ms]):
-            hours[hour_of(at_ms)]["excused_ms" if is_excused else "up_ms" if row.up else "down_ms"] += next_ms - at_ms
+            hours[hour_of(at_ms)][name] += sign * (next_ms - at_ms)
     return hours
-
-
-def parts_of(since_ms: int, until_ms: int, excused: Windows) -> Iterator[tuple[int, int, bool]]:
-    """Yield the parts of a span of time, each with whether it is excused."""
-    cuts = [since_ms, *(cut for window in excused for cut in window), until_ms]
-    yield from ((start_ms, end_ms, bool(number % 2)) for number, (start_ms, end_ms) in enumerate(pairwise(cuts)))
 
 
 def hour_of(moment_ms: int) -> int:

@@ -115,14 +115,15 @@ class StatusService:
         self._secret = self._secret or await self.store.keys.link_key()
         named = await asyncio.to_thread(groups_of, page, [job.spec for job in self.live])
         specs = {f"{JOB}{spec.id}": spec for _, jobs in named for spec in jobs}
-        uptimes = await self.store.uptime.read([spec.id for spec in specs.values()], now_ms, ("24h",))
+        jobs = [spec.id for spec in specs.values()]
+        uptimes = await self.store.uptime.read(jobs, now_ms, ("24h",))
+        days_of = await self.store.uptime.days(jobs, DAYS)
         found = await self.store.incidents.list(since_ms=now_ms - PAST_DAYS * DAY_MS, limit=MOST_INCIDENTS)
         troubled, incidents = {each.subject for each in found if each.closed_ms is None}, []
         shown = dict[str, dict[str, Any]]()
         for subject, spec in specs.items():
-            uptime, days = uptimes[spec.id], [day.span for day in await self.store.uptime.days(spec.id, DAYS)]
-            is_up = uptime.standing.is_up(now_ms) if uptime.standing else None
-            state = {True: "up", False: "down", None: "unknown"}[is_up]
+            uptime, days = uptimes[spec.id], [*days_of[spec.id].values()]
+            state = {True: "up", False: "down", None: "unknown"}[uptime.up]
             state = "troubled" if state == "up" and subject in troubled else state
             state = state if calendar.until(spec.id, now_ms) is None else "maintenance"
             today = uptime.spans["24h"]

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from spyweb.clock import Clock
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS
-from spyweb.store.model.uptime import JobUptime, StandingResult, UptimeSpan, begin_of
+from spyweb.store.model.uptime import JobUptime, UptimeSpan, begin_of
 from spyweb.store.sqlite.uptime import Uptimes
 from spyweb.views.runs import copied
 
@@ -58,17 +58,15 @@ class UptimeService:
 
     async def detail(self, job: JobId, days: int) -> UptimeView:
         """Return the uptime of a job, and of each of so many days."""
-        (view,), found = await self.look([job], latency=True), await self.store.days(job, days)
+        (view,), found = await self.look([job], latency=True), await self.store.days([job], days)
         now_ms = self.clock.now_ms()
-        shown = [view_span(day.span, day.start_ms, min(day.start_ms + DAY_MS, now_ms)) for day in found]
+        shown = [view_span(day, start_ms, min(start_ms + DAY_MS, now_ms)) for start_ms, day in found[job].items()]
         return structs.replace(view, days=shown)
 
 
 def view_uptime(job: JobId, found: JobUptime, now_ms: int) -> UptimeView:
-    now = found.standing or StandingResult(up=None, since_ms=0, stale_ms=0)
     spans = {name: view_span(span, begin_of(name, now_ms), now_ms) for name, span in found.spans.items()}
-    since_ms, until_ms = now.since_ms or None, now.stale_ms or None
-    return UptimeView(job=job, up=now.is_up(now_ms), since_ms=since_ms, until_ms=until_ms, spans=spans)
+    return copied(UptimeView, found, job=job, spans=spans)
 
 
 def view_span(span: UptimeSpan, since_ms: int, until_ms: int) -> SpanView:

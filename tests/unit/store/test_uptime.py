@@ -39,16 +39,14 @@ async def test_a_result_holds_until_the_next_one_or_until_it_is_stale(store: Sto
 
     assert found.spans["24h"] == UptimeSpan(up_ms=MINUTE, down_ms=2 * MINUTE, ok=1, failed=1)
     assert found.spans == dict.fromkeys(("24h", "7d", "30d", "365d"), found.spans["24h"])
-    assert found.standing
-    assert (found.standing.since_ms, found.standing.is_up(at + 2 * MINUTE), found.standing.is_up(at + 3 * MINUTE)) == (
-        at + MINUTE, False, None,
-    )  # fmt: skip
+    assert (found.up, found.since_ms, found.until_ms) == (None, at + MINUTE, at + 3 * MINUTE)
+    assert (await store.uptime.read([PRICES], at + 2 * MINUTE))[PRICES].up is False
 
 
 async def test_a_job_without_a_result_has_no_uptime(store: Store, at: int) -> None:
     found = (await store.uptime.read([PRICES], at))[PRICES]
-    assert (found.standing, {span.uptime for span in found.spans.values()}) == (None, {None})
-    assert [day.span for day in await store.uptime.days(PRICES, 3)] == [UptimeSpan()] * 3
+    assert (found.since_ms, {span.uptime for span in found.spans.values()}) == (None, {None})
+    assert [*(await store.uptime.days([PRICES], 3))[PRICES].values()] == [UptimeSpan()] * 3
 
 
 async def test_an_hour_that_is_over_goes_to_its_hour_and_its_day(store: Store, clock: FakeClock, at: int) -> None:
@@ -59,8 +57,10 @@ async def test_an_hour_that_is_over_goes_to_its_hour_and_its_day(store: Store, c
     assert await last_day(store, at + HOUR_MS) == UptimeSpan(
         up_ms=14 * HOUR_MS, down_ms=HOUR_MS, ok=1, failed=1, latency={bucket_of(10): 1}
     )
-    yesterday, today = await store.uptime.days(PRICES, 2)
-    assert (yesterday.span.up_ms, yesterday.span.ok, today.span.up_ms) == (2 * HOUR_MS, 1, 12 * HOUR_MS)
+    days = await store.uptime.days([NEWS, PRICES], 2)
+    yesterday, today = days[PRICES].values()
+    assert (yesterday.up_ms, yesterday.ok, today.up_ms) == (2 * HOUR_MS, 1, 12 * HOUR_MS)
+    assert [*days[NEWS].values()] == [UptimeSpan(), UptimeSpan()]
     assert (await last_day(store, at + 13 * HOUR_MS)).up_ms == 11 * HOUR_MS  # from 01:00 on
 
 
@@ -109,7 +109,7 @@ async def test_nothing_is_known_of_a_job_that_is_paused_or_absent(store: Store, 
     for _ in range(2):  # a start writes the cursors again
         await store.runs.record(Change(cursors=[replace(cursor, idle_since_ms=at + MINUTE)]))
     found = (await store.uptime.read([PRICES], at + HOUR_MS))[PRICES]
-    assert (found.spans["24h"], found.standing and found.standing.up) == (UptimeSpan(up_ms=MINUTE, ok=1), None)
+    assert (found.spans["24h"], found.up) == (UptimeSpan(up_ms=MINUTE, ok=1), None)
 
 
 async def test_maintenance_is_excused_also_when_it_has_ended_early(store: Store, clock: FakeClock, at: int) -> None:
@@ -135,7 +135,7 @@ async def test_what_is_older_than_is_kept_is_deleted(store: Store, at: int) -> N
     now_ms = at + 33 * DAY_MS + 2 * HOUR_MS
     assert (await store.uptime.read([PRICES], now_ms))[PRICES].spans["365d"].up_ms == 2 * HOUR_MS
     assert await store.uptime.prune(now_ms + DAYS_KEPT_MS) == 1
-    assert (await store.uptime.read([PRICES], now_ms))[PRICES].standing is None
+    assert (await store.uptime.read([PRICES], now_ms))[PRICES].since_ms is None
 
 
 async def test_latencies_of_an_hour_are_kept_in_few_characters(store: Store, at: int) -> None:
