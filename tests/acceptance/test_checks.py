@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 import pytest
+import pytest_asyncio
 
-from spyweb.model import JobId, Outcome
-from spyweb.ops.network.certificate import machine_trust
+from spyweb.model import JobId, Outcome, Run
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
+from spyweb.store.model.incidents import Incident
+from spyweb.store.model.uptime import UptimeSpan
 from spyweb.subjects.status.service import StatusService
 from tests.fakes.checked import CASES, SECRET, Case, open_checked
 from tests.fakes.weeks import Weeks, open_weeks
@@ -43,90 +44,95 @@ def in_maintenance(case: Case) -> range:
     return range(3, RUNS, 4) if case.kind == "command" else range(0)
 
 
-@asynccontextmanager
-async def begun(root: Path, patch: pytest.MonkeyPatch, *stops: int) -> AsyncIterator[tuple[Weeks, int]]:
-    """Let the checks run so many times, with a restart at each stop before the last; yield when the first run was."""
+class Life(NamedTuple):
+    """What checks have done over so many runs, with a restart, and what was shown before that, in the outage."""
+
+    root: Path
+    begins_ms: int  # of the first run
+    runs: Mapping[str, Sequence[Run]]
+    uptimes: Mapping[str, UptimeSpan]
+    incidents: Mapping[str, Sequence[Incident]]
+    pages: Mapping[str, bytes]  # by address
+    exported: Mapping[str, bytes]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
+    root, names = tmp_path_factory.mktemp("checks"), [case.name for case in CASES]
     begins_ms = time.time_ns() // 1_000_000 // DAY_MS * DAY_MS  # certificates are of today
+    restart_ms, end_ms = (begins_ms + stop * PERIOD_MS - 1 for stop in (IN_OUTAGES + 1, RUNS))
     async with open_checked(root, *CASES) as servers:
-        patch.setenv("SSL_CERT_FILE", str(servers.trusted))
-        machine_trust.cache_clear()
 
         def before(at_ms: int) -> None:
             run = (at_ms - begins_ms) // PERIOD_MS
             for case in CASES:
                 servers.set_fault(case, is_broken=run in outage(case))
 
-        moments = [begins_ms - MINUTE_MS, *(begins_ms + stop * PERIOD_MS - 1 for stop in stops)]
-        try:
-            for from_ms, until_ms in pairwise(moments):
-                async with open_weeks(root, from_ms) as weeks:
-                    assert not weeks.daemon.reloader.broken
-                    await weeks.pass_until(until_ms, before)
-                    if until_ms == moments[-1]:
-                        yield weeks, begins_ms
-        finally:
-            machine_trust.cache_clear()
+        async with open_weeks(root, begins_ms - MINUTE_MS) as weeks:
+            assert not weeks.daemon.reloader.broken
+            await weeks.pass_until(restart_ms, before)
+            await weeks.daemon.services[StatusService].export()
+            exported = {file.name: file.read_bytes() for file in (root / "exported").iterdir()}
+            pages = await shown(weeks, exported)
+        async with open_weeks(root, restart_ms) as weeks:
+            await weeks.pass_until(end_ms, before)
+            store = weeks.daemon.runtime.store
+            uptimes = await store.uptime.read([JobId(name) for name in names], end_ms)
+            spans = {name: uptimes[JobId(name)].spans["30d"] for name in names}
+            runs = {name: await weeks.runs(name) for name in names}
+            incidents = {name: await store.incidents.list(subject=f"job:{name}") for name in names}
+    return Life(root, begins_ms, runs, spans, incidents, pages, exported)
 
 
-async def test_each_fails_while_its_server_does_says_why_and_counts_as_down_for_so_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with begun(tmp_path, monkeypatch, IN_OUTAGES, RUNS) as (weeks, begins_ms):
-        store = weeks.daemon.runtime.store
-        uptimes = await store.uptime.read([JobId(case.name) for case in CASES], weeks.clock.now_ms())
-        wrong = list[tuple[str, str]]()
-        for case in CASES:
-            runs, failed = await weeks.runs(case.name), failures(case)
-            assert len(runs) == RUNS
-            assert [n for n, run in enumerate(runs) if run.outcome is not Outcome.SUCCESS] == [*failed], case
-            wrong += [(case.name, runs[n].reason) for n in failed if case.says not in runs[n].reason]
-            span, excused = uptimes[JobId(case.name)].spans["30d"], set(in_maintenance(case))
-            down_ms, excused_ms = len({*failed} - excused) * PERIOD_MS, len(excused) * PERIOD_MS
-            assert abs(span.excused_ms - excused_ms) <= 1, case  # the last one is not over
-            assert (span.down_ms, span.up_ms + span.excused_ms) == (down_ms, RUNS * PERIOD_MS - down_ms - 1), case
-            incidents = await store.incidents.list(subject=f"job:{case.name}")
-            spans = [(each.opened_ms, each.closed_ms) for each in incidents]
-            assert spans == [(begins_ms + at * PERIOD_MS, begins_ms + failed.stop * PERIOD_MS) for at in failed[:1]]
+async def shown(weeks: Weeks, files: Iterable[str]) -> dict[str, bytes]:
+    """Return pages of the dashboard, and what a stranger gets of the status page."""
+    of_jobs = [f"/jobs/{case.name}" for case in CASES if case.fault == "slow" or case.kind == "tls"]
+    asked = {f"{weeks.dashboard}{path}": {"Accept": "text/html"} for path in ("/metrics", "/", *of_jobs)}
+    asked |= {f"{weeks.url}/status/{name}": {"X-Forwarded-For": "192.0.2.1"} for name in files}
+    pages = {}
+    async with aiohttp.ClientSession(raise_for_status=True) as browser:
+        for url, headers in asked.items():
+            async with browser.get(url, headers=headers) as answer:
+                pages[answer.url.path] = await answer.read()
+    return pages
+
+
+def test_each_fails_while_its_server_does_says_why_and_counts_as_down_for_so_long(life: Life) -> None:
+    wrong = list[tuple[str, str]]()
+    for case in CASES:
+        runs, failed = life.runs[case.name], failures(case)
+        assert len(runs) == RUNS
+        assert [n for n, run in enumerate(runs) if run.outcome is not Outcome.SUCCESS] == [*failed], case
+        wrong += [(case.name, runs[n].reason) for n in failed if case.says not in runs[n].reason]
+        span, excused = life.uptimes[case.name], set(in_maintenance(case))
+        down_ms, excused_ms = len({*failed} - excused) * PERIOD_MS, len(excused) * PERIOD_MS
+        assert abs(span.excused_ms - excused_ms) <= 1, case  # the last one is not over
+        assert (span.down_ms, span.up_ms + span.excused_ms) == (down_ms, RUNS * PERIOD_MS - down_ms - 1), case
+        spans = [(each.opened_ms, each.closed_ms) for each in life.incidents[case.name]]
+        begins_ms = life.begins_ms
+        assert spans == [(begins_ms + at * PERIOD_MS, begins_ms + failed.stop * PERIOD_MS) for at in failed[:1]]
     assert wrong == []
 
 
-async def test_pages_and_metrics_show_which_are_down_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_and_metrics_show_which_are_down_now(life: Life) -> None:
     down = {case.name for case in CASES if IN_OUTAGES in failures(case)}
-    async with (
-        begun(tmp_path, monkeypatch, IN_OUTAGES + 1) as (weeks, _),
-        aiohttp.ClientSession(weeks.dashboard) as browser,
-    ):
-
-        async def page(path: str) -> str:
-            async with browser.get(path, headers={"Accept": "text/html"}) as answer:
-                assert answer.status == 200
-                return await answer.text()
-
-        metrics, overview = await page("/metrics"), await page("/")
-        assert set(re.findall(r'check_up\{check="\w+",job="(\w+)"\} 0', metrics)) == down
-        assert len(re.findall(r"check_up\{.*\} 1", metrics)) == len(CASES) - len(down)
-        slow = next(case.name for case in CASES if case.fault == "slow")
-        assert slow in down
-        assert not re.search(rf'check_latency_seconds{{check="http",job="{slow}"}}', metrics)
-        assert set(re.findall(r'<li id="j-(\w+)" data-state="failing"', overview)) == down
-        page_of_slow = await page(f"/jobs/{slow}")
-        assert f"<bdi>{slow}</bdi>: down" in page_of_slow
-        assert re.search(r'aria-label="Latencies from .*: 3 succeeded, 1 failed"', page_of_slow)
-        certificate = next(case.name for case in CASES if case.kind == "tls" and case.name not in down)
-        assert "The certificate is valid for another" in await page(f"/jobs/{certificate}")
+    metrics, overview = life.pages["/metrics"].decode(), life.pages["/"].decode()
+    assert set(re.findall(r'check_up\{check="\w+",job="(\w+)"\} 0', metrics)) == down
+    assert len(re.findall(r"check_up\{.*\} 1", metrics)) == len(CASES) - len(down)
+    slow = next(case.name for case in CASES if case.fault == "slow")
+    assert slow in down
+    assert not re.search(rf'check_latency_seconds{{check="http",job="{slow}"}}', metrics)
+    assert set(re.findall(r'<li id="j-(\w+)" data-state="failing"', overview)) == down
+    page_of_slow = life.pages[f"/jobs/{slow}"].decode()
+    assert f"<bdi>{slow}</bdi>: down" in page_of_slow
+    assert re.search(r'aria-label="Latencies from .*: 3 succeeded, 1 failed"', page_of_slow)
+    certificate = next(case.name for case in CASES if case.kind == "tls" and case.name not in down)
+    assert "The certificate is valid for another" in life.pages[f"/jobs/{certificate}"].decode()
 
 
-async def test_the_status_page_tells_anybody_how_each_is_and_nothing_else_and_its_export_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with begun(tmp_path, monkeypatch, IN_OUTAGES + 1) as (weeks, _), aiohttp.ClientSession(weeks.url) as browser:
-        service = weeks.daemon.services[StatusService]
-        await service.export()
-        files = {file.name: file.read_bytes() for file in (tmp_path / "exported").iterdir()}
-        for name, content in files.items():
-            async with browser.get(f"/status/{name}", headers={"X-Forwarded-For": "192.0.2.1"}) as answer:
-                assert (answer.status, await answer.read() == content) == (200, True), name
-    told = json.loads(files["status.json"])
+def test_the_status_page_tells_anybody_how_each_is_and_nothing_else_and_its_export_is_the_same(life: Life) -> None:
+    assert {f"/status/{name}": content for name, content in life.exported.items()}.items() <= life.pages.items()
+    told = json.loads(life.exported["status.json"])
     jobs = {job["name"]: job for group in told["groups"] for job in group["jobs"]}
     assert jobs.keys() == {case.name for case in CASES}
     for case in CASES:
@@ -135,6 +141,6 @@ async def test_the_status_page_tells_anybody_how_each_is_and_nothing_else_and_it
         assert (job["state"] == "down") is (IN_OUTAGES in failed)
         assert job["uptime"]["30d"] == pytest.approx(1 - len(known & {*failed}) / len(known), abs=2e-5)
     assert len(told["incidents"]) == sum(len(failures(case)) > 0 and failures(case)[0] <= IN_OUTAGES for case in CASES)
-    everything = b"".join(files.values()).decode()
+    everything = b"".join(life.exported.values()).decode()
     says = [case.says for case in CASES if case.says]
-    assert [text for text in (SECRET, "127.0.0.1", str(tmp_path), *says) if text in everything] == []
+    assert [text for text in (SECRET, "127.0.0.1", str(life.root), *says) if text in everything] == []

@@ -10,20 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.project import Project, eventually
+from tests.fakes.status import CONFIG, MARK
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-MARK = "s3cr3t"
-CONFIG = f"""
-[status_page]
-title = "Example status"
-public = true
-groups = [{{ name = "Web", jobs = ["site", "shop"] }}]
-export = "out"
+MAINTENANCE = f"""
 [[maintenance]]
 cron = "0 3 * * *"
 duration = "1h"
-jobs = ["site"]
+jobs = ["shop"]
 text = "{MARK}"
 """
 
@@ -37,29 +32,31 @@ def get(url: str, **headers: str) -> tuple[int, str]:
 
 
 def test_everybody_sees_what_is_up_and_what_people_write_and_nothing_else(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    project.save("config.toml", CONFIG)
-    project.job(
-        "site", f'log("{MARK}")\nreturn {{ latency = 12, detail = "{MARK}" }}', f'description = "{MARK}"\nevery = "1s"'
-    )
-    project.job("shop", f'error("https://{MARK}.internal/")', 'name = "Shop"\nevery = "1s"')
+    project, exported = Project(tmp_path, is_quick=True), tmp_path / MARK / "out"
+    project.save("config.toml", CONFIG + MAINTENANCE)
+    talks = f'log("{MARK}")\nreturn {{ latency = 12, detail = "{MARK}" }}'
+    project.job("shop", talks, f'description = "{MARK}"\nevery = "1s"')
+    project.job("database", f'error("https://{MARK}.internal/")', 'name = "Database"\nevery = "100ms"')
     with project.daemon() as daemon:
         started = next(json.loads(line) for line in daemon.said().splitlines() if '"started"' in line)
         page, dashboard = f"{started['url']}/status/", started["dashboard"]
         stranger = {"Host": "status.example.org", "X-Forwarded-For": "192.0.2.1"}
         eventually(lambda: "is down" in get(page)[1], "the incident is shown")
-        project.spyweb("alerts", "note", "1", "We are on it.", "--public")
-        project.spyweb("alerts", "note", "1", MARK)
+        known = project.daemon_client().incidents(is_open=True, limit=9)
+        incident = next(str(each.id) for each in known if each.subject == "job:database")
+        project.spyweb("alerts", "note", incident, "We are on it.", "--public")
+        project.spyweb("alerts", "note", incident, MARK)
         eventually(lambda: "We are on it." in get(f"{page}feed.xml", **stranger)[1], "the note is shown")
+        eventually(lambda: '"shop","state":"up"' in get(f"{page}status.json")[1], "a result of the other job")
         view = json.loads(get(f"{page}status.json", **stranger)[1])
-        assert [(job["name"], job["state"]) for job in view["groups"][0]["jobs"]] == [("site", "up"), ("Shop", "down")]
+        assert [job["state"] for job in view["groups"][0]["jobs"]] == ["down", "up"]
         assert view["words"] == "1 of 2 down"
-        assert [each["jobs"] for each in view["maintenance"]][:1] == [["site"]]
+        assert [each["jobs"] for each in view["maintenance"]][:1] == [["shop"]]
         assert get(f"{dashboard}/status/")[0] == 404
         assert get(f"{started['url']}/api/jobs", **stranger)[0] == 403
-        eventually(lambda: "We are on it." in read(tmp_path / "out/index.html"), "the export is written")
-        written = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-        assert {"index.html", "status.json", "feed.xml", "site.svg", "shop.svg"} <= written.keys()
+        eventually(lambda: "We are on it." in read(exported / "index.html"), "the export is written")
+        written = {path.name: path.read_bytes() for path in exported.iterdir()}
+        assert {"index.html", "status.json", "feed.xml", "database.svg", "shop.svg"} <= written.keys()
         assert [name for name, content in written.items() if MARK.encode() in content] == []
         project.save("config.toml", CONFIG.replace("public = true", "public = false"))
         eventually(lambda: get(page, **stranger)[0] == 403, "an edit applies at once")

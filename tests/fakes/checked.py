@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import dns.message
 import dns.rcode
@@ -15,6 +17,7 @@ import dns.rrset
 import trustme
 from dns.message import Message
 
+from spyweb.ops.network.certificate import machine_trust
 from tests.fakes.name_server import NameServer, open_name_server
 from tests.fakes.probed import HttpTarget, Target, open_http_target, open_tcp_target, open_tls_target
 
@@ -132,11 +135,6 @@ class Checked:
     ports: dict[str, Target] = field(default_factory=dict)  # of the cases tcp and tls
     of_names: dict[str, str] = field(default_factory=dict)  # the faults of names
 
-    @property
-    def trusted(self) -> Path:
-        """The file of the authority that has signed the certificates."""
-        return self.root / "authority.pem"
-
     def set_fault(self, case: Case, is_broken: bool) -> None:
         fault = case.fault if is_broken else ""
         if case.kind in ("http", "feed"):
@@ -194,7 +192,7 @@ class Checked:
 
 @asynccontextmanager
 async def open_checked(root: Path, *cases: Case) -> AsyncIterator[Checked]:
-    """Open the servers of these cases, and write their files, one each, into jobs/."""
+    """Open the servers of these cases, whose certificates are trusted, and write their files, one each, into jobs/."""
     async with AsyncExitStack() as stack:
         site, names = (
             await stack.enter_async_context(open_http_target()),
@@ -211,7 +209,11 @@ async def open_checked(root: Path, *cases: Case) -> AsyncIterator[Checked]:
             elif case.kind == "feed":
                 site.pages[f"/{case.name}"] = FEED
             checked.set_fault(case, is_broken=False)
-        checked.authority.cert_pem.write_to_path(str(checked.trusted))
+        trusted = str(root / "authority.pem")
+        checked.authority.cert_pem.write_to_path(trusted)
+        stack.callback(machine_trust.cache_clear)
+        stack.enter_context(patch.dict(os.environ, {"SSL_CERT_FILE": trusted}))
+        machine_trust.cache_clear()
         (root / "config.toml").write_text(CONFIG)
         (root / "jobs").mkdir(exist_ok=True)
         for case in cases:

@@ -34,7 +34,7 @@ SHORT_WAITS: Mapping[str, Mapping[str, float]] = {
     "spyweb.alerts.watcher": {"LEAST_S": 0.1},
     "spyweb.alerts.channel_check": {"AGAIN_S": 2.0},
     "spyweb.incidents.telling": {"COLLECT_MS": 500},
-    "spyweb.daemon.chores": {"HEARTBEAT_S": 0.5, "DRIFT_S": 0.5},
+    "spyweb.daemon.chores": {"HEARTBEAT_S": 0.5, "DRIFT_S": 0.5, "STATUS_S": 1.0},
     "spyweb.daemon.commands.run": {"STARTING_S": 1.0},
 }
 # What an interpreter looks at as it starts only.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from asyncio import Future, TaskGroup
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ PRICES = JobId("prices")
 BACKUP = JobId("backup")
 NOWHERE = Path("/nonexistent")
 SPAWNER = SqlSpawner()  # one for all tests: it ends with this process
+atexit.register(SPAWNER.close)
 
 
 @dataclass(slots=True)
