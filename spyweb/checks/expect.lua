@@ -100,6 +100,17 @@ function listed(list)
   return all
 end
 
+-- Asks the address, on a new connection: a kept one hides trouble of the name, the port and the certificate.
+function fetch()
+  local headers = { connection = "close" }
+  for name, value in pairs(values.headers or {}) do headers[name] = value end
+  local response, failure = http_request{
+    url = values.url, method = values.method, headers = headers, body = values.body,
+    timeout = values.timeout, max_body_size = values.max_body_size,
+  }
+  return response, failure and failure.error
+end
+
 -- Tries until all conditions hold, at most `confirm` times more.  once(conditions) returns names and, where something
 -- failed, the reason; or nil and the reason.
 function check(usual, known, once)

@@ -74,14 +74,11 @@ local function read(xml)
 end
 
 local function once()
-  local headers = { connection = "close" }
-  for name, value in pairs(values.headers or {}) do headers[name] = value end
-  local response, failure = http_request{
-    url = values.url, headers = headers, timeout = values.timeout, max_body_size = values.max_body_size,
-  }
-  if not response then return nil, failure.error end
+  local response, why = fetch()
+  if not response then return nil, why end
   if response.status >= 400 then return nil, "the server answered " .. response.status end
-  local found, why = read(response.body)
+  local found
+  found, why = read(response.body)
   found.latency = response.time_ms
   return found, why
 end

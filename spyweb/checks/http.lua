@@ -11,29 +11,19 @@ local function certificate_days(url)
   if not authority then error("cert_days is of https addresses", 0) end
   authority = authority:match("[^@]*$")
   local host, port = authority:match("^(.*):(%d+)$")
-  local found, why = tls_probe(host or authority, tonumber(port) or 443)
+  local found, why = tls_probe(host or authority, tonumber(port) or 443, { timeout = values.timeout })
   return found and found.days_left or error("no certificate: " .. why, 0)
 end
 
--- A new connection each time: a kept one hides trouble of the name, the port and the certificate.
-local function headers()
-  local all = { connection = "close" }
-  for name, value in pairs(values.headers or {}) do all[name] = value end
-  return all
-end
-
 local function once()
-  local response, failure = http_request{
-    url = values.url, method = values.method, headers = headers(), body = values.body,
-    timeout = values.timeout, max_body_size = values.max_body_size,
-  }
-  if not response then return nil, failure.error end
+  local response, why = fetch()
+  if not response then return nil, why end
   return {
     status = response.status, latency = response.time_ms, body = response.body, size = response.size,
     headers = response.headers, ip = response.ip, redirects = response.redirects,
     json = function()
-      local decoded, why = json_decode(response.body)
-      if why then error("the body is no JSON: " .. why, 0) end
+      local decoded, problem = json_decode(response.body)
+      if problem then error("the body is no JSON: " .. problem, 0) end
       return decoded
     end,
     cert_days = function() return certificate_days(response.url) end,

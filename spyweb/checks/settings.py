@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from spyweb.checks.conditions import LONGEST, find_problem
 from spyweb.model import MIB
+from spyweb.settings.addresses import check_address
 from spyweb.settings.reading import NOT_BLANK, TEXT, Reading, Shape, list_of, shaped, wrong
 from spyweb.settings.script_values import to_text
 from spyweb.settings.units import MINUTE_MS, SECOND_MS
@@ -21,9 +21,10 @@ CHECK = "check"
 ANY_CHECK = "any"  # in place of a kind: the keys of all
 MOST_CONDITIONS = 20
 MOST_CONFIRM = 5
-TIMEOUT_MS = 10 * SECOND_MS  # of one try
+TIMEOUT_MS = 10 * SECOND_MS
 PAUSE_MS = 2 * SECOND_MS  # before the second try, as in expect.lua; doubled before each further one
-MARGIN_MS = 35 * SECOND_MS  # of a run, beside its tries and their pauses: also for a certificate
+STEPS = 2  # of one try, each with the whole timeout: an answer, and a certificate
+MARGIN_MS = 15 * SECOND_MS  # of a run, beside its tries and their pauses
 
 
 class CheckKind(StrEnum):
@@ -51,15 +52,7 @@ class _Kind(Struct, frozen=True):
 
 @shaped({"type": "string", "pattern": r"^\s*[Hh][Tt][Tt][Pp][Ss]?://"})
 def _url(value: object) -> str:
-    address = one_line(value).strip()
-    try:
-        parts = urlsplit(address)
-        is_web = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_web = False
-    if not is_web:
-        raise wrong("an address such as https://example.org/", address)
-    return address
+    return check_address(one_line(value).strip())  # whose error does not repeat it: there may be a password in it
 
 
 @shaped({"type": "string", "pattern": r"^[A-Za-z]{1,20}$"})
@@ -140,7 +133,7 @@ def take_check(read: Reading, kind: str, *, is_named: bool) -> CheckSettings:
             read.refuse(f"needs the key {key} as well", CHECK)
     confirm: int = read.take("confirm", whole(0, MOST_CONFIRM), 0)
     timeout_ms: int = read.take("timeout", duration(1, MINUTE_MS), TIMEOUT_MS)
-    limit_ms = (1 + confirm) * timeout_ms + PAUSE_MS * (2**confirm - 1) + MARGIN_MS
+    limit_ms = (1 + confirm) * STEPS * timeout_ms + PAUSE_MS * (2**confirm - 1) + MARGIN_MS
     try:
         as_text = to_text({**values, "confirm": confirm, "timeout": timeout_ms / SECOND_MS})
     except ValueError as error:

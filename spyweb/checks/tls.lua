@@ -6,7 +6,7 @@
 
 local function once()
   local port = values.port or 443
-  local found, why = tls_probe(values.host, port)
+  local found, why = tls_probe(values.host, port, { timeout = values.timeout })
   if not found then return nil, why end
   local trusted, doubt = tcp_probe(values.host, port, { tls = true, timeout = values.timeout })
   return {

@@ -22,6 +22,7 @@ LARGEST_TEXT, USUALLY_READ = 4096, 1024  # bytes
 LONGEST_TYPE = 16  # characters
 
 Outcome: TypeAlias = tuple[dict[str, object] | None, str | None]  # what was found, or why nothing was
+Options: TypeAlias = dict[str, Any]
 
 
 def _at_most(most: int, make: type[int] | type[float] = float) -> Read:
@@ -49,10 +50,11 @@ def _server(value: object) -> tuple[str, int]:
 
 
 TcpOptions = Annotated[
-    dict[str, Any], options_of(send=_short, read=_at_most(LARGEST_TEXT, int), tls=read_flag, timeout=_at_most(60))
+    Options, options_of(send=_short, read=_at_most(LARGEST_TEXT, int), tls=read_flag, timeout=_at_most(60))
 ]
-DnsOptions = Annotated[dict[str, Any], options_of(server=_server, timeout=_at_most(60))]
-PingOptions = Annotated[dict[str, Any], options_of(count=_at_most(10, int), timeout=_at_most(10))]
+TlsOptions = Annotated[Options, options_of(timeout=_at_most(60))]
+DnsOptions = Annotated[Options, options_of(server=_server, timeout=_at_most(60))]
+PingOptions = Annotated[Options, options_of(count=_at_most(10, int), timeout=_at_most(10))]
 
 
 @op(needs=NET, effect=OpEffect.LOOKS, types=f"(host: string, port: integer, options?: TcpOptions): TcpAnswer? {OR}")
@@ -64,10 +66,11 @@ async def tcp_probe(call: Call, host: Text, port: Int, options: TcpOptions | Non
     return await _answer(call, "tcp_probe", host, port, how)
 
 
-@op(needs=NET, effect=OpEffect.NONE, types="(host: string, port?: integer): Certificate? certificate, string? message")
-async def tls_probe(call: Call, host: Text, port: Int = HTTPS) -> Outcome:
+@op(needs=NET, effect=OpEffect.NONE, types=f"(host: string, port?: integer, options?: TlsOptions): Certificate? {OR}")
+async def tls_probe(call: Call, host: Text, port: Int = HTTPS, options: TlsOptions | None = None) -> Outcome:
     """Return the certificate of a TLS server, trusted or not, as a table; or nil and a message."""
-    return await _answer(call, "tls_probe", host, port, {"timeout": call.world.http.settings.timeout_ms / 1000})
+    usual = call.world.http.settings.timeout_ms / 1000
+    return await _answer(call, "tls_probe", host, port, {"timeout": usual, **(options or {})})
 
 
 @op(needs=NET, effect=OpEffect.NONE, types=f"(name: string, kind: string, options?: DnsOptions): DnsAnswer? {OR}")
@@ -84,7 +87,7 @@ async def ping(call: Call, host: Text, options: PingOptions | None = None) -> Ou
     return await _answer(call, "ping", host, ANY_PORT, {"count": 3, "timeout": 1, **(options or {})})
 
 
-async def _answer(call: Call, function: str, host: bytes, port: int, how: dict[str, Any]) -> Outcome:
+async def _answer(call: Call, function: str, host: bytes, port: int, how: Options) -> Outcome:
     """Carry a probe out.  Where this machine's name servers are asked, the name is what must be permitted."""
     try:
         probe, gate = Probe(function=function, host=name_of(host), port=port, **how), call.gate(function)

@@ -8,9 +8,9 @@ from email.utils import formatdate
 
 import pytest
 
-from spyweb.checks.settings import KINDS, PAUSE_MS, CheckKind, script_of
+from spyweb.checks.settings import KINDS, PAUSE_MS, STEPS, CheckKind, script_of
 from spyweb.errors import OpError
-from tests.fakes.checks import Op, run_check
+from tests.fakes.checks import OPS, Op, run_check
 
 URL = "https://example.org/health"
 PAGE = {
@@ -108,7 +108,20 @@ def test_the_certificate_is_that_of_the_address_in_the_end(url: str, host: bytes
         http_request=answering(url=url), tls_probe=finding(days_left=30),
     )  # fmt: skip
     assert run.result["cert_days"] == 30
-    assert run.asked[1] == ("tls_probe", [host, port])
+    assert run.asked[1] == ("tls_probe", [host, port, {b"timeout": 10}])
+
+
+@pytest.mark.parametrize("kind", list(CheckKind))
+def test_a_try_takes_no_longer_than_the_limit_of_its_run_allows(kind: CheckKind) -> None:
+    found = {**PAGE, "days_left": 30, "latency": 1, "rcode": "NOERROR", "records": ["x"], "loss": 0, "exit_code": 0}
+    every = finding(**found, stdout="", stderr="", took_ms=1)
+    values: dict[str, object] = {"url": URL, "host": "a.example", "port": 25, "command": ["/bin/true"]}
+    more = {"expect": ["cert_days > 14"]} if kind is CheckKind.HTTP else {}
+    run = run_check(kind, {**values, **more}, **{name.replace(".", "_"): every for name in OPS})
+    assert 0 < len(run.asked) <= STEPS
+    for _, (*_, options) in run.asked:
+        assert isinstance(options, dict)
+        assert options[b"timeout"] * options.get(b"count", 1) == 10
 
 
 def test_a_failure_is_confirmed_after_pauses_that_double() -> None:

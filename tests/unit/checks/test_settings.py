@@ -49,7 +49,7 @@ def test_a_bare_file_is_a_check_with_the_script_of_its_kind(tmp_path: Path) -> N
         None,
     )
     assert spec.schedule == Every(period_ms=60_000)
-    assert spec.timeout_ms == 3 * 5_000 + 2_000 + 4_000 + 35_000
+    assert spec.timeout_ms == 3 * 2 * 5_000 + 2_000 + 4_000 + 15_000
     assert msgspec.json.decode(spec.values) == {
         "url": "https://example.org/", "expect": ["status == 200"], "confirm": 2, "timeout": 5,
         "max_body_size": 2, "headers": {"accept": "text/html"}, "method": "HEAD",
@@ -82,7 +82,7 @@ def test_a_list_of_jobs_has_checks_beside_monitors_and_config_toml_overrides_bot
     }
     assert isinstance(specs[JobId("backup")].schedule, Pings)
     mx = specs[JobId("mx")]
-    assert (mx.folder, mx.retry.retries, mx.timeout_ms) == ("jobs/mx", 2, 45_000)
+    assert (mx.folder, mx.retry.retries, mx.timeout_ms) == ("jobs/mx", 2, 35_000)
     assert msgspec.json.decode(mx.values) == {
         "host": "example.com", "type": "MX", "expect": ["#records > 1"], "confirm": 0, "timeout": 10,
     }  # fmt: skip
@@ -103,8 +103,8 @@ def test_a_list_of_jobs_has_checks_beside_monitors_and_config_toml_overrides_bot
         (SITE + "timeout = 90\n", "jobs/site.toml:3: timeout: must be at most 1m, not 1m30s"),
         (SITE + "values = { a = 1 }\n", 'jobs/site.toml:3: values: unknown key; did you mean "alerts"?'),
         (
-            'check = "http"\nurl = "example.org"\n',
-            "jobs/site.toml:2: url: expected an address such as https://example.org/, not 'example.org'",
+            'check = "http"\nurl = "me:hunter2@example.org"\n',
+            "jobs/site.toml:2: url: expected an address that begins with https:// or http://",
         ),
         (SITE + "expect = 'status == 1'\n", "jobs/site.toml:3: expect: expected a list of texts, not 'status == 1'"),
         (SITE + "expect = []\n", "jobs/site.toml:3: expect: expected 1 to 20 conditions, not 0"),

@@ -33,6 +33,7 @@ def echo(host: str, **how: Any) -> Probe:
         ([b"::1", 25, table(send=b"HELO")], tcp("::1", 25, send=b"HELO", read=1024)),
         ([b"a.test", 993, table(tls=True, read=80, timeout=2.5)], tcp("a.test", 993, tls=True, read=80, timeout=2.5)),
         ([b"A.test"], Probe(function="tls_probe", host="a.test", port=443, timeout=30)),
+        ([b"a.test", None, table(timeout=2)], Probe(function="tls_probe", host="a.test", port=443, timeout=2)),
         ([b"A.test.", b"mx"], dns("a.test.", "MX")),
         (
             [b"_d.a.test", b"TXT", table(server=b"9.9.9.9", timeout=1)],
