@@ -40,11 +40,7 @@ TEMPLATES: Mapping[ProjectKind, Mapping[str, str]] = {
         "jobs/page/hooks.lua": "hooks.lua",
         "jobs/page/tests.lua": "tests.lua",
     },
-    ProjectKind.CHECKS: {
-        **COMMON,
-        "jobs/site.toml": "site.toml",
-        "jobs/certificate.toml": "certificate.toml",
-    },
+    ProjectKind.CHECKS: {**COMMON, "jobs/site.toml": "site.toml", "jobs/certificate.toml": "certificate.toml"},
 }  # where each file goes, and its name in the template
 TYPES, STDOUT = "spyweb.d.lua", Path("-")
 FIRST = {ProjectKind.SCRIPTS: "hello", ProjectKind.MONITOR: "page", ProjectKind.CHECKS: "site"}  # the job to begin with

@@ -52,7 +52,7 @@ from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.nodes import Node
 from spyweb.subjects.health.views import ChoreHealth, Vitals, find_parts
 from spyweb.subjects.nodes.service import NodesService
-from spyweb.subjects.status.service import StatusService, serving
+from spyweb.subjects.status.service import StatusService
 from spyweb.subjects.when.service import MaintenanceService
 from spyweb.views.jobs import join_problems
 from spyweb.web.access.keys import AccessService
@@ -87,7 +87,7 @@ class Server(Struct, frozen=True, kw_only=True):
             ui=root / UI_FOLDER,
             hosts=settings.server.hosts,
             has_content=lambda: has_content(root, status.settings()),
-            answer_first=[serving(status)],
+            answer_first=[status.answer_first],
         )
 
 

@@ -80,7 +80,7 @@ async def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
             uptimes = await store.uptime.read([JobId(name) for name in names], end_ms)
             spans = {name: uptimes[JobId(name)].spans["30d"] for name in names}
             runs = {name: await weeks.runs(name) for name in names}
-            incidents = {name: await store.incidents.list(subject=f"job:{name}") for name in names}
+            incidents = {name: await store.incidents.list(subjects=[f"job:{name}"]) for name in names}
     return Life(root, begins_ms, runs, spans, incidents, pages, exported)
 
 

@@ -16,14 +16,7 @@ from spyweb.lua import wire
 from spyweb.lua.channel import pack
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Field, Monitor
-from spyweb.monitor.exchange import (
-    failed,
-    read_own_fetch,
-    read_request,
-    read_result,
-    replied,
-    result_to_lua,
-)
+from spyweb.monitor.exchange import failed, read_own_fetch, read_request, read_result, replied, result_to_lua
 from spyweb.monitor.items import Item, ItemReader, Keywords, items_to_lua, sequence
 from spyweb.monitor.texts import webhook_payload
 from spyweb.ops.arguments import Mismatch

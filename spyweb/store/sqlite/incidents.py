@@ -108,8 +108,8 @@ SILENCE = """
 COLUMNS = columns_of(Incident).partition(', "told"')[0]
 NOTES = Incident.__struct_fields__.index("notes")
 LIST = f"""
-    SELECT {COLUMNS} FROM incident {{}} AND (CAST(?1 AS text) IS NULL OR subject = ?1) AND id < ?2
-        AND (closed_ms IS NULL OR closed_ms >= ?4) ORDER BY id DESC LIMIT ?3
+    SELECT {COLUMNS} FROM incident {{}} AND id < ?2 AND (closed_ms IS NULL OR closed_ms >= ?4)
+        AND (CAST(?1 AS text) IS NULL OR subject IN (SELECT value FROM json_each(?1))) ORDER BY id DESC LIMIT ?3
 """
 LIST_ALL, LIST_CLOSED = LIST.format("WHERE TRUE"), LIST.format("WHERE closed_ms IS NOT NULL")
 LIST_OPEN = LIST.format("INDEXED BY incident_open WHERE closed_ms IS NULL")  # few, among very many
@@ -306,14 +306,15 @@ class Incidents(Announcer[SubjectChange]):
         connection: sqlite3.Connection,
         *,
         is_open: bool | None = None,
-        subject: str | None = None,
+        subjects: Collection[str] | None = None,
         since_ms: int | None = None,
         before: int | None = None,
         limit: int = 30,
     ) -> list[Incident]:
-        """Return the incidents that were open at `since_ms` or later, newest first."""
+        """Return the incidents, of these subjects or of all, that were open at `since_ms` or later, newest first."""
         text = LIST_ALL if is_open is None else LIST_OPEN if is_open else LIST_CLOSED
-        rows = connection.execute(text, (subject, before or maxsize, limit, since_ms or 0)).fetchall()
+        asked = None if subjects is None else encode(tuple(subjects)).decode()
+        rows = connection.execute(text, (asked, before or maxsize, limit, since_ms or 0)).fetchall()
         return [whole(connection, read(row)) for row in rows]
 
 

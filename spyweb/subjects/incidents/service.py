@@ -72,10 +72,8 @@ class IncidentService:
         self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int, since_ms: int | None = None
     ) -> list[IncidentView]:
         """Return the incidents that were open at `since_ms` or later, newest first."""
-        subject = None if job is None else f"{JOB}{job}"
-        found = await self.incidents.list(
-            is_open=is_open, subject=subject, since_ms=since_ms, before=before, limit=limit
-        )
+        subjects, ask = None if job is None else [f"{JOB}{job}"], self.incidents.list
+        found = await ask(is_open=is_open, subjects=subjects, since_ms=since_ms, before=before, limit=limit)
         return [*await self._view(found)]
 
     async def all_open(self) -> Sequence[OpenIncident]:
@@ -207,7 +205,7 @@ class ChannelService:
         self, channel: AlertChannelSettings, settings: AlertSettings, backlog: TargetBacklog | None
     ) -> ChannelView:
         subject = f"{CHANNEL}{channel.name}"
-        wrong = next(iter(await self.store.incidents.list(is_open=True, subject=subject, limit=1)), None)
+        wrong = next(iter(await self.store.incidents.list(is_open=True, subjects=[subject], limit=1)), None)
         signs = wrong.signs if wrong else {}
         tally = self.tallies.get(channel.name, ChannelTally())
         address, quiet = shown(channel), channel.quiet if channel.has_own_quiet else settings.policy.quiet

@@ -40,7 +40,7 @@ from spyweb.views.jobs import to_json
 from spyweb.views.runs import LogLine, RunEnded, TaskView, check_result, late_after
 from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.services import Outlook
-from spyweb.web.pages.charts import chart
+from spyweb.web.pages.charts import chart, draw_days
 from spyweb.web.pages.frame import PageFrame
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PagePart, Shown, coloured, lead_to
 from spyweb.web.pages.site import answer_with
@@ -215,7 +215,7 @@ async def values_of(asked: Asked, job: JobId) -> dict[str, object]:
         "silences": SILENCES,
         "maintenance_ms": services[MaintenanceService].until(job),
         "uptime": uptime,
-        "days": words.draw_days(uptime.days),
+        "days": draw_days([day.uptime for day in uptime.days]),
         "told_words": told_words,
         "held_words": held_words,
         "mark": mark,

@@ -11,9 +11,7 @@ from spyweb.model import RunMark
 from spyweb.subjects.jobs.overview import ATTENTION, OverviewRow, Standing
 from spyweb.subjects.jobs.views import Tie
 from spyweb.subjects.runs.views import TimeSpan
-from spyweb.subjects.uptime.service import SpanView
-from spyweb.web.pages.charts import KINDS, Strip, bars, strip
-from spyweb.words import counted
+from spyweb.web.pages.charts import KINDS, Strip, strip
 
 
 class StandingWords(NamedTuple):
@@ -37,7 +35,6 @@ STANDINGS: Mapping[Standing, StandingWords] = {
     Standing.PAUSED: StandingWords("off", "paused", "paused"),
     Standing.DISABLED: StandingWords("none", "disabled", "disabled"),
 }
-GOOD = 0.99  # the uptime of a day that had a short outage
 CHECK_STANDINGS: Mapping[Standing, StandingWords] = {
     **STANDINGS,
     Standing.FAILING: StandingWords("bad", "down", "down"),
@@ -99,13 +96,6 @@ def draw_row(row: OverviewRow, how: str = "", *, is_above: bool = False) -> Show
         strip=strip(row.strip),
         what=word if is_above else row.result,
     )
-
-
-def draw_days(days: Sequence[SpanView]) -> Strip:
-    """Draw the uptime of each day: high bars are bad ones, so that their colour is not needed."""
-    letters = ["p" if each.uptime is None else "f" if each.uptime < GOOD else "ts"[not each.down_ms] for each in days]
-    down, known = sum(each in "ft" for each in letters), sum(each != "p" for each in letters)
-    return Strip(bars(letters, len(days)), f"{counted(known, 'day')} known, {counted(down, 'day')} with outages")
 
 
 def state_of(standings: Collection[Standing], problems: Sequence[object], warnings: Sequence[object]) -> str:

@@ -14,27 +14,29 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import filter as matching
 from hashlib import blake2b
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED, Absent, NoAccess
 from spyweb.files import open_regular, replace_all
 from spyweb.incidents.truth import FAILING, JOB
 from spyweb.logs.output import tell_refusal
-from spyweb.model import MIB, JobSpec
+from spyweb.model import MIB, JobId, JobSpec
 from spyweb.runs.live import LiveJobs
 from spyweb.settings.sections import StatusPageSettings
 from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, pattern_of, planned_windows
-from spyweb.store.model.uptime import UptimeSpan
+from spyweb.store.model.uptime import JobUptime, UptimeDays, UptimeSpan
 from spyweb.store.sqlite.store import Store
+from spyweb.subjects.uptime.service import READ_AT_ONCE
 from spyweb.views.jobs import to_json
 from spyweb.web.access.guard import TRAIL, check_right
 from spyweb.web.access.recognise import RECOGNISER, AccessRule
@@ -42,14 +44,15 @@ from spyweb.web.answer import WholeAnswer, json_answer
 from spyweb.web.api.route import Right, Route
 from spyweb.web.api.services import service_of
 from spyweb.web.endpoints import type_of
-from spyweb.web.pages.charts import STEP, bars
+from spyweb.web.pages.charts import STEP, draw_days
 from spyweb.web.pages.frame import PageFrame
 from spyweb.web.pages.site import LEVEL, renderer, static_files
 from spyweb.web.pages.words import Moments, iso_moment
 
 HTML, DAYS, PAST_DAYS, NEXT_DAYS = "index.html", 90, 14, 7  # days of bars, of closed incidents, of maintenance to come
 SOONEST_S, LATEST_S = 1.0, 5.0  # after which the page is made again: where something has changed, and in any case
-MOST_JOBS, MOST_INCIDENTS, MOST_WINDOWS = 300, 300, 100  # in a group; of all jobs; the same
+REST = 4  # times as long as it took to make it: that is not done for more than a fifth of the time
+MOST_JOBS, MOST_INCIDENTS, MOST_WINDOWS = 1_000, 300, 100  # the same job may be in several groups; closed; of all jobs
 STATES = ("down", "troubled", "maintenance", "up", "unknown")  # of jobs, the gravest first
 PRIVATE = AccessRule(Right.READ, of_project=True)  # of a page that is not public
 POLICY = (
@@ -77,10 +80,10 @@ class StatusService:
     _files: Mapping[str, ServedFile] = field(default_factory=dict)
     _of: StatusPageSettings | None = None  # the settings that they were made by
     _made_at: float = 0.0
+    _took_s: float = 0.0
     _is_stale: bool = False
     _making: asyncio.Lock = field(default_factory=asyncio.Lock)
     _secret: bytes = b""  # of the keys of incidents
-    _written: tuple[str, Mapping[str, bytes]] = ("", {})  # by the last export, and where
 
     def __post_init__(self) -> None:
         self.live.on_linked(self._note_change)
@@ -96,8 +99,9 @@ class StatusService:
         if page is None:
             raise Absent("config.toml has no [status_page]")
         async with self._making:
-            age_s = self.clock.monotonic() - self._made_at
-            if self._of != page or age_s >= (SOONEST_S if self._is_stale else LATEST_S):
+            began = self.clock.monotonic()
+            wait_s = max(SOONEST_S if self._is_stale else LATEST_S, REST * self._took_s)
+            if self._of != page or began - self._made_at >= wait_s:
                 self._is_stale = False
                 try:
                     made = await asyncio.to_thread(render, await self.look(page), page, self.root, self.timezone)
@@ -107,6 +111,7 @@ class StatusService:
                         raise
                     tell_refusal("the status page is as before", error)
                 self._made_at = self.clock.monotonic()
+                self._took_s = self._made_at - began
         return self._files
 
     async def look(self, page: StatusPageSettings) -> dict[str, Any]:
@@ -115,12 +120,15 @@ class StatusService:
         self._secret = self._secret or await self.store.keys.link_key()
         named = await asyncio.to_thread(groups_of, page, [job.spec for job in self.live])
         specs = {f"{JOB}{spec.id}": spec for _, jobs in named for spec in jobs}
-        jobs = [spec.id for spec in specs.values()]
-        uptimes = await self.store.uptime.read(jobs, now_ms, ("24h",))
-        days_of = await self.store.uptime.days(jobs, DAYS)
-        found = await self.store.incidents.list(since_ms=now_ms - PAST_DAYS * DAY_MS, limit=MOST_INCIDENTS)
-        troubled, incidents = {each.subject for each in found if each.closed_ms is None}, []
-        shown = dict[str, dict[str, Any]]()
+        ids = [spec.id for spec in specs.values()]
+        uptimes, days_of = dict[JobId, JobUptime](), dict[JobId, UptimeDays]()
+        for some in (ids[first : first + READ_AT_ONCE] for first in range(0, len(ids), READ_AT_ONCE)):
+            uptimes |= await self.store.uptime.read(some, now_ms, ("24h",))
+            days_of |= await self.store.uptime.days(some, DAYS)
+        since_ms, ask = now_ms - PAST_DAYS * DAY_MS, self.store.incidents.list
+        still_open = await ask(is_open=True, subjects=specs, limit=MOST_JOBS)
+        closed = await ask(is_open=False, subjects=specs, since_ms=since_ms, limit=MOST_INCIDENTS)
+        troubled, incidents, shown = {each.subject for each in still_open}, [], dict[str, dict[str, Any]]()
         for subject, spec in specs.items():
             uptime, days = uptimes[spec.id], [*days_of[spec.id].values()]
             state = {True: "up", False: "down", None: "unknown"}[uptime.up]
@@ -130,16 +138,17 @@ class StatusService:
             shares = {"24h": share_of([today]), "30d": share_of(days[-30:]), "90d": share_of(days)}
             job = {"name": spec.name, "state": state, "badge": f"{spec.id}.svg", "uptime": shares}
             shown[spec.id] = {**job, "latency_ms": today.percentile(50), "days": [share_of([day]) for day in days]}
-        for each in (each for each in found if each.subject in specs):
+        for each in {each.id: each for each in (*still_open, *closed)}.values():  # one may have closed meanwhile
             notes = [{"at_ms": note.at_ms, "text": note.text} for note in each.notes if note.is_public]
             key, name = key_of(self._secret, f"{each.id} {each.opened_ms}"), specs[each.subject].name
             incident = {"key": key, "name": name, "is_down": each.reason == FAILING, "notes": notes}
             incidents.append({**incident, "since_ms": each.since_ms, "closed_ms": each.closed_ms})
-        planned = planned_windows(calendar.rules, now_ms, now_ms + NEXT_DAYS * DAY_MS)
+        covered = [(rule, [each.name for each in specs.values() if rule.covers(each.id)]) for rule in calendar.rules]
+        covered = [(rule, names) for rule, names in covered if names]
+        planned = planned_windows([rule for rule, _ in covered], now_ms, now_ms + NEXT_DAYS * DAY_MS)
         windows = [
-            {"start_ms": window.start_ms, "end_ms": window.end_ms, "jobs": names}
+            {"start_ms": window.start_ms, "end_ms": window.end_ms, "jobs": covered[window.rule][1]}
             for window in islice(planned, MOST_WINDOWS)
-            if (names := [each.name for each in specs.values() if calendar.rules[window.rule].covers(each.id)])
         ]
         groups = [{"name": name, "jobs": [shown[spec.id] for spec in jobs]} for name, jobs in named]
         state, words = words_of([job["state"] for job in shown.values()])
@@ -148,15 +157,35 @@ class StatusService:
         return {**head, "as_of_ms": now_ms - now_ms % MINUTE_MS, **body}
 
     async def export(self) -> None:
-        """Write the page into the folder of the settings, if it has changed since the last time.  Raises NoAccess."""
+        """Write what has changed of the page into the folder of the settings.  Raises NoAccess."""
         if (page := self.settings()) and page.export:
             files = {name: served.content for name, served in (await self.files()).items()}
-            if (page.export, files) != self._written:
-                try:
-                    await asyncio.to_thread(replace_all, self.root / page.export, files)
-                except OSError as error:
-                    raise NoAccess(f"{page.export}: {error.strerror}") from error
-                self._written = (page.export, files)
+            try:
+                await asyncio.to_thread(replace_all, self.root / page.export, files)
+            except OSError as error:
+                raise NoAccess(f"{page.export}: {error.strerror}") from error
+
+    @web.middleware
+    async def answer_first(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer for the addresses of the page, and leave all others to the app."""
+        page = self.settings()
+        if page is None or request.method not in ("GET", "HEAD") or not f"{request.path}/".startswith(f"{page.path}/"):
+            return await handler(request)
+        if not page.public:
+            admit(request)
+        if request.path == page.path:  # so that its links, relative to it, are the same in an export
+            return web.Response(status=308, headers={**SAFE, "Location": f"{page.path.rpartition('/')[2]}/"})
+        name = request.path[len(page.path) + 1 :] or HTML
+        served = (await self.files()).get(name)
+        if served is None:
+            raise web.HTTPNotFound
+        headers = {**SAFE, **(OPEN if page.public else {"Cache-Control": "private, no-cache"}), "ETag": served.tag}
+        if served.tag in request.headers.get("If-None-Match", ""):
+            return web.Response(status=304, headers=headers)
+        headers |= {"Content-Type": type_of(Path(name)), "Vary": "Accept-Encoding"}
+        if "gzip" not in request.headers.get("Accept-Encoding", ""):
+            return WholeAnswer(body=served.content, headers=headers)
+        return WholeAnswer(body=served.zipped, headers={**headers, "Content-Encoding": "gzip"})
 
 
 def groups_of(page: StatusPageSettings, specs: Iterable[JobSpec]) -> list[tuple[str, list[JobSpec]]]:
@@ -167,7 +196,8 @@ def groups_of(page: StatusPageSettings, specs: Iterable[JobSpec]) -> list[tuple[
     grouped = {job for _, jobs in groups for job in jobs}
     tagged = [job for job in ids if job not in grouped and not tags.isdisjoint(enabled[job].tags)]
     groups.append(("Others" if grouped else "", tagged))
-    return [(name, [enabled[job] for job in dict.fromkeys(jobs[:MOST_JOBS])]) for name, jobs in groups if jobs]
+    shown = islice(((name, job) for name, jobs in groups for job in dict.fromkeys(jobs)), MOST_JOBS)
+    return [(name, [enabled[job] for _, job in jobs]) for name, jobs in groupby(shown, itemgetter(0))]
 
 
 def words_of(states: Sequence[str]) -> tuple[str, str]:
@@ -190,56 +220,26 @@ def key_of(secret: bytes, known: str) -> str:
 
 
 def render(view: Mapping[str, Any], page: StatusPageSettings, root: Path, timezone: str) -> Mapping[str, ServedFile]:
-    """Make the files of the page; files of the project that can't be read are left out."""
+    """Make the files of the page; files of the project that can't be read, or are large, are left out."""
     icon = {"down": "icon-bad.svg", "troubled": "icon-warn.svg"}.get(view["state"], "icon.svg")
     ours, logo = {"page.style.css": "style.css", "page.icon.svg": icon}, f"page.logo{PurePath(page.logo).suffix}"
     files = {"status.json": to_json(view), **{name: static_files()[0][file][0] for name, file in ours.items()}}
     for path, name in ((page.logo, logo), (page.style, "page.own.css")):
         with suppress(OSError), open_regular(root / path) as file:
-            files[name] = file.read(MIB)
-    more = {"files": [*files], "logo": logo, "iso": iso_moment, "draw": draw, "width": DAYS * STEP, "zone": timezone}
+            if len(content := file.read(MIB + 1)) <= MIB:
+                files[name] = content
+    drawn = {"draw": draw_days, "width": DAYS * STEP, "iso": iso_moment}
+    more = {"view": view, "files": [*files], "logo": logo, "zone": timezone, **drawn}
     frame = PageFrame(moments=Moments(view["as_of_ms"], ZoneInfo(timezone)))
 
     def make(template: str, **values: object) -> bytes:
-        return renderer().part(template, frame, {"view": view, **more, **values}).encode("utf-8", "replace")
+        return renderer().part(template, frame, {**more, **values}).encode("utf-8", "replace")
 
     jobs = [job for group in view["groups"] for job in group["jobs"]]
     files |= {job["badge"]: make("badge.svg", job=job) for job in jobs}
     files |= {"feed.xml": make("feed.xml"), HTML: make("status.html")}
     tags = {name: f'W/"{blake2b(content, digest_size=12).hexdigest()}"' for name, content in files.items()}
     return {name: ServedFile(each, gzip.compress(each, LEVEL, mtime=0), tags[name]) for name, each in files.items()}
-
-
-def draw(days: Sequence[float | None]) -> Sequence[tuple[str, str]]:
-    """Draw days as bars; bad ones are higher, so that their colour is not needed."""
-    return bars(["p" if day is None else "s" if day == 1 else "t" if day >= 0.99 else "f" for day in days], DAYS)
-
-
-def serving(status: StatusService) -> Middleware:
-    """Make what answers for the addresses of the page, and leaves all others to the app."""
-
-    @web.middleware
-    async def answer_first(request: web.Request, handler: Handler) -> web.StreamResponse:
-        page = status.settings()
-        if page is None or request.method not in ("GET", "HEAD") or not f"{request.path}/".startswith(f"{page.path}/"):
-            return await handler(request)
-        if not page.public:
-            admit(request)
-        if request.path == page.path:  # so that its links, relative to it, are the same in an export
-            return web.Response(status=308, headers={**SAFE, "Location": f"{page.path.rpartition('/')[2]}/"})
-        name = request.path[len(page.path) + 1 :] or HTML
-        served = (await status.files()).get(name)
-        if served is None:
-            raise web.HTTPNotFound
-        headers = {**SAFE, **(OPEN if page.public else {"Cache-Control": "private, no-cache"}), "ETag": served.tag}
-        if served.tag in request.headers.get("If-None-Match", ""):
-            return web.Response(status=304, headers=headers)
-        headers |= {"Content-Type": type_of(Path(name)), "Vary": "Accept-Encoding"}
-        if "gzip" not in request.headers.get("Accept-Encoding", ""):
-            return WholeAnswer(body=served.content, headers=headers)
-        return WholeAnswer(body=served.zipped, headers={**headers, "Content-Encoding": "gzip"})
-
-    return answer_first
 
 
 def admit(request: web.Request) -> None:

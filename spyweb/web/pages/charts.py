@@ -20,11 +20,13 @@ from spyweb.model import RunMark
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from spyweb.store.model.runs import RunPoint
 from spyweb.web.pages.words import show_duration
+from spyweb.words import counted
 
 BARS = 40  # of a strip
 STEP, BAR = 6, 4  # units from one bar to the next, and its width
 CHART_WIDTH, CHART_HEIGHT, LATE_HEIGHT = 1000, 100, 40
 KNOWN_STRIPS = 1_000  # that are not drawn anew: most jobs have had the same runs as many others
+GOOD = 0.99  # the uptime of a day that had a short outage
 HEAT_GAP = 0.9  # of a slot that is filled
 SUM_HEIGHT = 64
 THINNEST = 0.005  # of a waterfall's width, or a short operation is not seen
@@ -111,6 +113,13 @@ def bars(shown: Sequence[str], most: int) -> tuple[tuple[str, str], ...]:
             paths.setdefault(letter, []).append(f"M{at * STEP} {y}h{length * STEP - (STEP - BAR)}")
         at += length
     return tuple((letter, "".join(parts)) for letter, parts in paths.items())
+
+
+def draw_days(shares: Sequence[float | None]) -> Strip:
+    """Draw the uptime of each day: high bars are bad ones, so that their colour is not needed."""
+    shown = ["p" if share is None else "f" if share < GOOD else "t" if share < 1 else "s" for share in shares]
+    down, known = sum(each in "ft" for each in shown), sum(each != "p" for each in shown)
+    return Strip(bars(shown, len(shown)), f"{counted(known, 'day')} known, {counted(down, 'day')} with outages")
 
 
 def describe(letters: Iterable[str]) -> str:

@@ -6,13 +6,7 @@ import pytest
 
 from spyweb.errors import ExtractionError
 from spyweb.extraction import process
-from spyweb.extraction.process import (
-    SLOW,
-    START_LIMIT,
-    ExtractionAnswer,
-    ExtractionRequest,
-    ExtractorProcess,
-)
+from spyweb.extraction.process import SLOW, START_LIMIT, ExtractionAnswer, ExtractionRequest, ExtractorProcess
 from spyweb.extraction.wire import Done, ExtractorReady, Rows, frame
 from spyweb.model import JobId
 from tests.fakes.clock import FakeClock

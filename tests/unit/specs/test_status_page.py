@@ -15,9 +15,8 @@ def project(root: Path, *lines: str) -> Path:
     (root / "jobs").mkdir()
     for job in JOBS:
         more = {"tagged": ['tags = ["public"]'], "off": ['tags = ["public"]', "enabled = false"]}.get(job, [])
-        (root / f"jobs/{job}.lua").write_text(
-            "".join(f"-- {line}\n" for line in ("/// job", *more, "///")) + "log('x')"
-        )
+        head = "".join(f"-- {line}\n" for line in ("/// job", *more, "///"))
+        (root / f"jobs/{job}.lua").write_text(f"{head}log('x')")
     (root / "config.toml").write_text("\n".join(["[status_page]", *lines]))
     return root
 
@@ -34,22 +33,15 @@ def doubts(root: Path) -> list[str]:
 
 
 def test_groups_name_jobs_and_patterns_and_tags_the_rest(tmp_path: Path) -> None:
-    project(
-        tmp_path,
-        'groups = [{ name = "Web", jobs = ["site", "api_*", "site"] }, { name = "Empty", jobs = ["off"] }]',
-        'tags = ["public"]',
-    )
+    groups = '{ name = "Web", jobs = ["site", "api_*", "site"] }, { name = "Empty", jobs = ["off"] }'
+    project(tmp_path, f"groups = [{groups}]", 'tags = ["public"]')
     assert shown(tmp_path) == [("Web", ["site", "api_a", "api_b"]), ("Others", ["tagged"])]
     assert doubts(tmp_path) == []
 
 
 def test_each_name_that_nothing_has_gets_one_line(tmp_path: Path) -> None:
-    project(
-        tmp_path,
-        'groups = [{ name = "Web", jobs = ["sit", "x-*", "!"] }]',
-        'tags = ["pubic"]',
-        'logo = "logo.svg"',
-    )
+    groups = 'groups = [{ name = "Web", jobs = ["sit", "x-*", "!"] }]'
+    project(tmp_path, groups, 'tags = ["pubic"]', 'logo = "logo.svg"')
     assert doubts(tmp_path) == [
         'config.toml:2: status_page.groups[1].jobs: no job is called "!"',
         'config.toml:2: status_page.groups[1].jobs: no job is called "sit"; did you mean "site"?',

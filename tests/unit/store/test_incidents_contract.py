@@ -158,7 +158,7 @@ async def test_a_list_can_be_asked_for_one_subject_and_page_by_page(store: Store
         await store.incidents.note([happened(Failed(""), subject), happened(Removed(), subject)])
     newest, *_ = await store.incidents.list(limit=1)
     assert [each.subject for each in await store.incidents.list(before=newest.id)] == ["job:b", "job:a"]
-    assert len(await store.incidents.list(subject="job:a")) == 2
+    assert len(await store.incidents.list(subjects=["job:a"])) == 2
 
 
 async def test_those_that_are_open_are_told_in_a_line_each(store: Store) -> None:

@@ -13,13 +13,7 @@ from yarl import URL
 
 from spyweb.errors import FetchError
 from spyweb.ops.network.certificate import machine_trust
-from spyweb.ops.network.client import (
-    MOST_CONNECTIONS,
-    failure_of,
-    joined_headers,
-    most_connections,
-    translated,
-)
+from spyweb.ops.network.client import MOST_CONNECTIONS, failure_of, joined_headers, most_connections, translated
 from spyweb.ops.network.connector import REFUSED
 from spyweb.ops.network.request import Fetch
 

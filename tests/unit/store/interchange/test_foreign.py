@@ -12,13 +12,7 @@ import pytest
 
 from spyweb.errors import Refused
 from spyweb.model import JobId, Value
-from spyweb.store.interchange.foreign import (
-    REDB_MAGIC,
-    copy_tables,
-    describe_data_file,
-    read_sloth,
-    read_spyweb,
-)
+from spyweb.store.interchange.foreign import REDB_MAGIC, copy_tables, describe_data_file, read_sloth, read_spyweb
 from spyweb.store.model.records import NewRecord
 from spyweb.store.sqlite.records import LATEST_NS
 

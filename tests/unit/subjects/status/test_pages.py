@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from spyweb.store.model.access import Scope
-from spyweb.subjects.status.service import HTML, serving
+from spyweb.subjects.status.service import HTML
 from spyweb.web.app import Site, tcp_app
-from tests.fakes.client import Client, client_of, content_of, get_json
+from tests.fakes.client import Client, client_of, content_of
 from tests.fakes.daemon_service import FakeDaemonService, with_key
 from tests.fakes.status import CONFIG, MARK, make_status
 
@@ -27,7 +26,7 @@ async def content(
     service, status = await make_status(root, config)
     if key:
         with_key(service, key)
-    async with client_of(content_of(service, Site(ui=root / "ui", answer_first=[serving(status)]))) as client:
+    async with client_of(content_of(service, Site(ui=root / "ui", answer_first=[status.answer_first]))) as client:
         yield client, service
 
 
@@ -93,14 +92,5 @@ async def test_where_there_are_keys_a_page_that_is_not_public_needs_one_that_may
 
 async def test_the_dashboards_origin_has_no_status_page(tmp_path: Path) -> None:
     service, status = await make_status(tmp_path)
-    async with client_of(tcp_app(service, Site(answer_first=[serving(status)]))) as client:
+    async with client_of(tcp_app(service, Site(answer_first=[status.answer_first]))) as client:
         assert (await client.get("/status/")).status == 404
-
-
-async def test_the_api_gives_the_same_files_to_a_key(tmp_path: Path) -> None:
-    service, status = await make_status(tmp_path)
-    async with client_of(tcp_app(service)) as client:
-        code, found = await get_json(client, "/api/status-page")
-    assert code == 200
-    files = {name: served.content for name, served in (await status.files()).items()}
-    assert msgspec.convert(found, dict[str, bytes]) == files

@@ -14,8 +14,11 @@ from structlog.testing import capture_logs
 from spyweb.errors import Absent, NoAccess, StoreError
 from spyweb.files import replace_all
 from spyweb.incidents.truth import Removed
+from spyweb.model import MIB
+from spyweb.settings.sections import StatusPageSettings
 from spyweb.settings.units import DAY_MS
-from spyweb.subjects.status.service import HTML, LATEST_S, SOONEST_S, StatusService, words_of
+from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
+from spyweb.subjects.status.service import HTML, LATEST_S, REST, SOONEST_S, StatusService, words_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.incidents import AT_MS, happen
 from tests.fakes.status import DATABASE, MARK, SITE, FakeUptimes, fail_with, make_status
@@ -33,15 +36,8 @@ async def test_a_marked_secret_is_in_no_file_and_in_no_name_of_one(
     monkeypatch.setattr("platform.node", lambda: f"host-{MARK}")
     _, status = await make_status(tmp_path)
     files = await status.files()
-    assert {
-        HTML,
-        "status.json",
-        "feed.xml",
-        "shop.svg",
-        "database.svg",
-        "page.logo.svg",
-        "page.own.css",
-    } <= files.keys()
+    names = {HTML, "status.json", "feed.xml", "shop.svg", "database.svg", "page.logo.svg", "page.own.css"}
+    assert names <= files.keys()
     for name, served in files.items():
         assert gzip.decompress(served.zipped) == served.content
         assert MARK.encode() not in served.content, name
@@ -113,6 +109,42 @@ async def test_it_is_made_once_a_second_at_most_and_only_when_something_has_chan
     assert uptimes.reads == 3
 
 
+async def test_a_page_that_takes_long_is_made_for_a_fifth_of_the_time_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, status = await make_status(tmp_path)
+    clock, look = status.clock, StatusService.look
+    assert isinstance(clock, FakeClock)
+
+    async def slowly(status: StatusService, page: StatusPageSettings) -> dict[str, object]:
+        await clock.turn(10)
+        return await look(status, page)
+
+    monkeypatch.setattr(StatusService, "look", slowly)
+    first = await status.files()
+    await clock.turn(REST * 10 - 1)
+    assert await status.files() is first
+    await clock.turn(1)
+    assert await status.files() is not first
+
+
+async def test_what_is_not_on_the_page_takes_no_place_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for most in ("MOST_JOBS", "MOST_INCIDENTS", "MOST_WINDOWS"):
+        monkeypatch.setattr(f"spyweb.subjects.status.service.{most}", 1)
+    groups = '[{ name = "Web", jobs = ["shop"] }, { name = "All", jobs = ["*"] }]'
+    service, status = await make_status(tmp_path, f"[status_page]\ngroups = {groups}")
+    await happen(service.stored_incidents, SITE, Removed())
+    await fail_with(service, DATABASE)
+    await happen(service.stored_incidents, DATABASE, Removed())
+    other = MaintenanceRule(Once(AT_MS, AT_MS + 1), (DATABASE,), "", (), frozenset({DATABASE}), 8, "")
+    rules = [other, *status.maintenance().rules]
+    status.maintenance = lambda: MaintenanceCalendar(rules)
+    view = json.loads((await contents(status))["status.json"])
+    assert [(group["name"], len(group["jobs"])) for group in view["groups"]] == [("Web", 1)]
+    assert [each["name"] for each in view["incidents"]] == ["Our shop"]
+    assert [each["start_ms"] for each in view["maintenance"]] == [AT_MS + DAY_MS]
+
+
 async def test_a_store_that_refuses_leaves_the_page_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service, status = await make_status(tmp_path)
     before, clock = await status.files(), service.clock
@@ -128,10 +160,10 @@ async def test_a_store_that_refuses_leaves_the_page_as_it_was(tmp_path: Path, mo
     assert [each["event"] for each in logs] == ["the status page is as before"]
 
 
-async def test_files_of_the_project_that_are_missing_are_left_out(tmp_path: Path) -> None:
+async def test_files_of_the_project_that_are_missing_or_large_are_left_out(tmp_path: Path) -> None:
     _, status = await make_status(tmp_path)
     (tmp_path / MARK / "logo.svg").unlink()
-    (tmp_path / MARK / "own.css").unlink()
+    (tmp_path / MARK / "own.css").write_bytes(bytes(MIB + 1))
     files = await contents(status)
     assert {"page.logo.svg", "page.own.css"}.isdisjoint(files)
     assert b"page.logo" not in files[HTML]

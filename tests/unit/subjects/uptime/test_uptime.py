@@ -9,10 +9,10 @@ import pytest
 from spyweb.model import JobId, Never
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.store.model.uptime import UptimeSpan
-from spyweb.subjects.jobs.words import draw_days
 from spyweb.subjects.runs.views import TimeSpan
 from spyweb.subjects.uptime.commands import row_of_job, row_of_span, share
-from spyweb.subjects.uptime.service import UptimeService, view_span
+from spyweb.subjects.uptime.service import UptimeService
+from spyweb.web.pages.charts import draw_days
 from tests.fakes.client import Client, get_json
 from tests.fakes.daemon_service import NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service
@@ -73,7 +73,7 @@ async def test_the_overview_and_the_statistics_have_the_same_uptime(tmp_path: Pa
 def test_a_day_is_drawn_by_how_bad_it_was() -> None:
     up_ms = DAY_MS - MINUTE_MS
     days = [UptimeSpan(), UptimeSpan(up_ms=up_ms), UptimeSpan(up_ms=up_ms, down_ms=MINUTE_MS), UptimeSpan(down_ms=9)]
-    drawn = draw_days([view_span(day, 0, DAY_MS) for day in days])
+    drawn = draw_days([day.uptime for day in days])
     assert {letter for letter, _ in drawn.paths} == {"p", "s", "t", "f"}
     assert drawn.label == "3 days known, 2 days with outages"
 
