@@ -13,6 +13,7 @@ from spyweb.settings.units import DAY_MS, HOUR_MS
 HOURS_KEPT_MS = 32 * DAY_MS
 DAYS_KEPT_MS = 400 * DAY_MS
 SPANS: Mapping[str, int] = {"24h": DAY_MS, "7d": 7 * DAY_MS, "30d": 30 * DAY_MS, "365d": 365 * DAY_MS}
+READ_AT_ONCE = 25  # jobs in one question to the store, so that others get their turn
 LATENCIES = 81  # buckets of factor 2^(1/4), from 1 ms to 17 minutes: those of any spans are added without loss
 
 Windows = Sequence[tuple[int, int]]  # from one moment until another, in their order, with time between them

@@ -26,6 +26,7 @@ from spyweb.specs.origins import resolve_settings
 from spyweb.specs.tree import SUFFIXES, read_source
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.runs import RunStrip
+from spyweb.store.model.uptime import READ_AT_ONCE
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.health.service import HealthService
@@ -183,7 +184,6 @@ class JobService:
 
 
 KEPT_S = 60.0  # after the latest request
-READ_AT_ONCE = 25  # jobs in one question to the store, so that others get their turn
 
 Facts = tuple[object, ...]  # all that a row is made of: while each is the same object, the row is as it was
 

@@ -34,9 +34,8 @@ from spyweb.runs.live import LiveJobs
 from spyweb.settings.sections import StatusPageSettings
 from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, pattern_of, planned_windows
-from spyweb.store.model.uptime import JobUptime, UptimeDays, UptimeSpan
+from spyweb.store.model.uptime import READ_AT_ONCE, JobUptime, UptimeDays, UptimeSpan
 from spyweb.store.sqlite.store import Store
-from spyweb.subjects.uptime.service import READ_AT_ONCE
 from spyweb.views.jobs import to_json
 from spyweb.web.access.guard import TRAIL, check_right
 from spyweb.web.access.recognise import RECOGNISER, AccessRule

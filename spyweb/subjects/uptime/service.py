@@ -10,11 +10,9 @@ from msgspec import Struct, structs
 from spyweb.clock import Clock
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS
-from spyweb.store.model.uptime import JobUptime, UptimeSpan, begin_of
+from spyweb.store.model.uptime import READ_AT_ONCE, JobUptime, UptimeSpan, begin_of
 from spyweb.store.sqlite.uptime import Uptimes
 from spyweb.views.runs import copied
-
-READ_AT_ONCE = 25  # jobs, so that other questions get their turn
 
 
 class SpanView(Struct, frozen=True, kw_only=True):
