@@ -113,7 +113,7 @@ class Life:
         await self.excuse()
 
     async def excuse(self) -> None:
-        await self.store.uptime.settle([JOB, OTHER], self.store.uptime.excuses)
+        await self.store.uptime.settle([JOB, OTHER], self.store.uptime.excuses, self.clock.now_ms())
         self.store.uptime.excuses = MaintenanceCalendar([rule for _, rule in self.rules])
 
     async def tidy(self) -> None:

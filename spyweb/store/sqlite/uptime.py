@@ -35,10 +35,11 @@ from spyweb.store.model.uptime import (
 from spyweb.store.sqlite.batch import OpKind, each, execute_each
 from spyweb.store.sqlite.connections import Connections, StorePart, on_questions, on_writer, upsert
 
-LETTERS = [chr(code) for code in range(33, 127) if not chr(code).isdigit() and chr(code) not in "\"'\\"]  # of buckets
+LETTERS = "".join(chr(code) for code in range(33, 127) if chr(code) not in "\"'\\0123456789")  # of buckets
 COUNTS = re.compile(r"(\D)(\d*)")
 LONGEST = 600  # characters of latencies: the shortest form of all buckets is below it
 SET_BACK_MS = DAY_MS  # a result that is older than the standing one by more comes from a clock that was set back
+SETTLED_AT_ONCE = 20  # jobs: the writes queued behind them hardly wait
 UNITS: Final[Mapping[str, int]] = {"hour": HOUR_MS, "day": DAY_MS}
 
 HOLDS = "max(min(stale_ms, ?2) - written_ms, 0)"
@@ -76,6 +77,7 @@ OUTDATED = """
     UNION ALL SELECT job, unit, start_ms FROM uptime WHERE job = ?1 AND unit = 'day' AND start_ms < ?3 LIMIT ?4
 """
 FORGET = "DELETE FROM uptime WHERE job = ? AND unit = ? AND start_ms = ?"
+HELD_LONG = "SELECT job FROM standing WHERE written_ms < ? AND written_ms < stale_ms"
 FORGET_STANDING = "DELETE FROM standing WHERE written_ms < ? AND stale_ms < ?"
 
 Sums = Counter[str | int]  # by the names of NUMBERS, and the numbers of buckets
@@ -102,12 +104,13 @@ class Uptimes(StorePart):
         self.excuses = Excuses()
 
     @on_writer(OpKind.SEVERAL)
-    def settle(self, connection: sqlite3.Connection, jobs: Sequence[JobId], excuses: Excuses) -> None:
+    def settle(self, connection: sqlite3.Connection, jobs: Sequence[JobId], excuses: Excuses, now_ms: int) -> None:
         """Write down what the standing results of these jobs have held for, with the maintenance that this knows."""
-        now_ms, ledger = self._clock.now_ms(), Ledger(connection, jobs, excuses)
-        for row in [row for row in ledger.rows.values() if row.since_ms]:
-            ledger.put(replace(row, written_ms=max(row.written_ms, now_ms)), hours_of(row, now_ms, excuses))
-        ledger.save(connection)
+        standing = StandingRows(connection, jobs, excuses)
+        for row in [row for row in standing.of_job.values() if row.written_ms < min(now_ms, row.stale_ms)]:
+            until_ms = min(now_ms, row.stale_ms)
+            standing.put(replace(row, written_ms=until_ms), hours_of(row, until_ms, excuses))
+        standing.save(connection)
 
     @on_questions
     def read(
@@ -151,7 +154,15 @@ class Uptimes(StorePart):
         return found
 
     async def prune(self, now_ms: int) -> int:
-        """Delete what is older than is kept; return how many hours and days."""
+        """Delete what is older than is kept; return how many hours and days.
+
+        First, what has held for a day is written down: the longer that is ago, the longer takes each question.
+        """
+        held = await self._questions.submit(
+            OpKind.READ, lambda connection: [job for (job,) in connection.execute(HELD_LONG, (now_ms - DAY_MS,))]
+        )
+        for first in range(0, len(held), SETTLED_AT_ONCE):
+            await self.settle(held[first : first + SETTLED_AT_ONCE], self.excuses, now_ms)
 
         def outdated(connection: sqlite3.Connection, job: str, limit: int) -> list[tuple[Any, ...]]:
             kept = (now_ms - HOURS_KEPT_MS, now_ms - DAYS_KEPT_MS)
@@ -171,11 +182,11 @@ def note(connection: sqlite3.Connection, samples: Sequence[Sample], excuses: Exc
     results = each(connection, ADVANCE, [row_of(sample) for sample in usual]) if usual else ()
     done = {id(sample) for sample, result in zip(usual, results, strict=True) if result.rowcount == 1}
     if len(done) < len(samples):
-        ledger = Ledger(connection, list(first), excuses)
+        standing = StandingRows(connection, list(first), excuses)
         for sample in samples:
             if id(sample) not in done:
-                ledger.note(sample)
-        ledger.save(connection)
+                standing.note(sample)
+        standing.save(connection)
 
 
 def row_of(sample: Sample) -> tuple[str | int, ...]:
@@ -190,18 +201,18 @@ def idle_of(cursors: Sequence[Cursor]) -> list[Sample]:
     return [Sample(job=job, at_ms=since_ms, up=None) for job, since_ms in idle]
 
 
-class Ledger:
+class StandingRows:
     """The standing rows of some jobs, and the hours that are over for them, until both are saved."""
 
     def __init__(self, connection: sqlite3.Connection, jobs: Sequence[JobId], excuses: Excuses) -> None:
-        self.rows = find_standing(connection, jobs)
+        self.of_job = find_standing(connection, jobs)
         self._excuses = excuses
         self._changed: set[JobId] = set()
         self._over = defaultdict[tuple[str, str, int], Sums](Counter)
 
     def note(self, new: Sample) -> None:
         """Let a result follow the standing one; one that is older is counted, and holds for nothing."""
-        row = self.rows[new.job]
+        row = self.of_job[new.job]
         if new.up is row.up is None and (not row.since_ms or new.at_ms <= row.since_ms):  # as is known
             return
         hours = hours_of(row, new.at_ms, self._excuses)
@@ -217,7 +228,7 @@ class Ledger:
 
     def put(self, row: StandingRow, hours: dict[int, Sums]) -> None:
         """Change a standing row; of the hours, its own stays with it."""
-        self.rows[row.job] = replace(row, sums=hours.pop(hour_of(row.written_ms), Counter()))
+        self.of_job[row.job] = replace(row, sums=hours.pop(hour_of(row.written_ms), Counter()))
         self._changed.add(row.job)
         for hour_ms, sums in hours.items():
             for unit, size_ms in UNITS.items() if sums.total() else ():
@@ -228,7 +239,7 @@ class Ledger:
             for columns in found:
                 sums.update(sums_of(columns))
         execute_each(connection, SAVE_SPAN, [(*place, *columns_of(sums)) for place, sums in self._over.items()])
-        rows = [self.rows[job] for job in sorted(self._changed)]
+        rows = [self.of_job[job] for job in sorted(self._changed)]
         execute_each(connection, STAND, [(*astuple(row)[:-1], *columns_of(row.sums)) for row in rows])
 
 

@@ -279,7 +279,7 @@ class MaintenanceService:
         gone = {*before.rules} - {*self._all.rules} if isinstance(before, MaintenanceCalendar) else set()
         jobs = [job.id for job in self.live if job.mine and any(rule.covers(job.id) for rule in gone)]
         if jobs:
-            self.uptime.settle(jobs, before).add_done_callback(partial(note_refused, NOT_SETTLED))
+            self.uptime.settle(jobs, before, self.clock.now_ms()).add_done_callback(partial(note_refused, NOT_SETTLED))
 
     async def begin(self, for_ms: int, by: str, *, jobs: Sequence[str], tags: Sequence[str], text: str) -> int:
         """Begin a window; return its id.  Raises Refused where no job is called so, and of too many windows."""

@@ -11,7 +11,7 @@ from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.store.model.runs import Change
 from spyweb.store.model.uptime import DAYS_KEPT_MS, LATENCIES, Excuses, UptimeSpan, bucket_of
 from spyweb.store.sqlite.store import Store
-from spyweb.store.sqlite.uptime import LETTERS, LONGEST, columns_of, note, sums_of
+from spyweb.store.sqlite.uptime import LETTERS, LONGEST, columns_of, find_standing, note, sums_of
 from tests.fakes.changes import NEWS, PRICES, make_cursor, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
@@ -118,7 +118,7 @@ async def test_maintenance_is_excused_also_when_it_has_ended_early(store: Store,
     calendar = MaintenanceCalendar([MaintenanceRule(Once(*window), (PRICES,)) for window in windows])
     store.uptime.excuses = calendar
     await record(store, result(at, up=False), result(at, up=False, job=NEWS))
-    await store.uptime.settle([PRICES], calendar)
+    await store.uptime.settle([PRICES], calendar, clock.now_ms())
     store.uptime.excuses = Excuses()
 
     await record(store, result(at + 4 * MINUTE), result(at + 4 * MINUTE, job=NEWS))
@@ -128,13 +128,25 @@ async def test_maintenance_is_excused_also_when_it_has_ended_early(store: Store,
     assert (await last_day(store, at + 4 * MINUTE, NEWS)).down_ms == 4 * MINUTE
 
 
+async def test_what_a_result_has_held_for_longer_than_a_day_is_written_down(at: int) -> None:
+    store = MemoryStore(clock := FakeClock(at))
+    await record(store, result(at, stale_ms=at + 30 * DAY_MS), result(at, job=NEWS, stale_ms=at + MINUTE))
+    clock.advance(20 * DAY_MS / 1000)
+    jobs, now_ms = [PRICES, NEWS], clock.now_ms()
+    before = await store.uptime.read(jobs, now_ms), await store.uptime.days(jobs, 30)
+    await store.uptime.prune(now_ms)
+
+    assert (await store.uptime.read(jobs, now_ms), await store.uptime.days(jobs, 30)) == before
+    assert [row.written_ms for row in find_standing(store._sqlite, jobs).values()] == [now_ms, at + MINUTE]
+
+
 async def test_what_is_older_than_is_kept_is_deleted(store: Store, at: int) -> None:
     await record(store, result(at, stale_ms=at + HOUR_MS))
     await record(store, result(at + 33 * DAY_MS, stale_ms=at + 33 * DAY_MS + HOUR_MS))
     assert await store.uptime.prune(at + 33 * DAY_MS) == 1  # an hour; its day stays
     now_ms = at + 33 * DAY_MS + 2 * HOUR_MS
     assert (await store.uptime.read([PRICES], now_ms))[PRICES].spans["365d"].up_ms == 2 * HOUR_MS
-    assert await store.uptime.prune(now_ms + DAYS_KEPT_MS) == 1
+    assert await store.uptime.prune(now_ms + DAYS_KEPT_MS) == 3  # two days, and the last hour
     assert (await store.uptime.read([PRICES], now_ms))[PRICES].since_ms is None
 
 
