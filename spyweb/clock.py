@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+TIMEX_BYTES, TIME_ERROR = 512, 5  # more than a `struct timex` has; adjtimex(2): the clock is not synchronised
+
 
 class Handle(Protocol):
     """A scheduled call, which can be cancelled."""
@@ -48,3 +50,14 @@ class RealClock:
         import asyncio
 
         return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+def is_set_by_ntp() -> bool | None:
+    """Return whether something keeps the machine's clock right, as the kernel knows; None where it does not tell."""
+    import ctypes  # only `spyweb doctor` asks
+
+    adjtimex = getattr(ctypes.CDLL(None), "adjtimex", None)
+    if adjtimex is None:
+        return None
+    state = adjtimex(ctypes.create_string_buffer(TIMEX_BYTES))  # all zeros: it changes nothing
+    return None if state < 0 else state != TIME_ERROR

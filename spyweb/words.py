@@ -1,4 +1,4 @@
-"""Counts, cut texts, durations and moments in words, the same in messages, on pages and on the command line.  Pure."""
+"""Counts, cut texts, durations, sizes and moments in words, the same in messages, on pages and in commands.  Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+_SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
 _UNITS = (("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS))
 
 
@@ -43,6 +44,15 @@ def _two_units(ms: float, space: str) -> str:
     if position and whole * size >= _UNITS[position - 1][1]:  # rounded up to the unit above
         return _two_units(whole * size, space)
     return f"{whole:,}{space}{unit}" + (f" {rest}{space}{smaller}" if rest else "")
+
+
+def round_size(size: int, space: str = " ") -> str:
+    """Return a number of bytes in the largest unit that fits: `74 MB`, `1.2 GB`."""
+    value, unit = float(size), 0
+    while round(value) >= 1000 and unit < len(_SIZES) - 1:
+        value, unit = value / 1024, unit + 1
+    shown = f"{value:.1f}".removesuffix(".0") if value < 10 and unit else f"{value:.0f}"
+    return f"{shown}{space}{_SIZES[unit]}"
 
 
 def describe_moment(ms: int, timezone: str) -> str:

@@ -66,6 +66,8 @@ IN_THREADS = {
     ("spyweb/ops/files/files.py", "remove"): "the ops of `file` call it in threads",
     ("spyweb/lua/spawner.py", "_read"): "a socket that does not block",
     ("spyweb/daemon/check.py", "_has_no_new_privileges"): "`spyweb check`, a command of its own",
+    ("spyweb/daemon/doctor.py", "_certificate"): "`spyweb doctor`, a command of its own",
+    ("spyweb/daemon/doctor.py", "_time_syncs"): "the same",
     ("spyweb/programs/running.py", "_hear"): "a socket that does not block",
     ("spyweb/programs/running.py", "_write"): "a pipe or a socket that does not block",
     ("spyweb/files.py", "replace_all"): "the status page calls it in a thread, and a command of its own",

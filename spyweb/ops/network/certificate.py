@@ -89,6 +89,14 @@ def read_certificate(der: bytes, now_ms: int) -> dict[str, object]:
     }
 
 
+def days_left(pem: bytes, now_ms: int) -> int:
+    """Return how many days a PEM file of certificates is still valid; below 0: it is not.  Raises ValueError."""
+    from cryptography import x509
+
+    ends = min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(pem))
+    return (round(ends.timestamp() * 1000) - now_ms) // DAY_MS
+
+
 def colons(number: int) -> str:
     """Return a serial number as certificates show it, byte by byte; a negative one, which is invalid, as a number."""
     if number < 0:

@@ -11,7 +11,7 @@ import os
 import shutil
 import sqlite3
 import struct
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -57,6 +57,17 @@ def check(connection: sqlite3.Connection, path: Path, *, killed: bool) -> None:
     result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if result != "ok":
         raise StoreCorrupt(path, " ".join(result.split()))
+
+
+def find_damage(path: Path) -> str:
+    """Check every page of a database, without changing it; return what is damaged, empty where nothing is."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            check_schema(connection)
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.Error as error:
+        return str(error)
+    return "" if found == "ok" else " ".join(found.split())
 
 
 def check_schema(connection: sqlite3.Connection) -> None:

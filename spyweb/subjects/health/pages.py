@@ -12,7 +12,7 @@ from msgspec import Struct
 from spyweb.settings.sections import Settings
 from spyweb.settings.units import SECOND_MS
 from spyweb.subjects.health.service import HealthService
-from spyweb.subjects.health.views import Health, health_words
+from spyweb.subjects.health.views import Health, health_words, is_missing
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 from spyweb.web.pages.words import NBSP, show_duration, show_size
@@ -49,11 +49,6 @@ def tiles_of(health: Health, disk: tuple[int, int] | None) -> Iterator[Tile]:
         yield Tile(figure=f"{health.storage_errors:,}", words="store calls of scripts failed", tone="warn")
     if health.worker_deaths:
         yield Tile(figure=f"{health.worker_deaths:,}", words="workers died since start")
-
-
-def is_missing(right: str) -> bool:
-    """Return whether a line of the sandbox reports a missing protection."""
-    return "not in force" in right or right.startswith("no system-call filter and no Landlock")
 
 
 def limits_of(settings: Settings) -> dict[str, str]:

@@ -17,6 +17,7 @@ from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.settings.units import MINUTE_MS, format_duration
 from spyweb.stalls import LoopStats
 from spyweb.store.model.entries import StoreStats
+from spyweb.subjects.health.remedies import CLAIMS, DISK, POSTGRES, REMEDIES, SCHEDULER, STORE, WORKERS
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import copied
 from spyweb.words import counted
@@ -27,8 +28,7 @@ WRITER_STALLED_S = 10.0  # even a slow disk syncs much sooner
 SLOW_COMMIT_S = 0.1  # a disk syncs in a few ms
 SCARCE_DESCRIPTORS = 64
 CLOCK_OFF_MS = 1_000
-SCHEDULER, STORE, DISK, WORKERS = "scheduler", "store", "disk", "workers"  # parts of the daemon
-OTHERWISE = "The log says more."
+PART_OF = {CLAIMS: STORE, POSTGRES: STORE}  # the part of the daemon that has a problem, where that is not its code
 
 
 class ChoreHealth(Struct, frozen=True, kw_only=True):
@@ -136,22 +136,24 @@ def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
     return [problem.text for problem in _problems(scheduler_lag_ms, store)]
 
 
+def problem(code: str, text: str, *, page: str = "health", timeless: str = "", lasting_ms: int = 0) -> HealthProblem:
+    """Return a problem, with the remedy for its code."""
+    remedy = REMEDIES[code]
+    return HealthProblem(code=code, text=text, remedy=remedy, page=page, timeless=timeless, lasting_ms=lasting_ms)
+
+
 def find_all_problems(vitals: Vitals) -> list[HealthProblem]:
     """Return why the daemon makes no progress, including problems that a restart would not fix."""
-    refused = HealthProblem(
-        code=STORE,
-        text=f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why",
-        remedy="The store refuses: the log says why, and it is tried again.",
-        timeless="no due run could be claimed: the log says why",
-        lasting_ms=vitals.refused_ms,
-    )
     found = list(_problems(vitals.scheduler_lag_ms, vitals.store))
     if vitals.cluster and not vitals.cluster.is_answered:
         away_ms = max(0, vitals.now_ms - vitals.cluster.answered_ms)
         text = f"PostgreSQL has not answered for {format_duration(away_ms // 1000 * 1000)}: soon nothing runs here"
-        remedy, away = "Bring it back: the nodes go on by themselves.", "PostgreSQL does not answer"
-        found.append(HealthProblem(code=STORE, text=text, remedy=remedy, timeless=away, lasting_ms=away_ms))
-    return [*found, refused] if vitals.refused_ms > SCHEDULER_STALLED_MS else found
+        found.append(problem(POSTGRES, text, timeless="PostgreSQL does not answer", lasting_ms=away_ms))
+    if vitals.refused_ms > SCHEDULER_STALLED_MS:
+        text = f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why"
+        timeless = "no due run could be claimed: the log says why"
+        found.append(problem(CLAIMS, text, timeless=timeless, lasting_ms=vitals.refused_ms))
+    return found
 
 
 def find_parts(vitals: Vitals) -> dict[str, HealthProblem]:
@@ -159,41 +161,23 @@ def find_parts(vitals: Vitals) -> dict[str, HealthProblem]:
     found = find_all_problems(vitals)
     if _lack_workers(vitals):
         found.append(NO_WORKERS)
-    return {problem.code: problem for problem in reversed(found)}  # the first of several
+    return {PART_OF.get(each.code, each.code): each for each in reversed(found)}  # the first of several
 
 
 def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProblem]:
     if scheduler_lag_ms > SCHEDULER_STALLED_MS:
-        yield HealthProblem(
-            code=SCHEDULER,
-            text=f"the scheduler is {format_duration(scheduler_lag_ms)} behind",
-            remedy="Look for a slow disk, too few cores, or a stall in the log.",
-            timeless="the scheduler is behind",
-            lasting_ms=scheduler_lag_ms,
-        )
+        text = f"the scheduler is {format_duration(scheduler_lag_ms)} behind"
+        yield problem(SCHEDULER, text, timeless="the scheduler is behind", lasting_ms=scheduler_lag_ms)
     if store.failed:
         # Strangers do not learn the path of the database.
         folder = store.path.removesuffix(os.path.basename(store.path))
-        yield HealthProblem(
-            code=STORE,
-            text=f"nothing is stored: {store.failed.replace(folder, '')}",
-            remedy="Free the disk or repair the database; until then no run begins. Then restart.",
-        )
+        yield problem(STORE, f"nothing is stored: {store.failed.replace(folder, '')}")
     if store.stalled_s > WRITER_STALLED_S:
-        yield HealthProblem(
-            code=DISK,
-            text=f"a write has waited {store.stalled_s:.0f}s for the disk",
-            remedy="Check the disk: it answers too slowly, or not at all.",
-            timeless="a write waits for the disk",
-            lasting_ms=round(store.stalled_s * 1000),
-        )
+        text = f"a write has waited {store.stalled_s:.0f}s for the disk"
+        yield problem(DISK, text, timeless="a write waits for the disk", lasting_ms=round(store.stalled_s * 1000))
 
 
-NO_WORKERS = HealthProblem(
-    code=WORKERS,
-    text="no worker is up, so no script runs: the log says why",
-    remedy="Workers can't be started: look for a lack of memory or processes in the log.",
-)
+NO_WORKERS = problem(WORKERS, "no worker is up, so no script runs: the log says why")
 
 
 def _lack_workers(vitals: Vitals) -> bool:
@@ -204,67 +188,62 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) ->
     """Return the warnings: problems that need attention, though the daemon makes progress."""
     found: list[HealthProblem] = []
 
-    def note(is_there: object, code: str, text: str, remedy: str, *, page: str = "health", timeless: str = "") -> None:
+    def note(is_there: object, code: str, text: str, *, page: str = "health", timeless: str = "") -> None:
         if is_there:
-            found.append(HealthProblem(code=code, text=text, remedy=remedy, page=page, timeless=timeless))
+            found.append(problem(code, text, page=page, timeless=timeless))
 
     text = f"{counted(short_monitors, 'monitor finds', 'monitors find')} less than expected: "
-    remedy = "Check the watched pages: they may have changed, or require a login."
-    note(short_monitors, "monitors", f"{text}`spyweb jobs` says which", remedy, page="jobs")
+    note(short_monitors, "monitors", f"{text}`spyweb jobs` says which", page="jobs")
     text = f"{counted(drifting, 'job has', 'jobs have')} files that others have changed: "
-    remedy = "Compare the files; a run of the job restores them."
-    note(drifting, "drift", f"{text}`spyweb drift` lists them", remedy, page="drift")
+    note(drifting, "drift", f"{text}`spyweb drift` lists them", page="drift")
     text = "the server's file does not load: `spyweb check` says why"
-    note(vitals.server_is_broken, "server", text, "Fix server/init.lua; the previous version still runs.")
+    note(vitals.server_is_broken, "server", text)
 
     dead, channels = vitals.dead_messages, ", ".join(vitals.troubled_channels)
     given_up = "messages never arrived and were" if dead > 1 else "message never arrived and was"
-    remedy = "Send them again once the receiver works, or wait until they are removed."
-    note(dead, "outbox", f"{dead} {given_up} given up: `spyweb outbox` lists them", remedy, page="outbox")
+    note(dead, "outbox", f"{dead} {given_up} given up: `spyweb outbox` lists them", page="outbox")
     text = f"notification channels have problems ({channels}): `spyweb alerts list` shows them"
-    note(channels, "channels", text, OTHERWISE, timeless=channels)
+    note(channels, "channels", text, timeless=channels)
     is_lost = vitals.heartbeat and vitals.heartbeat.error
-    note(is_lost, "heartbeat", "the heartbeat does not arrive: `spyweb health` says why", OTHERWISE)
+    note(is_lost, "heartbeat", "the heartbeat does not arrive: `spyweb health` says why")
 
-    note(_lack_workers(vitals), NO_WORKERS.code, NO_WORKERS.text, NO_WORKERS.remedy)
-    remedy = "Clients open more connections than the server takes: close some, or raise the limit."
-    note(vitals.refused_connections, "connections", vitals.refused_connections, remedy)
+    note(_lack_workers(vitals), NO_WORKERS.code, NO_WORKERS.text)
+    note(vitals.refused_connections, "connections", vitals.refused_connections)
     text = f"only {vitals.descriptors_left} file descriptors are left: raise LimitNOFILE, or `ulimit -n`"
-    remedy = "Raise LimitNOFILE of the service, or `ulimit -n`, and restart"
-    note(vitals.descriptors_left < SCARCE_DESCRIPTORS, "descriptors", text, f"{remedy}.")
+    note(vitals.descriptors_left < SCARCE_DESCRIPTORS, "descriptors", text)
     waiting, most = vitals.pool.waiting, f"at most {vitals.pool.most_own} jobs with `exec` or `isolation` have one"
     text = f"{counted(waiting, 'run waits', 'runs wait')} for a process: {most} at a time"
-    note(waiting, "processes", f"{text}, a third of the file descriptors", f"{remedy}; or wait.")
+    note(waiting, "processes", f"{text}, a third of the file descriptors")
 
     took = format_duration(round(1000 * vitals.store.commit_s))
     text = f"the disk is slow: each commit takes {took} or longer, and writes wait for it"
-    remedy = "Check what else uses the disk, or move data/ to a faster one. Scripts wait for it."
-    note(vitals.store.commit_s > SLOW_COMMIT_S, "slow disk", text, remedy)
+    note(vitals.store.commit_s > SLOW_COMMIT_S, "slow disk", text)
     is_refused = _was_lately(vitals.storage_error_at_ms, vitals)
     text = "writes of scripts are refused: `spyweb runs` lists the runs, the log has the reason"
-    note(is_refused, "storage errors", text, "Check the runs with storage errors; the log has the reason.", page="runs")
+    note(is_refused, "storage errors", text, page="runs")
     text = "the event loop stalled: `spyweb health` and the log name the cause"
-    remedy = "The log names the job or the part that caused it."
-    note(_was_lately(vitals.loop.last_at_ms, vitals), "loop", text, remedy)
+    note(_was_lately(vitals.loop.last_at_ms, vitals), "loop", text)
     held = len(vitals.held_back)
     text = f"{counted(held, 'job has', 'jobs have')} held up the daemon too often: `spyweb health` says which"
-    note(held, "held back", text, "Fix the script: its runs start again once the file is saved.", page="jobs")
+    note(held, "held back", text, page="jobs")
     return [*found, *_cluster_warnings(vitals.cluster)] if vitals.cluster else found
 
 
 def _cluster_warnings(cluster: ClusterVitals) -> Iterator[HealthProblem]:
     if cluster.unserved:
         text = f"no node is up for jobs of {', '.join(map(pool_words, cluster.unserved))}: they do not run"
-        remedy = "Start a node of this name, or one with these labels."
-        yield HealthProblem(code="nodes", text=text, remedy=remedy, page="nodes")
+        yield problem("nodes", text, page="nodes")
     if cluster.dead:
         text = f"nodes were declared dead: {', '.join(cluster.dead)}"
-        remedy = "Start them again, or have them forgotten: `spyweb nodes forget NAME`."
-        yield HealthProblem(code="dead nodes", text=text, remedy=remedy, page="nodes")
+        yield problem("dead nodes", text, page="nodes")
     if abs(cluster.offset_ms) > CLOCK_OFF_MS:
         text = f"this machine's clock is {format_duration(abs(cluster.offset_ms))} away from the database's"
-        remedy = "Have both set by NTP: a node whose clock is half a lease away runs nothing."
-        yield HealthProblem(code="clock", text=text, remedy=remedy, timeless="the clock is wrong")
+        yield problem("clock", text, timeless="the clock is wrong")
+
+
+def is_missing(right: str) -> bool:
+    """Return whether a line of the sandbox reports a missing protection."""
+    return "not in force" in right or right.startswith("no system-call filter and no Landlock")
 
 
 def pool_words(pool: str) -> str:

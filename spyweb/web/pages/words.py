@@ -12,14 +12,13 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from spyweb.settings.units import SECOND_MS
-from spyweb.words import counted, round_duration
+from spyweb.words import counted, round_duration, round_size
 
 NBSP = "\N{NO-BREAK SPACE}"
 ABSENT = "\N{EN DASH}"
 
 AGO = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))  # units with their seconds
 FIRST_MS, LAST_MS = -62_000_000_000_000, 253_370_000_000_000  # in the years 5 and 9998
-_SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 def show_duration(ms: float | None) -> str:
@@ -38,13 +37,7 @@ def show_counted(number: int, noun: str, plural: str = "") -> str:
 
 def show_size(size: int | None) -> str:
     """Return a number of bytes in the largest unit that fits: `74 MB`, `1.2 GB`."""
-    if size is None:
-        return ABSENT
-    value, unit = float(size), 0
-    while round(value) >= 1000 and unit < len(_SIZES) - 1:
-        value, unit = value / 1024, unit + 1
-    shown = f"{value:.1f}".removesuffix(".0") if value < 10 and unit else f"{value:.0f}"
-    return f"{shown}{NBSP}{_SIZES[unit]}"
+    return ABSENT if size is None else round_size(size, NBSP)
 
 
 def show_share(share: float | None) -> str:

@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import JobId
 from spyweb.stalls import LoopStats
-from spyweb.subjects.health.pages import is_missing, tiles_of
-from spyweb.subjects.health.views import Health, view_health
+from spyweb.subjects.health.pages import tiles_of
+from spyweb.subjects.health.views import Health, is_missing, view_health
 from spyweb.web.app import tcp_app
 from spyweb.web.pages.words import NBSP, pieces_of
 from tests.fakes.client import Client, client_of, get_json

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from spyweb.stalls import LoopStats
 from spyweb.subjects.health import views
+from spyweb.subjects.health.remedies import REMEDIES
 from tests.fakes.daemon_service import NOW_MS, make_stats, make_vitals, three_states
 
 
@@ -151,7 +152,7 @@ def test_there_is_something_to_do_about_each_thing_that_is_wrong() -> None:
 
     assert len(health.advice) >= 11
     assert [each.text for each in health.advice] == [*health.problems, *health.warnings]
-    assert [each.code for each in health.advice if each.remedy == views.OTHERWISE] == []
+    assert [each.remedy for each in health.advice] == [REMEDIES[each.code] for each in health.advice]
 
 
 @pytest.mark.parametrize(
