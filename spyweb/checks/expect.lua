@@ -56,20 +56,24 @@ local function tester(names, known)
 
   local env = setmetatable({}, {
     __index = function(_, name)
-      if not known:find(" " .. name .. " ", 1, true) then error("there is no name " .. name, 0) end
-      if type(names[name]) == "function" then names[name] = names[name]() end
-      return note(name, names[name])
+      local value = names[name]
+      if value == nil and not known:find(" " .. name .. " ", 1, true) then error("there is no name " .. name, 0) end
+      if type(value) == "function" then
+        value = value()
+        names[name] = value
+      end
+      return note(name, value)
     end,
     __newindex = refuse, __metatable = false,
   })
 
   return function(text)
     local test, problem = compiled(text)
-    text = text:gsub("%s+", " ")
     if not test then return false, text .. ": " .. problem end
     count, missing = 0, nil
     local ok, value = pcall(test, env)
     if ok and value then return true end
+    text = text:gsub("%s+", " ")
     local facts, seen = {}, {}
     for i = 1, count do
       if not seen[paths[i]] and #facts < MOST_NAMED then facts[#facts + 1] = paths[i] .. " " .. shown(met[i]) end

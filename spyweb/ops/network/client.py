@@ -13,11 +13,12 @@ import os
 import resource
 import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 
 import aiohttp
 from msgspec import Struct
+from yarl import URL
 
 from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
@@ -70,13 +71,18 @@ class HttpClient:
     async def fetch(self, fetch: Fetch) -> Response:
         """Send a request and read the response.  Raises FetchError."""
         began = self._clock.monotonic()
+        check = AddressCheck(
+            own=self._own, deny_private=self.settings.deny_private, gate=fetch.gate, is_fresh=is_fresh(fetch.headers)
+        )
+        proxy = fetch.proxy
         with translated(fetch):
-            async with asyncio.timeout(fetch.timeout_s) as limit, self._answered(fetch) as (response, check):
-                if fetch.whole:
-                    body = await _read_body(response, fetch, self._clock)
+            async with asyncio.timeout(fetch.timeout_s) as limit:
+                if proxy is None or proxy.scheme not in SOCKS_SCHEMES:
+                    response, body = await self._exchange(self._session, proxy, fetch, check, limit)
                 else:
-                    limit.reschedule(None)
-                    body = await _read_at_hand(response, fetch, self._clock)
+                    connector = open_connector(proxy, self._resolver, check)  # so that nothing of it is kept
+                    async with self._socks_room, make_session(connector, self.settings) as session:
+                        response, body = await self._exchange(session, None, fetch, check, limit)
         return Response(
             status=response.status,
             body=body,
@@ -87,32 +93,33 @@ class HttpClient:
             redirects=len(response.history),
         )
 
-    @asynccontextmanager
-    async def _answered(self, fetch: Fetch) -> AsyncIterator[tuple[aiohttp.ClientResponse, AddressCheck]]:
+    async def _exchange(
+        self,
+        session: aiohttp.ClientSession,
+        proxy: URL | None,
+        fetch: Fetch,
+        check: AddressCheck,
+        limit: asyncio.Timeout,
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
+        """Send a request in a session, and read the body of its response."""
         if self._tls is None:  # even for plain HTTP: a redirect may lead to TLS
             self._tls = await asyncio.to_thread(machine_trust, "http/1.1")
-        check = AddressCheck(
-            own=self._own, deny_private=self.settings.deny_private, gate=fetch.gate, is_fresh=is_fresh(fetch.headers)
-        )
-        hops = Hops(fetch, check, self._resolver)
-        session, proxy, data = self._session, fetch.proxy, fetch.body
-        async with AsyncExitStack() as stack:
-            if proxy is not None and proxy.scheme in SOCKS_SCHEMES:
-                await stack.enter_async_context(self._socks_room)
-                connector = open_connector(proxy, self._resolver, check)  # so that nothing of it is kept
-                session, proxy = await stack.enter_async_context(make_session(connector, self.settings)), None
-            sent = session.request(
-                fetch.method,
-                fetch.url,
-                headers=fetch.headers,
-                data=io.BytesIO(data) if data is not None and len(data) >= LARGE_BODY else data,
-                proxy=proxy,
-                ssl=self._tls,
-                middlewares=(hops.check, hops.leave_behind, hops.ask_again),
-                allow_redirects=fetch.follow,
-                max_redirects=MOST_REDIRECTS + 1,  # aiohttp gives up at this one, before following it
-            )
-            yield await stack.enter_async_context(sent), check
+        data = fetch.body
+        async with session.request(
+            fetch.method,
+            fetch.url,
+            headers=fetch.headers,
+            data=io.BytesIO(data) if data is not None and len(data) >= LARGE_BODY else data,
+            proxy=proxy,
+            ssl=self._tls,
+            middlewares=(Hops(fetch, check, self._resolver).send,),
+            allow_redirects=fetch.follow,
+            max_redirects=MOST_REDIRECTS + 1,  # aiohttp gives up at this one, before following it
+        ) as response:
+            if fetch.whole:
+                return response, await _read_body(response, fetch, self._clock)
+            limit.reschedule(None)
+            return response, await _read_at_hand(response, fetch, self._clock)
 
 
 def is_fresh(headers: Mapping[str, str]) -> bool:
@@ -192,12 +199,20 @@ class Hops(Struct, frozen=True):
     checked: AddressCheck
     resolver: Resolver
 
-    async def check(self, wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        """Check the host of a hop, and the addresses that it leads to."""
+    async def send(self, wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        """Check the host of a hop, and the addresses that it leads to, and send the hop's request."""
         UNDER_WAY.set(self.checked)
         try:
             await self._begin(wanted.url.raw_host or "", wanted.url.port or 0)
-            return await send(wanted)
+            self._leave_behind(wanted)
+            try:
+                return await send(wanted)
+            except aiohttp.ServerDisconnectedError:
+                # It used the connection of the hop before, which the server may just have closed.  aiohttp also tries
+                # once more, but only once over all hops.
+                if wanted.url == self.fetch.url or wanted.method not in REPEATABLE:
+                    raise
+                return await send(wanted)
         except (OSError, FetchError) as error:
             refused = self.checked.refusal or error
             if isinstance(refused, NotPermitted):
@@ -218,27 +233,12 @@ class Hops(Struct, frozen=True):
                 addresses = await self.resolver.addresses(host)
         check.check_behind_proxy(host, port, addresses)
 
-    async def leave_behind(
-        self, wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
+    def _leave_behind(self, wanted: aiohttp.ClientRequest) -> None:
         if wanted.method != self.fetch.method:  # a redirect has made it a GET
             for name in ABOUT_THE_BODY:
                 wanted.headers.popall(name, None)
         if wanted.url.raw_host != self.fetch.url.raw_host:  # a Host header of the script belongs to the first host
             wanted.headers["Host"] = wanted.url.host_port_subcomponent or ""
-        return await send(wanted)
-
-    async def ask_again(self, wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        """Send a request again that used the connection of the hop before, which the server may just have closed.
-
-        aiohttp also tries once more, but only once over all hops.
-        """
-        try:
-            return await send(wanted)
-        except aiohttp.ServerDisconnectedError:
-            if wanted.url == self.fetch.url or wanted.method not in REPEATABLE:
-                raise
-            return await send(wanted)
 
 
 def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aiohttp.ClientSession:
